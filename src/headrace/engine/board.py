@@ -1,0 +1,230 @@
+"""The control words that all processes of one loader share, and who may write which.
+
+Everything is a 64-bit word, written by one side at a time, so no word is ever half-seen:
+
+- batch entries: the training process writes them before it sends the chunks; workers write `PLACE`, `ROWS_DONE`,
+  `FAILED` and `COLLATOR` under the lock;
+- slots: a worker binds a free one under the lock; the training process frees it with one store, without the lock;
+- worker records: each worker writes its own, anybody reads.
+
+The lock is a record lock of the kernel: it goes when its holder dies, and the training process never waits for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from enum import IntEnum
+from types import TracebackType
+
+MAX_WORKERS = 256
+MAX_SLOTS = 512
+MAX_ENTRIES = 1024
+MAX_LAYOUTS = 64
+HISTOGRAM_BUCKETS = 160
+
+
+class Head(IntEnum):
+    """Words of the board's first line."""
+
+    RUN = 0  # the current epoch's number; chunks of another run are dropped
+    STOP = 1  # 1: every worker ends before its next sample
+    NUM_LAYOUTS = 2  # how many layouts are published
+    NUM_SLOTS = 3  # how many slots exist
+    DRAWS_IN_THREADS = 4  # 1: the data set drew from a global random generator in a thread
+    RECORD = 5  # 1: workers keep times and histograms
+    WORDS = 16
+
+
+class Entry(IntEnum):
+    """Words of a batch in flight."""
+
+    SEQ = 0
+    RUN = 1
+    NUM_ROWS = 2
+    FIRST_POSITION = 3
+    BASE_SEED = 4
+    PAYLOAD = 5  # offset of the block with the indices
+    PLACE = 6  # UNBOUND, GENERAL, or layout and slot in one word, so that they are seen together
+    ROWS_DONE = 8  # rows that came down the general path
+    FAILED = 9  # 1: a sample of it raised
+    COLLATOR = 10  # worker + 1 of the one that collates
+    WORDS = 16
+
+
+class Slot(IntEnum):
+    """Words of a slot."""
+
+    OFFSET = 0
+    SIZE = 1
+    STATE = 2
+    WORDS = 4
+
+
+class Record(IntEnum):
+    """Words of a worker's own record."""
+
+    PID = 0
+    STATE = 1
+    SEQ = 2
+    ROW = 3
+    ROWS = 4
+    POSITION = 5  # the sample in hand, -1 for none
+    SAMPLE_START_NS = 6
+    SAMPLES_DONE = 7
+    CHUNKS_DONE = 8
+    BUSY_NS = 9
+    BYTES = 10
+    FAULTS = 11
+    START_NS = 12
+    COST_NS = 13  # running mean of a sample's service time
+    CPU_NS = 14  # processor time spent in samples
+    WORST_NS = 15
+    BLOCK_BYTES = 16  # live bytes of its blocks
+    TOP_BYTES = 17  # address space its blocks ever took
+    WORDS = 32
+
+
+UNBOUND, GENERAL = -1, -2
+FREE, BOUND, LEASED, RETIRED = 0, 1, 2, 3
+STARTING, IDLE, BUSY, ENDED = 0, 1, 2, 3
+WORKER_STATES = ("starting", "idle", "busy", "ended")
+
+
+
+def join_place(layout: int, slot: int) -> int:
+    return layout * MAX_SLOTS + slot
+
+
+def split_place(place: int) -> tuple[int, int]:
+    """Layout and slot of a bound place."""
+    return divmod(place, MAX_SLOTS)
+
+
+_LAYOUT_WORDS = 2  # offset and size of the published layout's block
+_ENTRIES_AT = int(Head.WORDS)
+_SLOTS_AT = _ENTRIES_AT + MAX_ENTRIES * Entry.WORDS
+_LAYOUTS_AT = _SLOTS_AT + MAX_SLOTS * Slot.WORDS
+_RECORDS_AT = _LAYOUTS_AT + MAX_LAYOUTS * _LAYOUT_WORDS
+_HISTOGRAMS_AT = _RECORDS_AT + MAX_WORKERS * Record.WORDS
+BOARD_BYTES = (_HISTOGRAMS_AT + MAX_WORKERS * HISTOGRAM_BUCKETS) * 8
+
+
+class BoardLock:
+    """A lock between workers of any process, and between threads of one."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._threads = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, 0)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, 0)
+        self._threads.release()
+
+
+    def try_for(self, timeout_s: float) -> bool:
+        """Take the lock without trusting its holder to let go; release it with `__exit__`."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if self._threads.acquire(blocking=False):
+                try:
+                    fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+                    return True
+                except OSError:
+                    self._threads.release()
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.0002)
+
+
+class Board:
+    """Reads and writes the control words at the start of the arena."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self.words = memory[:BOARD_BYTES].cast("q")
+
+    @staticmethod
+    def entry_at(seq: int) -> int:
+        return _ENTRIES_AT + (seq % MAX_ENTRIES) * Entry.WORDS
+
+    @staticmethod
+    def record_at(worker: int) -> int:
+        return _RECORDS_AT + worker * Record.WORDS
+
+    @staticmethod
+    def slot_at(slot: int) -> int:
+        return _SLOTS_AT + slot * Slot.WORDS
+
+    @staticmethod
+    def histogram_at(worker: int) -> int:
+        return _HISTOGRAMS_AT + worker * HISTOGRAM_BUCKETS
+
+    def open_entry(
+        self, seq: int, *, run: int, num_rows: int, first_position: int, base_seed: int, payload: int, place: int
+    ) -> None:
+        w, at = self.words, self.entry_at(seq)
+        w[at + Entry.RUN] = run
+        w[at + Entry.NUM_ROWS] = num_rows
+        w[at + Entry.FIRST_POSITION] = first_position
+        w[at + Entry.BASE_SEED] = base_seed
+        w[at + Entry.PAYLOAD] = payload
+        w[at + Entry.PLACE] = place
+        w[at + Entry.ROWS_DONE] = 0
+        w[at + Entry.FAILED] = 0
+        w[at + Entry.COLLATOR] = 0
+        w[at + Entry.SEQ] = seq
+
+    def reset_record(self, worker: int, *, start_ns: int) -> None:
+        w, at = self.words, self.record_at(worker)
+        for i in range(Record.WORDS):
+            w[at + i] = 0
+        w[at + Record.POSITION] = -1
+        w[at + Record.SEQ] = -1
+        w[at + Record.START_NS] = start_ns
+        at = self.histogram_at(worker)
+        for i in range(HISTOGRAM_BUCKETS):
+            w[at + i] = 0
+
+    def add_slot(self, offset: int, size: int) -> int:
+        """Offer one more slot to workers; only the training process calls this."""
+        slot = self.words[Head.NUM_SLOTS]
+        at = self.slot_at(slot)
+        self.words[at + Slot.OFFSET] = offset
+        self.words[at + Slot.SIZE] = size
+        self.words[at + Slot.STATE] = FREE
+        self.words[Head.NUM_SLOTS] = slot + 1
+        return slot
+
+    def slot_states(self) -> list[int]:
+        return [self.words[self.slot_at(s) + Slot.STATE] for s in range(self.words[Head.NUM_SLOTS])]
+
+    def bind_slot(self, need: int) -> int:
+        """Take the lowest free slot of at least `need` bytes, or GENERAL; call it under the lock.
+
+        The lowest, so that only as many slots are ever touched as were in use at one moment.
+        """
+        w = self.words
+        for slot in range(w[Head.NUM_SLOTS]):
+            at = _SLOTS_AT + slot * Slot.WORDS
+            if w[at + Slot.STATE] == FREE and w[at + Slot.SIZE] >= need:
+                w[at + Slot.STATE] = BOUND
+                return slot
+        return GENERAL
+
+    def publish_layout(self, offset: int, size: int) -> int:
+        number = self.words[Head.NUM_LAYOUTS]
+        self.words[_LAYOUTS_AT + number * _LAYOUT_WORDS] = offset
+        self.words[_LAYOUTS_AT + number * _LAYOUT_WORDS + 1] = size
+        self.words[Head.NUM_LAYOUTS] = number + 1
+        return number
+
+    def layout_block(self, number: int) -> tuple[int, int]:
+        at = _LAYOUTS_AT + number * _LAYOUT_WORDS
+        return self.words[at], self.words[at + 1]
+
+

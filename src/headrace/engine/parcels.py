@@ -1,0 +1,151 @@
+"""Any Python object in one block of shared memory: its large buffers lie there as they are, only the rest is pickled."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .arena import Arena
+from .blocks import Region, free_block
+
+_HEAD = struct.Struct("<qqq")  # bytes of pickle, number of buffers, bytes in all
+_PAIR = struct.Struct("<qq")
+_ALIGN = 64
+# smaller buffers are cheaper inside the pickle than as a view that keeps a block leased
+_IN_BAND_BYTES = 1024
+
+
+def dump(value: object, region: Region, arena: Arena) -> tuple[int, int]:
+    """Write an object into a new block; returns its offset and its size."""
+    buffers: list[pickle.PickleBuffer] = []
+
+    def out_of_band(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:
+            return True
+        if raw.nbytes < _IN_BAND_BYTES:
+            return True
+        buffers.append(buffer)
+        return False
+
+    stream = io.BytesIO()
+    _Pickler(stream, 5, buffer_callback=out_of_band).dump(value)
+    pickled = stream.getbuffer()
+    at = _HEAD.size + _PAIR.size * len(buffers)
+    table = []
+    end = -(-(at + len(pickled)) // _ALIGN) * _ALIGN
+    raws = [buffer.raw() for buffer in buffers]
+    for raw in raws:
+        table.append((end, raw.nbytes))
+        end = -(-(end + raw.nbytes) // _ALIGN) * _ALIGN
+    offset = region.take(end)
+    memory = arena.view(offset, end)
+    _HEAD.pack_into(memory, 0, len(pickled), len(buffers), end)
+    for number, pair in enumerate(table):
+        _PAIR.pack_into(memory, _HEAD.size + number * _PAIR.size, *pair)
+    memory[at : at + len(pickled)] = pickled
+    for (start, size), raw in zip(table, raws, strict=True):
+        np.copyto(np.frombuffer(memory, np.uint8, size, start), np.frombuffer(raw, np.uint8))
+    return offset, end
+
+
+def load(arena: Arena, offset: int, *, on_release: Callable[[], None] | None = None) -> Any:
+    """Read an object back; its arrays and tensors are views of the block.
+
+    The block is freed (or `on_release` called) when the last of those views is gone; where there are none, at once.
+    """
+    pickled_bytes, count, size = _HEAD.unpack_from(arena.bytes, offset)
+    at = offset + _HEAD.size + _PAIR.size * count
+    words = arena.bytes.cast("q")
+    release = on_release or (lambda: free_block(words, offset))
+    if not count:
+        try:
+            return pickle.loads(arena.view(at, pickled_bytes))
+        finally:
+            release()
+    owner: npt.NDArray[np.uint8] = np.frombuffer(arena.map, np.uint8, size, offset)
+    weakref.finalize(owner, release).atexit = False
+    view = memoryview(owner)
+    pairs = (_PAIR.unpack_from(view, _HEAD.size + i * _PAIR.size) for i in range(count))
+    return pickle.loads(view[at - offset : at - offset + pickled_bytes], buffers=[view[a : a + n] for a, n in pairs])
+
+
+def peek(arena: Arena, offset: int) -> Any:
+    """Read an object whose block somebody else frees later; views of it must not outlive that."""
+    return load(arena, offset, on_release=lambda: None)
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles tensors as buffers; everything else as usual."""
+
+    def reducer_override(self, value: Any) -> Any:
+        torch: Any = sys.modules.get("torch")
+        if torch is None or not isinstance(value, torch.Tensor):
+            return NotImplemented
+        kind = type(value)
+        plain = kind is torch.Tensor
+        if not plain and (kind.__reduce_ex__ is not torch.Tensor.__reduce_ex__ or kind is torch.nn.Parameter):
+            return NotImplemented
+        if (
+            value.layout is not torch.strided
+            or value.device.type != "cpu"
+            or value.is_quantized
+            or value.is_conj()
+            or value.is_neg()
+            or (value.requires_grad and not value.is_leaf)
+            or not value.numel()
+        ):
+            return NotImplemented
+        base = value.detach() if plain else value.detach().as_subclass(torch.Tensor)
+        strides = tuple(base.stride())
+        if not _is_dense(base):
+            base, strides = base.contiguous(), ()
+        flat = base.as_strided((base.numel(),), (1,))
+        raw = flat.view(torch.uint8).numpy() if flat.dtype is not torch.uint8 else flat.numpy()
+        extra = None if plain else (kind, dict(value.__dict__))
+        arguments = (pickle.PickleBuffer(raw), str(value.dtype), tuple(value.shape), strides, value.requires_grad, extra)
+        return rebuild_tensor, arguments
+
+
+def _is_dense(tensor: Any) -> bool:
+    """Whether the elements fill their memory without gaps or overlaps, in whatever order of axes."""
+    if tensor.is_contiguous():
+        return True
+    order = sorted(range(tensor.dim()), key=lambda axis: (tensor.stride(axis), tensor.size(axis)), reverse=True)
+    return bool(tensor.permute(order).is_contiguous())
+
+
+def rebuild_tensor(
+    buffer: Any,
+    dtype: str,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    requires_grad: bool,
+    extra: tuple[type, dict[str, Any]] | None,
+) -> Any:
+    """Make the tensor over a buffer, without a copy."""
+    import torch
+
+    flat = torch.frombuffer(buffer, dtype=torch.uint8) if not isinstance(buffer, bytes) else None
+    if flat is None:  # in band: small and read-only
+        flat = torch.frombuffer(bytearray(buffer), dtype=torch.uint8)
+    kind = getattr(torch, dtype.removeprefix("torch."))
+    tensor = flat.view(kind)
+    tensor = tensor.as_strided(shape, strides) if strides else tensor.view(shape)
+    if requires_grad:
+        tensor.requires_grad_(True)
+    if extra is not None:
+        cls, state = extra
+        subclassed = tensor.as_subclass(cls)  # type: ignore[arg-type]  # a subclass of Tensor by construction
+        subclassed.__dict__.update(state)
+        return subclassed
+    return tensor

@@ -1,0 +1,70 @@
+"""How many processors this process may really use."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+
+def usable_processors(root: Path = Path("/")) -> int:
+    """Processors by affinity, bounded by the control group's quota (v1 and v2) and shared between local ranks."""
+    count = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
+    for quota in _quotas(root):
+        count = min(count, quota)
+    ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1))
+    return max(1, math.floor(count / ranks + 1e-9))
+
+
+def _quotas(root: Path) -> list[float]:
+    found = []
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            for folder in _upwards(root / "sys/fs/cgroup", path):
+                quota, _, period = _text(folder / "cpu.max").partition(" ")
+                if quota.isdigit() and period.isdigit():
+                    found.append(int(quota) / int(period))
+        elif "cpu" in controllers.split(","):
+            for folder in _upwards(root / "sys/fs/cgroup/cpu", path):
+                quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
+                if quota.isdigit() and period.isdigit():
+                    found.append(int(quota) / int(period))
+    return found
+
+
+def _upwards(top: Path, path: str) -> list[Path]:
+    folder = top / path.lstrip("/")
+    if not folder.exists():
+        return [top]
+    folders = [folder]
+    while folder != top:
+        folder = folder.parent
+        folders.append(folder)
+    return folders
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def workers_for(sample_s: float, cpu_share: float, processors: int) -> tuple[int, str]:
+    """How many workers to start where the user did not say, and why. 0: in the training process.
+
+    `cpu_share` is the processor time of a sample over its duration: the rest is waiting, for a disk or a network,
+    and more workers can wait at once than there are processors.
+    """
+    if sample_s < 20e-6:
+        return 0, f"in-process: a sample takes {sample_s * 1e6:.1f} µs, less than handing it over"
+    base = processors if processors <= 2 else processors - 1
+    if cpu_share >= 0.5:
+        return base, f"{base} for {processors} usable processors, a sample takes {sample_s * 1e3:.3g} ms of which {cpu_share:.0%} is processor time"
+    count = min(4 * processors, 32, math.ceil(base / max(cpu_share, 0.05)))
+    return count, f"{count} for {processors} usable processors: {1 - cpu_share:.0%} of a sample's {sample_s * 1e3:.3g} ms is waiting"

@@ -1,0 +1,160 @@
+"""Random numbers that depend on the sample's position alone.
+
+Before a sample runs, the global generators of Python, NumPy and torch are seeded from (base seed of the epoch,
+position of the sample). Seeding all three costs 7 µs, more than a tiny sample itself, so only those are seeded
+that the data set draws from: a generator that stayed untouched for the first samples is only looked at after
+each chunk (well under a microsecond), and if it moved after all, the chunk is run again with seeds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_MASK = (1 << 64) - 1
+# a data set that draws at all draws in nearly every sample; a later first draw costs one chunk run twice
+TRIAL_SAMPLES = 16
+
+
+def mix_seed(base_seed: int, position: int) -> int:
+    """A 64-bit seed for one sample (splitmix64 over both), the same on every machine."""
+    z = (base_seed + (position + 1) * 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+class _Python:
+    """Python's `random` module."""
+
+    def __init__(self) -> None:
+        self.look = _fast_look() or (lambda: random.getstate()[1][-1:] + (hash(random.getstate()[1]),))
+
+    def seed(self, seed: int) -> None:
+        random.seed(seed)
+
+
+def _fast_look() -> Callable[[], Any] | None:
+    """Read the position word of Python's generator in place: 0.1 µs instead of 9 µs for `getstate`."""
+    instance = getattr(random, "_inst", None)
+    if instance is None or sys.implementation.name != "cpython":
+        return None
+    words = (ctypes.c_uint32 * 625).from_address(id(instance) + object.__basicsize__)
+    saved = random.getstate()
+    try:
+        random.random()
+        state = random.getstate()[1]
+        if words[0] != state[624] or words[1] != state[0] or words[624] != state[623]:
+            return None
+    finally:
+        random.setstate(saved)
+    return lambda: (words[0], words[1])
+
+
+class _NumPy:
+    """NumPy's legacy global generator."""
+
+    def __init__(self) -> None:
+        self._rand: Any = np.random.mtrand._rand  # type: ignore[attr-defined]  # numpy's name for the global one
+        generator = self._rand._bit_generator
+        if type(generator).__name__ == "MT19937":
+            words = (ctypes.c_uint32 * 625).from_address(generator.ctypes.state_address)
+            self.look: Callable[[], Any] = lambda: (words[624], words[0])
+        else:
+            self.look = lambda: repr(np.random.get_state(legacy=False))
+
+    def seed(self, seed: int) -> None:
+        np.random.seed(seed & 0xFFFFFFFF)
+
+
+class _Torch:
+    """torch's default CPU generator."""
+
+    def __init__(self) -> None:
+        torch: Any = sys.modules["torch"]
+        self._generator = torch.default_generator
+        # `manual_seed` of the module walks all devices (100 µs); workers have only this one
+
+    def look(self) -> Any:
+        return self._generator.get_state().numpy().tobytes()
+
+    def seed(self, seed: int) -> None:
+        self._generator.manual_seed(seed)
+
+
+class SampleSeeds:
+    """Seeds what a data set draws from, sample by sample, and notices what it draws from."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, Any] = {"random": _Python(), "numpy": _NumPy()}
+        self._used: list[Any] = []
+        self._unused: list[Any] = list(self._sources.values())
+        self._trial = TRIAL_SAMPLES
+        self._marks: list[Any] = []
+
+    def _adopt_torch(self) -> None:
+        if "torch" not in self._sources and "torch" in sys.modules:
+            self._sources["torch"] = source = _Torch()
+            self._unused.append(source)
+
+    @property
+    def is_drawing(self) -> bool:
+        return bool(self._used)
+
+    def begin_chunk(self) -> None:
+        """Remember where the generators stand that nobody drew from so far."""
+        self._adopt_torch()
+        if not self._trial:
+            self._marks = [source.look() for source in self._unused]
+
+    @property
+    def per_sample(self) -> bool:
+        """Whether `begin_sample` has anything to do."""
+        return bool(self._used) or self._trial > 0
+
+    def begin_sample(self, base_seed: int, position: int) -> None:
+        """Seed for one sample."""
+        seed = mix_seed(base_seed, position)
+        for source in self._used:
+            source.seed(seed)
+        if self._trial:
+            for source in self._unused:
+                source.seed(seed)
+            self._marks = [source.look() for source in self._unused]
+
+    def end_sample(self) -> None:
+        """While on trial: notice which generators the sample drew from."""
+        if self._trial:
+            self._trial -= 1
+            self._notice()
+
+    def end_chunk(self) -> bool:
+        """Whether the chunk drew from a generator that was not seeded, and must run again."""
+        return not self._trial and self._notice()
+
+    def _notice(self) -> bool:
+        moved = [s for s, mark in zip(self._unused, self._marks, strict=True) if s.look() != mark]
+        if moved:
+            self._used += moved
+            self._unused = [s for s in self._unused if s not in moved]
+            self._marks = [source.look() for source in self._unused]
+        return bool(moved)
+
+
+def seed_worker(base_seed: int, worker: int) -> None:
+    """Seed the generators as torch's workers do, so that `worker_init_fn` and iterable data sets see the same."""
+    seed = base_seed + worker
+    random.seed(seed)
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        np.random.seed(mix_seed(base_seed, worker) & 0xFFFFFFFF)
+        return
+    torch.manual_seed(seed)
+    generate = getattr(sys.modules.get("torch.utils.data._utils.worker"), "_generate_state", None)
+    if generate is not None:
+        np.random.seed(generate(base_seed, worker))

@@ -1,0 +1,124 @@
+"""The training process's side of batch slots: how many there are, which are out on lease, what comes back."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BatchTooLarge
+from ..model import SlotStats, format_bytes
+from .arena import Arena
+from .board import BOUND, FREE, LEASED, MAX_SLOTS, RETIRED, Board, BoardLock, Head, Slot
+
+_PAGE = 4096
+# more slots than this never help, and they are scanned on every bind
+_MOST_SLOTS = 256
+
+
+class Slots:
+    """Lays out slots in their part of the arena, leases them to the user, and takes them back.
+
+    A lease ends when the last tensor over the slot is gone: each delivery makes a fresh array over the slot's
+    memory, every tensor of the batch refers to it, and its end frees the slot with one store.
+    """
+
+    def __init__(self, arena: Arena, board: Board, *, start: int, size: int, budget_bytes: int) -> None:
+        self._arena, self._board = arena, board
+        self._lock = BoardLock(arena.fd.fileno())
+        self._next, self._end = start, start + size
+        self._budget_bytes = budget_bytes
+        self._leases: dict[int, weakref.ref[Any]] = {}
+        self.largest_bytes = 0
+        self.on_layout: Callable[[int, int], None] | None = None  # told about each new range of slots
+
+    def provide(self, need: int, *, num_rows: int) -> bool:
+        """Make sure that slots of `need` bytes exist. False: no room to lay them out; the general path serves."""
+        if need <= self.largest_bytes:
+            return True
+        if need > self._budget_bytes:
+            raise BatchTooLarge(
+                "one batch does not fit the loader's memory budget",
+                batch=f"{format_bytes(need)} for {num_rows} samples",
+                budget=format_bytes(self._budget_bytes),
+                next_step=f'batch_size={max(1, self._budget_bytes * num_rows // need // 3)}, or memory="{-(-3 * need >> 20)}MiB"',
+            )
+        size = -(-need // _PAGE) * _PAGE
+        number = self._board.words[Head.NUM_SLOTS]
+        self._retire_free()
+        in_use = sum(s for s, state in self._sizes() if state != RETIRED)
+        count = max(1, min((self._budget_bytes - in_use) // size, _MOST_SLOTS, MAX_SLOTS - number))
+        if number >= MAX_SLOTS or self._next + count * size > self._end:
+            return False
+        first = self._next
+        for _ in range(count):
+            self._board.add_slot(self._next, size)
+            self._next += size
+        self.largest_bytes = size
+        if self.on_layout is not None:
+            self.on_layout(first, count * size)
+        return True
+
+    def _retire_free(self) -> None:
+        """Withdraw the smaller slots that nobody uses, so that larger ones fit the budget."""
+        words = self._board.words
+        if not words[Head.NUM_SLOTS] or not self._lock.try_for(0.1):
+            return
+        try:
+            for slot in range(words[Head.NUM_SLOTS]):
+                at = Board.slot_at(slot)
+                if words[at + Slot.STATE] == FREE:
+                    words[at + Slot.STATE] = RETIRED
+                    self._arena.give_back(words[at + Slot.OFFSET], words[at + Slot.SIZE])
+        finally:
+            self._lock.__exit__(None, None, None)
+
+    def _sizes(self) -> list[tuple[int, int]]:
+        words = self._board.words
+        ats = [Board.slot_at(s) for s in range(words[Head.NUM_SLOTS])]
+        return [(words[at + Slot.SIZE], words[at + Slot.STATE]) for at in ats]
+
+    def counts(self) -> tuple[int, int]:
+        """(slots of the current size, those of them on lease)."""
+        total = leased = 0
+        for size, state in self._sizes():
+            if size >= self.largest_bytes and state != RETIRED:
+                total += 1
+                leased += state == LEASED
+        return total, leased
+
+    def memory(self, slot: int) -> memoryview:
+        at = Board.slot_at(slot)
+        return self._arena.view(self._board.words[at + Slot.OFFSET], self._board.words[at + Slot.SIZE])
+
+    def free(self, slot: int) -> None:
+        self._board.words[Board.slot_at(slot) + Slot.STATE] = FREE
+
+    def lease(self, slot: int) -> npt.NDArray[np.uint8]:
+        """The slot's memory as a fresh array; the slot is free again when nothing refers to that array any more."""
+        words, at = self._board.words, Board.slot_at(slot)
+        owner: npt.NDArray[np.uint8] = np.frombuffer(
+            self._arena.map, np.uint8, words[at + Slot.SIZE], words[at + Slot.OFFSET]
+        )
+        words[at + Slot.STATE] = LEASED
+        state_at = at + Slot.STATE
+
+        def give_back(_: object) -> None:
+            words[state_at] = FREE
+
+        self._leases[slot] = weakref.ref(owner, give_back)
+        return owner
+
+    def stats(self) -> SlotStats:
+        states = [state for _, state in self._sizes()]
+        return SlotStats(
+            total=sum(s != RETIRED for s in states),
+            free=states.count(FREE),
+            filling=states.count(BOUND),
+            leased=states.count(LEASED),
+            slot_bytes=self.largest_bytes,
+            touched_bytes=self._arena.used_bytes() if self._arena.fd.fd >= 0 else 0,
+        )

@@ -1,0 +1,69 @@
+"""Every error that Headrace raises on purpose.
+
+    HeadraceError                what happened, the evidence, what to do next
+    ├── WorkerLost               a worker died before it delivered              (also a RuntimeError)
+    ├── BatchTooLarge            one batch does not fit the memory budget       (also a MemoryError)
+    ├── BatchTimeout             no batch arrived within `timeout=`             (also a RuntimeError)
+    ├── NotSupported             this combination cannot work, here or at all   (also a RuntimeError)
+    └── InternalError            a bug of ours, with a request to report it
+
+A class exists when a caller would handle it differently. Those that are also a `RuntimeError` stand where
+torch's loader raises a plain `RuntimeError`, so that an existing `except RuntimeError` still catches them.
+Misuse of the API is a `TypeError` or a `ValueError`, as everywhere in Python.
+"""
+
+from typing import ClassVar
+
+__all__ = ["BatchTimeout", "BatchTooLarge", "HeadraceError", "InternalError", "NotSupported", "WorkerLost"]
+
+_REPORT_IT = "report this with its full text and with what `headrace --version` prints"
+
+
+class HeadraceError(Exception):
+    """Base of every error raised on purpose; `str()` joins its three parts.
+
+    >>> print(HeadraceError("worker 3 was killed", signal="SIGKILL", limit="46.0 GiB", next_step="memory='36GiB'"))
+    worker 3 was killed
+      signal: SIGKILL   limit: 46.0 GiB
+      try: memory='36GiB'
+    """
+
+    _ask: ClassVar[str] = "try"
+
+    def __init__(self, what: str, *, next_step: str = "", **evidence: object) -> None:
+        super().__init__(what)  # args == (what,), so it survives pickling between processes
+        self.what, self.next_step, self.evidence = what, next_step, evidence
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.evidence:
+            facts = (f"{name.replace('_', ' ')}: {value}" for name, value in self.evidence.items())
+            lines.append("  " + "   ".join(facts))
+        if self.next_step:
+            lines.append(f"  {self._ask}: {self.next_step}")
+        return "\n".join(lines)
+
+
+class WorkerLost(HeadraceError, RuntimeError):
+    """A worker died before it delivered what it owed."""
+
+
+class BatchTooLarge(HeadraceError, MemoryError):
+    """One batch does not fit the memory budget; nothing was allocated for it."""
+
+
+class BatchTimeout(HeadraceError, RuntimeError):
+    """No batch arrived within the loader's `timeout`."""
+
+
+class NotSupported(HeadraceError, RuntimeError):
+    """What was asked for cannot work with this data set, platform or combination of arguments."""
+
+
+class InternalError(HeadraceError):
+    """A promise of Headrace to itself is broken: a bug of ours."""
+
+    _ask = "please"
+
+    def __init__(self, what: str, *, next_step: str = _REPORT_IT, **evidence: object) -> None:
+        super().__init__(what, next_step=next_step, **evidence)

@@ -1,0 +1,18 @@
+"""The words that several rooms share: plain values, no I/O, no torch.
+
+- `sizes`: byte counts as people write them ("8GiB").
+- `stats`: what a loader says of itself at one moment.
+"""
+
+from .sizes import format_bytes, parse_bytes
+from .stats import LoaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
+
+__all__ = [
+    "LoaderStats",
+    "SampleTimes",
+    "SlotStats",
+    "WaitStats",
+    "WorkerStats",
+    "format_bytes",
+    "parse_bytes",
+]
