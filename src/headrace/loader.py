@@ -96,10 +96,12 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self.device = None if device is None else torch.device(device)
         self.record = _record_by_default() if record is None else record
         self._is_chosen = num_workers is None
+        self._is_decided = not self._is_chosen
         self._workers_reason = "as asked for"
         self._asked_prefetch_factor = prefetch_factor
         self._asked_ahead: int | None = None
-        self._thread_rate: float | None = None
+        self._thread_rate: float | None = None  # of two threads over one, once it was measured
+        self._draws = False
         self._live: weakref.WeakSet[_Counted] = weakref.WeakSet()
         self._last_stats: LoaderStats | None = None
         if num_workers is None:
@@ -135,7 +137,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             return super()._get_iterator()
         if self.num_workers == 0:
             return _SeededLocalIterator(self) if self._is_chosen else _LocalIterator(self)
-        self.check_worker_number_rationality()
+        if not self._is_chosen:
+            self.check_worker_number_rationality()
         return _WorkersIterator(self)
 
     @property
@@ -176,7 +179,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         if prefetch_batches is not None:
             self._asked_ahead = prefetch_batches
         if num_workers is not None:
-            self.num_workers, self._is_chosen, self._workers_reason = num_workers, False, "set by resize()"
+            self.num_workers, self._workers_reason = num_workers, "set by resize()"
+            self._is_chosen, self._is_decided = False, True
             if self.prefetch_factor is None:
                 self.prefetch_factor = 2
         for iterator in running:
@@ -219,7 +223,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
         super().__init__(loader)
         self.opened_at, self.is_open = time.perf_counter(), True
         self._loader = loader
-        self._is_undecided = loader._is_chosen and not loader._is_iterable
+        self._is_undecided = not loader._is_decided and not loader._is_iterable
         if loader._is_chosen and loader._is_iterable:
             loader._workers_reason = "one per usable processor: each reads its own part of an IterableDataset"
         self._budget = find_budget(loader.memory)
@@ -284,6 +288,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
             uses_slots=loader._uses_slots,
             has_getitems=loader._has_getitems and loader._auto_collation,
             in_threads=self._backend == "thread",
+            copies_dataset=self._backend == "thread" and loader.backend == "auto",
             record=loader.record,
             budget_bytes=self._budget.bytes,
         )
@@ -302,6 +307,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
             timeout_s=loader.timeout,
             batches_ahead=ahead,
             collate=loader.collate_fn,
+            measures_threads=loader.backend == "auto" and loader._thread_rate is None and not loader._is_iterable,
         )
 
     def _wants_registration(self, loader: DataLoader[Any]) -> bool:
@@ -330,10 +336,26 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
             raise StopIteration
         try:
             return self._next_on_device() if self._copier is not None else self._next_on_host()
-        except (StopIteration, KeyboardInterrupt):
-            if not self._loader.persistent_workers:
-                self.close()
+        except StopIteration:
+            self._end_of_epoch()
             raise
+
+    def _end_of_epoch(self) -> None:
+        feed, loader = self._feed, self._loader
+        feed.finish_measuring()
+        if feed.thread_gain is not None and loader._thread_rate is None:
+            loader._thread_rate, loader._draws = feed.thread_gain, feed.draws
+            choice, reason = _choose_backend(loader, self._context.get_start_method())
+            _log.info("%s: backend %s from the next epoch on (%s)", loader, choice, reason)
+        if self._backend == "thread" and feed.draws:
+            _say_once(
+                "the data set draws from a global random generator, which threads share: results depend on timing. "
+                "Use backend='process' for random numbers that depend on the sample alone."
+            )
+        if not loader.persistent_workers:
+            self.close()
+        else:
+            loader._last_stats = self.snapshot()
 
     def _next_on_host(self) -> Any:
         batch = self._feed.next()
@@ -361,12 +383,11 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
         self._is_undecided = False
         loader, feed = self._loader, self._feed
         sample_s, cpu_share = feed.measure_first_samples()
-        count, reason = workers_for(sample_s, cpu_share, usable_processors())
-        if loader._workers_reason != "to be measured on the first samples":
-            count, reason = loader.num_workers, loader._workers_reason
-        loader._workers_reason = reason
-        loader.num_workers = count
-        _log.info("%s: num_workers was not given; chosen %s", loader, reason)
+        if not loader._is_decided:
+            loader.num_workers, loader._workers_reason = workers_for(sample_s, cpu_share, usable_processors())
+            loader._is_decided = True
+            _log.info("%s: num_workers was not given; chosen %s", loader, loader._workers_reason)
+        count = loader.num_workers
         if count == 0:
             fetcher = LocalFetcher(
                 loader.dataset, loader.collate_fn, is_batched=loader._auto_collation, has_getitems=loader._has_getitems
@@ -563,10 +584,30 @@ def _close_pool(pool: Pool, copier: DeviceCopier | None) -> None:
     pool.close()
 
 
+# a second thread that brings this much nearly doubles the rate: the data set releases the interpreter's lock
+_THREADS_PAY = 1.8
+
+
 def _choose_backend(loader: DataLoader[Any], start_method: str) -> tuple[str, str]:
+    """Threads or processes, and why.
+
+    Under fork, processes start in milliseconds, share the data set's memory and isolate a crash: threads could only
+    lose. Otherwise each process imports everything anew and holds a copy, which threads of one process avoid, each
+    with its own copy of the data set so that nothing is shared that a process would not share.
+    """
     if loader.backend != "auto":
         return loader.backend, "as asked for"
-    return "process", f"processes start quickly under {start_method!r} and share nothing"
+    gain = loader._thread_rate
+    if gain is None:
+        return "process", "not measured yet what a second thread brings"
+    measured = f"a second thread was measured to bring {gain:.2f}x"
+    if start_method == "fork":
+        return "process", f"{measured}; under fork, processes share memory anyway and isolate crashes"
+    if loader._draws:
+        return "process", f"{measured}; the data set draws random numbers, which threads cannot seed by sample"
+    if gain >= _THREADS_PAY:
+        return "thread", f"{measured}, so one process with threads saves {start_method!r} its imports and copies"
+    return "process", f"{measured}, less than {_THREADS_PAY}x"
 
 
 def _rows_of(loader: DataLoader[Any], batch: Any) -> int:

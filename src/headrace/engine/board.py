@@ -32,7 +32,7 @@ class Head(IntEnum):
     STOP = 1  # 1: every worker ends before its next sample
     NUM_LAYOUTS = 2  # how many layouts are published
     NUM_SLOTS = 3  # how many slots exist
-    DRAWS_IN_THREADS = 4  # 1: the data set drew from a global random generator in a thread
+    DRAWS = 4  # 1: the data set draws from a global random generator
     RECORD = 5  # 1: workers keep times and histograms
     WORDS = 16
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# a message each way costs a worker and the training process some 10 µs together: 2 % of this
-CHUNK_TARGET_S = 0.0005
+# a message each way costs a worker and the training process some 20 µs together: 2 % of this
+CHUNK_TARGET_S = 0.001
+# a process may be off the processor for this long without anything being wrong
+HICCUP_S = 0.02
 # until this many samples were seen, their spread is not known
 ENOUGH_SAMPLES = 400
 
@@ -15,7 +17,7 @@ ENOUGH_SAMPLES = 400
 class Pace:
     """What has been measured so far. Times are seconds; 0 means not known."""
 
-    sample_s: float  # mean service time of a sample
+    sample_s: float  # typical service time of a sample
     worst_sample_s: float
     samples_seen: int
     step_s: float  # time from one batch to the next, as the loop asks for them
@@ -46,7 +48,8 @@ def batches_ahead(pace: Pace, *, most: int) -> tuple[int, str]:
     if pace.samples_seen < ENOUGH_SAMPLES or pace.step_s <= 0:
         wanted = max(least, 2 * pace.num_workers)
         return min(most, wanted), "as torch: 2 x workers, until the spread of sample times is known"
-    cover = math.ceil(1.5 * pace.worst_sample_s / pace.step_s)
+    hide_s = max(1.5 * pace.worst_sample_s, HICCUP_S)
+    cover = math.ceil(hide_s / pace.step_s)
     wanted = max(least, filling + cover)
-    reason = f"{filling} being filled + {cover} to hide the slowest sample (1.5 x {pace.worst_sample_s:.3g} s / step {pace.step_s:.3g} s)"
+    reason = f"{filling} being filled + {cover} to hide {hide_s:.3g} s (1.5 x the slowest sample) at {pace.step_s:.3g} s a step"
     return min(most, wanted), reason

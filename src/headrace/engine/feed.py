@@ -37,7 +37,7 @@ from .parcels import dump, load
 from .pool import Pool
 from .scheduler import Batch, Scheduler
 from .slots import Slots
-from .worker import payload_bytes, write_payload
+from .worker import measure_task, payload_bytes, write_payload
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class FeedSettings:
     timeout_s: float
     batches_ahead: int | None  # given by the user; None: follow what is measured
     collate: Callable[[Any], Any]
+    measures_threads: bool  # find out, when workers are idle, what a second thread brings
 
 
 class Feed:
@@ -92,6 +93,9 @@ class Feed:
         self._general_bytes = 0
         self._has_warned_held = False
         self._has_answer = False
+        self._some_indices: list[Any] = []
+        self._is_measuring = False
+        self.thread_gain: float | None = None  # rate of two threads over that of one
         self.replay: list[Any] | None = None  # keeps what the sampler gave, while that may be needed again
         # what stats() tells
         self.epoch = -1
@@ -228,6 +232,10 @@ class Feed:
         if answer == Answer.LAYOUT:
             self._consider_layout(load(self.pool.arena, result.block), result.rows)
             return
+        if answer == Answer.MEASURED:
+            self._is_measuring = False
+            self.thread_gain = load(self.pool.arena, result.block) if result.block else None
+            return
         self._has_answer = True
         if answer == Answer.END and result.worker in self._active:
             self._retire_iterator(result.worker)
@@ -286,7 +294,29 @@ class Feed:
                 if self.replay is not None:
                     self.replay.append(indices)
                 self._issue(indices)
+        if self._some_indices and self.settings.measures_threads:
+            self._measure_threads()
         self.pool.flush()
+
+    def _measure_threads(self) -> None:
+        """Once, when there is nothing else to do for a worker, let it time samples alone and in two threads."""
+        scheduler = self.scheduler
+        is_idle = self._is_exhausted or (scheduler.in_flight > 1 and scheduler.num_ready == scheduler.in_flight)
+        times = self.sample_times()
+        if not is_idle or times is None or len(self._some_indices) < 3:
+            return
+        # a tenth of a second a part, three parts, at least one sample each
+        count = 3 * max(1, min(len(self._some_indices) // 3, int(0.1 / max(times.median_s, 1e-6))))
+        block, _ = dump(self._some_indices[:count], self.pool.region, self.pool.arena)
+        self.pool.send(measure_task(block))
+        self._some_indices, self._is_measuring = [], True
+
+    def finish_measuring(self, patience_s: float = 1.0) -> None:
+        """Wait for a measurement under way; called at the end of an epoch."""
+        deadline = time.perf_counter() + patience_s
+        while self._is_measuring and time.perf_counter() < deadline:
+            self.pool.wait(0.05)
+            self._collect()
 
     def _issue(self, indices: Any) -> None:
         num_rows = len(indices) if self.settings.is_batched else 1
@@ -313,6 +343,8 @@ class Feed:
             payload=0 if self.settings.is_iterable else self._write_indices(seq, indices, num_rows),
             place=UNBOUND if self.settings.uses_slots else GENERAL,
         )
+        if self.settings.measures_threads and self.settings.is_batched and self.delivered < 1:
+            self._some_indices = [*self._some_indices, *indices][:48]
         self._position += num_rows
         for work in works:
             self.pool.send(work, worker=worker)
@@ -457,7 +489,8 @@ class Feed:
         times = self.sample_times()
         seen = times.count if times else self._sum(Record.SAMPLES_DONE)
         return Pace(
-            sample_s=sum(known) / len(known) / 1e9 if known else 0.0,
+            # the median, for a mean of tiny samples is made of the moments when a worker was off the processor
+            sample_s=times.median_s if times else sum(known) / len(known) / 1e9 if known else 0.0,
             worst_sample_s=times.worst_s if times else 0.0,
             samples_seen=seen,
             step_s=self._typical_interval(),
@@ -501,6 +534,11 @@ class Feed:
         if not self._words[Head.RECORD] or samples <= samples_before:
             return None
         return (faults - before) / (samples - samples_before)
+
+    @property
+    def draws(self) -> bool:
+        """Whether the data set was seen to draw from a global random generator."""
+        return bool(self._words[Head.DRAWS])
 
     def bytes_written(self) -> int:
         return self._sum(Record.BYTES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import select
 import signal
 import sys
@@ -26,6 +27,7 @@ class HostPlan:
     arena: Arena
     workers: tuple[WorkerPlan, ...]
     in_threads: bool
+    copies_dataset: bool  # each thread gets its own copy, as a process would
     dataset: Any
     collate: Callable[[Any], Any] | None  # None: torch's default_collate, imported only where it is needed
     init_fn: Callable[[int], None] | None
@@ -74,24 +76,25 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
     name_thread(f"headrace-w{worker_plan.worker}")
     worker_number = worker_plan.worker
     collate = plan.collate or _Default()
-    worker = Worker(worker_plan, plan.arena, lock, plan.dataset, collate, seeded=not plan.in_threads)
+    dataset = pickle.loads(pickle.dumps(plan.dataset)) if plan.copies_dataset else plan.dataset
+    worker = Worker(worker_plan, plan.arena, lock, dataset, collate, seeded=not plan.in_threads)
 
     def prepare() -> None:
         if not plan.in_threads:
             seed_worker(plan.base_seed, worker_number)
-        _set_worker_info(plan, worker_number, infos)
+        _set_worker_info(plan, worker_number, dataset, infos)
         if plan.init_fn is not None:
             plan.init_fn(worker_number)
 
     worker.run(prepare)
 
 
-def _set_worker_info(plan: HostPlan, worker: int, infos: Any) -> None:
+def _set_worker_info(plan: HostPlan, worker: int, dataset: Any, infos: Any) -> None:
     """Make `torch.utils.data.get_worker_info()` right in this worker."""
     module: Any = sys.modules.get("torch.utils.data._utils.worker")
     if module is None:
         return
-    fields = {"id": worker, "num_workers": plan.num_workers, "seed": plan.base_seed + worker, "dataset": plan.dataset}
+    fields = {"id": worker, "num_workers": plan.num_workers, "seed": plan.base_seed + worker, "dataset": dataset}
     info = module.WorkerInfo(**fields)
     if infos is None:
         module._worker_info = info

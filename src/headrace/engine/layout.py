@@ -8,7 +8,7 @@ A sample that differs in any way (a key, a type, a shape, a dtype) raises `Misfi
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -351,19 +351,19 @@ def _tensor_check(leaf: Leaf) -> Callable[[Sequence[Any]], None]:
 
 def build_batch(layout: Layout, tensors: Sequence[Any]) -> Any:
     """Put one tensor (or list of texts) per leaf into the structure that `default_collate` gives."""
-    source = iter(tensors)
+    return _build(layout.root, iter(tensors), is_sample=False)
 
-    def build(node: Node | Leaf) -> Any:
-        if isinstance(node, Leaf):
-            return next(source)
-        children = [build(child) for child in node.children]
-        if node.kind == "dict":
-            return dict(zip(node.keys, children, strict=True))
-        if node.cls is not None:
-            return node.cls(*children)
-        return children
 
-    return build(layout.root)
+def _build(node: Node | Leaf, leaves: Iterator[Any], *, is_sample: bool) -> Any:
+    # not a closure that calls itself: such a cycle would keep a slot leased until the garbage collector runs
+    if isinstance(node, Leaf):
+        return next(leaves)
+    children = [_build(child, leaves, is_sample=is_sample) for child in node.children]
+    if node.kind == "dict":
+        return dict(zip(node.keys, children, strict=True))
+    if node.cls is not None:
+        return node.cls(*children)
+    return tuple(children) if is_sample and node.kind == "tuple" else children
 
 
 def slot_tensors(
@@ -391,34 +391,27 @@ def slot_tensors(
     return tensors
 
 
-def read_samples(layout: Layout, memory: memoryview, num_rows: int, rows: range, texts: Sequence[list[Any]]) -> list[Any]:
+def read_samples(
+    layout: Layout, memory: memoryview, num_rows: int, rows: range, texts: Sequence[list[Any]]
+) -> list[Any]:
     """Rebuild samples from their rows, as copies of the types that the data set gave (for the rare mixed batch)."""
     views = row_views(layout, memory, num_rows)
-    torch = sys.modules.get("torch")
+    samples = []
+    for row in rows:
+        beside = iter(texts)
+        leaves = [
+            next(beside)[row - rows.start] if leaf.kind == "object" else _read_leaf(leaf, view[row])
+            for leaf, view in zip(layout.leaves, views, strict=True)
+        ]
+        samples.append(_build(layout.root, iter(leaves), is_sample=True))
+    return samples
 
-    def leaf_value(number: int, leaf: Leaf, row: int) -> Any:
-        cell = views[number][row]
-        if leaf.kind == "tensor":
-            assert torch is not None
-            value = torch.from_numpy(np.array(cell))
-            return value.view(torch.bfloat16) if leaf.torch_dtype == "torch.bfloat16" else value
-        if leaf.kind == "array":
-            return np.array(cell)
-        return {"int": int, "float": float, "bool": bool}.get(leaf.kind, np.dtype(leaf.numpy_dtype).type)(cell)
 
-    def build(node: Node | Leaf, row: int, counter: list[int]) -> Any:
-        if isinstance(node, Leaf):
-            number = counter[0]
-            counter[0] += 1
-            if node.kind == "object":
-                counter[1] += 1
-                return texts[counter[1] - 1][row - rows.start]
-            return leaf_value(number, node, row)
-        children = [build(child, row, counter) for child in node.children]
-        if node.kind == "dict":
-            return dict(zip(node.keys, children, strict=True))
-        if node.cls is not None:
-            return node.cls(*children)
-        return children if node.kind == "list" else tuple(children)
-
-    return [build(layout.root, row, [0, 0]) for row in rows]
+def _read_leaf(leaf: Leaf, cell: Any) -> Any:
+    if leaf.kind == "tensor":
+        torch = sys.modules["torch"]
+        value = torch.from_numpy(np.array(cell))
+        return value.view(torch.bfloat16) if leaf.torch_dtype == "torch.bfloat16" else value
+    if leaf.kind == "array":
+        return np.array(cell)
+    return {"int": int, "float": float, "bool": bool}.get(leaf.kind, np.dtype(leaf.numpy_dtype).type)(cell)

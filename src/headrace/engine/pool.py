@@ -47,6 +47,7 @@ class PoolPlan:
     uses_slots: bool
     has_getitems: bool
     in_threads: bool
+    copies_dataset: bool
     record: bool
     budget_bytes: int
 
@@ -162,6 +163,7 @@ class Pool:
             arena=self.arena,
             workers=plans,
             in_threads=plan.in_threads,
+            copies_dataset=plan.copies_dataset,
             dataset=plan.dataset,
             collate=plan.collate,
             init_fn=plan.init_fn,

@@ -134,6 +134,7 @@ class Scheduler:
                 batch.needs_whole = True
             case Answer.DROPPED:
                 batch.is_cancelled = True
+                batch.is_empty = batch.num_rows == 0  # nothing is left that could settle an empty batch
 
     def _whole_again(self, batch: Batch) -> Work:
         """All chunks of a batch that must not be split are back: fetch it in one piece."""

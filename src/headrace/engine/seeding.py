@@ -90,11 +90,11 @@ class _Torch:
 class SampleSeeds:
     """Seeds what a data set draws from, sample by sample, and notices what it draws from."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, trial_samples: int = TRIAL_SAMPLES) -> None:
         self._sources: dict[str, Any] = {"random": _Python(), "numpy": _NumPy()}
         self._used: list[Any] = []
         self._unused: list[Any] = list(self._sources.values())
-        self._trial = TRIAL_SAMPLES
+        self._trial = trial_samples
         self._marks: list[Any] = []
 
     def _adopt_torch(self) -> None:

@@ -32,6 +32,7 @@ class Slots:
         self._next, self._end = start, start + size
         self._budget_bytes = budget_bytes
         self._leases: dict[int, weakref.ref[Any]] = {}
+        self._total = 0
         self.largest_bytes = 0
         self.on_layout: Callable[[int, int], None] | None = None  # told about each new range of slots
 
@@ -57,7 +58,7 @@ class Slots:
         for _ in range(count):
             self._board.add_slot(self._next, size)
             self._next += size
-        self.largest_bytes = size
+        self.largest_bytes, self._total = size, count
         if self.on_layout is not None:
             self.on_layout(first, count * size)
         return True
@@ -82,13 +83,8 @@ class Slots:
         return [(words[at + Slot.SIZE], words[at + Slot.STATE]) for at in ats]
 
     def counts(self) -> tuple[int, int]:
-        """(slots of the current size, those of them on lease)."""
-        total = leased = 0
-        for size, state in self._sizes():
-            if size >= self.largest_bytes and state != RETIRED:
-                total += 1
-                leased += state == LEASED
-        return total, leased
+        """(slots of the current size, slots on lease)."""
+        return self._total, len(self._leases)
 
     def memory(self, slot: int) -> memoryview:
         at = Board.slot_at(slot)
@@ -104,9 +100,10 @@ class Slots:
             self._arena.map, np.uint8, words[at + Slot.SIZE], words[at + Slot.OFFSET]
         )
         words[at + Slot.STATE] = LEASED
-        state_at = at + Slot.STATE
+        state_at, leases = at + Slot.STATE, self._leases
 
         def give_back(_: object) -> None:
+            leases.pop(slot, None)
             words[state_at] = FREE
 
         self._leases[slot] = weakref.ref(owner, give_back)

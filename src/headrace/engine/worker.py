@@ -46,6 +46,15 @@ _LAYOUT_PATIENCE_S = 0.05
 _TINY_SAMPLE_NS = 20_000
 
 
+# a block's offset in a 32-bit field of a message, in units of its alignment
+_PAYLOAD_UNIT = 64
+
+
+def measure_task(block: int) -> Work:
+    """The task that measures threads on the indices in a block."""
+    return Work(-1, 0, 0, Task.MEASURE, block // _PAYLOAD_UNIT)
+
+
 def payload_bytes(num_rows: int, pickled: bytes | None) -> int:
     """Size of a batch's payload block: indices, then a word per row for the general path."""
     body = -(-len(pickled) // 8) * 8 if pickled is not None else 8 * num_rows
@@ -98,12 +107,15 @@ class Worker:
         self._fetcher = Fetcher(
             dataset, has_getitems=plan.has_getitems, seeds=SampleSeeds() if seeded and not plan.is_iterable else None
         )
+        # threads share the generators, so samples cannot be seeded one by one: only notice that somebody draws
+        self._watch = SampleSeeds(trial_samples=0) if not seeded and not plan.is_iterable else None
         self._iterator: Any = None
         self._is_ended = False
         self._writers: list[RowWriter] = []
         self._refused: list[Layout] = []
         self._payload: tuple[int, int, Any] = (-1, -1, None)
         self._cost_ns = 0.0
+        self._fetch_ns = 0.0  # the part of it that is the data set's own
         self._init_error: BaseException | None = None
         self._first_faults = -1
 
@@ -157,7 +169,10 @@ class Worker:
             else:
                 self._serve_measure(work)
         except Exception as error:
-            self._fail(work, entry, work.row, error)
+            if work.task is Task.MEASURE:
+                self._answer(work, Answer.MEASURED)
+            else:
+                self._fail(work, entry, work.row, error)
         words[at + Record.POSITION] = -1
         words[at + Record.CHUNKS_DONE] += 1
         words[at + Record.BUSY_NS] += time.perf_counter_ns() - started
@@ -215,13 +230,17 @@ class Worker:
         indices = self._indices(work, entry)
         base_seed = self._words[entry + Entry.BASE_SEED]
         position = self._words[entry + Entry.FIRST_POSITION] + work.row
-        seeds = self._fetcher.seeds
+        seeds = self._fetcher.seeds or self._watch
         if seeds is not None:
             seeds.begin_chunk()
         held = self._fetch_and_place(work, entry, indices, base_seed, position)
-        if seeds is not None and seeds.end_chunk():
+        has_drawn = seeds is not None and seeds.end_chunk()
+        if has_drawn and seeds is self._fetcher.seeds:
             # it drew from a generator that had looked unused: once more, seeded
             held = self._fetch_and_place(work, entry, indices, base_seed, position)
+        if has_drawn or (seeds is not None and seeds.is_drawing):
+            self._words[Head.DRAWS] = 1
+            self._watch = None
         self._hand_over(work, entry, held)
 
     def _fetch_and_place(
@@ -232,46 +251,56 @@ class Worker:
             samples = self._timed_many(indices, base_seed, position)
             return [(Answer.SHARED, work.row, work.rows, samples)]
         done: list[tuple[Answer, int, int, Any]] = []
-        if self._plan.has_getitems or (len(indices) > 1 and 0 < self._cost_ns < _TINY_SAMPLE_NS):
+        if self._plan.has_getitems or (len(indices) > 1 and 0 < self._fetch_ns < _TINY_SAMPLE_NS):
             try:
-                samples = self._timed_many(indices, base_seed, position)
+                self._begin_sample(position)
+                started = time.perf_counter_ns()
+                samples = self._fetcher.many(indices, base_seed, position)
             except CannotSplit:
                 return [(Answer.NEEDS_WHOLE, work.row, work.rows, None)]
+            fetched = time.perf_counter_ns()
             self._place(entry, samples, work.row, done)
+            self._note(fetched - started, time.perf_counter_ns() - started, len(indices))
             return done
         row = work.row
         samples_left = self._fetcher.each(indices, base_seed, position)
-        words, at = self._words, self._record_at
         while row < work.row + work.rows:
-            words[at + Record.POSITION] = position + row - work.row
-            words[at + Record.SAMPLE_START_NS] = started = time.perf_counter_ns()
+            started = self._begin_sample(position + row - work.row)
             try:
                 sample = next(samples_left)
             except Exception as error:
                 done.append((Answer.FAILED, row, work.row + work.rows - row, error))
                 return done
+            fetched = time.perf_counter_ns()
             self._place(entry, [sample], row, done)
             del sample
             row += 1
-            self._note(time.perf_counter_ns() - started, 1)
-            if words[Head.STOP]:
+            self._note(fetched - started, time.perf_counter_ns() - started, 1)
+            if self._words[Head.STOP]:
                 break
         return done
 
-    def _timed_many(self, indices: Sequence[Any], base_seed: int, position: int) -> list[Any]:
+    def _begin_sample(self, position: int) -> int:
+        """Show which sample is in hand, and since when."""
         words, at = self._words, self._record_at
         words[at + Record.POSITION] = position
-        words[at + Record.SAMPLE_START_NS] = started = time.perf_counter_ns()
+        words[at + Record.SAMPLE_START_NS] = now = time.perf_counter_ns()
+        return now
+
+    def _timed_many(self, indices: Sequence[Any], base_seed: int, position: int) -> list[Any]:
+        started = self._begin_sample(position)
         samples = self._fetcher.many(indices, base_seed, position)
-        self._note(time.perf_counter_ns() - started, max(1, len(indices)))
+        elapsed = time.perf_counter_ns() - started
+        self._note(elapsed, elapsed, len(indices))
         return samples
 
-    def _note(self, elapsed_ns: int, count: int) -> None:
-        """Record what samples cost."""
+    def _note(self, fetch_ns: int, elapsed_ns: int, count: int) -> None:
+        """Record what samples cost: to fetch, and in all."""
         words, at = self._words, self._record_at
         each = max(1, elapsed_ns // count)
         is_first = not self._cost_ns
         self._cost_ns = each if is_first else 0.9 * self._cost_ns + 0.1 * each
+        self._fetch_ns = fetch_ns / count if is_first else 0.9 * self._fetch_ns + 0.1 * fetch_ns / count
         words[at + Record.SAMPLES_DONE] += count
         words[at + Record.COST_NS] = int(self._cost_ns)
         # a worker's first sample pays for imports and opened files: it says nothing of the spread
@@ -411,15 +440,14 @@ class Worker:
         indices = self._indices(work, entry)
         base_seed, position = self._words[entry + Entry.BASE_SEED], self._words[entry + Entry.FIRST_POSITION]
         seeds = self._fetcher.seeds
-        words, at = self._words, self._record_at
-        words[at + Record.POSITION] = position
-        words[at + Record.SAMPLE_START_NS] = started = time.perf_counter_ns()
+        started = self._begin_sample(position)
         if seeds is not None:
             seeds.begin_chunk()
         samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._plan.is_batched)
         if seeds is not None and seeds.end_chunk():
             samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._plan.is_batched)
-        self._note(time.perf_counter_ns() - started, work.rows)
+        elapsed = time.perf_counter_ns() - started
+        self._note(elapsed, elapsed, max(1, work.rows))
         self._send_whole(work, entry, samples)
 
     def _send_whole(self, work: Work, entry: int, samples: Any) -> None:
@@ -450,18 +478,17 @@ class Worker:
             self._answer(work, Answer.SHARED)
             self._collate_and_send(work, entry, sample)
             return
-        words, at = self._words, self._record_at
         texts: list[Any] = []
         aside: list[Any] | None = None if self._plan.uses_slots else []
         row = 0
         while row < work.rows:
-            words[at + Record.POSITION] = row
-            words[at + Record.SAMPLE_START_NS] = started = time.perf_counter_ns()
+            started = self._begin_sample(self._words[entry + Entry.FIRST_POSITION] + row)
             try:
                 sample = next(self._iterator)
             except StopIteration:
                 self._is_ended = True
                 break
+            fetched = time.perf_counter_ns()
             if aside is None:
                 done: list[tuple[Answer, int, int, Any]] = []
                 self._place(entry, [sample], row, done)
@@ -473,7 +500,7 @@ class Worker:
                 aside.append(sample)
             del sample
             row += 1
-            self._note(time.perf_counter_ns() - started, 1)
+            self._note(fetched - started, time.perf_counter_ns() - started, 1)
         if row == 0 or (self._plan.drop_last and row < work.rows):
             self._answer(work, Answer.END)
         elif aside is None:
@@ -500,7 +527,7 @@ class Worker:
 
     def _serve_measure(self, work: Work) -> None:
         """Time samples alone, then in two threads at once; the results are thrown away."""
-        indices: list[Any] = load(self._arena, work.argument << 6)
+        indices: list[Any] = load(self._arena, work.argument * _PAYLOAD_UNIT)
         half = max(1, len(indices) // 3)
         dataset = self._dataset
 

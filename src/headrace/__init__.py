@@ -1,0 +1,35 @@
+"""Headrace keeps GPUs fed: a drop-in for torch's DataLoader that does not stall.
+
+Names are loaded when they are first used, so that `import headrace` and `headrace --help` load neither
+torch nor numpy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .errors import HeadraceError
+    from .loader import DataLoader
+    from .model import LoaderStats
+
+__version__ = "0.1.0"
+
+__all__ = ["DataLoader", "HeadraceError", "LoaderStats", "__version__"]
+
+_HOME_OF = {
+    "DataLoader": ".loader",
+    "HeadraceError": ".errors",
+    "LoaderStats": ".model",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME_OF[name], __name__), name)
+    globals()[name] = value  # the next access does not come here again
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

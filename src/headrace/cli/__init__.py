@@ -1,0 +1,16 @@
+"""The commands: parse, call, print. Nothing imports this room.
+
+- `entry`: the `headrace` command: its options, its exit codes, the way to each command.
+- `terminal`: what goes to stdout and what to stderr, with or without colour.
+- `messages`: the sentences of the commands in English and Chinese.
+- `demo`: `headrace demo`, parse and print.
+- `demo_data`: the data set of the demo.
+- `demo_loop`: one measured run of the demo's training loop, in a process of its own.
+- `demo_memory`: the memory of a tree of processes.
+- `demo_run`: all runs of the demo, torch's loader and ours in turn.
+- `demo_report`: the figures of the demo as text and as JSON.
+"""
+
+from .entry import main
+
+__all__ = ["main"]

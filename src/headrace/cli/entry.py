@@ -1,0 +1,104 @@
+"""The `headrace` command: its options, its exit codes and the way to each command."""
+
+import argparse
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from headrace import __version__
+from headrace.errors import HeadraceError, InternalError
+
+from . import demo
+from .terminal import Terminal
+
+EXIT_OK = 0
+EXIT_FINDINGS = 1
+EXIT_COULD_NOT_RUN = 2
+EXIT_OUR_BUG = 3
+EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141  # what a shell shows for a program that `head` cut off
+
+_EPILOG = """\
+exit codes: 0 nothing wrong, 1 findings, 2 could not run (usage or input), 3 a bug in headrace, 130 interrupted
+environment: HEADRACE_LANG (en or zh), HEADRACE_STATS (0: no statistics), NO_COLOR
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the `headrace` command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character still gets the figures
+    try:
+        args = _parser().parse_args(argv)
+        code: int = args.run(args, Terminal(color=args.color, verbosity=args.verbosity))
+        sys.stdout.flush()
+    except SystemExit as stop:  # --help, --version, wrong usage that argparse has explained, or a signal
+        return stop.code if isinstance(stop.code, int) else EXIT_COULD_NOT_RUN
+    except KeyboardInterrupt:
+        print("headrace: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's last flush complains
+        return EXIT_READER_GONE
+    except Exception as error:
+        if isinstance(error, HeadraceError) and not isinstance(error, InternalError):
+            print(f"headrace: {error}", file=sys.stderr)
+            return EXIT_COULD_NOT_RUN
+        traceback.print_exc()
+        if not isinstance(error, InternalError):
+            print(f"headrace: {InternalError('this is a bug in headrace')}", file=sys.stderr)
+        return EXIT_OUR_BUG
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headrace",
+        description="Headrace keeps GPUs fed: it replaces torch's DataLoader with one that does not stall.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_ShowVersion)
+    _add_output_options(parser, color="auto", verbosity=0)
+    # After the command the same options may come again; there they have no default, or it would undo the first ones.
+    shared = argparse.ArgumentParser(add_help=False)
+    _add_output_options(shared, color=argparse.SUPPRESS, verbosity=argparse.SUPPRESS)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    demo.add_parser(commands, shared)
+    return parser
+
+
+def _add_output_options(parser: argparse.ArgumentParser, *, color: str, verbosity: int | str) -> None:
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default=color,
+        help="colour on stdout and stderr (default: auto, on a terminal unless NO_COLOR is set)",
+    )
+    loudness = parser.add_mutually_exclusive_group()
+    loudness.add_argument(
+        "-q", "--quiet", dest="verbosity", action="store_const", const=-1, default=verbosity, help="the result only"
+    )
+    loudness.add_argument(
+        "-v", "--verbose", dest="verbosity", action="store_const", const=1, default=verbosity, help="more on stderr"
+    )
+
+
+class _ShowVersion(argparse.Action):
+    """Print the versions that a report of a bug needs, without importing torch."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="show the versions of headrace, Python and torch")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        try:
+            torch = f"torch {version('torch')}"
+        except PackageNotFoundError:
+            torch = "no torch"
+        system = f"{platform.system()} {platform.machine()}"
+        sys.stdout.write(f"headrace {__version__} (Python {platform.python_version()}, {torch}, {system})\n")
+        parser.exit()

@@ -1,0 +1,66 @@
+"""What goes to stdout and what to stderr, with or without colour."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_NARROWEST = 100  # columns when nobody tells: a pipe or a file should not wrap a table
+_LINE_EVERY_S = 60.0  # a log file wants to know that we live, not each step
+
+
+class Terminal:
+    """The two streams of a command: the result on stdout, everything else on stderr."""
+
+    def __init__(self, *, color: str = "auto", verbosity: int = 0) -> None:
+        self._color = color
+        self._verbosity = verbosity
+        self._last_line_at: float | None = None
+
+    def __repr__(self) -> str:
+        return f"Terminal(color={self._color!r}, verbosity={self._verbosity})"
+
+    def result(self, what: "RenderableType") -> None:
+        """Print a part of the result."""
+        self._console(sys.stdout).print(what)
+
+    def document(self, text: str) -> None:
+        """Print the result as it is: no colour, no wrapping."""
+        sys.stdout.write(text + "\n")
+
+    @contextmanager
+    def progress(self, text: str) -> Iterator[None]:
+        """Say on stderr what is going on while the block runs.
+
+        A terminal shows it for as long as it lasts; a log gets the first one and then a line a minute, or all of
+        them with `-v`.
+        """
+        if self._verbosity < 0:
+            yield
+        elif self._verbosity == 0 and sys.stderr.isatty():
+            with self._console(sys.stderr).status(text):
+                yield
+        else:
+            now = time.monotonic()
+            if self._verbosity > 0 or self._last_line_at is None or now - self._last_line_at >= _LINE_EVERY_S:
+                print(f"headrace: {text}", file=sys.stderr, flush=True)
+                self._last_line_at = now
+            yield
+
+    def _console(self, stream: TextIO) -> "Console":
+        from rich.console import Console  # not needed for `--help`
+
+        is_terminal = stream.isatty()
+        return Console(
+            file=stream,
+            force_terminal=True if self._color == "always" else None,
+            no_color={"always": False, "never": True}.get(self._color),  # None: rich looks at NO_COLOR
+            color_system="standard" if self._color == "always" else "auto",
+            width=None if is_terminal else _NARROWEST,
+            highlight=False,
+            emoji=False,
+        )
