@@ -17,7 +17,7 @@ import torch
 import torch.utils.data as torch_data
 from torch.utils.data import dataloader as torch_loader
 from torch.utils.data._utils import collate as torch_collate
-from torch.utils.data._utils.pin_memory import pin_memory as pin_batch
+from torch.utils.data._utils import pin_memory as _pin_memory
 
 from .engine import (
     Budget,
@@ -37,6 +37,8 @@ from .errors import NotSupported
 from .model import LoaderStats, SlotStats, WaitStats, parse_bytes
 
 _log = logging.getLogger(__name__)
+
+pin_batch: Callable[[Any, Any], Any] = _pin_memory.pin_memory
 
 _T_co = TypeVar("_T_co", covariant=True)
 _BACKENDS = ("auto", "process", "thread")
@@ -115,7 +117,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             sampler,
             batch_sampler,
             num_workers,
-            collate_fn,  # type: ignore[arg-type]  # torch narrows the list's element type
+            collate_fn,
             pin_memory,
             drop_last,
             timeout,
@@ -166,7 +168,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         No sample is lost, repeated or reordered. Workers that go finish what they have in hand.
         """
         for name, value in (("num_workers", num_workers), ("prefetch_batches", prefetch_batches)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if value is not None and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
         running = [it for it in self._live if isinstance(it, _WorkersIterator) and it.is_open]
         if num_workers is not None and running and self._is_iterable:
@@ -227,7 +229,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
         if loader._is_chosen and loader._is_iterable:
             loader._workers_reason = "one per usable processor: each reads its own part of an IterableDataset"
         self._budget = find_budget(loader.memory)
-        self._context = loader.multiprocessing_context or torch.multiprocessing.get_context()  # type: ignore[no-untyped-call]
+        self._context = loader.multiprocessing_context or torch.multiprocessing.get_context()
         self._backend, self._backend_reason = _choose_backend(loader, self._context.get_start_method())
         self._local: Iterator[Any] | None = None
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
@@ -237,7 +239,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
         self._feed = Feed(pool, self._feed_settings(loader))
         self._closer = weakref.finalize(self, _close_pool, pool, self._copier)
         try:
-            if self._wants_registration(loader):
+            if self._wants_registration():
                 self._registration = HostRegistration(pool.arena)
                 self._feed.slots.on_layout = self._registration.add
             if self._is_undecided:
@@ -267,8 +269,8 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
             if "pickle" not in str(error).lower():
                 raise
             warnings.warn(
-                "Got pickle error when attempting to start a worker process: the data set, collate_fn or worker_init_fn "
-                "cannot travel to a process under the "
+                "Got pickle error when attempting to start a worker process: the data set, collate_fn or "
+                "worker_init_fn cannot travel to a process under the "
                 f"{self._context.get_start_method()!r} start method. Move what it names to module level, or pass "
                 "multiprocessing_context='fork'.",
                 stacklevel=5,
@@ -310,7 +312,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
             measures_threads=loader.backend == "auto" and loader._thread_rate is None and not loader._is_iterable,
         )
 
-    def _wants_registration(self, loader: DataLoader[Any]) -> bool:
+    def _wants_registration(self) -> bool:
         pins = bool(self._pin_memory) and self._pin_memory_device in ("cuda", None, "")
         copies = self._copier is not None and self._copier.device.type == "cuda"
         return (pins or copies) and torch.cuda.is_available() and torch.version.cuda is not None
@@ -484,7 +486,7 @@ class _LocalIterator(torch_loader._SingleProcessDataLoaderIter, _Counted):
     """torch's own in-process iterator, counted."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        super().__init__(loader)  # type: ignore[no-untyped-call]
+        super().__init__(loader)
         self.opened_at, self.is_open = time.perf_counter(), True
         self._loader = loader
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
@@ -507,7 +509,8 @@ class _LocalIterator(torch_loader._SingleProcessDataLoaderIter, _Counted):
         return batch
 
     def _fetch(self) -> Any:
-        return super()._next_data()  # type: ignore[no-untyped-call]
+        fetch: Callable[[], Any] = super()._next_data
+        return fetch()
 
     def snapshot(self) -> LoaderStats:
         elapsed = max(1e-9, time.perf_counter() - self.opened_at)

@@ -92,7 +92,6 @@ STARTING, IDLE, BUSY, ENDED = 0, 1, 2, 3
 WORKER_STATES = ("starting", "idle", "busy", "ended")
 
 
-
 def join_place(layout: int, slot: int) -> int:
     return layout * MAX_SLOTS + slot
 
@@ -125,7 +124,6 @@ class BoardLock:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, 0)
         self._threads.release()
-
 
     def try_for(self, timeout_s: float) -> bool:
         """Take the lock without trusting its holder to let go; release it with `__exit__`."""
@@ -226,5 +224,3 @@ class Board:
     def layout_block(self, number: int) -> tuple[int, int]:
         at = _LAYOUTS_AT + number * _LAYOUT_WORDS
         return self.words[at], self.words[at + 1]
-
-

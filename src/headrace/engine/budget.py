@@ -71,15 +71,11 @@ def _cgroup_limits(root: Path) -> list[tuple[int, int, str]]:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            base, limit_name, used_name, cache_key, name = "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "cgroup v2"
+            base, limit_name, used_name = "sys/fs/cgroup", "memory.max", "memory.current"
+            cache_key, name = "inactive_file", "cgroup v2"
         elif "memory" in controllers.split(","):
-            base, limit_name, used_name, cache_key, name = (
-                "sys/fs/cgroup/memory",
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-                "total_inactive_file",
-                "cgroup v1",
-            )
+            base, limit_name, used_name = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+            cache_key, name = "total_inactive_file", "cgroup v1"
         else:
             continue
         top = root / base

@@ -51,5 +51,8 @@ def batches_ahead(pace: Pace, *, most: int) -> tuple[int, str]:
     hide_s = max(1.5 * pace.worst_sample_s, HICCUP_S)
     cover = math.ceil(hide_s / pace.step_s)
     wanted = max(least, filling + cover)
-    reason = f"{filling} being filled + {cover} to hide {hide_s:.3g} s (1.5 x the slowest sample) at {pace.step_s:.3g} s a step"
+    reason = (
+        f"{filling} being filled + {cover} to hide {hide_s:.3g} s (1.5 x the slowest sample) "
+        f"at {pace.step_s:.3g} s a step"
+    )
     return min(most, wanted), reason

@@ -32,7 +32,7 @@ class HostRegistration:
             self._ranges.append(address)
         else:
             self.is_complete = False
-            _log.warning("CUDA could not page-lock %d MiB of batch slots (error %d): copies are slower", size >> 20, code)
+            _log.warning("CUDA cannot page-lock %d MiB of batch slots (error %d): copies are slower", size >> 20, code)
 
     def close(self) -> None:
         """Unregister; nothing may copy from the ranges any more."""
@@ -50,7 +50,8 @@ class DeviceCopier:
         import torch
 
         self.device = torch.device(device)
-        self._stream: Any = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        cuda: Any = torch.cuda
+        self._stream: Any = cuda.Stream(self.device) if self.device.type == "cuda" else None
         self._ahead: deque[tuple[Any, Any, Any]] = deque()  # (batch on the device, event, source)
         self._sources: deque[tuple[Any, Any]] = deque()  # (event, source) of copies under way
 
@@ -61,9 +62,10 @@ class DeviceCopier:
         if self._stream is None:
             self._ahead.append((_map_tensors(batch, lambda t: t.to(self.device)), None, None))
             return
-        with torch.cuda.stream(self._stream):
+        cuda: Any = torch.cuda
+        with cuda.stream(self._stream):
             copy = _map_tensors(batch, lambda t: t.to(self.device, non_blocking=True))
-            event = torch.cuda.Event()
+            event = cuda.Event()
             event.record(self._stream)
         self._ahead.append((copy, event, batch))
 

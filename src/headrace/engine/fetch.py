@@ -39,7 +39,8 @@ class Fetcher:
     def many(self, indices: Sequence[Any], base_seed: int, position: int) -> list[Any]:
         """Fetch all at once, for samples that cost next to nothing."""
         if self._has_getitems:
-            return self._getitems(indices, base_seed, position, whole=False)
+            samples: list[Any] = self._getitems(indices, base_seed, position, whole=False)
+            return samples
         if self.seeds is not None and self.seeds.per_sample:
             return list(self.each(indices, base_seed, position))
         dataset = self._dataset

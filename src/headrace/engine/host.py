@@ -157,5 +157,3 @@ def _is_running(pid: int) -> bool:
         os.kill(pid, 0)
         return True
     return False
-
-

@@ -1,4 +1,4 @@
-"""Any Python object in one block of shared memory: its large buffers lie there as they are, only the rest is pickled."""
+"""Any Python object in one block of shared memory: large buffers lie there as they are, only the rest is pickled."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def load(arena: Arena, offset: int, *, on_release: Callable[[], None] | None = N
             release()
     owner: npt.NDArray[np.uint8] = np.frombuffer(arena.map, np.uint8, size, offset)
     weakref.finalize(owner, release).atexit = False
-    view = memoryview(owner)
+    view = owner.data
     pairs = (_PAIR.unpack_from(view, _HEAD.size + i * _PAIR.size) for i in range(count))
     return pickle.loads(view[at - offset : at - offset + pickled_bytes], buffers=[view[a : a + n] for a, n in pairs])
 
@@ -112,8 +112,8 @@ class _Pickler(pickle.Pickler):
         flat = base.as_strided((base.numel(),), (1,))
         raw = flat.view(torch.uint8).numpy() if flat.dtype is not torch.uint8 else flat.numpy()
         extra = None if plain else (kind, dict(value.__dict__))
-        arguments = (pickle.PickleBuffer(raw), str(value.dtype), tuple(value.shape), strides, value.requires_grad, extra)
-        return rebuild_tensor, arguments
+        dtype, shape = str(value.dtype), tuple(value.shape)
+        return rebuild_tensor, (pickle.PickleBuffer(raw), dtype, shape, strides, value.requires_grad, extra)
 
 
 def _is_dense(tensor: Any) -> bool:
@@ -145,7 +145,7 @@ def rebuild_tensor(
         tensor.requires_grad_(True)
     if extra is not None:
         cls, state = extra
-        subclassed = tensor.as_subclass(cls)  # type: ignore[arg-type]  # a subclass of Tensor by construction
+        subclassed: Any = tensor.as_subclass(cls)
         subclassed.__dict__.update(state)
         return subclassed
     return tensor

@@ -260,7 +260,9 @@ class Pool:
             at = Board.record_at(worker)
             if words[at + Record.POSITION] >= 0:
                 age = (time.perf_counter_ns() - words[at + Record.SAMPLE_START_NS]) / 1e9
-                evidence["in_hand"] = f"sample at position {words[at + Record.POSITION]} of the epoch, since {age:.1f} s"
+                evidence["in_hand"] = (
+                    f"sample at position {words[at + Record.POSITION]} of the epoch, since {age:.1f} s"
+                )
         next_step = ""
         if code == -signal.SIGKILL:
             evidence["arena"] = format_bytes(self.arena.used_bytes())
@@ -288,7 +290,12 @@ class Pool:
                 host.process.join(max(0.0, deadline - time.monotonic()))
         finally:
             self._end_by_force()
-            for fd in (*(self._shared_work or ()), *self._results, *self._own_work.values(), *self._own_sources.values()):
+            for fd in (
+                *(self._shared_work or ()),
+                *self._results,
+                *self._own_work.values(),
+                *self._own_sources.values(),
+            ):
                 fd.close()
             self.arena.close()
 

@@ -65,6 +65,8 @@ def workers_for(sample_s: float, cpu_share: float, processors: int) -> tuple[int
         return 0, f"in-process: a sample takes {sample_s * 1e6:.1f} µs, less than handing it over"
     base = processors if processors <= 2 else processors - 1
     if cpu_share >= 0.5:
-        return base, f"{base} for {processors} usable processors, a sample takes {sample_s * 1e3:.3g} ms of which {cpu_share:.0%} is processor time"
+        spent = f"a sample takes {sample_s * 1e3:.3g} ms, {cpu_share:.0%} of it processor time"
+        return base, f"{base} for {processors} usable processors: {spent}"
     count = min(4 * processors, 32, math.ceil(base / max(cpu_share, 0.05)))
-    return count, f"{count} for {processors} usable processors: {1 - cpu_share:.0%} of a sample's {sample_s * 1e3:.3g} ms is waiting"
+    spent = f"{1 - cpu_share:.0%} of a sample's {sample_s * 1e3:.3g} ms is waiting"
+    return count, f"{count} for {processors} usable processors: {spent}"

@@ -36,7 +36,7 @@ class Batch:
     @property
     def is_general(self) -> bool:
         """Whether a worker collates it."""
-        return self.shared_rows > 0 and self.shared_rows >= self.count_rows or self.num_rows == 0
+        return self.num_rows == 0 or 0 < self.count_rows <= self.shared_rows
 
     @property
     def is_settled(self) -> bool:

@@ -33,7 +33,7 @@ class _Python:
     """Python's `random` module."""
 
     def __init__(self) -> None:
-        self.look = _fast_look() or (lambda: random.getstate()[1][-1:] + (hash(random.getstate()[1]),))
+        self.look = _fast_look() or (lambda: hash(random.getstate()))
 
     def seed(self, seed: int) -> None:
         random.seed(seed)
@@ -60,7 +60,7 @@ class _NumPy:
     """NumPy's legacy global generator."""
 
     def __init__(self) -> None:
-        self._rand: Any = np.random.mtrand._rand  # type: ignore[attr-defined]  # numpy's name for the global one
+        self._rand: Any = np.random.mtrand._rand
         generator = self._rand._bit_generator
         if type(generator).__name__ == "MT19937":
             words = (ctypes.c_uint32 * 625).from_address(generator.ctypes.state_address)

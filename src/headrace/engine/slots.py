@@ -41,11 +41,12 @@ class Slots:
         if need <= self.largest_bytes:
             return True
         if need > self._budget_bytes:
+            rows_that_fit = max(1, self._budget_bytes * num_rows // need // 3)
             raise BatchTooLarge(
                 "one batch does not fit the loader's memory budget",
                 batch=f"{format_bytes(need)} for {num_rows} samples",
                 budget=format_bytes(self._budget_bytes),
-                next_step=f'batch_size={max(1, self._budget_bytes * num_rows // need // 3)}, or memory="{-(-3 * need >> 20)}MiB"',
+                next_step=f'batch_size={rows_that_fit}, or memory="{-(-3 * need >> 20)}MiB"',
             )
         size = -(-need // _PAGE) * _PAGE
         number = self._board.words[Head.NUM_SLOTS]

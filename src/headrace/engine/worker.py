@@ -91,7 +91,14 @@ class Worker:
     """The life of one worker, in its own process or its own thread of the loader's process."""
 
     def __init__(
-        self, plan: WorkerPlan, arena: Arena, lock: BoardLock, dataset: Any, collate: Callable[[Any], Any], *, seeded: bool
+        self,
+        plan: WorkerPlan,
+        arena: Arena,
+        lock: BoardLock,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        *,
+        seeded: bool,
     ) -> None:
         self._plan = plan
         self._arena = arena
@@ -205,8 +212,8 @@ class Worker:
 
     # ------------------------------------------------------------------------------------ indices
 
-    def _indices(self, work: Work, entry: int) -> Sequence[Any]:
-        """The indices of a chunk's rows."""
+    def _indices(self, work: Work, entry: int) -> Any:
+        """The indices of a chunk's rows (or, without batching, the one index)."""
         payload, num_rows = self._words[entry + Entry.PAYLOAD], self._words[entry + Entry.NUM_ROWS]
         is_pickled, size = _PAYLOAD.unpack_from(self._arena.bytes, payload)
         at = payload + _PAYLOAD.size
@@ -216,12 +223,12 @@ class Worker:
         if self._payload[:2] != (work.seq, payload):
             self._payload = (work.seq, payload, pickle.loads(self._arena.view(at, size)))
         indices = self._payload[2]
-        return indices[work.row : work.row + work.rows] if self._plan.is_batched else indices  # type: ignore[no-any-return]
+        return indices[work.row : work.row + work.rows] if self._plan.is_batched else indices
 
     def _row_table(self, entry: int) -> int:
         """Where the words of a batch's rows begin, as an index into the arena's words."""
         payload = self._words[entry + Entry.PAYLOAD]
-        _, size = _PAYLOAD.unpack_from(self._arena.bytes, payload)
+        size: int = _PAYLOAD.unpack_from(self._arena.bytes, payload)[1]
         return (payload + _PAYLOAD.size + -(-size // 8) * 8) >> 3
 
     # ------------------------------------------------------------------------------------ chunks
@@ -305,8 +312,7 @@ class Worker:
         words[at + Record.COST_NS] = int(self._cost_ns)
         # a worker's first sample pays for imports and opened files: it says nothing of the spread
         if words[Head.RECORD] and not is_first:
-            if each > words[at + Record.WORST_NS]:
-                words[at + Record.WORST_NS] = each
+            words[at + Record.WORST_NS] = max(words[at + Record.WORST_NS], each)
             words[self._histogram_at + min(HISTOGRAM_BUCKETS - 1, int(4 * math.log2(each)))] += count
 
     def _place(self, entry: int, samples: Sequence[Any], row: int, done: list[tuple[Answer, int, int, Any]]) -> None:

@@ -54,12 +54,10 @@ def format_bytes(value: float) -> str:
     """
     if abs(value) < 1000:
         return f"{value:.0f} B"
-    for unit in ("KiB", "MiB", "GiB"):
+    units = ["KiB", "MiB", "GiB", "TiB"]
+    value /= 1024
+    while abs(value) >= 1000 and len(units) > 1:
         value /= 1024
-        if abs(value) < 1000:
-            break
-    else:
-        value /= 1024
-        unit = "TiB"
+        units.pop(0)
     digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:.{digits}f} {unit}"
+    return f"{value:.{digits}f} {units[0]}"
