@@ -2,8 +2,8 @@
 
 Everything is a 64-bit word, written by one side at a time, so no word is ever half-seen:
 
-- batch entries: the training process writes them before it sends the chunks; workers write `PLACE`, `ROWS_DONE`,
-  `FAILED` and `COLLATOR` under the lock;
+- batch entries: the training process writes them before it sends the chunks; workers write `PLACE`, `QUIET_ROWS`,
+  `ROWS_DONE`, `FAILED` and `COLLATOR` under the lock;
 - slots: a worker binds a free one under the lock; the training process frees it with one store, without the lock;
 - worker records: each worker writes its own, anybody reads.
 
@@ -47,7 +47,8 @@ class Entry(IntEnum):
     BASE_SEED = 4
     PAYLOAD = 5  # offset of the block with the indices
     PLACE = 6  # UNBOUND, GENERAL, or layout and slot in one word, so that they are seen together
-    ROWS_DONE = 8  # rows that came down the general path
+    QUIET_ROWS = 7  # rows that are in the slot and not told of yet
+    ROWS_DONE = 8  # rows that are accounted for, in whatever way
     FAILED = 9  # 1: a sample of it raised
     COLLATOR = 10  # worker + 1 of the one that collates
     WORDS = 16
@@ -79,10 +80,11 @@ class Record(IntEnum):
     FAULTS = 11
     START_NS = 12
     COST_NS = 13  # running mean of a sample's service time
-    CPU_NS = 14  # processor time spent in samples
+    CPU_NS = 14  # processor time of the first chunks
     WORST_NS = 15
     BLOCK_BYTES = 16  # live bytes of its blocks
     TOP_BYTES = 17  # address space its blocks ever took
+    CPU_OF_NS = 18  # the time of those chunks
     WORDS = 32
 
 
@@ -172,6 +174,7 @@ class Board:
         w[at + Entry.BASE_SEED] = base_seed
         w[at + Entry.PAYLOAD] = payload
         w[at + Entry.PLACE] = place
+        w[at + Entry.QUIET_ROWS] = 0
         w[at + Entry.ROWS_DONE] = 0
         w[at + Entry.FAILED] = 0
         w[at + Entry.COLLATOR] = 0

@@ -69,6 +69,8 @@ def _cgroup_limits(root: Path) -> list[tuple[int, int, str]]:
         return []
     found = []
     for line in lines:
+        if line.count(":") < 2:
+            continue
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             base, limit_name, used_name = "sys/fs/cgroup", "memory.max", "memory.current"

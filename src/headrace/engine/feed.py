@@ -197,8 +197,8 @@ class Feed:
             self.pool.wait(0.05)
             self._collect()
             self._refill()
-        busy = max(1, self._words[at + Record.BUSY_NS])
-        share = min(1.0, self._words[at + Record.CPU_NS] / busy) if self._words[at + Record.BUSY_NS] else 1.0
+        busy = self._words[at + Record.CPU_OF_NS]
+        share = min(1.0, self._words[at + Record.CPU_NS] / busy) if busy else 1.0
         return self._words[at + Record.COST_NS] / 1e9, share
 
     def note_local(self, wait_s: float, rows: int) -> None:
@@ -231,6 +231,7 @@ class Feed:
         answer = result.answer
         if answer == Answer.LAYOUT:
             self._consider_layout(load(self.pool.arena, result.block), result.rows)
+            self._has_answer = True
             return
         if answer == Answer.MEASURED:
             self._is_measuring = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import select
@@ -49,6 +50,8 @@ def run_host(plan: HostPlan) -> None:
     """The target of a loader process."""
     # Ctrl-C reaches the whole process group: the training process decides what ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # what came along the fork stays out of garbage collections: they would copy its pages, one by one
+    gc.freeze()
     _follow_parent(plan.parent_pid)
     keep_heap_pages(threads=len(plan.workers))
     plan.arena.attach()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class Leaf:
     numpy_dtype: str = ""
     shape: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         if self.kind == "object":
             return 0
@@ -85,6 +86,8 @@ class Layout:
 
     root: Node | Leaf
     leaves: tuple[Leaf, ...] = field(init=False)
+    row_bytes: int = field(init=False)
+    has_objects: bool = field(init=False)
 
     def __post_init__(self) -> None:
         found: list[Leaf] = []
@@ -98,14 +101,8 @@ class Layout:
 
         walk(self.root)
         object.__setattr__(self, "leaves", tuple(found))
-
-    @property
-    def row_bytes(self) -> int:
-        return sum(leaf.row_bytes for leaf in self.leaves)
-
-    @property
-    def has_objects(self) -> bool:
-        return any(leaf.kind == "object" for leaf in self.leaves)
+        object.__setattr__(self, "row_bytes", sum(leaf.row_bytes for leaf in found))
+        object.__setattr__(self, "has_objects", any(leaf.kind == "object" for leaf in found))
 
     def places(self, num_rows: int) -> tuple[list[int], int]:
         """Offset of each leaf's rows in a slot, and the bytes that the slot must have."""
@@ -361,6 +358,8 @@ def _build(node: Node | Leaf, leaves: Iterator[Any], *, is_sample: bool) -> Any:
     children = [_build(child, leaves, is_sample=is_sample) for child in node.children]
     if node.kind == "dict":
         return dict(zip(node.keys, children, strict=True))
+    if not is_sample:  # texts stay as `zip` gave them to default_collate: a tuple in a sequence, a list in a dict
+        children = [tuple(c) if isinstance(c, list) and isinstance(n, Leaf) else c for c, n in zip(children, node.children, strict=True)]
     if node.cls is not None:
         return node.cls(*children)
     return tuple(children) if is_sample and node.kind == "tuple" else children

@@ -23,6 +23,8 @@ def _quotas(root: Path) -> list[float]:
     except OSError:
         return []
     for line in lines:
+        if line.count(":") < 2:
+            continue
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             for folder in _upwards(root / "sys/fs/cgroup", path):
@@ -67,6 +69,6 @@ def workers_for(sample_s: float, cpu_share: float, processors: int) -> tuple[int
     if cpu_share >= 0.5:
         spent = f"a sample takes {sample_s * 1e3:.3g} ms, {cpu_share:.0%} of it processor time"
         return base, f"{base} for {processors} usable processors: {spent}"
-    count = min(4 * processors, 32, math.ceil(base / max(cpu_share, 0.05)))
+    count = max(base, min(4 * processors, 32, math.ceil(base / max(cpu_share, 0.05))))
     spent = f"{1 - cpu_share:.0%} of a sample's {sample_s * 1e3:.3g} ms is waiting"
     return count, f"{count} for {processors} usable processors: {spent}"

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.random  # loaded lazily by numpy: here, so that it is not loaded anew in each forked worker
 
 _MASK = (1 << 64) - 1
 # a data set that draws at all draws in nearly every sample; a later first draw costs one chunk run twice

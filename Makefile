@@ -1,0 +1,53 @@
+# `make demo` and `make test` each work from nothing: they make .venv themselves.
+# Another interpreter: `make test PYTHON=python3.13`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format bench-quick clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.installed  ## the same training loop with torch's loader and with ours, side by side (about half a minute)
+	$(BIN)/headrace demo
+
+test: lint  ## everything that blocks a merge: ruff, mypy, pytest
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench-quick: $(VENV)/.installed-bench  ## run every benchmark with --quick, to prove that it still runs
+	@set -e; for script in $$(grep -l '^if __name__ == "__main__"' benchmarks/*.py); do \
+		echo "== $$script --quick"; $(BIN)/python $$script --quick; \
+	done
+
+clean:  ## remove .venv and what tools left behind
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-bench: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[dev,bench]'
+	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed

@@ -1,0 +1,106 @@
+"""Do all batches wait alike when the workers are slower than the training loop?
+
+A sample blocks for 20 to 40 ms, 8 workers share the work, a batch has 24 samples, and the loop asks as fast as it can.
+torch gives each worker a whole batch: 8 batches become ready at about the same time, so there are seven short waits
+and a long one, for ever. When all workers fill the same batch, every wait is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from harness import Bar, Contender, Options, Question, Result, ask
+from loaders import MODULES, feed
+from loop import Plan
+from tables import middle
+from workloads import SlowDisk
+
+NUM_WORKERS = 8
+WARMUP_BATCHES = 16  # two groups of torch's: the window begins where a group does
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batches", type=int, help="measured batches, a multiple of 8 (240)")
+    parser.add_argument("--start-method", choices=["fork", "spawn", "forkserver"])
+
+
+def contenders(options: Options) -> list[Contender]:
+    dataset, batch_size, num_batches = SlowDisk(), batch_size_of(options), num_batches_of(options)
+    found = []
+    for group, step_s in (("the loop asks at once", 0.0), ("a step takes 20 ms", 0.020)):
+        plan = Plan(warmup_batches=WARMUP_BATCHES, batches=num_batches, step_s=step_s, align=NUM_WORKERS)
+        for library in ("torch", "headrace"):
+            run = partial(
+                feed,
+                library,
+                dataset,
+                plan,
+                batch_size=batch_size,
+                num_workers=NUM_WORKERS,
+                multiprocessing_context=options.start_method,
+            )
+            found.append(Contender(library, run, group, needs=MODULES[library]))
+    return found
+
+
+def batch_size_of(options: Options) -> int:
+    return 8 if options.quick else 24
+
+
+def num_batches_of(options: Options) -> int:
+    return options.batches or (32 if options.quick else 240)
+
+
+def remarks(options: Options, rounds: Sequence[Mapping[str, Result]]) -> Iterable[str]:
+    """Say what workers that never rest would reach: throughput is bounded by the disk, for every loader."""
+    dataset, batch_size, num_batches = SlowDisk(), batch_size_of(options), num_batches_of(options)
+    first = (WARMUP_BATCHES + 1) * batch_size
+    busy_s = sum(dataset.delay_s(index) for index in range(first, first + num_batches * batch_size))
+    limit = NUM_WORKERS * num_batches / busy_s
+    reached = ", ".join(
+        f"{key} {100 * value / limit:.1f} %"
+        for key in rounds[-1]
+        if (value := middle(rounds, key, "batches_per_s")) is not None
+    )
+    yield f"{NUM_WORKERS} workers that never rest would give {limit:.2f} batches/s; reached: {reached}"
+
+
+def bars(_: Options) -> list[Bar]:
+    ours, torchs = "the loop asks at once/headrace", "the loop asks at once/torch"
+    paced, paced_torchs = "a step takes 20 ms/headrace", "a step takes 20 ms/torch"
+    return [
+        Bar("worst wait / median wait, headrace", ours, "wait_worst_over_median", at_most=2.0),
+        Bar("worst wait / median wait, torch", torchs, "wait_worst_over_median"),
+        Bar("throughput, headrace / torch", ours, "samples_per_s", (torchs,), at_least=1.0),
+        Bar("worst wait, headrace / torch", ours, "wait_worst_ms", (torchs,)),
+        Bar("worst wait / median wait, headrace, step 20 ms", paced, "wait_worst_over_median"),
+        Bar("throughput, headrace / torch, step 20 ms", paced, "samples_per_s", (paced_torchs,)),
+    ]
+
+
+QUESTION = Question(
+    doc=__doc__,
+    contenders=contenders,
+    bars=bars,
+    arguments=arguments,
+    remarks=remarks,
+    columns=(
+        "batches_per_s",
+        "first_batch_s",
+        "wait_median_ms",
+        "wait_p95_ms",
+        "wait_p99_ms",
+        "wait_worst_ms",
+        "wait_worst_over_median",
+        "cores_used",
+    ),
+    show_waits=True,
+    rounds=3,
+    seconds=0,
+)
+
+if __name__ == "__main__":
+    sys.exit(ask(QUESTION))

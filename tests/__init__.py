@@ -1,0 +1,1 @@
+"""The tests mirror `headrace/`; `system/` runs the installed command."""

@@ -1,0 +1,164 @@
+"""The installed command, as a user runs it: stdout, stderr and exit code."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+import headrace
+
+HEADRACE = str(Path(sys.executable).with_name("headrace"))
+TINY = ("--samples", "12", "--batch-size", "3", "--workers", "2")
+
+
+def run(*args: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([HEADRACE, *args], capture_output=True, text=True, env=_environment(env), timeout=100)
+
+
+def _environment(extra: dict[str, str] | None) -> dict[str, str]:
+    """Return an environment that says nothing of language or colour but what the test asks for."""
+    silent = {"HEADRACE_LANG", "LC_ALL", "LC_MESSAGES", "LANG", "NO_COLOR", "FORCE_COLOR", "COLUMNS"}
+    plain = {name: value for name, value in os.environ.items() if name not in silent}
+    return {**plain, "PYTHONUTF8": "1", **(extra or {})}
+
+
+def test_help_names_the_commands_and_the_exit_codes() -> None:
+    done = run("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "demo" in done.stdout
+    assert "exit codes" in done.stdout
+
+
+def test_version_says_what_a_bug_report_needs() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"headrace {headrace.__version__} (Python 3.")
+    assert "torch 2." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "COMMAND"),
+        (("dmeo",), "dmeo"),
+        (("demo", "--workers", "0"), "0 is not between 1 and 64"),
+        (("demo", "--workers", "four"), "'four' is not a whole number"),
+        (("demo", "--batch-size", "-3"), "-3 is not between 1 and 256"),
+        (("demo", "--samples", "5"), "try --samples 192"),
+        (("demo", "--lang", "fr"), "'fr'"),
+        (("-q", "-v", "demo"), "not allowed with"),
+    ],
+)
+def test_wrong_usage_is_explained_on_stderr(args: Sequence[str], said: str) -> None:
+    done = run(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_demo_prints_both_loaders_side_by_side(tmp_path: Path) -> None:
+    done = run("demo", *TINY, env={"TMPDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    for row in ("first batch", "wait for a batch, median", "samples per second", "peak memory", "page faults"):
+        assert re.search(rf"{row}.*\d", done.stdout)
+    assert re.search(r"batches identical +yes, all 16", done.stdout)
+    assert "The disk is simulated" in done.stdout
+    assert re.search(r"^  torch     [▁▂▃▄▅▆▇█]{7}$", done.stdout, re.MULTILINE)
+    assert "\x1b[" not in done.stdout  # no colour in a pipe
+    assert done.stderr.count("\n") == 1  # progress: one line, for nothing took a minute
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_demo_speaks_chinese(tmp_path: Path) -> None:
+    done = run("-q", "demo", *TINY, "--color", "always", env={"LANG": "zh_CN.UTF-8", "TMPDIR": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, "")
+    for row in ("首个 batch 用时", "等待一个 batch，最长", "每秒样本数"):
+        assert re.search(rf"{row}.*\d", done.stdout)
+    assert "一致，共 16 个" in done.stdout
+    assert "samples per second" not in done.stdout
+    assert "\x1b[" in done.stdout
+
+
+def test_demo_prints_one_json_document(tmp_path: Path) -> None:
+    done = run("demo", *TINY, "--json", env={"TMPDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema"] == "headrace/demo/1"
+    assert document["batches_identical"] is True
+    assert document["settings"]["workers"] == 2
+    assert [(run["round"], run["loader"]) for run in document["runs"]] == [
+        (1, "torch"),
+        (1, "headrace"),
+        (2, "torch"),
+        (2, "headrace"),
+    ]
+    for loader in ("torch", "headrace"):
+        figures = document["figures"][loader]
+        assert figures["samples_per_s"] > 0
+        assert 0 < figures["wait_median_s"] <= figures["wait_worst_s"]
+        assert 0 < figures["loader_memory_bytes"] < figures["peak_memory_bytes"]
+    for run_ in document["runs"]:
+        assert len(run_["loop"]["checksums"]) == 8
+
+
+@pytest.mark.parametrize("loader", ["torch", "headrace"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_demo_that_is_stopped_leaves_nothing_behind(
+    tmp_path: Path, loader: str, number: signal.Signals, code: int
+) -> None:
+    """Stop it while the workers of a loader run, and look for processes and files."""
+    demo = subprocess.Popen(
+        [HEADRACE, "-q", "demo", "--samples", "48"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment({"TMPDIR": str(tmp_path)}),
+        start_new_session=True,
+    )
+    try:
+        tree = _wait_for_workers(demo.pid, loader)
+        demo.send_signal(number)
+        out, err = demo.communicate(timeout=20)
+    finally:
+        demo.kill()
+        demo.wait()
+    assert (demo.returncode, out) == (code, "")
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+    _, alive = psutil.wait_procs(tree, timeout=5)
+    assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def _wait_for_workers(pid: int, loader: str) -> list[psutil.Process]:
+    """Wait until the loop over a loader has children of its own, and return the demo's whole tree."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for child in psutil.Process(pid).children():
+            try:
+                if f"{loader}-1.in" in " ".join(child.cmdline()) and child.children():
+                    return psutil.Process(pid).children(recursive=True)
+            except psutil.NoSuchProcess:
+                continue
+        time.sleep(0.02)
+    raise TimeoutError(f"the demo started no workers of {loader}")
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    command = f"'{HEADRACE}' demo {' '.join(TINY)} --json | head -c 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        env=_environment({"TMPDIR": str(tmp_path)}),
+        timeout=100,
+    )
+    assert done.stdout == "{"
+    assert "Traceback" not in done.stderr
+    assert done.returncode in {0, 141}  # a short document may fit into the pipe before the reader goes

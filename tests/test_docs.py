@@ -1,0 +1,60 @@
+"""The snippets of the documentation run, its links lead somewhere, and the examples work."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("changes/README.md")])
+WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+
+# A page's snippets run as one script, at the top level, as one types them in; only `fork` allows that with workers.
+_PREAMBLE = 'import multiprocessing\nmultiprocessing.set_start_method("fork")\n'
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def run(script: Path) -> str:
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100, cwd=script.parent)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_snippets_run(page: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    script = tmp_path / "snippets.py"
+    script.write_text(_PREAMBLE + "\n".join(blocks), encoding="utf-8")
+    run(script)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        if "://" in path:
+            continue
+        assert (page.parent / path).exists(), target
+        if anchor and not path:
+            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            assert anchor in anchors, target
+
+
+def test_the_example_gives_the_same_with_both_loaders() -> None:
+    assert "the losses are the same" in run(ROOT / "examples" / "switch_from_torch.py")
+
+
+def test_the_picture_is_what_its_script_draws(tmp_path: Path) -> None:
+    images = ROOT / "docs" / "img"
+    script = tmp_path / "draw_waits.py"
+    script.write_text((images / "draw_waits.py").read_text(encoding="utf-8"), encoding="utf-8")
+    run(script)
+    for name in ("waits.svg", "waits.zh-CN.svg"):
+        assert (tmp_path / name).read_text(encoding="utf-8") == (images / name).read_text(encoding="utf-8")

@@ -1,0 +1,25 @@
+"""What a type checker sees of the public names; mypy reads this file, nobody runs it."""
+
+from typing import assert_type
+
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import TensorDataset
+
+import headrace
+from headrace import DataLoader, HeadraceError, LoaderStats
+
+
+def loader_is_torchs(data: TensorDataset) -> None:
+    loader = DataLoader(data, batch_size=4, memory="1GiB", backend="process")
+    as_torch: TorchDataLoader[object] = loader
+    assert_type(loader.stats(), LoaderStats)
+    assert_type(len(as_torch), int)
+
+
+def errors_have_three_parts(error: HeadraceError) -> None:
+    assert_type(error.what, str)
+    assert_type(error.next_step, str)
+    assert_type(error.evidence, dict[str, object])
+
+
+assert_type(headrace.__version__, str)
