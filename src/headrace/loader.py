@@ -104,6 +104,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self._asked_ahead: int | None = None
         self._thread_rate: float | None = None  # of two threads over one, once it was measured
         self._draws = False
+        self._histogram: Any = None  # sample times of earlier epochs
         self._live: weakref.WeakSet[_Counted] = weakref.WeakSet()
         self._last_stats: LoaderStats | None = None
         if num_workers is None:
@@ -236,12 +237,12 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
         self._registration: HostRegistration | None = None
         self._epoch = -1
         pool = Pool(self._pool_plan(loader))
-        self._feed = Feed(pool, self._feed_settings(loader))
-        self._closer = weakref.finalize(self, _close_pool, pool, self._copier)
+        self._feed = Feed(pool, self._feed_settings(loader), earlier=loader._histogram)
+        if self._wants_registration():
+            self._registration = HostRegistration(pool.arena)
+            self._feed.slots.on_first_lease = self._registration.add
+        self._closer = weakref.finalize(self, _close_pool, pool, self._copier, self._registration)
         try:
-            if self._wants_registration():
-                self._registration = HostRegistration(pool.arena)
-                self._feed.slots.on_layout = self._registration.add
             if self._is_undecided:
                 self._feed.replay = []
             pool.reserve(1 if self._is_undecided else loader.num_workers)
@@ -436,12 +437,13 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
 
     def _stop_pool(self) -> None:
         self._closer.detach()
-        _close_pool(self._feed.pool, None)
+        _close_pool(self._feed.pool, None, self._registration)
 
     def close(self) -> None:
         """End the workers; what was delivered stays valid."""
         if self.is_open:
             self._loader._last_stats = self.snapshot()
+            self._loader._histogram = self._feed.histogram()
             self.is_open = False
             self._closer()
 
@@ -581,10 +583,12 @@ def _local_batches(fetcher: LocalFetcher, indices: Iterable[Any], base_seed: int
         position += len(some) if is_batched else 1
 
 
-def _close_pool(pool: Pool, copier: DeviceCopier | None) -> None:
+def _close_pool(pool: Pool, copier: DeviceCopier | None, registration: HostRegistration | None) -> None:
     if copier is not None:
         copier.close()
     pool.close()
+    if registration is not None:
+        registration.close()
 
 
 # a second thread that brings this much nearly doubles the rate: the data set releases the interpreter's lock

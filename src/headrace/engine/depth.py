@@ -9,8 +9,8 @@ from dataclasses import dataclass
 CHUNK_TARGET_S = 0.001
 # a process may be off the processor for this long without anything being wrong
 HICCUP_S = 0.02
-# until this many samples were seen, their spread is not known
-ENOUGH_SAMPLES = 400
+# until this many samples were seen, their spread is not known: one slow sample in 400 would be missed by fewer
+ENOUGH_SAMPLES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,13 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import BatchTimeout
 from ..model import SampleTimes, WaitStats, WorkerStats, format_bytes
 from .blocks import free_block
 from .board import (
+    BUSY,
     GENERAL,
     HISTOGRAM_BUCKETS,
     MAX_ENTRIES,
@@ -65,8 +67,9 @@ class FeedSettings:
 class Feed:
     """Drives a pool through epochs and hands out batches."""
 
-    def __init__(self, pool: Pool, settings: FeedSettings) -> None:
+    def __init__(self, pool: Pool, settings: FeedSettings, *, earlier: npt.NDArray[np.int64] | None = None) -> None:
         self.pool, self.settings = pool, settings
+        self._earlier = np.zeros(HISTOGRAM_BUCKETS, np.int64) if earlier is None else earlier
         self._board, self._words = pool.board, pool.board.words
         self._all_words = pool.arena.bytes.cast("q")
         self.scheduler = Scheduler(in_order=settings.in_order)
@@ -492,7 +495,7 @@ class Feed:
         return Pace(
             # the median, for a mean of tiny samples is made of the moments when a worker was off the processor
             sample_s=times.median_s if times else sum(known) / len(known) / 1e9 if known else 0.0,
-            worst_sample_s=times.worst_s if times else 0.0,
+            worst_sample_s=max(times.worst_s, self.oldest_sample_s()) if times else 0.0,
             samples_seen=seen,
             step_s=self._typical_interval(),
             batch_rows=self._rows,
@@ -548,9 +551,7 @@ class Feed:
         """The spread of sample times, from the workers' histograms."""
         if not self._words[Head.RECORD]:
             return None
-        start = Board.histogram_at(0)
-        table = np.array(self._words[start : start + len(self._workers()) * HISTOGRAM_BUCKETS])
-        counts = table.reshape(-1, HISTOGRAM_BUCKETS).sum(0)
+        counts = self.histogram()
         total = int(counts.sum())
         if not total:
             return None
@@ -569,6 +570,22 @@ class Feed:
             # one sample in a thousand may be an accident of the machine; what comes more often is the data set's way
             worst_s=quantile(0.999),
         )
+
+    def histogram(self) -> npt.NDArray[np.int64]:
+        """Samples by service time, in quarter octaves of a nanosecond; those of earlier epochs included."""
+        start = Board.histogram_at(0)
+        table = np.array(self._words[start : start + len(self._workers()) * HISTOGRAM_BUCKETS], np.int64)
+        counts: npt.NDArray[np.int64] = self._earlier + table.reshape(-1, HISTOGRAM_BUCKETS).sum(0)
+        return counts
+
+    def oldest_sample_s(self) -> float:
+        """Age of the sample that is in hand for the longest time."""
+        now, oldest = time.perf_counter_ns(), 0
+        for worker in self._workers():
+            at = Board.record_at(worker)
+            if self._words[at + Record.POSITION] >= 0 and self._words[at + Record.STATE] == BUSY:
+                oldest = max(oldest, now - self._words[at + Record.SAMPLE_START_NS])
+        return oldest / 1e9
 
     def wait_stats(self) -> WaitStats:
         waits = sorted(self.waits) or [0.0]

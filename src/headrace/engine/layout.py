@@ -359,7 +359,10 @@ def _build(node: Node | Leaf, leaves: Iterator[Any], *, is_sample: bool) -> Any:
     if node.kind == "dict":
         return dict(zip(node.keys, children, strict=True))
     if not is_sample:  # texts stay as `zip` gave them to default_collate: a tuple in a sequence, a list in a dict
-        children = [tuple(c) if isinstance(c, list) and isinstance(n, Leaf) else c for c, n in zip(children, node.children, strict=True)]
+        children = [
+            tuple(c) if isinstance(c, list) and isinstance(n, Leaf) else c
+            for c, n in zip(children, node.children, strict=True)
+        ]
     if node.cls is not None:
         return node.cls(*children)
     return tuple(children) if is_sample and node.kind == "tuple" else children

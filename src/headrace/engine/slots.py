@@ -34,7 +34,9 @@ class Slots:
         self._leases: dict[int, weakref.ref[Any]] = {}
         self._total = 0
         self.largest_bytes = 0
-        self.on_layout: Callable[[int, int], None] | None = None  # told about each new range of slots
+        # told (offset, size) of a slot before its first lease: page-locking all at once would fill the whole budget
+        self.on_first_lease: Callable[[int, int], None] | None = None
+        self._once_leased: set[int] = set()
 
     def provide(self, need: int, *, num_rows: int) -> bool:
         """Make sure that slots of `need` bytes exist. False: no room to lay them out; the general path serves."""
@@ -55,13 +57,10 @@ class Slots:
         count = max(1, min((self._budget_bytes - in_use) // size, _MOST_SLOTS, MAX_SLOTS - number))
         if number >= MAX_SLOTS or self._next + count * size > self._end:
             return False
-        first = self._next
         for _ in range(count):
             self._board.add_slot(self._next, size)
             self._next += size
         self.largest_bytes, self._total = size, count
-        if self.on_layout is not None:
-            self.on_layout(first, count * size)
         return True
 
     def _retire_free(self) -> None:
@@ -100,6 +99,9 @@ class Slots:
         owner: npt.NDArray[np.uint8] = np.frombuffer(
             self._arena.map, np.uint8, words[at + Slot.SIZE], words[at + Slot.OFFSET]
         )
+        if self.on_first_lease is not None and slot not in self._once_leased:
+            self._once_leased.add(slot)
+            self.on_first_lease(words[at + Slot.OFFSET], words[at + Slot.SIZE])
         words[at + Slot.STATE] = LEASED
         state_at, leases = at + Slot.STATE, self._leases
 

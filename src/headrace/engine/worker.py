@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .arena import Arena, Fd
-from .blocks import Region, free_block
+from .blocks import NoRoom, Region, free_block
 from .board import (
     BUSY,
     ENDED,
@@ -376,15 +376,26 @@ class Worker:
                     self._fail(work, entry, row, content)
                 elif answer is Answer.SHARED:
                     self._share(work, entry, row, rows, content)
+                elif answer is Answer.NEEDS_WHOLE:
+                    self._ask_for_whole(work, entry, row, rows)
                 elif answer is Answer.ROWS and not content and work.task is Task.CHUNK:
                     self._account(work, entry, rows, quietly=True)
                 else:
                     block = dump(content, self._region, self._arena)[0] if content else 0
                     self._answer(work, answer, block=block, row=row, rows=rows)
                     self._account(work, entry, rows)
-            except Exception as error:  # a sample that cannot be pickled, or no room for it
-                self._fail(work, entry, row, error)
-                return
+            except Exception as error:
+                if isinstance(error, NoRoom) or work.task is not Task.CHUNK:
+                    self._fail(work, entry, row, error)
+                    return
+                # a sample that cannot be pickled: the collation may make something of it that can
+                self._ask_for_whole(work, entry, row, rows)
+
+    def _ask_for_whole(self, work: Work, entry: int, row: int, rows: int) -> None:
+        with self._lock:
+            self._words[entry + Entry.FAILED] = 1  # whoever brings the last rows must not collate it
+        self._answer(work, Answer.NEEDS_WHOLE, row=row, rows=rows)
+        self._account(work, entry, rows)
 
     # ------------------------------------------------------------------------------------ layouts and slots
 
@@ -452,12 +463,14 @@ class Worker:
             return
         gathered: list[Any] = []
         blocks = []
-        while len(gathered) < num_rows:
-            at = self._all_words[table + len(gathered)]
-            blocks.append(at)
-            gathered += samples if at == block else peek(self._arena, at)
         try:
+            while len(gathered) < num_rows:
+                at = self._all_words[table + len(gathered)]
+                blocks.append(at)
+                gathered += samples if at == block else peek(self._arena, at)
             self._collate_and_send(work, entry, gathered)
+        except Exception as error:  # a sample that was pickled and does not come back
+            self._fail(work, entry, 0, error, rows=0)
         finally:
             del gathered
             for at in blocks:
