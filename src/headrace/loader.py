@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 pin_batch: Callable[[Any, Any], Any] = _pin_memory.pin_memory
 
+_is_profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
+
 _T_co = TypeVar("_T_co", covariant=True)
 _BACKENDS = ("auto", "process", "thread")
 _ORIGINAL_COLLATIONS = dict(torch_collate.default_collate_fn_map)
@@ -309,7 +311,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
             in_order=loader.in_order,
             timeout_s=loader.timeout,
             batches_ahead=ahead,
-            collate=loader.collate_fn,
+            collate=_collate_as_workers_do if loader._uses_slots else loader.collate_fn,
             measures_threads=loader.backend == "auto" and loader._thread_rate is None and not loader._is_iterable,
         )
 
@@ -329,6 +331,12 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
         if self._copier is not None:
             self._copier.close()
         self._feed.start_epoch(self._sampler_iter, seed)
+
+    def __next__(self) -> Any:
+        # torch's own adds a mark for its profiler and counts an IterableDataset's batches: only then is it needed
+        if self._dataset_kind == torch_loader._DatasetKind.Map and not _is_profiling():
+            return self._next_data()
+        return super().__next__()
 
     def _next_data(self) -> Any:
         if self._is_undecided:
@@ -581,6 +589,19 @@ def _local_batches(fetcher: LocalFetcher, indices: Iterable[Any], base_seed: int
     for some in indices:
         yield fetcher.fetch(some, base_seed, position)
         position += len(some) if is_batched else 1
+
+
+def _collate_as_workers_do(samples: Any) -> Any:
+    """The default collation as torch's workers run it: a batch of several dtypes takes that of its first sample."""
+    collations = {**torch_collate.default_collate_fn_map, torch.Tensor: _stack}
+    return torch_collate.collate(samples, collate_fn_map=collations)
+
+
+def _stack(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    first = batch[0]
+    if first.is_nested or first.layout is not torch.strided:
+        return torch_collate.collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+    return torch.stack(list(batch), 0, out=first.new_empty((len(batch), *first.shape)))
 
 
 def _close_pool(pool: Pool, copier: DeviceCopier | None, registration: HostRegistration | None) -> None:

@@ -26,14 +26,15 @@ class Pace:
 
 
 def chunk_samples(pace: Pace) -> int:
-    """Samples a chunk: one, unless they are so cheap that a message each would show.
+    """Samples a chunk: few enough that all workers share a batch, many enough that messages do not show.
 
-    Never so many that the workers could not share a batch, unless the whole chunk is too short to matter.
+    A large batch is cut into four chunks a worker; samples that cost next to nothing into chunks of a millisecond.
     """
     rows = max(1, pace.batch_rows)
+    share = max(1, rows // (4 * pace.num_workers))
     if pace.sample_s <= 0:
-        return max(1, rows // (4 * pace.num_workers))
-    return max(1, min(rows, math.ceil(CHUNK_TARGET_S / pace.sample_s)))
+        return share
+    return min(rows, max(share, math.ceil(CHUNK_TARGET_S / pace.sample_s)))
 
 
 def batches_ahead(pace: Pace, *, most: int) -> tuple[int, str]:

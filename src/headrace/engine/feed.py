@@ -6,7 +6,7 @@ import logging
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 _RECENT_WAITS = 512
 _MOST_AHEAD = MAX_ENTRIES // 4
 # how often the pace is taken anew: often enough to follow a change, rarely enough to cost nothing
-_PACE_EVERY_BATCHES, _PACE_EVERY_S = 16, 0.5
+_PACE_EVERY_BATCHES, _EARLY_BATCHES, _PACE_EVERY_S = 8, 64, 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +145,8 @@ class Feed:
             self._refill()
         now = time.perf_counter()
         self._note_wait(now - started, now)
+        # some for the batches ahead, some for those that are being used or copied
+        self.slots.make_one_ready(self._limit() + 4)
         self.delivered_samples += batch.count_rows if self.settings.is_batched else 1
         return result
 
@@ -211,15 +213,15 @@ class Feed:
 
     def note_device_wait(self, wait_s: float) -> None:
         """The wait of a loop whose batches are copied ahead: what `next` itself took, not the copies' sources."""
-        self.worst_wait_s = max(self.worst_wait_s, wait_s)
+        if self.delivered > 2:  # the first two are the first batch and the one copied ahead of it
+            self.worst_wait_s = max(self.worst_wait_s, wait_s)
 
     # ------------------------------------------------------------------------------------ answers
 
     def _collect(self) -> None:
         """Take all answers that have come."""
-        while results := self.pool.receive():
-            for result in results:
-                self._note(result)
+        for result in self.pool.receive():
+            self._note(result)
         scheduler = self.scheduler
         if scheduler.dropped:
             for batch in scheduler.dropped:
@@ -241,11 +243,14 @@ class Feed:
             self.thread_gain = load(self.pool.arena, result.block) if result.block else None
             return
         self._has_answer = True
-        if answer == Answer.END and result.worker in self._active:
-            self._retire_iterator(result.worker)
+        if answer == Answer.END:
+            batch = self.scheduler.batches.get(result.seq)
+            # an end that belongs to an epoch which was given up says nothing of this one
+            if batch is not None and not batch.is_cancelled and result.worker in self._active:
+                self._retire_iterator(result.worker)
         elif answer == Answer.NEEDS_WHOLE and not self._is_whole:
             self._is_whole = True
-            _log.info("the data set's __getitems__ needs whole batches: they are not split from here on")
+            _log.info("the data set's samples cannot travel one by one: batches are not split from here on")
         for work in self.scheduler.note(result):
             self.pool.send(work)
 
@@ -323,6 +328,8 @@ class Feed:
             self._collect()
 
     def _issue(self, indices: Any) -> None:
+        if self.settings.is_batched and isinstance(indices, (Set, Mapping)):
+            indices = list(indices)  # it has an order, but no rows to point at
         num_rows = len(indices) if self.settings.is_batched else 1
         if num_rows > self._rows:
             self._rows = num_rows
@@ -463,12 +470,11 @@ class Feed:
 
     def _take_pace(self) -> None:
         """Follow what was measured: samples a chunk, batches ahead."""
-        now = time.perf_counter()
-        if self._has_answer and self._pace_at:
-            due = self.delivered >= self._pace_batches + _PACE_EVERY_BATCHES or now > self._pace_at + _PACE_EVERY_S
-            if not due:
-                return
         if not self._has_answer:
+            return
+        now = time.perf_counter()
+        is_early = self.delivered < _EARLY_BATCHES and self.delivered >= self._pace_batches + _PACE_EVERY_BATCHES
+        if not is_early and now < self._pace_at + _PACE_EVERY_S:
             return
         self._pace_at, self._pace_batches = now, self.delivered
         pace = self.pace()

@@ -60,6 +60,7 @@ def run_host(plan: HostPlan) -> None:
     if torch is not None:
         # one thread a worker, as in torch's own
         torch.set_num_threads(1)
+        _stack_in_own_memory(torch)
     if not plan.in_threads:
         (only,) = plan.workers
         _run_worker(plan, only, lock)
@@ -73,6 +74,18 @@ def run_host(plan: HostPlan) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def _stack_in_own_memory(torch: Any) -> None:
+    """Keep collation out of /dev/shm: in a worker, torch's own stacks each tensor into a fresh segment of it.
+
+    Batches travel in the arena anyway, and a container may have 64 MiB of /dev/shm, where writing more is a crash.
+    """
+
+    def new_storage(size: int, *, device: Any = "cpu") -> Any:
+        return torch.UntypedStorage(size, device=device)
+
+    torch.UntypedStorage._new_shared = staticmethod(new_storage)
 
 
 def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos: Any = None) -> None:

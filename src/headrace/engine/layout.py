@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -224,7 +225,10 @@ class RowWriter:
                 for place, value in zip(rows, column, strict=True):
                     np.copyto(place, value)
             else:
-                rows[:] = column
+                try:
+                    rows[:] = column
+                except OverflowError as error:
+                    raise Misfit("int") from error
         return texts
 
     def _write_tensors(self, leaf: Leaf, column: Sequence[Any], rows: npt.NDArray[Any]) -> None:
@@ -316,7 +320,7 @@ def _leaf_check(leaf: Leaf) -> Callable[[Sequence[Any]], None]:
     if leaf.kind == "int":
 
         def check_ints(values: Sequence[Any]) -> None:
-            if set(map(type, values)) != {int} or not -(2**63) <= min(values) <= max(values) < 2**63:
+            if set(map(type, values)) != {int}:  # one too large for 64 bits raises when it is written
                 raise Misfit("int")
 
         return check_ints
@@ -332,9 +336,18 @@ def _leaf_check(leaf: Leaf) -> Callable[[Sequence[Any]], None]:
 def _tensor_check(leaf: Leaf) -> Callable[[Sequence[Any]], None]:
     torch = sys.modules["torch"]
     tensor, dtype, shape = torch.Tensor, getattr(torch, leaf.torch_dtype.removeprefix("torch.")), leaf.shape
-    size = torch.Size(shape)
+    size, kinds, dtypes, dtype_of = torch.Size(shape), {tensor}, {dtype}, attrgetter("dtype")
 
     # what else could differ (device, sparse, requires_grad) makes the copy itself raise: half the price of asking
+    if leaf.row_bytes < _BULK_ROW_BYTES:
+
+        def check_small_tensors(values: Sequence[Any]) -> None:
+            # `torch.stack` compares the shapes with each other
+            if set(map(type, values)) != kinds or set(map(dtype_of, values)) != dtypes or values[0].shape != size:
+                raise Misfit("tensor")
+
+        return check_small_tensors
+
     def check_tensors(values: Sequence[Any]) -> None:
         for value in values:
             if type(value) is not tensor or value.dtype is not dtype or value.shape != size:

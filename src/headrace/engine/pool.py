@@ -30,6 +30,7 @@ _MIB, _GIB = 1 << 20, 1 << 30
 GRACE_S = 5.0
 _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
+_MOST_RESULTS = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,10 +224,17 @@ class Pool:
     def receive(self) -> list[Result]:
         """Answers that have come, without waiting."""
         try:
-            data = os.read(self._results[0].fileno(), RESULT_BYTES * 2048)
+            data = os.read(self._results[0].fileno(), RESULT_BYTES * _MOST_RESULTS)
         except BlockingIOError:
             return []
-        return unpack_results(data)
+        results = unpack_results(data)
+        while len(data) == RESULT_BYTES * _MOST_RESULTS:
+            try:
+                data = os.read(self._results[0].fileno(), RESULT_BYTES * _MOST_RESULTS)
+            except BlockingIOError:
+                break
+            results += unpack_results(data)
+        return results
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until an answer comes or a process ends. Raises `WorkerLost` where one ended that should not have."""

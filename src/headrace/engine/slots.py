@@ -99,9 +99,7 @@ class Slots:
         owner: npt.NDArray[np.uint8] = np.frombuffer(
             self._arena.map, np.uint8, words[at + Slot.SIZE], words[at + Slot.OFFSET]
         )
-        if self.on_first_lease is not None and slot not in self._once_leased:
-            self._once_leased.add(slot)
-            self.on_first_lease(words[at + Slot.OFFSET], words[at + Slot.SIZE])
+        self._make_ready(slot)
         words[at + Slot.STATE] = LEASED
         state_at, leases = at + Slot.STATE, self._leases
 
@@ -111,6 +109,22 @@ class Slots:
 
         self._leases[slot] = weakref.ref(owner, give_back)
         return owner
+
+    def _make_ready(self, slot: int) -> None:
+        if self.on_first_lease is not None and slot not in self._once_leased:
+            self._once_leased.add(slot)
+            at = Board.slot_at(slot)
+            self.on_first_lease(self._board.words[at + Slot.OFFSET], self._board.words[at + Slot.SIZE])
+
+    def make_one_ready(self, most: int) -> None:
+        """Prepare one more of the first `most` slots for its lease, so that a later batch does not wait for it."""
+        if self.on_first_lease is None:
+            return
+        number = self._board.words[Head.NUM_SLOTS]
+        for slot in range(number - self._total, number)[:most]:
+            if slot not in self._once_leased:
+                self._make_ready(slot)
+                return
 
     def stats(self) -> SlotStats:
         states = [state for _, state in self._sizes()]

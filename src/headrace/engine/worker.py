@@ -285,7 +285,10 @@ class Worker:
     ) -> list[tuple[Answer, int, int, Any]]:
         """Run a chunk's samples. Returns what was done with them: (answer, row, rows, texts or samples)."""
         if not self._plan.uses_slots or self._words[entry + Entry.PLACE] == GENERAL:
-            samples = self._timed_many(indices, base_seed, position)
+            try:
+                samples = self._timed_many(indices, base_seed, position)
+            except CannotSplit:
+                return [(Answer.NEEDS_WHOLE, work.row, work.rows, None)]
             return [(Answer.SHARED, work.row, work.rows, samples)]
         done: list[tuple[Answer, int, int, Any]] = []
         if self._plan.has_getitems or (len(indices) > 1 and 0 < self._fetch_ns < _TINY_SAMPLE_NS):
