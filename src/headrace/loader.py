@@ -9,6 +9,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeVar
@@ -33,7 +34,7 @@ from .engine import (
     usable_processors,
     workers_for,
 )
-from .errors import NotSupported
+from .errors import BatchTooLarge, HeadraceError, NotSupported, WorkerLost
 from .model import LoaderStats, SlotStats, WaitStats, parse_bytes
 
 _log = logging.getLogger(__name__)
@@ -227,6 +228,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         self.opened_at, self.is_open = time.perf_counter(), True
+        self._fatal: HeadraceError | None = None
         self._loader = loader
         self._is_undecided = not loader._is_decided and not loader._is_iterable
         if loader._is_chosen and loader._is_iterable:
@@ -339,17 +341,30 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
         return super().__next__()
 
     def _next_data(self) -> Any:
-        if self._is_undecided:
-            self._decide()
-        if self._local is not None:
-            return self._next_local()
-        if not self.is_open:
-            raise StopIteration
+        if self._fatal is not None:
+            raise copy(self._fatal)
         try:
+            if self._is_undecided:
+                self._decide()
+            if self._local is not None:
+                return self._next_local()
+            if not self.is_open:
+                raise StopIteration
             return self._next_on_device() if self._copier is not None else self._next_on_host()
         except StopIteration:
-            self._end_of_epoch()
+            if self.is_open and self._local is None:
+                self._end_of_epoch()
             raise
+        except (WorkerLost, BatchTooLarge) as error:
+            self._give_up(error)
+            raise
+
+    def _give_up(self, error: HeadraceError) -> None:
+        """What was in flight cannot come any more: end here, and let a next epoch begin with new workers."""
+        self._fatal = copy(error)  # without its traceback, which would keep this iterator
+        if self._loader._iterator is self:
+            self._loader._iterator = None
+        self.close()
 
     def _end_of_epoch(self) -> None:
         feed, loader = self._feed, self._loader
@@ -401,7 +416,11 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
         count = loader.num_workers
         if count == 0:
             fetcher = LocalFetcher(
-                loader.dataset, loader.collate_fn, is_batched=loader._auto_collation, has_getitems=loader._has_getitems
+                loader.dataset,
+                loader.collate_fn,
+                is_batched=loader._auto_collation,
+                has_getitems=loader._has_getitems,
+                is_default_collation=loader._uses_slots,
             )
             indices = chain(feed.replay or [], self._sampler_iter)
             self._local = _local_batches(fetcher, indices, int(self._base_seed), is_batched=loader._auto_collation)
@@ -540,7 +559,11 @@ class _SeededLocalIterator(_LocalIterator):
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         fetcher = LocalFetcher(
-            loader.dataset, loader.collate_fn, is_batched=loader._auto_collation, has_getitems=loader._has_getitems
+            loader.dataset,
+            loader.collate_fn,
+            is_batched=loader._auto_collation,
+            has_getitems=loader._has_getitems,
+            is_default_collation=loader._uses_slots,
         )
         self._batches = _local_batches(
             fetcher, self._sampler_iter, int(self._base_seed), is_batched=loader._auto_collation

@@ -34,9 +34,9 @@ def test_dearer_samples_make_no_larger_chunks(pace: Pace) -> None:
 
 
 @given(pace=paces)
-def test_samples_worth_a_message_travel_alone(pace: Pace) -> None:
+def test_dear_samples_leave_each_worker_four_chunks_of_a_batch(pace: Pace) -> None:
     if pace.sample_s >= CHUNK_TARGET_S:
-        assert chunk_samples(pace) == 1
+        assert chunk_samples(pace) == max(1, pace.batch_rows // (4 * pace.num_workers))
 
 
 @given(pace=paces, most=st.integers(1, 256))

@@ -119,11 +119,11 @@ class Slot:
     def __init__(self, layout: Layout, num_rows: int) -> None:
         self.layout, self.num_rows = layout, num_rows
         self.bytes = np.full(layout.places(num_rows)[1] + 64, 0xA5, np.uint8)
-        self.writer = RowWriter(layout)
+        self.writer = RowWriter(layout, lambda slot: memoryview(self.bytes))
         self.texts: dict[int, list[Any]] = {}
 
     def write(self, samples: list[Any], row: int) -> None:
-        texts = self.writer.write(samples, memoryview(self.bytes), (0, self.num_rows), row)
+        texts = self.writer.write(samples, (0, self.num_rows), row)
         for offset in range(len(samples)):
             self.texts[row + offset] = [column[offset] for column in texts]
 
@@ -290,11 +290,11 @@ def test_a_layout_is_a_value() -> None:
 def test_views_are_not_mixed_up_between_slots_and_sizes() -> None:
     layout = learn_layout(np.zeros(4, "f4"))
     assert layout is not None
-    writer = RowWriter(layout)
     memories = [np.zeros(layout.places(8)[1], np.uint8) for _ in range(2)]
-    for slot, memory in enumerate(memories):
+    writer = RowWriter(layout, lambda slot: memoryview(memories[slot]))
+    for slot in range(2):
         for num_rows in (8, 3):
-            writer.write([np.full(4, 10 * slot + num_rows, "f4")], memoryview(memory), (slot, num_rows), num_rows - 1)
+            writer.write([np.full(4, 10 * slot + num_rows, "f4")], (slot, num_rows), num_rows - 1)
     for slot, memory in enumerate(memories):
         rows = memory.view("f4").reshape(-1, 4)
         assert rows[7, 0] == 10 * slot + 8

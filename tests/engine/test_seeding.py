@@ -143,7 +143,7 @@ def test_in_process_gives_what_workers_give_and_leaves_the_loops_generators_alon
     first_draws: dict[str, int], one: list[int]
 ) -> None:
     dataset = Drawing(first_draws)
-    local = LocalFetcher(dataset, list, is_batched=True, has_getitems=False)
+    local = LocalFetcher(dataset, list, is_batched=True, has_getitems=False, is_default_collation=False)
     random.seed(1), np.random.seed(1), torch.manual_seed(1)
     ours = [sample for at in range(0, 40, 8) for sample in local.fetch(list(range(at, at + 8)), 77, at)]
     after = random.random(), np.random.rand(), torch.rand(()).item()

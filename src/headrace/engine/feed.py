@@ -487,7 +487,7 @@ class Feed:
         if samples - self._faults[3] > 64 * max(1, self.pool.num_workers):
             self._faults = (self._faults[2], self._faults[3], faults, samples)
 
-    def _sum(self, field: Record) -> int:
+    def _sum(self, field: int) -> int:
         return sum(self._words[Board.record_at(w) + field] for w in self._workers())
 
     def _workers(self) -> range:

@@ -10,6 +10,7 @@ import select
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -102,7 +103,14 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
         if plan.init_fn is not None:
             plan.init_fn(worker_number)
 
-    worker.run(prepare)
+    try:
+        worker.run(prepare)
+    except BaseException:
+        if not plan.in_threads:
+            raise
+        # the other threads would go on, and nobody would notice that one is gone with the rows that it owes
+        traceback.print_exc()
+        os._exit(1)
 
 
 def _set_worker_info(plan: HostPlan, worker: int, dataset: Any, infos: Any) -> None:

@@ -16,13 +16,22 @@ from .seeding import SampleSeeds
 class LocalFetcher:
     """What a worker would do, in-process, leaving the training loop's own random generators as they were."""
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], *, is_batched: bool, has_getitems: bool) -> None:
-        self._seeds = SampleSeeds()
+    def __init__(
+        self,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        *,
+        is_batched: bool,
+        has_getitems: bool,
+        is_default_collation: bool,
+    ) -> None:
+        self._seeds = SampleSeeds(is_shared=True)
+        self._is_default_collation = is_default_collation
         self._fetcher = Fetcher(dataset, has_getitems=has_getitems, seeds=self._seeds)
         self._collate, self._is_batched = collate, is_batched
 
     def fetch(self, indices: Any, base_seed: int, position: int) -> Any:
-        if not self._seeds.per_sample:
+        if not self._seeds.per_sample and self._is_default_collation:
             self._seeds.begin_chunk()
             samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._is_batched)
             if not self._seeds.end_chunk():
@@ -33,6 +42,8 @@ class LocalFetcher:
             samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._is_batched)
             if self._seeds.end_chunk():
                 samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._is_batched)
+            if not self._is_default_collation:
+                self._seeds.begin_collation(base_seed, position)
             return self._collate(samples)
         finally:
             _restore(state)

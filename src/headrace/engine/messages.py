@@ -51,7 +51,7 @@ class Work(NamedTuple):
     seq: int
     row: int
     rows: int
-    task: Task
+    task: int  # a Task; a plain integer where it came through the pipe
     argument: int = 0
 
     def pack(self) -> bytes:
@@ -73,8 +73,7 @@ class Result(NamedTuple):
 
 
 def unpack_work(message: bytes) -> Work:
-    seq, row, rows, task, argument = _WORK.unpack(message)
-    return Work(seq, row, rows, Task(task), argument)
+    return Work(*_WORK.unpack(message))
 
 
 def unpack_results(messages: bytes) -> list[Result]:

@@ -255,7 +255,7 @@ class Pool:
         ended = [w for w in host.workers if self.board.words[Board.record_at(w) + Record.STATE] == ENDED]
         code, pid = host.process.exitcode, host.process.pid
         host.process.close()
-        if code == 0 and len(ended) == len(host.workers) and (self._ending >= len(ended) or self.plan.is_iterable):
+        if code == 0 and len(ended) == len(host.workers) and self._ending >= len(ended):
             self._ending -= len(ended)
             self._free_numbers = sorted([*self._free_numbers, *ended])
             return

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.random  # loaded lazily by numpy: here, so that it is not loaded anew in each forked worker
 
 _MASK = (1 << 64) - 1
+_COLLATION = 0x436F6C6C617465  # sets a collation's seed apart from that of its batch's first sample
 # a data set that draws at all draws in nearly every sample; a later first draw costs one chunk run twice
 TRIAL_SAMPLES = 16
 
@@ -82,7 +83,8 @@ class _Torch:
         # `manual_seed` of the module walks all devices (100 µs); workers have only this one
 
     def look(self) -> Any:
-        return self._generator.get_state().numpy().tobytes()
+        # the first words hold where in its state the generator stands
+        return self._generator.get_state().numpy()[:32].tobytes()
 
     def seed(self, seed: int) -> None:
         self._generator.manual_seed(seed)
@@ -91,11 +93,12 @@ class _Torch:
 class SampleSeeds:
     """Seeds what a data set draws from, sample by sample, and notices what it draws from."""
 
-    def __init__(self, *, trial_samples: int = TRIAL_SAMPLES) -> None:
+    def __init__(self, *, trial_samples: int = TRIAL_SAMPLES, is_shared: bool = False) -> None:
         self._sources: dict[str, Any] = {"random": _Python(), "numpy": _NumPy()}
         self._used: list[Any] = []
         self._unused: list[Any] = list(self._sources.values())
         self._trial = trial_samples
+        self._is_shared = is_shared  # others use the generators between chunks, so marks do not keep
         self._marks: list[Any] = []
 
     def _adopt_torch(self) -> None:
@@ -109,8 +112,9 @@ class SampleSeeds:
 
     def begin_chunk(self) -> None:
         """Remember where the generators stand that nobody drew from so far."""
-        self._adopt_torch()
-        if not self._trial:
+        if "torch" not in self._sources:
+            self._adopt_torch()
+        if not self._trial and (self._is_shared or len(self._marks) != len(self._unused)):
             self._marks = [source.look() for source in self._unused]
 
     @property
@@ -128,6 +132,18 @@ class SampleSeeds:
                 source.seed(seed)
             self._marks = [source.look() for source in self._unused]
 
+    def begin_collation(self, base_seed: int, position: int) -> None:
+        """Seed all generators for a collation of the user's own, which may draw too."""
+        self._adopt_torch()
+        seed = mix_seed(base_seed ^ _COLLATION, position)
+        for source in self._sources.values():
+            source.seed(seed)
+        self._marks = [source.look() for source in self._unused]
+
+    def end_collation(self) -> None:
+        """What it drew is its own affair: remember where the generators stand now."""
+        self._marks = [source.look() for source in self._unused]
+
     def end_sample(self) -> None:
         """While on trial: notice which generators the sample drew from."""
         if self._trial:
@@ -139,7 +155,10 @@ class SampleSeeds:
         return not self._trial and self._notice()
 
     def _notice(self) -> bool:
-        moved = [s for s, mark in zip(self._unused, self._marks, strict=True) if s.look() != mark]
+        looks = [source.look() for source in self._unused]
+        if looks == self._marks:
+            return False
+        moved = [s for s, mark, look in zip(self._unused, self._marks, looks, strict=True) if look != mark]
         if moved:
             self._used += moved
             self._unused = [s for s in self._unused if s not in moved]

@@ -117,7 +117,7 @@ class Worker:
             dataset, has_getitems=plan.has_getitems, seeds=SampleSeeds() if seeded and not plan.is_iterable else None
         )
         # threads share the generators, so samples cannot be seeded one by one: only notice that somebody draws
-        self._watch = SampleSeeds(trial_samples=0) if not seeded and not plan.is_iterable else None
+        self._watch = SampleSeeds(trial_samples=0, is_shared=True) if not seeded and not plan.is_iterable else None
         self._iterator: Any = None
         self._is_ended = False
         self._writers: list[RowWriter] = []
@@ -147,7 +147,7 @@ class Worker:
                 if len(message) < WORK_BYTES or words[Head.STOP]:
                     break
                 work = unpack_work(message)
-                if work.task is Task.RETIRE:
+                if work.task == Task.RETIRE:
                     break
                 self._serve(work)
         finally:
@@ -171,20 +171,20 @@ class Worker:
         try:
             if self._init_error is not None:
                 raise self._init_error
-            if work.task is Task.CHUNK:
+            if work.task == Task.CHUNK:
                 self._serve_chunk(work, entry)
-            elif work.task is Task.WHOLE:
+            elif work.task == Task.WHOLE:
                 self._serve_whole(work, entry)
-            elif work.task is Task.NEXT:
+            elif work.task == Task.NEXT:
                 self._serve_next(work, entry)
-            elif work.task is Task.RESTART:
+            elif work.task == Task.RESTART:
                 self._is_ended = False
                 self._iterator = iter(self._dataset)
                 self._answer(work, Answer.RESTARTED)
             else:
                 self._serve_measure(work)
         except Exception as error:
-            if work.task is Task.MEASURE:
+            if work.task == Task.MEASURE:
                 self._answer(work, Answer.MEASURED)
             else:
                 self._fail(work, entry, work.row, error)
@@ -215,7 +215,7 @@ class Worker:
         except Exception:
             caught = CaughtError(RuntimeError, caught.text, caught.worker)
         block, _ = dump(caught, self._region, self._arena)
-        if work.task is Task.CHUNK:
+        if work.task == Task.CHUNK:
             with self._lock:
                 self._words[entry + Entry.FAILED] = 1
         rows = work.row + work.rows - row if rows is None else rows
@@ -229,7 +229,7 @@ class Worker:
         answer a batch is enough where there is nothing else to say.
         """
         words = self._words
-        if work.task is not Task.CHUNK:
+        if work.task != Task.CHUNK:
             return
         with self._lock:
             words[entry + Entry.ROWS_DONE] += rows
@@ -358,11 +358,8 @@ class Worker:
             return
         layout, slot = split_place(place)
         writer = self._writer(layout)
-        num_rows = self._words[entry + Entry.NUM_ROWS]
-        at = Board.slot_at(slot)
-        memory = self._arena.view(self._words[at + Slot.OFFSET], self._words[at + Slot.SIZE])
         try:
-            texts = writer.write(samples, memory, (slot, num_rows), row)
+            texts = writer.write(samples, (slot, self._words[entry + Entry.NUM_ROWS]), row)
             self._words[self._record_at + Record.BYTES] += writer.layout.row_bytes * len(samples)
             _append(done, Answer.ROWS, row, texts, count=len(samples))
         except Misfit:
@@ -381,14 +378,14 @@ class Worker:
                     self._share(work, entry, row, rows, content)
                 elif answer is Answer.NEEDS_WHOLE:
                     self._ask_for_whole(work, entry, row, rows)
-                elif answer is Answer.ROWS and not content and work.task is Task.CHUNK:
+                elif answer is Answer.ROWS and not content and work.task == Task.CHUNK:
                     self._account(work, entry, rows, quietly=True)
                 else:
                     block = dump(content, self._region, self._arena)[0] if content else 0
                     self._answer(work, answer, block=block, row=row, rows=rows)
                     self._account(work, entry, rows)
             except Exception as error:
-                if isinstance(error, NoRoom) or work.task is not Task.CHUNK:
+                if isinstance(error, NoRoom) or work.task != Task.CHUNK:
                     self._fail(work, entry, row, error)
                     return
                 # a sample that cannot be pickled: the collation may make something of it that can
@@ -405,8 +402,12 @@ class Worker:
     def _writer(self, number: int) -> RowWriter:
         while len(self._writers) <= number:
             offset, _ = self._board.layout_block(len(self._writers))
-            self._writers.append(RowWriter(peek(self._arena, offset)))
+            self._writers.append(RowWriter(peek(self._arena, offset), self._slot_memory))
         return self._writers[number]
+
+    def _slot_memory(self, slot: int) -> memoryview:
+        at = Board.slot_at(slot)
+        return self._arena.view(self._words[at + Slot.OFFSET], self._words[at + Slot.SIZE])
 
     def _bind(self, entry: int, sample: Any) -> int:
         """Give a batch its slot, or decide that it takes the general path."""
@@ -481,8 +482,14 @@ class Worker:
 
     def _collate_and_send(self, work: Work, entry: int, samples: Any) -> None:
         """Collate a batch whose rows are all accounted for already."""
+        seeds = None if self._plan.uses_slots else self._fetcher.seeds
         try:
+            if seeds is not None:
+                words = self._words
+                seeds.begin_collation(words[entry + Entry.BASE_SEED], words[entry + Entry.FIRST_POSITION])
             block, size = dump(self._collate(samples), self._region, self._arena)
+            if seeds is not None:
+                seeds.end_collation()
         except Exception as error:
             self._fail(work, entry, 0, error, rows=0)
             return
@@ -570,8 +577,7 @@ class Worker:
         if row == 0 or place < 0:
             return []
         layout, slot = split_place(place)
-        at = Board.slot_at(slot)
-        memory = self._arena.view(self._words[at + Slot.OFFSET], self._words[at + Slot.SIZE])
+        memory = self._slot_memory(slot)
         joined = [[t for column in leaf for t in column] for leaf in zip(*texts, strict=True)]
         num_rows = self._words[entry + Entry.NUM_ROWS]
         return read_samples(self._writer(layout).layout, memory, num_rows, range(row), joined)
