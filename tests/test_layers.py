@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launch": {"signals", "loader"},
     "cli": _EVERYTHING,
     "__init__": _EVERYTHING,  # the package's face: it offers names of any room, lazily
+    "__main__": {"cli"},  # `python -m headrace`: the command itself
 }
 
 

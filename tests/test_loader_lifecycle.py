@@ -214,7 +214,9 @@ def _workers() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
-            if child.status() != psutil.STATUS_ZOMBIE and not any("forkserver" in a or "tracker" in a for a in child.cmdline()):
+            if child.status() != psutil.STATUS_ZOMBIE and not any(
+                "forkserver" in a or "tracker" in a for a in child.cmdline()
+            ):
                 found.append(child)
         except psutil.NoSuchProcess:
             continue
@@ -380,7 +382,9 @@ def test_a_child_of_the_training_process_may_end_without_ending_the_loader() -> 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("error", [ValueError("bad sample 9"), KeyError("missing"), OSError(2, "no such file")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [ValueError("bad sample 9"), KeyError("missing"), OSError(2, "no such file")], ids=repr
+)
 def test_an_error_of_the_data_set_arrives_as_torch_raises_it_and_the_loop_can_go_on(
     backend: str, error: Exception
 ) -> None:
@@ -584,7 +588,9 @@ def test_getitems_that_draws_gives_the_same_whatever_the_workers() -> None:
     runs = []
     for workers in (1, 2, 4):
         torch.manual_seed(3)
-        runs.append([[c.tolist() for c in b] for b in batches_of(AugmentedBatches(64), num_workers=workers, batch_size=8)])
+        runs.append(
+            [[c.tolist() for c in b] for b in batches_of(AugmentedBatches(64), num_workers=workers, batch_size=8)]
+        )
     assert runs[0] == runs[1] == runs[2]
     shifts = [shift for batch in runs[0] for shift in set(batch[0])]
     assert len(shifts) == len(set(shifts)) == 8
@@ -779,10 +785,14 @@ def test_a_tiny_dev_shm_is_no_problem(backend: str, collation: str) -> None:
             total += sum(int(x[-1]) for x in (batch[0] if isinstance(batch, tuple) else batch))
         print(total, os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize)
         """
-    mount = "mount -t tmpfs -o size=1m tmpfs /dev/shm && exec \"$@\""
+    mount = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
     inner = program(body)
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", mount, "sh", *inner], capture_output=True, text=True, env=environment(), timeout=100
+        ["unshare", "-m", "sh", "-c", mount, "sh", *inner],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=100,
     )
     if "ermission denied" in done.stderr or "not permitted" in done.stderr:
         pytest.skip("mounts are not permitted here")

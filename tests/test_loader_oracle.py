@@ -169,7 +169,12 @@ def check(case: Case) -> None:
     # without workers torch collates a mixed batch otherwise than with them: only with them is it the oracle for ours
     theirs = run(DataLoader, case, workers=case.num_workers)
     ours = run(
-        headrace.DataLoader, case, workers=case.num_workers, in_order=case.in_order, backend=case.backend, memory="64MiB"
+        headrace.DataLoader,
+        case,
+        workers=case.num_workers,
+        in_order=case.in_order,
+        backend=case.backend,
+        memory="64MiB",
     )
     assert len(ours) == len(theirs)
     for epoch, (one, other) in enumerate(zip(ours, theirs, strict=True)):

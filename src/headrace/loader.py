@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 import time
 import warnings
 import weakref
@@ -30,12 +29,13 @@ from .engine import (
     Pool,
     PoolPlan,
     find_budget,
+    lies_in_dev_shm,
     mix_seed,
     usable_processors,
     workers_for,
 )
 from .errors import BatchTooLarge, HeadraceError, NotSupported, WorkerLost
-from .model import LoaderStats, SlotStats, WaitStats, parse_bytes
+from .model import LoaderStats, SlotStats, WaitStats, keeps_statistics, parse_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             parse_bytes(memory)
         self.memory, self.backend, self.on_error = memory, backend, on_error
         self.device = None if device is None else torch.device(device)
-        self.record = _record_by_default() if record is None else record
+        self.record = keeps_statistics() if record is None else record
         self._is_chosen = num_workers is None
         self._is_decided = not self._is_chosen
         self._workers_reason = "as asked for"
@@ -233,7 +233,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
         self._is_undecided = not loader._is_decided and not loader._is_iterable
         if loader._is_chosen and loader._is_iterable:
             loader._workers_reason = "one per usable processor: each reads its own part of an IterableDataset"
-        self._budget = find_budget(loader.memory)
+        self._budget = find_budget(loader.memory, in_dev_shm=lies_in_dev_shm())
         self._context = loader.multiprocessing_context or torch.multiprocessing.get_context()
         self._backend, self._backend_reason = _choose_backend(loader, self._context.get_start_method())
         self._local: Iterator[Any] | None = None
@@ -241,7 +241,9 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
         self._registration: HostRegistration | None = None
         self._epoch = -1
         pool = Pool(self._pool_plan(loader))
-        self._feed = Feed(pool, self._feed_settings(loader), earlier=loader._histogram)
+        self._feed = Feed(
+            pool, self._feed_settings(loader, self._context.get_start_method()), earlier=loader._histogram
+        )
         if self._wants_registration():
             self._registration = HostRegistration(pool.arena)
             self._feed.slots.on_first_lease = self._registration.add
@@ -301,7 +303,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
         )
 
     @staticmethod
-    def _feed_settings(loader: DataLoader[Any]) -> FeedSettings:
+    def _feed_settings(loader: DataLoader[Any], start_method: str) -> FeedSettings:
         ahead = loader._asked_ahead
         if ahead is None and loader._asked_prefetch_factor is not None:
             ahead = max(1, loader._asked_prefetch_factor * loader.num_workers)
@@ -315,6 +317,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
             batches_ahead=ahead,
             collate=_collate_as_workers_do if loader._uses_slots else loader.collate_fn,
             measures_threads=loader.backend == "auto" and loader._thread_rate is None and not loader._is_iterable,
+            measures_at_end=start_method != "fork",
         )
 
     def _wants_registration(self) -> bool:
@@ -649,11 +652,11 @@ def _choose_backend(loader: DataLoader[Any], start_method: str) -> tuple[str, st
     if loader.backend != "auto":
         return loader.backend, "as asked for"
     gain = loader._thread_rate
-    if gain is None:
-        return "process", "not measured yet what a second thread brings"
-    measured = f"a second thread was measured to bring {gain:.2f}x"
+    measured = f"a second thread was measured to bring {gain:.2f}x" if gain is not None else "threads not measured yet"
     if start_method == "fork":
-        return "process", f"{measured}; under fork, processes share memory anyway and isolate crashes"
+        return "process", f"{measured}; under fork, processes start at once, share memory and isolate crashes"
+    if gain is None:
+        return "process", measured
     if loader._draws:
         return "process", f"{measured}; the data set draws random numbers, which threads cannot seed by sample"
     if gain >= _THREADS_PAY:
@@ -673,10 +676,6 @@ def _is_pinned(batch: Any) -> bool:
     while isinstance(batch, (list, tuple, dict)) and batch:
         batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
     return isinstance(batch, torch.Tensor) and batch.is_pinned()
-
-
-def _record_by_default() -> bool:
-    return os.environ.get("HEADRACE_STATS", "1") not in ("0", "off", "false")
 
 
 def _empty_stats(loader: DataLoader[Any]) -> LoaderStats:

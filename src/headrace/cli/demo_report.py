@@ -178,6 +178,7 @@ def _table(report: DemoReport, words: DemoMessages) -> Table:
         # No ratio: where most waits are short and a few are long, the median is about nothing.
         (words.wait_median, "wait_median_s", _milliseconds, None),
         (words.wait_worst, "wait_worst_s", _milliseconds, words.shorter),
+        (words.waiting_share, "waiting_share", _percent, None),
         (words.samples_per_s, "samples_per_s", three_digits, words.faster),
         (words.peak_memory, "peak_memory_bytes", format_bytes, words.less),
         (words.loader_memory, "loader_memory_bytes", format_bytes, words.less),

@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.model import language
+
 LANGUAGES = ("en", "zh")
 
 
@@ -13,7 +15,7 @@ def default_language(environ: Mapping[str, str] = os.environ) -> str:
     >>> default_language({"LANG": "zh_CN.UTF-8"}), default_language({"LANG": "zh_CN.UTF-8", "HEADRACE_LANG": "en"})
     ('zh', 'en')
     """
-    asked = environ.get("HEADRACE_LANG", "").lower()[:2]
+    asked = language(environ)
     if asked in LANGUAGES:
         return asked
     # The order in which POSIX looks at them; the first one that is set decides.
@@ -37,6 +39,7 @@ class DemoMessages:
     first_batch: str
     wait_median: str
     wait_worst: str
+    waiting_share: str
     samples_per_s: str
     peak_memory: str
     loader_memory: str
@@ -73,6 +76,7 @@ _EN = DemoMessages(
     first_batch="first batch",
     wait_median="wait for a batch, median",
     wait_worst="wait for a batch, worst",
+    waiting_share="share of the time spent waiting",
     samples_per_s="samples per second",
     peak_memory="peak memory of all processes",
     loader_memory="  of it, added by the loader",
@@ -109,6 +113,7 @@ _ZH = DemoMessages(
     first_batch="首个 batch 用时",
     wait_median="等待一个 batch，中位数",
     wait_worst="等待一个 batch，最长",
+    waiting_share="等待时间占比",
     samples_per_s="每秒样本数",
     peak_memory="全部进程的内存峰值",
     loader_memory="  其中由加载器增加的部分",

@@ -22,6 +22,7 @@
 - `worker`: one worker's loop.
 """
 
+from .arena import lies_in_dev_shm
 from .budget import Budget, find_budget, free_memory
 from .device import DeviceCopier, HostRegistration
 from .feed import Feed, FeedSettings
@@ -41,6 +42,7 @@ __all__ = [
     "PoolPlan",
     "find_budget",
     "free_memory",
+    "lies_in_dev_shm",
     "mix_seed",
     "usable_processors",
     "workers_for",

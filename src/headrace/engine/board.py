@@ -85,6 +85,7 @@ class Record:
     BLOCK_BYTES = 16  # live bytes of its blocks
     TOP_BYTES = 17  # address space its blocks ever took
     CPU_OF_NS = 18  # the time of those chunks
+    LEAST_FETCH_NS = 19  # what a sample takes to fetch at best, without placing it
     WORDS = 32
 
 

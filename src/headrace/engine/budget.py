@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model import format_bytes, parse_bytes
+from ..model import format_bytes, num_local_ranks, parse_bytes
 
 # of what is free: the rest is for the training process, the workers' heaps and the page cache
 DEFAULT_SHARE = 0.25
@@ -27,7 +27,7 @@ def find_budget(asked: int | str | None, *, in_dev_shm: bool = False) -> Budget:
         size = parse_bytes(asked)
         return Budget(size, f"{format_bytes(size)}, as asked for")
     free, source = free_memory()
-    ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1))
+    ranks = num_local_ranks()
     size = int(free * DEFAULT_SHARE / ranks)
     reason = f"a quarter of {format_bytes(free)} free ({source})"
     if ranks > 1:

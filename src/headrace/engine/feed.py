@@ -62,6 +62,7 @@ class FeedSettings:
     batches_ahead: int | None  # given by the user; None: follow what is measured
     collate: Callable[[Any], Any]
     measures_threads: bool  # find out, when workers are idle, what a second thread brings
+    measures_at_end: bool  # and at the end of the epoch, if they never were
 
 
 class Feed:
@@ -190,12 +191,15 @@ class Feed:
         return batch is not None and not batch.is_empty
 
     def measure_first_samples(self, *, at_least: int = 4, patience_s: float = 10.0) -> tuple[float, float]:
-        """Wait until the only worker has run a few samples; returns a sample's time and its share of processor time."""
+        """Wait until the only worker has run a few chunks; returns a sample's time and its share of processor time.
+
+        The time is that of the quickest: the first ones pay for imports, opened files and cold caches.
+        """
         deadline = time.perf_counter() + patience_s
         at = Board.record_at(0)
         while time.perf_counter() < deadline:
             batch = self.scheduler.ready()
-            if batch is not None or self._words[at + Record.SAMPLES_DONE] >= at_least:
+            if batch is not None or self._words[at + Record.CHUNKS_DONE] >= at_least:
                 break
             if not self.scheduler.in_flight and self._is_exhausted:
                 break
@@ -204,7 +208,7 @@ class Feed:
             self._refill()
         busy = self._words[at + Record.CPU_OF_NS]
         share = min(1.0, self._words[at + Record.CPU_NS] / busy) if busy else 1.0
-        return self._words[at + Record.COST_NS] / 1e9, share
+        return self._words[at + Record.LEAST_FETCH_NS] / 1e9, share
 
     def note_local(self, wait_s: float, rows: int) -> None:
         """Count a batch that was fetched in the training process after all."""
@@ -243,7 +247,10 @@ class Feed:
             self.thread_gain = load(self.pool.arena, result.block) if result.block else None
             return
         self._has_answer = True
-        if answer == Answer.END:
+        if answer == Answer.COLLATED:
+            size = int.from_bytes(self.pool.arena.view(result.block + 16, 8), "little")
+            self._general_bytes = max(self._general_bytes, size)
+        elif answer == Answer.END:
             batch = self.scheduler.batches.get(result.seq)
             # an end that belongs to an epoch which was given up says nothing of this one
             if batch is not None and not batch.is_cancelled and result.worker in self._active:
@@ -275,9 +282,10 @@ class Feed:
 
     def _limit(self) -> int:
         """How many batches may be in flight now."""
-        if not self._has_answer and not self.settings.is_iterable and self.settings.uses_slots:
-            # until the layout is known, just enough to keep every worker busy
-            return max(1, -(-self.pool.num_workers // max(1, self._rows)))
+        if not self._layouts and not self._general_bytes:
+            # nobody knows yet how large a batch is: just enough to keep every worker busy
+            rows = 1 if self.settings.is_iterable else max(1, self._rows)
+            return max(1, -(-self.pool.num_workers // rows))
         limit = self._ahead if self.asked_ahead is None else self.asked_ahead
         if self._layouts:
             total, leased = self.slots.counts()
@@ -310,12 +318,15 @@ class Feed:
     def _measure_threads(self) -> None:
         """Once, when there is nothing else to do for a worker, let it time samples alone and in two threads."""
         scheduler = self.scheduler
-        is_idle = self._is_exhausted or (scheduler.in_flight > 1 and scheduler.num_ready == scheduler.in_flight)
-        times = self.sample_times()
-        if not is_idle or times is None or len(self._some_indices) < 3:
+        is_idle = scheduler.in_flight > 1 and scheduler.num_ready == scheduler.in_flight
+        is_at_end = self._is_exhausted and self.settings.measures_at_end
+        if not (is_idle or is_at_end) or len(self._some_indices) < 3:
             return
-        # a tenth of a second a part, three parts, at least one sample each
-        count = 3 * max(1, min(len(self._some_indices) // 3, int(0.1 / max(times.median_s, 1e-6))))
+        times = self.sample_times()
+        if times is None:
+            return
+        # three parts of a twentieth of a second, at least one sample each
+        count = 3 * max(1, min(len(self._some_indices) // 3, int(0.05 / max(times.median_s, 1e-6))))
         block, _ = dump(self._some_indices[:count], self.pool.region, self.pool.arena)
         self.pool.send(measure_task(block))
         self._some_indices, self._is_measuring = [], True
@@ -406,8 +417,6 @@ class Feed:
                 free_block(self._all_words, block)
             self._release(batch)
             self.general_batches += 1
-            size = int.from_bytes(self.pool.arena.view(batch.collated + 16, 8), "little")
-            self._general_bytes = max(self._general_bytes, size)
             return load(self.pool.arena, batch.collated)
         number, slot = split_place(self._place_of(batch))
         layout = self._layouts[number]

@@ -41,6 +41,9 @@ class Fetcher:
         if self._has_getitems:
             samples: list[Any] = self._getitems(indices, base_seed, position, whole=False)
             return samples
+        return self._one_by_one(indices, base_seed, position)
+
+    def _one_by_one(self, indices: Sequence[Any], base_seed: int, position: int) -> list[Any]:
         if self.seeds is not None and self.seeds.per_sample:
             return list(self.each(indices, base_seed, position))
         dataset = self._dataset
@@ -51,7 +54,7 @@ class Fetcher:
         if is_batch and self._has_getitems:
             return self._getitems(indices, base_seed, position, whole=True)
         if is_batch:
-            return list(self.each(indices, base_seed, position))
+            return self._one_by_one(indices, base_seed, position)
         return next(self.each([indices], base_seed, position))
 
     def _getitems(self, indices: Sequence[Any], base_seed: int, position: int, *, whole: bool) -> Any:

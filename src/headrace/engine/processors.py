@@ -6,14 +6,15 @@ import math
 import os
 from pathlib import Path
 
+from ..model import num_local_ranks
+
 
 def usable_processors(root: Path = Path("/")) -> int:
     """Processors by affinity, bounded by the control group's quota (v1 and v2) and shared between local ranks."""
     count = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
     for quota in _quotas(root):
         count = min(count, quota)
-    ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1))
-    return max(1, math.floor(count / ranks + 1e-9))
+    return max(1, math.floor(count / num_local_ranks() + 1e-9))
 
 
 def _quotas(root: Path) -> list[float]:

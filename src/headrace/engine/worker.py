@@ -343,6 +343,9 @@ class Worker:
         self._fetch_ns = fetch_ns / count if is_first else 0.9 * self._fetch_ns + 0.1 * fetch_ns / count
         words[at + Record.SAMPLES_DONE] += count
         words[at + Record.COST_NS] = int(self._cost_ns)
+        fetch_each = max(1, fetch_ns // count)
+        if fetch_each < words[at + Record.LEAST_FETCH_NS] or is_first:
+            words[at + Record.LEAST_FETCH_NS] = fetch_each
         # a worker's first sample pays for imports and opened files: it says nothing of the spread
         if words[Head.RECORD] and not is_first:
             words[at + Record.WORST_NS] = max(words[at + Record.WORST_NS], each)
