@@ -68,7 +68,7 @@ class Case:
             chosen["drop_last"] = self.drop_last
         if not self.is_stream:
             chosen |= {
-                "sequential": lambda: {},
+                "sequential": dict,
                 "shuffle": lambda: {"shuffle": True},
                 "shuffle with generator": lambda: {"shuffle": True, "generator": generator},
                 "own": lambda: {"sampler": Zigzag(self.size)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ def test_seeds_of_neighbours_have_little_in_common() -> None:
     seeds = [mix_seed(base, position) for base in range(30) for position in range(-3, 100)]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**64 for seed in seeds)
-    flips = [bin(a ^ b).count("1") for a, b in zip(seeds, seeds[1:], strict=False)]
+    flips = [bin(a ^ b).count("1") for a, b in pairwise(seeds)]
     assert 28 < sum(flips) / len(flips) < 36
 
 
