@@ -509,7 +509,7 @@ class _WorkersIterator(torch_loader._BaseDataLoaderIter, _Counted):
             page_faults_per_sample=feed.faults_per_sample(),
             sample_times=feed.sample_times(),
             waits=feed.wait_stats(),
-            slots=feed.slots.stats(),
+            slots=feed.slots.stats(num_filled=feed.scheduler.num_ready),
             workers=workers,
         )
 
@@ -704,7 +704,7 @@ def _empty_stats(loader: DataLoader[Any]) -> LoaderStats:
         page_faults_per_sample=None,
         sample_times=None,
         waits=_LocalCounts().waits(),
-        slots=SlotStats(total=0, free=0, filling=0, leased=0, slot_bytes=0, touched_bytes=0),
+        slots=SlotStats(total=0, free=0, filling=0, filled=0, leased=0, slot_bytes=0, touched_bytes=0),
         workers=(),
     )
 

@@ -204,8 +204,8 @@ def _alterations(part: Any) -> list[Any]:
     if isinstance(part, np.ndarray):
         other_type = np.zeros(part.shape, "f8" if part.dtype != np.float64 else "f4")
         swapped = np.zeros(part.shape, part.dtype.newbyteorder()) if part.itemsize > 1 else np.zeros(part.shape, "u2")
-        return [torch.from_numpy(part.copy()), part[None], other_type, swapped, part.astype(object), part.view(np.matrix)
-                if part.ndim == 2 else "x"]  # fmt: skip
+        subclass = part.view(np.matrix) if part.ndim == 2 else "x"
+        return [torch.from_numpy(part.copy()), part[None], other_type, swapped, part.astype(object), subclass]
     if isinstance(part, dict):
         others = [{**part, "one more": 1}, [*part.values()], type("Sub", (dict,), {})(part)]
         if part:

@@ -6,7 +6,7 @@ is done with one stores a 0 there. So no lock is needed, and a block outlives it
 
 from __future__ import annotations
 
-from ..errors import HeadraceError
+from ..errors import BatchTooLarge, HeadraceError
 from ..model import format_bytes
 from .arena import Arena
 
@@ -37,10 +37,11 @@ def free_block(words: memoryview, offset: int) -> None:
 class Region:
     """The owner's side of a region."""
 
-    def __init__(self, arena: Arena, start: int, size: int) -> None:
+    def __init__(self, arena: Arena, start: int, size: int, *, largest: int | None = None) -> None:
         self._arena = arena
         self._words = arena.bytes.cast("q")
         self._start, self._size = start, size
+        self._largest = size if largest is None else largest  # what one block may take
         self._top = 0
         self._by_capacity: dict[int, list[int]] = {}
         self.live_bytes = 0
@@ -51,6 +52,13 @@ class Region:
 
     def take(self, size: int) -> int:
         """Return the offset of `size` free bytes; they are the caller's until `free_block`."""
+        if size > self._largest:
+            raise BatchTooLarge(
+                "one batch, or one sample of it, does not fit the loader's memory budget",
+                size=format_bytes(size),
+                budget=format_bytes(self._largest),
+                next_step=f'a smaller batch_size, or memory="{-(-3 * size >> 20)}MiB"',
+            )
         capacity = _capacity(size)
         offset = self._reuse(capacity)
         if offset < 0 and self._top + capacity > self._size:

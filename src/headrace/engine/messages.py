@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, NoReturn
 
+from ..errors import HeadraceError
+
 _WORK = struct.Struct("<qiiii")
 _RESULT = struct.Struct("<qqiiii")
 WORK_BYTES, RESULT_BYTES = _WORK.size, _RESULT.size
@@ -87,13 +89,17 @@ class CaughtError:
     kind: type[BaseException]
     text: str
     worker: int
+    error: HeadraceError | None = None  # one of ours says all itself
 
     @classmethod
     def from_exception(cls, error: BaseException, worker: int) -> CaughtError:
-        return cls(type(error), "".join(traceback.format_exception(error)), worker)
+        ours = error if isinstance(error, HeadraceError) else None
+        return cls(type(error), "".join(traceback.format_exception(error)), worker, ours)
 
     def reraise(self) -> NoReturn:
         """Raise the same type with the worker's own traceback in its text, as torch does."""
+        if self.error is not None:
+            raise self.error
         text = f"Caught {self.kind.__name__} in DataLoader worker process {self.worker}.\nOriginal {self.text}"
         if self.kind is KeyError:
             raise KeyError(_Verbatim(text))

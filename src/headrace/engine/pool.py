@@ -152,6 +152,7 @@ class Pool:
                 results=self._results[1],
                 region_start=places.regions_start + worker * places.region_bytes,
                 region_bytes=places.region_bytes,
+                largest_block=plan.budget_bytes,
                 is_iterable=plan.is_iterable,
                 is_batched=plan.is_batched,
                 drop_last=plan.drop_last,

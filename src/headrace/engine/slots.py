@@ -126,12 +126,14 @@ class Slots:
                 self._make_ready(slot)
                 return
 
-    def stats(self) -> SlotStats:
+    def stats(self, *, num_filled: int) -> SlotStats:
         states = [state for _, state in self._sizes()]
+        num_filled = min(num_filled, states.count(BOUND))
         return SlotStats(
             total=sum(s != RETIRED for s in states),
             free=states.count(FREE),
-            filling=states.count(BOUND),
+            filling=states.count(BOUND) - num_filled,
+            filled=num_filled,
             leased=states.count(LEASED),
             slot_bytes=self.largest_bytes,
             touched_bytes=self._arena.used_bytes() if self._arena.fd.fd >= 0 else 0,

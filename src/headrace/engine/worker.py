@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import BatchTooLarge
 from .arena import Arena, Fd
 from .blocks import NoRoom, Region, free_block
 from .board import (
@@ -45,7 +46,7 @@ _LAYOUT_PATIENCE_S = 0.05
 # below this, looking at the clock for each sample would show in the rate
 _TINY_SAMPLE_NS = 20_000
 _FIRST_CHUNKS = 32
-_LONG_CHUNK_NS = 5_000_000
+_FAULTS_EVERY_NS = 200_000_000
 
 
 # a block's offset in a 32-bit field of a message, in units of its alignment
@@ -82,6 +83,7 @@ class WorkerPlan:
     results: Fd
     region_start: int
     region_bytes: int
+    largest_block: int
     is_iterable: bool
     is_batched: bool  # False: batch_size=None
     drop_last: bool
@@ -108,7 +110,7 @@ class Worker:
         self._words = self._board.words
         self._all_words = arena.bytes.cast("q")
         self._lock = lock
-        self._region = Region(arena, plan.region_start, plan.region_bytes)
+        self._region = Region(arena, plan.region_start, plan.region_bytes, largest=plan.largest_block)
         self._dataset = dataset
         self._collate = collate
         self._record_at = Board.record_at(plan.worker)
@@ -127,6 +129,7 @@ class Worker:
         self._fetch_ns = 0.0  # the part of it that is the data set's own
         self._init_error: BaseException | None = None
         self._first_faults = -1
+        self._faults_due_ns = 0
 
     # ------------------------------------------------------------------------------------ the loop
 
@@ -195,7 +198,8 @@ class Worker:
         if chunks < _FIRST_CHUNKS:
             words[at + Record.CPU_NS] += time.thread_time_ns() - cpu
             words[at + Record.CPU_OF_NS] += elapsed
-        if words[Head.RECORD] and (chunks % 16 == 0 or elapsed > _LONG_CHUNK_NS):
+        if words[Head.RECORD] and (chunks < _FIRST_CHUNKS or started > self._faults_due_ns):
+            self._faults_due_ns = started + _FAULTS_EVERY_NS
             # counted from the first chunk on: what starting the process took is not the samples' price
             self._first_faults = minor_faults() if self._first_faults < 0 else self._first_faults
             words[at + Record.FAULTS] = minor_faults() - self._first_faults
@@ -388,7 +392,7 @@ class Worker:
                     self._answer(work, answer, block=block, row=row, rows=rows)
                     self._account(work, entry, rows)
             except Exception as error:
-                if isinstance(error, NoRoom) or work.task != Task.CHUNK:
+                if isinstance(error, (NoRoom, BatchTooLarge)) or work.task != Task.CHUNK:
                     self._fail(work, entry, row, error)
                     return
                 # a sample that cannot be pickled: the collation may make something of it that can

@@ -41,6 +41,7 @@ class SlotStats:
     total: int
     free: int
     filling: int
+    filled: int
     leased: int
     slot_bytes: int
     touched_bytes: int
