@@ -32,6 +32,7 @@ from .engine.datasets import (
     Failing,
     LocalError,
     Mapped,
+    StartsOnce,
     Streamed,
     Waiting,
     WhoAmI,
@@ -533,6 +534,14 @@ def test_a_lost_process_of_threads(how: str) -> None:
 def test_an_iterable_data_set_that_leaves_its_process(backend: str) -> None:
     with pytest.raises(WorkerLost):
         batches_of(DeadlyStream(), backend=backend, timeout=10)
+
+
+def test_an_iterable_data_set_that_cannot_begin_again_says_so() -> None:
+    loader = loader_of(StartsOnce(), num_workers=1, persistent_workers=True, timeout=10)
+    assert len(list(loader)) == 2
+    with pytest.raises(ConnectionError, match="begun twice"):
+        next(iter(loader))
+    assert len(list(loader)) == 2
 
 
 def test_a_timeout_names_the_sample_that_is_waited_for(tmp_path: Path) -> None:

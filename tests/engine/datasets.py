@@ -202,6 +202,19 @@ class DeadlyStream(IterableDataset):
         raise SystemExit(0)
 
 
+class StartsOnce(IterableDataset):
+    """Cannot be begun a second time."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.begun += 1
+        if self.begun == 2:
+            raise ConnectionError("begun twice")
+        return iter(range(8))
+
+
 class WhoAmI(Dataset):
     """Says which worker it runs in, as `get_worker_info` tells."""
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 CHUNK_TARGET_S = 0.001
 # a process may be off the processor for this long without anything being wrong
 HICCUP_S = 0.02
+# as many bytes ahead as no training misses
+CHEAP_BYTES = 256 << 20
 # until this many samples were seen, their spread is not known: one slow sample in 400 would be missed by fewer
 ENOUGH_SAMPLES = 2000
 
@@ -23,6 +25,7 @@ class Pace:
     step_s: float  # time from one batch to the next, as the loop asks for them
     batch_rows: int
     num_workers: int
+    batch_bytes: int = 0  # 0: not known, and taken as small
 
 
 def chunk_samples(pace: Pace) -> int:
@@ -46,14 +49,16 @@ def batches_ahead(pace: Pace, *, most: int) -> tuple[int, str]:
     """
     filling = math.ceil(pace.num_workers * max(1, chunk_samples(pace)) / max(1, pace.batch_rows)) + 1
     least = min(most, filling + 1)
-    if pace.samples_seen < ENOUGH_SAMPLES or pace.step_s <= 0:
-        wanted = max(least, 2 * pace.num_workers)
-        return min(most, wanted), "as torch: 2 x workers, until the spread of sample times is known"
+    is_known = pace.samples_seen >= ENOUGH_SAMPLES and pace.step_s > 0
     hide_s = max(1.5 * pace.worst_sample_s, HICCUP_S)
-    cover = math.ceil(hide_s / pace.step_s)
+    cover = math.ceil(hide_s / pace.step_s) if pace.step_s > 0 else 1
     wanted = max(least, filling + cover)
     reason = (
         f"{filling} being filled + {cover} to hide {hide_s:.3g} s (1.5 x the slowest sample) "
         f"at {pace.step_s:.3g} s a step"
     )
+    # a slow sample may be still to come: where batches are small, be as far ahead as torch until enough were seen
+    as_torch = min(2 * pace.num_workers, CHEAP_BYTES // max(1, pace.batch_bytes))
+    if not is_known and as_torch > wanted:
+        return min(most, as_torch), "2 x workers as in torch, until the spread of sample times is known"
     return min(most, wanted), reason

@@ -515,6 +515,7 @@ class Feed:
             step_s=self._typical_interval(),
             batch_rows=self._rows,
             num_workers=max(1, self.pool.num_workers),
+            batch_bytes=max(self.slots.largest_bytes, self._general_bytes),
         )
 
     def _typical_interval(self) -> float:

@@ -182,7 +182,10 @@ class Worker:
                 self._serve_next(work, entry)
             elif work.task == Task.RESTART:
                 self._is_ended = False
-                self._iterator = iter(self._dataset)
+                try:
+                    self._iterator = iter(self._dataset)
+                except Exception as error:  # there is no batch to fail yet: the first one that is asked for does
+                    self._iterator = map(_throw, [error])
                 self._answer(work, Answer.RESTARTED)
             else:
                 self._serve_measure(work)
@@ -613,6 +616,10 @@ class Worker:
         together = time.perf_counter() - started
         block, _ = dump(2 * alone / max(together, 1e-9), self._region, self._arena)
         self._answer(work, Answer.MEASURED, block=block)
+
+
+def _throw(error: Exception) -> None:
+    raise error
 
 
 def _append(
