@@ -204,7 +204,7 @@ def machine_facts() -> dict[str, Any]:
         "cgroup_memory_max": _first_line("/sys/fs/cgroup/memory.max"),
         "dev_shm_bytes": shm.f_blocks * shm.f_frsize if shm else None,
         "load_average_at_start": os.getloadavg()[0],
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "libc": " ".join(platform.libc_ver()),
         "python": platform.python_version(),
         "thp_enabled": _first_line(f"{huge_pages}/enabled"),

@@ -17,12 +17,12 @@ from torch.utils.data import default_collate
 from headrace.engine.layout import (
     Layout,
     Misfit,
-    RowWriter,
     build_batch,
     learn_layout,
     read_samples,
     slot_tensors,
 )
+from headrace.engine.rows import RowWriter
 
 from .sameness import assert_same
 

@@ -1,25 +1,34 @@
 """Who does the work and where the result lies.
 
-- `arena`: one anonymous memory file, mapped by every process.
-- `blocks`: memory blocks of any size in a process's own region.
-- `board`: the control words that all processes share.
-- `budget`: how much memory queued batches may take.
+The training process:
+
+- `budget`, `processors`: how much memory and how many processors there are to use.
+- `delivery`: a settled batch becomes what the loop gets.
 - `depth`: how many batches ahead, how many samples a chunk.
 - `device`: copies to the accelerator on a side stream.
-- `feed`: epochs through a pool, results to batches.
-- `fetch`: samples from a map-style data set, seeded.
-- `heap`: keeping a worker's pages.
-- `host`: a process of the loader.
-- `layout`: the fixed layout of a sample.
+- `feed`: epochs through a pool, sampler to chunks.
+- `figures`, `waits`: what the workers' records and the loop's waits say.
 - `local`: samples fetched in the training process.
-- `messages`: what goes through the pipes.
-- `parcels`: any object in shared memory.
 - `pool`: processes and pipes.
-- `processors`: how many processors there are to use.
 - `scheduler`: which batch waits for which rows.
-- `seeding`: random numbers by sample position.
 - `slots`: batch slots and their leases.
-- `worker`: one worker's loop.
+
+A worker:
+
+- `fetch`, `seeding`: samples from a map-style data set, seeded by position.
+- `heap`: keeping its pages.
+- `host`: its process.
+- `measuring`: what a second thread would bring.
+- `placing`, `rows`: samples into slots.
+- `recording`: what it writes about itself.
+- `worker`: its loop.
+
+Both:
+
+- `arena`, `blocks`, `board`: the shared memory, blocks of any size in it, control words.
+- `layout`: the fixed layout of a sample.
+- `messages`: what goes through the pipes.
+- `parcels`, `payload`: any object, and a batch's indices, in shared memory.
 """
 
 from .arena import lies_in_dev_shm
@@ -30,6 +39,7 @@ from .local import LocalFetcher
 from .pool import Pool, PoolPlan
 from .processors import usable_processors, workers_for
 from .seeding import mix_seed
+from .waits import WaitLog
 
 __all__ = [
     "Budget",
@@ -40,6 +50,7 @@ __all__ = [
     "LocalFetcher",
     "Pool",
     "PoolPlan",
+    "WaitLog",
     "find_budget",
     "free_memory",
     "lies_in_dev_shm",

@@ -5,45 +5,38 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import BatchTimeout
-from ..model import SampleTimes, WaitStats, WorkerStats, format_bytes
-from .blocks import free_block
 from .board import (
-    BUSY,
     GENERAL,
-    HISTOGRAM_BUCKETS,
     MAX_ENTRIES,
     MAX_LAYOUTS,
-    MAX_WORKERS,
     UNBOUND,
-    WORKER_STATES,
     Board,
-    Entry,
     Head,
     Record,
-    split_place,
 )
+from .delivery import Delivery
 from .depth import Pace, batches_ahead, chunk_samples
-from .layout import Layout, build_batch, read_samples, slot_tensors
-from .messages import Answer, CaughtError, Result, Task, Work
+from .figures import Figures
+from .layout import Layout
+from .messages import Answer, Result, Task, Work
 from .parcels import dump, load
+from .payload import payload_bytes, write_payload
 from .pool import Pool
 from .scheduler import Batch, Scheduler
 from .slots import Slots
-from .worker import measure_task, payload_bytes, write_payload
+from .waits import WaitLog
+from .worker import measure_task
 
 _log = logging.getLogger(__name__)
 
-_RECENT_WAITS = 512
 _MOST_AHEAD = MAX_ENTRIES // 4
 # how often the pace is taken anew: often enough to follow a change, rarely enough to cost nothing
 _PACE_EVERY_BATCHES, _EARLY_BATCHES, _PACE_EVERY_S = 8, 64, 0.25
@@ -70,9 +63,7 @@ class Feed:
 
     def __init__(self, pool: Pool, settings: FeedSettings, *, earlier: npt.NDArray[np.int64] | None = None) -> None:
         self.pool, self.settings = pool, settings
-        self._earlier = np.zeros(HISTOGRAM_BUCKETS, np.int64) if earlier is None else earlier
         self._board, self._words = pool.board, pool.board.words
-        self._all_words = pool.arena.bytes.cast("q")
         self.scheduler = Scheduler(in_order=settings.in_order)
         places = pool.arena_plan
         self.slots = Slots(
@@ -82,7 +73,9 @@ class Feed:
             size=places.slots_bytes,
             budget_bytes=pool.plan.budget_bytes,
         )
-        self._layouts: list[Layout] = []
+        self.delivery = Delivery(pool, self.slots, settings.collate)
+        self.figures = Figures(pool, earlier)
+        self.waits = WaitLog()
         self._indices: Iterator[Any] = iter(())
         self._is_exhausted = True
         self._position = self._base_seed = self._run = 0
@@ -90,12 +83,9 @@ class Feed:
         self._is_whole = settings.whole_batches
         self._active: list[int] = []  # workers whose iterators have more, in turn
         self._turn = 0
-        self._payloads: dict[int, int] = {}  # batch -> block of its indices
         self.asked_ahead = settings.batches_ahead
         self._ahead, self._ahead_reason, self._chunk = 1, "until the first sample has come", 1
         self._pace_at, self._pace_batches = 0.0, 0
-        self._general_bytes = 0
-        self._has_warned_held = False
         self._has_answer = False
         self._some_indices: list[Any] = []
         self._is_measuring = False
@@ -104,13 +94,7 @@ class Feed:
         # what stats() tells
         self.epoch = -1
         self.delivered = self.delivered_samples = 0
-        self.slot_batches = self.general_batches = self.copied_batches = 0
-        self.total_wait_s = self.worst_wait_s = self.first_batch_s = 0.0
-        self.waits: deque[float] = deque(maxlen=_RECENT_WAITS)
-        self.steps: deque[float] = deque(maxlen=64)
-        self._returned_at = 0.0
-        self._epoch_started = 0.0
-        self._faults = (0, 0, 0, 0)  # faults and samples at the last mark and the one before
+        self.epoch_started = 0.0
 
     # ------------------------------------------------------------------------------------ epochs
 
@@ -122,8 +106,8 @@ class Feed:
         self._words[Head.RUN] = self._run
         self._indices, self._is_exhausted = indices, False
         self._position, self._base_seed = 0, base_seed
-        self._epoch_started = time.perf_counter()
-        self._returned_at = 0.0
+        self.epoch_started = time.perf_counter()
+        self.waits.pause()
         if self.settings.is_iterable:
             self._active, self._turn = list(range(self.pool.num_workers)), 0
             if self.epoch:
@@ -134,22 +118,22 @@ class Feed:
 
     def next(self) -> Any:
         """The next batch; StopIteration at the end of the epoch."""
-        started = time.perf_counter()
-        if self._returned_at:
-            self.steps.append(started - self._returned_at)
         self._collect()
         self._refill()
-        batch = self._await_batch(started)
+        batch = self._await_batch(time.perf_counter())
         try:
-            result = self._deliver(batch)
+            result = self.delivery.deliver(batch)
         finally:
             self._refill()
-        now = time.perf_counter()
-        self._note_wait(now - started, now)
         # some for the batches ahead, some for those that are being used or copied
         self.slots.make_one_ready(self._limit() + 4)
-        self.delivered_samples += batch.count_rows if self.settings.is_batched else 1
+        self.count(batch.count_rows if self.settings.is_batched else 1)
         return result
+
+    def count(self, num_samples: int) -> None:
+        """Count a batch that the loop gets."""
+        self.delivered += 1
+        self.delivered_samples += num_samples
 
     def _await_batch(self, started: float) -> Batch:
         scheduler, timeout_s = self.scheduler, self.settings.timeout_s
@@ -159,7 +143,7 @@ class Feed:
                 scheduler.take(batch)
                 if not batch.is_empty:
                     return batch
-                self._release(batch)
+                self.delivery.release(batch)
                 self._refill()
                 continue
             if not scheduler.in_flight and self._is_exhausted:
@@ -174,7 +158,7 @@ class Feed:
     def _timed_out(self, timeout_s: float) -> BatchTimeout:
         doing = "; ".join(
             f"worker {w.worker} at sample {w.current_position} since {w.current_age_s:.1f} s"
-            for w in self.worker_stats()
+            for w in self.figures.workers()
             if w.current_age_s is not None
         )
         return BatchTimeout(
@@ -188,7 +172,8 @@ class Feed:
         """Whether the next batch is there, so that `next` would not wait."""
         self._collect()
         batch = self.scheduler.ready()
-        return batch is not None and not batch.is_empty
+        # one that will raise waits for its turn
+        return batch is not None and not batch.is_empty and batch.failure is None and not batch.samples
 
     def measure_first_samples(self, *, at_least: int = 4, patience_s: float = 10.0) -> tuple[float, float]:
         """Wait until the only worker has run a few chunks; returns a sample's time and its share of processor time.
@@ -210,16 +195,6 @@ class Feed:
         share = min(1.0, self._words[at + Record.CPU_NS] / busy) if busy else 1.0
         return self._words[at + Record.LEAST_FETCH_NS] / 1e9, share
 
-    def note_local(self, wait_s: float, rows: int) -> None:
-        """Count a batch that was fetched in the training process after all."""
-        self._note_wait(wait_s, time.perf_counter())
-        self.delivered_samples += rows
-
-    def note_device_wait(self, wait_s: float) -> None:
-        """The wait of a loop whose batches are copied ahead: what `next` itself took, not the copies' sources."""
-        if self.delivered > 2:  # the first two are the first batch and the one copied ahead of it
-            self.worst_wait_s = max(self.worst_wait_s, wait_s)
-
     # ------------------------------------------------------------------------------------ answers
 
     def _collect(self) -> None:
@@ -229,11 +204,10 @@ class Feed:
         scheduler = self.scheduler
         if scheduler.dropped:
             for batch in scheduler.dropped:
-                self._release(batch)
+                self.delivery.release(batch)
             scheduler.dropped.clear()
         if scheduler.to_free:
-            for block in scheduler.to_free:
-                free_block(self._all_words, block)
+            self.delivery.free(scheduler.to_free)
             scheduler.to_free.clear()
 
     def _note(self, result: Result) -> None:
@@ -249,7 +223,7 @@ class Feed:
         self._has_answer = True
         if answer == Answer.COLLATED:
             size = int.from_bytes(self.pool.arena.view(result.block + 16, 8), "little")
-            self._general_bytes = max(self._general_bytes, size)
+            self.delivery.general_bytes = max(self.delivery.general_bytes, size)
         elif answer == Answer.END:
             batch = self.scheduler.batches.get(result.seq)
             # an end that belongs to an epoch which was given up says nothing of this one
@@ -269,29 +243,29 @@ class Feed:
             self._turn -= 1
 
     def _consider_layout(self, layout: Layout, num_rows: int) -> None:
-        if layout in self._layouts or len(self._layouts) >= MAX_LAYOUTS:
+        if layout in self.delivery.layouts or len(self.delivery.layouts) >= MAX_LAYOUTS:
             return
         rows = max(num_rows, self._rows)
         if not self.slots.provide(layout.places(rows)[1], num_rows=rows):
             return
         block, size = dump(layout, self.pool.region, self.pool.arena)
-        self._layouts.append(layout)
+        self.delivery.layouts.append(layout)
         self._board.publish_layout(block, size)
 
     # ------------------------------------------------------------------------------------ issue
 
     def _limit(self) -> int:
         """How many batches may be in flight now."""
-        if not self._layouts and not self._general_bytes:
+        if not self.delivery.layouts and not self.delivery.general_bytes:
             # nobody knows yet how large a batch is: just enough to keep every worker busy
             rows = 1 if self.settings.is_iterable else max(1, self._rows)
             return max(1, -(-self.pool.num_workers // rows))
         limit = self._ahead if self.asked_ahead is None else self.asked_ahead
-        if self._layouts:
+        if self.delivery.layouts:
             total, leased = self.slots.counts()
             limit = min(limit, total - leased)
-        elif self._general_bytes:
-            limit = min(limit, self.pool.plan.budget_bytes // (2 * self._general_bytes))
+        elif self.delivery.general_bytes:
+            limit = min(limit, self.pool.plan.budget_bytes // (2 * self.delivery.general_bytes))
         return max(1, min(limit, _MOST_AHEAD))
 
     def _refill(self) -> None:
@@ -322,7 +296,7 @@ class Feed:
         is_at_end = self._is_exhausted and self.settings.measures_at_end
         if not (is_idle or is_at_end) or len(self._some_indices) < 3:
             return
-        times = self.sample_times()
+        times = self.figures.sample_times()
         if times is None:
             return
         # three parts of a twentieth of a second, at least one sample each
@@ -344,7 +318,7 @@ class Feed:
         num_rows = len(indices) if self.settings.is_batched else 1
         if num_rows > self._rows:
             self._rows = num_rows
-            for layout in self._layouts:
+            for layout in self.delivery.layouts:
                 self.slots.provide(layout.places(num_rows)[1], num_rows=num_rows)
         worker = -1
         if self.settings.is_iterable:
@@ -388,92 +362,8 @@ class Feed:
         size = payload_bytes(num_rows, pickled)
         block = self.pool.region.take(size)
         write_payload(self.pool.arena.view(block, size), num_rows, indices, pickled)
-        self._payloads[seq] = block
+        self.delivery.keep_payload(seq, block)
         return block
-
-    # ------------------------------------------------------------------------------------ delivery
-
-    def _place_of(self, batch: Batch) -> int:
-        return self._words[Board.entry_at(batch.seq) + Entry.PLACE]
-
-    def _release(self, batch: Batch, *, keep_slot: bool = False) -> None:
-        """A batch has left: its slot (unless leased) and its indices are free again."""
-        place = self._place_of(batch)
-        if place >= 0 and not keep_slot:
-            self.slots.free(split_place(place)[1])
-        block = self._payloads.pop(batch.seq, None)
-        if block is not None:
-            free_block(self._all_words, block)
-
-    def _deliver(self, batch: Batch) -> Any:
-        if batch.failure is not None:
-            error: CaughtError = load(self.pool.arena, batch.failure[1])
-            for block in [*batch.blocks_to_free(), *([batch.collated] if batch.collated else [])]:
-                free_block(self._all_words, block)
-            self._release(batch)
-            error.reraise()
-        if batch.collated:
-            for block in batch.blocks_to_free():
-                free_block(self._all_words, block)
-            self._release(batch)
-            self.general_batches += 1
-            return load(self.pool.arena, batch.collated)
-        number, slot = split_place(self._place_of(batch))
-        layout = self._layouts[number]
-        if batch.samples:
-            return self._deliver_mixed(batch, layout, slot)
-        texts = self._texts(batch, layout)
-        total, leased = self.slots.counts()
-        is_short = leased >= total - 1
-        owner = self.slots.lease(slot)
-        tensors = slot_tensors(layout, owner, batch.num_rows, batch.count_rows, texts)
-        del owner
-        self.slot_batches += 1
-        if is_short:
-            self._warn_held(total, leased)
-            tensors = [t if isinstance(t, list) else t.clone() for t in tensors]
-            self.copied_batches += 1
-        self._release(batch, keep_slot=True)
-        return build_batch(layout, tensors)
-
-    def _texts(self, batch: Batch, layout: Layout) -> list[list[Any]]:
-        if not layout.has_objects:
-            return []
-        parts = [load(self.pool.arena, block) for _, _, block in sorted(batch.texts)]
-        return [list(chain.from_iterable(columns)) for columns in zip(*parts, strict=True)]
-
-    def _deliver_mixed(self, batch: Batch, layout: Layout, slot: int) -> Any:
-        """Some samples did not fit the slot: gather all as samples and collate them as torch would."""
-        samples: dict[int, Any] = {}
-        for row, _, block in batch.samples:
-            for offset, sample in enumerate(load(self.pool.arena, block)):
-                samples[row + offset] = sample
-        fitting = [row for row in range(batch.num_rows) if row not in samples]
-        texts: dict[int, list[list[Any]]] = {}
-        for first, rows, block in batch.texts:
-            columns = load(self.pool.arena, block)
-            for row in range(first, first + rows):
-                texts[row] = [[column[row - first]] for column in columns]
-        memory = self.slots.memory(slot)
-        for row in fitting:
-            samples[row] = read_samples(layout, memory, batch.num_rows, range(row, row + 1), texts.get(row, []))[0]
-        self._release(batch)
-        self.general_batches += 1
-        try:
-            return self.settings.collate([samples[row] for row in range(batch.num_rows)])
-        except Exception as error:
-            CaughtError.from_exception(error, max(0, batch.worker)).reraise()
-
-    def _warn_held(self, total: int, leased: int) -> None:
-        if not self._has_warned_held:
-            self._has_warned_held = True
-            _log.warning(
-                "the training loop holds %d batches, all that the memory budget of %s has slots for (%d): further ones "
-                "are copied to ordinary memory. Keep fewer batches, or give a larger memory=.",
-                leased,
-                format_bytes(self.pool.plan.budget_bytes),
-                total,
-            )
 
     # ------------------------------------------------------------------------------------ pace
 
@@ -492,48 +382,21 @@ class Feed:
             self._ahead, self._ahead_reason = 2 * self.pool.num_workers, "2 x workers, each fills its own batches"
         else:
             self._ahead, self._ahead_reason = batches_ahead(pace, most=_MOST_AHEAD)
-        faults, samples = self._sum(Record.FAULTS), self._sum(Record.SAMPLES_DONE)
-        if samples - self._faults[3] > 64 * max(1, self.pool.num_workers):
-            self._faults = (self._faults[2], self._faults[3], faults, samples)
-
-    def _sum(self, field: int) -> int:
-        return sum(self._words[Board.record_at(w) + field] for w in self._workers())
-
-    def _workers(self) -> range:
-        return range(min(MAX_WORKERS, self.pool.most_workers))
+        self.figures.mark_faults()
 
     def pace(self) -> Pace:
-        costs = [self._words[Board.record_at(w) + Record.COST_NS] for w in self._workers()]
-        known = [c for c in costs if c]
-        times = self.sample_times()
-        seen = times.count if times else self._sum(Record.SAMPLES_DONE)
+        times = self.figures.sample_times()
+        seen = times.count if times else self.figures.total(Record.SAMPLES_DONE)
         return Pace(
             # the median, for a mean of tiny samples is made of the moments when a worker was off the processor
-            sample_s=times.median_s if times else sum(known) / len(known) / 1e9 if known else 0.0,
-            worst_sample_s=max(times.worst_s, self.oldest_sample_s()) if times else 0.0,
+            sample_s=times.median_s if times else self.figures.mean_cost_s(),
+            worst_sample_s=max(times.worst_s, self.figures.oldest_sample_s()) if times else 0.0,
             samples_seen=seen,
-            step_s=self._typical_interval(),
+            step_s=self.waits.typical_interval_s(),
             batch_rows=self._rows,
             num_workers=max(1, self.pool.num_workers),
-            batch_bytes=max(self.slots.largest_bytes, self._general_bytes),
+            batch_bytes=max(self.slots.largest_bytes, self.delivery.general_bytes),
         )
-
-    def _typical_interval(self) -> float:
-        """Time from one delivery to the next: the loop's own step plus what it waited."""
-        if len(self.steps) < 4 or len(self.waits) < 4:
-            return 0.0
-        recent = list(self.waits)[-64:]
-        return float(np.mean(self.steps)) + float(np.mean(recent))
-
-    def _note_wait(self, wait_s: float, now: float) -> None:
-        if not self.delivered:
-            self.first_batch_s = now - self._epoch_started
-        self._returned_at = now
-        self.delivered += 1
-        self.total_wait_s += wait_s
-        if self.delivered > 1:
-            self.waits.append(wait_s)
-            self.worst_wait_s = max(self.worst_wait_s, wait_s)
 
     # ------------------------------------------------------------------------------------ figures
 
@@ -546,102 +409,3 @@ class Feed:
     @property
     def chunk(self) -> int:
         return self._chunk
-
-    def faults_per_sample(self) -> float | None:
-        """Minor page faults per sample in the workers, over the last stretch of samples."""
-        before, samples_before, _, _ = self._faults
-        faults, samples = self._sum(Record.FAULTS), self._sum(Record.SAMPLES_DONE)
-        if not self._words[Head.RECORD] or samples <= samples_before:
-            return None
-        return (faults - before) / (samples - samples_before)
-
-    @property
-    def draws(self) -> bool:
-        """Whether the data set was seen to draw from a global random generator."""
-        return bool(self._words[Head.DRAWS])
-
-    def bytes_written(self) -> int:
-        return self._sum(Record.BYTES)
-
-    def sample_times(self) -> SampleTimes | None:
-        """The spread of sample times, from the workers' histograms."""
-        if not self._words[Head.RECORD]:
-            return None
-        counts = self.histogram()
-        total = int(counts.sum())
-        if not total:
-            return None
-        middles = 2.0 ** ((np.arange(HISTOGRAM_BUCKETS) + 0.5) / 4) / 1e9
-        running = np.cumsum(counts)
-
-        def quantile(q: float) -> float:
-            return float(middles[int(np.searchsorted(running, q * total))])
-
-        return SampleTimes(
-            count=total,
-            mean_s=float((counts * middles).sum() / total),
-            median_s=quantile(0.5),
-            p95_s=quantile(0.95),
-            p99_s=quantile(0.99),
-            # one sample in a thousand may be an accident of the machine; what comes more often is the data set's way
-            worst_s=quantile(0.999),
-        )
-
-    def histogram(self) -> npt.NDArray[np.int64]:
-        """Samples by service time, in quarter octaves of a nanosecond; those of earlier epochs included."""
-        start = Board.histogram_at(0)
-        table = np.array(self._words[start : start + len(self._workers()) * HISTOGRAM_BUCKETS], np.int64)
-        counts: npt.NDArray[np.int64] = self._earlier + table.reshape(-1, HISTOGRAM_BUCKETS).sum(0)
-        return counts
-
-    def oldest_sample_s(self) -> float:
-        """Age of the sample that is in hand for the longest time."""
-        now, oldest = time.perf_counter_ns(), 0
-        for worker in self._workers():
-            at = Board.record_at(worker)
-            if self._words[at + Record.POSITION] >= 0 and self._words[at + Record.STATE] == BUSY:
-                oldest = max(oldest, now - self._words[at + Record.SAMPLE_START_NS])
-        return oldest / 1e9
-
-    def wait_stats(self) -> WaitStats:
-        waits = sorted(self.waits) or [0.0]
-        steps = sorted(self.steps) or [0.0]
-        return WaitStats(
-            count=self.delivered,
-            total_s=self.total_wait_s,
-            median_s=waits[len(waits) // 2],
-            p95_s=waits[min(len(waits) - 1, int(len(waits) * 0.95))],
-            worst_s=self.worst_wait_s,
-            first_batch_s=self.first_batch_s,
-            recent_s=tuple(self.waits),
-            step_median_s=steps[len(steps) // 2],
-        )
-
-    def worker_stats(self) -> tuple[WorkerStats, ...]:
-        now = time.perf_counter_ns()
-        found = []
-        for worker in self._workers():
-            at = Board.record_at(worker)
-            w = self._words
-            if not w[at + Record.START_NS]:
-                continue
-            position = w[at + Record.POSITION]
-            life = max(1, now - w[at + Record.START_NS])
-            state = WORKER_STATES[w[at + Record.STATE]]
-            age = (now - w[at + Record.SAMPLE_START_NS]) / 1e9 if position >= 0 and state == "busy" else None
-            found.append(
-                WorkerStats(
-                    worker=worker,
-                    pid=w[at + Record.PID],
-                    state=state,
-                    samples_done=w[at + Record.SAMPLES_DONE],
-                    chunks_done=w[at + Record.CHUNKS_DONE],
-                    bytes_written=w[at + Record.BYTES],
-                    busy_share=min(1.0, w[at + Record.BUSY_NS] / life),
-                    busy_s=w[at + Record.BUSY_NS] / 1e9,
-                    page_faults=w[at + Record.FAULTS],
-                    current_position=position if age is not None else None,
-                    current_age_s=age,
-                )
-            )
-        return tuple(found)

@@ -1,0 +1,125 @@
+"""A settled batch becomes what the training loop gets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+from ..model import format_bytes
+from .blocks import free_block
+from .board import Board, Entry, split_place
+from .layout import Layout, build_batch, read_samples, slot_tensors
+from .messages import CaughtError
+from .parcels import load
+from .pool import Pool
+from .scheduler import Batch
+from .slots import Slots
+
+_log = logging.getLogger(__name__)
+
+
+class Delivery:
+    """Turns rows and blocks into batches, and gives back what they no longer need."""
+
+    def __init__(self, pool: Pool, slots: Slots, collate: Callable[[Any], Any]) -> None:
+        self._arena, self._words = pool.arena, pool.board.words
+        self._all_words = pool.arena.bytes.cast("q")
+        self._budget_bytes = pool.plan.budget_bytes
+        self._slots, self._collate = slots, collate
+        self.layouts: list[Layout] = []
+        self._payloads: dict[int, int] = {}  # batch -> block of its indices
+        self.general_bytes = 0  # the largest batch that came down the general path
+        self.slot_batches = self.general_batches = self.copied_batches = 0
+        self._has_warned_held = False
+
+    def keep_payload(self, seq: int, block: int) -> None:
+        """Remember the block of a batch's indices until the batch has left."""
+        self._payloads[seq] = block
+
+    def free(self, blocks: list[int]) -> None:
+        for block in blocks:
+            free_block(self._all_words, block)
+
+    def _place_of(self, batch: Batch) -> int:
+        return self._words[Board.entry_at(batch.seq) + Entry.PLACE]
+
+    def release(self, batch: Batch, *, keep_slot: bool = False) -> None:
+        """A batch has left: its slot (unless leased) and its indices are free again."""
+        place = self._place_of(batch)
+        if place >= 0 and not keep_slot:
+            self._slots.free(split_place(place)[1])
+        block = self._payloads.pop(batch.seq, None)
+        if block is not None:
+            free_block(self._all_words, block)
+
+    def deliver(self, batch: Batch) -> Any:
+        if batch.failure is not None:
+            error: CaughtError = load(self._arena, batch.failure[1])
+            for block in [*batch.blocks_to_free(), *([batch.collated] if batch.collated else [])]:
+                free_block(self._all_words, block)
+            self.release(batch)
+            error.reraise()
+        if batch.collated:
+            for block in batch.blocks_to_free():
+                free_block(self._all_words, block)
+            self.release(batch)
+            self.general_batches += 1
+            return load(self._arena, batch.collated)
+        number, slot = split_place(self._place_of(batch))
+        layout = self.layouts[number]
+        if batch.samples:
+            return self._deliver_mixed(batch, layout, slot)
+        texts = self._texts(batch, layout)
+        total, leased = self._slots.counts()
+        is_short = leased >= total - 1
+        owner = self._slots.lease(slot)
+        tensors = slot_tensors(layout, owner, batch.num_rows, batch.count_rows, texts)
+        del owner
+        self.slot_batches += 1
+        if is_short:
+            self._warn_held(total, leased)
+            tensors = [t if isinstance(t, list) else t.clone() for t in tensors]
+            self.copied_batches += 1
+        self.release(batch, keep_slot=True)
+        return build_batch(layout, tensors)
+
+    def _texts(self, batch: Batch, layout: Layout) -> list[list[Any]]:
+        if not layout.has_objects:
+            return []
+        parts = [load(self._arena, block) for _, _, block in sorted(batch.texts)]
+        return [list(chain.from_iterable(columns)) for columns in zip(*parts, strict=True)]
+
+    def _deliver_mixed(self, batch: Batch, layout: Layout, slot: int) -> Any:
+        """Some samples did not fit the slot: gather all as samples and collate them as torch would."""
+        samples: dict[int, Any] = {}
+        for row, _, block in batch.samples:
+            for offset, sample in enumerate(load(self._arena, block)):
+                samples[row + offset] = sample
+        fitting = [row for row in range(batch.num_rows) if row not in samples]
+        texts: dict[int, list[list[Any]]] = {}
+        for first, rows, block in batch.texts:
+            columns = load(self._arena, block)
+            for row in range(first, first + rows):
+                texts[row] = [[column[row - first]] for column in columns]
+        memory = self._slots.memory(slot)
+        for row in fitting:
+            samples[row] = read_samples(layout, memory, batch.num_rows, range(row, row + 1), texts.get(row, []))[0]
+        self.release(batch)
+        self.general_batches += 1
+        try:
+            return self._collate([samples[row] for row in range(batch.num_rows)])
+        except Exception as error:
+            CaughtError.from_exception(error, max(0, batch.worker)).reraise()
+
+    def _warn_held(self, total: int, leased: int) -> None:
+        if not self._has_warned_held:
+            self._has_warned_held = True
+            _log.warning(
+                "the training loop holds %d batches, all that the memory budget of %s has slots for (%d): further ones "
+                "are copied to ordinary memory. Keep fewer batches, or give a larger memory=.",
+                leased,
+                format_bytes(self._budget_bytes),
+                total,
+            )

@@ -1,0 +1,58 @@
+"""The indices of a batch in shared memory, and beside them a word a row for the general path."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from typing import Any
+
+import numpy as np
+
+from .arena import Arena
+from .board import Entry
+from .messages import Work
+
+_PAYLOAD = struct.Struct("<qq")  # 1 for a pickled list of indices, its bytes; else 0 and 8 bytes an index
+
+
+def payload_bytes(num_rows: int, pickled: bytes | None) -> int:
+    """Size of a batch's payload block: indices, then a word per row for the general path."""
+    body = -(-len(pickled) // 8) * 8 if pickled is not None else 8 * num_rows
+    return _PAYLOAD.size + body + 8 * num_rows
+
+
+def write_payload(memory: memoryview, num_rows: int, indices: Any, pickled: bytes | None) -> None:
+    """Write the indices of a batch; `indices` is an int64 array unless `pickled` holds them."""
+    body = 8 * num_rows if pickled is None else len(pickled)
+    _PAYLOAD.pack_into(memory, 0, 0 if pickled is None else 1, body)
+    if pickled is None:
+        np.frombuffer(memory, np.int64, num_rows, _PAYLOAD.size)[:] = indices
+    else:
+        memory[_PAYLOAD.size : _PAYLOAD.size + body] = pickled
+
+
+class PayloadReader:
+    """A worker's view of the payloads of batches."""
+
+    def __init__(self, arena: Arena, words: memoryview, *, is_batched: bool) -> None:
+        self._arena, self._words, self._is_batched = arena, words, is_batched
+        self._last: tuple[int, int, Any] = (-1, -1, None)  # (batch, block, its unpickled indices)
+
+    def indices(self, work: Work, entry: int) -> Any:
+        """The indices of a chunk's rows (or, without batching, the one index)."""
+        payload, num_rows = self._words[entry + Entry.PAYLOAD], self._words[entry + Entry.NUM_ROWS]
+        is_pickled, size = _PAYLOAD.unpack_from(self._arena.bytes, payload)
+        at = payload + _PAYLOAD.size
+        if not is_pickled:
+            rows = np.frombuffer(self._arena.bytes, np.int64, num_rows, at)[work.row : work.row + work.rows]
+            return rows.tolist()
+        if self._last[:2] != (work.seq, payload):
+            self._last = (work.seq, payload, pickle.loads(self._arena.view(at, size)))
+        indices = self._last[2]
+        return indices[work.row : work.row + work.rows] if self._is_batched else indices
+
+    def row_table(self, entry: int) -> int:
+        """Where the words of a batch's rows begin, as an index into the arena's words."""
+        payload = self._words[entry + Entry.PAYLOAD]
+        size: int = _PAYLOAD.unpack_from(self._arena.bytes, payload)[1]
+        return (payload + _PAYLOAD.size + -(-size // 8) * 8) >> 3

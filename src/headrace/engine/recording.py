@@ -1,0 +1,87 @@
+"""What a worker writes about itself: the sample in hand, times, bytes, page faults."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+
+from .board import BUSY, HISTOGRAM_BUCKETS, Board, Head, Record
+from .heap import minor_faults
+from .messages import Work
+
+# processor time and page faults are system calls: the first chunks, and then now and then, tell enough
+_FIRST_CHUNKS = 32
+_FAULTS_EVERY_NS = 200_000_000
+
+
+class WorkerRecord:
+    """A worker's own words on the board. Only that worker writes them; anybody reads."""
+
+    def __init__(self, words: memoryview, worker: int) -> None:
+        self._words = words
+        self._at = Board.record_at(worker)
+        self._histogram_at = Board.histogram_at(worker)
+        self._cost_ns = 0.0
+        self.fetch_ns = 0.0  # the part of a sample's cost that is the data set's own
+        self._first_faults = -1
+        self._faults_due_ns = 0
+        self._cpu_ns = 0
+
+    def open(self) -> None:
+        self._words[self._at + Record.PID] = os.getpid()
+
+    def set_state(self, state: int) -> None:
+        self._words[self._at + Record.STATE] = state
+
+    def begin_task(self, work: Work) -> int:
+        """Note what the worker has in hand; returns when it began."""
+        words, at = self._words, self._at
+        words[at + Record.SEQ], words[at + Record.ROW], words[at + Record.ROWS] = work.seq, work.row, work.rows
+        words[at + Record.STATE] = BUSY
+        if words[at + Record.CHUNKS_DONE] < _FIRST_CHUNKS:
+            self._cpu_ns = time.thread_time_ns()
+        return time.perf_counter_ns()
+
+    def end_task(self, started_ns: int, *, top_bytes: int) -> None:
+        words, at = self._words, self._at
+        elapsed = time.perf_counter_ns() - started_ns
+        chunks = words[at + Record.CHUNKS_DONE]
+        words[at + Record.POSITION] = -1
+        words[at + Record.CHUNKS_DONE] = chunks + 1
+        words[at + Record.BUSY_NS] += elapsed
+        if chunks < _FIRST_CHUNKS:
+            words[at + Record.CPU_NS] += time.thread_time_ns() - self._cpu_ns
+            words[at + Record.CPU_OF_NS] += elapsed
+        if words[Head.RECORD] and (chunks < _FIRST_CHUNKS or started_ns > self._faults_due_ns):
+            self._faults_due_ns = started_ns + _FAULTS_EVERY_NS
+            # counted from the first chunk on: what starting the process took is not the samples' price
+            self._first_faults = minor_faults() if self._first_faults < 0 else self._first_faults
+            words[at + Record.FAULTS] = minor_faults() - self._first_faults
+            words[at + Record.TOP_BYTES] = top_bytes
+
+    def begin_sample(self, position: int) -> int:
+        """Show which sample is in hand, and since when."""
+        words, at = self._words, self._at
+        words[at + Record.POSITION] = position
+        words[at + Record.SAMPLE_START_NS] = now = time.perf_counter_ns()
+        return now
+
+    def note(self, fetch_ns: int, elapsed_ns: int, count: int) -> None:
+        """Record what samples cost: to fetch, and in all."""
+        words, at = self._words, self._at
+        each, fetch_each = max(1, elapsed_ns // count), max(1, fetch_ns // count)
+        is_first = not self._cost_ns
+        self._cost_ns = each if is_first else 0.9 * self._cost_ns + 0.1 * each
+        self.fetch_ns = fetch_each if is_first else 0.9 * self.fetch_ns + 0.1 * fetch_each
+        words[at + Record.SAMPLES_DONE] += count
+        words[at + Record.COST_NS] = int(self._cost_ns)
+        if is_first or fetch_each < words[at + Record.LEAST_FETCH_NS]:
+            words[at + Record.LEAST_FETCH_NS] = fetch_each
+        # a worker's first sample pays for imports and opened files: it says nothing of the spread
+        if words[Head.RECORD] and not is_first:
+            words[at + Record.WORST_NS] = max(words[at + Record.WORST_NS], each)
+            words[self._histogram_at + min(HISTOGRAM_BUCKETS - 1, int(4 * math.log2(each)))] += count
+
+    def add_bytes(self, size: int) -> None:
+        self._words[self._at + Record.BYTES] += size

@@ -1,0 +1,183 @@
+"""`DataLoader`: torch's arguments and ours, what runs them, and how to look at it."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+import torch.utils.data as torch_data
+from torch.utils.data import dataloader as torch_loader
+
+from ..engine import usable_processors
+from ..errors import NotSupported
+from ..model import LoaderStats, keeps_statistics, parse_bytes
+from .batches import count_rows, is_default_collation
+from .local import LocalIterator, SeededLocalIterator
+from .snapshot import Counted, empty_stats, say_once
+from .workers import WorkersIterator
+
+_T_co = TypeVar("_T_co", covariant=True)
+_BACKENDS = ("auto", "process", "thread")
+_HAS_IN_ORDER = "in_order" in inspect.signature(torch_data.DataLoader.__init__).parameters
+
+
+class DataLoader(torch_data.DataLoader[_T_co]):
+    """torch's DataLoader with the same arguments and results, and waits that stay even.
+
+    All workers fill the next batch together, sample by sample, straight into reused shared memory. Batches are
+    views of that memory and live as long as you hold them. Arguments of our own, by keyword:
+
+    - `memory`: bytes that queued batches may take (int or "8GiB"); default a quarter of what is free.
+    - `backend`: "process", "thread" (threads inside one loader process), or "auto", which measures.
+    - `on_error`: "raise", as torch does.
+    - `device`: copy batches there on a side stream ("cuda"); off by default.
+    - `record`: keep times and histograms for `stats()`; costs under 2 %.
+
+    `num_workers` not given means chosen from a measurement of the first samples, and said in the log and in
+    `stats()`; 0 means in-process, as in torch.
+    """
+
+    def __init__(
+        self,
+        dataset: torch_data.Dataset[_T_co],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: torch_data.Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: torch_data.Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        memory: int | str | None = None,
+        backend: str = "auto",
+        on_error: str = "raise",
+        device: torch.device | str | None = None,
+        record: bool | None = None,
+    ) -> None:
+        if backend not in _BACKENDS:
+            raise ValueError(f"backend={backend!r}: choose one of {', '.join(map(repr, _BACKENDS))}")
+        if on_error != "raise":
+            raise ValueError(f"on_error={on_error!r}: only 'raise' is supported in this version")
+        if memory is not None:
+            parse_bytes(memory)
+        self.memory, self.backend, self.on_error = memory, backend, on_error
+        self.device = None if device is None else torch.device(device)
+        self.record = keeps_statistics() if record is None else record
+        self._is_chosen = num_workers is None
+        self._is_decided = not self._is_chosen
+        self._workers_reason = "as asked for"
+        self._asked_prefetch_factor = prefetch_factor
+        self._asked_ahead: int | None = None
+        self._thread_rate: float | None = None  # of two threads over one, once it was measured
+        self._draws = False
+        self._histogram: Any = None  # sample times of earlier epochs
+        self._live: weakref.WeakSet[Counted] = weakref.WeakSet()
+        self._last_stats: LoaderStats | None = None
+        if num_workers is None:
+            num_workers = usable_processors()
+            self._workers_reason = "to be measured on the first samples"
+        extra: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            **extra,
+        )
+        self.in_order = in_order
+
+    # ------------------------------------------------------------------------------------ iteration
+
+    def _get_iterator(self) -> Any:
+        if isinstance(self.dataset, (torch_data.IterDataPipe, torch_data.MapDataPipe)):
+            say_once("data pipes run in torch's own loader: Headrace does not speed them up")
+            return super()._get_iterator()
+        if self.num_workers == 0:
+            return SeededLocalIterator(self) if self._is_chosen else LocalIterator(self)
+        if not self._is_chosen:
+            self.check_worker_number_rationality()
+        return WorkersIterator(self)
+
+    @property
+    def _uses_slots(self) -> bool:
+        return self._auto_collation and is_default_collation(self.collate_fn)
+
+    @property
+    def _has_getitems(self) -> bool:
+        return bool(getattr(self.dataset, "__getitems__", None))
+
+    @property
+    def _is_iterable(self) -> bool:
+        return bool(self._dataset_kind == torch_loader._DatasetKind.Iterable)
+
+    def _count_samples(self, batch: Any) -> int:
+        """How many samples a batch of this loader holds."""
+        return count_rows(batch, otherwise=self.batch_size or 1) if self._auto_collation else 1
+
+    # ------------------------------------------------------------------------------------ control
+
+    def resize(self, *, num_workers: int | None = None, prefetch_batches: int | None = None) -> None:
+        """Change the number of workers, or of batches ahead, while a loop iterates or before the next one.
+
+        No sample is lost, repeated or reordered. Workers that go finish what they have in hand.
+        """
+        for name, value in (("num_workers", num_workers), ("prefetch_batches", prefetch_batches)):
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
+        running = [it for it in self._live if isinstance(it, WorkersIterator) and it.is_open]
+        if num_workers is not None and running and self._is_iterable:
+            raise NotSupported(
+                "the workers of an IterableDataset each own a part of the data: their number is fixed while it is read",
+                next_step="call resize before the epoch starts",
+            )
+        if self.num_workers == 0 and running == [] and prefetch_batches is not None and num_workers is None:
+            raise ValueError("prefetch_batches needs workers: this loader has num_workers=0")
+        if prefetch_batches is not None:
+            self._asked_ahead = prefetch_batches
+        if num_workers is not None:
+            self.num_workers, self._workers_reason = num_workers, "set by resize()"
+            self._is_chosen, self._is_decided = False, True
+            if self.prefetch_factor is None:
+                self.prefetch_factor = 2
+        for iterator in running:
+            iterator.resize(num_workers, prefetch_batches)
+
+    def stats(self) -> LoaderStats:
+        """A frozen snapshot of what this loader is doing, or of how the last epoch ended."""
+        newest: Counted | None = None
+        for iterator in self._live:
+            if iterator.is_open and (newest is None or iterator.opened_at > newest.opened_at):
+                newest = iterator
+        if newest is not None:
+            return newest.snapshot()
+        if self._last_stats is not None:
+            return self._last_stats
+        return empty_stats(self)
+
+    def __repr__(self) -> str:
+        workers = f"{self.num_workers} workers" if self.num_workers else "in-process"
+        return f"<headrace.DataLoader of {type(self.dataset).__name__}: batch {self.batch_size}, {workers}>"

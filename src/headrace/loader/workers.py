@@ -1,0 +1,342 @@
+"""The iterator over a pool of workers: one epoch, or all of them with persistent workers."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from copy import copy
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import dataloader as torch_loader
+
+from ..engine import (
+    DeviceCopier,
+    Feed,
+    FeedSettings,
+    HostRegistration,
+    Pool,
+    PoolPlan,
+    find_budget,
+    lies_in_dev_shm,
+    mix_seed,
+    usable_processors,
+    workers_for,
+)
+from ..errors import BatchTooLarge, HeadraceError, WorkerLost
+from ..model import LoaderStats
+from .backend import choose_backend
+from .batches import collate_as_workers_do, is_pinned, pin_batch
+from .local import local_batches
+from .snapshot import Counted, say_once
+
+if TYPE_CHECKING:
+    from .dataloader import DataLoader
+
+_log = logging.getLogger(__name__)
+
+_is_profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
+
+_MAX_SEED = (1 << 63) - 1
+
+
+class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
+    """An epoch (or, with persistent workers, all epochs) through a pool."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        super().__init__(loader)
+        self.opened_at, self.is_open = time.perf_counter(), True
+        self._fatal: HeadraceError | None = None
+        self._loader = loader
+        self._is_undecided = not loader._is_decided and not loader._is_iterable
+        if loader._is_chosen and loader._is_iterable:
+            loader._workers_reason = "one per usable processor: each reads its own part of an IterableDataset"
+        self._budget = find_budget(loader.memory, in_dev_shm=lies_in_dev_shm())
+        self._context = loader.multiprocessing_context or torch.multiprocessing.get_context()
+        self._backend, self._backend_reason = self._choose_backend()
+        self._local: Iterator[Any] | None = None
+        self._copier = DeviceCopier(loader.device) if loader.device is not None else None
+        self._registration: HostRegistration | None = None
+        self._epoch = -1
+        pool = Pool(self._pool_plan(loader))
+        self._feed = Feed(
+            pool, self._feed_settings(loader, self._context.get_start_method()), earlier=loader._histogram
+        )
+        if self._wants_registration():
+            self._registration = HostRegistration(pool.arena)
+            self._feed.slots.on_first_lease = self._registration.add
+        self._closer = weakref.finalize(self, _close_pool, pool, self._copier, self._registration)
+        try:
+            if self._is_undecided:
+                self._feed.replay = []
+            pool.reserve(1 if self._is_undecided else loader.num_workers)
+            self._reset(loader, first_iter=True)
+            self._launch(pool)
+        except BaseException:
+            self._closer()
+            raise
+        loader._live.add(self)
+        _log.info(
+            "%s: %s workers (%s), backend %s (%s), start method %s, memory budget %s",
+            loader,
+            loader.num_workers,
+            loader._workers_reason,
+            self._backend,
+            self._backend_reason,
+            self._context.get_start_method(),
+            self._budget.reason,
+        )
+
+    def _choose_backend(self) -> tuple[str, str]:
+        loader, start_method = self._loader, self._context.get_start_method()
+        return choose_backend(loader.backend, start_method, gain=loader._thread_rate, draws=loader._draws)
+
+    def _launch(self, pool: Pool) -> None:
+        try:
+            pool.launch()
+        except (TypeError, AttributeError) as error:
+            if "pickle" not in str(error).lower():
+                raise
+            warnings.warn(
+                "Got pickle error when attempting to start a worker process: the data set, collate_fn or "
+                "worker_init_fn cannot travel to a process under the "
+                f"{self._context.get_start_method()!r} start method. Move what it names to module level, or pass "
+                "multiprocessing_context='fork'.",
+                stacklevel=5,
+            )
+            raise
+
+    def _pool_plan(self, loader: DataLoader[Any]) -> PoolPlan:
+        return PoolPlan(
+            dataset=loader.dataset,
+            collate=None if loader._uses_slots else loader.collate_fn,
+            init_fn=loader.worker_init_fn,
+            context=self._context,
+            base_seed=int(self._base_seed),
+            is_iterable=loader._is_iterable,
+            is_batched=loader._auto_collation,
+            drop_last=loader.drop_last,
+            uses_slots=loader._uses_slots,
+            has_getitems=loader._has_getitems and loader._auto_collation,
+            in_threads=self._backend == "thread",
+            copies_dataset=self._backend == "thread" and loader.backend == "auto",
+            record=loader.record,
+            budget_bytes=self._budget.bytes,
+        )
+
+    @staticmethod
+    def _feed_settings(loader: DataLoader[Any], start_method: str) -> FeedSettings:
+        ahead = loader._asked_ahead
+        if ahead is None and loader._asked_prefetch_factor is not None:
+            ahead = max(1, loader._asked_prefetch_factor * loader.num_workers)
+        return FeedSettings(
+            is_iterable=loader._is_iterable,
+            is_batched=loader._auto_collation,
+            uses_slots=loader._uses_slots,
+            whole_batches=not loader._auto_collation or (loader._has_getitems and not loader._uses_slots),
+            in_order=loader.in_order,
+            timeout_s=loader.timeout,
+            batches_ahead=ahead,
+            collate=collate_as_workers_do if loader._uses_slots else loader.collate_fn,
+            measures_threads=loader.backend == "auto" and loader._thread_rate is None and not loader._is_iterable,
+            measures_at_end=start_method != "fork",
+        )
+
+    def _wants_registration(self) -> bool:
+        pins = bool(self._pin_memory) and self._pin_memory_device in ("cuda", None, "")
+        copies = self._copier is not None and self._copier.device.type == "cuda"
+        return (pins or copies) and torch.cuda.is_available() and torch.version.cuda is not None
+
+    # ------------------------------------------------------------------------------------ torch's protocol
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        super()._reset(loader, first_iter)
+        self._epoch += 1
+        # persistent workers keep torch's base seed; the epoch must still change what samples draw
+        base_seed = int(self._base_seed)
+        seed = base_seed if not self._epoch else mix_seed(base_seed, -1 - self._epoch) & _MAX_SEED
+        if self._copier is not None:
+            self._copier.close()
+        self._feed.start_epoch(self._sampler_iter, seed)
+
+    def __next__(self) -> Any:
+        # torch's own adds a mark for its profiler and counts an IterableDataset's batches: only then is it needed
+        if self._dataset_kind == torch_loader._DatasetKind.Map and not _is_profiling():
+            return self._next_data()
+        return super().__next__()
+
+    def _next_data(self) -> Any:
+        if self._fatal is not None:
+            raise copy(self._fatal)
+        try:
+            if not self.is_open:
+                raise StopIteration
+            waits, started = self._feed.waits, time.perf_counter()
+            waits.ask(started)
+            if self._is_undecided:
+                self._decide()
+            if self._local is not None:
+                batch = self._next_local()
+            else:
+                batch = self._next_on_device() if self._copier is not None else self._next_on_host()
+            now = time.perf_counter()
+            waits.give(now - started, now, since_start_s=now - self._feed.epoch_started)
+            return batch
+        except StopIteration:
+            if self.is_open:
+                self._end_of_epoch()
+            raise
+        except (WorkerLost, BatchTooLarge) as error:
+            self._give_up(error)
+            raise
+
+    def _give_up(self, error: HeadraceError) -> None:
+        """What was in flight cannot come any more: end here, and let a next epoch begin with new workers."""
+        self._fatal = copy(error)  # without its traceback, which would keep this iterator
+        if self._loader._iterator is self:
+            self._loader._iterator = None
+        self.close()
+
+    def _end_of_epoch(self) -> None:
+        feed, loader = self._feed, self._loader
+        if self._local is not None:
+            self.close()
+            return
+        feed.finish_measuring()
+        if feed.thread_gain is not None and loader._thread_rate is None:
+            loader._thread_rate, loader._draws = feed.thread_gain, feed.figures.draws
+            choice, reason = self._choose_backend()
+            _log.info("%s: backend %s from the next epoch on (%s)", loader, choice, reason)
+        if self._backend == "thread" and feed.figures.draws:
+            say_once(
+                "the data set draws from a global random generator, which threads share: results depend on timing. "
+                "Use backend='process' for random numbers that depend on the sample alone."
+            )
+        if not loader.persistent_workers:
+            self.close()
+        else:
+            loader._last_stats = self.snapshot()
+
+    def _next_on_host(self) -> Any:
+        batch = self._feed.next()
+        if self._pin_memory and not (self._registration is not None and is_pinned(batch)):
+            return pin_batch(batch, self._pin_memory_device)
+        return batch
+
+    def _next_on_device(self) -> Any:
+        copier = self._copier
+        assert copier is not None
+        if not copier.num_ahead:
+            copier.start(self._feed.next())
+        batch = copier.take()
+        # the next one, if it is there already, crosses while this one is being used
+        if self._feed.has_ready:
+            copier.start(self._feed.next())
+        return batch
+
+    # ------------------------------------------------------------------------------------ choosing workers
+
+    def _decide(self) -> None:
+        """Choose the number of workers from what the first worker measured on the first samples."""
+        self._is_undecided = False
+        loader, feed = self._loader, self._feed
+        sample_s, cpu_share = feed.measure_first_samples()
+        if not loader._is_decided:
+            loader.num_workers, loader._workers_reason = workers_for(sample_s, cpu_share, usable_processors())
+            loader._is_decided = True
+            _log.info("%s: num_workers was not given; chosen %s", loader, loader._workers_reason)
+        count = loader.num_workers
+        if count == 0:
+            self._local = local_batches(loader, chain(feed.replay or [], self._sampler_iter), int(self._base_seed))
+            self._stop_pool()
+        elif count > 1:
+            feed.pool.grow(count - 1)
+        feed.replay = None
+
+    def _next_local(self) -> Any:
+        assert self._local is not None
+        batch = next(self._local)
+        if self._pin_memory:
+            batch = pin_batch(batch, self._pin_memory_device)
+        if self._copier is not None:
+            self._copier.start(batch)
+            batch = self._copier.take()
+        self._feed.count(self._loader._count_samples(batch))
+        return batch
+
+    def resize(self, num_workers: int | None, prefetch_batches: int | None) -> None:
+        pool = self._feed.pool
+        if prefetch_batches is not None:
+            self._feed.asked_ahead = prefetch_batches
+        if num_workers is None or self._local is not None:
+            return
+        self._is_undecided = False
+        self._feed.replay = None
+        change = num_workers - pool.num_workers
+        if change > 0:
+            pool.grow(change)
+        elif change < 0:
+            pool.shrink(-change)
+        pool.flush()
+
+    # ------------------------------------------------------------------------------------ end
+
+    def _stop_pool(self) -> None:
+        self._closer.detach()
+        _close_pool(self._feed.pool, None, self._registration)
+
+    def close(self) -> None:
+        """End the workers; what was delivered stays valid."""
+        if self.is_open:
+            self._loader._last_stats = self.snapshot()
+            self._loader._histogram = self._feed.figures.histogram()
+            self.is_open = False
+            self._closer()
+
+    _shutdown_workers = close  # the name by which Lightning and others end torch's iterator
+
+    def snapshot(self) -> LoaderStats:
+        feed, loader = self._feed, self._loader
+        elapsed = max(1e-9, time.perf_counter() - self.opened_at)
+        ahead, ahead_reason = feed.ahead
+        is_local = self._local is not None
+        workers = feed.figures.workers()
+        return LoaderStats(
+            backend="in-process" if is_local else self._backend,
+            backend_reason=loader._workers_reason if is_local else self._backend_reason,
+            num_workers=0 if is_local else feed.pool.num_workers,
+            num_workers_reason=loader._workers_reason,
+            start_method=self._context.get_start_method(),
+            budget_bytes=self._budget.bytes,
+            budget_reason=self._budget.reason,
+            epoch=feed.epoch,
+            batches_delivered=feed.delivered,
+            samples_delivered=feed.delivered_samples,
+            samples_per_s=feed.delivered_samples / elapsed,
+            bytes_per_s=feed.figures.bytes_written() / elapsed,
+            prefetch_batches=ahead,
+            prefetch_reason=ahead_reason,
+            batches_ready=feed.scheduler.num_ready,
+            batches_in_flight=feed.scheduler.in_flight,
+            chunk_samples=feed.chunk,
+            slot_batches=feed.delivery.slot_batches,
+            general_batches=feed.delivery.general_batches,
+            copied_batches=feed.delivery.copied_batches,
+            page_faults_per_sample=feed.figures.faults_per_sample(),
+            sample_times=feed.figures.sample_times(),
+            waits=feed.waits.stats(),
+            slots=feed.slots.stats(num_filled=feed.scheduler.num_ready),
+            workers=workers,
+        )
+
+
+def _close_pool(pool: Pool, copier: DeviceCopier | None, registration: HostRegistration | None) -> None:
+    if copier is not None:
+        copier.close()
+    pool.close()
+    if registration is not None:
+        registration.close()
