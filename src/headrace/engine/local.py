@@ -12,6 +12,9 @@ import numpy as np
 from .fetch import Fetcher
 from .seeding import SampleSeeds
 
+# a collation that draws at all draws for nearly every batch
+_TRIAL_BATCHES = 4
+
 
 class LocalFetcher:
     """What a worker would do, in-process, leaving the training loop's own random generators as they were."""
@@ -26,27 +29,37 @@ class LocalFetcher:
         is_default_collation: bool,
     ) -> None:
         self._seeds = SampleSeeds(is_shared=True)
-        self._is_default_collation = is_default_collation
         self._fetcher = Fetcher(dataset, has_getitems=has_getitems, seeds=self._seeds)
         self._collate, self._is_batched = collate, is_batched
+        # batches for which a collation of the user's own is watched; one that draws is seeded for good
+        self._collation_trial = 0 if is_default_collation else _TRIAL_BATCHES
+        self._collation_draws = False
 
     def fetch(self, indices: Any, base_seed: int, position: int) -> Any:
-        if not self._seeds.per_sample and self._is_default_collation:
+        if not self._seeds.per_sample and not self._collation_trial and not self._collation_draws:
             self._seeds.begin_chunk()
-            samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._is_batched)
+            samples = self._whole(indices, base_seed, position)
             if not self._seeds.end_chunk():
                 return self._collate(samples)
         state = _generator_states()
         try:
             self._seeds.begin_chunk()
-            samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._is_batched)
+            samples = self._whole(indices, base_seed, position)
             if self._seeds.end_chunk():
-                samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._is_batched)
-            if not self._is_default_collation:
-                self._seeds.begin_collation(base_seed, position)
-            return self._collate(samples)
+                samples = self._whole(indices, base_seed, position)
+            if not self._collation_trial and not self._collation_draws:
+                return self._collate(samples)
+            self._seeds.begin_collation(base_seed, position)
+            before = self._seeds.positions()
+            batch = self._collate(samples)
+            self._collation_draws = self._collation_draws or self._seeds.positions() != before
+            self._collation_trial = max(0, self._collation_trial - 1)
+            return batch
         finally:
             _restore(state)
+
+    def _whole(self, indices: Any, base_seed: int, position: int) -> Any:
+        return self._fetcher.whole(indices, base_seed, position, is_batch=self._is_batched)
 
 
 def _generator_states() -> tuple[Any, Any, Any]:

@@ -36,6 +36,7 @@ class PayloadReader:
 
     def __init__(self, arena: Arena, words: memoryview, *, is_batched: bool) -> None:
         self._arena, self._words, self._is_batched = arena, words, is_batched
+        self._all_words = arena.bytes.cast("q")
         self._last: tuple[int, int, Any] = (-1, -1, None)  # (batch, block, its unpickled indices)
 
     def indices(self, work: Work, entry: int) -> Any:
@@ -50,6 +51,11 @@ class PayloadReader:
             self._last = (work.seq, payload, pickle.loads(self._arena.view(at, size)))
         indices = self._last[2]
         return indices[work.row : work.row + work.rows] if self._is_batched else indices
+
+    def one_index(self, row: int, entry: int) -> int | None:
+        """The index of one row, where indices are plain integers."""
+        at = self._words[entry + Entry.PAYLOAD] >> 3
+        return None if self._all_words[at] else self._all_words[at + _PAYLOAD.size // 8 + row]
 
     def row_table(self, entry: int) -> int:
         """Where the words of a batch's rows begin, as an index into the arena's words."""

@@ -61,6 +61,15 @@ class Placer:
                 for offset, sample in enumerate(samples):
                     self.place(entry, [sample], row + offset, done)
 
+    def put(self, place: int, num_rows: int, sample: Any, row: int) -> bool:
+        """Write one sample into a batch that has its slot, where that takes no more than this; else False."""
+        layout, slot = split_place(place)
+        writer = self._writer(layout)
+        if not writer.put(sample, (slot, num_rows), row):
+            return False
+        self._record.add_bytes(writer.layout.row_bytes)
+        return True
+
     def rows_back(self, entry: int, row: int, texts: list[Any]) -> list[Any]:
         """Take samples out of their rows again: a later one did not fit, so the batch takes the general path."""
         place = self._words[entry + Entry.PLACE]

@@ -38,6 +38,17 @@ class RowWriter:
             return False
         return True
 
+    def put(self, sample: Any, slot: tuple[int, int], row: int) -> bool:
+        """Write one sample without texts into its row; False where it does not fit, or the slot is new here."""
+        views = self._views.get(slot)
+        if views is None or self._put_one is None:
+            return False
+        try:
+            self._put_one(sample, views, row)
+        except (Misfit, RuntimeError, TypeError, OverflowError):
+            return False
+        return True
+
     def write(self, samples: Sequence[Any], slot: tuple[int, int], row: int) -> list[Any]:
         """Write samples from `row` on into a slot, (number, rows); returns the texts, leaf by leaf.
 

@@ -144,6 +144,10 @@ class SampleSeeds:
         """What it drew is its own affair: remember where the generators stand now."""
         self._marks = [source.look() for source in self._unused]
 
+    def positions(self) -> list[Any]:
+        """Where all generators stand; equal twice means that nobody drew in between."""
+        return [source.look() for source in self._sources.values()]
+
     def end_sample(self) -> None:
         """While on trial: notice which generators the sample drew from."""
         if self._trial:
