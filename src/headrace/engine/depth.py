@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .rows import SMALL_ROW_BYTES
+
 # a message each way costs a worker and the training process some 20 µs together: 2 % of this
 CHUNK_TARGET_S = 0.001
 # a process may be off the processor for this long without anything being wrong
@@ -31,10 +33,12 @@ class Pace:
 def chunk_samples(pace: Pace) -> int:
     """Samples a chunk: few enough that all workers share a batch, many enough that messages do not show.
 
-    A large batch is cut into four chunks a worker; samples that cost next to nothing into chunks of a millisecond.
+    A batch is cut into four chunks a worker, or one where samples are small: those are written together, and what a
+    worker does between two samples shows in their rate. Samples that cost next to nothing make chunks of a millisecond.
     """
     rows = max(1, pace.batch_rows)
-    share = max(1, rows // (4 * pace.num_workers))
+    is_small = 0 < pace.batch_bytes <= rows * SMALL_ROW_BYTES
+    share = max(1, rows // (pace.num_workers if is_small else 4 * pace.num_workers))
     if pace.sample_s <= 0:
         return share
     return min(rows, max(share, math.ceil(CHUNK_TARGET_S / pace.sample_s)))

@@ -61,6 +61,11 @@ class Placer:
                 for offset, sample in enumerate(samples):
                     self.place(entry, [sample], row + offset, done)
 
+    def row_bytes(self, entry: int) -> int:
+        """Bytes of a row of a batch that has its slot; as good as endless where it has none."""
+        place = self._words[entry + Entry.PLACE]
+        return self._writer(split_place(place)[0]).layout.row_bytes if place >= 0 else 1 << 62
+
     def put(self, place: int, num_rows: int, sample: Any, row: int) -> bool:
         """Write one sample into a batch that has its slot, where that takes no more than this; else False."""
         layout, slot = split_place(place)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from .layout import Layout, Leaf, Misfit, Node, row_views
 
 # below this a row is cheaper to write together with its neighbours, in one call
-_BULK_ROW_BYTES = 16 << 10
+SMALL_ROW_BYTES = 16 << 10
 
 
 class RowWriter:
@@ -90,7 +90,7 @@ class RowWriter:
         torch = sys.modules["torch"]
         bits_only = leaf.torch_dtype == "torch.bfloat16"
         try:
-            if leaf.row_bytes < _BULK_ROW_BYTES or rows.ndim == 1:
+            if leaf.row_bytes < SMALL_ROW_BYTES or rows.ndim == 1:
                 out = torch.from_numpy(rows)
                 torch.stack(column, out=out.view(torch.bfloat16) if bits_only else out)
                 return
@@ -255,7 +255,7 @@ def _tensor_check(leaf: Leaf) -> Callable[[Sequence[Any]], None]:
     size, kinds, dtypes, dtype_of = torch.Size(shape), {tensor}, {dtype}, attrgetter("dtype")
 
     # what else could differ (device, sparse, requires_grad) makes the copy itself raise: half the price of asking
-    if leaf.row_bytes < _BULK_ROW_BYTES:
+    if leaf.row_bytes < SMALL_ROW_BYTES:
 
         def check_small_tensors(values: Sequence[Any]) -> None:
             # `torch.stack` compares the shapes with each other

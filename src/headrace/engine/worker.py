@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from .parcels import dump, load, peek
 from .payload import PayloadReader
 from .placing import Placed, Placer
 from .recording import WorkerRecord
+from .rows import SMALL_ROW_BYTES
 from .seeding import SampleSeeds
 
 # below this, looking at the clock for each sample would show in the rate
@@ -262,23 +263,34 @@ class Worker:
             self._placer.place(entry, samples, work.row, done)
             self._record.note(fetched - started, time.perf_counter_ns() - started, len(indices))
             return done
-        row = work.row
-        samples_left = self._fetcher.each(indices, base_seed, position)
-        while row < work.row + work.rows:
+        self._fetch_each(work, entry, self._fetcher.each(indices, base_seed, position), position, done)
+        return done
+
+    def _fetch_each(self, work: Work, entry: int, samples: Iterator[Any], position: int, done: list[Placed]) -> None:
+        """Run samples one by one: large ones are placed at once, small ones together at the end."""
+        is_small = work.rows > 1 and self._placer.row_bytes(entry) < SMALL_ROW_BYTES
+        gathered: list[Any] = []
+        failed: Placed | None = None
+        for row in range(work.row, work.row + work.rows):
             started = self._record.begin_sample(position + row - work.row)
             try:
-                sample = next(samples_left)
+                sample = next(samples)
             except Exception as error:
-                done.append((Answer.FAILED, row, work.row + work.rows - row, error))
-                return done
+                failed = (Answer.FAILED, row, work.row + work.rows - row, error)
+                break
             fetched = time.perf_counter_ns()
-            self._placer.place(entry, [sample], row, done)
+            if is_small:
+                gathered.append(sample)
+            else:
+                self._placer.place(entry, [sample], row, done)
             del sample
-            row += 1
             self._record.note(fetched - started, time.perf_counter_ns() - started, 1)
             if self._words[Head.STOP]:
                 break
-        return done
+        if gathered:
+            self._placer.place(entry, gathered, work.row, done)
+        if failed is not None:
+            done.append(failed)
 
     def _timed_many(self, indices: Sequence[Any], base_seed: int, position: int) -> list[Any]:
         started = self._record.begin_sample(position)
