@@ -34,7 +34,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     - `backend`: "process", "thread" (threads inside one loader process), or "auto", which measures.
     - `on_error`: "raise", as torch does.
     - `device`: copy batches there on a side stream ("cuda"); off by default.
-    - `record`: keep times and histograms for `stats()`; costs under 2 %.
+    - `record`: keep times and histograms for `stats()`; on by default.
 
     `num_workers` not given means chosen from a measurement of the first samples, and said in the log and in
     `stats()`; 0 means in-process, as in torch.
