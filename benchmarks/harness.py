@@ -144,7 +144,7 @@ def ask(question: Question) -> int:
         for turn, results in enumerate(rounds, 1):
             for contender in (c for c in running if c.group == group):
                 _cool_files(question, options)
-                outcome = _run_apart(contender, question, options)
+                outcome = _run_apart(contender, question, options, turn)
                 if isinstance(outcome, str):
                     failures[contender.key] = outcome
                     _say(f"round {turn}/{options.rounds}  {contender.key}: failed\n{outcome}")
@@ -185,6 +185,7 @@ def _parse(question: Question) -> Options:
     parser.add_argument("--cache", choices=["warm", "cold"], default="warm", help="page cache for the files read")
     parser.add_argument("--timeout-s", type=float, default=600.0, help="a contender is ended after this long")
     parser.add_argument("--contender", help=argparse.SUPPRESS)
+    parser.add_argument("--round", type=int, default=1, help=argparse.SUPPRESS)  # which one, for whoever draws anew
     parser.add_argument("--json-out", help=argparse.SUPPRESS)
     question.arguments(parser)
     options = parser.parse_args()
@@ -214,12 +215,13 @@ def _run_here(question: Question, options: Options) -> int:
     return 0
 
 
-def _run_apart(contender: Contender, question: Question, options: Options) -> Result | str:
+def _run_apart(contender: Contender, question: Question, options: Options, turn: int) -> Result | str:
     """Run one contender in a fresh process; return what it measured, or why it could not."""
     environment = {**os.environ, **contender.env}
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         out, err = Path(folder, "result.json"), Path(folder, "stderr")
-        command = [sys.executable, *sys.argv, "--contender", contender.key, "--json-out", str(out)]
+        here = ["--contender", contender.key, "--round", str(turn), "--json-out", str(out)]
+        command = [sys.executable, *sys.argv, *here]
         shmem_before_bytes = shmem_bytes()
         with err.open("wb") as stderr:
             child = subprocess.Popen(
@@ -311,7 +313,7 @@ def _print_answer(
 
 
 def _settings(options: Options) -> dict[str, Any]:
-    hidden = {"contender", "json_out", "json", "list"}
+    hidden = {"contender", "round", "json_out", "json", "list"}
     return {name: value for name, value in vars(options).items() if name not in hidden}
 
 

@@ -33,6 +33,9 @@ COLUMNS: dict[str, tuple[str, float, str]] = {
     "close_s": ("close", 1e3, "ms"),
     "share_of_synthetic": ("of synthetic", 100, "%"),
     "synthetic_per_s": ("synthetic/s", 1, ""),
+    "ratio": ("ratio", 1, ""),
+    "standard_error": ("standard error", 1, ""),
+    "num_windows": ("windows", 1, ""),
 }
 
 

@@ -249,21 +249,21 @@ def spread(index: int) -> float:
 
 
 class SlowDisk(Dataset[Any]):
-    """A sample blocks for 20 to 40 ms, fixed by its index, and costs next to no CPU.
+    """A sample blocks for 20 to 40 ms, fixed by its index and the seed, and costs next to no CPU.
 
     With `payload` a sample has the layout of W1 (5 MiB), each byte freshly written; without it is 64 bytes.
     """
 
     def __init__(
-        self, *, min_s: float = 0.020, max_s: float = 0.040, payload: bool = False, length: int = ENDLESS
+        self, *, min_s: float = 0.020, max_s: float = 0.040, payload: bool = False, length: int = ENDLESS, seed: int = 0
     ) -> None:
-        self.min_s, self.max_s, self.payload, self.length = min_s, max_s, payload, length
+        self.min_s, self.max_s, self.payload, self.length, self.seed = min_s, max_s, payload, length, seed
 
     def __len__(self) -> int:
         return self.length
 
     def delay_s(self, index: int) -> float:
-        return self.min_s + (self.max_s - self.min_s) * spread(index)
+        return self.min_s + (self.max_s - self.min_s) * spread(index + (self.seed << 40))
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         time.sleep(self.delay_s(index))

@@ -41,12 +41,12 @@ class PayloadReader:
 
     def indices(self, work: Work, entry: int) -> Any:
         """The indices of a chunk's rows (or, without batching, the one index)."""
-        payload, num_rows = self._words[entry + Entry.PAYLOAD], self._words[entry + Entry.NUM_ROWS]
-        is_pickled, size = _PAYLOAD.unpack_from(self._arena.bytes, payload)
+        payload = self._words[entry + Entry.PAYLOAD]
         at = payload + _PAYLOAD.size
-        if not is_pickled:
-            rows = np.frombuffer(self._arena.bytes, np.int64, num_rows, at)[work.row : work.row + work.rows]
-            return rows.tolist()
+        if not self._all_words[payload >> 3]:
+            first = (at >> 3) + work.row
+            return self._all_words[first : first + work.rows].tolist()
+        size = self._all_words[(payload >> 3) + 1]
         if self._last[:2] != (work.seq, payload):
             self._last = (work.seq, payload, pickle.loads(self._arena.view(at, size)))
         indices = self._last[2]

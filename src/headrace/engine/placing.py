@@ -62,9 +62,11 @@ class Placer:
                     self.place(entry, [sample], row + offset, done)
 
     def row_bytes(self, entry: int) -> int:
-        """Bytes of a row of a batch that has its slot; as good as endless where it has none."""
+        """Bytes of a row of a batch: of its slot, or, where it has none yet, of the last layout that samples had."""
         place = self._words[entry + Entry.PLACE]
-        return self._writer(split_place(place)[0]).layout.row_bytes if place >= 0 else 1 << 62
+        if place >= 0:
+            return self._writer(split_place(place)[0]).layout.row_bytes
+        return self._writers[-1].layout.row_bytes if place == UNBOUND and self._writers else 1 << 62
 
     def put(self, place: int, num_rows: int, sample: Any, row: int) -> bool:
         """Write one sample into a batch that has its slot, where that takes no more than this; else False."""

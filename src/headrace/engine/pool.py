@@ -94,7 +94,7 @@ class Pool:
         self.arena_plan = ArenaPlan.for_budget(plan.budget_bytes)
         self.arena = Arena.create(self.arena_plan.total)
         self.board = Board(self.arena.bytes)
-        self.board.words[Head.RECORD] = int(plan.record)
+        self.record(plan.record)
         self.region = Region(self.arena, self.arena_plan.main_start, self.arena_plan.main_bytes)
         self.num_workers = 0
         self.most_workers = 0  # numbers ever given out: records up to here are in use
@@ -190,6 +190,10 @@ class Pool:
         self._ending += count
         for _ in range(count):
             self.send(Work(-1, 0, 0, Task.RETIRE))
+
+    def record(self, is_on: bool) -> None:
+        """Let workers keep times and histograms, or not."""
+        self.board.words[Head.RECORD] = int(is_on)
 
     # ------------------------------------------------------------------------------------ talk
 

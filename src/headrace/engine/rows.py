@@ -14,6 +14,8 @@ from .layout import Layout, Leaf, Misfit, Node, row_views
 
 # below this a row is cheaper to write together with its neighbours, in one call
 SMALL_ROW_BYTES = 16 << 10
+# up to this many samples are quicker written one after the other than leaf by leaf, which takes some preparation
+_FEW_SAMPLES = 4
 
 
 class RowWriter:
@@ -57,9 +59,10 @@ class RowWriter:
         views = self._views.get(slot)
         if views is None:
             views = self._views[slot] = row_views(self.layout, self._slot_memory(slot[0]), slot[1])
-        if len(samples) == 1 and self._put_one is not None:
+        if len(samples) <= _FEW_SAMPLES and self._put_one is not None:
             try:
-                self._put_one(samples[0], views, row)
+                for offset, sample in enumerate(samples):
+                    self._put_one(sample, views, row + offset)
             except (RuntimeError, TypeError, OverflowError) as error:
                 raise Misfit("sample") from error
             return []

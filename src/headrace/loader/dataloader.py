@@ -34,7 +34,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     - `backend`: "process", "thread" (threads inside one loader process), or "auto", which measures.
     - `on_error`: "raise", as torch does.
     - `device`: copy batches there on a side stream ("cuda"); off by default.
-    - `record`: keep times and histograms for `stats()`; on by default.
+    - `record`: keep times and histograms for `stats()`; on by default, may be changed while it runs.
 
     `num_workers` not given means chosen from a measurement of the first samples, and said in the log and in
     `stats()`; 0 means in-process, as in torch.
@@ -74,7 +74,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             parse_bytes(memory)
         self.memory, self.backend, self.on_error = memory, backend, on_error
         self.device = None if device is None else torch.device(device)
-        self.record = keeps_statistics() if record is None else record
+        self._record = keeps_statistics() if record is None else record
         self._is_chosen = num_workers is None
         self._is_decided = not self._is_chosen
         self._workers_reason = "as asked for"
@@ -139,6 +139,18 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         return count_rows(batch, otherwise=self.batch_size or 1) if self._auto_collation else 1
 
     # ------------------------------------------------------------------------------------ control
+
+    @property
+    def record(self) -> bool:
+        """Whether workers keep times and histograms for `stats()`; may be changed while a loop iterates."""
+        return self._record
+
+    @record.setter
+    def record(self, value: bool) -> None:
+        self._record = bool(value)
+        for iterator in self._live:
+            if isinstance(iterator, WorkersIterator) and iterator.is_open:
+                iterator.record(self._record)
 
     def resize(self, *, num_workers: int | None = None, prefetch_batches: int | None = None) -> None:
         """Change the number of workers, or of batches ahead, while a loop iterates or before the next one.

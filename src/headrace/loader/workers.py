@@ -283,6 +283,9 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             pool.shrink(-change)
         pool.flush()
 
+    def record(self, is_on: bool) -> None:
+        self._feed.pool.record(is_on)
+
     # ------------------------------------------------------------------------------------ end
 
     def _stop_pool(self) -> None:
