@@ -2,7 +2,7 @@
 
 One loader, one run: recording is switched on and off every tenth of a second (W1: every second) while the loop goes on,
 and each window with it is compared with the mean of the windows before and after it without. Two processes with the
-same code differ by up to 10 % in throughput here (where their memory lies, what else the machine does), which would hide
+same code differ by up to 10 % in throughput here (where their memory lies, what else the machine does), which hides
 what is asked for; neighbouring windows of one process differ by chance alone, and there are many. W3, where a sample
 takes a few microseconds and any bookkeeping shows, and W1. "neither" switches nothing: it shows the method's error.
 """
