@@ -508,18 +508,25 @@ def test_a_lost_worker_is_named_with_its_signal(how: Any, persistent: bool) -> N
         loader._iterator = None
 
 
-def test_a_worker_killed_from_outside(tmp_path: Path) -> None:
-    loader = loader_of(Waiting(400, str(tmp_path / "go on"), [5]), timeout=10)
+@pytest.mark.parametrize("collation", ["default", "own"])
+def test_a_worker_killed_from_outside_is_replaced_and_nothing_is_lost(
+    tmp_path: Path, collation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "go on"
+    own = {"collate_fn": torch.tensor} if collation == "own" else {}
+    loader = loader_of(Waiting(400, str(path), [5]), timeout=20, **own)
     iterator = iter(loader)
-    next(iterator)
+    got = next(iterator).tolist()
     assert wait_until(lambda: any(w.current_position == 5 for w in loader.stats().workers))
     (victim,) = [w for w in loader.stats().workers if w.current_position == 5]
     os.kill(victim.pid, signal.SIGKILL)
-    with pytest.raises(WorkerLost) as caught:
-        for _ in iterator:
-            pass
-    assert caught.value.evidence["worker"] == str(victim.worker)
-    assert str(caught.value.evidence["in_hand"]).startswith("sample at position 5 of the epoch")
+    path.touch()
+    for batch in iterator:
+        got += batch.tolist()
+    assert got == list(range(400))
+    (said,) = [record.getMessage() for record in caplog.records if "SIGKILL" in record.getMessage()]
+    assert f"worker: {victim.worker}" in said
+    assert "sample at position 5 of the epoch" in said
 
 
 @pytest.mark.parametrize("how", ["exit", "sys.exit", str(int(signal.SIGKILL))])

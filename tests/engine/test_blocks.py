@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.engine.arena import Arena
-from headrace.engine.blocks import NoRoom, Region, free_block
+from headrace.engine.blocks import NoRoom, Region, free_block, mark_told
 
 _START, _SIZE = 1 << 16, 1 << 18
 
@@ -63,11 +63,16 @@ class BlocksMachine(RuleBasedStateMachine):
         assert not any(self.arena.view(_START - 64, 64))
         assert not any(self.arena.view(_START + _SIZE, 64))
 
+    @rule()
+    def the_owner_is_followed_by_another(self) -> None:
+        """A worker that takes a dead one's place goes on from what it left."""
+        self.region = Region(self.arena, _START, _SIZE)
+
     def teardown(self) -> None:
         if hasattr(self, "arena"):
             for offset in self.blocks:
                 free_block(self.words, offset)
-            self.region.take(_SIZE - 16384)  # all is joined again, less what rounding takes
+            self.region.take(_SIZE - 65536)  # all is joined again, less what the header and rounding take
             del self.words, self.region
             self.arena.close()
 
@@ -99,3 +104,17 @@ def test_a_full_region_says_what_to_do(region: Region) -> None:
     with pytest.raises(NoRoom, match="prefetch_batches") as caught:
         region.take(20 << 20)
     assert caught.value.evidence == {"asked_for": "20.0 MiB", "region": "32.0 MiB"}
+
+
+def test_what_nobody_heard_of_is_freed_after_its_owner() -> None:
+    arena = Arena.create(_START + _SIZE)
+    words = arena.bytes.cast("q")
+    owner = Region(arena, _START, _SIZE)
+    told, untold = owner.take(5000), owner.take(5000)
+    mark_told(words, told)
+    heir = Region(arena, _START, _SIZE)
+    assert heir.free_untold() == 1
+    assert heir.take(5000) == untold
+    assert heir.take(5000) not in (told, untold)
+    del words, owner, heir
+    arena.close()

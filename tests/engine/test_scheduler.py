@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,7 +20,6 @@ class Told:
     takes_slot: bool  # its rows go to a slot; otherwise down the general path
     run: int
     shared_rows: int = 0
-    shared: list[int] = field(default_factory=list)  # blocks that the collator will gather and free
     has_failed: bool = False
 
 
@@ -146,8 +145,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         elif kind == "slot" and told.takes_slot and told.num_rows:
             self.say(work, Answer.ROWS, 0, work.rows)
         else:
-            self.say(work, Answer.SHARED, 0, work.rows)
-            self.collating.append(work.seq)
+            self.say(work, Answer.COLLATED, 0, work.rows, self.block())
 
     def answer_next(self, work: Work, told: Told, data: st.DataObject) -> None:
         rows = data.draw(st.integers(0, work.rows), label="rows that the iterator had")
@@ -171,18 +169,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.say(work, Answer.COLLATED, 0, 0, self.block())
         else:
             self.say(work, Answer.FAILED, 0, 0, self.block())
-        for block in told.shared:  # the collator frees what it gathered
-            self.free(block)
-        told.shared = []
 
     def share(self, work: Work, row: int, rows: int) -> None:
         told = self.told[work.seq]
         if rows == told.num_rows:
-            self.say(work, Answer.SHARED, row, rows)
-            self.collating.append(work.seq)
+            self.say(work, Answer.COLLATED, row, rows, self.block())
             return
         block = self.block()
-        told.shared.append(block)
         told.shared_rows += rows
         if told.shared_rows == told.num_rows and not told.has_failed:
             self.collating.append(work.seq)
@@ -199,7 +192,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert more.seq == work.seq
             assert more.task is Task.WHOLE
             assert more.rows == self.told[work.seq].num_rows
-            self.told[work.seq].shared.clear()  # whoever fetches it whole gathers nothing
         self.pending += again
 
     def block(self) -> int:
@@ -232,18 +224,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     @invariant()
     def every_block_has_one_owner(self) -> None:
         owned = list(self.scheduler.to_free)
-        for seq, batch in self.scheduler.batches.items():
+        for batch in self.scheduler.batches.values():
             owned += [*(b for _, _, b in batch.texts + batch.samples), *batch.shared]
             owned += [batch.collated] if batch.collated else []
             owned += [batch.failure[1]] if batch.failure else []
-            owned = [b for b in owned if b in self.live or b not in self.gathered(seq)]
         assert len(owned) == len(set(owned))
         assert set(owned) == self.live
-
-    def gathered(self, seq: int) -> set[int]:
-        """Shared blocks that the collator has freed: the batch may still name them, but frees them never."""
-        batch = self.scheduler.batches[seq]
-        return set(batch.shared) if batch.is_general and not self.told[seq].shared else set()
 
     @invariant()
     def the_order_is_that_of_issue(self) -> None:
@@ -264,9 +250,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             for seq in [self.collating.pop() for _ in range(len(self.collating))]:
                 told = self.told[seq]
                 self.say(Work(seq, 0, told.num_rows, Task.CHUNK), Answer.COLLATED, 0, 0, self.block())
-                for block in told.shared:
-                    self.free(block)
-                told.shared = []
         self.clear_what_is_free()
         assert self.scheduler.batches == {}
         assert self.live == set()

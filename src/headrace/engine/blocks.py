@@ -1,7 +1,9 @@
 """Blocks of any size in one process's own region of the arena: the owner allocates, anybody frees.
 
-A block opens with a word that says whether it is in use. Only the owner of the region takes blocks; whoever
-is done with one stores a 0 there. So no lock is needed, and a block outlives its owner.
+A block opens with a word that says whether it is in use, and one that says how long it is. Only the owner of the
+region takes blocks; whoever is done with one stores a 0 there. So no lock is needed, and a block outlives its owner:
+the region opens with a word that says how far it is filled, every change to the chain of blocks is one store, and the
+owner that follows a dead one walks the chain and goes on from there.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from ..model import format_bytes
 from .arena import Arena
 
 HEADER_BYTES = 64
-_STATE = 0
+_STATE, _CAPACITY = 0, 1
 _IN_USE = 1
+_TOLD = 2  # in use, and the training process knows of it
 _PAGE = 4096
 
 
@@ -34,17 +37,27 @@ def free_block(words: memoryview, offset: int) -> None:
     words[(offset - HEADER_BYTES) >> 3] = 0
 
 
+def mark_told(words: memoryview, offset: int) -> None:
+    """Note that the training process knows of a block: it frees it, whatever becomes of the owner."""
+    words[(offset - HEADER_BYTES) >> 3] = _TOLD
+
+
 class Region:
-    """The owner's side of a region."""
+    """The owner's side of a region, new or left by an owner that is gone."""
 
     def __init__(self, arena: Arena, start: int, size: int, *, largest: int | None = None) -> None:
         self._arena = arena
         self._words = arena.bytes.cast("q")
         self._start, self._size = start, size
         self._largest = size if largest is None else largest  # what one block may take
-        self._top = 0
         self._by_capacity: dict[int, list[int]] = {}
         self.live_bytes = 0
+        self._top = max(HEADER_BYTES, self._words[start >> 3])  # fresh memory is zero
+        at = start + HEADER_BYTES
+        while at < start + self._top:
+            capacity = self._words[(at >> 3) + _CAPACITY]
+            self._by_capacity.setdefault(capacity, []).append(at)
+            at += capacity
 
     @property
     def top_bytes(self) -> int:
@@ -73,14 +86,19 @@ class Region:
                     next_step="fewer batches ahead, `loader.resize(prefetch_batches=2)`, or a larger `memory=`",
                 )
             offset = self._start + self._top
-            self._top += capacity
             self._add(offset, capacity)
+            self._set_top(self._top + capacity)
         self._words[(offset >> 3) + _STATE] = _IN_USE
         return offset + HEADER_BYTES
 
+    def _set_top(self, top: int) -> None:
+        self._words[self._start >> 3] = self._top = top
+
     def _add(self, offset: int, capacity: int) -> None:
+        """Make a free block."""
         self._by_capacity.setdefault(capacity, []).append(offset)
         self._words[(offset >> 3) + _STATE] = 0
+        self._words[(offset >> 3) + _CAPACITY] = capacity
 
     def _reuse(self, capacity: int) -> int:
         words = self._words
@@ -96,9 +114,9 @@ class Region:
             for offset in self._by_capacity[larger]:
                 if self._words[(offset >> 3) + _STATE] == 0:
                     self._by_capacity[larger].remove(offset)
-                    self._add(offset, capacity)
-                    if larger > capacity:
+                    if larger > capacity:  # the rest first: the chain stays whole if we die in between
                         self._add(offset + capacity, larger - capacity)
+                    self._add(offset, capacity)
                     return offset
         return -1
 
@@ -111,13 +129,24 @@ class Region:
                 self._arena.give_back(offset + _PAGE, capacity - _PAGE)
                 if merged and self._words[(merged[-1][0] >> 3) + _STATE] == 0:
                     merged[-1] = (merged[-1][0], merged[-1][1] + capacity)
+                    self._words[(merged[-1][0] >> 3) + _CAPACITY] = merged[-1][1]
                     continue
             merged.append((offset, capacity))
         if merged and self._words[(merged[-1][0] >> 3) + _STATE] == 0:
-            self._top = merged.pop()[0] - self._start
+            self._set_top(merged.pop()[0] - self._start)
         self._by_capacity = {}
         for offset, capacity in merged:
             self._by_capacity.setdefault(capacity, []).append(offset)
+
+    def free_untold(self) -> int:
+        """Free the blocks of an owner that is gone which nobody heard of; returns how many."""
+        count = 0
+        for offsets in self._by_capacity.values():
+            for offset in offsets:
+                if self._words[(offset >> 3) + _STATE] == _IN_USE:
+                    self._words[(offset >> 3) + _STATE] = 0
+                    count += 1
+        return count
 
     def trim(self) -> int:
         """Return the pages of large free blocks to the kernel; gives the bytes still in use."""

@@ -3,11 +3,13 @@
 Everything is a 64-bit word, written by one side at a time, so no word is ever half-seen:
 
 - batch entries: the training process writes them before it sends the chunks; workers write `PLACE`, `QUIET_ROWS`,
-  `ROWS_DONE`, `FAILED` and `COLLATOR` under the lock;
+  `ROWS_DONE`, `FAILED`, `LAST` and the words of the batch's rows under the lock;
 - slots: a worker binds a free one under the lock; the training process frees it with one store, without the lock;
 - worker records: each worker writes its own, anybody reads.
 
-The lock is a record lock of the kernel: it goes when its holder dies, and the training process never waits for it.
+The lock is a record lock of the kernel: it goes when its holder dies, and the training process never waits for it
+without a limit. Each batch has a word a row, which says whether the row is done: whatever a dead worker left half
+counted is counted anew from those (`recovery`).
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ class Head:
     NUM_SLOTS = 3  # how many slots exist
     DRAWS = 4  # 1: the data set draws from a global random generator
     RECORD = 5  # 1: workers keep times and histograms
+    URGENT = 6  # 1: look into the urgent pipe before the other
+    LOSSES = 7  # workers lost so far; above 0, a chunk may be in somebody's hands twice
     WORDS = 16
 
 
@@ -50,8 +54,14 @@ class Entry:
     QUIET_ROWS = 7  # rows that are in the slot and not told of yet
     ROWS_DONE = 8  # rows that are accounted for, in whatever way
     FAILED = 9  # 1: a sample of it raised
-    COLLATOR = 10  # worker + 1 of the one that collates
+    LAST = 10  # worker + 1 of the one that finished the last row: it collates, or tells of the quiet rows
+    ROW_WORDS = 11  # where the words of its rows begin, counted in words from the start of the arena
     WORDS = 16
+
+
+# The word of a row. 0 or below: not done, and minus the number of its chunk's earlier tries. Above `TOLD`: on the
+# general path, the block of a chunk that begins with this row.
+QUIET, TOLD = 1, 2  # done, in the slot: with nothing to say of it; with an answer of its own
 
 
 class Slot:
@@ -86,6 +96,7 @@ class Record:
     TOP_BYTES = 17  # address space its blocks ever took
     CPU_OF_NS = 18  # the time of those chunks
     LEAST_FETCH_NS = 19  # what a sample takes to fetch at best, without placing it
+    SPAN = 20  # how many samples are in hand at once, from POSITION on
     WORDS = 32
 
 
@@ -166,7 +177,16 @@ class Board:
         return _HISTOGRAMS_AT + worker * HISTOGRAM_BUCKETS
 
     def open_entry(
-        self, seq: int, *, run: int, num_rows: int, first_position: int, base_seed: int, payload: int, place: int
+        self,
+        seq: int,
+        *,
+        run: int,
+        num_rows: int,
+        first_position: int,
+        base_seed: int,
+        payload: int,
+        row_words: int,
+        place: int,
     ) -> None:
         w, at = self.words, self.entry_at(seq)
         w[at + Entry.RUN] = run
@@ -178,7 +198,8 @@ class Board:
         w[at + Entry.QUIET_ROWS] = 0
         w[at + Entry.ROWS_DONE] = 0
         w[at + Entry.FAILED] = 0
-        w[at + Entry.COLLATOR] = 0
+        w[at + Entry.LAST] = 0
+        w[at + Entry.ROW_WORDS] = row_words
         w[at + Entry.SEQ] = seq
 
     def reset_record(self, worker: int, *, start_ns: int) -> None:
@@ -191,6 +212,14 @@ class Board:
         at = self.histogram_at(worker)
         for i in range(HISTOGRAM_BUCKETS):
             w[at + i] = 0
+
+    def reopen_record(self, worker: int, *, start_ns: int) -> None:
+        """A worker takes the place of one that is gone: what was counted stays."""
+        w, at = self.words, self.record_at(worker)
+        w[at + Record.STATE] = STARTING
+        w[at + Record.PID] = 0
+        w[at + Record.POSITION] = w[at + Record.SEQ] = -1
+        w[at + Record.START_NS] = start_ns
 
     def add_slot(self, offset: int, size: int) -> int:
         """Offer one more slot to workers; only the training process calls this."""
@@ -217,6 +246,16 @@ class Board:
                 w[at + Slot.STATE] = BOUND
                 return slot
         return GENERAL
+
+    def free_unreferenced_slots(self, held: set[int]) -> int:
+        """Free the slots that a dead worker bound to nothing; call it under the lock. `held`: those of batches."""
+        count = 0
+        for slot in range(self.words[Head.NUM_SLOTS]):
+            at = self.slot_at(slot)
+            if self.words[at + Slot.STATE] == BOUND and slot not in held:
+                self.words[at + Slot.STATE] = FREE
+                count += 1
+        return count
 
     def publish_layout(self, offset: int, size: int) -> int:
         number = self.words[Head.NUM_LAYOUTS]

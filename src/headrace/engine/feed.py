@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BatchTimeout
+from ..errors import BatchTimeout, WorkerLost
+from .blocks import mark_told
 from .board import (
     GENERAL,
     MAX_ENTRIES,
     MAX_LAYOUTS,
     UNBOUND,
     Board,
+    Entry,
     Head,
     Record,
 )
@@ -26,10 +28,11 @@ from .delivery import Delivery
 from .depth import Pace, batches_ahead, chunk_samples
 from .figures import Figures
 from .layout import Layout
-from .messages import Answer, Result, Task, Work
+from .messages import Answer, CaughtError, Result, Task, Work
 from .parcels import dump, load
 from .payload import payload_bytes, write_payload
 from .pool import Pool
+from .recovery import Guilty, Recovery
 from .scheduler import Batch, Scheduler
 from .slots import Slots
 from .waits import WaitLog
@@ -64,11 +67,13 @@ class Feed:
     def __init__(self, pool: Pool, settings: FeedSettings, *, earlier: npt.NDArray[np.int64] | None = None) -> None:
         self.pool, self.settings = pool, settings
         self._board, self._words = pool.board, pool.board.words
+        self._all_words = pool.arena.bytes.cast("q")
         self.scheduler = Scheduler(in_order=settings.in_order)
         places = pool.arena_plan
         self.slots = Slots(
             pool.arena,
             pool.board,
+            pool.lock,
             start=places.slots_start,
             size=places.slots_bytes,
             budget_bytes=pool.plan.budget_bytes,
@@ -76,6 +81,7 @@ class Feed:
         self.delivery = Delivery(pool, self.slots, settings.collate)
         self.figures = Figures(pool, earlier)
         self.waits = WaitLog()
+        self.recovery = Recovery(pool, self.scheduler, self._note)
         self._indices: Iterator[Any] = iter(())
         self._is_exhausted = True
         self._position = self._base_seed = self._run = 0
@@ -132,6 +138,7 @@ class Feed:
 
     def count(self, num_samples: int) -> None:
         """Count a batch that the loop gets."""
+        self.recovery.allowance.deliver()
         self.delivered += 1
         self.delivered_samples += num_samples
 
@@ -139,21 +146,59 @@ class Feed:
         scheduler, timeout_s = self.scheduler, self.settings.timeout_s
         while True:
             batch = scheduler.ready()
-            if batch is not None:
+            if batch is not None and not self.recovery.is_in_hand(batch.seq):
                 scheduler.take(batch)
                 if not batch.is_empty:
                     return batch
                 self.delivery.release(batch)
                 self._refill()
                 continue
-            if not scheduler.in_flight and self._is_exhausted:
+            if batch is None and not scheduler.in_flight and self._is_exhausted:
                 raise StopIteration
             waited = time.perf_counter() - started
             if timeout_s and waited > timeout_s:
                 raise self._timed_out(timeout_s)
-            self.pool.wait(min(1.0, timeout_s - waited + 0.001) if timeout_s else 1.0)
+            self._wait(min(1.0, timeout_s - waited + 0.001) if timeout_s else 1.0)
             self._collect()
             self._refill()
+
+    def _wait(self, timeout_s: float) -> None:
+        """Sleep until something comes from the workers, and make good what was lost."""
+        is_watchful = bool(self.recovery.num_losses)  # look for what nobody has in hand, and for late writers
+        self.pool.wait(min(timeout_s, 0.05) if is_watchful else timeout_s)
+        if self.pool.losses:
+            self._make_good()
+        if is_watchful and self.recovery.sweep():
+            self.pool.flush()
+
+    def _make_good(self) -> None:
+        """Replace lost workers and give out again what they owed."""
+        while self.pool.losses:
+            loss = self.pool.losses[0]
+            error = self.pool.describe(loss)
+            if self.settings.is_iterable:
+                raise error
+            if not self.recovery.allowance.lose(4.0 if self.recovery.is_starting(loss.workers[0]) else 1.0):
+                error.evidence["lost_before"] = f"{self.recovery.num_losses} workers"
+                raise error
+            guilty = self.recovery.take_over(loss)
+            if guilty is None:
+                return  # the lock is held: try again at the next wait
+            self.pool.losses.pop(0)
+            self.pool.replace(loss.workers)
+            _log.warning("%s\n  it was replaced, and what it owed was given out again", error)
+            for one in guilty:
+                self._condemn(one, error)
+        self.pool.flush()
+
+    def _condemn(self, guilty: Guilty, error: WorkerLost) -> None:
+        """A sample that no worker survives fails, as if it had raised."""
+        batch, worker = guilty.batch, guilty.loss.workers[0]
+        error.evidence["tries"] = guilty.losses
+        caught = CaughtError(WorkerLost, str(error), worker, error)
+        block, _ = dump(caught, self.pool.region, self.pool.arena)
+        rows = batch.num_rows if batch.is_whole else 1
+        self._note(Result(batch.seq, block, guilty.row, rows, worker, Answer.FAILED))
 
     def _timed_out(self, timeout_s: float) -> BatchTimeout:
         doing = "; ".join(
@@ -188,7 +233,7 @@ class Feed:
                 break
             if not self.scheduler.in_flight and self._is_exhausted:
                 break
-            self.pool.wait(0.05)
+            self._wait(0.05)
             self._collect()
             self._refill()
         busy = self._words[at + Record.CPU_OF_NS]
@@ -232,8 +277,16 @@ class Feed:
         elif answer == Answer.NEEDS_WHOLE and not self._is_whole:
             self._is_whole = True
             _log.info("the data set's samples cannot travel one by one: batches are not split from here on")
+        if result.block:
+            mark_told(self._all_words, result.block)
         for work in self.scheduler.note(result):
+            self._forget_rows(work)
             self.pool.send(work)
+
+    def _forget_rows(self, work: Work) -> None:
+        """A batch is fetched anew in one piece: what its chunks left does not count."""
+        at = self._words[Board.entry_at(work.seq) + Entry.ROW_WORDS]
+        self._all_words[at : at + work.rows] = memoryview(bytes(8 * work.rows)).cast("q")
 
     def _retire_iterator(self, worker: int) -> None:
         """A worker's iterable data set is exhausted: take it out of the turns."""
@@ -309,7 +362,7 @@ class Feed:
         """Wait for a measurement under way; called at the end of an epoch."""
         deadline = time.perf_counter() + patience_s
         while self._is_measuring and time.perf_counter() < deadline:
-            self.pool.wait(0.05)
+            self._wait(0.05)
             self._collect()
 
     def _issue(self, indices: Any) -> None:
@@ -330,13 +383,15 @@ class Feed:
         else:
             works = self.scheduler.issue(num_rows, self._position, self._chunk_for(num_rows))
         seq = works[0].seq
+        payload, row_words = (0, 0) if self.settings.is_iterable else self._write_indices(seq, indices, num_rows)
         self._board.open_entry(
             seq,
             run=self._run,
             num_rows=num_rows,
             first_position=self._position,
             base_seed=self._base_seed,
-            payload=0 if self.settings.is_iterable else self._write_indices(seq, indices, num_rows),
+            payload=payload,
+            row_words=row_words,
             place=UNBOUND if self.settings.uses_slots else GENERAL,
         )
         if self.settings.measures_threads and self.settings.is_batched and self.delivered < 1:
@@ -350,7 +405,8 @@ class Feed:
             return max(1, num_rows // (4 * max(1, self.pool.num_workers)))
         return max(1, min(self._chunk, num_rows))
 
-    def _write_indices(self, seq: int, indices: Any, num_rows: int) -> int:
+    def _write_indices(self, seq: int, indices: Any, num_rows: int) -> tuple[int, int]:
+        """Put a batch's indices into shared memory; returns their block, and where the words of its rows begin."""
         pickled = None
         if not self.settings.is_batched or type(indices) is not list or set(map(type, indices)) != {int}:
             pickled = pickle.dumps(indices, 5)
@@ -361,9 +417,9 @@ class Feed:
                 pickled = pickle.dumps(indices, 5)
         size = payload_bytes(num_rows, pickled)
         block = self.pool.region.take(size)
-        write_payload(self.pool.arena.view(block, size), num_rows, indices, pickled)
+        end = write_payload(self.pool.arena.view(block, size), num_rows, indices, pickled)
         self.delivery.keep_payload(seq, block)
-        return block
+        return block, (block + end) >> 3
 
     # ------------------------------------------------------------------------------------ pace
 
@@ -376,6 +432,9 @@ class Feed:
         if not is_early and now < self._pace_at + _PACE_EVERY_S:
             return
         self._pace_at, self._pace_batches = now, self.delivered
+        self.pool.wait(0)  # a loss is noticed soon, even where batches are always ready
+        if self.pool.losses:
+            self._make_good()
         pace = self.pace()
         self._chunk = chunk_samples(pace)
         if self.settings.is_iterable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .seeding import SampleSeeds
@@ -24,17 +24,20 @@ class Fetcher:
     def is_splittable(self) -> bool:
         return not self._has_getitems
 
-    def each(self, indices: Sequence[Any], base_seed: int, position: int) -> Iterator[Any]:
-        """Fetch sample by sample; the caller may use one before the next is fetched."""
-        seeds, dataset = self.seeds, self._dataset
-        for offset, index in enumerate(indices):
-            if seeds is not None and seeds.per_sample:
-                seeds.begin_sample(base_seed, position + offset)
-                sample = dataset[index]
-                seeds.end_sample()
-            else:
-                sample = dataset[index]
-            yield sample
+    def one(self, index: Any, base_seed: int, position: int) -> Any:
+        """Fetch one sample of a batch."""
+        if self._has_getitems:
+            return self._getitems([index], base_seed, position, whole=False)[0]
+        return self._plain(index, base_seed, position)
+
+    def _plain(self, index: Any, base_seed: int, position: int) -> Any:
+        seeds = self.seeds
+        if seeds is None or not seeds.per_sample:
+            return self._dataset[index]
+        seeds.begin_sample(base_seed, position)
+        sample = self._dataset[index]
+        seeds.end_sample()
+        return sample
 
     def many(self, indices: Sequence[Any], base_seed: int, position: int) -> list[Any]:
         """Fetch all at once, for samples that cost next to nothing."""
@@ -45,7 +48,7 @@ class Fetcher:
 
     def _one_by_one(self, indices: Sequence[Any], base_seed: int, position: int) -> list[Any]:
         if self.seeds is not None and self.seeds.per_sample:
-            return list(self.each(indices, base_seed, position))
+            return [self._plain(index, base_seed, position + offset) for offset, index in enumerate(indices)]
         dataset = self._dataset
         return [dataset[index] for index in indices]
 
@@ -55,7 +58,7 @@ class Fetcher:
             return self._getitems(indices, base_seed, position, whole=True)
         if is_batch:
             return self._one_by_one(indices, base_seed, position)
-        return next(self.each([indices], base_seed, position))
+        return self._plain(indices, base_seed, position)
 
     def _getitems(self, indices: Sequence[Any], base_seed: int, position: int, *, whole: bool) -> Any:
         seeds = self.seeds

@@ -28,6 +28,8 @@ class Task(IntEnum):
     RESTART = 3  # begin an iterable data set anew
     MEASURE = 4  # does a second thread nearly double the rate?
     RETIRE = 5  # end this worker
+    COLLATE = 6  # all rows are shared, and the worker that should collate them is gone
+    LOOK = 7  # nothing: there is something in the urgent pipe
 
 
 class Answer(IntEnum):
@@ -54,7 +56,7 @@ class Work(NamedTuple):
     row: int
     rows: int
     task: int  # a Task; a plain integer where it came through the pipe
-    argument: int = 0
+    argument: int = 0  # of a chunk: which try it is, and how far its samples lie ahead of their rows (`join_tries`)
 
     def pack(self) -> bytes:
         return _WORK.pack(*self)
@@ -72,6 +74,15 @@ class Result(NamedTuple):
 
     def pack(self) -> bytes:
         return _RESULT.pack(*self)
+
+
+def join_tries(tries: int, shift: int) -> int:
+    """The argument of a chunk: earlier tries, and the samples left out between the batch's first one and this chunk."""
+    return shift << 8 | min(tries, 255)
+
+
+def split_tries(argument: int) -> tuple[int, int]:
+    return argument & 255, argument >> 8
 
 
 def unpack_work(message: bytes) -> Work:

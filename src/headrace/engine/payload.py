@@ -1,4 +1,4 @@
-"""The indices of a batch in shared memory, and beside them a word a row for the general path."""
+"""The indices of a batch in shared memory, and beside them a word a row that says what became of it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,28 @@ _PAYLOAD = struct.Struct("<qq")  # 1 for a pickled list of indices, its bytes; e
 
 
 def payload_bytes(num_rows: int, pickled: bytes | None) -> int:
-    """Size of a batch's payload block: indices, then a word per row for the general path."""
-    body = -(-len(pickled) // 8) * 8 if pickled is not None else 8 * num_rows
-    return _PAYLOAD.size + body + 8 * num_rows
+    """Size of a batch's payload block: indices, then a word per row."""
+    return _body_end(num_rows, pickled) + 8 * num_rows
 
 
-def write_payload(memory: memoryview, num_rows: int, indices: Any, pickled: bytes | None) -> None:
-    """Write the indices of a batch; `indices` is an int64 array unless `pickled` holds them."""
+def _body_end(num_rows: int, pickled: bytes | None) -> int:
+    return _PAYLOAD.size + (-(-len(pickled) // 8) * 8 if pickled is not None else 8 * num_rows)
+
+
+def write_payload(memory: memoryview, num_rows: int, indices: Any, pickled: bytes | None) -> int:
+    """Write the indices of a batch, and zeros for its rows; returns where those begin.
+
+    `indices` is an int64 array unless `pickled` holds them.
+    """
     body = 8 * num_rows if pickled is None else len(pickled)
     _PAYLOAD.pack_into(memory, 0, 0 if pickled is None else 1, body)
     if pickled is None:
         np.frombuffer(memory, np.int64, num_rows, _PAYLOAD.size)[:] = indices
     else:
         memory[_PAYLOAD.size : _PAYLOAD.size + body] = pickled
+    end = _body_end(num_rows, pickled)
+    np.frombuffer(memory, np.int64, num_rows, end)[:] = 0
+    return end
 
 
 class PayloadReader:
@@ -56,9 +65,3 @@ class PayloadReader:
         """The index of one row, where indices are plain integers."""
         at = self._words[entry + Entry.PAYLOAD] >> 3
         return None if self._all_words[at] else self._all_words[at + _PAYLOAD.size // 8 + row]
-
-    def row_table(self, entry: int) -> int:
-        """Where the words of a batch's rows begin, as an index into the arena's words."""
-        payload = self._words[entry + Entry.PAYLOAD]
-        size: int = _PAYLOAD.unpack_from(self._arena.bytes, payload)[1]
-        return (payload + _PAYLOAD.size + -(-size // 8) * 8) >> 3

@@ -8,6 +8,8 @@ import logging
 import os
 import select
 import signal
+import sys
+import termios
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,9 +20,9 @@ from ..errors import WorkerLost
 from ..model import format_bytes
 from .arena import Arena, Fd
 from .blocks import Region
-from .board import BOARD_BYTES, ENDED, MAX_WORKERS, Board, Head, Record
+from .board import BOARD_BYTES, ENDED, MAX_WORKERS, Board, BoardLock, Head, Record
 from .host import HostPlan, run_host
-from .messages import RESULT_BYTES, Result, Task, Work, unpack_results
+from .messages import RESULT_BYTES, WORK_BYTES, Result, Task, Work, unpack_results, unpack_work
 from .worker import WorkerPlan
 
 _log = logging.getLogger(__name__)
@@ -51,12 +53,22 @@ class PoolPlan:
     copies_dataset: bool
     record: bool
     budget_bytes: int
+    goes_on: bool = False  # workers report a failing sample alone and go on with the others
 
 
 @dataclass
 class _Host:
     process: Any
     workers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A process that ended without being asked to."""
+
+    workers: tuple[int, ...]
+    exit_code: int | None
+    pid: int
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,8 @@ class Pool:
         self.arena_plan = ArenaPlan.for_budget(plan.budget_bytes)
         self.arena = Arena.create(self.arena_plan.total)
         self.board = Board(self.arena.bytes)
+        # one for the whole process: a record lock belongs to it, and a second holder's release would be ours too
+        self.lock = BoardLock(self.arena.fd.fileno())
         self.record(plan.record)
         self.region = Region(self.arena, self.arena_plan.main_start, self.arena_plan.main_bytes)
         self.num_workers = 0
@@ -107,6 +121,14 @@ class Pool:
         self._shared_work = _pipe() if not plan.is_iterable else None
         if self._shared_work is not None:
             os.set_blocking(self._shared_work[1].fileno(), False)
+        self._urgent = _pipe() if not plan.is_iterable else None
+        if self._urgent is not None:
+            for end in self._urgent:
+                os.set_blocking(end.fileno(), False)
+        # what went into the pipes last: with the number of unread bytes it tells what no worker has taken yet
+        self._written: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
+        self._written_urgent: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
+        self.losses: list[Loss] = []
         self._results = _pipe()
         os.set_blocking(self._results[0].fileno(), False)
         self._poller = select.poll()
@@ -149,6 +171,7 @@ class Pool:
             WorkerPlan(
                 worker=worker,
                 work=source,
+                urgent=self._urgent[0] if self._urgent else None,
                 results=self._results[1],
                 region_start=places.regions_start + worker * places.region_bytes,
                 region_bytes=places.region_bytes,
@@ -158,6 +181,7 @@ class Pool:
                 drop_last=plan.drop_last,
                 uses_slots=plan.uses_slots,
                 has_getitems=plan.has_getitems,
+                goes_on=plan.goes_on,
             )
             for worker, source in zip(workers, sources, strict=True)
         )
@@ -190,6 +214,18 @@ class Pool:
         self._ending += count
         for _ in range(count):
             self.send(Work(-1, 0, 0, Task.RETIRE))
+
+    def replace(self, workers: tuple[int, ...]) -> None:
+        """Start new processes in the place of lost workers, under the same numbers."""
+        for worker in workers:
+            self.board.reopen_record(worker, start_ns=time.perf_counter_ns())
+        self._reserved += [workers] if self.plan.in_threads else [(w,) for w in workers]
+        self.launch()
+
+    def region_of(self, worker: int) -> Region:
+        """The region of a worker that is gone, to put it in order."""
+        places = self.arena_plan
+        return Region(self.arena, places.regions_start + worker * places.region_bytes, places.region_bytes)
 
     def record(self, is_on: bool) -> None:
         """Let workers keep times and histograms, or not."""
@@ -224,7 +260,32 @@ class Pool:
                     return
                 count = 1
             for _ in range(count):
-                self._backlog.popleft()
+                self._written.append(self._backlog.popleft())
+
+    def send_urgent(self, work: Work) -> None:
+        """Give work to the next worker that is free, before all that waits."""
+        assert self._urgent is not None
+        message = work.pack()
+        try:
+            os.write(self._urgent[1].fileno(), message)
+        except BlockingIOError:  # tens of thousands wait there: it may as well wait with the rest
+            self._backlog.appendleft(message)
+            return
+        self._written_urgent.append(message)
+        self.board.words[Head.URGENT] = 1
+        # workers that sleep at the other pipe do not see that word
+        self._backlog.appendleft(Work(-1, 0, 0, Task.LOOK).pack())
+
+    def unread(self) -> list[Work]:
+        """Work that no worker has taken yet."""
+        waiting = list(self._backlog)
+        for pipe, written in ((self._shared_work, self._written), (self._urgent, self._written_urgent)):
+            if pipe is not None:
+                count = _unread_bytes(pipe[0].fileno()) // WORK_BYTES
+                waiting += list(written)[len(written) - count :]
+        if self._urgent is not None and not _unread_bytes(self._urgent[0].fileno()):
+            self.board.words[Head.URGENT] = 0
+        return [unpack_work(message) for message in waiting]
 
     def receive(self) -> list[Result]:
         """Answers that have come, without waiting."""
@@ -242,15 +303,11 @@ class Pool:
         return results
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until an answer comes or a process ends. Raises `WorkerLost` where one ended that should not have."""
+        """Sleep until an answer comes or a process ends. One that ended unasked is added to `losses`."""
         for fd, _ in self._poller.poll(timeout_s * 1000):
             host = self._sentinels.get(fd)
             if host is not None:
                 self._note_end(host)
-
-    def check(self) -> None:
-        """Raise where a worker is gone, without waiting."""
-        self.wait(0)
 
     def _note_end(self, host: _Host) -> None:
         self._poller.unregister(host.process.sentinel)
@@ -264,10 +321,11 @@ class Pool:
             self._ending -= len(ended)
             self._free_numbers = sorted([*self._free_numbers, *ended])
             return
-        raise self._lost(host.workers, code, pid)
+        self.losses.append(Loss(host.workers, code, pid))
 
-    def _lost(self, workers: tuple[int, ...], code: int | None, pid: int) -> WorkerLost:
-        words = self.board.words
+    def describe(self, loss: Loss) -> WorkerLost:
+        """The error for a loss that cannot be made good."""
+        words, workers, code, pid = self.board.words, loss.workers, loss.exit_code, loss.pid
         evidence: dict[str, object] = {"worker": ", ".join(map(str, workers)), "exit": _exit_text(code)}
         for worker in workers:
             at = Board.record_at(worker)
@@ -305,6 +363,7 @@ class Pool:
             self._end_by_force()
             for fd in (
                 *(self._shared_work or ()),
+                *(self._urgent or ()),
                 *self._results,
                 *self._own_work.values(),
                 *self._own_sources.values(),
@@ -349,6 +408,10 @@ def _pipe() -> tuple[Fd, Fd]:
     with contextlib.suppress(OSError):  # an unprivileged user has a limit on pipe memory; the default size works too
         fcntl.fcntl(write_end, _F_SETPIPE_SZ, _PIPE_BYTES)
     return Fd(read_end), Fd(write_end)
+
+
+def _unread_bytes(fd: int) -> int:
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
 
 
 def _exit_text(code: int | None) -> str:

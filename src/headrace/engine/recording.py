@@ -60,10 +60,11 @@ class WorkerRecord:
             words[at + Record.FAULTS] = minor_faults() - self._first_faults
             words[at + Record.TOP_BYTES] = top_bytes
 
-    def begin_sample(self, position: int) -> int:
-        """Show which sample is in hand, and since when."""
+    def begin_sample(self, position: int, span: int = 1) -> int:
+        """Show which sample is in hand (or which several are, fetched as one), and since when."""
         words, at = self._words, self._at
         words[at + Record.POSITION] = position
+        words[at + Record.SPAN] = span
         words[at + Record.SAMPLE_START_NS] = now = time.perf_counter_ns()
         return now
 

@@ -1,15 +1,18 @@
 """Which batch waits for which rows, and which comes out next. Pure: no processes, pipes or clocks.
 
 Batches are issued in the sampler's order and split into chunks. Whatever comes back, in any order, is noted
-here; a batch is settled when each of its rows is accounted for and, on the general path, collated.
+here; a batch is settled when each of its rows is accounted for and, on the general path, collated. What a lost
+worker owed is given out again (`issue_again`).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from .messages import Answer, Result, Task, Work
+from .messages import Answer, Result, Task, Work, join_tries
 
 
 @dataclass
@@ -32,6 +35,10 @@ class Batch:
     texts: list[tuple[int, int, int]] = field(default_factory=list)  # (row, rows, block) beside the slot
     samples: list[tuple[int, int, int]] = field(default_factory=list)  # likewise: samples that did not fit it
     shared: list[int] = field(default_factory=list)  # blocks of rows on the general path
+    chunks: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # first row: rows, tries before, shift
+    told: int = 0  # a bit for each row that has an answer of its own
+    is_quiet_told: bool = False  # the rows without an answer of their own are told of
+    losses: dict[int, int] = field(default_factory=dict)  # row: workers lost with its sample in hand
 
     @property
     def is_general(self) -> bool:
@@ -46,11 +53,11 @@ class Batch:
         return not self.is_general or self.collated != 0 or self.failure is not None or self.is_empty
 
     def blocks_to_free(self) -> list[int]:
-        """Blocks that only the training process can free; the collator frees the shared ones it gathered."""
-        blocks = [block for _, _, block in self.texts + self.samples]
-        if not self.is_general:
-            blocks += self.shared
-        return blocks
+        """Blocks that are of no use once it has left."""
+        return [block for _, _, block in self.texts + self.samples] + self.shared
+
+    def is_told(self, row: int) -> bool:
+        return bool(self.told >> row & 1)
 
 
 @dataclass
@@ -72,17 +79,45 @@ class Scheduler:
     def num_ready(self) -> int:
         return sum(self.batches[seq].is_settled for seq in self.order)
 
-    def issue(self, num_rows: int, first_position: int, chunk: int) -> list[Work]:
-        """Enter a batch; returns the chunks to send."""
+    def issue(
+        self, num_rows: int, first_position: int, chunk: int, *, gaps: Sequence[tuple[int, int]] = ()
+    ) -> list[Work]:
+        """Enter a batch; returns the chunks to send.
+
+        `gaps` are (row, shift): from that row on, samples stand `shift` places further in the epoch's order than their
+        rows say, because some before them were left out. No chunk crosses one.
+        """
         if num_rows == 0:  # a sampler may give an empty batch; collation decides what that means
             return [self.issue_whole(0, first_position)]
         batch = self._enter(num_rows, first_position)
-        return [Work(batch.seq, row, min(chunk, num_rows - row), Task.CHUNK) for row in range(0, num_rows, chunk)]
+        for (begin, shift), (end, _) in pairwise([(0, 0), *gaps, (num_rows, 0)]):
+            for row in range(begin, end, chunk):
+                batch.chunks[row] = (min(chunk, end - row), 0, shift)
+        return [self._work(batch, row) for row in batch.chunks]
+
+    def _work(self, batch: Batch, row: int) -> Work:
+        rows, tries, shift = batch.chunks[row]
+        return Work(batch.seq, row, rows, Task.WHOLE if batch.is_whole else Task.CHUNK, join_tries(tries, shift))
+
+    def issue_again(self, batch: Batch, row: int, rows: int) -> Work:
+        """Give rows of a chunk out once more: they were lost with their worker."""
+        chunk = max(first for first in batch.chunks if first <= row)
+        held, tries, shift = batch.chunks[chunk]
+        if chunk < row:  # what lies before is done, or goes out on its own
+            batch.chunks[chunk] = (row - chunk, tries, shift)
+        if row + rows < chunk + held:
+            batch.chunks[row + rows] = (chunk + held - row - rows, tries, shift)
+        batch.chunks[row] = (rows, tries + 1, shift)
+        return self._work(batch, row)
+
+    def collate_again(self, batch: Batch) -> Work:
+        return Work(batch.seq, 0, 0, Task.COLLATE)
 
     def issue_whole(self, num_rows: int, first_position: int, *, worker: int = -1) -> Work:
         """Enter a batch that one worker fetches in one piece; `worker` names it for iterable data sets."""
         batch = self._enter(num_rows, first_position)
         batch.worker, batch.is_whole = worker, True
+        batch.chunks[0] = (num_rows, 0, 0)
         return Work(batch.seq, 0, num_rows, Task.WHOLE if worker < 0 else Task.NEXT)
 
     def _enter(self, num_rows: int, first_position: int) -> Batch:
@@ -99,7 +134,12 @@ class Scheduler:
             return []
         answer = result.answer
         if answer == Answer.COLLATED:
+            if batch.collated:  # a second worker collated what the first had been given up for
+                self.to_free.append(result.block)
+                return []
             batch.collated = result.block
+            batch.rows_left -= result.rows
+            batch.shared_rows += result.rows
         elif answer == Answer.END:
             batch.is_empty, batch.rows_left, batch.count_rows = True, 0, 0
         elif batch.worker >= 0 and answer in (Answer.ROWS, Answer.SHARED):
@@ -115,6 +155,8 @@ class Scheduler:
         return []
 
     def _note_rows(self, batch: Batch, result: Result) -> None:
+        if result.block or result.answer != Answer.ROWS:
+            batch.told |= ((1 << result.rows) - 1) << result.row
         match result.answer:
             case Answer.FAILED:
                 if batch.failure is None or result.row < batch.failure[0]:
@@ -130,11 +172,14 @@ class Scheduler:
             case Answer.ROWS:
                 if result.block:
                     batch.texts.append((result.row, result.rows, result.block))
+                else:
+                    batch.is_quiet_told = True
             case Answer.NEEDS_WHOLE:
                 batch.needs_whole = True
             case Answer.DROPPED:
                 batch.is_cancelled = True
-                batch.is_empty = batch.num_rows == 0  # nothing is left that could settle an empty batch
+                # nothing is left that could settle an empty batch, or one that was only to be collated
+                batch.is_empty = batch.num_rows == 0 or not result.rows
 
     def _whole_again(self, batch: Batch) -> Work:
         """All chunks of a batch that must not be split are back: fetch it in one piece."""
@@ -143,7 +188,8 @@ class Scheduler:
             self.to_free.append(batch.failure[1])
         batch.texts, batch.samples, batch.shared, batch.shared_rows, batch.failure = [], [], [], 0, None
         batch.needs_whole, batch.is_whole, batch.rows_left = False, True, batch.num_rows
-        return Work(batch.seq, 0, batch.num_rows, Task.WHOLE)
+        batch.told, batch.is_quiet_told, batch.chunks = 0, False, {0: (batch.num_rows, 0, 0)}
+        return self._work(batch, 0)
 
     def ready(self) -> Batch | None:
         """The batch that may be delivered now."""

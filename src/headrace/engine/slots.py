@@ -26,9 +26,10 @@ class Slots:
     memory, every tensor of the batch refers to it, and its end frees the slot with one store.
     """
 
-    def __init__(self, arena: Arena, board: Board, *, start: int, size: int, budget_bytes: int) -> None:
-        self._arena, self._board = arena, board
-        self._lock = BoardLock(arena.fd.fileno())
+    def __init__(
+        self, arena: Arena, board: Board, lock: BoardLock, *, start: int, size: int, budget_bytes: int
+    ) -> None:
+        self._arena, self._board, self._lock = arena, board, lock
         self._next, self._end = start, start + size
         self._budget_bytes = budget_bytes
         self._leases: dict[int, weakref.ref[Any]] = {}

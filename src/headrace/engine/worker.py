@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,20 +14,25 @@ from typing import Any
 from ..errors import BatchTooLarge
 from .arena import Arena, Fd
 from .blocks import NoRoom, Region, free_block
-from .board import ENDED, GENERAL, IDLE, Board, BoardLock, Entry, Head
+from .board import ENDED, GENERAL, IDLE, QUIET, TOLD, Board, BoardLock, Entry, Head
 from .fetch import CannotSplit, Fetcher
 from .measuring import second_thread_gain
-from .messages import WORK_BYTES, Answer, CaughtError, Result, Task, Work, unpack_work
+from .messages import WORK_BYTES, Answer, CaughtError, Result, Task, Work, split_tries, unpack_work
 from .parcels import dump, load, peek
 from .payload import PayloadReader
-from .placing import Placed, Placer
+from .placing import Placed, Placer, append_placed
 from .recording import WorkerRecord
 from .rows import SMALL_ROW_BYTES
 from .seeding import SampleSeeds
 
+_MOST_MARKS = 4096
+
 # below this, looking at the clock for each sample would show in the rate
 _TINY_SAMPLE_NS = 20_000
 
+
+# tasks that belong to a batch, and so to an epoch
+_OF_A_BATCH = (Task.CHUNK, Task.WHOLE, Task.NEXT, Task.COLLATE)
 
 # a block's offset in a 32-bit field of a message, in units of its alignment
 _PAYLOAD_UNIT = 64
@@ -43,6 +49,7 @@ class WorkerPlan:
 
     worker: int
     work: Fd
+    urgent: Fd | None
     results: Fd
     region_start: int
     region_bytes: int
@@ -52,6 +59,7 @@ class WorkerPlan:
     drop_last: bool
     uses_slots: bool  # the default collation
     has_getitems: bool
+    goes_on: bool  # a failing sample is reported alone, and the others of its chunk go on
 
 
 class Worker:
@@ -87,6 +95,7 @@ class Worker:
         self._is_ended = False
         self._placer = Placer(arena, lock, self._region, self._record, self._propose)
         self._init_error: BaseException | None = None
+        self._marks = {mark: memoryview(array("q", [mark]) * _MOST_MARKS) for mark in (QUIET, TOLD)}
 
     # ------------------------------------------------------------------------------------ the loop
 
@@ -103,26 +112,36 @@ class Worker:
         try:
             while not words[Head.STOP]:
                 record.set_state(IDLE)
-                message = os.read(self._plan.work.fileno(), WORK_BYTES)
+                message = self._next_message()
                 if len(message) < WORK_BYTES or words[Head.STOP]:
                     break
                 work = unpack_work(message)
                 if work.task == Task.RETIRE:
                     break
-                self._serve(work)
+                if work.task != Task.LOOK:
+                    self._serve(work)
         finally:
             record.set_state(ENDED)
+
+    def _next_message(self) -> bytes:
+        if self._words[Head.URGENT] and self._plan.urgent is not None:
+            try:
+                if message := os.read(self._plan.urgent.fileno(), WORK_BYTES):
+                    return message
+            except BlockingIOError:
+                pass
+        return os.read(self._plan.work.fileno(), WORK_BYTES)
 
     def _serve(self, work: Work) -> None:
         words = self._words
         entry = Board.entry_at(work.seq)
-        if work.task <= Task.NEXT and words[entry + Entry.RUN] != words[Head.RUN]:
-            with self._lock:
-                words[entry + Entry.FAILED] = 1  # whoever brings the last rows must not collate it
-            self._answer(work, Answer.DROPPED)
-            self._account(work, entry, work.rows)
-            return
         started = self._record.begin_task(work)
+        if work.task in _OF_A_BATCH:
+            if words[entry + Entry.RUN] != words[Head.RUN]:
+                self._tell(work, entry, Answer.DROPPED, work.row, work.rows, is_void=True)
+                return
+            if words[Head.LOSSES] and self._is_stale(work, entry):
+                return
         try:
             if self._init_error is not None:
                 raise self._init_error
@@ -132,6 +151,8 @@ class Worker:
                 self._serve_whole(work, entry)
             elif work.task == Task.NEXT:
                 self._serve_next(work, entry)
+            elif work.task == Task.COLLATE:
+                self._collate_shared(work, entry)
             elif work.task == Task.RESTART:
                 self._is_ended = False
                 try:
@@ -147,6 +168,14 @@ class Worker:
             else:
                 self._fail(work, entry, work.row, error)
         self._record.end_task(started, top_bytes=self._region.top_bytes)
+
+    def _is_stale(self, work: Work, entry: int) -> bool:
+        """Whether a chunk was given up for lost while it was on its way to us: another worker has it now, or had."""
+        if work.task not in (Task.CHUNK, Task.WHOLE) or not work.rows:
+            return False
+        if self._words[entry + Entry.SEQ] != work.seq:
+            return True
+        return bool(self._all_words[self._words[entry + Entry.ROW_WORDS] + work.row] != -split_tries(work.argument)[0])
 
     def _answer(self, work: Work, answer: Answer, *, block: int = 0, row: int = -1, rows: int = -1) -> None:
         row, rows = (work.row if row < 0 else row), (work.rows if rows < 0 else rows)
@@ -165,30 +194,57 @@ class Worker:
         except Exception:
             caught = CaughtError(RuntimeError, caught.text, caught.worker)
         block, _ = dump(caught, self._region, self._arena)
-        if work.task == Task.CHUNK:
-            with self._lock:
-                self._words[entry + Entry.FAILED] = 1
         rows = work.row + work.rows - row if rows is None else rows
-        self._answer(work, Answer.FAILED, block=block, row=row, rows=rows)
-        self._account(work, entry, rows)
+        self._tell(work, entry, Answer.FAILED, row, rows, block=block, is_void=True)
 
-    def _account(self, work: Work, entry: int, rows: int, *, quietly: bool = False) -> None:
+    def _tell(
+        self, work: Work, entry: int, answer: Answer, row: int, rows: int, *, block: int = 0, is_void: bool = False
+    ) -> None:
+        """Count rows as done and answer for them. `is_void`: there is no sample, so nobody may collate the batch."""
+        if self._account(work, entry, row, rows, is_void=is_void):
+            self._answer(work, answer, block=block, row=row, rows=rows)
+        elif block:
+            free_block(self._all_words, block)
+
+    def _account(
+        self, work: Work, entry: int, row: int, rows: int, *, quietly: bool = False, is_void: bool = False
+    ) -> bool:
         """Count rows of a batch as done; whoever counts the last one tells of all that were done quietly.
 
         Waking the training process costs a worker more than a small sample (20 to 50 µs on a virtual machine): one
-        answer a batch is enough where there is nothing else to say.
+        answer a batch is enough where there is nothing else to say. False: the rows were given to another worker
+        meanwhile, and what this one did counts for nothing.
         """
         words = self._words
         if work.task != Task.CHUNK:
-            return
+            return True
+        at = words[entry + Entry.ROW_WORDS] + row
+        quiet = 0
         with self._lock:
-            words[entry + Entry.ROWS_DONE] += rows
-            if quietly:
-                words[entry + Entry.QUIET_ROWS] += rows
-            is_last = words[entry + Entry.ROWS_DONE] == words[entry + Entry.NUM_ROWS]
-            quiet = words[entry + Entry.QUIET_ROWS] if is_last and rows else 0
+            if is_void:
+                words[entry + Entry.FAILED] = 1
+            if rows:
+                if words[Head.LOSSES] and self._all_words[at] != -split_tries(work.argument)[0]:
+                    return False
+                if rows == 1:
+                    self._all_words[at] = QUIET if quietly else TOLD
+                else:
+                    self._mark(at, rows, QUIET if quietly else TOLD)
+                done = words[entry + Entry.ROWS_DONE] + rows
+                words[entry + Entry.ROWS_DONE] = done
+                if quietly:
+                    words[entry + Entry.QUIET_ROWS] += rows
+                if done == words[entry + Entry.NUM_ROWS]:
+                    words[entry + Entry.LAST] = self._plan.worker + 1
+                    quiet = words[entry + Entry.QUIET_ROWS]
         if quiet:
             self._answer(work, Answer.ROWS, row=0, rows=quiet)
+        return True
+
+    def _mark(self, at: int, rows: int, mark: int) -> None:
+        for first in range(at, at + rows, _MOST_MARKS):
+            count = min(_MOST_MARKS, at + rows - first)
+            self._all_words[first : first + count] = self._marks[mark][:count]
 
     # ------------------------------------------------------------------------------------ chunks
 
@@ -205,7 +261,7 @@ class Worker:
         index = self._payloads.one_index(work.row, entry)
         if index is None:
             return False
-        started = self._record.begin_sample(words[entry + Entry.FIRST_POSITION] + work.row)
+        started = self._record.begin_sample(self._position(work, entry))
         try:
             sample = self._dataset[index]
         except Exception as error:
@@ -216,19 +272,23 @@ class Worker:
             return False
         if self._placer.put(place, words[entry + Entry.NUM_ROWS], sample, work.row):
             self._record.note(fetched - started, time.perf_counter_ns() - started, 1)
-            self._account(work, entry, 1, quietly=True)
+            self._account(work, entry, work.row, 1, quietly=True)
         else:
             done: list[Placed] = []
             self._placer.place(entry, [sample], work.row, done)
             self._hand_over(work, entry, done)
         return True
 
+    def _position(self, work: Work, entry: int) -> int:
+        """Where in the epoch's order a chunk's first sample stands; samples that were left out lie in between."""
+        return self._words[entry + Entry.FIRST_POSITION] + work.row + split_tries(work.argument)[1]
+
     def _serve_chunk(self, work: Work, entry: int) -> None:
         if work.rows == 1 and self._serve_one(work, entry):
             return
         indices = self._payloads.indices(work, entry)
         base_seed = self._words[entry + Entry.BASE_SEED]
-        position = self._words[entry + Entry.FIRST_POSITION] + work.row
+        position = self._position(work, entry)
         seeds = self._fetcher.seeds or self._watch
         if seeds is not None:
             seeds.begin_chunk()
@@ -246,38 +306,48 @@ class Worker:
         self, work: Work, entry: int, indices: Sequence[Any], base_seed: int, position: int
     ) -> list[Placed]:
         """Run a chunk's samples. Returns what was done with them: (answer, row, rows, texts or samples)."""
-        if not self._plan.uses_slots or self._words[entry + Entry.PLACE] == GENERAL:
-            try:
-                samples = self._timed_many(indices, base_seed, position)
-            except CannotSplit:
-                return [(Answer.NEEDS_WHOLE, work.row, work.rows, None)]
-            return [(Answer.SHARED, work.row, work.rows, samples)]
         done: list[Placed] = []
-        if self._plan.has_getitems or (len(indices) > 1 and 0 < self._record.fetch_ns < _TINY_SAMPLE_NS):
+        takes_slot = self._plan.uses_slots and self._words[entry + Entry.PLACE] != GENERAL
+        is_tiny = len(indices) > 1 and 0 < self._record.fetch_ns < _TINY_SAMPLE_NS
+        if self._plan.has_getitems or is_tiny or not (takes_slot or self._plan.goes_on):
+            started = self._record.begin_sample(position, len(indices))
             try:
-                self._record.begin_sample(position)
-                started = time.perf_counter_ns()
                 samples = self._fetcher.many(indices, base_seed, position)
             except CannotSplit:
                 return [(Answer.NEEDS_WHOLE, work.row, work.rows, None)]
-            fetched = time.perf_counter_ns()
-            self._placer.place(entry, samples, work.row, done)
-            self._record.note(fetched - started, time.perf_counter_ns() - started, len(indices))
-            return done
-        self._fetch_each(work, entry, self._fetcher.each(indices, base_seed, position), position, done)
+            except Exception:
+                if not self._plan.goes_on:
+                    raise
+            else:
+                fetched = time.perf_counter_ns()
+                if takes_slot:
+                    self._placer.place(entry, samples, work.row, done)
+                else:
+                    done.append((Answer.SHARED, work.row, work.rows, samples))
+                self._record.note(fetched - started, time.perf_counter_ns() - started, len(indices))
+                return done
+        if not takes_slot or (work.rows > 1 and self._placer.row_bytes(entry) < SMALL_ROW_BYTES):
+            self._fetch_together(work, entry, indices, base_seed, position, done, takes_slot=takes_slot)
+        else:
+            self._fetch_each(work, entry, indices, base_seed, position, done)
         return done
 
-    def _fetch_each(self, work: Work, entry: int, samples: Iterator[Any], position: int, done: list[Placed]) -> None:
-        """Run samples one by one: large ones are placed at once, small ones together at the end."""
-        if work.rows > 1 and self._placer.row_bytes(entry) < SMALL_ROW_BYTES:
-            self._fetch_small(work, entry, samples, position, done)
-            return
-        for row in range(work.row, work.row + work.rows):
-            started = self._record.begin_sample(position + row - work.row)
+    def _fetch_each(
+        self, work: Work, entry: int, indices: Sequence[Any], base_seed: int, position: int, done: list[Placed]
+    ) -> None:
+        """Run samples one by one and place each at once."""
+        for offset, index in enumerate(indices):
+            row = work.row + offset
+            started = self._record.begin_sample(position + offset)
             try:
-                sample = next(samples)
+                sample = self._fetcher.one(index, base_seed, position + offset)
+            except CannotSplit:
+                done[:] = [(Answer.NEEDS_WHOLE, work.row, work.rows, None)]
+                return
             except Exception as error:
-                done.append((Answer.FAILED, row, work.row + work.rows - row, error))
+                done.append((Answer.FAILED, row, 1 if self._plan.goes_on else work.rows - offset, error))
+                if self._plan.goes_on:
+                    continue
                 return
             fetched = time.perf_counter_ns()
             self._placer.place(entry, [sample], row, done)
@@ -286,54 +356,71 @@ class Worker:
             if self._words[Head.STOP]:
                 return
 
-    def _fetch_small(self, work: Work, entry: int, samples: Iterator[Any], position: int, done: list[Placed]) -> None:
-        """Run samples that are small: between two of them lies next to nothing, all else waits for the last.
+    def _fetch_together(
+        self,
+        work: Work,
+        entry: int,
+        indices: Sequence[Any],
+        base_seed: int,
+        position: int,
+        done: list[Placed],
+        *,
+        takes_slot: bool,
+    ) -> None:
+        """Run samples one by one, and place them at the end: between two lies next to nothing.
 
         A worker whose samples wait for a disk finds its caches cold after each, and a line of code costs several times
         its usual price.
         """
-        begin_sample = self._record.begin_sample
+        begin_sample, one = self._record.begin_sample, self._fetcher.one
         gathered: list[Any] = []
+        failed: list[Placed] = []
         starts: list[int] = []
-        failed: Placed | None = None
-        try:
-            for place in range(position, position + work.rows):
-                starts.append(begin_sample(place))
-                gathered.append(next(samples))
-        except Exception as error:
-            row = work.row + len(gathered)
-            failed = (Answer.FAILED, row, work.row + work.rows - row, error)
-        starts.append(time.perf_counter_ns())
-        if gathered:
-            self._placer.place(entry, gathered, work.row, done)
-        placing_ns = (time.perf_counter_ns() - starts[-1]) // work.rows
-        for begun, ended in pairwise(starts[: len(gathered) + 1]):
-            self._record.note(ended - begun, ended - begun + placing_ns, 1)
-        if failed is not None:
-            done.append(failed)
 
-    def _timed_many(self, indices: Sequence[Any], base_seed: int, position: int) -> list[Any]:
-        started = self._record.begin_sample(position)
-        samples = self._fetcher.many(indices, base_seed, position)
-        elapsed = time.perf_counter_ns() - started
-        self._record.note(elapsed, elapsed, len(indices))
-        return samples
+        def place() -> None:
+            if gathered and takes_slot:
+                self._placer.place(entry, gathered, work.row + offset - len(gathered), done)
+            elif gathered:
+                append_placed(done, Answer.SHARED, work.row + offset - len(gathered), list(gathered))
+
+        offset = 0
+        for offset, index in enumerate(indices):
+            starts.append(begin_sample(position + offset))
+            try:
+                gathered.append(one(index, base_seed, position + offset))
+            except Exception as error:
+                place()
+                gathered.clear()
+                failed.append(
+                    (Answer.FAILED, work.row + offset, 1 if self._plan.goes_on else work.rows - offset, error)
+                )
+                if not self._plan.goes_on:
+                    break
+            if self._words[Head.STOP]:
+                return
+        else:
+            offset = len(indices)
+        starts.append(time.perf_counter_ns())
+        place()
+        placing_ns = (time.perf_counter_ns() - starts[-1]) // work.rows
+        for begun, ended in pairwise(starts):
+            self._record.note(ended - begun, ended - begun + placing_ns, 1)
+        done += failed
 
     def _hand_over(self, work: Work, entry: int, done: list[Placed]) -> None:
         for answer, row, rows, content in done:
             try:
                 if answer is Answer.FAILED:
-                    self._fail(work, entry, row, content)
+                    self._fail(work, entry, row, content, rows=rows)
                 elif answer is Answer.SHARED:
                     self._share(work, entry, row, rows, content)
                 elif answer is Answer.NEEDS_WHOLE:
                     self._ask_for_whole(work, entry, row, rows)
                 elif answer is Answer.ROWS and not content and work.task == Task.CHUNK:
-                    self._account(work, entry, rows, quietly=True)
+                    self._account(work, entry, row, rows, quietly=True)
                 else:
                     block = dump(content, self._region, self._arena)[0] if content else 0
-                    self._answer(work, answer, block=block, row=row, rows=rows)
-                    self._account(work, entry, rows)
+                    self._tell(work, entry, answer, row, rows, block=block)
             except Exception as error:
                 if isinstance(error, (NoRoom, BatchTooLarge)) or work.task != Task.CHUNK:
                     self._fail(work, entry, row, error)
@@ -342,10 +429,7 @@ class Worker:
                 self._ask_for_whole(work, entry, row, rows)
 
     def _ask_for_whole(self, work: Work, entry: int, row: int, rows: int) -> None:
-        with self._lock:
-            self._words[entry + Entry.FAILED] = 1  # whoever brings the last rows must not collate it
-        self._answer(work, Answer.NEEDS_WHOLE, row=row, rows=rows)
-        self._account(work, entry, rows)
+        self._tell(work, entry, Answer.NEEDS_WHOLE, row, rows, is_void=True)
 
     # ------------------------------------------------------------------------------------ the general path
 
@@ -353,38 +437,40 @@ class Worker:
         """Put samples into shared memory; whoever brings the last ones collates the batch."""
         words, num_rows = self._words, self._words[entry + Entry.NUM_ROWS]
         if rows == num_rows:
-            self._answer(work, Answer.SHARED, row=row, rows=rows)
-            self._collate_and_send(work, entry, samples)
+            self._collate_and_send(work, entry, samples, rows=rows)
             return
         block, size = dump(samples, self._region, self._arena)
         self._record.add_bytes(size)
-        table = self._payloads.row_table(entry)
+        at = words[entry + Entry.ROW_WORDS] + row
         with self._lock:
-            self._all_words[table + row] = block
+            if words[Head.LOSSES] and self._all_words[at] != -split_tries(work.argument)[0]:
+                free_block(self._all_words, block)  # another worker has them meanwhile
+                return
+            if rows > 1:
+                self._mark(at, rows, TOLD)
+            self._all_words[at] = block
             words[entry + Entry.ROWS_DONE] += rows
             is_last = words[entry + Entry.ROWS_DONE] == num_rows and not words[entry + Entry.FAILED]
             if is_last:
-                words[entry + Entry.COLLATOR] = self._plan.worker + 1
+                words[entry + Entry.LAST] = self._plan.worker + 1
         self._answer(work, Answer.SHARED, block=block, row=row, rows=rows)
-        if not is_last:
-            return
+        if is_last:
+            self._collate_shared(work, entry)
+
+    def _collate_shared(self, work: Work, entry: int) -> None:
+        """Gather a batch whose rows are all in shared memory, and collate it. The blocks are the main process's."""
+        table, num_rows = self._words[entry + Entry.ROW_WORDS], self._words[entry + Entry.NUM_ROWS]
         gathered: list[Any] = []
-        blocks = []
         try:
             while len(gathered) < num_rows:
-                at = self._all_words[table + len(gathered)]
-                blocks.append(at)
-                gathered += samples if at == block else peek(self._arena, at)
-            self._collate_and_send(work, entry, gathered)
+                gathered += peek(self._arena, self._all_words[table + len(gathered)])
         except Exception as error:  # a sample that was pickled and does not come back
             self._fail(work, entry, 0, error, rows=0)
-        finally:
-            del gathered
-            for at in blocks:
-                free_block(self._all_words, at)
+            return
+        self._collate_and_send(work, entry, gathered)
 
-    def _collate_and_send(self, work: Work, entry: int, samples: Any) -> None:
-        """Collate a batch whose rows are all accounted for already."""
+    def _collate_and_send(self, work: Work, entry: int, samples: Any, *, rows: int = 0) -> None:
+        """Collate a batch and tell of it; `rows` are those that nobody has told of yet."""
         seeds = None if self._plan.uses_slots else self._fetcher.seeds
         try:
             if seeds is not None:
@@ -394,16 +480,16 @@ class Worker:
             if seeds is not None:
                 seeds.end_collation()
         except Exception as error:
-            self._fail(work, entry, 0, error, rows=0)
+            self._fail(work, entry, 0, error, rows=rows)
             return
         self._record.add_bytes(size)
-        self._answer(work, Answer.COLLATED, block=block, row=0, rows=0)
+        self._answer(work, Answer.COLLATED, block=block, row=0, rows=rows)
 
     def _serve_whole(self, work: Work, entry: int) -> None:
         indices = self._payloads.indices(work, entry)
         base_seed, position = self._words[entry + Entry.BASE_SEED], self._words[entry + Entry.FIRST_POSITION]
         seeds = self._fetcher.seeds
-        started = self._record.begin_sample(position)
+        started = self._record.begin_sample(position, max(1, work.rows))
         if seeds is not None:
             seeds.begin_chunk()
         samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._plan.is_batched)
@@ -421,8 +507,7 @@ class Worker:
             if [d[0] for d in done] == [Answer.ROWS]:
                 self._hand_over(work, entry, done)
                 return
-        self._answer(work, Answer.SHARED)
-        self._collate_and_send(work, entry, samples)
+        self._collate_and_send(work, entry, samples, rows=work.rows)
 
     # ------------------------------------------------------------------------------------ iterable data sets
 
