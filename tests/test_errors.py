@@ -5,9 +5,22 @@ import pickle
 import pytest
 
 from headrace import errors
-from headrace.errors import BatchTimeout, BatchTooLarge, HeadraceError, InternalError, NotSupported, WorkerLost
+from headrace.errors import (
+    BatchTimeout,
+    BatchTooLarge,
+    HeadraceError,
+    InternalError,
+    NotAQuarantine,
+    NotSupported,
+    StaleQuarantine,
+    TooManyBad,
+    WorkerLost,
+)
 
-ALL = [HeadraceError, WorkerLost, BatchTooLarge, BatchTimeout, NotSupported, InternalError]
+ALL = [
+    *(HeadraceError, WorkerLost, BatchTooLarge, BatchTimeout, TooManyBad, NotAQuarantine, StaleQuarantine),
+    *(NotSupported, InternalError),
+]
 
 
 def test_every_public_class_is_covered_here() -> None:
@@ -41,7 +54,7 @@ def test_an_error_survives_pickling_whole(cls: type[HeadraceError]) -> None:
     assert str(copy) == str(error)
 
 
-@pytest.mark.parametrize("cls", [WorkerLost, BatchTimeout, NotSupported])
+@pytest.mark.parametrize("cls", [WorkerLost, BatchTimeout, TooManyBad, NotSupported])
 def test_what_torch_raises_as_runtime_error_is_one(cls: type[HeadraceError]) -> None:
     assert issubclass(cls, RuntimeError)
 

@@ -26,7 +26,7 @@ def test_the_check_can_fail() -> None:
     [
         "import headrace",
         "import headrace; dir(headrace); headrace.__version__",
-        "import headrace; headrace.HeadraceError; headrace.LoaderStats",
+        "import headrace; headrace.HeadraceError; headrace.LoaderStats; headrace.SKIP; headrace.SampleFailure",
         "from headrace.cli import main; assert main(['--help']) == 0",
         "from headrace.cli import main; assert main(['--version']) == 0",
         "from headrace.cli import main; assert main(['demo', '--help']) == 0",

@@ -10,16 +10,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .errors import HeadraceError
     from .loader import DataLoader
-    from .model import LoaderStats
+    from .model import RAISE, RETRY, SKIP, LoaderStats, SampleFailure
 
 __version__ = "0.1.0"
 
-__all__ = ["DataLoader", "HeadraceError", "LoaderStats", "__version__"]
+__all__ = [
+    "RAISE",
+    "RETRY",
+    "SKIP",
+    "DataLoader",
+    "HeadraceError",
+    "LoaderStats",
+    "SampleFailure",
+    "__version__",
+]
 
 _HOME_OF = {
     "DataLoader": ".loader",
     "HeadraceError": ".errors",
     "LoaderStats": ".model",
+    "RAISE": ".model",
+    "RETRY": ".model",
+    "SKIP": ".model",
+    "SampleFailure": ".model",
 }
 
 

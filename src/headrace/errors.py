@@ -4,6 +4,9 @@
     ├── WorkerLost               a worker died before it delivered              (also a RuntimeError)
     ├── BatchTooLarge            one batch does not fit the memory budget       (also a MemoryError)
     ├── BatchTimeout             no batch arrived within `timeout=`             (also a RuntimeError)
+    ├── TooManyBad               more samples failed than `max_bad=` allows     (also a RuntimeError)
+    ├── NotAQuarantine           a file that should be a quarantine is not one  (also a ValueError)
+    ├── StaleQuarantine          a quarantine of a data set of another length   (also a ValueError)
     ├── NotSupported             this combination cannot work, here or at all   (also a RuntimeError)
     └── InternalError            a bug of ours, with a request to report it
 
@@ -14,7 +17,17 @@ Misuse of the API is a `TypeError` or a `ValueError`, as everywhere in Python.
 
 from typing import ClassVar
 
-__all__ = ["BatchTimeout", "BatchTooLarge", "HeadraceError", "InternalError", "NotSupported", "WorkerLost"]
+__all__ = [
+    "BatchTimeout",
+    "BatchTooLarge",
+    "HeadraceError",
+    "InternalError",
+    "NotAQuarantine",
+    "NotSupported",
+    "StaleQuarantine",
+    "TooManyBad",
+    "WorkerLost",
+]
 
 _REPORT_IT = "report this with its full text and with what `headrace --version` prints"
 
@@ -54,6 +67,18 @@ class BatchTooLarge(HeadraceError, MemoryError):
 
 class BatchTimeout(HeadraceError, RuntimeError):
     """No batch arrived within the loader's `timeout`."""
+
+
+class TooManyBad(HeadraceError, RuntimeError):
+    """More samples failed than `max_bad` allows: the source is broken, not a few samples."""
+
+
+class NotAQuarantine(HeadraceError, ValueError):
+    """A file that should be a quarantine holds something else; nothing was written to it."""
+
+
+class StaleQuarantine(HeadraceError, ValueError):
+    """A quarantine names indices of a data set of another length, where they may be other samples."""
 
 
 class NotSupported(HeadraceError, RuntimeError):

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import TensorDataset
 
 import headrace
-from headrace import DataLoader, HeadraceError, LoaderStats
+from headrace import DataLoader, HeadraceError, LoaderStats, SampleFailure
 
 
 def loader_is_torchs(data: TensorDataset) -> None:
@@ -20,6 +20,12 @@ def errors_have_three_parts(error: HeadraceError) -> None:
     assert_type(error.what, str)
     assert_type(error.next_step, str)
     assert_type(error.evidence, dict[str, object])
+
+
+def decide(failure: SampleFailure) -> object:
+    assert_type(failure.tries, int)
+    assert_type(failure.file, str | None)
+    return headrace.RETRY if failure.tries < 3 else headrace.SKIP
 
 
 assert_type(headrace.__version__, str)

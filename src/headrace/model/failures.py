@@ -1,0 +1,147 @@
+"""A sample that failed, as a value: which one, how, how often tried, and what may be decided about it."""
+
+from __future__ import annotations
+
+import traceback as traceback_module
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from enum import Enum, StrEnum
+from typing import Any, Final
+
+from .sample_keys import OpaqueKey, is_json_key, plain_key
+
+
+class FailureKind(StrEnum):
+    """How a sample failed."""
+
+    EXCEPTION = "exception"
+    WORKER_LOST = "worker_lost"
+    HANG = "hang"
+
+
+class Decision(Enum):
+    """What to do with a sample that failed; an `on_error` function returns one of these, or a sample to use instead."""
+
+    SKIP = "skip"
+    RETRY = "retry"
+    RAISE = "raise"
+
+    def __repr__(self) -> str:
+        return f"headrace.{self.name}"
+
+
+SKIP: Final = Decision.SKIP
+RETRY: Final = Decision.RETRY
+RAISE: Final = Decision.RAISE
+
+
+def utc_now() -> str:
+    """Return the time as it is written down: UTC, ISO 8601, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleFailure:
+    """One sample that failed. `None` means not known.
+
+    >>> print(SampleFailure(key=4711, exception="ValueError", message="bad header", file="scan_0031.npz", tries=2))
+    sample 4711 (scan_0031.npz): ValueError: bad header, tried 2 times
+    """
+
+    key: Any  # the index or key that the sampler gave; None for an iterable data set, whose samples have none
+    position: int | None = None  # its place in the epoch's order, on its rank, from 0
+    epoch: int = 0
+    kind: FailureKind = FailureKind.EXCEPTION
+    exception: str = ""  # the name of its type, with its module; empty where nothing was raised
+    message: str = ""
+    traceback: str = ""
+    worker: int | None = None  # None: in the training process
+    tries: int = 1
+    time: str = field(default_factory=utc_now)
+    shard: str | None = None
+    offset: int | None = None  # of its first byte in the shard
+    file: str | None = None
+    rank: int = 0
+    num_samples: int | None = None  # of the data set; an index means nothing in a data set of another length
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", plain_key(self.key))
+        object.__setattr__(self, "kind", FailureKind(self.kind))
+        if self.tries < 1:
+            raise ValueError(f"tries={self.tries}: a sample that was never tried has not failed")
+
+    def __str__(self) -> str:
+        where = next((f" ({place})" for place in (self.file, self.place) if place), "")
+        how = ": ".join(part for part in (self.exception, first_line(self.message)) if part) or self.kind.value
+        often = f", tried {self.tries} times" if self.tries > 1 else ""
+        return f"sample {self.key!r}{where}: {how}{often}"
+
+    @property
+    def place(self) -> str | None:
+        """The shard with its offset, in one text."""
+        if self.shard is None or self.offset is None:
+            return self.shard
+        return f"{self.shard}@{self.offset}"
+
+    @classmethod
+    def from_exception(cls, error: BaseException, *, key: Any, **known: Any) -> SampleFailure:
+        """Return the failure that an exception is; `known` are further fields.
+
+        The file is taken from the exception where it names one (`OSError.filename`) and nobody knows better.
+        """
+        filename = getattr(error, "filename", None)
+        if isinstance(filename, str):
+            known.setdefault("file", filename)
+        text = "".join(traceback_module.format_exception(error))
+        return cls(key=key, exception=type_name(type(error)), message=str(error), traceback=text, **known)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the failure as JSON holds it; what is not known is left out."""
+        named = {"key": self.key} if is_json_key(self.key) else {"key_repr": _opaque_text(self.key)}
+        others = {name: getattr(self, name) for name in _OTHER_FIELDS}
+        return named | {name: value for name, value in others.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> SampleFailure:
+        """Return the failure from `as_json`'s form; raise `ValueError` that says what is wrong with it.
+
+        Names that this version does not know are passed over, so that a later one may add some.
+        """
+        if "key" in document:
+            key = document["key"]
+        elif isinstance(document.get("key_repr"), str):
+            key = OpaqueKey(document["key_repr"])
+        else:
+            raise ValueError("it names no sample: neither 'key' nor 'key_repr'")
+        known = {name: document[name] for name in _OTHER_FIELDS if document.get(name) is not None}
+        for name, value in known.items():
+            wanted = _FIELD_TYPES[name]
+            if not isinstance(value, wanted) or isinstance(value, bool):
+                raise ValueError(f"{name} is {value!r}, not of type {wanted.__name__}")
+        return cls(key=key, **known)
+
+
+_FIELD_TYPES: dict[str, type] = {
+    **dict.fromkeys(("kind", "exception", "message", "traceback", "time", "shard", "file"), str),
+    **dict.fromkeys(("position", "epoch", "worker", "tries", "offset", "rank", "num_samples"), int),
+}
+_OTHER_FIELDS = tuple(field.name for field in fields(SampleFailure) if field.name != "key")
+
+
+def type_name(cls: type) -> str:
+    """Return a type's name as a traceback shows it.
+
+    >>> type_name(ValueError), type_name(SampleFailure)
+    ('ValueError', 'headrace.model.failures.SampleFailure')
+    """
+    return cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a text that is not blank, without the space around it."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _opaque_text(key: Any) -> str:
+    return str(key) if isinstance(key, OpaqueKey) else repr(key)
