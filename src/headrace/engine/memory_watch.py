@@ -1,0 +1,163 @@
+"""A short memory of what the processes of a loader held: a ring of samples over the last seconds."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .cgroups import MemoryGroup, memory_groups, read_limits
+from .memory_sample import MemorySample, ProcessMemory
+
+# A look at 17 processes costs about 0.4 ms, so four a second cost 0.15 % of a core (benchmarks/guard_watching.py).
+EVERY_S = 0.25
+KEEP_S = 10.0
+# What the exact figures (smaps_rollup walks a process's page tables) may cost, as a share of a core.
+_ROLLUP_SHARE = 0.001
+_ROLLUP_EVERY_S = 1.0
+# Beyond this, walking the page tables would hold up the process itself for a tenth of a second.
+_MOST_ROLLUP_BYTES = 8 << 30
+_FIRST_ROLLUPS = 4  # new processes are measured once at once, but not all of them in one look
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class _Exact:
+    """The last exact figures of a process."""
+
+    at_s: float
+    pss_bytes: int
+    anon_bytes: int
+
+
+class MemoryWatch:
+    """Samples a tree of processes and its control groups. Owns no thread and no open file.
+
+    Call `sample(now_s, worker_pids)` as often as you like: it does nothing until the next look is due.
+    """
+
+    def __init__(
+        self,
+        main_pid: int,
+        *,
+        groups: tuple[MemoryGroup, ...] | None = None,
+        root: Path = Path("/"),
+        every_s: float = EVERY_S,
+        keep_s: float = KEEP_S,
+    ) -> None:
+        self._main_pid = main_pid
+        self._root = root
+        self._groups = memory_groups(root) if groups is None else groups
+        # a group without a limit cannot kill: it is not looked at again
+        self._limited = tuple(memory.group for memory in read_limits(self._groups))
+        self._every_s, self._keep_s = every_s, keep_s
+        self._samples: deque[MemorySample] = deque()
+        self._exact: dict[int, _Exact] = {}
+        self._rollup_due_s = 0.0
+        self.due_s = 0.0  # when the next look is due: `if now_s >= watch.due_s` is all that a hot loop needs
+
+    def sample(self, now_s: float, worker_pids: Sequence[int], *, queued_bytes: int = 0) -> MemorySample | None:
+        """Look at the tree if it is time; returns what was seen, else None."""
+        if now_s < self.due_s:
+            return None
+        self.due_s = now_s + self._every_s
+        sizes = {}
+        for pid in (self._main_pid, *worker_pids):
+            size = _read_statm(self._root, pid)
+            if size is not None:
+                sizes[pid] = size
+        self._measure_exactly(now_s, sizes)
+        main_anon = sizes.get(self._main_pid, (0, 0))[1]
+        available, total = _read_meminfo(self._root)
+        sample = MemorySample(
+            at_s=now_s,
+            processes=tuple(self._memory_of(pid, rss, anon, main_anon) for pid, (rss, anon) in sizes.items()),
+            queued_bytes=queued_bytes,
+            groups=read_limits(self._limited),
+            available_bytes=available,
+            total_bytes=total,
+        )
+        self._samples.append(sample)
+        while now_s - self._samples[0].at_s > self._keep_s:
+            self._samples.popleft()
+        return sample
+
+    def recent(self) -> tuple[MemorySample, ...]:
+        """The samples of the last seconds, oldest first."""
+        return tuple(self._samples)
+
+    def _memory_of(self, pid: int, rss: int, anon: int, main_anon: int) -> ProcessMemory:
+        exact = self._exact.get(pid)
+        if exact is not None:
+            # between two exact looks, what a process gains or loses is its own
+            pss = max(0, exact.pss_bytes + anon - exact.anon_bytes)
+        elif pid == self._main_pid:
+            pss = rss
+        else:
+            pss = max(0, anon - main_anon)  # too large to be measured: what a fork shares is the parent's
+        return ProcessMemory(pid=pid, rss_bytes=rss, anon_bytes=anon, pss_bytes=min(pss, rss))
+
+    def _measure_exactly(self, now_s: float, sizes: dict[int, tuple[int, int]]) -> None:
+        """Refresh the exact figures that are oldest, as far as their price allows."""
+        for pid in [pid for pid in self._exact if pid not in sizes]:
+            del self._exact[pid]
+        small = [pid for pid, (rss, _) in sizes.items() if rss <= _MOST_ROLLUP_BYTES]
+        fresh = [pid for pid in small if pid not in self._exact][:_FIRST_ROLLUPS]
+        if not fresh and now_s >= self._rollup_due_s and small:
+            fresh = [min(small, key=lambda pid: self._exact[pid].at_s)]
+        for pid in fresh:
+            start = time.perf_counter()
+            pss = _read_pss(self._root, pid)
+            if pss is not None:
+                self._exact[pid] = _Exact(now_s, pss, sizes[pid][1])
+            else:  # not ours to read: do not try at every look
+                self._exact[pid] = _Exact(now_s, *sizes[pid])
+            cost_s = time.perf_counter() - start
+            # one process at a time: each of N is seen anew every N seconds, or less often where that is dear
+            self._rollup_due_s = now_s + max(_ROLLUP_EVERY_S, cost_s / _ROLLUP_SHARE)
+
+
+def _read_statm(root: Path, pid: int) -> tuple[int, int] | None:
+    """(resident, anonymous) bytes of a process; None where it is gone."""
+    data = _read(root, f"proc/{pid}/statm", 128)
+    fields = data.split()
+    if len(fields) < 3:
+        return None
+    resident, shared = int(fields[1]) * _PAGE, int(fields[2]) * _PAGE
+    if not resident:  # a process that ended and was not waited for yet has none
+        return None
+    return resident, max(0, resident - shared)
+
+
+def _read_pss(root: Path, pid: int) -> int | None:
+    for line in _read(root, f"proc/{pid}/smaps_rollup", 4096).splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _read_meminfo(root: Path) -> tuple[int | None, int | None]:
+    """(available, total) bytes of the machine."""
+    found: dict[bytes, int] = {}
+    for line in _read(root, "proc/meminfo", 256).splitlines():  # both stand in the first three lines
+        name, _, rest = line.partition(b":")
+        if name in (b"MemAvailable", b"MemTotal") and rest.split()[1:] == [b"kB"]:
+            found[name] = int(rest.split()[0]) * 1024
+    return found.get(b"MemAvailable"), found.get(b"MemTotal")
+
+
+def _read(root: Path, name: str, size: int) -> bytes:
+    """The start of a file, without the layers of `open()`: this runs several times a second for every worker."""
+    try:
+        fd = os.open(f"{root}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, size)
+    except OSError:  # ended meanwhile
+        return b""
+    finally:
+        os.close(fd)
