@@ -12,15 +12,14 @@ from pathlib import Path
 from .cgroups import MemoryGroup, memory_groups, read_limits
 from .memory_sample import MemorySample, ProcessMemory
 
-# A look at 17 processes costs about 0.4 ms, so four a second cost 0.15 % of a core (benchmarks/guard_watching.py).
+# A look at 17 processes costs 0.17 ms, so four a second cost 0.07 % of a core (benchmarks/guard_watching.py).
 EVERY_S = 0.25
 KEEP_S = 10.0
-# What the exact figures (smaps_rollup walks a process's page tables) may cost, as a share of a core.
+# Exact figures (smaps_rollup walks a process's page tables: 12 ms for one of 600 MiB) may cost this share of a core.
 _ROLLUP_SHARE = 0.001
 _ROLLUP_EVERY_S = 1.0
-# Beyond this, walking the page tables would hold up the process itself for a tenth of a second.
-_MOST_ROLLUP_BYTES = 8 << 30
-_FIRST_ROLLUPS = 4  # new processes are measured once at once, but not all of them in one look
+# Beyond this, walking the page tables would hold up the process itself too long.
+_MOST_ROLLUP_BYTES = 2 << 30
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -36,19 +35,23 @@ class _Exact:
 class MemoryWatch:
     """Samples a tree of processes and its control groups. Owns no thread and no open file.
 
-    Call `sample(now_s, worker_pids)` as often as you like: it does nothing until the next look is due.
+    Call `sample(now_s, worker_pids)` as often as you like: it does nothing until the next look is due. In the training
+    loop itself leave `exact` off: a look then takes a fraction of a millisecond. A thread may set it: the system call
+    that takes long runs without the interpreter's lock.
     """
 
     def __init__(
         self,
         main_pid: int,
         *,
+        is_forked: bool = True,
         groups: tuple[MemoryGroup, ...] | None = None,
         root: Path = Path("/"),
         every_s: float = EVERY_S,
         keep_s: float = KEEP_S,
     ) -> None:
         self._main_pid = main_pid
+        self._is_forked = is_forked  # workers share the training process's memory until they write to it
         self._root = root
         self._groups = memory_groups(root) if groups is None else groups
         # a group without a limit cannot kill: it is not looked at again
@@ -56,10 +59,13 @@ class MemoryWatch:
         self._every_s, self._keep_s = every_s, keep_s
         self._samples: deque[MemorySample] = deque()
         self._exact: dict[int, _Exact] = {}
+        self._inherited: dict[int, int] = {}
         self._rollup_due_s = 0.0
         self.due_s = 0.0  # when the next look is due: `if now_s >= watch.due_s` is all that a hot loop needs
 
-    def sample(self, now_s: float, worker_pids: Sequence[int], *, queued_bytes: int = 0) -> MemorySample | None:
+    def sample(
+        self, now_s: float, worker_pids: Sequence[int], *, queued_bytes: int = 0, exact: bool = False
+    ) -> MemorySample | None:
         """Look at the tree if it is time; returns what was seen, else None."""
         if now_s < self.due_s:
             return None
@@ -69,12 +75,15 @@ class MemoryWatch:
             size = _read_statm(self._root, pid)
             if size is not None:
                 sizes[pid] = size
-        self._measure_exactly(now_s, sizes)
-        main_anon = sizes.get(self._main_pid, (0, 0))[1]
+        main_anon = sizes.get(self._main_pid, (0, 0))[1] if self._is_forked else 0
+        self._inherited = {pid: self._inherited.get(pid, min(main_anon, sizes[pid][1])) for pid in sizes}
+        self._exact = {pid: figures for pid, figures in self._exact.items() if pid in sizes}
+        if exact:
+            self._measure_exactly(now_s, sizes)
         available, total = _read_meminfo(self._root)
         sample = MemorySample(
             at_s=now_s,
-            processes=tuple(self._memory_of(pid, rss, anon, main_anon) for pid, (rss, anon) in sizes.items()),
+            processes=tuple(self._memory_of(pid, rss, anon) for pid, (rss, anon) in sizes.items()),
             queued_bytes=queued_bytes,
             groups=read_limits(self._limited),
             available_bytes=available,
@@ -89,7 +98,7 @@ class MemoryWatch:
         """The samples of the last seconds, oldest first."""
         return tuple(self._samples)
 
-    def _memory_of(self, pid: int, rss: int, anon: int, main_anon: int) -> ProcessMemory:
+    def _memory_of(self, pid: int, rss: int, anon: int) -> ProcessMemory:
         exact = self._exact.get(pid)
         if exact is not None:
             # between two exact looks, what a process gains or loses is its own
@@ -97,27 +106,28 @@ class MemoryWatch:
         elif pid == self._main_pid:
             pss = rss
         else:
-            pss = max(0, anon - main_anon)  # too large to be measured: what a fork shares is the parent's
+            pss = max(0, anon - self._inherited[pid])  # what it came with is the parent's
         return ProcessMemory(pid=pid, rss_bytes=rss, anon_bytes=anon, pss_bytes=min(pss, rss))
 
     def _measure_exactly(self, now_s: float, sizes: dict[int, tuple[int, int]]) -> None:
         """Refresh the exact figures that are oldest, as far as their price allows."""
-        for pid in [pid for pid in self._exact if pid not in sizes]:
-            del self._exact[pid]
         small = [pid for pid, (rss, _) in sizes.items() if rss <= _MOST_ROLLUP_BYTES]
-        fresh = [pid for pid in small if pid not in self._exact][:_FIRST_ROLLUPS]
-        if not fresh and now_s >= self._rollup_due_s and small:
-            fresh = [min(small, key=lambda pid: self._exact[pid].at_s)]
-        for pid in fresh:
-            start = time.perf_counter()
-            pss = _read_pss(self._root, pid)
-            if pss is not None:
-                self._exact[pid] = _Exact(now_s, pss, sizes[pid][1])
-            else:  # not ours to read: do not try at every look
-                self._exact[pid] = _Exact(now_s, *sizes[pid])
-            cost_s = time.perf_counter() - start
-            # one process at a time: each of N is seen anew every N seconds, or less often where that is dear
-            self._rollup_due_s = now_s + max(_ROLLUP_EVERY_S, cost_s / _ROLLUP_SHARE)
+        fresh = [pid for pid in small if pid not in self._exact]
+        if fresh:  # each new one once, one a look
+            pid = fresh[0]
+        elif small and now_s >= self._rollup_due_s:
+            pid = min(small, key=lambda pid: self._exact[pid].at_s)
+        else:
+            return
+        start = time.perf_counter()
+        pss = _read_pss(self._root, pid)
+        rss, anon = sizes[pid]
+        if pss is None:  # not ours to read: keep the estimate, and do not try at every look
+            pss = self._memory_of(pid, rss, anon).pss_bytes
+        self._exact[pid] = _Exact(now_s, pss, anon)
+        cost_s = time.perf_counter() - start
+        # one process at a time: each of N is seen anew every N seconds, or less often where that is dear
+        self._rollup_due_s = now_s + max(_ROLLUP_EVERY_S, cost_s / _ROLLUP_SHARE)
 
 
 def _read_statm(root: Path, pid: int) -> tuple[int, int] | None:

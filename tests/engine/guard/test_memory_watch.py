@@ -64,7 +64,8 @@ def test_the_tree_is_what_its_processes_hold_each_page_once() -> None:
     with child(take) as (pid, tell):
         tell(32 * MIB)
         watch = MemoryWatch(os.getpid(), every_s=0.0)
-        sample = watch.sample(1.0, (pid,))
+        watch.sample(0.9, (pid,), exact=True)  # one exact figure a look
+        sample = watch.sample(1.0, (pid,), exact=True)
         assert sample is not None
         truth = sum(psutil.Process(p).memory_full_info().pss for p in (os.getpid(), pid))
         assert sample.tree_bytes == pytest.approx(truth, rel=0.05)
@@ -82,6 +83,31 @@ def test_the_tree_is_what_its_processes_hold_each_page_once() -> None:
     sample = watch.sample(1.2, (pid,))
     assert sample is not None
     assert sample.of(pid) is None  # gone
+
+
+@pytest.mark.parametrize("is_forked", [True, False])
+def test_the_cheap_look_knows_what_a_fork_shares(is_forked: bool) -> None:
+    ballast = take(64 * MIB)
+    context = FORK if is_forked else multiprocessing.get_context("spawn")
+    process = context.Process(target=time.sleep, args=(60,))
+    process.start()
+    assert process.pid is not None
+    try:
+        watch = MemoryWatch(os.getpid(), is_forked=is_forked)
+        sample = watch.sample(1.0, (process.pid,))
+        assert sample is not None
+        own = sample.of(process.pid)
+        assert own is not None
+        if is_forked:
+            assert own.anon_bytes > 64 * MIB
+            assert own.pss_bytes < 16 * MIB
+        else:
+            assert own.pss_bytes == own.anon_bytes > 0
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+    assert len(ballast) == 64 * MIB
 
 
 def test_a_look_is_taken_when_due_and_kept_for_a_while() -> None:
