@@ -14,11 +14,12 @@ from headrace.errors import (
     NotSupported,
     StaleQuarantine,
     TooManyBad,
+    WorkerHang,
     WorkerLost,
 )
 
 ALL = [
-    *(HeadraceError, WorkerLost, BatchTooLarge, BatchTimeout, TooManyBad, NotAQuarantine, StaleQuarantine),
+    *(HeadraceError, WorkerLost, WorkerHang, BatchTooLarge, BatchTimeout, TooManyBad, NotAQuarantine, StaleQuarantine),
     *(NotSupported, InternalError),
 ]
 

@@ -2,6 +2,7 @@
 
     HeadraceError                what happened, the evidence, what to do next
     ├── WorkerLost               a worker died before it delivered              (also a RuntimeError)
+    ├── WorkerHang               a worker stood still at one sample             (also a RuntimeError)
     ├── BatchTooLarge            one batch does not fit the memory budget       (also a MemoryError)
     ├── BatchTimeout             no batch arrived within `timeout=`             (also a RuntimeError)
     ├── TooManyBad               more samples failed than `max_bad=` allows     (also a RuntimeError)
@@ -26,6 +27,7 @@ __all__ = [
     "NotSupported",
     "StaleQuarantine",
     "TooManyBad",
+    "WorkerHang",
     "WorkerLost",
 ]
 
@@ -59,6 +61,10 @@ class HeadraceError(Exception):
 
 class WorkerLost(HeadraceError, RuntimeError):
     """A worker died before it delivered what it owed."""
+
+
+class WorkerHang(HeadraceError, RuntimeError):
+    """A worker stood still at one sample, far longer than any other took, and again after it was replaced."""
 
 
 class BatchTooLarge(HeadraceError, MemoryError):

@@ -8,10 +8,18 @@ The training process:
 - `device`: copies to the accelerator on a side stream.
 - `feed`: epochs through a pool, sampler to chunks.
 - `figures`, `waits`: what the workers' records and the loop's waits say.
-- `local`: samples fetched in the training process.
+- `local`, `guarded_local`: samples fetched in the training process.
 - `pool`: processes and pipes.
 - `scheduler`: which batch waits for which rows.
 - `slots`: batch slots and their leases.
+
+Its guard:
+
+- `guard`: the watch over processes and memory.
+- `recovery`: what lost workers owed is given out again.
+- `judging`, `condemned`: samples that fail, and those that are left out.
+- `forensics`, `death_facts`, `death_text`, `death_words`, `death_watch`, `kernel_log`, `sample_names`: why one died.
+- `cgroups`, `psi`, `memory_sample`, `memory_watch`, `memory_growth`, `pressure`: memory, and when it gets short.
 
 A worker:
 
@@ -33,8 +41,11 @@ Both:
 
 from .arena import lies_in_dev_shm
 from .budget import Budget, find_budget, free_memory
+from .condemned import Condemned
 from .device import DeviceCopier, HostRegistration
 from .feed import Feed, FeedSettings
+from .guard import Guard
+from .guarded_local import GuardedLocal
 from .local import LocalFetcher
 from .pool import Pool, PoolPlan
 from .processors import usable_processors, workers_for
@@ -43,9 +54,12 @@ from .waits import WaitLog
 
 __all__ = [
     "Budget",
+    "Condemned",
     "DeviceCopier",
     "Feed",
     "FeedSettings",
+    "Guard",
+    "GuardedLocal",
     "HostRegistration",
     "LocalFetcher",
     "Pool",

@@ -37,6 +37,7 @@ class Head:
     DRAWS = 4  # 1: the data set draws from a global random generator
     RECORD = 5  # 1: workers keep times and histograms
     URGENT = 6  # 1: look into the urgent pipe before the other
+    HOLD = 8  # 1: serve only what comes through the urgent pipe
     LOSSES = 7  # workers lost so far; above 0, a chunk may be in somebody's hands twice
     WORDS = 16
 
@@ -97,6 +98,7 @@ class Record:
     CPU_OF_NS = 18  # the time of those chunks
     LEAST_FETCH_NS = 19  # what a sample takes to fetch at best, without placing it
     SPAN = 20  # how many samples are in hand at once, from POSITION on
+    GO = 21  # 1: end before the next chunk; written by the training process
     WORDS = 32
 
 
@@ -125,27 +127,37 @@ BOARD_BYTES = (_HISTOGRAMS_AT + MAX_WORKERS * HISTOGRAM_BUCKETS) * 8
 
 
 class BoardLock:
-    """A lock between workers of any process, and between threads of one."""
+    """A lock between workers of any process, and between threads of one; a thread may take it twice."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._threads = threading.Lock()
+        self._threads = threading.RLock()
+        self._depth = 0
 
     def __enter__(self) -> None:
         self._threads.acquire()
-        fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, 0)
+        if not self._depth:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, 0)
+        self._depth += 1
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, 0)
+        self._depth -= 1
+        if not self._depth:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, 0)
         self._threads.release()
 
+    def release(self) -> None:
+        self.__exit__(None, None, None)
+
     def try_for(self, timeout_s: float) -> bool:
-        """Take the lock without trusting its holder to let go; release it with `__exit__`."""
+        """Take the lock without trusting its holder to let go; give it back with `release`."""
         deadline = time.monotonic() + timeout_s
         while True:
             if self._threads.acquire(blocking=False):
                 try:
-                    fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+                    if not self._depth:
+                        fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+                    self._depth += 1
                     return True
                 except OSError:
                     self._threads.release()
@@ -217,7 +229,7 @@ class Board:
         """A worker takes the place of one that is gone: what was counted stays."""
         w, at = self.words, self.record_at(worker)
         w[at + Record.STATE] = STARTING
-        w[at + Record.PID] = 0
+        w[at + Record.PID] = w[at + Record.GO] = 0
         w[at + Record.POSITION] = w[at + Record.SEQ] = -1
         w[at + Record.START_NS] = start_ns
 

@@ -38,6 +38,10 @@ class Delivery:
         """Remember the block of a batch's indices until the batch has left."""
         self._payloads[seq] = block
 
+    def payload_of(self, seq: int) -> int:
+        """The block of a batch's indices; 0 where it has none."""
+        return self._payloads.get(seq, 0)
+
     def free(self, blocks: list[int]) -> None:
         for block in blocks:
             free_block(self._all_words, block)

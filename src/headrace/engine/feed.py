@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BatchTimeout, WorkerLost
+from ..errors import BatchTimeout, InternalError, NotSupported, WorkerHang, WorkerLost
+from ..model import SKIP, EpochAccount, SampleFailure
+from ..order import EpochOrder, PlannedBatch
 from .blocks import mark_told
 from .board import (
     GENERAL,
@@ -24,14 +26,18 @@ from .board import (
     Head,
     Record,
 )
+from .condemned import Condemned
 from .delivery import Delivery
 from .depth import Pace, batches_ahead, chunk_samples
 from .figures import Figures
+from .guard import Guard
+from .judging import Judge
 from .layout import Layout
 from .messages import Answer, CaughtError, Result, Task, Work
 from .parcels import dump, load
-from .payload import payload_bytes, write_payload
+from .payload import payload_bytes, read_index, write_payload
 from .pool import Pool
+from .pressure import Level
 from .recovery import Guilty, Recovery
 from .scheduler import Batch, Scheduler
 from .slots import Slots
@@ -59,12 +65,20 @@ class FeedSettings:
     collate: Callable[[Any], Any]
     measures_threads: bool  # find out, when workers are idle, what a second thread brings
     measures_at_end: bool  # and at the end of the epoch, if they never were
+    rank: int = 0
 
 
 class Feed:
     """Drives a pool through epochs and hands out batches."""
 
-    def __init__(self, pool: Pool, settings: FeedSettings, *, earlier: npt.NDArray[np.int64] | None = None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        settings: FeedSettings,
+        condemned: Condemned,
+        *,
+        earlier: npt.NDArray[np.int64] | None = None,
+    ) -> None:
         self.pool, self.settings = pool, settings
         self._board, self._words = pool.board, pool.board.words
         self._all_words = pool.arena.bytes.cast("q")
@@ -82,6 +96,21 @@ class Feed:
         self.figures = Figures(pool, earlier)
         self.waits = WaitLog()
         self.recovery = Recovery(pool, self.scheduler, self._note)
+        self.condemned = condemned
+        self._judge = Judge(pool, self.scheduler, self.recovery, condemned, plan_anew=self._plan_anew)
+        self.guard = Guard(
+            pool,
+            self.recovery,
+            timeout_s=settings.timeout_s,
+            key_of=self._key_of,
+            worst_sample=self._worst_sample,
+            is_forked=pool.plan.context.get_start_method() == "fork",
+        )
+        self._order: EpochOrder | None = None  # where samples may be left out
+        self._plans: dict[int, PlannedBatch] = {}
+        self._epoch_delivered = self._epoch_filled = 0
+        # a sample that stands still is noticed soon after its time is up
+        self._poll_s = min(1.0, settings.timeout_s / 4) if settings.timeout_s else 1.0
         self._indices: Iterator[Any] = iter(())
         self._is_exhausted = True
         self._position = self._base_seed = self._run = 0
@@ -110,8 +139,14 @@ class Feed:
         self._run += 1
         self.epoch += 1
         self._words[Head.RUN] = self._run
-        self._indices, self._is_exhausted = indices, False
+        self._indices, self._is_exhausted = self._remembered(indices), False
         self._position, self._base_seed = 0, base_seed
+        self._plans.clear()
+        self.recovery.start_epoch()
+        self._epoch_delivered = self._epoch_filled = 0
+        if self.condemned.is_active and not self.settings.is_iterable:
+            batches = self._indices if self.settings.is_batched else ([index] for index in self._indices)
+            self._order = EpochOrder(batches, self.condemned.is_out)
         self.epoch_started = time.perf_counter()
         self.waits.pause()
         if self.settings.is_iterable:
@@ -122,29 +157,71 @@ class Feed:
         self._collect()
         self._refill()
 
+    def _remembered(self, indices: Iterator[Any]) -> Iterator[Any]:
+        """Pass on what the sampler gives, and keep it while it may be needed again."""
+        for some in indices:
+            if self.replay is not None:
+                self.replay.append(some)
+            yield some
+
+    @property
+    def account(self) -> EpochAccount:
+        order = self._order
+        return EpochAccount(
+            given_out=order.given_out if order is not None else self._position,
+            delivered=self._epoch_delivered - self._epoch_filled,
+            quarantined=order.left_out if order is not None else 0,
+            filled=self._epoch_filled,
+        )
+
+    def _close_account(self) -> None:
+        """At the end of an epoch: whatever was given out was delivered, or is named in the quarantine."""
+        account = self.account
+        if account.in_flight and not self.settings.is_iterable:
+            raise InternalError(
+                "an epoch ended, and not all of its samples were accounted for",
+                given_out=account.given_out,
+                delivered=account.delivered,
+                quarantined=account.quarantined,
+            )
+        if account.quarantined:
+            _log.warning(
+                "epoch %d: %d samples given out = %d delivered + %d quarantined; %d places at the end were filled "
+                "with the epoch's first samples",
+                *(self.epoch, account.given_out, account.delivered, account.quarantined, account.filled),
+            )
+
     def next(self) -> Any:
         """The next batch; StopIteration at the end of the epoch."""
         self._collect()
         self._refill()
         batch = self._await_batch(time.perf_counter())
+        plan = self._plans.pop(batch.seq, None)
+        self._epoch_delivered += batch.num_rows if self.settings.is_batched else 1
+        self._epoch_filled += plan.num_filled if plan is not None else 0
         try:
             result = self.delivery.deliver(batch)
         finally:
             self._refill()
         # some for the batches ahead, some for those that are being used or copied
         self.slots.make_one_ready(self._limit() + 4)
-        self.count(batch.count_rows if self.settings.is_batched else 1)
+        num_samples = batch.count_rows if self.settings.is_batched else 1
+        self.condemned.good(num_samples)
+        self.count(num_samples)
         return result
 
     def count(self, num_samples: int) -> None:
         """Count a batch that the loop gets."""
-        self.recovery.allowance.deliver()
         self.delivered += 1
         self.delivered_samples += num_samples
 
     def _await_batch(self, started: float) -> Batch:
-        scheduler, timeout_s = self.scheduler, self.settings.timeout_s
+        scheduler = self.scheduler
+        # torch's timeout is how long the loop waits; where samples may be left out, it is a sample's (`_watch`)
+        timeout_s = self.settings.timeout_s if self.condemned.policy.raises_at_once else 0.0
         while True:
+            if self._judge.fatal is not None:
+                raise self._judge.fatal
             batch = scheduler.ready()
             if batch is not None and not self.recovery.is_in_hand(batch.seq):
                 scheduler.take(batch)
@@ -154,11 +231,12 @@ class Feed:
                 self._refill()
                 continue
             if batch is None and not scheduler.in_flight and self._is_exhausted:
+                self._close_account()
                 raise StopIteration
             waited = time.perf_counter() - started
             if timeout_s and waited > timeout_s:
                 raise self._timed_out(timeout_s)
-            self._wait(min(1.0, timeout_s - waited + 0.001) if timeout_s else 1.0)
+            self._wait(min(self._poll_s, timeout_s - waited + 0.001) if timeout_s else self._poll_s)
             self._collect()
             self._refill()
 
@@ -168,17 +246,51 @@ class Feed:
         self.pool.wait(min(timeout_s, 0.05) if is_watchful else timeout_s)
         if self.pool.losses:
             self._make_good()
-        if is_watchful and self.recovery.sweep():
+        self._watch()
+        if is_watchful:
+            self.recovery.give_next_apart()
+            self.recovery.sweep()
             self.pool.flush()
+
+    def _watch(self) -> None:
+        """Look for workers that stand still, and at memory."""
+        self.guard.look()
+        self.guard.give_up_undead()
+        if not self.delivered and self.guard.is_report_due():
+            _log.warning("the first batch has not come for a minute: %s", self._where_workers_stand())
+        if self.settings.timeout_s and self.condemned.policy.raises_at_once:
+            return
+        for hung in self.guard.find_hung():
+            self.guard.kill(hung)
+
+    def _key_of(self, seq: int, row: int) -> object:
+        plan = self._plans.get(seq)
+        if plan is not None:
+            return plan.keys[row]
+        block = self.delivery.payload_of(seq)
+        return read_index(self.pool.arena, block, row, is_batched=self.settings.is_batched) if block else None
+
+    def _worst_sample(self) -> tuple[int, float]:
+        times = self.figures.sample_times()
+        return (times.count, times.worst_s) if times is not None else (0, 0.0)
+
+    def _where_workers_stand(self) -> str:
+        doing = "; ".join(
+            f"worker {w.worker} at sample {w.current_position} since {w.current_age_s:.1f} s"
+            if w.current_age_s is not None
+            else f"worker {w.worker} is {w.state}"
+            for w in self.figures.workers()
+        )
+        return doing or "there is no worker"
 
     def _make_good(self) -> None:
         """Replace lost workers and give out again what they owed."""
         while self.pool.losses:
             loss = self.pool.losses[0]
-            error = self.pool.describe(loss)
+            error = self.guard.explain(loss)
             if self.settings.is_iterable:
                 raise error
-            if not self.recovery.allowance.lose(4.0 if self.recovery.is_starting(loss.workers[0]) else 1.0):
+            if not self.recovery.bears(loss):
                 error.evidence["lost_before"] = f"{self.recovery.num_losses} workers"
                 raise error
             guilty = self.recovery.take_over(loss)
@@ -186,29 +298,24 @@ class Feed:
                 return  # the lock is held: try again at the next wait
             self.pool.losses.pop(0)
             self.pool.replace(loss.workers)
-            _log.warning("%s\n  it was replaced, and what it owed was given out again", error)
+            _log.warning("%s\n  it was replaced, and what it owed is given out again", error)
             for one in guilty:
                 self._condemn(one, error)
         self.pool.flush()
 
-    def _condemn(self, guilty: Guilty, error: WorkerLost) -> None:
+    def _condemn(self, guilty: Guilty, error: WorkerLost | WorkerHang) -> None:
         """A sample that no worker survives fails, as if it had raised."""
         batch, worker = guilty.batch, guilty.loss.workers[0]
         error.evidence["tries"] = guilty.losses
-        caught = CaughtError(WorkerLost, str(error), worker, error)
+        caught = CaughtError(type(error), str(error), worker, error, tries=guilty.losses, message=error.what)
         block, _ = dump(caught, self.pool.region, self.pool.arena)
         rows = batch.num_rows if batch.is_whole else 1
         self._note(Result(batch.seq, block, guilty.row, rows, worker, Answer.FAILED))
 
     def _timed_out(self, timeout_s: float) -> BatchTimeout:
-        doing = "; ".join(
-            f"worker {w.worker} at sample {w.current_position} since {w.current_age_s:.1f} s"
-            for w in self.figures.workers()
-            if w.current_age_s is not None
-        )
         return BatchTimeout(
             f"DataLoader timed out after {timeout_s:g} seconds",
-            workers=doing or "none has a sample in hand",
+            workers=self._where_workers_stand(),
             next_step="a larger timeout=, or find out what the samples above wait for",
         )
 
@@ -265,7 +372,16 @@ class Feed:
             self._is_measuring = False
             self.thread_gain = load(self.pool.arena, result.block) if result.block else None
             return
+        if answer == Answer.PASSED_OVER:
+            self._pass_over(result)
+            return
         self._has_answer = True
+        if (
+            answer == Answer.FAILED
+            and self._order is not None
+            and self._judge.consider(result, self._plans, self.epoch, self.settings.rank)
+        ):
+            return
         if answer == Answer.COLLATED:
             size = int.from_bytes(self.pool.arena.view(result.block + 16, 8), "little")
             self.delivery.general_bytes = max(self.delivery.general_bytes, size)
@@ -282,6 +398,40 @@ class Feed:
         for work in self.scheduler.note(result):
             self._forget_rows(work)
             self.pool.send(work)
+
+    def _pass_over(self, result: Result) -> None:
+        """A sample of an iterable data set failed: it has no key to ask for again, so it can only be left out."""
+        caught: CaughtError = load(self.pool.arena, result.block)
+        failure = SampleFailure(
+            key=None,
+            epoch=self.epoch,
+            exception=caught.message.partition(":")[0],
+            message=caught.message.partition(": ")[2],
+            traceback=caught.text,
+            worker=caught.worker,
+            file=caught.file,
+            rank=self.settings.rank,
+        )
+        try:
+            if self.condemned.judge(failure) is not SKIP:
+                raise NotSupported(
+                    "a sample of an IterableDataset cannot be tried again or replaced", sample=str(failure)
+                )
+            self.condemned.condemn(failure)
+        except Exception as error:
+            self._judge.fatal = self._judge.fatal or error
+
+    def _plan_anew(self, first: int) -> None:
+        """Give up all batches from one on: their samples are given out again without those that are left out.
+
+        What workers did for them is lost, but for the chunk that each has in hand they stop at once.
+        """
+        assert self._order is not None
+        cancelled = self.scheduler.cancel_from(first)
+        for seq in cancelled:
+            self._words[Board.entry_at(seq) + Entry.RUN] = -1
+        self._order.give_back([self._plans.pop(seq) for seq in cancelled])
+        self._is_exhausted = False
 
     def _forget_rows(self, work: Work) -> None:
         """A batch is fetched anew in one piece: what its chunks left does not count."""
@@ -319,7 +469,7 @@ class Feed:
             limit = min(limit, total - leased)
         elif self.delivery.general_bytes:
             limit = min(limit, self.pool.plan.budget_bytes // (2 * self.delivery.general_bytes))
-        return max(1, min(limit, _MOST_AHEAD))
+        return max(1, min(self.guard.most_ahead(limit), _MOST_AHEAD))
 
     def _refill(self) -> None:
         """Issue batches up to the limit."""
@@ -331,13 +481,12 @@ class Feed:
                     self._is_exhausted = True
                     break
                 try:
-                    indices = next(self._indices)
+                    planned = next(self._order) if self._order is not None else None
+                    indices = next(self._indices) if planned is None else planned.keys
                 except StopIteration:
                     self._is_exhausted = True
                     break
-                if self.replay is not None:
-                    self.replay.append(indices)
-                self._issue(indices)
+                self._issue(indices, planned)
         if self._some_indices and self.settings.measures_threads:
             self._measure_threads()
         self.pool.flush()
@@ -365,9 +514,13 @@ class Feed:
             self._wait(0.05)
             self._collect()
 
-    def _issue(self, indices: Any) -> None:
-        if self.settings.is_batched and isinstance(indices, (Set, Mapping)):
+    def _issue(self, indices: Any, planned: PlannedBatch | None) -> None:
+        if planned is not None and not self.settings.is_batched:
+            (indices,) = indices
+        elif self.settings.is_batched and isinstance(indices, (Set, Mapping)):
             indices = list(indices)  # it has an order, but no rows to point at
+        if planned is not None:
+            self._position = planned.first_position
         num_rows = len(indices) if self.settings.is_batched else 1
         if num_rows > self._rows:
             self._rows = num_rows
@@ -381,7 +534,10 @@ class Feed:
         elif self._is_whole:
             works = [self.scheduler.issue_whole(num_rows, self._position)]
         else:
-            works = self.scheduler.issue(num_rows, self._position, self._chunk_for(num_rows))
+            gaps = planned.gaps if planned is not None else ()
+            works = self.scheduler.issue(num_rows, self._position, self._chunk_for(num_rows), gaps=gaps)
+        if planned is not None:
+            self._plans[works[0].seq] = planned
         seq = works[0].seq
         payload, row_words = (0, 0) if self.settings.is_iterable else self._write_indices(seq, indices, num_rows)
         self._board.open_entry(
@@ -435,6 +591,8 @@ class Feed:
         self.pool.wait(0)  # a loss is noticed soon, even where batches are always ready
         if self.pool.losses:
             self._make_good()
+        self.guard.look()
+        self._yield_to_pressure()
         pace = self.pace()
         self._chunk = chunk_samples(pace)
         if self.settings.is_iterable:
@@ -442,6 +600,22 @@ class Feed:
         else:
             self._ahead, self._ahead_reason = batches_ahead(pace, most=_MOST_AHEAD)
         self.figures.mark_faults()
+
+    def _yield_to_pressure(self) -> None:
+        """Hold less while memory is short: fewer batches first, then fewer workers; grow back later."""
+        if self.guard.pressure.level is not Level.NONE:
+            self.slots.give_back_free()
+        step = self.guard.resize_by()
+        if step < 0:
+            self.pool.shrink(1)
+        elif step > 0:
+            self.pool.grow(1)
+        if step:
+            _log.warning(
+                "memory: %s, %d workers now",
+                "a worker is sent home" if step < 0 else "a worker is back",
+                self.pool.num_workers,
+            )
 
     def pace(self) -> Pace:
         times = self.figures.sample_times()

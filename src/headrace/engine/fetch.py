@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
+from ..model import backoff_s, is_transient
 from .seeding import SampleSeeds
 
 
@@ -15,17 +17,36 @@ class CannotSplit(Exception):
 class Fetcher:
     """Fetches samples by index. One per worker."""
 
-    def __init__(self, dataset: Any, *, has_getitems: bool, seeds: SampleSeeds | None) -> None:
+    def __init__(
+        self, dataset: Any, *, has_getitems: bool, seeds: SampleSeeds | None, is_patient: bool = False
+    ) -> None:
         self._dataset = dataset
         self._has_getitems = has_getitems
         self.seeds = seeds
+        self._is_patient = is_patient
+        self.last_tries = 1  # of the last sample that was fetched on its own
 
     @property
     def is_splittable(self) -> bool:
         return not self._has_getitems
 
     def one(self, index: Any, base_seed: int, position: int) -> Any:
-        """Fetch one sample of a batch."""
+        """Fetch one sample of a batch. With patience, an error that may pass by itself is waited for."""
+        if not self._is_patient:
+            return self._once(index, base_seed, position)
+        self.last_tries = 1
+        waits = backoff_s(seed=position)
+        while True:
+            try:
+                return self._once(index, base_seed, position)
+            except Exception as error:
+                wait_s = next(waits, None) if is_transient(error) else None
+                if wait_s is None:
+                    raise
+            self.last_tries += 1
+            time.sleep(wait_s)
+
+    def _once(self, index: Any, base_seed: int, position: int) -> Any:
         if self._has_getitems:
             return self._getitems([index], base_seed, position, whole=False)[0]
         return self._plain(index, base_seed, position)

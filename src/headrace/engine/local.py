@@ -27,9 +27,10 @@ class LocalFetcher:
         is_batched: bool,
         has_getitems: bool,
         is_default_collation: bool,
+        is_patient: bool = False,
     ) -> None:
         self._seeds = SampleSeeds(is_shared=True)
-        self._fetcher = Fetcher(dataset, has_getitems=has_getitems, seeds=self._seeds)
+        self._fetcher = Fetcher(dataset, has_getitems=has_getitems, seeds=self._seeds, is_patient=is_patient)
         self._collate, self._is_batched = collate, is_batched
         # batches for which a collation of the user's own is watched; one that draws is seeded for good
         self._collation_trial = 0 if is_default_collation else _TRIAL_BATCHES
@@ -55,6 +56,29 @@ class LocalFetcher:
             self._collation_draws = self._collation_draws or self._seeds.positions() != before
             self._collation_trial = max(0, self._collation_trial - 1)
             return batch
+        finally:
+            _restore(state)
+
+    def fetch_one(self, index: Any, base_seed: int, position: int) -> Any:
+        """One sample. The loop's own generators stay as they were."""
+        state = _generator_states()
+        try:
+            self._seeds.begin_chunk()
+            sample = self._fetcher.one(index, base_seed, position)
+            return self._fetcher.one(index, base_seed, position) if self._seeds.end_chunk() else sample
+        finally:
+            _restore(state)
+
+    @property
+    def last_tries(self) -> int:
+        return self._fetcher.last_tries
+
+    def collate(self, samples: list[Any], base_seed: int, position: int) -> Any:
+        """Collate samples (or, without batching, convert the one), seeded as in `fetch`."""
+        state = _generator_states()
+        try:
+            self._seeds.begin_collation(base_seed, position)
+            return self._collate(samples if self._is_batched else samples[0])
         finally:
             _restore(state)
 

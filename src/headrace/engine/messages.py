@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, NoReturn
 
@@ -47,6 +47,7 @@ class Answer(IntEnum):
     RESTARTED = 9
     MEASURED = 10
     RETIRED = 11
+    PASSED_OVER = 12  # a sample of an iterable data set failed, with the error in `block`; the next one is asked for
 
 
 class Work(NamedTuple):
@@ -101,11 +102,24 @@ class CaughtError:
     text: str
     worker: int
     error: HeadraceError | None = None  # one of ours says all itself
+    is_sample: bool = True  # raised by one sample; otherwise by the collation, or before any sample
+    tries: int = 1
+    message: str = ""
+    file: str | None = None
 
     @classmethod
-    def from_exception(cls, error: BaseException, worker: int) -> CaughtError:
+    def from_exception(
+        cls, error: BaseException, worker: int, *, is_sample: bool = True, tries: int = 1
+    ) -> CaughtError:
         ours = error if isinstance(error, HeadraceError) else None
-        return cls(type(error), "".join(traceback.format_exception(error)), worker, ours)
+        text = "".join(traceback.format_exception(error))
+        filename = getattr(error, "filename", None)
+        file = filename if isinstance(filename, str) else None
+        return cls(type(error), text, worker, ours, is_sample, tries, str(error), file)
+
+    def as_plain(self) -> CaughtError:
+        """The same with a type that travels anywhere, where the text is what matters."""
+        return replace(self, kind=RuntimeError, error=None, message=f"{self.kind.__name__}: {self.message}")
 
     def reraise(self) -> NoReturn:
         """Raise the same type with the worker's own traceback in its text, as torch does."""

@@ -40,6 +40,16 @@ def write_payload(memory: memoryview, num_rows: int, indices: Any, pickled: byte
     return end
 
 
+def read_index(arena: Arena, payload: int, row: int, *, is_batched: bool) -> Any:
+    """The index of one row of a batch; for the training process, which needs it only when something went wrong."""
+    is_pickled, size = _PAYLOAD.unpack_from(arena.bytes, payload)
+    at = payload + _PAYLOAD.size
+    if not is_pickled:
+        return int.from_bytes(arena.view(at + 8 * row, 8), "little", signed=True)
+    indices = pickle.loads(arena.view(at, size))
+    return indices[row] if is_batched else indices
+
+
 class PayloadReader:
     """A worker's view of the payloads of batches."""
 

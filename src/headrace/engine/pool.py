@@ -6,8 +6,8 @@ import contextlib
 import fcntl
 import logging
 import os
+import resource
 import select
-import signal
 import sys
 import termios
 import time
@@ -16,8 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import WorkerLost
-from ..model import format_bytes
 from .arena import Arena, Fd
 from .blocks import Region
 from .board import BOARD_BYTES, ENDED, MAX_WORKERS, Board, BoardLock, Head, Record
@@ -103,6 +101,7 @@ class Pool:
 
     def __init__(self, plan: PoolPlan) -> None:
         self.plan = plan
+        _raise_fd_limit()
         self.arena_plan = ArenaPlan.for_budget(plan.budget_bytes)
         self.arena = Arena.create(self.arena_plan.total)
         self.board = Board(self.arena.bytes)
@@ -129,6 +128,8 @@ class Pool:
         self._written: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
         self._written_urgent: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
         self.losses: list[Loss] = []
+        self._recycled: set[int] = set()
+        self._undead: list[_Host] = []  # killed, and not gone yet
         self._results = _pipe()
         os.set_blocking(self._results[0].fileno(), False)
         self._poller = select.poll()
@@ -222,6 +223,27 @@ class Pool:
         self._reserved += [workers] if self.plan.in_threads else [(w,) for w in workers]
         self.launch()
 
+    def recycle(self, worker: int) -> None:
+        """Let a worker end after its chunk and start it anew: its memory is the kernel's again."""
+        self._recycled.add(worker)
+        self.board.words[Board.record_at(worker) + Record.GO] = 1
+
+    def running(self) -> dict[int, int]:
+        """The process of each worker."""
+        return {worker: host.process.pid for host in self._hosts for worker in host.workers}
+
+    def abandon(self, pid: int) -> bool:
+        """Count a process as lost that was killed and does not end; False where there is none such any more."""
+        for host in self._hosts:
+            if host.process.pid == pid:
+                self._poller.unregister(host.process.sentinel)
+                del self._sentinels[host.process.sentinel]
+                self._hosts.remove(host)
+                self._undead.append(host)
+                self.losses.append(Loss(host.workers, None, pid))
+                return True
+        return False
+
     def region_of(self, worker: int) -> Region:
         """The region of a worker that is gone, to put it in order."""
         places = self.arena_plan
@@ -276,6 +298,10 @@ class Pool:
         # workers that sleep at the other pipe do not see that word
         self._backlog.appendleft(Work(-1, 0, 0, Task.LOOK).pack())
 
+    def send_first(self, work: Work) -> None:
+        """Give work out before what has not been written to the pipe yet."""
+        self._backlog.appendleft(work.pack())
+
     def unread(self) -> list[Work]:
         """Work that no worker has taken yet."""
         waiting = list(self._backlog)
@@ -317,30 +343,15 @@ class Pool:
         ended = [w for w in host.workers if self.board.words[Board.record_at(w) + Record.STATE] == ENDED]
         code, pid = host.process.exitcode, host.process.pid
         host.process.close()
+        if code == 0 and len(ended) == len(host.workers) and self._recycled >= set(ended):
+            self._recycled -= set(ended)
+            self.replace(host.workers)
+            return
         if code == 0 and len(ended) == len(host.workers) and self._ending >= len(ended):
             self._ending -= len(ended)
             self._free_numbers = sorted([*self._free_numbers, *ended])
             return
         self.losses.append(Loss(host.workers, code, pid))
-
-    def describe(self, loss: Loss) -> WorkerLost:
-        """The error for a loss that cannot be made good."""
-        words, workers, code, pid = self.board.words, loss.workers, loss.exit_code, loss.pid
-        evidence: dict[str, object] = {"worker": ", ".join(map(str, workers)), "exit": _exit_text(code)}
-        for worker in workers:
-            at = Board.record_at(worker)
-            if words[at + Record.POSITION] >= 0:
-                age = (time.perf_counter_ns() - words[at + Record.SAMPLE_START_NS]) / 1e9
-                evidence["in_hand"] = (
-                    f"sample at position {words[at + Record.POSITION]} of the epoch, since {age:.1f} s"
-                )
-        next_step = ""
-        if code == -signal.SIGKILL:
-            evidence["arena"] = format_bytes(self.arena.used_bytes())
-            next_step = "was it the kernel's out-of-memory killer? Compare dmesg, and set memory= lower"
-        elif code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT):
-            next_step = "call faulthandler.enable() in worker_init_fn to see where it crashed"
-        return WorkerLost(f"DataLoader worker (pid(s) {pid}) exited unexpectedly", next_step=next_step, **evidence)
 
     # ------------------------------------------------------------------------------------ end
 
@@ -395,11 +406,12 @@ class Pool:
                     getattr(host.process, stop)()
             for host in alive:
                 host.process.join(1.0)
-        for host in self._hosts:
+        for host in [*self._hosts, *self._undead]:
             with contextlib.suppress(ValueError):
                 if not host.process.is_alive():
                     host.process.close()
         self._hosts.clear()
+        self._undead.clear()
         self._sentinels.clear()
 
 
@@ -414,10 +426,10 @@ def _unread_bytes(fd: int) -> int:
     return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
 
 
-def _exit_text(code: int | None) -> str:
-    if code is None:
-        return "not known"
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return f"signal {signal.Signals(-code).name}"
-    return f"exit code {code}"
+def _raise_fd_limit() -> None:
+    """Let this process, and the workers that it starts, open as many files as it is allowed to."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            _log.info("the limit on open files was raised from %d to %d", soft, hard)

@@ -31,6 +31,10 @@ class WorkerRecord:
     def open(self) -> None:
         self._words[self._at + Record.PID] = os.getpid()
 
+    @property
+    def is_asked_to_go(self) -> bool:
+        return bool(self._words[self._at + Record.GO])
+
     def set_state(self, state: int) -> None:
         self._words[self._at + Record.STATE] = state
 

@@ -7,11 +7,14 @@ was taken but not yet noted in the record is found by elimination: it is in no p
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
+from ..errors import InternalError
 from .blocks import mark_told
 from .board import BUSY, GENERAL, QUIET, STARTING, TOLD, Board, Entry, Head, Record, split_place
 from .messages import Answer, Result
@@ -22,10 +25,12 @@ _log = logging.getLogger(__name__)
 
 # a live worker holds the lock for microseconds; one that is stopped inside it is found by its age
 _LOCK_PATIENCE_S = 0.5
+_LONG_PATIENCE_S = 10.0
 # a chunk in nobody's hands is believed lost when it is so twice, this far apart: taking one takes microseconds
 _SWEEP_EVERY_S = 0.1
 # a sample that took its worker with it this often is guilty; before that, somebody else may have killed the worker
 MOST_LOSSES = 3
+_SAMPLES_FOR_A_LOSS, _SECONDS_FOR_A_LOSS = 8, 10.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,9 @@ class Claim:
     position: int  # -1: no sample yet, or no more
     span: int
 
+    def as_innocent(self) -> Claim:
+        return replace(self, position=-1)
+
 
 @dataclass(frozen=True)
 class Guilty:
@@ -51,21 +59,20 @@ class Guilty:
 
 
 class Allowance:
-    """How many losses are borne: each costs one, and each delivered batch and every ten seconds give one back."""
+    """How many losses are borne: each costs one; finished samples and time give them back."""
 
-    def __init__(self, num_workers: int) -> None:
-        self._most = self._left = 10.0 + 4 * num_workers
+    def __init__(self) -> None:
+        self._spent = 0.0
+        self._samples = 0
         self._at = time.monotonic()
 
-    def deliver(self) -> None:
-        self._left = min(self._most, self._left + 1)
-
-    def lose(self, cost: float = 1.0) -> bool:
-        """Whether this one is still borne."""
+    def lose(self, cost: float, *, num_workers: int, samples_done: int) -> bool:
+        """Whether one more is borne."""
         now = time.monotonic()
-        self._left = min(self._most, self._left + (now - self._at) / 10) - cost
-        self._at = now
-        return self._left >= 0
+        back = (samples_done - self._samples) / _SAMPLES_FOR_A_LOSS + (now - self._at) / _SECONDS_FOR_A_LOSS
+        self._spent = max(0.0, self._spent - max(0.0, back)) + cost
+        self._at, self._samples = now, samples_done
+        return self._spent <= 10 + 4 * num_workers
 
 
 class Recovery:
@@ -76,10 +83,27 @@ class Recovery:
         self._words = pool.board.words
         self._all_words = pool.arena.bytes.cast("q")
         self._lock = pool.lock
+        self._counts: dict[int, int] = {}  # position in the epoch: workers lost with that sample in hand
         self._suspects: set[tuple[int, int]] = set()
         self._sweep_at = 0.0
+        # Threads die together, each with a sample in hand, and only one of those is guilty: they go out one at a time.
+        self._apart: deque[tuple[int, int, int]] = deque()  # batch, row, rows
+        self._alone: tuple[int, int, int] | None = None
         self.num_losses = 0
-        self.allowance = Allowance(pool.num_workers)
+        self._allowance = Allowance()
+
+    def start_epoch(self) -> None:
+        self._counts.clear()
+
+    def bears(self, loss: Loss) -> bool:
+        """Whether this loss may be made good; False: workers die faster than they work."""
+        records = [Board.record_at(worker) for worker in range(self._pool.most_workers)]
+        return self._allowance.lose(
+            # one that never began will hardly begin the next time
+            4.0 if self._words[Board.record_at(loss.workers[0]) + Record.STATE] == STARTING else 1.0,
+            num_workers=self._pool.num_workers,
+            samples_done=sum(self._words[at + Record.SAMPLES_DONE] for at in records),
+        )
 
     # ------------------------------------------------------------------------------------ a loss
 
@@ -97,6 +121,9 @@ class Recovery:
             w[at + Record.SPAN],
         )
 
+    def batch_of(self, seq: int) -> Batch | None:
+        return self._scheduler.batches.get(seq)
+
     def take_over(self, loss: Loss) -> list[Guilty] | None:
         """Put right what dead workers left, replace them, and give out again what they owed.
 
@@ -104,16 +131,21 @@ class Recovery:
         """
         self._words[Head.LOSSES] += 1  # before anything is given out twice: workers check from here on
         claims = [claim for worker in loss.workers if (claim := self.claim_of(worker)) is not None]
+        tried_alone = self._alone is not None and any(self._is_alone(claim) for claim in claims)
         if not self._lock.try_for(_LOCK_PATIENCE_S):
             return None
         try:
             for result in self._pool.receive():
                 self._note(result)
-            lost = [self._mend(batch, claims, loss) for batch in [*self._scheduler.batches.values()]]
+            # where one was tried alone, it is the one; the others in hand are innocent
+            judged = [claim if not tried_alone or self._is_alone(claim) else claim.as_innocent() for claim in claims]
+            if tried_alone:
+                self._alone = None
+            lost = [self._mend(batch, judged, loss) for batch in [*self._scheduler.batches.values()]]
             held = {self._place(batch) for batch in self._scheduler.batches.values()}
             self._pool.board.free_unreferenced_slots({split_place(p)[1] for p in held if p >= 0})
         finally:
-            self._lock.__exit__(None, None, None)
+            self._lock.release()
         for worker in loss.workers:
             self._pool.region_of(worker).free_untold()
         self.num_losses += 1
@@ -186,15 +218,53 @@ class Recovery:
             pieces = [(row, count)] if batch.is_whole else _split(row, count, suspect, span)
             for first, number in pieces:
                 is_suspected = suspect <= first < suspect + span
+                position = batch.position_of(first)
                 if is_suspected:
-                    batch.losses[first] = batch.losses.get(first, 0) + 1
+                    self._counts[position] = self._counts.get(position, 0) + 1
                 is_alone = number == 1 or batch.is_whole
-                if is_suspected and is_alone and batch.losses[first] >= MOST_LOSSES:
+                if is_suspected and is_alone and self._counts[position] >= MOST_LOSSES:
                     self._settle(batch, first, number)
-                    guilty.append(Guilty(batch, first, loss, batch.losses[first]))
+                    guilty.append(Guilty(batch, first, loss, self._counts[position]))
+                elif is_suspected and len(loss.workers) > 1:
+                    self._apart.append((batch.seq, first, number))
+                    self._scheduler.issue_again(batch, first, number)  # cut out of its chunk, though not sent yet
                 else:
                     self.give_out(batch, first, number)
         return guilty
+
+    def _is_alone(self, claim: Claim) -> bool:
+        return self._alone is not None and self._alone[:2] == (claim.seq, claim.row)
+
+    def give_next_apart(self) -> None:
+        """Give out the next sample under suspicion, once the one before it is done."""
+        if self._alone is not None and not self._is_done(*self._alone):
+            return
+        self._alone = None
+        if self._apart:
+            self._words[Head.HOLD] = 1
+            if any(self.claim_of(worker) is not None for worker in range(self._pool.most_workers)):
+                return  # until the others have finished what they have in hand
+        while self._apart and self._alone is None:
+            seq, row, rows = self._apart.popleft()
+            batch = self._scheduler.batches.get(seq)
+            if batch is None or batch.is_settled:
+                continue
+            if batch.is_cancelled:
+                with self.locked():
+                    self._settle(batch, row, rows)
+                self._note(Result(seq, 0, row, rows, 0, Answer.DROPPED))
+                continue
+            self._alone = (seq, row, rows)
+            self.give_out(batch, row, rows, is_alone=True)
+        if self._alone is None:
+            self._words[Head.HOLD] = 0
+
+    def _is_done(self, seq: int, row: int, rows: int) -> bool:
+        batch = self._scheduler.batches.get(seq)
+        if batch is None or batch.is_settled:
+            return True
+        table = self._words[Board.entry_at(seq) + Entry.ROW_WORDS]
+        return not batch.is_whole and all(word > 0 for word in self._all_words[table + row : table + row + rows])
 
     def _suspect(self, batch: Batch, claim: Claim) -> tuple[int, int]:
         """The rows that were in hand when the worker died, (first, count); (-1, 0) where none was."""
@@ -206,14 +276,17 @@ class Recovery:
         row = claim.position - batch.first_position - shift
         return row, min(claim.span, batch.num_rows - row)
 
-    def give_out(self, batch: Batch, row: int, rows: int) -> None:
+    def give_out(self, batch: Batch, row: int, rows: int, *, is_alone: bool = False) -> None:
         """Give rows to the next free worker, as a new try."""
         work = self._scheduler.issue_again(batch, row, rows)
         tries = batch.chunks[row][1]
         table = self._words[Board.entry_at(batch.seq) + Entry.ROW_WORDS]
         for at in range(table + row, table + row + rows):
             self._all_words[at] = -tries
-        self._pool.send_urgent(work)
+        if self._pool.plan.in_threads and not is_alone:
+            self._pool.send_first(work)  # what is urgent runs alone there
+        else:
+            self._pool.send_urgent(work)
 
     def _settle(self, batch: Batch, row: int, rows: int) -> None:
         """Take rows out of the hands of all workers: nobody will bring them. Call it under the lock."""
@@ -228,6 +301,49 @@ class Recovery:
         if self._words[entry + Entry.ROWS_DONE] == batch.num_rows:
             self._finish_for(batch, self._words[entry + Entry.QUIET_ROWS])
 
+    # ------------------------------------------------------------------------------------ what was decided
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock. Workers hold it for microseconds; one that is stopped inside it is a hang of its own."""
+        if not self._lock.try_for(_LONG_PATIENCE_S):
+            raise InternalError(
+                "a worker holds the lock of the board and does not let go", after=f"{_LONG_PATIENCE_S} s"
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def is_general(self, batch: Batch) -> bool:
+        return self._place(batch) == GENERAL
+
+    def retry(self, batch: Batch, row: int, rows: int) -> None:
+        """Give a row that failed (or a whole batch) out once more, as if nobody had tried it."""
+        entry = Board.entry_at(batch.seq)
+        if batch.is_whole:
+            self.give_out(batch, 0, batch.num_rows)
+            return
+        table = self._words[entry + Entry.ROW_WORDS]
+        with self.locked():
+            if batch.is_quiet_told:  # they were told of once: the last row must not tell of them again
+                for at in range(table, table + batch.num_rows):
+                    if self._all_words[at] == QUIET:
+                        self._all_words[at] = TOLD
+                self._words[entry + Entry.QUIET_ROWS] = 0
+                batch.is_quiet_told = False
+            self._words[entry + Entry.ROWS_DONE] -= rows
+            self._words[entry + Entry.LAST] = 0
+            self._words[entry + Entry.FAILED] = 0
+            self.give_out(batch, row, rows)
+
+    def lift_failure(self, batch: Batch) -> None:
+        """A row that failed has a sample after all; call it under the lock."""
+        entry = Board.entry_at(batch.seq)
+        self._words[entry + Entry.FAILED] = 0
+        if batch.is_general and not batch.rows_left and not batch.collated and batch.failure is None:
+            self._pool.send_urgent(self._scheduler.collate_again(batch))
+
     # ------------------------------------------------------------------------------------ by elimination
 
     def sweep(self) -> bool:
@@ -239,6 +355,7 @@ class Recovery:
         waiting = {(work.seq, work.row) for work in self._pool.unread()}
         claims = [c for w in range(self._pool.most_workers) if (c := self.claim_of(w)) is not None]
         in_hand = {claim.seq for claim in claims}
+        waiting |= {(seq, row) for seq, row, _ in self._apart}
         suspects: dict[tuple[int, int], tuple[Batch, int]] = {}
         for batch in self._scheduler.batches.values():
             if batch.worker >= 0 or batch.is_settled:
@@ -256,7 +373,7 @@ class Recovery:
                 _log.debug("rows %d to %d of batch %d are in nobody's hands: given out again", row, row + rows, seq)
                 self._give_found(batch, row, rows)
         finally:
-            self._lock.__exit__(None, None, None)
+            self._lock.release()
         return True
 
     def _give_found(self, batch: Batch, row: int, rows: int) -> None:
@@ -287,9 +404,6 @@ class Recovery:
             return False
         claims = (self.claim_of(worker) for worker in range(self._pool.most_workers))
         return any(claim is not None and claim.seq == seq for claim in claims)
-
-    def is_starting(self, worker: int) -> bool:
-        return self._words[Board.record_at(worker) + Record.STATE] == STARTING
 
 
 def _runs(rows: list[int]) -> list[tuple[int, int]]:

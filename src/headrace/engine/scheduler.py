@@ -38,7 +38,6 @@ class Batch:
     chunks: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # first row: rows, tries before, shift
     told: int = 0  # a bit for each row that has an answer of its own
     is_quiet_told: bool = False  # the rows without an answer of their own are told of
-    losses: dict[int, int] = field(default_factory=dict)  # row: workers lost with its sample in hand
 
     @property
     def is_general(self) -> bool:
@@ -55,6 +54,15 @@ class Batch:
     def blocks_to_free(self) -> list[int]:
         """Blocks that are of no use once it has left."""
         return [block for _, _, block in self.texts + self.samples] + self.shared
+
+    def position_of(self, row: int) -> int:
+        """Where in the epoch's order a row's sample stands."""
+        shift = self.chunks[max(first for first in self.chunks if first <= row)][2] if not self.is_whole else 0
+        return self.first_position + row + shift
+
+    def row_of(self, position: int) -> int | None:
+        """The row of the sample at a place of the epoch's order; None where it has none here."""
+        return next((row for row in range(self.num_rows) if self.position_of(row) == position), None)
 
     def is_told(self, row: int) -> bool:
         return bool(self.told >> row & 1)
@@ -208,12 +216,18 @@ class Scheduler:
 
     def cancel_all(self) -> None:
         """Give up every batch in flight; those that workers still hold go to `dropped` once they are settled."""
-        for seq in self.order:
+        self.cancel_from(self.order[0] if self.order else 0)
+
+    def cancel_from(self, first: int) -> list[int]:
+        """Give up the batches from one on; returns which."""
+        cancelled = [seq for seq in self.order if seq >= first]
+        for seq in cancelled:
             batch = self.batches[seq]
             batch.is_cancelled = True
             if batch.is_settled:
                 self._drop(batch)
-        self.order.clear()
+        self.order = deque(seq for seq in self.order if seq < first)
+        return cancelled
 
     def _drop(self, batch: Batch) -> bool:
         del self.batches[batch.seq]

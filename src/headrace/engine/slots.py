@@ -76,7 +76,20 @@ class Slots:
                     words[at + Slot.STATE] = RETIRED
                     self._arena.give_back(words[at + Slot.OFFSET], words[at + Slot.SIZE])
         finally:
-            self._lock.__exit__(None, None, None)
+            self._lock.release()
+
+    def give_back_free(self) -> None:
+        """Return the pages of slots that nobody uses to the kernel; the slots stay."""
+        words = self._board.words
+        if not words[Head.NUM_SLOTS] or not self._lock.try_for(0.1):
+            return
+        try:
+            for slot in range(words[Head.NUM_SLOTS]):
+                at = Board.slot_at(slot)
+                if words[at + Slot.STATE] == FREE:
+                    self._arena.give_back(words[at + Slot.OFFSET], words[at + Slot.SIZE])
+        finally:
+            self._lock.release()
 
     def _sizes(self) -> list[tuple[int, int]]:
         words = self._board.words

@@ -7,7 +7,7 @@ import pickle
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -87,7 +87,10 @@ class Worker:
         self._record = WorkerRecord(self._words, plan.worker)
         self._payloads = PayloadReader(arena, self._words, is_batched=plan.is_batched)
         self._fetcher = Fetcher(
-            dataset, has_getitems=plan.has_getitems, seeds=SampleSeeds() if seeded and not plan.is_iterable else None
+            dataset,
+            has_getitems=plan.has_getitems,
+            seeds=SampleSeeds() if seeded and not plan.is_iterable else None,
+            is_patient=plan.goes_on,
         )
         # threads share the generators, so samples cannot be seeded one by one: only notice that somebody draws
         self._watch = SampleSeeds(trial_samples=0, is_shared=True) if not seeded and not plan.is_iterable else None
@@ -95,6 +98,7 @@ class Worker:
         self._is_ended = False
         self._placer = Placer(arena, lock, self._region, self._record, self._propose)
         self._init_error: BaseException | None = None
+        self._held = b""  # a message for later
         self._marks = {mark: memoryview(array("q", [mark]) * _MOST_MARKS) for mark in (QUIET, TOLD)}
 
     # ------------------------------------------------------------------------------------ the loop
@@ -109,28 +113,39 @@ class Worker:
                 self._iterator = iter(self._dataset)
         except Exception as error:
             self._init_error = error
-        try:
-            while not words[Head.STOP]:
-                record.set_state(IDLE)
-                message = self._next_message()
-                if len(message) < WORK_BYTES or words[Head.STOP]:
-                    break
-                work = unpack_work(message)
-                if work.task == Task.RETIRE:
-                    break
-                if work.task != Task.LOOK:
-                    self._serve(work)
-        finally:
-            record.set_state(ENDED)
+        while not words[Head.STOP]:
+            record.set_state(IDLE)
+            message = self._next_message()
+            if len(message) < WORK_BYTES or words[Head.STOP]:
+                break
+            work = unpack_work(message)
+            if work.task == Task.RETIRE:
+                break
+            if work.task != Task.LOOK:
+                self._serve(work)
+            if record.is_asked_to_go:
+                break
+        record.set_state(ENDED)  # not where a sample leaves the process: what it had in hand must stay readable
 
     def _next_message(self) -> bytes:
-        if self._words[Head.URGENT] and self._plan.urgent is not None:
-            try:
-                if message := os.read(self._plan.urgent.fileno(), WORK_BYTES):
+        words = self._words
+        while True:
+            if words[Head.URGENT] and self._plan.urgent is not None:
+                try:
+                    if message := os.read(self._plan.urgent.fileno(), WORK_BYTES):
+                        return message
+                except BlockingIOError:
+                    pass
+            if words[Head.HOLD] and not words[Head.STOP]:
+                time.sleep(0.002)  # a sample under suspicion is tried alone: rare, and over soon
+            elif self._held:
+                message, self._held = self._held, b""
+                return message
+            else:
+                message = os.read(self._plan.work.fileno(), WORK_BYTES)
+                if not words[Head.HOLD] or unpack_work(message).task != Task.CHUNK:
                     return message
-            except BlockingIOError:
-                pass
-        return os.read(self._plan.work.fileno(), WORK_BYTES)
+                self._held = message
 
     def _serve(self, work: Work) -> None:
         words = self._words
@@ -184,15 +199,26 @@ class Worker:
     def _propose(self, seq: int, num_rows: int, block: int) -> None:
         self._answer(Work(seq, 0, num_rows, Task.CHUNK), Answer.LAYOUT, block=block)
 
-    def _fail(self, work: Work, entry: int, row: int, error: BaseException, *, rows: int | None = None) -> None:
+    def _fail(
+        self,
+        work: Work,
+        entry: int,
+        row: int,
+        error: BaseException,
+        *,
+        rows: int | None = None,
+        is_sample: bool = True,
+    ) -> None:
         """Report an exception of user code; the rest of its chunk is void."""
-        caught = CaughtError.from_exception(error, self._plan.worker)
+        tries = self._fetcher.last_tries
+        is_sample = is_sample and error is not self._init_error
+        caught = CaughtError.from_exception(error, self._plan.worker, is_sample=is_sample, tries=tries)
         try:
             if isinstance(error, StopIteration):  # raised again in the loop, it would end the epoch in silence
                 raise TypeError
             pickle.loads(pickle.dumps(caught.kind))
         except Exception:
-            caught = CaughtError(RuntimeError, caught.text, caught.worker)
+            caught = replace(caught, kind=RuntimeError)
         block, _ = dump(caught, self._region, self._arena)
         rows = work.row + work.rows - row if rows is None else rows
         self._tell(work, entry, Answer.FAILED, row, rows, block=block, is_void=True)
@@ -256,7 +282,7 @@ class Worker:
         """
         words, seeds = self._words, self._fetcher.seeds
         place = words[entry + Entry.PLACE]
-        if place < 0 or seeds is None or seeds.per_sample or not self._fetcher.is_splittable:
+        if place < 0 or seeds is None or seeds.per_sample or not self._fetcher.is_splittable or self._plan.goes_on:
             return False
         index = self._payloads.one_index(work.row, entry)
         if index is None:
@@ -463,9 +489,12 @@ class Worker:
         gathered: list[Any] = []
         try:
             while len(gathered) < num_rows:
-                gathered += peek(self._arena, self._all_words[table + len(gathered)])
+                block = self._all_words[table + len(gathered)]
+                if block <= TOLD:
+                    return  # a sample that failed: what becomes of it is not decided yet
+                gathered += peek(self._arena, block)
         except Exception as error:  # a sample that was pickled and does not come back
-            self._fail(work, entry, 0, error, rows=0)
+            self._fail(work, entry, 0, error, rows=0, is_sample=False)
             return
         self._collate_and_send(work, entry, gathered)
 
@@ -480,7 +509,7 @@ class Worker:
             if seeds is not None:
                 seeds.end_collation()
         except Exception as error:
-            self._fail(work, entry, 0, error, rows=rows)
+            self._fail(work, entry, 0, error, rows=rows, is_sample=False)
             return
         self._record.add_bytes(size)
         self._answer(work, Answer.COLLATED, block=block, row=0, rows=rows)
@@ -492,12 +521,33 @@ class Worker:
         started = self._record.begin_sample(position, max(1, work.rows))
         if seeds is not None:
             seeds.begin_chunk()
-        samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._plan.is_batched)
+        try:
+            samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._plan.is_batched)
+        except Exception as error:
+            self._fail_whole(work, entry, indices, error)
+            return
         if seeds is not None and seeds.end_chunk():
             samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._plan.is_batched)
         elapsed = time.perf_counter_ns() - started
         self._record.note(elapsed, elapsed, max(1, work.rows))
         self._send_whole(work, entry, samples)
+
+    def _fail_whole(self, work: Work, entry: int, indices: Any, error: Exception) -> None:
+        """A batch in one piece failed: find the sample that does, where it matters which one that is."""
+        row = 0
+        if self._plan.goes_on and self._plan.is_batched:
+            base_seed, position = self._words[entry + Entry.BASE_SEED], self._words[entry + Entry.FIRST_POSITION]
+            for row, index in enumerate(indices):
+                self._record.begin_sample(position + row)
+                try:
+                    self._fetcher.whole([index], base_seed, position + row, is_batch=True)
+                except Exception as alone:
+                    error = alone
+                    break
+            else:
+                self._fail(work, entry, 0, error, rows=work.rows, is_sample=False)  # only together do they fail
+                return
+        self._fail(work, entry, row, error, rows=work.rows)
 
     def _send_whole(self, work: Work, entry: int, samples: Any) -> None:
         num_rows = self._words[entry + Entry.NUM_ROWS]
@@ -536,6 +586,11 @@ class Worker:
             except StopIteration:
                 self._is_ended = True
                 break
+            except Exception as error:
+                if not self._plan.goes_on:
+                    raise
+                self._tell_aside(work, error)
+                continue
             fetched = time.perf_counter_ns()
             if aside is None:
                 done: list[Placed] = []
@@ -558,6 +613,12 @@ class Worker:
         else:
             self._answer(work, Answer.SHARED, row=0, rows=row)
             self._collate_and_send(work, entry, aside)
+
+    def _tell_aside(self, work: Work, error: Exception) -> None:
+        """Tell of a sample of an iterable data set that failed; the iterator is asked for the next one."""
+        caught = CaughtError.from_exception(error, self._plan.worker)
+        block, _ = dump(caught.as_plain(), self._region, self._arena)
+        self._answer(work, Answer.PASSED_OVER, block=block, row=0, rows=0)
 
     def _serve_measure(self, work: Work) -> None:
         gain = second_thread_gain(self._dataset, load(self._arena, work.argument * _PAYLOAD_UNIT))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -11,9 +12,9 @@ import torch
 import torch.utils.data as torch_data
 from torch.utils.data import dataloader as torch_loader
 
-from ..engine import usable_processors
+from ..engine import Condemned, usable_processors
 from ..errors import NotSupported
-from ..model import LoaderStats, keeps_statistics, parse_bytes
+from ..model import EpochAccount, ErrorPolicy, LoaderStats, SampleFailure, keeps_statistics, parse_bytes
 from .batches import count_rows, is_default_collation
 from .local import LocalIterator, SeededLocalIterator
 from .snapshot import Counted, empty_stats, say_once
@@ -32,7 +33,12 @@ class DataLoader(torch_data.DataLoader[_T_co]):
 
     - `memory`: bytes that queued batches may take (int or "8GiB"); default a quarter of what is free.
     - `backend`: "process", "thread" (threads inside one loader process), or "auto", which measures.
-    - `on_error`: "raise", as torch does.
+    - `on_error`: what becomes of a sample that fails. "raise", as torch does; "quarantine" leaves it out, the following
+      samples move up, and the end of the epoch is filled with its first ones; or a function of a `SampleFailure` that
+      returns `headrace.SKIP`, `RETRY`, `RAISE` or a sample to use instead.
+    - `max_bad`: how many samples may fail, a number or a share; by default 10 and a hundredth of those tried.
+    - `quarantine`: a file that names the samples left out, one JSON line each; `loader.quarantine` has them as values.
+    - `skip_quarantined`: such a file of an earlier run (or keys): these samples are left out from the start.
     - `device`: copy batches there on a side stream ("cuda"); off by default.
     - `record`: keep times and histograms for `stats()`; on by default, may be changed while it runs.
 
@@ -62,14 +68,16 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         in_order: bool = True,
         memory: int | str | None = None,
         backend: str = "auto",
-        on_error: str = "raise",
+        on_error: str | Callable[[SampleFailure], Any] = "raise",
+        max_bad: int | float | None = None,
+        quarantine: str | os.PathLike[str] | None = None,
+        skip_quarantined: str | os.PathLike[str] | Iterable[Any] | None = None,
         device: torch.device | str | None = None,
         record: bool | None = None,
     ) -> None:
         if backend not in _BACKENDS:
             raise ValueError(f"backend={backend!r}: choose one of {', '.join(map(repr, _BACKENDS))}")
-        if on_error != "raise":
-            raise ValueError(f"on_error={on_error!r}: only 'raise' is supported in this version")
+        policy = ErrorPolicy.of(on_error, max_bad)
         if memory is not None:
             parse_bytes(memory)
         self.memory, self.backend, self.on_error = memory, backend, on_error
@@ -85,6 +93,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self._histogram: Any = None  # sample times of earlier epochs
         self._live: weakref.WeakSet[Counted] = weakref.WeakSet()
         self._last_stats: LoaderStats | None = None
+        self._local_account: Callable[[], EpochAccount] | None = None
         if num_workers is None:
             num_workers = usable_processors()
             self._workers_reason = "to be measured on the first samples"
@@ -109,6 +118,12 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             **extra,
         )
         self.in_order = in_order
+        self._condemned = Condemned(
+            policy,
+            path=quarantine,
+            skip=skip_quarantined,
+            num_samples=None if self._is_iterable else _len_or_none(dataset),
+        )
 
     # ------------------------------------------------------------------------------------ iteration
 
@@ -117,7 +132,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             say_once("data pipes run in torch's own loader: Headrace does not speed them up")
             return super()._get_iterator()
         if self.num_workers == 0:
-            return SeededLocalIterator(self) if self._is_chosen else LocalIterator(self)
+            guards = self._condemned.is_active and not self._is_iterable
+            return SeededLocalIterator(self) if self._is_chosen or guards else LocalIterator(self)
         if not self._is_chosen:
             self.check_worker_number_rationality()
         return WorkersIterator(self)
@@ -178,6 +194,11 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         for iterator in running:
             iterator.resize(num_workers, prefetch_batches)
 
+    @property
+    def quarantine(self) -> tuple[SampleFailure, ...]:
+        """The samples that this loader has left out because they failed, in the order in which that was found."""
+        return tuple(self._condemned.failures)
+
     def stats(self) -> LoaderStats:
         """A frozen snapshot of what this loader is doing, or of how the last epoch ended."""
         newest: Counted | None = None
@@ -193,3 +214,10 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     def __repr__(self) -> str:
         workers = f"{self.num_workers} workers" if self.num_workers else "in-process"
         return f"<headrace.DataLoader of {type(self.dataset).__name__}: batch {self.batch_size}, {workers}>"
+
+
+def _len_or_none(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import dataloader as torch_loader
 
-from ..engine import DeviceCopier, LocalFetcher, WaitLog
-from ..model import LoaderStats
+from ..engine import DeviceCopier, GuardedLocal, LocalFetcher, WaitLog
+from ..model import EpochAccount, LoaderStats
+from ..order import EpochOrder
 from .batches import pin_batch
 from .snapshot import Counted, empty_stats
 
@@ -59,7 +60,13 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
             samples_delivered=self._num_samples,
             samples_per_s=self._num_samples / elapsed,
             waits=self._waits.stats(),
+            account=self._account(),
         )
+
+    def _account(self) -> EpochAccount:
+        if self._loader._local_account is not None:
+            return self._loader._local_account()
+        return EpochAccount(given_out=self._num_samples, delivered=self._num_samples)
 
 
 class SeededLocalIterator(LocalIterator):
@@ -74,7 +81,7 @@ class SeededLocalIterator(LocalIterator):
         return pin_batch(batch, self._pin_memory_device) if self._pin_memory else batch
 
 
-def local_batches(loader: DataLoader[Any], indices: Iterable[Any], base_seed: int) -> Iterator[Any]:
+def local_batches(loader: DataLoader[Any], indices: Iterable[Any], base_seed: int, *, epoch: int = 0) -> Iterator[Any]:
     """Batches fetched in the training process, each sample seeded by its position."""
     is_batched = loader._auto_collation
     fetcher = LocalFetcher(
@@ -83,7 +90,15 @@ def local_batches(loader: DataLoader[Any], indices: Iterable[Any], base_seed: in
         is_batched=is_batched,
         has_getitems=loader._has_getitems,
         is_default_collation=loader._uses_slots,
+        is_patient=not loader._condemned.policy.raises_at_once,
     )
+    if loader._condemned.is_active and not loader._is_iterable:
+        batches = iter(indices) if is_batched else ([index] for index in indices)
+        guarded = GuardedLocal(fetcher, loader._condemned, loader.dataset, base_seed, epoch)
+        order = EpochOrder(batches, loader._condemned.is_out)
+        loader._local_account = lambda: guarded.account(order)
+        yield from guarded.batches(order)
+        return
     position = 0
     for some in indices:
         yield fetcher.fetch(some, base_seed, position)

@@ -18,6 +18,7 @@ from ..engine import (
     DeviceCopier,
     Feed,
     FeedSettings,
+    Guard,
     HostRegistration,
     Pool,
     PoolPlan,
@@ -27,8 +28,8 @@ from ..engine import (
     usable_processors,
     workers_for,
 )
-from ..errors import BatchTooLarge, HeadraceError, WorkerLost
-from ..model import LoaderStats
+from ..errors import BatchTooLarge, HeadraceError, InternalError, TooManyBad, WorkerHang, WorkerLost
+from ..model import LoaderStats, find_rank
 from .backend import choose_backend
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import local_batches
@@ -64,12 +65,15 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self._epoch = -1
         pool = Pool(self._pool_plan(loader))
         self._feed = Feed(
-            pool, self._feed_settings(loader, self._context.get_start_method()), earlier=loader._histogram
+            pool,
+            self._feed_settings(loader, self._context.get_start_method()),
+            loader._condemned,
+            earlier=loader._histogram,
         )
         if self._wants_registration():
             self._registration = HostRegistration(pool.arena)
             self._feed.slots.on_first_lease = self._registration.add
-        self._closer = weakref.finalize(self, _close_pool, pool, self._copier, self._registration)
+        self._closer = weakref.finalize(self, _close_pool, pool, self._feed.guard, self._copier, self._registration)
         try:
             if self._is_undecided:
                 self._feed.replay = []
@@ -126,6 +130,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             copies_dataset=self._backend == "thread" and loader.backend == "auto",
             record=loader.record,
             budget_bytes=self._budget.bytes,
+            goes_on=not loader._condemned.policy.raises_at_once,
         )
 
     @staticmethod
@@ -144,6 +149,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             collate=collate_as_workers_do if loader._uses_slots else loader.collate_fn,
             measures_threads=loader.backend == "auto" and loader._thread_rate is None and not loader._is_iterable,
             measures_at_end=start_method != "fork",
+            rank=find_rank(),
         )
 
     def _wants_registration(self) -> bool:
@@ -190,7 +196,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             if self.is_open:
                 self._end_of_epoch()
             raise
-        except (WorkerLost, BatchTooLarge) as error:
+        except (WorkerLost, WorkerHang, BatchTooLarge, TooManyBad, InternalError) as error:
             self._give_up(error)
             raise
 
@@ -251,7 +257,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             _log.info("%s: num_workers was not given; chosen %s", loader, loader._workers_reason)
         count = loader.num_workers
         if count == 0:
-            self._local = local_batches(loader, chain(feed.replay or [], self._sampler_iter), int(self._base_seed))
+            indices = chain(feed.replay or [], self._sampler_iter)
+            self._local = local_batches(loader, indices, int(self._base_seed), epoch=feed.epoch)
             self._stop_pool()
         elif count > 1:
             feed.pool.grow(count - 1)
@@ -290,7 +297,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def _stop_pool(self) -> None:
         self._closer.detach()
-        _close_pool(self._feed.pool, None, self._registration)
+        _close_pool(self._feed.pool, self._feed.guard, None, self._registration)
 
     def close(self) -> None:
         """End the workers; what was delivered stays valid."""
@@ -334,10 +341,13 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             waits=feed.waits.stats(),
             slots=feed.slots.stats(num_filled=feed.scheduler.num_ready),
             workers=workers,
+            account=loader._local_account() if is_local and loader._local_account is not None else feed.account,
+            workers_lost=feed.recovery.num_losses,
         )
 
 
-def _close_pool(pool: Pool, copier: DeviceCopier | None, registration: HostRegistration | None) -> None:
+def _close_pool(pool: Pool, guard: Guard, copier: DeviceCopier | None, registration: HostRegistration | None) -> None:
+    guard.close()
     if copier is not None:
         copier.close()
     pool.close()

@@ -9,12 +9,12 @@
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
 
-from .environment import keeps_statistics, language, num_local_ranks
+from .environment import find_rank, keeps_statistics, language, num_local_ranks
 from .error_policy import BadTally, ErrorPolicy, OnError, Replacement, is_too_many
-from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, utc_now
+from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, type_name, utc_now
 from .sample_keys import OpaqueKey, SampleKeys, is_json_key, key_text, plain_key
 from .sizes import format_bytes, parse_bytes
-from .stats import LoaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
+from .stats import EpochAccount, LoaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
 from .transient import backoff_s, is_transient
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "SKIP",
     "BadTally",
     "Decision",
+    "EpochAccount",
     "ErrorPolicy",
     "FailureKind",
     "LoaderStats",
@@ -36,6 +37,7 @@ __all__ = [
     "WaitStats",
     "WorkerStats",
     "backoff_s",
+    "find_rank",
     "first_line",
     "format_bytes",
     "is_json_key",
@@ -47,5 +49,6 @@ __all__ = [
     "num_local_ranks",
     "parse_bytes",
     "plain_key",
+    "type_name",
     "utc_now",
 ]

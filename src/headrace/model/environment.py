@@ -35,3 +35,12 @@ def num_local_ranks(environ: Mapping[str, str] | None = None) -> int:
     """
     value = (os.environ if environ is None else environ).get("LOCAL_WORLD_SIZE", "")
     return max(1, int(value)) if value.isdigit() else 1
+
+
+def find_rank() -> int:
+    """Return this process's rank among all, as torchrun and Slurm tell it; 0 where nobody does."""
+    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+        text = os.environ.get(name, "")
+        if text.isdigit():
+            return int(text)
+    return 0

@@ -62,6 +62,23 @@ class WaitStats:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EpochAccount:
+    """What became of an epoch's samples: given out = delivered + quarantined + still in flight.
+
+    `filled` samples come a second time, in the places that are missing at the end of an epoch with quarantined ones.
+    """
+
+    given_out: int = 0  # by the sampler
+    delivered: int = 0  # without those that filled a place
+    quarantined: int = 0
+    filled: int = 0
+
+    @property
+    def in_flight(self) -> int:
+        return self.given_out - self.delivered - self.quarantined
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoaderStats:
     """A frozen snapshot of a loader. Every figure was measured in this run; `None` means not measured."""
 
@@ -90,3 +107,5 @@ class LoaderStats:
     waits: WaitStats
     slots: SlotStats
     workers: tuple[WorkerStats, ...]
+    account: EpochAccount = EpochAccount()
+    workers_lost: int = 0  # and replaced

@@ -1,0 +1,127 @@
+"""A sample failed: ask the loader's policy, and do what it says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import TooManyBad, WorkerHang, WorkerLost
+from ..model import RAISE, RETRY, FailureKind, Replacement, SampleFailure, type_name
+from ..order import PlannedBatch
+from .blocks import free_block, mark_told
+from .board import TOLD, Board, Entry
+from .condemned import Condemned
+from .messages import CaughtError, Result
+from .parcels import dump, peek
+from .pool import Pool
+from .recovery import Recovery
+from .sample_names import name_sample
+from .scheduler import Batch, Scheduler
+
+_log = logging.getLogger(__name__)
+
+
+class Judge:
+    """Decides about samples that failed while batches are in flight."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        scheduler: Scheduler,
+        recovery: Recovery,
+        condemned: Condemned,
+        *,
+        plan_anew: Callable[[int], None],
+    ) -> None:
+        self._pool, self._scheduler, self._recovery, self._condemned = pool, scheduler, recovery, condemned
+        self._plan_anew = plan_anew  # give up all batches from this one on, and plan them without what is left out
+        self._words = pool.board.words
+        self._all_words = pool.arena.bytes.cast("q")
+        self._tries: dict[tuple[int, int], int] = {}  # (batch, row): how often it was tried again
+        self.fatal: Exception | None = None
+
+    def consider(self, result: Result, plans: Mapping[int, PlannedBatch], epoch: int, rank: int) -> bool:
+        """Deal with the failure of a sample. False: the batch fails, as torch's would."""
+        batch = self._scheduler.batches.get(result.seq)
+        plan = plans.get(result.seq)
+        if batch is None or batch.is_cancelled or plan is None:
+            return False
+        caught: CaughtError = peek(self._pool.arena, result.block)
+        if not caught.is_sample:
+            return False
+        failure = self._failure(caught, batch, result.row, plan, epoch, rank)
+        try:
+            decision = self._condemned.judge(failure)
+        except Exception as error:  # the user's function raised: the batch fails with that
+            self._fail_with(result, error)
+            return True
+        if decision is RAISE:
+            return False
+        try:
+            if decision is RETRY:
+                self._tries[result.seq, result.row] = self._tries.get((result.seq, result.row), 0) + 1
+                self._recovery.retry(batch, result.row, result.rows)
+            elif isinstance(decision, Replacement):
+                self._condemned.condemn(failure, is_replaced=True)
+                self._put(batch, result, decision.sample)
+            else:
+                self._condemned.condemn(failure)
+                self._plan_anew(batch.seq)
+                self._scheduler.note(result)  # the batch is given up: only its rows are counted
+                return True
+        except TooManyBad as error:
+            self.fatal = error
+        free_block(self._all_words, result.block)
+        return True
+
+    def _failure(
+        self, caught: CaughtError, batch: Batch, row: int, plan: PlannedBatch, epoch: int, rank: int
+    ) -> SampleFailure:
+        is_lost = issubclass(caught.kind, (WorkerLost, WorkerHang))
+        kind = FailureKind.EXCEPTION
+        if is_lost:
+            kind = FailureKind.HANG if issubclass(caught.kind, WorkerHang) else FailureKind.WORKER_LOST
+        file = caught.file or name_sample(self._pool.plan.dataset, plan.keys[row])
+        return SampleFailure(
+            key=plan.keys[row],
+            position=plan.positions[row],
+            epoch=epoch,
+            kind=kind,
+            exception="" if is_lost else type_name(caught.kind),
+            message=caught.message,
+            traceback=caught.text,
+            worker=caught.worker,
+            tries=caught.tries + self._tries.get((batch.seq, row), 0),
+            file=file,
+            rank=rank,
+            num_samples=self._condemned.num_samples,
+        )
+
+    def _fail_with(self, result: Result, error: Exception) -> None:
+        free_block(self._all_words, result.block)
+        caught = CaughtError.from_exception(error, result.worker, is_sample=False)
+        block, _ = dump(caught, self._pool.region, self._pool.arena)
+        self._scheduler.note(result._replace(block=block))
+
+    def _put(self, batch: Batch, result: Result, sample: Any) -> None:
+        """Use a sample of the user's instead of the one that failed."""
+        if batch.is_whole:
+            self._fail_with(result, TypeError("on_error gave a sample for a batch that is fetched in one piece"))
+            self._words[Board.entry_at(batch.seq) + Entry.FAILED] = 1
+            return
+        block, _ = dump([sample], self._pool.region, self._pool.arena)
+        mark_told(self._all_words, block)
+        entry = Board.entry_at(batch.seq)
+        at = self._words[entry + Entry.ROW_WORDS] + result.row
+        with self._recovery.locked():
+            batch.rows_left -= 1
+            batch.told |= 1 << result.row
+            if self._recovery.is_general(batch):
+                self._all_words[at] = block
+                batch.shared.append(block)
+                batch.shared_rows += 1
+            else:
+                self._all_words[at] = TOLD
+                batch.samples.append((result.row, 1, block))
+            self._recovery.lift_failure(batch)

@@ -1,0 +1,111 @@
+"""The samples of an epoch, batch by batch, without those that are left out. Pure: no workers, no clocks.
+
+A sampler gives batches of keys. A sample that is left out gives its place to the next one, and so on to the end of the
+epoch: every batch keeps the size that the sampler gave it. The places that are missing at the end are filled with the
+first samples of the same epoch, in order, so that the number of batches stays as it was on every rank.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# what fills the end of an epoch; more samples than this are left out only where a limit was set that high
+_MOST_KEPT = 4096
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """A batch of keys, and where each stands in the epoch's order."""
+
+    keys: Sequence[Any]
+    positions: Sequence[int]
+    num_filled: int = 0  # of them, at the end: samples that come for a second time
+
+    @property
+    def first_position(self) -> int:
+        return self.positions[0] if self.positions else 0
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """(row, shift): from that row on, samples stand `shift` places further in the order than their rows say."""
+        found, shift = [], 0
+        for row, position in enumerate(self.positions):
+            if position - self.first_position - row != shift:
+                shift = position - self.first_position - row
+                found.append((row, shift))
+        return found
+
+
+class EpochOrder:
+    """Plans the batches of one epoch.
+
+    >>> bad = {2}
+    >>> order = EpochOrder(iter([[0, 1, 2, 3], [4, 5]]), bad.__contains__)
+    >>> [list(batch.keys) for batch in order]
+    [[0, 1, 3, 4], [5, 0]]
+    """
+
+    def __init__(self, batches: Iterator[Iterable[Any]], is_out: Callable[[Any], bool]) -> None:
+        self._batches, self._is_out = batches, is_out
+        self._rows: deque[tuple[int, Any]] = deque()  # positions and keys that wait for a batch
+        self._sizes: deque[int] = deque()  # of batches that the sampler gave and that are not planned yet
+        self._first: list[Any] = []
+        self._num_filled = 0
+        self._is_exhausted = False
+        self.given_out = 0  # samples that the sampler gave
+        self.left_out = 0  # of them, those that are in no batch
+
+    def __iter__(self) -> Iterator[PlannedBatch]:
+        return self
+
+    def __next__(self) -> PlannedBatch:
+        if not self._sizes and not self._pull():
+            raise StopIteration
+        size = self._sizes.popleft()
+        keys: list[Any] = []
+        positions: list[int] = []
+        while len(keys) < size and (self._rows or self._pull()):
+            if not self._rows:
+                continue  # the sampler gave an empty batch
+            position, key = self._rows.popleft()
+            if self._is_out(key):
+                self.left_out += 1
+                continue
+            keys.append(key)
+            positions.append(position)
+        num_real = len(keys)
+        for key in self._fill(size - num_real):
+            keys.append(key)
+            positions.append(self.given_out + self._num_filled)
+            self._num_filled += 1
+        return PlannedBatch(keys, positions, len(keys) - num_real)
+
+    def _pull(self) -> bool:
+        """Take one more batch from the sampler."""
+        if self._is_exhausted:
+            return False
+        try:
+            keys = list(next(self._batches))
+        except StopIteration:
+            self._is_exhausted = True
+            return False
+        self._sizes.append(len(keys))
+        self._rows.extend(enumerate(keys, self.given_out))
+        self.given_out += len(keys)
+        self._first += keys[: _MOST_KEPT - len(self._first)]
+        return True
+
+    def _fill(self, count: int) -> list[Any]:
+        good = [key for key in self._first if not self._is_out(key)] if count else []
+        return [good[(self._num_filled + i) % len(good)] for i in range(count)] if good else []
+
+    def give_back(self, batches: Sequence[PlannedBatch]) -> None:
+        """Take planned batches back, the last ones that were planned, in their order: they will be planned anew."""
+        for batch in reversed(batches):
+            num_real = len(batch.keys) - batch.num_filled
+            self._num_filled -= batch.num_filled
+            self._rows.extendleft(reversed([*zip(batch.positions[:num_real], batch.keys[:num_real], strict=True)]))
+            self._sizes.appendleft(len(batch.keys))
