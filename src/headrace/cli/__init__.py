@@ -9,6 +9,10 @@
 - `demo_memory`: the memory of a tree of processes.
 - `demo_run`: all runs of the demo, torch's loader and ours in turn.
 - `demo_report`: the figures of the demo as text and as JSON.
+- `quarantine`: `headrace quarantine`, parse and print.
+- `quarantine_choice`: which failures of a quarantine are asked for.
+- `quarantine_messages`: its sentences in English and Chinese.
+- `quarantine_report`: the condemned samples as text and as JSON.
 """
 
 from .entry import main

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
 
-from . import demo
+from . import demo, quarantine
 from .terminal import Terminal
 
 EXIT_OK = 0
@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_output_options(shared, color=argparse.SUPPRESS, verbosity=argparse.SUPPRESS)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     demo.add_parser(commands, shared)
+    quarantine.add_parser(commands, shared)
     return parser
 
 

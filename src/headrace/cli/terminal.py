@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
 _NARROWEST = 100  # columns when nobody tells: a pipe or a file should not wrap a table
 _LINE_EVERY_S = 60.0  # a log file wants to know that we live, not each step
@@ -28,9 +29,18 @@ class Terminal:
         """Print a part of the result."""
         self._console(sys.stdout).print(what)
 
+    def line(self, text: "Text") -> None:
+        """Print a line of the result; a narrow terminal may wrap it, we do not: it may be a command to copy."""
+        self._console(sys.stdout).print(text, soft_wrap=True)
+
     def document(self, text: str) -> None:
         """Print the result as it is: no colour, no wrapping."""
         sys.stdout.write(text + "\n")
+
+    def warn(self, text: str) -> None:
+        """Say on stderr, unless only the result is wanted, what whoever reads the result should know."""
+        if self._verbosity >= 0:
+            print(f"headrace: {text}", file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(self, text: str) -> Iterator[None]:
