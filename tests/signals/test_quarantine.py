@@ -241,6 +241,39 @@ def test_a_file_system_without_locks_is_said_and_written_to(
 # ------------------------------------------------------------------------------------ damage
 
 
+_APPEND_FOR_EVER = """
+import sys
+from headrace.model import SampleFailure
+from headrace.signals import QuarantineFile
+file, number = QuarantineFile(sys.argv[1]), int(sys.argv[2])
+while True:
+    file.append(SampleFailure(key=number, traceback="x" * 3_000_000))
+    print(number, flush=True)
+    number += 1
+"""
+
+
+def test_a_killed_writer_loses_nothing_that_it_had_written(path: Path) -> None:
+    """Kill writers amid their work; what one was told is written is there, and at most its last line is damaged."""
+    told: list[int] = []
+    kills = 6
+    for kill in range(kills):
+        command = [sys.executable, "-c", _APPEND_FOR_EVER, str(path), str(1000 * kill)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            told += [int(writer.stdout.readline()) for _ in range(2 + kill)]
+            threading.Event().wait(0.0007 * kill)  # another moment of the next write each time
+            writer.kill()
+            told += [int(line) for line in writer.stdout if line.endswith("\n")]
+    QuarantineFile(path).append(BAD)
+    entries = list(QuarantineFile(path).entries())
+    assert len([entry for entry in entries if isinstance(entry, Damage)]) <= kills
+    found = [entry for entry in entries if isinstance(entry, SampleFailure)]
+    assert set(told) <= {failure.key for failure in found}
+    assert all(failure.traceback == "x" * 3_000_000 for failure in found[:-1])
+    assert found[-1] == BAD
+
+
 @settings(max_examples=60)
 @given(st.data())
 def test_wherever_a_writer_was_killed_the_other_lines_are_read(data: st.DataObject) -> None:
