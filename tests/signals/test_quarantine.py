@@ -186,10 +186,11 @@ def test_threads_append_at_once(path: Path) -> None:
 
 def test_a_file_that_is_replaced_meanwhile_gets_the_line(path: Path, tmp_path: Path) -> None:
     """As an editor or `sed -i` does: the old file lives on without a name, and a line in it would be lost."""
-    QuarantineFile(path).append(SampleFailure(key=1))
+    file = QuarantineFile(path)
+    file.append(SampleFailure(key=1))  # which also checks it: from now on it is opened only to be written to
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        writer = threading.Thread(target=QuarantineFile(path).append, args=(SampleFailure(key=2),))
+        writer = threading.Thread(target=file.append, args=(SampleFailure(key=2),))
         writer.start()
         _wait_until_open_twice(path)
         (tmp_path / "edited.jsonl").write_bytes(b"")
