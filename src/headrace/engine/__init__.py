@@ -18,8 +18,13 @@ Its guard:
 - `guard`: the watch over processes and memory.
 - `recovery`: what lost workers owed is given out again.
 - `judging`, `condemned`: samples that fail, and those that are left out.
-- `forensics`, `death_facts`, `death_text`, `death_words`, `death_watch`, `kernel_log`, `sample_names`: why one died.
-- `cgroups`, `psi`, `memory_sample`, `memory_watch`, `memory_growth`, `pressure`: memory, and when it gets short.
+- `cgroups`, `psi`: memory control groups, kill counters, pressure.
+- `memory_sample`, `memory_watch`, `memory_growth`: what the process tree holds, and what grows.
+- `pressure`: whether memory gets short.
+- `death_watch`, `kernel_log`, `sample_names`: facts about a death; `death_facts` holds them.
+- `forensics`, `death_text`, `death_words`: a death in one sentence.
+- `thread_state`, `system_calls`, `open_files`, `stacks`, `stuck`: where a worker stands that does not come back.
+- `diagnosis`, `stuck_words`: what holds it.
 
 A worker:
 
