@@ -98,6 +98,7 @@ class Record:
     CPU_OF_NS = 18  # the time of those chunks
     LEAST_FETCH_NS = 19  # what a sample takes to fetch at best, without placing it
     SPAN = 20  # how many samples are in hand at once, from POSITION on
+    THREAD = 22  # the kernel's number of its thread
     GO = 21  # 1: end before the next chunk; written by the training process
     WORDS = 32
 

@@ -257,7 +257,7 @@ class Feed:
         self.guard.look()
         self.guard.give_up_undead()
         if not self.delivered and self.guard.is_report_due():
-            _log.warning("the first batch has not come for a minute: %s", self._where_workers_stand())
+            _log.warning("the first batch has not come for a minute:\n%s", self.guard.where_they_stand())
         if self.settings.timeout_s and self.condemned.policy.raises_at_once:
             return
         for hung in self.guard.find_hung():

@@ -16,6 +16,7 @@ from ..model import language
 from .board import ENDED, STARTING, Board, Record
 from .death_facts import SampleInHand
 from .death_watch import DeathWatch
+from .diagnosis import recognise
 from .forensics import describe_death
 from .memory_growth import Holdings, Kind, find_growth, read_holdings
 from .memory_watch import MemoryWatch
@@ -24,6 +25,8 @@ from .pressure import Level, Pressure, assess, describe_pressure
 from .psi import Psi, SwapCounts, read_memory_psi, read_swap_counts
 from .recovery import Claim, Recovery
 from .sample_names import name_sample
+from .stuck import format_report, look_at
+from .stuck_words import describe_stuck
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +110,7 @@ class Guard:
             memory=self._memory.recent(),
             samples=tuple(self._in_hand(claim) for claim in claims if claim.position >= 0),
             has_begun=has_begun,
+            stack=loss.stack,
             sent_by_guard=killed[1] if killed is not None else None,
         )
         death = describe_death(facts, language=language())
@@ -161,9 +165,14 @@ class Guard:
 
     def kill(self, hung: Hung) -> None:
         """End a worker that stands still; its sample is judged when the loss is noticed."""
-        stopped = ", stopped by a signal" if hung.state in ("T", "t") else ""
-        why = f"it stood still for {hung.age_s:.1f} s (limit {hung.limit_s:.1f} s){stopped}"
-        _log.warning("worker %d (pid %d): %s; it is ended and replaced", hung.worker, hung.pid, why)
+        tids = self._pool.thread_ids(hung.worker)
+        report = look_at(hung.pid, tids, stack_file=self._pool.stacks_of(hung.pid))
+        diagnosis = recognise(report, tids[0] if tids else None)
+        held = describe_stuck(diagnosis, language=language())
+        why = f"it stood still for {hung.age_s:.1f} s (limit {hung.limit_s:.1f} s) and {held}"
+        _log.warning(
+            "worker %d (pid %d): %s; it is ended and replaced\n%s", hung.worker, hung.pid, why, format_report(report)
+        )
         self._killed[hung.pid] = (time.monotonic(), why)
         with contextlib.suppress(ProcessLookupError):
             os.kill(hung.pid, signal.SIGKILL)
@@ -174,6 +183,16 @@ class Guard:
         for pid, (at, why) in self._killed.items():
             if now - at > _KILL_PATIENCE_S and self._pool.abandon(pid):
                 _log.warning("pid %d does not even end by SIGKILL (%s): going on without it", pid, why)
+
+    def where_they_stand(self) -> str:
+        """What each worker is held by, with its stacks: for a loop that waits and waits."""
+        texts = []
+        for worker, pid in self._pool.running().items():
+            tids = self._pool.thread_ids(worker)
+            report = look_at(pid, tids, stack_file=self._pool.stacks_of(pid))
+            held = describe_stuck(recognise(report, tids[0] if tids else None), language=language())
+            texts.append(f"worker {worker} (pid {pid}) {held}\n{format_report(report)}")
+        return "\n".join(texts)
 
     def is_report_due(self) -> bool:
         """Whether it is time, once, to say where each worker stands: the first batch has not come for a minute."""

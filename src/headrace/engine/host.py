@@ -19,6 +19,7 @@ from .arena import Arena
 from .board import BoardLock
 from .heap import keep_heap_pages, name_thread
 from .seeding import seed_worker
+from .stacks import StackFile, register_stack_dump
 from .worker import Worker, WorkerPlan
 
 
@@ -27,6 +28,7 @@ class HostPlan:
     """All that a new process of the loader gets."""
 
     arena: Arena
+    stacks: StackFile
     workers: tuple[WorkerPlan, ...]
     in_threads: bool
     copies_dataset: bool  # each thread gets its own copy, as a process would
@@ -54,6 +56,7 @@ def run_host(plan: HostPlan) -> None:
     # what came along the fork stays out of garbage collections: they would copy its pages, one by one
     gc.freeze()
     _follow_parent(plan.parent_pid)
+    register_stack_dump(plan.stacks, tracer_pid=plan.parent_pid)
     keep_heap_pages(threads=len(plan.workers))
     plan.arena.attach()
     lock = BoardLock(plan.arena.fd.fileno())

@@ -21,6 +21,7 @@ from .blocks import Region
 from .board import BOARD_BYTES, ENDED, MAX_WORKERS, Board, BoardLock, Head, Record
 from .host import HostPlan, run_host
 from .messages import RESULT_BYTES, WORK_BYTES, Result, Task, Work, unpack_results, unpack_work
+from .stacks import StackFile
 from .worker import WorkerPlan
 
 _log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class PoolPlan:
 class _Host:
     process: Any
     workers: tuple[int, ...]
+    stacks: StackFile
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Loss:
     workers: tuple[int, ...]
     exit_code: int | None
     pid: int
+    stack: tuple[str, ...] = ()  # where its Python code crashed, innermost first
 
 
 @dataclass(frozen=True)
@@ -186,8 +189,10 @@ class Pool:
             )
             for worker, source in zip(workers, sources, strict=True)
         )
+        stacks = StackFile.create()
         host_plan = HostPlan(
             arena=self.arena,
+            stacks=stacks,
             workers=plans,
             in_threads=plan.in_threads,
             copies_dataset=plan.copies_dataset,
@@ -204,7 +209,7 @@ class Pool:
         if self._shared_work is None:
             for source in sources:
                 source.close()
-        host = _Host(process, workers)
+        host = _Host(process, workers, stacks)
         self._hosts.append(host)
         self._sentinels[process.sentinel] = host
         self._poller.register(process.sentinel, select.POLLIN)
@@ -231,6 +236,15 @@ class Pool:
     def running(self) -> dict[int, int]:
         """The process of each worker."""
         return {worker: host.process.pid for host in self._hosts for worker in host.workers}
+
+    def thread_ids(self, worker: int) -> tuple[int, ...] | None:
+        """The thread of a worker, where several share a process."""
+        tid = self.board.words[Board.record_at(worker) + Record.THREAD]
+        return (tid,) if self.plan.in_threads and tid else None
+
+    def stacks_of(self, pid: int) -> StackFile | None:
+        """The file into which a process writes its stacks when it is asked to."""
+        return next((host.stacks for host in self._hosts if host.process.pid == pid), None)
 
     def abandon(self, pid: int) -> bool:
         """Count a process as lost that was killed and does not end; False where there is none such any more."""
@@ -343,6 +357,8 @@ class Pool:
         ended = [w for w in host.workers if self.board.words[Board.record_at(w) + Record.STATE] == ENDED]
         code, pid = host.process.exitcode, host.process.pid
         host.process.close()
+        crash = tuple(str(frame) for frame in host.stacks.crash())
+        host.stacks.close()
         if code == 0 and len(ended) == len(host.workers) and self._recycled >= set(ended):
             self._recycled -= set(ended)
             self.replace(host.workers)
@@ -351,7 +367,7 @@ class Pool:
             self._ending -= len(ended)
             self._free_numbers = sorted([*self._free_numbers, *ended])
             return
-        self.losses.append(Loss(host.workers, code, pid))
+        self.losses.append(Loss(host.workers, code, pid, crash))
 
     # ------------------------------------------------------------------------------------ end
 
@@ -410,6 +426,7 @@ class Pool:
             with contextlib.suppress(ValueError):
                 if not host.process.is_alive():
                     host.process.close()
+            host.stacks.close()
         self._hosts.clear()
         self._undead.clear()
         self._sentinels.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 
 from .board import BUSY, HISTOGRAM_BUCKETS, Board, Head, Record
@@ -30,6 +31,7 @@ class WorkerRecord:
 
     def open(self) -> None:
         self._words[self._at + Record.PID] = os.getpid()
+        self._words[self._at + Record.THREAD] = threading.get_native_id()
 
     @property
     def is_asked_to_go(self) -> bool:
