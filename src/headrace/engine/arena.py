@@ -56,6 +56,7 @@ class Arena:
 
     def __init__(self, fd: Fd, size: int, *, in_dev_shm: bool) -> None:
         self.fd, self.size, self.in_dev_shm = fd, size, in_dev_shm
+        self.most_bytes = size  # beyond this, large blocks are not kept for reuse
         self._map()
 
     @classmethod
@@ -108,7 +109,7 @@ class Arena:
 
     def used_bytes(self) -> int:
         """Bytes that exist as pages, in use or kept for reuse."""
-        return os.fstat(self.fd.fileno()).st_blocks * 512
+        return os.fstat(self.fd.fileno()).st_blocks * 512 if self.fd.fd >= 0 else 0
 
     def close(self) -> None:
         """Close the descriptor. The mapping ends with the last view of it, so tensors that a user holds stay valid."""
@@ -119,4 +120,5 @@ class Arena:
 
     def __setstate__(self, state: tuple[Fd, int, bool]) -> None:
         self.fd, self.size, self.in_dev_shm = state
+        self.most_bytes = self.size
         self._map()

@@ -17,6 +17,7 @@ _STATE, _CAPACITY = 0, 1
 _IN_USE = 1
 _TOLD = 2  # in use, and the training process knows of it
 _PAGE = 4096
+_LARGE_BYTES = 1 << 20
 
 
 class NoRoom(HeadraceError):
@@ -35,6 +36,14 @@ def _capacity(size: int) -> int:
 def free_block(words: memoryview, offset: int) -> None:
     """Give the block at a data offset back to its owner; `words` is the whole arena as 64-bit words."""
     words[(offset - HEADER_BYTES) >> 3] = 0
+
+
+def release_block(arena: Arena, words: memoryview, offset: int) -> None:
+    """Give a block back, and its pages to the kernel where it is large and the arena holds more than it should."""
+    capacity = words[((offset - HEADER_BYTES) >> 3) + _CAPACITY]
+    if capacity >= _LARGE_BYTES and arena.used_bytes() > arena.most_bytes:
+        arena.give_back(offset - HEADER_BYTES + _PAGE, capacity - _PAGE)
+    free_block(words, offset)
 
 
 def mark_told(words: memoryview, offset: int) -> None:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from ..model import format_bytes
-from .blocks import free_block
+from .blocks import release_block
 from .board import Board, Entry, split_place
 from .layout import Layout, build_batch, read_samples, slot_tensors
 from .messages import CaughtError
@@ -44,7 +44,7 @@ class Delivery:
 
     def free(self, blocks: list[int]) -> None:
         for block in blocks:
-            free_block(self._all_words, block)
+            release_block(self._arena, self._all_words, block)
 
     def _place_of(self, batch: Batch) -> int:
         return self._words[Board.entry_at(batch.seq) + Entry.PLACE]
@@ -56,18 +56,18 @@ class Delivery:
             self._slots.free(split_place(place)[1])
         block = self._payloads.pop(batch.seq, None)
         if block is not None:
-            free_block(self._all_words, block)
+            release_block(self._arena, self._all_words, block)
 
     def deliver(self, batch: Batch) -> Any:
         if batch.failure is not None:
             error: CaughtError = load(self._arena, batch.failure[1])
             for block in [*batch.blocks_to_free(), *([batch.collated] if batch.collated else [])]:
-                free_block(self._all_words, block)
+                release_block(self._arena, self._all_words, block)
             self.release(batch)
             error.reraise()
         if batch.collated:
             for block in batch.blocks_to_free():
-                free_block(self._all_words, block)
+                release_block(self._arena, self._all_words, block)
             self.release(batch)
             self.general_batches += 1
             return load(self._arena, batch.collated)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..model import backoff_s, is_transient
@@ -34,11 +34,20 @@ class Fetcher:
         """Fetch one sample of a batch. With patience, an error that may pass by itself is waited for."""
         if not self._is_patient:
             return self._once(index, base_seed, position)
+        return self._patiently(lambda: self._once(index, base_seed, position), position)
+
+    def whole_patiently(self, indices: Any, base_seed: int, position: int, *, is_batch: bool) -> Any:
+        """What `whole` gives; with patience as in `one`."""
+        if not self._is_patient:
+            return self.whole(indices, base_seed, position, is_batch=is_batch)
+        return self._patiently(lambda: self.whole(indices, base_seed, position, is_batch=is_batch), position)
+
+    def _patiently(self, fetch: Callable[[], Any], position: int) -> Any:
         self.last_tries = 1
         waits = backoff_s(seed=position)
         while True:
             try:
-                return self._once(index, base_seed, position)
+                return fetch()
             except Exception as error:
                 wait_s = next(waits, None) if is_transient(error) else None
                 if wait_s is None:

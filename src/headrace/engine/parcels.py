@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .arena import Arena
-from .blocks import Region, free_block
+from .blocks import Region, release_block
 
 _HEAD = struct.Struct("<qqq")  # bytes of pickle, number of buffers, bytes in all
 _PAIR = struct.Struct("<qq")
@@ -66,7 +66,7 @@ def load(arena: Arena, offset: int, *, on_release: Callable[[], None] | None = N
     pickled_bytes, count, size = _HEAD.unpack_from(arena.bytes, offset)
     at = offset + _HEAD.size + _PAIR.size * count
     words = arena.bytes.cast("q")
-    release = on_release or (lambda: free_block(words, offset))
+    release = on_release or (lambda: release_block(arena, words, offset))
     if not count:
         try:
             return pickle.loads(arena.view(at, pickled_bytes))

@@ -18,6 +18,9 @@ from .rows import RowWriter
 # the training process answers at once while it waits for a batch; if it is elsewhere, the batch takes the general path
 _LAYOUT_PATIENCE_S = 0.05
 
+# a loop that holds all slots gives one back with its next batch; a step takes less than this, as a rule
+_SLOT_PATIENCE_S = 2.0
+
 # what was done with rows: (answer, first row, rows, texts or samples)
 Placed = tuple[Answer, int, int, Any]
 
@@ -102,13 +105,21 @@ class Placer:
         """Give a batch its slot, or decide that it takes the general path."""
         number = self._layout_number(entry, sample)
         need = self._writer(number).layout.places(self._words[entry + Entry.NUM_ROWS])[1] if number >= 0 else 0
-        with self._lock:
-            place = self._words[entry + Entry.PLACE]
-            if place == UNBOUND:
-                slot = self._board.bind_slot(need) if number >= 0 else GENERAL
-                place = join_place(number, slot) if slot >= 0 else GENERAL
-                self._words[entry + Entry.PLACE] = place
-        return place
+        deadline = time.perf_counter() + _SLOT_PATIENCE_S
+        while True:
+            with self._lock:
+                place = self._words[entry + Entry.PLACE]
+                slot = self._board.bind_slot(need) if number >= 0 and place == UNBOUND else GENERAL
+                if place == UNBOUND and (slot >= 0 or not self._may_wait(number, deadline)):
+                    place = join_place(number, slot) if slot >= 0 else GENERAL
+                    self._words[entry + Entry.PLACE] = place
+            if place != UNBOUND:
+                return place
+            time.sleep(0.001)
+
+    def _may_wait(self, number: int, deadline: float) -> bool:
+        """Whether a slot is worth waiting for: the loop is soon done with one, and the other way takes more room."""
+        return number >= 0 and time.perf_counter() < deadline and not self._words[Head.STOP]
 
     def _layout_number(self, entry: int, sample: Any) -> int:
         """The number of the sample's layout; a new one is proposed to the training process. -1: none."""

@@ -107,6 +107,7 @@ class Pool:
         _raise_fd_limit()
         self.arena_plan = ArenaPlan.for_budget(plan.budget_bytes)
         self.arena = Arena.create(self.arena_plan.total)
+        self.arena.most_bytes = plan.budget_bytes
         self.board = Board(self.arena.bytes)
         # one for the whole process: a record lock belongs to it, and a second holder's release would be ours too
         self.lock = BoardLock(self.arena.fd.fileno())

@@ -158,6 +158,8 @@ class Recovery:
         """Put a batch right: rows that are done stay done, rows that the dead owed go out again."""
         if batch.worker >= 0 or batch.is_settled:
             return []
+        if batch.owed is not None and batch.owed[0] in loss.workers:
+            self._note(Result(batch.seq, 0, 0, batch.owed[1], batch.owed[0], Answer.ROWS))
         mine = [claim for claim in claims if claim.seq == batch.seq]
         if batch.is_whole:
             return self._give_again(batch, [(0, batch.num_rows)], mine[0], loss) if mine else []
@@ -214,15 +216,15 @@ class Recovery:
                 self._note(Result(batch.seq, 0, row, count, claim.worker, Answer.DROPPED))
                 continue
             suspect, span = self._suspect(batch, claim)
-            # a batch that must not be split stands for its samples
-            pieces = [(row, count)] if batch.is_whole else _split(row, count, suspect, span)
-            for first, number in pieces:
+            if batch.is_whole:
+                guilty += self._give_whole_again(batch, suspect, span, loss)
+                continue
+            for first, number in _split(row, count, suspect, span):
                 is_suspected = suspect <= first < suspect + span
                 position = batch.position_of(first)
                 if is_suspected:
                     self._counts[position] = self._counts.get(position, 0) + 1
-                is_alone = number == 1 or batch.is_whole
-                if is_suspected and is_alone and self._counts[position] >= MOST_LOSSES:
+                if is_suspected and number == 1 and self._counts[position] >= MOST_LOSSES:
                     self._settle(batch, first, number)
                     guilty.append(Guilty(batch, first, loss, self._counts[position]))
                 elif is_suspected and len(loss.workers) > 1:
@@ -231,6 +233,16 @@ class Recovery:
                 else:
                     self.give_out(batch, first, number)
         return guilty
+
+    def _give_whole_again(self, batch: Batch, suspect: int, span: int, loss: Loss) -> list[Guilty]:
+        """A batch that must not be split: at its second try its samples are fetched alone first, to find the one."""
+        if span == 1:
+            position = batch.position_of(suspect)
+            self._counts[position] = self._counts.get(position, 0) + 1
+            if self._counts[position] >= MOST_LOSSES:
+                return [Guilty(batch, suspect, loss, self._counts[position])]
+        self.give_out(batch, 0, batch.num_rows)
+        return []
 
     def _is_alone(self, claim: Claim) -> bool:
         return self._alone is not None and self._alone[:2] == (claim.seq, claim.row)
@@ -271,7 +283,7 @@ class Recovery:
         if claim.position < 0:
             return -1, 0
         if batch.is_whole:
-            return 0, batch.num_rows
+            return claim.position - batch.first_position, claim.span
         _, _, shift = batch.chunks[max(first for first in batch.chunks if first <= claim.row)]
         row = claim.position - batch.first_position - shift
         return row, min(claim.span, batch.num_rows - row)
@@ -326,7 +338,10 @@ class Recovery:
             return
         table = self._words[entry + Entry.ROW_WORDS]
         with self.locked():
-            if batch.is_quiet_told:  # they were told of once: the last row must not tell of them again
+            if last := self._words[entry + Entry.LAST]:
+                # the quiet rows are told of already, or will be by who did the last one: not a second time
+                if not batch.is_quiet_told:
+                    batch.owed = (last - 1, self._words[entry + Entry.QUIET_ROWS])
                 for at in range(table, table + batch.num_rows):
                     if self._all_words[at] == QUIET:
                         self._all_words[at] = TOLD
@@ -341,7 +356,9 @@ class Recovery:
         """A row that failed has a sample after all; call it under the lock."""
         entry = Board.entry_at(batch.seq)
         self._words[entry + Entry.FAILED] = 0
-        if batch.is_general and not batch.rows_left and not batch.collated and batch.failure is None:
+        is_done = self._words[entry + Entry.ROWS_DONE] == batch.num_rows
+        # who finished the last row saw a failure and left it at that
+        if is_done and self.is_general(batch) and not batch.collated and batch.failure is None:
             self._pool.send_urgent(self._scheduler.collate_again(batch))
 
     # ------------------------------------------------------------------------------------ by elimination

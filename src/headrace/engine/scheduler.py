@@ -37,6 +37,7 @@ class Batch:
     shared: list[int] = field(default_factory=list)  # blocks of rows on the general path
     chunks: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # first row: rows, tries before, shift
     told: int = 0  # a bit for each row that has an answer of its own
+    owed: tuple[int, int] | None = None  # (worker, quiet rows) that it has yet to tell of, from before a new try
     is_quiet_told: bool = False  # the rows without an answer of their own are told of
 
     @property
@@ -180,6 +181,8 @@ class Scheduler:
             case Answer.ROWS:
                 if result.block:
                     batch.texts.append((result.row, result.rows, result.block))
+                elif batch.owed is not None:
+                    batch.owed = None
                 else:
                     batch.is_quiet_told = True
             case Answer.NEEDS_WHOLE:

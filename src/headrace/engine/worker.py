@@ -522,7 +522,10 @@ class Worker:
         if seeds is not None:
             seeds.begin_chunk()
         try:
-            samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._plan.is_batched)
+            if split_tries(work.argument)[0] and self._plan.is_batched:
+                self._fetch_alone(indices, base_seed, position)
+                started = self._record.begin_sample(position, max(1, work.rows))
+            samples = self._fetcher.whole_patiently(indices, base_seed, position, is_batch=self._plan.is_batched)
         except Exception as error:
             self._fail_whole(work, entry, indices, error)
             return
@@ -531,6 +534,12 @@ class Worker:
         elapsed = time.perf_counter_ns() - started
         self._record.note(elapsed, elapsed, max(1, work.rows))
         self._send_whole(work, entry, samples)
+
+    def _fetch_alone(self, indices: Any, base_seed: int, position: int) -> None:
+        """Fetch each sample of a batch on its own, for one of them took a worker with it: the record tells which."""
+        for row, index in enumerate(indices):
+            self._record.begin_sample(position + row)
+            self._fetcher.whole([index], base_seed, position + row, is_batch=True)
 
     def _fail_whole(self, work: Work, entry: int, indices: Any, error: Exception) -> None:
         """A batch in one piece failed: find the sample that does, where it matters which one that is."""
