@@ -1,0 +1,70 @@
+"""What was read of the steps of one log, in memory that does not grow with the log."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+_BLOCK = 4096  # consecutive records; patterns are looked for within blocks
+MOST_RECORDS = 64 * _BLOCK
+
+COLUMNS = ("line", "step", "epoch", "at_s", "took_s", "wait_s", "elapsed_s", "rate_s")
+
+
+class StepStore:
+    """Records of steps in columns. Past `MOST_RECORDS` every other block is dropped: evenly spread windows stay."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_bar = False
+        self.is_slow_only = False
+        self.unit_known = True
+        self.is_averaged = False  # by the logger, over its last steps
+        self.resolution_s = 1.0  # of the time stamps, or of a bar's clock
+        self.of = 0  # steps an epoch, if the lines tell
+        self.num_seen = 0
+        self.titles: set[str] = set()
+        self._columns = {name: array("d") for name in COLUMNS}
+        self._stride = 1
+
+    def __len__(self) -> int:
+        return len(self._columns["line"])
+
+    def __repr__(self) -> str:
+        return f"StepStore({self.name!r}, {len(self)} of {self.num_seen} records)"
+
+    def add(self, *values: float) -> None:
+        """Append one record, its values in the order of `COLUMNS`."""
+        block = self.num_seen // _BLOCK
+        self.num_seen += 1
+        if block % self._stride:
+            return
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
+        if len(self) >= MOST_RECORDS:
+            self._thin()
+
+    def column(self, name: str) -> array[float]:
+        """Return one column."""
+        return self._columns[name]
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether some records were dropped."""
+        return self._stride > 1
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Yield (first, end) of each stretch of records that follow each other in the log."""
+        if self._stride == 1:
+            yield 0, len(self)
+            return
+        for first in range(0, len(self), _BLOCK):
+            yield first, min(first + _BLOCK, len(self))
+
+    def _thin(self) -> None:
+        for name, column in self._columns.items():
+            kept = array("d")
+            for first in range(0, len(column), 2 * _BLOCK):
+                kept.extend(column[first : first + _BLOCK])
+            self._columns[name] = kept
+        self._stride *= 2
