@@ -1,0 +1,20 @@
+"""Why training waits or stops: what can be said from signals, logs and messages.
+
+- `logs`: logs as text, from bytes to records of steps.
+- `log_run`: logs of a run, streamed, and everything that they tell.
+- `stalls`: which steps took much longer than they typically do.
+- `periods`: whether slow steps come at equal distances.
+- `marks`: which slow steps stand beside a line that says what the loop was doing.
+- `data_waits`: what the waits for data say.
+- `drift`: whether steps became slower for good.
+- `unexplained`: what a distance may be called when nothing explains it.
+- `losses`: where the time of a series of steps went.
+- `slow_reports`: what reports of slow batches alone say.
+- `wording`: the evidence of a loss in sentences.
+- `advice`: what helps against each cause, what cannot, what to measure.
+- `postmortem`: from what logs tell to findings.
+"""
+
+from .log_run import explain_logs
+
+__all__ = ["explain_logs"]

@@ -1,0 +1,244 @@
+"""Where the time of a series of steps went: to data, to what the log speaks of, or to nobody knows what. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.model import Cause, Confidence
+
+from .data_waits import DataWaits, judge_waits
+from .drift import Drift, find_drift
+from .logs.markers import Doing, Marker
+from .logs.series import Series
+from .marks import marked_by, restarts
+from .periods import Period, find_period, find_rhythm
+from .stalls import Humps, Stalls, find_humps, find_stalls, of_weight
+from .unexplained import judge_period
+
+Flags = NDArray[np.bool_]
+_CAUSE_OF = {Doing.CHECKPOINT: Cause.CHECKPOINT, Doing.EVALUATION: Cause.EVALUATION, Doing.LOGGING: Cause.LOGGING}
+# Below these shares of the wall time nothing is reported: every healthy training saves, evaluates and now and then
+# has a slow step.
+REPORT_FROM = {Cause.EVALUATION: 0.10, Cause.CHECKPOINT: 0.05, Cause.LOGGING: 0.05, Cause.EPOCH_START: 0.05}
+REPORT_FROM[Cause.UNKNOWN] = 0.05
+REPORT_FROM_ELSE = 0.03
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """Time lost to one cause."""
+
+    cause: Cause
+    lost_s: float
+    confidence: Confidence
+    count: int = 0  # slow steps
+    typical_s: float = 0.0  # what one of them cost
+    worst_s: float = 0.0
+    period: Period | None = None
+    steps: tuple[int, ...] = ()  # the first few
+    because: str = ""  # a word for the report: which of several reasons
+    waits: DataWaits | None = None
+    drift: Drift | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """One series, taken apart."""
+
+    series: Series
+    stalls: Stalls
+    humps: Humps | None
+    wall_s: float  # that the records cover, without the start of the run and without holes
+    num_steps: float
+    losses: tuple[Loss, ...]
+    minor: tuple[Loss, ...] = ()  # too small to report
+    wait_share: float | None = None
+    settings: Mapping[str, int] = field(default_factory=dict)
+
+    def share(self, loss: Loss) -> float:
+        """Return the share of the wall time that a loss has."""
+        return min(1.0, loss.lost_s / self.wall_s) if self.wall_s > 0 else 0.0
+
+    @property
+    def lost_share(self) -> float:
+        """Return the share of all that is reported."""
+        return min(1.0, sum(self.share(loss) for loss in self.losses))
+
+
+def analyse(
+    series: Series, markers: Sequence[Marker], settings: Mapping[str, int], *, files: Sequence[set[int]] = ()
+) -> Analysis:
+    """Take a series apart. A cause is named only where the log itself carries it."""
+    stalls = find_stalls(series)
+    counted = ~series.is_hole
+    counted[: 3 if len(series) > 30 else 1] = False  # the start of the run: imports, workers, compilation, caches
+    for index in restarts(series, markers):
+        if index < len(series):
+            counted[index] = False
+    slow = stalls.is_stall & counted
+    doing = _believable(series, stalls, slow, marked_by(series, slow, markers, files=files or [_files(series)]))
+    wall_s = float(series.wall_s[counted].sum())
+    losses = [_marked_loss(series, stalls, doing, kind) for kind in _CAUSE_OF if kind in doing.values()]
+    rest = slow.copy()
+    rest[list(doing)] = False
+    starts = rest & series.is_first
+    if starts.any():
+        losses.append(_start_loss(series, stalls, starts))
+    rest &= ~series.is_first
+    free = counted & ~series.is_first
+    free[list(doing)] = False
+    waits = judge_waits(series, stalls, free, settings) if series.has_wait else None
+    if waits is not None:
+        rest &= ~waits.explains
+        if waits.cause is not None:
+            losses.append(_data_loss(series, waits))
+    if rest.any():
+        losses += _open_losses(series, stalls, rest, settings, knows_waits=waits is not None)
+    drift = find_drift(series, free & ~slow)
+    if drift is not None and (waits is None or waits.cause is None):
+        losses.append(
+            Loss(cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=Confidence.CERTAIN, drift=drift, because="drift")
+        )
+    kept = [loss for loss in losses if loss.lost_s >= REPORT_FROM.get(loss.cause, REPORT_FROM_ELSE) * wall_s]
+    kept.sort(key=lambda loss: -loss.lost_s)
+    return Analysis(
+        series=series,
+        stalls=stalls,
+        humps=find_humps((series.wall_s / series.span)[counted & ~series.is_first]),
+        wall_s=wall_s,
+        num_steps=float(series.span[counted].sum()),
+        losses=tuple(kept),
+        minor=tuple(loss for loss in losses if loss not in kept),
+        wait_share=waits.share if waits is not None else None,
+        settings=settings,
+    )
+
+
+def _files(series: Series) -> set[int]:
+    from .marks import FILE_STRIDE
+
+    return {int(number) for number in np.unique(series.line // FILE_STRIDE)}
+
+
+def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Doing]) -> dict[int, Doing]:
+    """Drop lines that merely stand beside slow steps which come without them, too, and are as long.
+
+    A checkpoint every 100 steps beside a pause every 50 explains nothing: half of the pauses have no checkpoint.
+    """
+    others = slow & ~series.is_first
+    others[list(doing)] = False
+    believed = dict(doing)
+    for kind in set(doing.values()):
+        marked = [index for index, one in doing.items() if one is kind and not series.is_first[index]]
+        if len(marked) < 1 or others.sum() < max(4, 0.5 * len(marked)):
+            continue
+        everywhere = sorted({*marked, *np.flatnonzero(others).tolist()})
+        period = find_period(_steps_by_segment(series, everywhere))
+        if period is None:
+            continue
+        excess = stalls.excess_s
+        likeness = float(np.median(excess[marked]) / np.median(excess[others]))
+        in_step = sum(int(series.step[index]) % period.steps == period.phase for index in marked)
+        if 0.5 < likeness < 1.8 and (period.phase is None or in_step >= 0.7 * len(marked)):
+            believed = {index: one for index, one in believed.items() if one is not kind}
+    return believed
+
+
+def _marked_loss(series: Series, stalls: Stalls, doing: dict[int, Doing], kind: Doing) -> Loss:
+    chosen = np.array(sorted(index for index, one in doing.items() if one is kind))
+    return Loss(
+        cause=_CAUSE_OF[kind],
+        lost_s=float(stalls.excess_s[chosen].sum()),
+        confidence=Confidence.CERTAIN,
+        count=len(chosen),
+        typical_s=float(np.median(stalls.excess_s[chosen])),
+        worst_s=float(stalls.excess_s[chosen].max()),
+        period=find_period(_steps_by_segment(series, chosen.tolist())),
+        steps=_some(series, chosen),
+        because="text",
+    )
+
+
+def _start_loss(series: Series, stalls: Stalls, starts: Flags) -> Loss:
+    chosen = np.flatnonzero(starts)
+    excess = stalls.excess_s[chosen]
+    waits = series.wait_s[chosen]
+    is_data = bool(series.has_wait and np.nansum(waits) >= 0.5 * excess.sum())
+    return Loss(
+        cause=Cause.EPOCH_START,
+        lost_s=float(excess.sum()),
+        confidence=Confidence.CERTAIN if is_data else Confidence.LIKELY if not series.has_time else Confidence.POSSIBLE,
+        count=len(chosen),
+        typical_s=float(np.median(excess)),
+        worst_s=float(excess.max()),
+        steps=_some(series, chosen),
+        because="wait" if is_data else "place",
+    )
+
+
+def _data_loss(series: Series, waits: DataWaits) -> Loss:
+    assert waits.cause is not None
+    return Loss(
+        cause=waits.cause,
+        lost_s=waits.lost_s,
+        confidence=waits.confidence,
+        count=int(waits.is_slow.sum()),
+        typical_s=waits.slow_median_s,
+        worst_s=waits.worst_s,
+        period=waits.period,
+        steps=_some(series, np.flatnonzero(waits.is_slow)),
+        because="wait",
+        waits=waits,
+    )
+
+
+def _open_losses(
+    series: Series, stalls: Stalls, rest: Flags, settings: Mapping[str, int], *, knows_waits: bool
+) -> list[Loss]:
+    """Slow steps that no line and no wait explains: one loss, with a cause only if the log names their distance."""
+    chosen = np.flatnonzero(rest)
+    heavy = chosen[of_weight(stalls.excess_s[chosen])]
+    period = find_period(_steps_by_segment(series, heavy.tolist()))
+    if period is None and len(chosen) > 0.05 * len(series) and series.median_span <= 1:
+        period = find_rhythm(np.where(series.is_first | series.is_hole, stalls.base_s, series.wall_s))
+    base = stalls.base_s
+    judged = None
+    if period is not None and not knows_waits:
+        judged = judge_period(period, settings, records_cover=series.median_span)
+    if judged is not None and judged.is_normal:
+        return []
+    if judged is None or judged.cause is Cause.UNKNOWN:
+        # Without a known reason only what is far off counts: three times a typical step, or that much more.
+        far = stalls.excess_s[chosen] >= 2 * base
+        chosen = chosen[far]
+        if len(chosen) < 2:  # once is no pattern: any machine has one bad moment
+            return []
+    excess = stalls.excess_s[chosen]
+    return [
+        Loss(
+            cause=judged.cause if judged else Cause.UNKNOWN,
+            lost_s=float(excess.sum()),
+            confidence=judged.confidence if judged else Confidence.CERTAIN,
+            count=len(chosen),
+            typical_s=float(np.median(excess)),
+            worst_s=float(excess.max()),
+            period=period,
+            steps=_some(series, chosen),
+            because=judged.because if judged else ("not data" if knows_waits else "no text"),
+        )
+    ]
+
+
+def _steps_by_segment(series: Series, indices: Sequence[int]) -> list[list[float]]:
+    groups: dict[float, list[float]] = {}
+    for index in indices:
+        groups.setdefault(float(series.segment[index]), []).append(float(series.step[index]))
+    return list(groups.values())
+
+
+def _some(series: Series, indices: NDArray[np.int64]) -> tuple[int, ...]:
+    return tuple(int(step) for step in series.step[indices[:12]])

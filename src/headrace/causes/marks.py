@@ -1,0 +1,72 @@
+"""Which slow steps stand beside a line that says what the loop was doing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .logs.markers import Doing, Marker
+from .logs.series import Series
+
+Flags = NDArray[np.bool_]
+
+
+def marked_by(
+    series: Series, is_stall: Flags, markers: Sequence[Marker], *, files: Sequence[set[int]]
+) -> dict[int, Doing]:
+    """Return what the loop was doing at each slow record that a line speaks of.
+
+    A line belongs to the record that it stands before; if that one is not slow, to the one that it stands behind, for
+    some loops report a save when it is done. A line in another file belongs to the record whose step or time it names.
+    """
+    own_files = files[0] if files else set()
+    doing: dict[int, Doing] = {}
+    # A checkpoint in the middle of an evaluation is part of it; so the order of the enum does not matter, the first
+    # line of a pause names it, except that an evaluation is never named a checkpoint for the save that follows it.
+    for marker in markers:
+        if marker.doing is Doing.RESTART:
+            continue
+        index = _record_of(series, is_stall, marker, is_own=_file_of(marker.line) in own_files)
+        if index is None:
+            continue
+        if index not in doing or (marker.doing is Doing.EVALUATION and doing[index] is not Doing.EVALUATION):
+            doing[index] = marker.doing
+    return doing
+
+
+def restarts(series: Series, markers: Sequence[Marker]) -> set[int]:
+    """Return the records before which the run was started again."""
+    lines = series.line
+    return {int(np.searchsorted(lines, marker.line)) for marker in markers if marker.doing is Doing.RESTART}
+
+
+def _record_of(series: Series, is_stall: Flags, marker: Marker, *, is_own: bool) -> int | None:
+    if is_own:
+        after = int(np.searchsorted(series.line, marker.line))
+    elif marker.step == marker.step:
+        at = np.flatnonzero(series.step == marker.step)
+        at = at if len(at) else np.flatnonzero(series.step > marker.step)[:1]
+        if not len(at):
+            return None
+        after = int(at[0])
+        for index in (after, after + 1, after - 1):
+            if 0 <= index < len(series) and is_stall[index]:
+                return index
+        return None
+    elif marker.at_s == marker.at_s and not np.isnan(series.at_s).any():
+        after = int(np.searchsorted(series.at_s, marker.at_s))
+    else:
+        return None
+    for index in (after, after - 1):
+        if 0 <= index < len(series) and is_stall[index]:
+            return index
+    return None
+
+
+def _file_of(line: float) -> int:
+    return int(line // FILE_STRIDE)
+
+
+FILE_STRIDE = 10**10  # line numbers of the second file start here: one axis for all files

@@ -1,0 +1,73 @@
+"""`headrace explain`: why a training was slow or died, from its log alone."""
+
+import argparse
+
+from .messages import LANGUAGES, default_language
+from .terminal import Terminal
+
+_DESCRIPTION = """\
+Read the logs of one training run and say what was lost to which cause, on what evidence, what helps, what cannot, and
+what a log cannot decide. No torch is needed, logs of any size are streamed, and gzip, bzip2 and xz are undone.
+
+It reads progress bars (tqdm, Lightning, transformers, accelerate, Ultralytics), lines with step times and data times
+(mmcv, mmengine, the PyTorch examples, `step 12 time 0.3s` in most spellings, in English or Chinese), lines with nothing
+but a time stamp and a step number, reports of slow batches, Slurm's output, kernel messages and Python tracebacks.
+Several logs are taken as one run: rotated parts, ranks, stdout and stderr.
+"""
+
+_EXIT_OK = 0
+_EXIT_FINDINGS = 1
+
+
+def add_parser(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", shared: argparse.ArgumentParser
+) -> None:
+    """Add the command's options."""
+    parser = commands.add_parser(
+        "explain",
+        parents=[shared],
+        help="why a training was slow or died, from its log alone",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("logs", nargs="*", metavar="LOG", help="logs of one run; - is standard input")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--format", choices=("text", "json", "markdown"), default="text", help="form of the output (default: text)"
+    )
+    form.add_argument(
+        "--json",
+        dest="format",
+        action="store_const",
+        const="json",
+        help="print one JSON document, schema headrace/findings/1",
+    )
+    form.add_argument("--markdown", dest="format", action="store_const", const="markdown", help="print Markdown")
+    parser.add_argument(
+        "--lang",
+        choices=LANGUAGES,
+        default=None,
+        help="language of the output (default: HEADRACE_LANG, else the locale's)",
+    )
+    parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
+
+
+def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
+    """Explain the logs and print what was found."""
+    if not args.logs:
+        parser.error("name a log, or - for standard input")
+    from headrace.causes import explain_logs
+    from headrace.reports import findings_json, findings_markdown, findings_text
+
+    language = args.lang or default_language()
+    with terminal.progress(
+        f"reading {', '.join(args.logs)}" if language == "en" else f"正在读取 {', '.join(args.logs)}"
+    ):
+        findings = explain_logs(args.logs)
+    if args.format == "json":
+        terminal.document(findings_json(findings, language=language))
+    elif args.format == "markdown":
+        terminal.document(findings_markdown(findings, language=language))
+    else:
+        terminal.result(findings_text(findings, language=language))
+    return _EXIT_FINDINGS if findings.findings else _EXIT_OK
