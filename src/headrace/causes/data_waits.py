@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from headrace.model import Cause, Confidence
 
 from .logs.series import Series
-from .periods import Period, find_period, find_rhythm
+from .periods import Period, by_step, find_period, find_rhythm
 from .stalls import Stalls, of_weight
+from .unexplained import judge_data_period
 
 Flags = NDArray[np.bool_]
 _BOUND_FROM = 0.10  # of the time: from here on a run waits for data rather than now and then
-_SOME_FROM = 0.03
+_SOME_FROM = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,9 @@ def judge_waits(series: Series, stalls: Stalls, free: Flags, settings: Mapping[s
     median_s = float(np.median(own)) if len(own) else 0.0
     work_s = np.maximum(series.wall_s[free] - waits[free], 0) / series.span[free]
     step_s = float(np.median(work_s)) if len(work_s) else 0.0
-    slow_from = max(5 * median_s, 0.3 * step_s, 0.02)
+    # From the lower quarter: with two workers in lock-step half of all steps wait long.
+    usual_s = float(np.quantile(own, 0.25)) if len(own) else 0.0
+    slow_from = max(5 * usual_s, 0.3 * step_s, 0.02)
     is_slow = free & (waits / series.span >= slow_from)
     in_slow = float(waits[is_slow].sum() / total_s) if total_s > 0 else 0.0
     fraction = float(is_slow.sum() / max(1, free.sum()))
@@ -90,14 +93,22 @@ def _cause(
     if is_uneven and series.median_span <= 1:
         period = find_period(_by_segment(series, is_slow & of_weight(np.where(is_slow, waits, 0.0))))
         if period is None and fraction > 0.05:
-            period = find_rhythm(waits[free])
-        workers = settings.get("num_workers")
-        if period is not None and 2 <= period.steps <= 256 and is_slow.sum() >= 4:
-            return Cause.BATCH_LOCKSTEP, Confidence.LIKELY if workers == period.steps else Confidence.POSSIBLE, period
-    if is_uneven and fraction <= 0.12:
-        return Cause.STRAGGLER_SAMPLE, Confidence.POSSIBLE, None
+            period = find_rhythm(by_step(series, waits))
+        if period is not None:
+            judged = judge_data_period(period, settings)
+            return judged.cause, judged.confidence, period
+    # A record of many steps is late if one of them is; between late ones the loader has kept up.
+    if is_uneven and fraction <= (0.12 if series.median_span <= 1 else 0.5):
+        enough = is_slow.sum() >= 3  # two late batches have no distance that could be regular or not
+        if not enough and share < _BOUND_FROM:
+            return None, Confidence.CERTAIN, None
+        return Cause.STRAGGLER_SAMPLE if enough else Cause.UNKNOWN, Confidence.POSSIBLE, None
     if share < _BOUND_FROM:
         return None, Confidence.CERTAIN, None
+    if series.median_span <= 1:  # with few workers most slots wait, but each in its own way
+        period = find_rhythm(by_step(series, waits))
+        if period is not None and period.steps == settings.get("num_workers"):
+            return Cause.BATCH_LOCKSTEP, Confidence.LIKELY, period
     return Cause.LOADER_THROUGHPUT, Confidence.LIKELY, None
 
 

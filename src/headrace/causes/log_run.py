@@ -12,7 +12,6 @@ from .logs.lines import LineCutter
 from .logs.merging import join_logs
 from .logs.reader import LogContent, LogReader
 from .logs.source import read_chunks
-from .marks import FILE_STRIDE
 from .postmortem import explain_streams
 
 # Steps are read from all of the first 64 MiB, then from windows of 4 MiB, evenly spread, a sixteenth of the rest: a
@@ -28,10 +27,10 @@ def explain_logs(paths: Sequence[str], *, during: Callable[[str], Any] | None = 
     Raises `UnusableInput` where a log cannot be read, or where nothing in them tells of training steps.
     """
     contents = []
-    for index, path in enumerate(paths):
+    for path in paths:
         if during is not None:
             during(path)
-        contents.append(_read(path, index))
+        contents.append(_read(path))
     num_bytes = sum(content.num_bytes for content in contents)
     names = ", ".join("standard input" if path == "-" else path for path in paths)
     if num_bytes == 0:
@@ -48,8 +47,8 @@ def explain_logs(paths: Sequence[str], *, during: Callable[[str], Any] | None = 
     return findings
 
 
-def _read(path: str, index: int) -> LogContent:
-    cutter, reader = LineCutter(), LogReader(path, first_line=index * FILE_STRIDE)
+def _read(path: str) -> LogContent:
+    cutter, reader = LineCutter(), LogReader(path)
     content = reader.content
     for chunk in read_chunks(path):
         if _is_read(content.num_bytes):

@@ -15,7 +15,7 @@ from .drift import Drift, find_drift
 from .logs.markers import Doing, Marker
 from .logs.series import Series
 from .marks import marked_by, restarts
-from .periods import Period, find_period, find_rhythm
+from .periods import Period, by_step, find_period, find_rhythm
 from .stalls import Humps, Stalls, find_humps, find_stalls, of_weight
 from .unexplained import judge_period
 
@@ -23,9 +23,9 @@ Flags = NDArray[np.bool_]
 _CAUSE_OF = {Doing.CHECKPOINT: Cause.CHECKPOINT, Doing.EVALUATION: Cause.EVALUATION, Doing.LOGGING: Cause.LOGGING}
 # Below these shares of the wall time nothing is reported: every healthy training saves, evaluates and now and then
 # has a slow step.
-REPORT_FROM = {Cause.EVALUATION: 0.10, Cause.CHECKPOINT: 0.05, Cause.LOGGING: 0.05, Cause.EPOCH_START: 0.05}
-REPORT_FROM[Cause.UNKNOWN] = 0.05
-REPORT_FROM_ELSE = 0.03
+REPORT_FROM = {Cause.EVALUATION: 0.10, Cause.EPOCH_START: 0.10}
+REPORT_FROM_ELSE = 0.05
+REPORT_ONCE_FROM = 0.10  # what happened once is no pattern
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,18 +69,17 @@ class Analysis:
         return min(1.0, sum(self.share(loss) for loss in self.losses))
 
 
-def analyse(
-    series: Series, markers: Sequence[Marker], settings: Mapping[str, int], *, files: Sequence[set[int]] = ()
-) -> Analysis:
+def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, int]) -> Analysis:
     """Take a series apart. A cause is named only where the log itself carries it."""
-    stalls = find_stalls(series)
     counted = ~series.is_hole
     counted[: 3 if len(series) > 30 else 1] = False  # the start of the run: imports, workers, compilation, caches
     for index in restarts(series, markers):
         if index < len(series):
             counted[index] = False
+    drift = find_drift(series, counted)
+    stalls = find_stalls(series, changes_at=drift.index if drift else None)
     slow = stalls.is_stall & counted
-    doing = _believable(series, stalls, slow, marked_by(series, slow, markers, files=files or [_files(series)]))
+    doing = _believable(series, stalls, slow, marked_by(series, slow, markers))
     wall_s = float(series.wall_s[counted].sum())
     losses = [_marked_loss(series, stalls, doing, kind) for kind in _CAUSE_OF if kind in doing.values()]
     rest = slow.copy()
@@ -96,14 +95,15 @@ def analyse(
         rest &= ~waits.explains
         if waits.cause is not None:
             losses.append(_data_loss(series, waits))
+    if not rest.any() and waits is None and drift is None and (rhythm := _rhythm_loss(series, stalls, free, settings)):
+        losses.append(rhythm)
     if rest.any():
         losses += _open_losses(series, stalls, rest, settings, knows_waits=waits is not None)
-    drift = find_drift(series, free & ~slow)
     if drift is not None and (waits is None or waits.cause is None):
         losses.append(
             Loss(cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=Confidence.CERTAIN, drift=drift, because="drift")
         )
-    kept = [loss for loss in losses if loss.lost_s >= REPORT_FROM.get(loss.cause, REPORT_FROM_ELSE) * wall_s]
+    kept = [loss for loss in losses if loss.lost_s >= _report_from(loss) * wall_s]
     kept.sort(key=lambda loss: -loss.lost_s)
     return Analysis(
         series=series,
@@ -118,10 +118,9 @@ def analyse(
     )
 
 
-def _files(series: Series) -> set[int]:
-    from .marks import FILE_STRIDE
-
-    return {int(number) for number in np.unique(series.line // FILE_STRIDE)}
+def _report_from(loss: Loss) -> float:
+    share = REPORT_FROM.get(loss.cause, REPORT_FROM_ELSE)
+    return max(share, REPORT_ONCE_FROM) if loss.count == 1 else share
 
 
 def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Doing]) -> dict[int, Doing]:
@@ -131,7 +130,11 @@ def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Do
     """
     others = slow & ~series.is_first
     others[list(doing)] = False
-    believed = dict(doing)
+    # The first step of an epoch that waits for its batch is a slow start, whatever was saved before it.
+    waited = np.nan_to_num(series.wait_s) >= 0.7 * stalls.excess_s
+    # And a bar of its own, with a clock of its own, does not run while something is saved before it.
+    started = series.is_first & (waited | series.is_new_bar)
+    believed = {index: one for index, one in doing.items() if not started[index]}
     for kind in set(doing.values()):
         marked = [index for index, one in doing.items() if one is kind and not series.is_first[index]]
         if len(marked) < 1 or others.sum() < max(4, 0.5 * len(marked)):
@@ -191,7 +194,7 @@ def _data_loss(series: Series, waits: DataWaits) -> Loss:
         worst_s=waits.worst_s,
         period=waits.period,
         steps=_some(series, np.flatnonzero(waits.is_slow)),
-        because="wait",
+        because="wait" if waits.cause is not Cause.UNKNOWN else "data at a distance" if waits.period else "few data",
         waits=waits,
     )
 
@@ -204,7 +207,7 @@ def _open_losses(
     heavy = chosen[of_weight(stalls.excess_s[chosen])]
     period = find_period(_steps_by_segment(series, heavy.tolist()))
     if period is None and len(chosen) > 0.05 * len(series) and series.median_span <= 1:
-        period = find_rhythm(np.where(series.is_first | series.is_hole, stalls.base_s, series.wall_s))
+        period = find_rhythm(by_step(series, np.where(series.is_first, stalls.base_s, series.wall_s)))
     base = stalls.base_s
     judged = None
     if period is not None and not knows_waits:
@@ -215,7 +218,8 @@ def _open_losses(
         # Without a known reason only what is far off counts: three times a typical step, or that much more.
         far = stalls.excess_s[chosen] >= 2 * base
         chosen = chosen[far]
-        if len(chosen) < 2:  # once is no pattern: any machine has one bad moment
+        # Once is no pattern, and any machine has one bad moment, unless it cost a tenth of the time.
+        if len(chosen) < 2 and stalls.excess_s[chosen].sum() < 0.1 * series.wall_s.sum():
             return []
     excess = stalls.excess_s[chosen]
     return [
@@ -231,6 +235,31 @@ def _open_losses(
             because=judged.because if judged else ("not data" if knows_waits else "no text"),
         )
     ]
+
+
+def _rhythm_loss(series: Series, stalls: Stalls, free: Flags, settings: Mapping[str, int]) -> Loss | None:
+    """Return uneven steps without a clear slow one, if they repeat themselves at the distance of the log's workers."""
+    if stalls.spread < 0.3 or series.median_span > 1:
+        return None
+    period = find_rhythm(by_step(series, np.where(free, series.wall_s, stalls.base_s)))
+    if period is None or settings.get("num_workers") != period.steps:
+        return None
+    fast_s = float(np.quantile(series.wall_s[free], 0.05))
+    excess = np.where(free, np.maximum(series.wall_s - fast_s, 0.0), 0.0)
+    slow = np.flatnonzero(excess > fast_s)
+    if not len(slow):
+        return None
+    return Loss(
+        cause=Cause.BATCH_LOCKSTEP,
+        lost_s=float(excess.sum()),
+        confidence=Confidence.LIKELY,
+        count=len(slow),
+        typical_s=float(np.median(excess[slow])),
+        worst_s=float(excess.max()),
+        period=period,
+        steps=_some(series, slow),
+        because="workers",
+    )
 
 
 def _steps_by_segment(series: Series, indices: Sequence[int]) -> list[list[float]]:

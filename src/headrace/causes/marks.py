@@ -8,20 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .logs.markers import Doing, Marker
+from .logs.merging import FILE_STRIDE
 from .logs.series import Series
 
 Flags = NDArray[np.bool_]
 
 
-def marked_by(
-    series: Series, is_stall: Flags, markers: Sequence[Marker], *, files: Sequence[set[int]]
-) -> dict[int, Doing]:
+def marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> dict[int, Doing]:
     """Return what the loop was doing at each slow record that a line speaks of.
 
     A line belongs to the record that it stands before; if that one is not slow, to the one that it stands behind, for
     some loops report a save when it is done. A line in another file belongs to the record whose step or time it names.
     """
-    own_files = files[0] if files else set()
+    own_files = {int(number) for number in np.unique(series.line // FILE_STRIDE)}
     doing: dict[int, Doing] = {}
     # A checkpoint in the middle of an evaluation is part of it; so the order of the enum does not matter, the first
     # line of a pause names it, except that an evaluation is never named a checkpoint for the save that follows it.
@@ -67,6 +66,3 @@ def _record_of(series: Series, is_stall: Flags, marker: Marker, *, is_own: bool)
 
 def _file_of(line: float) -> int:
     return int(line // FILE_STRIDE)
-
-
-FILE_STRIDE = 10**10  # line numbers of the second file start here: one axis for all files

@@ -11,6 +11,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from .logs.series import Series
+
 _LONGEST_LAG = 256
 _LUCK = 0.01  # how unlikely an accident must be before we call a distance a period
 
@@ -46,6 +48,8 @@ def find_period(slow_steps: Sequence[Sequence[float]]) -> Period | None:
         share = kept / len(distances)
         # The first distance fits by choice; each further one would fit by accident once in `candidate` times.
         luck = _at_least(kept - 1, len(distances) - 1, 1 / candidate)
+        if exact == len(distances) == 2:
+            luck /= 2  # two equal distances are less of an accident than two multiples
         if share < 0.75 or exact < 0.3 * kept or luck > _LUCK:
             continue
         if best is None or luck < best[0]:  # of 16 and 32 that fit alike, 32 is the less likely accident
@@ -76,6 +80,18 @@ def find_rhythm(values: NDArray[np.float64]) -> Period | None:
         if is_peak and here >= 0.85 * float(likeness[1:].max()) and here > max(0.3, 4 / math.sqrt(len(values))):
             return Period(lag, round(float(here), 2), 0, None)
     return None
+
+
+def by_step(series: Series, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return values on an axis of steps, from the longest stretch of a series; steps without a record have none."""
+    numbers, counts = np.unique(series.segment, return_counts=True)
+    chosen = series.segment == numbers[int(np.argmax(counts))]
+    steps = (series.step[chosen] - series.step[chosen].min()).astype(int)
+    if steps.max() > 16 * len(steps):
+        return values[chosen]
+    line = np.full(int(steps.max()) + 1, float(np.median(values[chosen])))
+    line[steps] = values[chosen]
+    return line
 
 
 def _gcds(distances: Sequence[int]) -> set[int]:

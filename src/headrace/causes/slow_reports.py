@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .logs.slow_batches import Recent
 from .logs.store import StepStore
-from .periods import Period, find_period
+from .periods import Period, find_period, find_rhythm
+from .stalls import of_weight
+
+_LONGEST = 1_000_000  # steps over which a rhythm is looked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,7 @@ def read_slow_reports(store: StepStore, recent: Sequence[Recent], fast_step_s: f
     return SlowReports(
         steps=tuple(int(step) for step in steps),
         waits_s=tuple(float(wait) for wait in waits),
-        period=find_period([part.tolist() for part in parts]),
+        period=_period(parts, np.split(waits, np.flatnonzero(np.diff(steps) < 0) + 1)),
         wall_s=wall_s,
         lost_s=lost_s,
         num_steps=num_steps,
@@ -66,3 +70,21 @@ def read_slow_reports(store: StepStore, recent: Sequence[Recent], fast_step_s: f
         one_holds_all=len(telling),
         num_windows=len(recent),
     )
+
+
+def _period(steps: Sequence[NDArray[np.float64]], waits: Sequence[NDArray[np.float64]]) -> Period | None:
+    """Return the distance of the reports: of all, of those that carry the loss, or the rhythm of the waits."""
+    whole = find_period([part.tolist() for part in steps])
+    if whole is not None:
+        return whole
+    kept = of_weight(np.concatenate(waits))
+    ends = np.cumsum([len(part) for part in steps])
+    heavy = [part[flags].tolist() for part, flags in zip(steps, np.split(kept, ends[:-1]), strict=True)]
+    period = find_period(heavy)
+    longest = max(range(len(steps)), key=lambda index: len(steps[index]))
+    length = int(steps[longest][-1] - steps[longest][0]) + 1
+    if period is None and length <= _LONGEST:
+        line = np.zeros(length)
+        line[(steps[longest] - steps[longest][0]).astype(int)] = waits[longest]
+        period = find_rhythm(line)
+    return period

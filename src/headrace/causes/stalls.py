@@ -33,20 +33,36 @@ class Humps:
     high_share: float
 
 
-def find_stalls(series: Series) -> Stalls:
-    """Return the slow records; the first of an epoch are among them, records behind a hole are not."""
-    inside = ~series.is_first & ~series.is_hole
-    per_step = series.wall_s / np.maximum(series.span, 1)
+def find_stalls(series: Series, *, changes_at: int | None = None) -> Stalls:
+    """Return the slow records; the first of an epoch are among them, records behind a hole are not.
+
+    From the record `changes_at` on steps are slower for good: what is typical is taken on either side of it.
+    """
+    if changes_at is None:
+        return _stalls_within(series, slice(0, len(series)))
+    parts = [_stalls_within(series, slice(0, changes_at)), _stalls_within(series, slice(changes_at, len(series)))]
+    return Stalls(
+        parts[0].base_s,
+        max(part.spread for part in parts),
+        np.concatenate([part.is_stall for part in parts]),
+        np.concatenate([part.excess_s for part in parts]),
+    )
+
+
+def _stalls_within(series: Series, part: slice) -> Stalls:
+    wall_s, span, is_hole = series.wall_s[part], series.span[part], series.is_hole[part]
+    inside = ~series.is_first[part] & ~is_hole
+    per_step = wall_s / np.maximum(span, 1)
     usual = per_step[inside] if inside.any() else per_step
     # From the lower quarter: with two workers in lock-step half of all steps are slow.
     p5, p25, p50 = (float(value) for value in np.quantile(usual, (0.05, 0.25, 0.5)))
-    spread = max(0.02, np.log(p25 / p5) / 0.97) if p5 > 0 else 0.5
+    spread = max(0.02, float(np.log(p25 / p5)) / 0.97) if p5 > 0 else 0.5
     base_s = min(p50, p25 * float(np.exp(0.674 * spread)))
-    excess = series.wall_s - base_s * series.span
+    excess = wall_s - base_s * span
     ratio = max(1.15, float(np.exp(4.5 * spread)))
     # A slow step is at least twice as long as a typical one; within a record of many steps, one step's worth more.
-    is_stall = (excess >= max(base_s, AT_LEAST_S)) & (per_step >= ratio * base_s) & ~series.is_hole
-    return Stalls(base_s, float(spread), is_stall, np.where(is_stall, excess, 0.0))
+    is_stall = (excess >= max(base_s, AT_LEAST_S)) & (per_step >= ratio * base_s) & ~is_hole
+    return Stalls(base_s, spread, is_stall, np.where(is_stall, excess, 0.0))
 
 
 def find_humps(values: Floats) -> Humps | None:

@@ -44,13 +44,32 @@ def judge_period(period: Period, settings: Mapping[str, int], *, records_cover: 
         if len(named) == 1:
             return Judged(named[0], Confidence.LIKELY, "interval")
         return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "several intervals")
+    if steps == workers and not named:
+        return Judged(Cause.BATCH_LOCKSTEP, Confidence.LIKELY, "workers")
     if records_cover > 1:
         return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "no text")
     if workers is not None:
-        if steps == workers and not named:
-            return Judged(Cause.BATCH_LOCKSTEP, Confidence.LIKELY, "workers")
         return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "several intervals" if named else "not the workers")
-    looks_like_workers = steps <= _MOST_WORKERS and (steps == 3 or steps % 2 == 0) and steps % 10 != 0
-    if looks_like_workers and period.num_slow >= 4:
+    if _looks_like_workers(steps) and steps % 10 != 0 and period.num_slow >= 4:
         return Judged(Cause.BATCH_LOCKSTEP, Confidence.POSSIBLE, "pattern")
     return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "no text")
+
+
+def judge_data_period(period: Period, settings: Mapping[str, int]) -> Judged:
+    """Return what waits for data at equal distances may be called: lock-step, if the distance can be the workers'.
+
+    >>> judge_data_period(Period(10, 1.0, 9, 0), {}).cause.value
+    'batch_lockstep'
+    >>> judge_data_period(Period(120, 1.0, 9, 0), {"num_workers": 8}).cause.value
+    'unknown'
+    """
+    workers = settings.get("num_workers")
+    if workers == period.steps:
+        return Judged(Cause.BATCH_LOCKSTEP, Confidence.LIKELY, "workers")
+    if workers is None and _looks_like_workers(period.steps):
+        return Judged(Cause.BATCH_LOCKSTEP, Confidence.POSSIBLE, "pattern")
+    return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "data at a distance")
+
+
+def _looks_like_workers(steps: int) -> bool:
+    return steps <= _MOST_WORKERS and (steps == 3 or steps % 2 == 0)

@@ -161,6 +161,15 @@ _WHY_ANY = {
         "the log's settings name this interval for more than one thing, so it stays open which it is",
         "日志的配置里有不止一项用这个间隔，无法确定是哪一项",
     ),
+    "data at a distance": Text(
+        "these steps wait for their batch, at a distance that is not num_workers: the end of a shard, of an epoch or of a "
+        "file list would look like this",
+        "这些步在等 batch，而间隔不等于 num_workers：分片、epoch 或文件列表的末尾都会是这个样子",
+    ),
+    "few data": Text(
+        "these steps wait for their batch; there are too few of them to see whether they come at equal distances",
+        "这些步在等 batch；次数太少，看不出间隔是否有规律",
+    ),
     "not data": Text(
         "the log tells the wait for data at these steps, and it is short: the loader is not the reason",
         "日志给出了这些步的数据等待时间，都很短：原因不在加载器",

@@ -45,7 +45,7 @@ _STEP = re.compile(
     r"['\"]?\s*[:=：#]?\s*['\"]?\[\s*(?P<a>\d+)\s*(?:/\s*(?P<a_of>\d+)\s*)?\](?:\s*\[\s*(?P<b>\d+)\s*/\s*(?P<b_of>\d"
     r"+)\s*\])?"
     r"|(?<![\w])(?:(?:global|train(?:ing)?|optim(?:izer)?)[_ ])?(?:step|iter(?:ation)?|batch|it|mini[_-]?batch)s?"
-    r"['\"]?\s*[:=：#]?\s*#?\s*(?P<c>\d+)(?![\d.]*\s*(?:s\b|ms\b|%|/s))(?:\s*(?:/|of)\s*(?P<c_of>\d+))?(?![\w.]*[:=])"
+    r"['\"]?\s*[:=：#]?\s*#?\s*(?P<c>\d+)(?![\d.]*\s*(?:s\b|ms\b|%|/s))(?:\s*(?:/|of)\s*(?P<c_of>\d+))?(?![\w.]*=|:\d)"
     r"|(?:步数|迭代次数|迭代|批次|步)\s*[:=：]?\s*(?P<d>\d+)(?:\s*/\s*(?P<d_of>\d+))?"
     r"|第\s*(?P<e>\d+)\s*(?:/\s*(?P<e_of>\d+)\s*)?(?:步|个?批次|个?\s*batch|次迭代)"
     r"|\[\s*(?P<g>\d+)\s*/\s*(?P<g_of>\d+)\s*\]",
@@ -96,7 +96,7 @@ def read_measures(text: str) -> Measures | None:
         name = (match["wait"] or match["took"]).lower()
         if unit is None:
             is_averaged = "(" in text[match.end() : match.end() + 3]  # "Data 0.012 (0.020)" is a time, "data 4" is not
-            if match["sep"] is None and not is_averaged and name in _PLAIN_WORDS:
+            if match["sep"] is None and not is_averaged and name in _PLAIN_WORDS and "." not in match["number"]:
                 continue
             if name.endswith("ms") or name.startswith("ms"):
                 unit = "ms"

@@ -15,6 +15,9 @@ from .slow_batches import Recent
 from .store import COLUMNS, StepStore
 
 
+FILE_STRIDE = 10**10  # line numbers of the second log start here: one axis for all
+
+
 @dataclass
 class Streams:
     """What all logs tell together."""
@@ -32,7 +35,9 @@ class Streams:
 def join_logs(contents: Sequence[LogContent]) -> Streams:
     """Return the streams of steps in some logs of one run."""
     streams = Streams()
-    for content in contents:
+    contents = sorted(contents, key=_begin)
+    for index, content in enumerate(contents):
+        content.move_lines(index * FILE_STRIDE)
         streams.markers += content.markers
         streams.recent += content.recent
         for name, value in content.settings.items():
@@ -59,6 +64,16 @@ def join_logs(contents: Sequence[LogContent]) -> Streams:
     streams.series.sort(key=_worth, reverse=True)
     streams.fast_step_s = min(fast, default=None)
     return streams
+
+
+def _begin(content: LogContent) -> tuple[float, float, float]:
+    """Return what tells which of several logs comes first: their time, else their epoch and step."""
+    begins = [
+        (_first(store, "at_s"), _first(store, "epoch"), _first(store, "step"))
+        for store in content.stores.values()
+        if len(store)
+    ]
+    return min(begins, default=(0.0, 0.0, 0.0))
 
 
 def _steps_an_epoch(settings: dict[str, int], stores: list[StepStore]) -> int:
@@ -145,6 +160,7 @@ def _side_by_side(ranks: list[Series]) -> Series:
         at_s=first("at_s"),
         is_first=first("is_first").astype(bool),
         is_hole=first("is_hole").astype(bool),
+        is_new_bar=first("is_new_bar").astype(bool),
         segment=first("segment"),
         per_epoch=max(series.per_epoch for series in ranks),
         has_time=any(series.has_time for series in ranks),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
 
 from .bars import Bar, read_bar
@@ -19,12 +19,12 @@ _MOST_MARKERS = 50_000
 _MOST_STORES = 512  # one a rank and kind of line; more are other numbers that look like steps
 
 # Which process wrote a line: `[rank3]:`, `rank 3 |`, `[default3]:`, `3: ` (srun -l), `(Worker pid=81)`.
-_RANK = re.compile(
-    r"^\W{0,2}(?:\d{4}-\d\d-\d\d[ T][\d:.,]+\W{0,3}(?:[A-Z]+\W{0,3})?)?"
-    r"(?:\[?\(?(?:local_)?(?:rank|default|proc(?:ess)?|worker|gpu|node\d+:)\s*[_:=#]?\s*(\d{1,5})\b|(\d{1,4}):\s)"
-    r"|\b(?:rank|RANK)\s*[=:]?\s*(\d{1,5})\b|\bpid=(\d+)",
+_PREFIX = re.compile(
+    r"\s*(?:[\[(<]?\s*(?:local[_ ]?)?(?:rank|default|proc(?:ess)?|worker|gpu|node)\s*[_:=#]?\s*(\d{1,5})\s*[\])>]?\s*[:|\-]?\s*"
+    r"|(\d{1,4}):\s+(?=\D|\d{4}-)|\(\w+ pid=(\d+)[^)]*\)\s*)",
     re.IGNORECASE,
 )
+_RANK_INSIDE = re.compile(r"\brank\s*[=:]?\s*(\d{1,5})\b", re.IGNORECASE)
 _STEP_WORDS = ("step", "iter", "batch", "epoch", "it ", "train", "步", "迭代", "批次", "[")
 _SLOW_WORDS = ("slow", "late", "stalled", "慢", "recent", "last", "最近")
 _MARK_WORDS = ("sav", "writ", "dump", "eval", "valid", "upload", "sync", "test", "resum", "restart", "flush", "log",
@@ -46,15 +46,22 @@ class LogContent:
     num_bytes_read: int = 0  # of which steps were read; the rest was only looked through for messages
     last_step_line: int = 0
 
+    def move_lines(self, offset: float) -> None:
+        """Count the lines of this log from another number on."""
+        self.markers = [replace(marker, line=marker.line + offset) for marker in self.markers]
+        for store in self.stores.values():
+            store.move_lines(offset)
+
 
 class LogReader:
     """Reads lines in their order. It holds no file: whoever has lines feeds them."""
 
-    def __init__(self, name: str, *, first_line: int = 0) -> None:
+    def __init__(self, name: str) -> None:
         self.content = LogContent(name)
         self._stamps = Stamps()
-        self._line = float(first_line)  # where a line stands among all that were read
+        self._line = 0.0  # where a line stands among all that were read
         self._number = 0  # its number, as an editor shows it
+        self._rank = "-"
 
     def feed(self, lines: list[tuple[int, str]]) -> None:
         """Take the next lines of the log, each with its number."""
@@ -64,6 +71,13 @@ class LogReader:
         self.content.num_lines = max(self.content.num_lines, self._number)
 
     def _read(self, line: str) -> None:
+        self._rank = "-"
+        prefix = _PREFIX.match(line)
+        if prefix is not None:
+            self._rank = next(group for group in prefix.groups() if group is not None)
+            line = line[prefix.end() :]
+        elif "rank" in line[:120] and (inside := _RANK_INSIDE.search(line[:120])):
+            self._rank = inside[1]
         if "/s" in line or "s/" in line or "?it" in line:
             bar = read_bar(line)
             if bar is not None:
@@ -91,7 +105,7 @@ class LogReader:
         if bar.kind == "evaluate":
             self._mark(Marker(Doing.EVALUATION, self._line, NAN, NAN, NAN))
             return
-        store = self._store(f"bar/{bar.of or 0} {self._rank(line)}", is_bar=True, resolution_s=bar.resolution_s)
+        store = self._store(f"bar/{bar.of or 0} {self._rank}", is_bar=True, resolution_s=bar.resolution_s)
         if store is None:
             return
         self.content.formats["progress bar"] += 1
@@ -109,7 +123,7 @@ class LogReader:
     def _read_watcher(self, line: str, at_s: float) -> bool:
         slow = read_slow_batch(line)
         if slow is not None:
-            store = self._store(f"slow {self._rank(line)}", resolution_s=self._stamps.resolution_s)
+            store = self._store(f"slow {self._rank}", resolution_s=self._stamps.resolution_s)
             if store is not None:
                 store.is_slow_only = True
                 self.content.formats["slow batches"] += 1
@@ -138,7 +152,7 @@ class LogReader:
         if measures is None and isnan(rate_s) and isnan(at_s):
             return  # a number of a step, and nothing that tells time
         shape = "timed" if measures is not None or not isnan(rate_s) else "stamped"
-        store = self._store(f"{shape} {self._rank(line)}", resolution_s=self._stamps.resolution_s)
+        store = self._store(f"{shape} {self._rank}", resolution_s=self._stamps.resolution_s)
         if store is None:
             return
         measures = measures or Measures(rate_s, NAN, unit_known=True)
@@ -157,12 +171,6 @@ class LogReader:
     def _mark(self, marker: Marker) -> None:
         if len(self.content.markers) < _MOST_MARKERS:
             self.content.markers.append(marker)
-
-    def _rank(self, line: str) -> str:
-        match = _RANK.search(line[:100])
-        if match is None:
-            return "-"
-        return next((group for group in match.groups() if group is not None), "-")
 
     def _store(self, name: str, *, is_bar: bool = False, resolution_s: float) -> StepStore | None:
         store = self.content.stores.get(name)

@@ -29,6 +29,7 @@ class Series:
     at_s: Floats  # NaN without time stamps
     is_first: Flags  # of an epoch or of a run: what lies before it is no step
     is_hole: Flags  # records before it are missing (rotated, cut off, skipped)
+    is_new_bar: Flags  # the first redraw of a bar, whose clock starts with it
     segment: Floats  # counts the stretches between first ones
     per_epoch: int  # steps, 0: not told
     has_time: bool  # step times come from time stamps or from a clock, not only from what the loop measured itself
@@ -72,14 +73,14 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     is_first[0] = True
     segment = np.cumsum(is_first).astype(float)
     span = np.diff(step, prepend=step[0])
-    span[is_first] = 1.0
+    usual = float(np.median(span[~is_first])) if (~is_first).any() else 1.0
+    span[is_first] = np.where(step[is_first] <= 4 * usual, np.maximum(step[is_first], 1.0), 1.0)
     runs = segment  # a bar runs on through its epochs
     if per_epoch:
         epoch_of = (step - 1) // per_epoch
         is_first = is_first | (np.diff(epoch_of, prepend=epoch_of[0]) > 0)
         segment = np.cumsum(is_first).astype(float)
-    usual = float(np.median(span[~is_first])) if (~is_first).any() else 1.0
-    is_hole = cut | (span > 4 * usual + 1)
+    is_hole = cut | (span > 4 * usual + 1) | (is_first & (step > 4 * usual + 1) & (changed | went_back))
     resolution_s = store.resolution_s
     at_s = columns["at_s"]
     if store.is_bar:
@@ -101,6 +102,7 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
         at_s=at_s,
         is_first=is_first,
         is_hole=is_hole,
+        is_new_bar=(np.diff(runs, prepend=0) != 0) if store.is_bar else np.zeros(len(step), dtype=bool),
         segment=segment,
         per_epoch=per_epoch or store.of,
         has_time=has_time,

@@ -44,6 +44,10 @@ class StepStore:
         if len(self) >= MOST_RECORDS:
             self._thin()
 
+    def move_lines(self, offset: float) -> None:
+        """Count lines from another number on."""
+        self._columns["line"] = array("d", (line + offset for line in self._columns["line"]))
+
     def column(self, name: str) -> array[float]:
         """Return one column."""
         return self._columns[name]
