@@ -58,7 +58,7 @@ def judge_waits(series: Series, stalls: Stalls, free: Flags, settings: Mapping[s
     fraction = float(is_slow.sum() / max(1, free.sum()))
     slow_waits = waits[is_slow]
     explains = free & stalls.is_stall & (waits >= 0.5 * stalls.excess_s)
-    cause, confidence, period = _cause(series, waits, free, is_slow, share, in_slow, fraction, settings)
+    cause, confidence, period = _cause(series, waits, is_slow, share, in_slow, fraction, settings)
     return DataWaits(
         cause=cause,
         confidence=confidence,
@@ -80,7 +80,6 @@ def judge_waits(series: Series, stalls: Stalls, free: Flags, settings: Mapping[s
 def _cause(
     series: Series,
     waits: NDArray[np.float64],
-    free: Flags,
     is_slow: Flags,
     share: float,
     in_slow: float,

@@ -14,7 +14,7 @@ from .data_waits import DataWaits, judge_waits
 from .drift import Drift, find_drift
 from .logs.markers import Doing, Marker
 from .logs.series import Series
-from .marks import marked_by, restarts
+from .marks import evaluated_between_bars_s, marked_by, restarts
 from .periods import Period, by_step, find_period, find_rhythm
 from .stalls import Humps, Stalls, find_humps, find_stalls, of_weight
 from .unexplained import judge_period
@@ -82,6 +82,9 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     doing = _believable(series, stalls, slow, marked_by(series, slow, markers))
     wall_s = float(series.wall_s[counted].sum())
     losses = [_marked_loss(series, stalls, doing, kind) for kind in _CAUSE_OF if kind in doing.values()]
+    if between_s := evaluated_between_bars_s(series, markers):
+        wall_s += sum(between_s)
+        losses.append(_evaluation_loss(between_s))
     rest = slow.copy()
     rest[list(doing)] = False
     starts = rest & series.is_first
@@ -163,6 +166,18 @@ def _marked_loss(series: Series, stalls: Stalls, doing: dict[int, Doing], kind: 
         period=find_period(_steps_by_segment(series, chosen.tolist())),
         steps=_some(series, chosen),
         because="text",
+    )
+
+
+def _evaluation_loss(lengths_s: Sequence[float]) -> Loss:
+    return Loss(
+        cause=Cause.EVALUATION,
+        lost_s=sum(lengths_s),
+        confidence=Confidence.CERTAIN,
+        count=len(lengths_s),
+        typical_s=float(np.median(lengths_s)),
+        worst_s=max(lengths_s),
+        because="bars",
     )
 
 

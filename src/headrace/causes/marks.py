@@ -58,10 +58,33 @@ def _record_of(series: Series, is_stall: Flags, marker: Marker, *, is_own: bool)
         after = int(np.searchsorted(series.at_s, marker.at_s))
     else:
         return None
-    for index in (after, after - 1):
+    # What is reported when it is done may stand behind its step; an evaluation never does.
+    for index in (after,) if marker.doing is Doing.EVALUATION else (after, after - 1):
         if 0 <= index < len(series) and is_stall[index]:
             return index
     return None
+
+
+def evaluated_between_bars_s(series: Series, markers: Sequence[Marker]) -> list[float]:
+    """Return how long each evaluation took that has a bar of its own between two training bars, or behind the last.
+
+    A training bar's clock does not run then, so that time is not in the series.
+    """
+    if not series.is_new_bar.any():
+        return []
+    starts = np.flatnonzero(series.is_new_bar)
+    lengths: dict[int, list[float]] = {}
+    for marker in markers:
+        if marker.doing is not Doing.EVALUATION or marker.took_s != marker.took_s or marker.at_s == marker.at_s:
+            continue
+        after = int(np.searchsorted(series.line, marker.line))
+        if after == len(series) or after in starts[1:]:
+            known = lengths.setdefault(after, [])
+            if known and marker.took_s >= known[-1]:
+                known[-1] = marker.took_s  # the same bar, further on
+            else:
+                known.append(marker.took_s)
+    return [sum(parts) for parts in lengths.values()]
 
 
 def _file_of(line: float) -> int:

@@ -109,6 +109,13 @@ def _lockstep(loss: Loss, workers: int | None) -> list[Text]:
 
 
 def _slow_steps(loss: Loss) -> list[Text]:
+    if loss.because == "bars":
+        return [
+            Text(
+                "{count} evaluations between the training bars took {lost} in all, {typical} each, by their own bars",
+                "训练进度条之间有 {count} 次评估，按其自身的进度条共用 {lost}，每次约 {typical}",
+            ).filled(count=loss.count, lost=format_seconds(loss.lost_s), typical=format_seconds(loss.typical_s))
+        ]
     where = ", ".join(str(step) for step in loss.steps[:5]) + (" …" if loss.count > 5 else "")
     head = Text(
         "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
@@ -162,7 +169,8 @@ _WHY_ANY = {
         "日志的配置里有不止一项用这个间隔，无法确定是哪一项",
     ),
     "data at a distance": Text(
-        "these steps wait for their batch, at a distance that is not num_workers: the end of a shard, of an epoch or of a "
+        "these steps wait for their batch, at a distance that is not num_workers: the end of a shard, of an epoch or "
+        "of a "
         "file list would look like this",
         "这些步在等 batch，而间隔不等于 num_workers：分片、epoch 或文件列表的末尾都会是这个样子",
     ),

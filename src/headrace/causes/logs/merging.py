@@ -14,7 +14,6 @@ from .series import Series, build_series
 from .slow_batches import Recent
 from .store import COLUMNS, StepStore
 
-
 FILE_STRIDE = 10**10  # line numbers of the second log start here: one axis for all
 
 

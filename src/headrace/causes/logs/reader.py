@@ -20,7 +20,8 @@ _MOST_STORES = 512  # one a rank and kind of line; more are other numbers that l
 
 # Which process wrote a line: `[rank3]:`, `rank 3 |`, `[default3]:`, `3: ` (srun -l), `(Worker pid=81)`.
 _PREFIX = re.compile(
-    r"\s*(?:[\[(<]?\s*(?:local[_ ]?)?(?:rank|default|proc(?:ess)?|worker|gpu|node)\s*[_:=#]?\s*(\d{1,5})\s*[\])>]?\s*[:|\-]?\s*"
+    r"\s*(?:[\[(<]?\s*(?:local[_ ]?)?(?:rank|default|proc(?:ess)?|worker|gpu|node)\s*[_:=#]?\s*(\d{1,5})"
+    r"\s*[\])>]?\s*[:|\-]?\s*"
     r"|(\d{1,4}):\s+(?=\D|\d{4}-)|\(\w+ pid=(\d+)[^)]*\)\s*)",
     re.IGNORECASE,
 )
@@ -82,6 +83,10 @@ class LogReader:
             bar = read_bar(line)
             if bar is not None:
                 self._read_bar(line, bar)
+                behind = bar.behind[bar.behind.find("]") + 1 :]
+                if len(behind) > 8:  # a logger does not know of the bar, and writes on in its line
+                    self._line += 0.5
+                    self._read(behind)
                 return
         low = line.lower()
         at_s = self._stamps.read(line)
@@ -103,7 +108,7 @@ class LogReader:
         if bar.kind == "other":
             return
         if bar.kind == "evaluate":
-            self._mark(Marker(Doing.EVALUATION, self._line, NAN, NAN, NAN))
+            self._mark(Marker(Doing.EVALUATION, self._line, NAN, NAN, bar.elapsed_s))
             return
         store = self._store(f"bar/{bar.of or 0} {self._rank}", is_bar=True, resolution_s=bar.resolution_s)
         if store is None:

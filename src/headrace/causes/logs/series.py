@@ -13,7 +13,7 @@ from .store import StepStore
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-_FEWEST = 8  # records; fewer have no pattern
+_FEWEST = 6  # records; fewer have no pattern
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +74,16 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     segment = np.cumsum(is_first).astype(float)
     span = np.diff(step, prepend=step[0])
     usual = float(np.median(span[~is_first])) if (~is_first).any() else 1.0
-    span[is_first] = np.where(step[is_first] <= 4 * usual, np.maximum(step[is_first], 1.0), 1.0)
+    # A counter may run on through the epochs; or it starts anew, and then a high first number means missing lines.
+    goes_on = (span > 0) & (span <= 4 * usual + 1)
+    anew = is_first & ~goes_on
+    span[anew] = np.where(step[anew] <= 4 * usual, np.maximum(step[anew], 1.0), 1.0)
     runs = segment  # a bar runs on through its epochs
     if per_epoch:
         epoch_of = (step - 1) // per_epoch
         is_first = is_first | (np.diff(epoch_of, prepend=epoch_of[0]) > 0)
         segment = np.cumsum(is_first).astype(float)
-    is_hole = cut | (span > 4 * usual + 1) | (is_first & (step > 4 * usual + 1) & (changed | went_back))
+    is_hole = cut | (span > 4 * usual + 1) | (anew & (step > 4 * usual + 1))
     resolution_s = store.resolution_s
     at_s = columns["at_s"]
     if store.is_bar:
