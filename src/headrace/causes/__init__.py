@@ -1,7 +1,9 @@
 """Why training waits or stops: what can be said from signals, logs and messages.
 
+- `knowledge`: what the messages of torch, its libraries, the kernel and Slurm truly mean, and how to find them.
 - `logs`: logs as text, from bytes to records of steps.
 - `log_run`: logs of a run, streamed, and everything that they tell.
+- `crashes`: findings from the messages that stand in a log.
 - `stalls`: which steps took much longer than they typically do.
 - `periods`: whether slow steps come at equal distances.
 - `marks`: which slow steps stand beside a line that says what the loop was doing.
@@ -11,10 +13,47 @@
 - `losses`: where the time of a series of steps went.
 - `slow_reports`: what reports of slow batches alone say.
 - `wording`: the evidence of a loss in sentences.
-- `advice`: what helps against each cause, what cannot, what to measure.
+- `remedies`: what helps against each cause, what cannot, what to measure.
 - `postmortem`: from what logs tell to findings.
 """
 
-from .log_run import explain_logs
+from .knowledge import (
+    Advice,
+    AdviceFound,
+    Entry,
+    MessageFound,
+    MessageScanner,
+    Text,
+    TrueCause,
+    advice,
+    advice_for,
+    entries,
+    entry,
+    find_advice,
+    look_up,
+    message_as_dict,
+    render_markdown,
+    render_text,
+)
+from .log_run import explain_logs, explain_message
 
-__all__ = ["explain_logs"]
+__all__ = [
+    "Advice",
+    "AdviceFound",
+    "Entry",
+    "MessageFound",
+    "MessageScanner",
+    "Text",
+    "TrueCause",
+    "advice",
+    "advice_for",
+    "entries",
+    "entry",
+    "explain_logs",
+    "explain_message",
+    "find_advice",
+    "look_up",
+    "message_as_dict",
+    "render_markdown",
+    "render_text",
+]

@@ -88,7 +88,7 @@ def by_step(series: Series, values: NDArray[np.float64]) -> NDArray[np.float64]:
     chosen = series.segment == numbers[int(np.argmax(counts))]
     steps = (series.step[chosen] - series.step[chosen].min()).astype(int)
     if steps.max() > 16 * len(steps):
-        return values[chosen]
+        return np.asarray(values[chosen])
     line = np.full(int(steps.max()) + 1, float(np.median(values[chosen])))
     line[steps] = values[chosen]
     return line

@@ -18,9 +18,9 @@ from headrace.model import (
     three_digits,
 )
 
-from .advice import advice_on
 from .logs.merging import Streams
 from .losses import Analysis, Loss, analyse
+from .remedies import advice_on
 from .slow_reports import SlowReports, read_slow_reports
 from .wording import evidence_of, lockstep_limit, supply_and_demand
 
@@ -32,14 +32,18 @@ _NO_WAIT = Text(
 
 
 def explain_streams(
-    streams: Streams, *, crashes: Sequence[Finding] = (), source: Mapping[str, object] | None = None
+    streams: Streams,
+    *,
+    crashes: Sequence[Finding] = (),
+    has_messages: bool = False,
+    source: Mapping[str, object] | None = None,
 ) -> Findings | None:
     """Return the findings of a run from its logs alone; None where nothing in them tells of steps or known messages."""
     analysis = _best(streams)
     reports = None
     if streams.slow_only is not None:
         reports = read_slow_reports(streams.slow_only, streams.recent, streams.fast_step_s)
-    if analysis is None and reports is None and not crashes:
+    if analysis is None and reports is None and not crashes and not has_messages:
         return None
     findings = list(crashes)
     facts: list[Text] = []

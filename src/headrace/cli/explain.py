@@ -1,6 +1,7 @@
 """`headrace explain`: why a training was slow or died, from its log alone."""
 
 import argparse
+import sys
 
 from .messages import LANGUAGES, default_language
 from .terminal import Terminal
@@ -31,6 +32,9 @@ def add_parser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("logs", nargs="*", metavar="LOG", help="logs of one run; - is standard input")
+    parser.add_argument(
+        "--message", metavar="TEXT", help="look one error message up instead of reading logs; - is standard input"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--format", choices=("text", "json", "markdown"), default="text", help="form of the output (default: text)"
@@ -54,12 +58,16 @@ def add_parser(
 
 def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
     """Explain the logs and print what was found."""
+    language = args.lang or default_language()
+    if args.message is not None:
+        if args.logs:
+            parser.error("--message takes no logs; give one or the other")
+        return _look_up(args.message, args.format, language, terminal)
     if not args.logs:
-        parser.error("name a log, or - for standard input")
+        parser.error("name a log, - for standard input, or --message TEXT")
     from headrace.causes import explain_logs
     from headrace.reports import findings_json, findings_markdown, findings_text
 
-    language = args.lang or default_language()
     with terminal.progress(
         f"reading {', '.join(args.logs)}" if language == "en" else f"正在读取 {', '.join(args.logs)}"
     ):
@@ -70,4 +78,18 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
         terminal.document(findings_markdown(findings, language=language))
     else:
         terminal.result(findings_text(findings, language=language))
+    return _EXIT_FINDINGS if findings.findings else _EXIT_OK
+
+
+def _look_up(text: str, form: str, language: str, terminal: Terminal) -> int:
+    import json
+
+    from headrace.causes import explain_message, message_as_dict, render_markdown, render_text
+
+    findings, found = explain_message(sys.stdin.read() if text == "-" else text)
+    if form == "json":
+        document = {**findings.as_json(language), "messages": [message_as_dict(one, language) for one in found]}
+        terminal.document(json.dumps(document, ensure_ascii=False, indent=2))
+    else:
+        terminal.document((render_markdown if form == "markdown" else render_text)(found, language))
     return _EXIT_FINDINGS if findings.findings else _EXIT_OK

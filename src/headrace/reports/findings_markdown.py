@@ -5,12 +5,12 @@ from __future__ import annotations
 from headrace.model import Findings
 
 from . import words
-from .findings_text import next_step, sections_of, title_of, what_was_read
+from .findings_text import headline_of, next_step, sections_of, title_of, what_was_read
 
 
 def findings_markdown(findings: Findings, *, language: str = "en") -> str:
     """Return findings as Markdown."""
-    lines = [f"# {words.VERDICTS[findings.verdict].of(language)}", ""]
+    lines = [f"# {headline_of(findings, language)}", ""]
     if not findings.findings:
         lines += [words.NOTHING_WRONG.of(language), ""]
     for number, finding in enumerate(findings.findings, start=1):

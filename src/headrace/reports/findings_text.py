@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from headrace.model import Finding, Findings, Severity, Text, format_bytes, format_share, three_digits
+from headrace.model import Finding, Findings, Severity, Text, Verdict, format_bytes, format_share, three_digits
 
 from . import words
 
@@ -21,7 +21,7 @@ def findings_text(findings: Findings, *, language: str = "en") -> RenderableType
     from rich.padding import Padding
     from rich.text import Text as Line
 
-    parts: list[RenderableType] = [Line(words.VERDICTS[findings.verdict].of(language), style="bold")]
+    parts: list[RenderableType] = [Line(headline_of(findings, language), style="bold")]
     if not findings.findings:
         parts.append(Line(words.NOTHING_WRONG.of(language)))
     for number, finding in enumerate(findings.findings, start=1):
@@ -52,6 +52,14 @@ def _bullet(sentence: str) -> RenderableType:
 
     grid.add_row("-", Line(sentence))
     return grid
+
+
+def headline_of(findings: Findings, language: str) -> str:
+    """Return the verdict, or that the run was ended where nothing else is known of it."""
+    first = findings.findings[0] if findings.findings else None
+    if first is not None and first.severity is Severity.FATAL and findings.verdict is Verdict.UNKNOWN:
+        return words.RUN_ENDED.of(language)
+    return words.VERDICTS[findings.verdict].of(language)
 
 
 def title_of(finding: Finding, language: str) -> str:

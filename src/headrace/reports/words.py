@@ -16,6 +16,7 @@ VERDICTS = {
     ),
     Verdict.UNKNOWN: Text("undecided: this evidence does not tell", "无法判断：现有证据不足"),
 }
+RUN_ENDED = Text("the run was ended by what finding 1 names", "运行因下面第 1 项而终止")
 NOTHING_WRONG = Text("Nothing wrong was found.", "没有发现问题。")
 
 CAUSES = {
