@@ -15,11 +15,11 @@ from .logs.reader import LogContent, LogReader
 from .logs.source import read_chunks
 from .postmortem import explain_streams
 
-# Steps are read from all of the first 64 MiB, then from windows of 4 MiB, evenly spread, a sixteenth of the rest: a
+# Steps are read from all of the first 16 MiB, then from windows of 1 MiB, evenly spread, a 64th of the rest: a
 # pattern shows within a window, and a long log stays quick to read. Messages are looked for in all of it.
-_READ_WHOLE_BYTES = 64 << 20
-_WINDOW_BYTES = 4 << 20
-_OF_THE_REST = 16
+_READ_WHOLE_BYTES = 16 << 20
+_WINDOW_BYTES = 1 << 20
+_OF_THE_REST = 64
 
 
 def explain_logs(paths: Sequence[str]) -> Findings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .fields import NAN, read_rate_s
 
@@ -36,11 +37,12 @@ _NOT_TRAIN = re.compile(
     re.IGNORECASE,
 )
 _OTHER_WORK = re.compile(
-    r"download|tokeniz|\bmap\b|filter|loading|caching|scanning|resolving|extract|generating|unpack|copying|\d[KMG]?B/s"
+    r"download|tokeniz|\bmap\b|filter|loading|caching|scanning|resolving|extract|generating|unpack|copying"
     r"|下载|缓存|预处理",
     re.IGNORECASE,
 )
 _EPOCH = re.compile(r"epoch\s*[:=#]?\s*\[?(\d+)|第\s*(\d+)\s*(?:轮|个?\s*epoch)|^\s*(\d+)/\d+\s", re.IGNORECASE)
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Bar:
     epoch: int | None
     kind: str  # "train", "evaluate" or "other"
     behind: str  # what stands behind the rate
+    is_stamped: bool  # a time of day stands before it
 
 
 def read_bar(line: str) -> Bar | None:
@@ -78,20 +81,40 @@ def read_bar(line: str) -> Bar | None:
         title = title[:cut].rstrip("0123456789 ")
     elapsed = match["elapsed"]
     rate_text = (match["rate"] or "").strip()
-    kind = "other" if _OTHER_WORK.search(title + rate_text) else "evaluate" if _NOT_TRAIN.search(title) else "train"
-    found = _EPOCH.search(title)
+    kind, epoch, is_stamped = _title(title)
+    if kind != "other" and "B/s" in rate_text:
+        kind = "other"  # a download
     return Bar(
         title=title.strip(" :"),
         step=_amount(match["n"]),
         of=_amount(match["of"]) if match["of"] not in ("", "?") else None,
         elapsed_s=_clock_s(elapsed),
         resolution_s=0.1 if "." in elapsed else 1.0,
-        rate_s=read_rate_s(rate_text) if rate_text[:1] != "?" else NAN,
+        rate_s=_rate_s(rate_text),
         rate_text=rate_text,
-        epoch=int(next(group for group in found.groups() if group)) if found else None,
+        epoch=epoch,
         kind=kind,
         behind=line[match.end() :],
+        is_stamped=is_stamped,
     )
+
+
+@lru_cache(maxsize=4096)
+def _title(title: str) -> tuple[str, int | None, bool]:
+    """Return what a title says: the kind of bar, the epoch, and whether a time of day is in it."""
+    kind = "other" if _OTHER_WORK.search(title) else "evaluate" if _NOT_TRAIN.search(title) else "train"
+    found = _EPOCH.search(title)
+    epoch = int(next(group for group in found.groups() if group)) if found else None
+    return kind, epoch, _CLOCK.search(title) is not None
+
+
+def _rate_s(text: str) -> float:
+    if text.endswith("it/s") and text[:1] != "?":
+        number = float(text[:-4])
+        return 1 / number if number > 0 else NAN
+    if text.endswith("s/it") and text[:1] != "?":
+        return float(text[:-4])
+    return read_rate_s(text) if text[:1] != "?" else NAN
 
 
 def _amount(text: str) -> int:

@@ -23,7 +23,6 @@ _SETTINGS = re.compile(
 )
 _VALUE = re.compile(r"['\"]?\s*(?:[:=：]|\s)\s*(\d+)(?![\d.]|\s*(?:-|~|→|->|到)\s*\d)")
 _CREATED = re.compile(r"This DataLoader will create (\d+) worker processes")  # torch's own warning
-MARKS = ("worker", "prefetch", "batch", "steps", "interval", "every", "freq", "accum", "epochs", "-j")
 
 
 def read_settings(text: str) -> dict[str, int]:

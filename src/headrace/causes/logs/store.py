@@ -24,11 +24,11 @@ class StepStore:
         self.of = 0  # steps an epoch, if the lines tell
         self.num_seen = 0
         self.titles: set[str] = set()
-        self._columns = {name: array("d") for name in COLUMNS}
+        self._rows = array("d")  # one record behind the other
         self._stride = 1
 
     def __len__(self) -> int:
-        return len(self._columns["line"])
+        return len(self._rows) // len(COLUMNS)
 
     def __repr__(self) -> str:
         return f"StepStore({self.name!r}, {len(self)} of {self.num_seen} records)"
@@ -39,18 +39,18 @@ class StepStore:
         self.num_seen += 1
         if block % self._stride:
             return
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(value)
-        if len(self) >= MOST_RECORDS:
+        self._rows.extend(values)
+        if len(self._rows) >= MOST_RECORDS * len(COLUMNS):
             self._thin()
 
     def move_lines(self, offset: float) -> None:
         """Count lines from another number on."""
-        self._columns["line"] = array("d", (line + offset for line in self._columns["line"]))
+        for index in range(0, len(self._rows), len(COLUMNS)):
+            self._rows[index] += offset
 
     def column(self, name: str) -> array[float]:
         """Return one column."""
-        return self._columns[name]
+        return self._rows[COLUMNS.index(name) :: len(COLUMNS)]
 
     @property
     def is_thinned(self) -> bool:
@@ -66,9 +66,9 @@ class StepStore:
             yield first, min(first + _BLOCK, len(self))
 
     def _thin(self) -> None:
-        for name, column in self._columns.items():
-            kept = array("d")
-            for first in range(0, len(column), 2 * _BLOCK):
-                kept.extend(column[first : first + _BLOCK])
-            self._columns[name] = kept
+        block = _BLOCK * len(COLUMNS)
+        kept = array("d")
+        for first in range(0, len(self._rows), 2 * block):
+            kept.extend(self._rows[first : first + block])
+        self._rows = kept
         self._stride *= 2

@@ -56,23 +56,25 @@ class Stamps:
         return None
 
     def _seconds(self, match: re.Match[str]) -> float | None:
-        parts = match.groupdict()
-        if (epoch := parts.get("E")) is not None:
+        groups = match.re.groupindex
+        if "E" in groups:
+            epoch = match["E"]
             self.resolution_s = 0.001 if "." in epoch else self.resolution_s
             return float(epoch)
-        hour, minute, second = int(parts["h"]), int(parts["m"]), int(parts["s"])
+        h, m, s, fraction = match.group("h", "m", "s", "f")
+        hour, minute, second = int(h), int(m), int(s)
         if hour > 23 or minute > 59 or second > 60:
             return None
         clock_s = 3600.0 * hour + 60 * minute + second
-        if fraction := parts.get("f"):
+        if fraction:
             clock_s += int(fraction) / 10 ** len(fraction)
             self.resolution_s = min(self.resolution_s, 10.0 ** -min(3, len(fraction)))
-        if "D" not in parts:
+        if "D" not in groups:
             if clock_s < self._last_clock_s - _DAY_S / 2:
                 self._midnights += 1
             self._last_clock_s = clock_s
             return self._midnights * _DAY_S + clock_s
-        day_s = self._day(parts.get("Y"), parts.get("M") or parts.get("N"), parts["D"])
+        day_s = self._day(match["Y"] if "Y" in groups else None, match["M" if "M" in groups else "N"], match["D"])
         return None if day_s is None else day_s + clock_s
 
     def _day(self, year: str | None, month: str | None, day: str) -> float | None:
