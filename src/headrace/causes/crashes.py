@@ -9,6 +9,15 @@ from headrace.model import Cause, Confidence, Finding, Severity, Text
 from .knowledge import MessageFound, advice_for
 
 _CAUSES = {cause.value: cause for cause in Cause}
+_ABOUT_SPEED = {
+    Cause.CPU_THROTTLED,
+    Cause.LOADER_THROUGHPUT,
+    Cause.EPOCH_START,
+    Cause.STRAGGLER_SAMPLE,
+    Cause.SHARD_BOUNDARY,
+    Cause.COMPUTE,
+    Cause.GC,
+}
 
 
 def findings_of(found: Sequence[MessageFound], *, last_step_line: int | None = None) -> list[Finding]:
@@ -25,11 +34,32 @@ def findings_of(found: Sequence[MessageFound], *, last_step_line: int | None = N
             echoes.setdefault(one.explained_by, []).append(one)
         else:
             heads.append(one)
+    return [_finding(one, echoes.get(one.entry.id, []), last_step_line) for one in heads if not _is_remark(one)]
+
+
+def remarks_of(found: Sequence[MessageFound]) -> list[Text]:
+    """Return the known messages that need no action by themselves, as facts: noise, and hints about speed.
+
+    A hint about speed ("will create 16 worker processes, suggested max is 8") is no loss of time. Whether time was
+    lost is for the steps to say.
+    """
     return [
-        _finding(one, echoes.get(one.entry.id, []), last_step_line)
-        for one in heads
-        if one.entry.severity.value != "harmless"
+        Text(
+            f"line {one.first_line}: {_shortened(one.text, 100)} ({one.entry.id}, {one.entry.title.en})",
+            f"第 {one.first_line} 行：{_shortened(one.text, 100)}（{one.entry.id}，{one.entry.title.zh}）",
+        )
+        for one in found
+        if _is_remark(one)
     ]
+
+
+def _is_remark(one: MessageFound) -> bool:
+    is_fatal = one.entry.severity.value == "fatal"
+    return one.entry.severity.value == "harmless" or (not is_fatal and _cause_of(one) in _ABOUT_SPEED)
+
+
+def _cause_of(one: MessageFound) -> Cause:
+    return _CAUSES.get(one.cause or one.entry.cause, Cause.UNKNOWN)
 
 
 def _circular(one: MessageFound, first: dict[str, MessageFound]) -> bool:
@@ -55,7 +85,7 @@ def _finding(one: MessageFound, echoes: list[MessageFound], last_step_line: int 
     ]
     is_decided = len(causes) == 1
     return Finding(
-        cause=_CAUSES.get(one.cause or one.entry.cause, Cause.UNKNOWN),
+        cause=_cause_of(one),
         share=1.0 if ended else 0.0,
         severity=Severity.FATAL if ended else Severity.HIGH if one.entry.severity.value == "fatal" else Severity.MEDIUM,
         confidence=Confidence.CERTAIN if is_decided else Confidence.LIKELY,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.errors import UnusableInput
-from headrace.model import Finding, Findings, Verdict
+from headrace.model import Finding, Findings, Text, Verdict
 
-from .crashes import findings_of
+from .crashes import findings_of, remarks_of
 from .knowledge import MessageFound, MessageScanner, look_up
 from .logs.lines import LineCutter
 from .logs.merging import join_logs
@@ -15,11 +15,11 @@ from .logs.reader import LogContent, LogReader
 from .logs.source import read_chunks
 from .postmortem import explain_streams
 
-# Steps are read from all of the first 16 MiB, then from windows of 1 MiB, evenly spread, a 64th of the rest: a
+# Steps are read from all of the first 32 MiB, then from windows of 1 MiB, evenly spread, a 32nd of the rest: a
 # pattern shows within a window, and a long log stays quick to read. Messages are looked for in all of it.
-_READ_WHOLE_BYTES = 16 << 20
+_READ_WHOLE_BYTES = 32 << 20
 _WINDOW_BYTES = 1 << 20
-_OF_THE_REST = 64
+_OF_THE_REST = 32
 
 
 def explain_logs(paths: Sequence[str]) -> Findings:
@@ -27,11 +27,15 @@ def explain_logs(paths: Sequence[str]) -> Findings:
 
     Raises `UnusableInput` where a log cannot be read, or where nothing in them tells of training steps.
     """
-    contents, crashes, num_messages = [], [], 0
+    contents: list[LogContent] = []
+    crashes: list[Finding] = []
+    remarks: list[Text] = []
+    num_messages = 0
     for path in paths:
         content, messages = _read(path)
         contents.append(content)
         crashes += findings_of(messages, last_step_line=content.last_step_line)
+        remarks += remarks_of(messages)
         num_messages += sum(message.count for message in messages)
     num_bytes = sum(content.num_bytes for content in contents)
     names = ", ".join("standard input" if path == "-" else path for path in paths)
@@ -39,7 +43,7 @@ def explain_logs(paths: Sequence[str]) -> Findings:
         raise UnusableInput(f"{names}: empty", next_step="give the log that the training wrote")
     streams = join_logs(contents)
     source = _source(paths, contents, num_messages)
-    findings = explain_streams(streams, crashes=_once(crashes), has_messages=num_messages > 0, source=source)
+    findings = explain_streams(streams, crashes=_once(crashes), remarks=remarks, source=source)
     if findings is None:
         raise UnusableInput(
             f"{names}: no line tells of training steps, and no known message is in it",

@@ -35,7 +35,7 @@ def explain_streams(
     streams: Streams,
     *,
     crashes: Sequence[Finding] = (),
-    has_messages: bool = False,
+    remarks: Sequence[Text] = (),
     source: Mapping[str, object] | None = None,
 ) -> Findings | None:
     """Return the findings of a run from its logs alone; None where nothing in them tells of steps or known messages."""
@@ -43,7 +43,7 @@ def explain_streams(
     reports = None
     if streams.slow_only is not None:
         reports = read_slow_reports(streams.slow_only, streams.recent, streams.fast_step_s)
-    if analysis is None and reports is None and not crashes and not has_messages:
+    if analysis is None and reports is None and not crashes and not remarks:
         return None
     findings = list(crashes)
     facts: list[Text] = []
@@ -65,6 +65,7 @@ def explain_streams(
         verdict = Verdict.DATA_BOUND if slow.cause in _DATA and slow.share >= 0.1 else Verdict.STUTTERING
     if any(finding.cause is Cause.BATCH_LOCKSTEP for finding in findings):
         limits.append(lockstep_limit())
+    facts += remarks
     ordered = Findings.in_order(findings)
     return Findings(
         verdict=verdict,
