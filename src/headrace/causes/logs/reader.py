@@ -215,7 +215,11 @@ class LogReader:
         store = self._store(f"{shape} {self._rank}", resolution_s=self._stamps.resolution_s)
         if store is None:
             return
-        if not unit_known:
+        if unit_known:
+            store.num_with_unit += 1
+        elif store.num_with_unit > 8:
+            took_s = wait_s = NAN  # all others have a unit: this line was cut off before its own
+        else:
             store.unit_known = False
         if not store.is_averaged and "(train)" in line:  # mmengine's
             store.is_averaged = True
