@@ -93,7 +93,7 @@ def _services(rng: random.Random, cause: str, total: int, workers: int, step_s: 
     if cause == "batch_lockstep":
         deficit, spread = rng.uniform(2.0, 8.0), rng.choice([0.02, 0.05, 0.1])
         return [workers * step_s * deficit * max(0.2, rng.gauss(1, spread)) for _ in range(total)]
-    # A pool with time to spare. In a healthy run the first batch of an epoch, for which nobody works ahead, is short too.
+    # A pool with time to spare; in a healthy run the first batch of an epoch, made while all wait, is short too.
     batch_steps = min(0.4 * workers, 2.0) if cause in {"", "compute"} else 0.4 * workers
     services = [batch_steps * step_s * max(0.2, rng.gauss(1, 0.2)) for _ in range(total)]
     if cause == "loader_throughput":

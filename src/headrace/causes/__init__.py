@@ -15,7 +15,11 @@
 - `wording`: the evidence of a loss in sentences.
 - `remedies`: what helps against each cause, what cannot, what to measure.
 - `postmortem`: from what logs tell to findings.
+
+What reads logs needs NumPy and is loaded when it is first used; looking a message up needs nothing.
 """
+
+from typing import TYPE_CHECKING
 
 from .knowledge import (
     Advice,
@@ -35,7 +39,9 @@ from .knowledge import (
     render_markdown,
     render_text,
 )
-from .log_run import explain_logs, explain_message
+
+if TYPE_CHECKING:
+    from .log_run import explain_logs, explain_message
 
 __all__ = [
     "Advice",
@@ -57,3 +63,11 @@ __all__ = [
     "render_markdown",
     "render_text",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name in {"explain_logs", "explain_message"}:
+        from . import log_run
+
+        return getattr(log_run, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

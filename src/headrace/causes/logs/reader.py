@@ -32,7 +32,7 @@ _SLOW_WORDS = re.compile(r"slow|late|stalled|慢|recent|last|最近")
 _MARK_WORDS = re.compile(
     r"sav|writ|dump|eval|valid|upload|sync|test|resum|restart|flush|log|保存|写入|存储|验证|评估|评测|上传|同步|记录|恢复"
 )
-_FORMATS = {"timed": "timed steps", "stamped": "stamped steps"}
+_FORMATS = {"timed": "timed steps", "bare": "timed steps", "stamped": "stamped steps"}
 _MOST_SHAPES = 20_000  # of lines that are remembered; later ones are read with care each time
 _WITH_CARE = "with care"
 _UNSEEN = "unseen"
@@ -211,16 +211,12 @@ class LogReader:
 
     def _add(self, values: tuple[int, int, float, float, float], at_s: float, unit_known: bool, line: str) -> None:
         step, of, epoch, took_s, wait_s = values
-        shape = "stamped" if isnan(took_s) and isnan(wait_s) else "timed"
+        # Numbers without a unit stand apart: in a log that has units, such a line was cut off before its own.
+        shape = "stamped" if isnan(took_s) and isnan(wait_s) else "timed" if unit_known else "bare"
         store = self._store(f"{shape} {self._rank}", resolution_s=self._stamps.resolution_s)
         if store is None:
             return
-        if unit_known:
-            store.num_with_unit += 1
-        elif store.num_with_unit > 8:
-            took_s = wait_s = NAN  # all others have a unit: this line was cut off before its own
-        else:
-            store.unit_known = False
+        store.unit_known = unit_known
         if not store.is_averaged and "(train)" in line:  # mmengine's
             store.is_averaged = True
         store.of = max(store.of, of)

@@ -19,7 +19,6 @@ class StepStore:
         self.is_bar = False
         self.is_slow_only = False
         self.unit_known = True
-        self.num_with_unit = 0
         self.is_averaged = False  # by the logger, over its last steps
         self.resolution_s = 1.0  # of the time stamps, or of a bar's clock
         self.of = 0  # steps an epoch, if the lines tell
