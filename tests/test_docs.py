@@ -51,6 +51,10 @@ def test_the_example_gives_the_same_with_both_loaders() -> None:
     assert "the losses are the same" in run(ROOT / "examples" / "switch_from_torch.py")
 
 
+def test_the_example_explains_its_log() -> None:
+    assert "checkpoint: 29% of the time" in run(ROOT / "examples" / "explain_a_log.py")
+
+
 def test_the_picture_is_what_its_script_draws(tmp_path: Path) -> None:
     images = ROOT / "docs" / "img"
     script = tmp_path / "draw_waits.py"

@@ -14,13 +14,14 @@ from headrace.errors import (
     NotSupported,
     StaleQuarantine,
     TooManyBad,
+    UnusableInput,
     WorkerHang,
     WorkerLost,
 )
 
 ALL = [
     *(HeadraceError, WorkerLost, WorkerHang, BatchTooLarge, BatchTimeout, TooManyBad, NotAQuarantine, StaleQuarantine),
-    *(NotSupported, InternalError),
+    *(NotSupported, UnusableInput, InternalError),
 ]
 
 

@@ -9,6 +9,7 @@
     ├── NotAQuarantine           a file that should be a quarantine is not one  (also a ValueError)
     ├── StaleQuarantine          a quarantine of a data set of another length   (also a ValueError)
     ├── NotSupported             this combination cannot work, here or at all   (also a RuntimeError)
+    ├── UnusableInput            a file or text that was given cannot be worked on
     └── InternalError            a bug of ours, with a request to report it
 
 A class exists when a caller would handle it differently. Those that are also a `RuntimeError` stand where
@@ -27,6 +28,7 @@ __all__ = [
     "NotSupported",
     "StaleQuarantine",
     "TooManyBad",
+    "UnusableInput",
     "WorkerHang",
     "WorkerLost",
 ]
@@ -89,6 +91,10 @@ class StaleQuarantine(HeadraceError, ValueError):
 
 class NotSupported(HeadraceError, RuntimeError):
     """What was asked for cannot work with this data set, platform or combination of arguments."""
+
+
+class UnusableInput(HeadraceError):
+    """What was given as input cannot be read, or holds nothing that could be worked on."""
 
 
 class InternalError(HeadraceError):

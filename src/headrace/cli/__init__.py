@@ -3,6 +3,7 @@
 - `entry`: the `headrace` command: its options, its exit codes, the way to each command.
 - `terminal`: what goes to stdout and what to stderr, with or without colour.
 - `messages`: the sentences of the commands in English and Chinese.
+- `explain`: `headrace explain`, parse and print.
 - `demo`: `headrace demo`, parse and print.
 - `demo_data`: the data set of the demo.
 - `demo_loop`: one measured run of the demo's training loop, in a process of its own.

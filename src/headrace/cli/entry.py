@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
 
-from . import demo, quarantine
+from . import demo, explain, quarantine
 from .terminal import Terminal
 
 EXIT_OK = 0
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headrace",
-        description="Headrace keeps GPUs fed: it replaces torch's DataLoader with one that does not stall.",
+        description="Headrace keeps GPUs fed: a loader that does not stall, and the reason why a training waits.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     demo.add_parser(commands, shared)
     quarantine.add_parser(commands, shared)
+    explain.add_parser(commands, shared)
     return parser
 
 

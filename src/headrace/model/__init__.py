@@ -3,29 +3,52 @@
 - `environment`: the environment variables that are read.
 - `error_policy`: what to do about a sample that failed, and how many are too many.
 - `failures`: a sample that failed, as a value, and what may be decided about it.
+- `findings`: what a diagnosis says: verdict, findings, causes.
+- `numbers`: numbers as people read them: three digits and a unit.
 - `sample_keys`: what names a sample.
 - `sizes`: byte counts as people write them ("8GiB").
 - `stats`: what a loader says of itself at one moment.
+- `text`: a sentence in every language that we speak.
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
 
 from .environment import find_rank, keeps_statistics, language, num_local_ranks
 from .error_policy import BadTally, ErrorPolicy, OnError, Replacement, is_too_many
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, type_name, utc_now
+from .findings import (
+    SCHEMA,
+    Bottleneck,
+    Cause,
+    Confidence,
+    Finding,
+    Findings,
+    Severity,
+    Verdict,
+    gain_of,
+)
+from .numbers import format_seconds, format_share, three_digits
 from .sample_keys import OpaqueKey, SampleKeys, is_json_key, key_text, plain_key
 from .sizes import format_bytes, parse_bytes
 from .stats import EpochAccount, LoaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
+from .text import LANGUAGES, Text
 from .transient import backoff_s, is_transient
 
 __all__ = [
+    "LANGUAGES",
     "RAISE",
     "RETRY",
+    "SCHEMA",
     "SKIP",
     "BadTally",
+    "Bottleneck",
+    "Cause",
+    "Confidence",
     "Decision",
     "EpochAccount",
     "ErrorPolicy",
     "FailureKind",
+    "Finding",
+    "Findings",
     "LoaderStats",
     "OnError",
     "OpaqueKey",
@@ -33,13 +56,19 @@ __all__ = [
     "SampleFailure",
     "SampleKeys",
     "SampleTimes",
+    "Severity",
     "SlotStats",
+    "Text",
+    "Verdict",
     "WaitStats",
     "WorkerStats",
     "backoff_s",
     "find_rank",
     "first_line",
     "format_bytes",
+    "format_seconds",
+    "format_share",
+    "gain_of",
     "is_json_key",
     "is_too_many",
     "is_transient",
@@ -49,6 +78,7 @@ __all__ = [
     "num_local_ranks",
     "parse_bytes",
     "plain_key",
+    "three_digits",
     "type_name",
     "utc_now",
 ]

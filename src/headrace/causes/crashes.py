@@ -1,0 +1,117 @@
+"""Findings from the messages of the knowledge base that stand in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.model import Cause, Confidence, Finding, Severity, Text
+
+from .knowledge import MessageFound, advice_for
+
+_CAUSES = {cause.value: cause for cause in Cause}
+_ABOUT_SPEED = {
+    Cause.CPU_THROTTLED,
+    Cause.LOADER_THROUGHPUT,
+    Cause.EPOCH_START,
+    Cause.STRAGGLER_SAMPLE,
+    Cause.SHARD_BOUNDARY,
+    Cause.COMPUTE,
+    Cause.GC,
+}
+
+
+def findings_of(found: Sequence[MessageFound], *, last_step_line: int | None = None) -> list[Finding]:
+    """Return one finding a message that needs action; those that only follow from another one stand in its evidence.
+
+    A fatal message behind the last step ended the run: its share is 1, for nothing was trained after it. One that
+    steps follow did not (the run was started again, or went on); its share of the time is not known and counts as 0.
+    """
+    first = {one.entry.id: one for one in found}
+    echoes: dict[str, list[MessageFound]] = {}
+    heads = []
+    for one in found:
+        if one.explained_by in first and one.explained_by != one.entry.id and not _circular(one, first):
+            echoes.setdefault(one.explained_by, []).append(one)
+        else:
+            heads.append(one)
+    return [_finding(one, echoes.get(one.entry.id, []), last_step_line) for one in heads if not _is_remark(one)]
+
+
+def remarks_of(found: Sequence[MessageFound]) -> list[Text]:
+    """Return the known messages that need no action by themselves, as facts: noise, and hints about speed.
+
+    A hint about speed ("will create 16 worker processes, suggested max is 8") is no loss of time. Whether time was
+    lost is for the steps to say.
+    """
+    return [
+        Text(
+            f"line {one.first_line}: {_shortened(one.text, 100)} ({one.entry.id}, {one.entry.title.en})",
+            f"第 {one.first_line} 行：{_shortened(one.text, 100)}（{one.entry.id}，{one.entry.title.zh}）",
+        )
+        for one in found
+        if _is_remark(one)
+    ]
+
+
+def _is_remark(one: MessageFound) -> bool:
+    is_fatal = one.entry.severity.value == "fatal"
+    return one.entry.severity.value == "harmless" or (not is_fatal and _cause_of(one) in _ABOUT_SPEED)
+
+
+def _cause_of(one: MessageFound) -> Cause:
+    return _CAUSES.get(one.cause or one.entry.cause, Cause.UNKNOWN)
+
+
+def _circular(one: MessageFound, first: dict[str, MessageFound]) -> bool:
+    return first[one.explained_by].explained_by == one.entry.id and one.first_line <= first[one.explained_by].first_line
+
+
+def _finding(one: MessageFound, echoes: list[MessageFound], last_step_line: int | None) -> Finding:
+    ended = one.entry.severity.value == "fatal" and (last_step_line is None or one.last_line >= last_step_line)
+    causes = one.open_causes
+    evidence = [
+        Text("line {line}: {text}", "第 {line} 行：{text}").filled(line=one.first_line, text=_shortened(one.text)),
+        Text(one.entry.meaning.en, one.entry.meaning.zh),
+    ]
+    if one.count > 1:
+        evidence.insert(1, Text("{n} times", "共 {n} 次").filled(n=one.count))
+    if one.decided and one.because:
+        evidence.append(Text("decided by: {text}", "由此确定：{text}").filled(text=_shortened(one.because)))
+    evidence += [
+        Text("its consequence, line {line}: {text}", "它的后果，第 {line} 行：{text}").filled(
+            line=echo.first_line, text=_shortened(echo.text)
+        )
+        for echo in echoes
+    ]
+    is_decided = len(causes) == 1
+    return Finding(
+        cause=_cause_of(one),
+        share=1.0 if ended else 0.0,
+        severity=Severity.FATAL if ended else Severity.HIGH if one.entry.severity.value == "fatal" else Severity.MEDIUM,
+        confidence=Confidence.CERTAIN if is_decided else Confidence.LIKELY,
+        evidence=tuple(evidence),
+        fix=tuple(
+            Text(
+                cause.fix.en if is_decided else f"if {cause.why.en.rstrip('.')}: {cause.fix.en}",
+                cause.fix.zh if is_decided else f"若是“{cause.why.zh.rstrip('。')}”：{cause.fix.zh}",
+            )
+            for cause in causes
+        ),
+        futile=(
+            *(Text(text.en, text.zh) for text in one.entry.avoid),
+            *(
+                Text(f"{known.title.en}: {known.truth.en}", f"{known.title.zh}：{known.truth.zh}")
+                for known in advice_for(one.entry)
+            ),
+        ),
+        measure=() if is_decided else tuple(_check(cause.check.en, cause.check.zh, cause.command) for cause in causes),
+        figures={"line": float(one.first_line), "count": float(one.count)},
+    )
+
+
+def _check(en: str, zh: str, command: str) -> Text:
+    return Text(f"{en} `{command}`" if command else en, f"{zh} `{command}`" if command else zh)
+
+
+def _shortened(text: str, most: int = 240) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

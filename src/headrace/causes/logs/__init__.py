@@ -1,0 +1,13 @@
+"""Logs as text: from bytes to records of steps.
+
+- `source`: where a log comes from, in chunks of plain bytes.
+- `lines`: chunks cut into clean lines.
+- `times`: time stamps of any logger.
+- `fields`: numbers with names and units in a line of any logger.
+- `bars`: progress bars.
+- `slow_batches`: reports of slow batches alone.
+- `markers`: lines that say what the loop does besides training.
+- `settings`: settings that a log tells.
+- `store`: the records, in memory that does not grow with the log.
+- `reader`: lines in, records, markers and settings out.
+"""

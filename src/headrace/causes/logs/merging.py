@@ -1,0 +1,166 @@
+"""Several logs of one run as one: rotated parts in a row, ranks side by side, stdout and stderr together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isnan
+
+import numpy as np
+
+from .markers import Marker
+from .reader import LogContent
+from .series import Series, build_series
+from .slow_batches import Recent
+from .store import COLUMNS, StepStore
+
+FILE_STRIDE = 10**10  # line numbers of the second log start here: one axis for all
+
+
+@dataclass
+class Streams:
+    """What all logs tell together."""
+
+    series: list[Series] = field(default_factory=list)  # the most telling first
+    slow_only: StepStore | None = None
+    markers: list[Marker] = field(default_factory=list)
+    settings: dict[str, int] = field(default_factory=dict)
+    recent: list[Recent] = field(default_factory=list)
+    fast_step_s: float | None = None  # the shortest step that a few lines tell of, where they are too few for a series
+    per_epoch: int = 0
+    num_ranks: int = 1
+
+
+def join_logs(contents: Sequence[LogContent]) -> Streams:
+    """Return the streams of steps in some logs of one run."""
+    streams = Streams()
+    contents = sorted(contents, key=_begin)
+    for index, content in enumerate(contents):
+        content.move_lines(index * FILE_STRIDE)
+        streams.markers += content.markers
+        streams.recent += content.recent
+        for name, value in content.settings.items():
+            streams.settings.setdefault(name, value)
+    streams.markers.sort(key=lambda marker: marker.line)
+    shapes: dict[str, dict[str, list[StepStore]]] = {}
+    for content in contents:
+        for name, store in content.stores.items():
+            shape, rank = name.split(" ", 1)
+            shapes.setdefault(shape, {}).setdefault(rank, []).append(store)
+            streams.per_epoch = max(streams.per_epoch, store.of)
+    fast: list[float] = []
+    for shape, ranks in shapes.items():
+        parts = [chain for stores in ranks.values() for chain in _chained(stores)]
+        if shape == "slow":
+            streams.slow_only = max(parts, key=len)
+            continue
+        per_epoch = _steps_an_epoch(streams.settings, parts)
+        built = [series for store in parts if (series := build_series(store, per_epoch=per_epoch)) is not None]
+        if built:
+            streams.num_ranks = max(streams.num_ranks, len(built))
+            streams.series.append(_side_by_side(built))
+        fast += [value for store in parts for value in (*store.column("took_s"), *store.column("rate_s")) if value > 0]
+    streams.series.sort(key=_worth, reverse=True)
+    streams.fast_step_s = min(fast, default=None)
+    return streams
+
+
+def _begin(content: LogContent) -> tuple[float, float, float]:
+    """Return what tells which of several logs comes first: their time, else their epoch and step."""
+    begins = [
+        (_first(store, "at_s"), _first(store, "epoch"), _first(store, "step"))
+        for store in content.stores.values()
+        if len(store)
+    ]
+    return min(begins, default=(0.0, 0.0, 0.0))
+
+
+def _steps_an_epoch(settings: dict[str, int], stores: list[StepStore]) -> int:
+    """Return the steps of an epoch where a counter runs through all of them and the log tells how many there are."""
+    epochs, steps = settings.get("num_epochs", 1), settings.get("num_steps", 0)
+    if epochs > 1 and steps > epochs and steps % epochs == 0 and all(store.of == steps for store in stores):
+        return steps // epochs
+    return 0
+
+
+def _worth(series: Series) -> tuple[float, int]:
+    is_single = series.median_span <= 1
+    return 2.0 * series.has_wait + 1.0 * is_single + 0.5 * series.has_time, len(series)
+
+
+def _chained(stores: list[StepStore]) -> list[StepStore]:
+    """Join what follows each other: parts of a log that was rotated. Others stay apart: they are ranks."""
+    filled = [store for store in stores if len(store)]
+    if len(filled) < 2:
+        return filled
+    filled.sort(key=lambda store: (_first(store, "at_s"), _first(store, "epoch"), _first(store, "step")))
+    chains = [filled[0]]
+    for store in filled[1:]:
+        if _follows(chains[-1], store):
+            chains[-1] = _concatenated(chains[-1], store)
+        else:
+            chains.append(store)
+    return chains
+
+
+def _first(store: StepStore, column: str) -> float:
+    value = store.column(column)[0]
+    return 0.0 if isnan(value) else value
+
+
+def _follows(earlier: StepStore, later: StepStore) -> bool:
+    end, begin = earlier.column("at_s")[-1], later.column("at_s")[0]
+    if not isnan(end) and not isnan(begin):
+        return end <= begin + 1.0
+    key = [
+        (np.nan_to_num(store.column("epoch")[at], nan=0.0), store.column("step")[at])
+        for store, at in ((earlier, -1), (later, 0))
+    ]
+    return bool(key[0] <= key[1])
+
+
+def _concatenated(earlier: StepStore, later: StepStore) -> StepStore:
+    joined = StepStore(earlier.name)
+    joined.is_bar, joined.is_slow_only = earlier.is_bar, earlier.is_slow_only
+    joined.is_averaged = earlier.is_averaged or later.is_averaged
+    joined.unit_known = earlier.unit_known and later.unit_known
+    joined.resolution_s = min(earlier.resolution_s, later.resolution_s)
+    joined.of = max(earlier.of, later.of)
+    for store in (earlier, later):
+        for values in zip(*(store.column(name) for name in COLUMNS), strict=True):
+            joined.add(*values)
+    return joined
+
+
+def _side_by_side(ranks: list[Series]) -> Series:
+    """Take each step as its slowest rank had it: the others wait for that one."""
+    if len(ranks) == 1:
+        return ranks[0]
+    segment = np.concatenate([series.segment for series in ranks])
+    step = np.concatenate([series.step for series in ranks])
+    owner = np.concatenate([np.full(len(series), index) for index, series in enumerate(ranks)])
+    order = np.lexsort((owner, step, segment))
+    is_new = (np.diff(step[order], prepend=np.nan) != 0) | (np.diff(segment[order], prepend=np.nan) != 0)
+    starts = np.flatnonzero(is_new)
+
+    def first(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.concatenate([getattr(series, name) for series in ranks])[order][starts]
+
+    def most(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.fmax.reduceat(np.concatenate([getattr(series, name) for series in ranks])[order], starts)
+
+    return Series(
+        name=ranks[0].name,
+        step=first("step"),
+        span=first("span"),
+        wall_s=most("wall_s"),
+        wait_s=most("wait_s"),
+        line=first("line"),
+        at_s=first("at_s"),
+        is_first=first("is_first").astype(bool),
+        is_hole=first("is_hole").astype(bool),
+        is_new_bar=first("is_new_bar").astype(bool),
+        segment=first("segment"),
+        per_epoch=max(series.per_epoch for series in ranks),
+        has_time=any(series.has_time for series in ranks),
+    )

@@ -1,0 +1,234 @@
+"""Steps in their order with the wall time and the wait of each, whatever kind of line told them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .clock import bar_times
+from .smoothing import undo_smoothing
+from .store import StepStore
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+_FEWEST = 6  # records; fewer have no pattern
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Steps of one stream. A record covers `span` steps and took `wall_s`, of which `wait_s` was waiting for data."""
+
+    name: str
+    step: Floats
+    span: Floats
+    wall_s: Floats
+    wait_s: Floats  # NaN where the log tells no wait
+    line: Floats
+    at_s: Floats  # NaN without time stamps
+    is_first: Flags  # of an epoch or of a run: what lies before it is no step
+    is_hole: Flags  # records before it are missing (rotated, cut off, skipped)
+    is_new_bar: Flags  # the first redraw of a bar, whose clock starts with it
+    segment: Floats  # counts the stretches between first ones
+    per_epoch: int  # steps, 0: not told
+    has_time: bool  # step times come from time stamps or from a clock, not only from what the loop measured itself
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def has_wait(self) -> bool:
+        """Whether the log tells how long each step waited for data."""
+        return bool(len(self)) and float(np.isnan(self.wait_s).mean()) < 0.2
+
+    @property
+    def median_span(self) -> float:
+        """How many steps a record covers, typically."""
+        inside = self.span[~self.is_first & ~self.is_hole]
+        return float(np.median(inside)) if len(inside) else 1.0
+
+
+def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
+    """Return the steps of one store in their order, or None where it holds too few.
+
+    `per_epoch` is for a counter that runs through all epochs: an epoch begins behind each such number of steps.
+    """
+    if len(store) < _FEWEST or store.is_slow_only:
+        return None
+    columns = {name: np.asarray(store.column(name)) for name in ("line", "step", "epoch", "at_s", "took_s", "wait_s")}
+    columns["elapsed_s"] = np.asarray(store.column("elapsed_s"))
+    columns["rate_s"] = np.asarray(store.column("rate_s"))
+    columns["block"] = np.zeros(len(store))
+    for number, (first, end) in enumerate(store.blocks()):
+        columns["block"][first:end] = number
+    columns = _joined(columns, is_bar=store.is_bar)
+    step, epoch = columns["step"], columns["epoch"]
+    if len(step) < _FEWEST:
+        return None
+    went_back = np.diff(step, prepend=step[0]) < 0
+    changed = np.diff(np.nan_to_num(epoch, nan=-1.0), prepend=np.nan_to_num(epoch[:1], nan=-1.0)) != 0
+    cut = np.diff(columns["block"], prepend=0) != 0
+    is_first = went_back | changed
+    is_first[0] = True
+    segment = np.cumsum(is_first).astype(float)
+    span = np.diff(step, prepend=step[0])
+    usual = float(np.median(span[~is_first])) if (~is_first).any() else 1.0
+    # A counter may run on through the epochs; or it starts anew, and then a high first number means missing lines.
+    goes_on = (span > 0) & (span <= 4 * usual + 1)
+    anew = is_first & ~goes_on
+    span[anew] = np.where(step[anew] <= 4 * usual, np.maximum(step[anew], 1.0), 1.0)
+    runs = segment  # a bar runs on through its epochs
+    if per_epoch:
+        epoch_of = (step - 1) // per_epoch
+        is_first = is_first | (np.diff(epoch_of, prepend=epoch_of[0]) > 0)
+        segment = np.cumsum(is_first).astype(float)
+    is_hole = cut | (span > 4 * usual + 1) | (anew & (step > 4 * usual + 1))
+    resolution_s = store.resolution_s
+    at_s = columns["at_s"]
+    if store.is_bar:
+        at_s, resolution_s = _bar_clock(columns, runs, at_s, resolution_s)
+    took_s = _in_seconds(columns["took_s"], at_s, span, is_first | is_hole, unit_known=store.unit_known)
+    wait_s = columns["wait_s"] * _factor(columns["took_s"], took_s)
+    if store.is_averaged and usual == 1 and not np.isnan(took_s).any():
+        took_s, wait_s = undo_smoothing(took_s, wait_s, is_hole)
+    wall_s, has_time = _wall(took_s, wait_s, at_s, span, is_first, is_hole, resolution_s)
+    if wall_s is None:
+        return None
+    return Series(
+        name=store.name,
+        step=step,
+        span=span,
+        wall_s=wall_s,
+        wait_s=wait_s * span,
+        line=columns["line"],
+        at_s=at_s,
+        is_first=is_first,
+        is_hole=is_hole,
+        is_new_bar=(np.diff(runs, prepend=0) != 0) if store.is_bar else np.zeros(len(step), dtype=bool),
+        segment=segment,
+        per_epoch=per_epoch or store.of,
+        has_time=has_time,
+    )
+
+
+def _joined(columns: dict[str, Floats], *, is_bar: bool) -> dict[str, Floats]:
+    """Join records of one step: ranks that do not name themselves, or a bar that is redrawn."""
+    if is_bar:  # a bar is drawn once before its first step
+        begun = columns["step"] > 0
+        columns = {name: column[begun] for name, column in columns.items()}
+    step = columns["step"]
+    same = np.diff(step, prepend=np.nan) == 0
+    if not is_bar and same.mean() > 0.2:  # several ranks write into one log, each a little earlier or later
+        big_drop = np.diff(step, prepend=step[0]) < -8
+        part = np.cumsum(big_drop)
+        order = np.lexsort((columns["line"], step, part))
+        columns = {name: column[order] for name, column in columns.items()}
+        step = columns["step"]
+        same = (np.diff(step, prepend=np.nan) == 0) & (np.diff(part[order], prepend=-1) == 0)
+    if not same.any():
+        return columns
+    starts = np.flatnonzero(~same)
+    joined = {name: column[starts] for name, column in columns.items()}
+    if is_bar:
+        ends = np.append(starts[1:], len(step)) - 1
+        for name in ("took_s", "wait_s", "elapsed_s", "rate_s", "at_s"):
+            joined[name] = columns[name][ends]
+        joined["elapsed_s"] = columns["elapsed_s"][starts]
+        first_rates = columns["rate_s"][starts]
+        # The first redraw of a step may still show the rate of before; the last one shows its own.
+        joined["rate_s"] = np.where(np.isnan(joined["rate_s"]), first_rates, joined["rate_s"])
+    else:
+        with np.errstate(all="ignore"):
+            for name in ("took_s", "wait_s"):  # a step is as slow as its slowest rank
+                joined[name] = np.fmax.reduceat(columns[name], starts)
+    return joined
+
+
+def _bar_clock(columns: dict[str, Floats], segment: Floats, at_s: Floats, resolution_s: float) -> tuple[Floats, float]:
+    times = np.empty(len(segment))
+    finest = 0.0
+    offset = 0.0
+    for number in np.unique(segment):
+        chosen = np.flatnonzero(segment == number)
+        bar = bar_times(
+            columns["step"][chosen].tolist(),
+            columns["elapsed_s"][chosen].tolist(),
+            columns["rate_s"][chosen].tolist(),
+            resolution_s,
+        )
+        times[chosen] = bar.at_s + offset  # bars one after the other, as if nothing lay between them
+        offset = float(times[chosen[-1]])
+        finest = max(finest, bar.resolution_s)
+    if not np.isnan(at_s).any():
+        return at_s, resolution_s
+    return times, finest
+
+
+def _in_seconds(took: Floats, at_s: Floats, span: Floats, no_step: Flags, *, unit_known: bool) -> Floats:
+    """Return step times in seconds: bare numbers are milliseconds where the time stamps say so or they are huge."""
+    if unit_known or np.isnan(took).all():
+        return took
+    dt = np.diff(at_s, prepend=np.nan)[~no_step]
+    steps = span[~no_step]
+    usable = ~np.isnan(dt)
+    typical = float(np.nanmedian(took))
+    if usable.sum() >= _FEWEST and np.nansum(dt) > 2:
+        per_step = float(np.nansum(dt[usable]) / steps[usable].sum())
+        mean = float(np.nanmean(took))
+        return took / 1000 if per_step > 0 and mean / per_step > 100 else took
+    return took / 1000 if typical >= 100 else took
+
+
+def _factor(before: Floats, after: Floats) -> float:
+    with np.errstate(all="ignore"):
+        ratio = np.nanmedian(after / before) if not np.isnan(before).all() else np.nan
+    return float(ratio) if ratio > 0 else 1.0
+
+
+def _wall(
+    took_s: Floats, wait_s: Floats, at_s: Floats, span: Floats, is_first: Flags, is_hole: Flags, resolution_s: float
+) -> tuple[Floats | None, bool]:
+    """Return the wall time of each record: from the clock where it is fine enough, else from the loop's own figures."""
+    no_step = is_first | is_hole
+    stamped = float(np.isnan(at_s).mean()) < 0.1
+    own = took_s * span
+    told = float(np.isnan(took_s).mean()) < 0.2
+    if told:
+        own = np.where(np.isnan(own), np.nanmedian(took_s) * span, own)
+        waits = np.nan_to_num(wait_s) * span
+        if np.nansum(waits[~no_step]) > np.nansum(own[~no_step]):
+            own = own + waits  # the loop's step time leaves the wait out
+    if not stamped:
+        return (own, False) if told else (None, False)
+    dt = np.diff(at_s, prepend=np.nan)
+    dt = np.where(np.isnan(dt), np.nan_to_num(own) if told else 0.0, dt)
+    dt = np.maximum(dt, 0.0)
+    if told:
+        # What the loop timed itself is the finer figure; the clock knows what happened between two steps.
+        more = dt - own > np.maximum(1.5 * resolution_s, 0.25 * own)
+        return np.where(more & ~is_hole, dt, own), True
+    inside = ~no_step
+    if not inside.any() or dt[inside].sum() <= 0:
+        return None, True
+    if resolution_s > 0.2 * float(np.median(dt[inside])):
+        dt = _even(dt, span, inside, resolution_s)
+    return dt, True
+
+
+def _even(dt: Floats, span: Floats, inside: Flags, resolution_s: float) -> Floats:
+    """Even out what a coarse clock makes uneven, and keep what is longer than it could make."""
+    out = dt.copy()
+    window = 64
+    for first in range(0, len(dt), window):
+        part = slice(first, first + window)
+        chosen = inside[part].copy()
+        for _ in range(3):
+            if not chosen.any():
+                break
+            base = float(dt[part][chosen].sum() / span[part][chosen].sum())
+            chosen &= dt[part] <= base * span[part] + 1.5 * resolution_s
+        if chosen.any():
+            base = float(dt[part][chosen].sum() / span[part][chosen].sum())
+            out[part] = np.where(chosen, base * span[part], dt[part])
+    return out

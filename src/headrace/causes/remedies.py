@@ -1,0 +1,208 @@
+"""What helps against each cause, what cannot, and which measurement decides what a log cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.model import Cause, Text
+
+
+@dataclass(frozen=True)
+class CauseAdvice:
+    """Sentences that hold for a cause wherever it is found; figures of a run are in the evidence, not here."""
+
+    fix: tuple[Text, ...]
+    futile: tuple[Text, ...] = ()
+    measure: tuple[Text, ...] = ()
+
+
+_BUSY_SHARE = Text(
+    "which of the two it is: run some hundred steps with `headrace.DataLoader` and read `busy_share` of each worker in "
+    "`loader.stats().workers`: all near 1, the whole pool is too slow; most well below 1, there is throughput to spare "
+    "and one slow worker or sample held up the others",
+    "要区分两者：用 `headrace.DataLoader` 跑几百步，看 `loader.stats().workers` 里每个 worker 的 `busy_share`："
+    "都接近 1，是整个 worker 池太慢；多数明显低于 1，说明产能有富余，是个别 worker 或样本拖住了其余的",
+)
+_OUT_OF_ORDER = Text(
+    "a test of one line (torch 2.6 or newer): `DataLoader(..., in_order=False)`; it speeds up a straggler and leaves a "
+    "slow pool as it is (it changes the order of samples: for the test only)",
+    "一行就能做的试验（torch 2.6 及以上）：`DataLoader(..., in_order=False)`。若是个别拖慢，速度会明显上升；若是整池"
+    "太慢，几乎不变"
+    "（它会改变样本顺序，只用于试验）",
+)
+_PREFETCH_FUTILE = Text(
+    "a higher `prefetch_factor`: the buffer is empty because less is supplied than used; a deeper one costs memory and "
+    "adds no throughput",
+    "加大 `prefetch_factor`：缓冲之所以见底，是因为供给小于消耗；加深缓冲只会多占内存，不会增加吞吐",
+)
+_FEWER_WORKERS_FUTILE = Text(
+    "fewer workers with more prefetch: that cuts the throughput in proportion, unless it was measured that it rises "
+    "when workers are taken away",
+    "减少 worker、加大预取：除非实测证明减少 worker 后吞吐反而上升，否则吞吐会按比例下降",
+)
+_BIGGER_BATCH_FUTILE = Text(
+    "a bigger batch: the loader gives the same samples a second, whatever the batch",
+    "加大 batch：加载器每秒给出的样本数不变，与 batch 大小无关",
+)
+_HEADRACE = Text(
+    "`from headrace import DataLoader`: it gives out samples instead of batches, so the waits become even and one "
+    "slow sample holds up nobody; what a sample costs stays the same",
+    "改用 `from headrace import DataLoader`：它按样本而不是按 batch 分派，等待变得均匀，单个慢样本不再拖住全队；但样"
+    "本本身的开销不变",
+)
+_SPLIT = Text(
+    "where a sample's time goes: time reading, decoding and transforms apart in `__getitem__`, for a hundred samples "
+    "in one process",
+    "样本的时间花在哪里：在单进程里取一百个样本，在 `__getitem__` 中分别计时读取、解码和变换",
+)
+_MORE_SUPPLY = Text(
+    "raise what the workers deliver: more of them while cores are free, cheaper decoding, data on faster storage; "
+    "which one depends on the measurement below",
+    "提高 worker 的产出：有空闲核心就加 worker，否则降低解码开销，或把数据放到更快的存储上；该选哪一个，取决于下面的"
+    "测量",
+)
+
+_ADVICE: dict[Cause, CauseAdvice] = {
+    Cause.BATCH_LOCKSTEP: CauseAdvice(
+        fix=(_HEADRACE, _MORE_SUPPLY),
+        futile=(_PREFETCH_FUTILE, _FEWER_WORKERS_FUTILE),
+        measure=(_BUSY_SHARE, _OUT_OF_ORDER, _SPLIT),
+    ),
+    Cause.LOADER_THROUGHPUT: CauseAdvice(
+        fix=(_MORE_SUPPLY, _HEADRACE),
+        futile=(_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE),
+        measure=(_SPLIT, _BUSY_SHARE),
+    ),
+    Cause.STRAGGLER_SAMPLE: CauseAdvice(
+        fix=(
+            Text(
+                "find the samples that take long and treat them (cut, re-encode, skip); they are the same in every "
+                "epoch if the data are to blame",
+                "找出耗时长的样本并处理（裁剪、重新编码、跳过）；若问题出在数据上，每个 epoch 都会是同一批样本",
+            ),
+            Text(
+                "enough batches ahead to hide one: slow time / step time; here more prefetch does help, up to that "
+                "depth",
+                "多备几个 batch 来掩盖它：所需深度 = 慢样本耗时 / 单步耗时；在这种情况下加大预取确实有用，到这个深度"
+                "为止",
+            ),
+            _HEADRACE,
+        ),
+        futile=(
+            Text(
+                "more workers: the batch waits for one sample, not for a free worker",
+                "增加 worker：这个 batch 等的是某一个样本，不是空闲的 worker",
+            ),
+        ),
+        measure=(
+            Text(
+                "whether single samples are slow or the storage pauses now and then: `loader.stats().sample_times` "
+                "(median, p99, worst) of `headrace.DataLoader`, and whether the same steps are late in the next "
+                "epoch with the same order",
+                "是个别样本慢，还是存储偶尔停顿：看 `headrace.DataLoader` 的 `loader.stats().sample_times`（中位数、"
+                "p99、最长），并在相同顺序下看下一个 epoch 是否还是这些步变慢",
+            ),
+        ),
+    ),
+    Cause.EPOCH_START: CauseAdvice(
+        fix=(
+            Text(
+                "`persistent_workers=True`: the workers, with what they have opened and imported, stay for the next "
+                "epoch (they keep their memory, too)",
+                "`persistent_workers=True`：worker 连同已打开的文件和已导入的模块保留到下一个 epoch（也会一直占着内"
+                "存）",
+            ),
+            Text(
+                "do less before a worker's first sample: open archives lazily, import less, no big shuffle buffer to "
+                "fill",
+                "减少 worker 取第一个样本之前的工作：延迟打开归档文件、少导入模块、不要先填很大的 shuffle 缓冲",
+            ),
+        ),
+        futile=(
+            Text(
+                "a higher `prefetch_factor`: nothing is prefetched across the end of an epoch",
+                "加大 `prefetch_factor`：预取不会跨越 epoch 边界",
+            ),
+        ),
+        measure=(
+            Text(
+                "what the time before the first batch is: print the time in `worker_init_fn` and at the first sample",
+                "第一个 batch 之前的时间花在哪：在 `worker_init_fn` 和取第一个样本时各打印一次时间",
+            ),
+        ),
+    ),
+    Cause.CHECKPOINT: CauseAdvice(
+        fix=(
+            Text(
+                "save while training goes on (`torch.distributed.checkpoint.async_save`), or to a local disk first "
+                "and copy from there; look at the steps after it, for an asynchronous save is not free",
+                "边训练边保存（`torch.distributed.checkpoint.async_save`），或先写本地盘再复制；异步保存也有代价，留"
+                "意其后几步的速度",
+            ),
+            Text("save less often, as far as you can afford to lose work", "降低保存频率，以能承受的重算量为限"),
+        ),
+        futile=(
+            Text(
+                "workers, prefetch, pinned memory: the loader is not involved",
+                "调 worker、预取、锁页内存：这与加载器无关",
+            ),
+            Text(
+                "keeping fewer checkpoints: it frees space and adds deletions",
+                "减少保留的检查点数量：只省空间，还会多出删除操作",
+            ),
+        ),
+    ),
+    Cause.EVALUATION: CauseAdvice(
+        fix=(
+            Text(
+                "evaluate less often, or on a fixed part of the validation set while training and on all of it at "
+                "the end",
+                "降低评估频率，或训练期间只评估验证集的固定一部分，最后再评估全部",
+            ),
+            Text(
+                "give the validation loader workers of its own that stay (`persistent_workers=True`), if its start "
+                "is what takes long",
+                "若耗时主要在启动，给验证加载器单独配置常驻 worker（`persistent_workers=True`）",
+            ),
+        ),
+        futile=(Text("settings of the training loader: it is not involved", "调训练加载器的参数：这与它无关"),),
+    ),
+    Cause.LOGGING: CauseAdvice(
+        fix=(
+            Text(
+                "log less often, send fewer images, or write from a thread of its own",
+                "降低记录频率、少传图片，或放到单独的线程里写",
+            ),
+        ),
+        futile=(
+            Text(
+                "a longer print interval alone, if the loss is still read with `.item()` in every step",
+                "只拉大打印间隔：如果每一步仍用 `.item()` 取 loss，开销还在",
+            ),
+        ),
+    ),
+    Cause.UNKNOWN: CauseAdvice(
+        fix=(),
+        measure=(
+            Text(
+                "log how long each step waits for its batch: take the time before and after `next(loader)`; "
+                "`headrace.DataLoader` keeps it in `loader.stats().waits`",
+                "记录每一步等待 batch 的时间：在 `next(loader)` 前后各取一次时间；`headrace.DataLoader` 会记在 "
+                "`loader.stats().waits` 里",
+            ),
+            Text(
+                "write a line with the time when a checkpoint, an evaluation or an upload begins and ends",
+                "在保存检查点、评估、上传开始和结束时各写一行带时间的日志",
+            ),
+            Text(
+                "look at the process in such a moment: `py-spy dump --pid PID` shows what it is doing",
+                "在变慢的那一刻查看进程：`py-spy dump --pid PID` 能显示它正在做什么",
+            ),
+        ),
+    ),
+}
+
+
+def advice_on(cause: Cause) -> CauseAdvice:
+    """Return what helps against a cause."""
+    return _ADVICE.get(cause, _ADVICE[Cause.UNKNOWN])

@@ -1,0 +1,95 @@
+"""`headrace explain`: why a training was slow or died, from its log alone."""
+
+import argparse
+import sys
+
+from .messages import LANGUAGES, default_language
+from .terminal import Terminal
+
+_DESCRIPTION = """\
+Read the logs of one training run and say what was lost to which cause, on what evidence, what helps, what cannot, and
+what a log cannot decide. No torch is needed, logs of any size are streamed, and gzip, bzip2 and xz are undone.
+
+It reads progress bars (tqdm, Lightning, transformers, accelerate, Ultralytics), lines with step times and data times
+(mmcv, mmengine, the PyTorch examples, `step 12 time 0.3s` in most spellings, in English or Chinese), lines with nothing
+but a time stamp and a step number, reports of slow batches, Slurm's output, kernel messages and Python tracebacks.
+Several logs are taken as one run: rotated parts, ranks, stdout and stderr.
+"""
+
+_EXIT_OK = 0
+_EXIT_FINDINGS = 1
+
+
+def add_parser(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", shared: argparse.ArgumentParser
+) -> None:
+    """Add the command's options."""
+    parser = commands.add_parser(
+        "explain",
+        parents=[shared],
+        help="why a training was slow or died, from its log alone",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("logs", nargs="*", metavar="LOG", help="logs of one run; - is standard input")
+    parser.add_argument(
+        "--message", metavar="TEXT", help="look one error message up instead of reading logs; - is standard input"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--format", choices=("text", "json", "markdown"), default="text", help="form of the output (default: text)"
+    )
+    form.add_argument(
+        "--json",
+        dest="format",
+        action="store_const",
+        const="json",
+        help="print one JSON document, schema headrace/findings/1",
+    )
+    form.add_argument("--markdown", dest="format", action="store_const", const="markdown", help="print Markdown")
+    parser.add_argument(
+        "--lang",
+        choices=LANGUAGES,
+        default=None,
+        help="language of the output (default: HEADRACE_LANG, else the locale's)",
+    )
+    parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
+
+
+def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
+    """Explain the logs and print what was found."""
+    language = args.lang or default_language()
+    if args.message is not None:
+        if args.logs:
+            parser.error("--message takes no logs; give one or the other")
+        return _look_up(args.message, args.format, language, terminal)
+    if not args.logs:
+        parser.error("name a log, - for standard input, or --message TEXT")
+    from headrace.causes import explain_logs
+    from headrace.reports import findings_json, findings_markdown, findings_text
+
+    with terminal.progress(
+        f"reading {', '.join(args.logs)}" if language == "en" else f"正在读取 {', '.join(args.logs)}"
+    ):
+        findings = explain_logs(args.logs)
+    if args.format == "json":
+        terminal.document(findings_json(findings, language=language))
+    elif args.format == "markdown":
+        terminal.document(findings_markdown(findings, language=language))
+    else:
+        terminal.result(findings_text(findings, language=language))
+    return _EXIT_FINDINGS if findings.findings else _EXIT_OK
+
+
+def _look_up(text: str, form: str, language: str, terminal: Terminal) -> int:
+    import json
+
+    from headrace.causes import explain_message, message_as_dict, render_markdown, render_text
+
+    findings, found = explain_message(sys.stdin.read() if text == "-" else text)
+    if form == "json":
+        document = {**findings.as_json(language), "messages": [message_as_dict(one, language) for one in found]}
+        terminal.document(json.dumps(document, ensure_ascii=False, indent=2))
+    else:
+        terminal.document((render_markdown if form == "markdown" else render_text)(found, language))
+    return _EXIT_FINDINGS if findings.findings else _EXIT_OK

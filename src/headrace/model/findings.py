@@ -1,0 +1,166 @@
+"""What a diagnosis says: a verdict on a run, and findings with their causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .text import Text
+
+SCHEMA = "headrace/findings/1"
+
+
+class Cause(Enum):
+    """What lost time is attributed to. A cause is never guessed: a finding carries its evidence."""
+
+    LOADER_THROUGHPUT = "loader_throughput"
+    BATCH_LOCKSTEP = "batch_lockstep"
+    STRAGGLER_SAMPLE = "straggler_sample"
+    SHARD_BOUNDARY = "shard_boundary"
+    EPOCH_START = "epoch_start"
+    WORKER_LOST = "worker_lost"
+    WORKER_HANG = "worker_hang"
+    CORRUPT_SAMPLE = "corrupt_sample"
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    LOGGING = "logging"
+    SWAP = "swap"
+    MEMORY_PRESSURE = "memory_pressure"
+    SHM_FULL = "shm_full"
+    FD_LIMIT = "fd_limit"
+    GC = "gc"
+    H2D_COPY = "h2d_copy"
+    CPU_THROTTLED = "cpu_throttled"
+    COMPUTE = "compute"
+    UNKNOWN = "unknown"
+
+
+class Bottleneck(Enum):
+    """Which part of the loader holds it back, where that was measured."""
+
+    CPU_DECODE = "cpu_decode"
+    IO_BANDWIDTH = "io_bandwidth"
+    IO_LATENCY = "io_latency"
+    IPC_COPY = "ipc_copy"
+    GIL = "gil"
+
+
+class Verdict(Enum):
+    """A whole run in one word."""
+
+    DATA_BOUND = "data_bound"  # the loop waits for data in its typical steps, or for most of its time
+    COMPUTE_BOUND = "compute_bound"  # the step itself is the limit: nothing to fix in the loader
+    BALANCED = "balanced"  # data arrives about as fast as it is used
+    STUTTERING = "stuttering"  # typical steps are fine, some take much longer
+    UNKNOWN = "unknown"
+
+
+class Severity(Enum):
+    """How much a finding matters."""
+
+    FATAL = "fatal"  # the run ended because of it
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+    @classmethod
+    def of_share(cls, share: float) -> Severity:
+        """Return the severity of a loss of time.
+
+        >>> Severity.of_share(0.4).value, Severity.of_share(0.15).value, Severity.of_share(0.03).value
+        ('high', 'medium', 'low')
+        """
+        return cls.HIGH if share >= 0.25 else cls.MEDIUM if share >= 0.1 else cls.LOW
+
+
+class Confidence(Enum):
+    """How firmly the evidence carries the cause."""
+
+    CERTAIN = "certain"  # the text or a measurement says so itself
+    LIKELY = "likely"  # the pattern has this cause and hardly another
+    POSSIBLE = "possible"  # the pattern has this cause among others, which are named
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A cause with its share of the wall time, its evidence, what helps and what that would bring."""
+
+    cause: Cause
+    share: float  # of the wall time lost to it, 0 to 1; 1 for what ended the run
+    evidence: tuple[Text, ...]
+    fix: tuple[Text, ...]
+    severity: Severity
+    confidence: Confidence
+    gain: float | None = None  # at most so many times as fast without it: an estimate, 1 / (1 - share)
+    bottleneck: Bottleneck | None = None
+    futile: tuple[Text, ...] = ()  # advice that cannot help here, and why
+    measure: tuple[Text, ...] = ()  # what would decide what this evidence cannot
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share is a share of the wall time, 0 to 1, got {self.share}")
+        if not self.evidence:
+            raise ValueError(f"a finding of {self.cause.value} needs its evidence")
+
+    def as_json(self, language: str = "en") -> dict[str, object]:
+        """Return it as it stands in a document of schema `headrace/findings/1`."""
+        return {
+            "cause": self.cause.value,
+            "severity": self.severity.value,
+            "share": round(self.share, 4),
+            "evidence": [text.of(language) for text in self.evidence],
+            "fix": [text.of(language) for text in self.fix],
+            "gain": None if self.gain is None else round(self.gain, 2),
+            "confidence": self.confidence.value,
+            "bottleneck": self.bottleneck.value if self.bottleneck else None,
+            "futile": [text.of(language) for text in self.futile],
+            "measure": [text.of(language) for text in self.measure],
+            "figures": {name: _rounded(value) for name, value in self.figures.items()},
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What a command that diagnoses has to say; the findings come in the order of their shares."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    facts: tuple[Text, ...] = ()  # what was measured, finding or not
+    limits: tuple[Text, ...] = ()  # what cannot be concluded
+    measure: tuple[Text, ...] = ()  # what to measure next
+    figures: Mapping[str, float] = field(default_factory=dict)
+    source: Mapping[str, object] = field(default_factory=dict)  # what was read
+
+    @classmethod
+    def in_order(cls, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """Return findings by their share; of equal shares the fatal one comes first."""
+        ranks = list(Severity)
+        return tuple(sorted(findings, key=lambda one: (-one.share, ranks.index(one.severity))))
+
+    def as_json(self, language: str = "en") -> dict[str, object]:
+        """Return the document that every diagnosing command prints with `--json`."""
+        return {
+            "schema": SCHEMA,
+            "verdict": self.verdict.value,
+            "findings": [finding.as_json(language) for finding in self.findings],
+            "facts": [text.of(language) for text in self.facts],
+            "limits": [text.of(language) for text in self.limits],
+            "measure": [text.of(language) for text in self.measure],
+            "figures": {name: _rounded(value) for name, value in self.figures.items()},
+            "source": dict(self.source),
+        }
+
+
+def gain_of(share: float) -> float | None:
+    """Return how many times as fast a run could be without a loss: an upper bound, 1 / (1 - share).
+
+    >>> gain_of(0.5), gain_of(1.0)
+    (2.0, None)
+    """
+    return 1 / (1 - share) if share < 1 else None
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -1,0 +1,28 @@
+"""A sentence in every language that we speak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LANGUAGES = ("en", "zh")
+
+
+@dataclass(frozen=True)
+class Text:
+    """One sentence in English and in Chinese, written side by side where it is decided what to say.
+
+    >>> said = Text("every {period} steps", "每 {period} 步一次").filled(period=32)
+    >>> said.en, said.of("zh")
+    ('every 32 steps', '每 32 步一次')
+    """
+
+    en: str
+    zh: str
+
+    def filled(self, **values: object) -> Text:
+        """Return the sentence with its blanks filled in."""
+        return Text(self.en.format(**values), self.zh.format(**values))
+
+    def of(self, language: str) -> str:
+        """Return it in one of `LANGUAGES`."""
+        return self.zh if language == "zh" else self.en

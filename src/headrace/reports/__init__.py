@@ -1,0 +1,13 @@
+"""How a person sees it: findings as terminal text, Markdown and JSON, from the same object.
+
+- `words`: the fixed words of a report, in English and Chinese.
+- `findings_text`: findings for a terminal.
+- `findings_markdown`: findings for an issue or a wiki.
+- `findings_json`: findings for scripts.
+"""
+
+from .findings_json import findings_json
+from .findings_markdown import findings_markdown
+from .findings_text import findings_text
+
+__all__ = ["findings_json", "findings_markdown", "findings_text"]

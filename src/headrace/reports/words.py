@@ -1,0 +1,81 @@
+"""The fixed words of a report, in English and in Chinese."""
+
+from __future__ import annotations
+
+from headrace.model import Cause, Confidence, Severity, Text, Verdict
+
+VERDICTS = {
+    Verdict.DATA_BOUND: Text("data-bound: the training waits for data", "数据受限：训练在等数据"),
+    Verdict.COMPUTE_BOUND: Text(
+        "compute-bound: the step itself is the limit, nothing to fix in the loader",
+        "计算受限：瓶颈在训练步本身，加载器没有可改的",
+    ),
+    Verdict.BALANCED: Text("balanced: data arrives about as fast as it is used", "基本平衡：数据到达的速度与消耗相当"),
+    Verdict.STUTTERING: Text(
+        "stuttering: typical steps are fine, some take much longer", "时快时慢：多数步正常，少数步明显更久"
+    ),
+    Verdict.UNKNOWN: Text("undecided: this evidence does not tell", "无法判断：现有证据不足"),
+}
+RUN_ENDED = Text("the run was ended by what finding 1 names", "运行因下面第 1 项而终止")
+NOTHING_WRONG = Text("Nothing wrong was found.", "没有发现问题。")
+
+CAUSES = {
+    Cause.LOADER_THROUGHPUT: Text("the loader is too slow", "加载器吞吐不足"),
+    Cause.BATCH_LOCKSTEP: Text("workers in lock-step: one long wait a round", "worker 同步成批：每轮一次长等待"),
+    Cause.STRAGGLER_SAMPLE: Text("single late batches", "个别 batch 迟到"),
+    Cause.SHARD_BOUNDARY: Text("the change from one shard to the next", "切换分片"),
+    Cause.EPOCH_START: Text("a slow start of each epoch", "epoch 开头慢"),
+    Cause.WORKER_LOST: Text("a worker was lost", "worker 丢失"),
+    Cause.WORKER_HANG: Text("a worker hangs", "worker 卡死"),
+    Cause.CORRUPT_SAMPLE: Text("a damaged sample", "样本损坏"),
+    Cause.CHECKPOINT: Text("saving checkpoints", "保存检查点"),
+    Cause.EVALUATION: Text("evaluation", "评估"),
+    Cause.LOGGING: Text("logging", "写日志"),
+    Cause.SWAP: Text("swapping", "内存换页"),
+    Cause.MEMORY_PRESSURE: Text("too little memory", "内存不足"),
+    Cause.SHM_FULL: Text("shared memory is full", "共享内存已满"),
+    Cause.FD_LIMIT: Text("too few file descriptors", "文件描述符不足"),
+    Cause.GC: Text("garbage collection", "垃圾回收"),
+    Cause.H2D_COPY: Text("copies to the GPU", "拷贝到 GPU"),
+    Cause.CPU_THROTTLED: Text("the CPU is throttled", "CPU 被限流"),
+    Cause.COMPUTE: Text("computing", "计算"),
+    Cause.UNKNOWN: Text("slow steps that the evidence does not explain", "原因不明的慢步"),
+}
+SEVERITIES = {
+    Severity.FATAL: Text("ended the run", "导致运行终止"),
+    Severity.HIGH: Text("high", "严重"),
+    Severity.MEDIUM: Text("medium", "中等"),
+    Severity.LOW: Text("low", "轻微"),
+}
+CONFIDENCES = {
+    Confidence.CERTAIN: Text("certain", "确定"),
+    Confidence.LIKELY: Text("likely", "很可能"),
+    Confidence.POSSIBLE: Text("possible", "有可能"),
+}
+SHARE = Text("{share} of the time", "占时间的 {share}")
+GAIN = Text(
+    "without it at most {gain} times as fast (estimate: 1 / (1 - share))",
+    "没有它，最多快到 {gain} 倍（估计：1 / (1 − 占比)）",
+)
+EVIDENCE = Text("evidence", "证据")
+FIX = Text("what helps", "怎么办")
+FUTILE = Text("what cannot help", "没有用的做法")
+MEASURE = Text("to measure next", "接下来测量")
+FACTS = Text("measured", "测得")
+LIMITS = Text("what cannot be concluded", "无法得出的结论")
+READ = Text("read: {lines} lines, {size} ({formats})", "已读：{lines} 行，{size}（{formats}）")
+SAMPLED = Text(
+    "steps were read from {share} of it, in evenly spread windows; messages were looked for in all of it",
+    "其中 {share} 用于读取各步（均匀分布的窗口），已知报错信息则在全文中查找",
+)
+NEXT_FINDING = Text("Next: {what}", "下一步：{what}")
+NEXT_NONE = Text("Next: nothing to do.", "下一步：无需处理。")
+DOCS = Text("more: docs/causes/{cause}.md", "详见 docs/causes/{cause}.md")
+FORMATS = {
+    "progress bar": Text("progress bars", "进度条"),
+    "timed steps": Text("lines with step times", "带步耗时的行"),
+    "stamped steps": Text("lines with time stamps", "带时间戳的行"),
+    "slow batches": Text("reports of slow batches", "慢 batch 报告"),
+    "last batches": Text("statistics of the last batches", "最近若干 batch 的统计"),
+    "messages": Text("known messages", "已知报错信息"),
+}

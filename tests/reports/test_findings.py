@@ -1,0 +1,97 @@
+"""Findings as text, Markdown and JSON say the same, in both languages."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from headrace.model import Cause, Confidence, Finding, Findings, Severity, Text, Verdict
+from headrace.reports import findings_json, findings_markdown, findings_text
+from headrace.reports import words as report_words
+
+FOUND = Findings(
+    verdict=Verdict.STUTTERING,
+    findings=(
+        Finding(
+            cause=Cause.CHECKPOINT,
+            share=0.35,
+            severity=Severity.HIGH,
+            confidence=Confidence.CERTAIN,
+            evidence=(Text("five | slow <steps>", "五个慢步"),),
+            fix=(Text("save less often", "少保存几次"),),
+            gain=1 / 0.65,
+            futile=(Text("more workers", "增加 worker"),),
+            measure=(Text("look at the disk", "看磁盘"),),
+            figures={"lost_s": 12.3456789},
+        ),
+    ),
+    facts=(Text("150 steps", "150 步"),),
+    limits=(Text("no waits told", "没有等待时间"),),
+    source={"bytes": 1000, "bytes_read_for_steps": 500, "lines": 10, "formats": {"progress bar": 9}},
+)
+HEALTHY = Findings(verdict=Verdict.COMPUTE_BOUND, findings=())
+
+
+def text_of(findings: Findings, language: str) -> str:
+    console = Console(width=100, file=StringIO())
+    console.print(findings_text(findings, language=language))
+    written = console.file
+    assert isinstance(written, StringIO)
+    return " ".join(written.getvalue().split())
+
+
+def test_json_has_the_schema_and_its_keys() -> None:
+    document = json.loads(findings_json(FOUND))
+    assert document["schema"] == "headrace/findings/1"
+    assert document["verdict"] == "stuttering"
+    finding = document["findings"][0]
+    keys = {"cause", "severity", "share", "evidence", "fix", "gain", "confidence"}
+    assert keys <= set(finding)
+    assert (finding["cause"], finding["share"], finding["gain"]) == ("checkpoint", 0.35, 1.54)
+    assert json.loads(findings_json(FOUND, language="zh"))["findings"][0]["fix"] == ["少保存几次"]
+
+
+@pytest.mark.parametrize("form", [text_of, lambda findings, language: findings_markdown(findings, language=language)])
+def test_every_part_is_shown_in_both_languages(form: "object") -> None:
+    assert callable(form)
+    english, chinese = form(FOUND, "en"), form(FOUND, "zh")
+    for said in ("checkpoint", "35 %", "save less often", "at most 1.54 times", "more workers", "look at the disk"):
+        assert said in english
+    for said in ("150 steps", "no waits told", "50 %", "Next: look at the disk"):
+        assert said in english
+    for said in ("占时间的 35 %", "少保存几次", "没有用的做法", "150 步", "下一步：看磁盘"):
+        assert said in chinese
+    assert "save less often" not in chinese
+
+
+def test_markdown_keeps_the_words_of_a_log_from_becoming_markup() -> None:
+    assert "five \\| slow &lt;steps>" in findings_markdown(FOUND)
+
+
+def test_nothing_wrong_is_said_in_words() -> None:
+    assert "Nothing wrong was found." in text_of(HEALTHY, "en")
+    assert "没有发现问题" in findings_markdown(HEALTHY, language="zh")
+
+
+def test_every_value_has_its_words() -> None:
+    assert set(report_words.CAUSES) == set(Cause)
+    assert set(report_words.VERDICTS) == set(Verdict)
+    assert set(report_words.SEVERITIES) == set(Severity)
+    assert set(report_words.CONFIDENCES) == set(Confidence)
+
+
+def test_a_finding_needs_evidence_and_a_share() -> None:
+    rest = {"cause": Cause.UNKNOWN, "severity": Severity.LOW, "confidence": Confidence.CERTAIN, "fix": ()}
+    with pytest.raises(ValueError, match="evidence"):
+        Finding(share=0.5, evidence=(), **rest)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="share"):
+        Finding(share=1.5, evidence=(Text("a", "b"),), **rest)  # type: ignore[arg-type]
+
+
+def test_findings_come_by_share_and_the_fatal_one_first() -> None:
+    rest = {"confidence": Confidence.CERTAIN, "fix": (), "evidence": (Text("a", "b"),)}
+    small = Finding(cause=Cause.GC, share=0.1, severity=Severity.MEDIUM, **rest)  # type: ignore[arg-type]
+    large = Finding(cause=Cause.SWAP, share=1.0, severity=Severity.HIGH, **rest)  # type: ignore[arg-type]
+    fatal = Finding(cause=Cause.SHM_FULL, share=1.0, severity=Severity.FATAL, **rest)  # type: ignore[arg-type]
+    assert Findings.in_order([small, large, fatal]) == (fatal, large, small)
