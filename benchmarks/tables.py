@@ -14,6 +14,8 @@ COLUMNS: dict[str, tuple[str, float, str]] = {
     "samples_per_s": ("samples/s", 1, ""),
     "batches_per_s": ("batches/s", 1, ""),
     "gb_per_s": ("GB/s", 1, ""),
+    "mb_per_s": ("MB/s", 1, ""),
+    "peak_growth_mib": ("memory grown", 1, "MiB"),
     "first_batch_s": ("first batch", 1e3, "ms"),
     "wait_median_ms": ("wait median", 1, "ms"),
     "wait_p95_ms": ("p95", 1, "ms"),

@@ -62,3 +62,12 @@ def test_the_picture_is_what_its_script_draws(tmp_path: Path) -> None:
     run(script)
     for name in ("waits.svg", "waits.zh-CN.svg"):
         assert (tmp_path / name).read_text(encoding="utf-8") == (images / name).read_text(encoding="utf-8")
+
+
+def test_the_pages_of_messages_are_what_their_script_writes(tmp_path: Path) -> None:
+    reference = ROOT / "docs" / "reference"
+    script = tmp_path / "write_messages.py"
+    script.write_text((reference / "write_messages.py").read_text(encoding="utf-8"), encoding="utf-8")
+    run(script)
+    for name in ("messages.md", "messages.zh-CN.md"):
+        assert (tmp_path / name).read_text(encoding="utf-8") == (reference / name).read_text(encoding="utf-8")

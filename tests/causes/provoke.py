@@ -4,6 +4,7 @@ Each function is one fault. It runs in a process of its own, so it may kill, exh
 what it says goes to `FOLDER/FAULT.log`.
 """
 
+import contextlib
 import ctypes
 import io
 import multiprocessing
@@ -233,6 +234,36 @@ def too_many_files_opened(folder: Path) -> None:
     kept = []
     while True:
         kept.append((folder / "a").open("rb"))
+
+
+@fault
+def descriptor_lost_on_its_way(_: Path) -> None:
+    """Receive a descriptor when none is free: the kernel drops it from the message."""
+    import socket
+    from multiprocessing import reduction
+
+    here, there = socket.socketpair()
+    socket.send_fds(there, [b"x"], [0])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+    kept = []
+    with contextlib.suppress(OSError):
+        while True:
+            kept.append(os.dup(0))
+    reduction.recvfds(here, 1)
+
+
+@fault
+def names_taken_in_shm(_: Path) -> None:
+    """Make the same shared memory twice, by the name that MosaicML streaming uses."""
+    from multiprocessing.shared_memory import SharedMemory
+
+    name = f"{os.getpid() % 1_000_000:06d}_locals"
+    first = SharedMemory(name, create=True, size=8)
+    try:
+        SharedMemory(name, create=True, size=8)
+    finally:
+        first.close()
+        first.unlink()
 
 
 @fault

@@ -27,6 +27,8 @@ QUICK = {
     "too_many_files": "KB-13",
     "too_many_files_in_the_worker": "KB-14",
     "too_many_files_opened": "KB-13",
+    "descriptor_lost_on_its_way": "KB-12",
+    "names_taken_in_shm": "KB-43",
     "timed_out": "KB-19",
     "unpicklable_sample": "KB-23",
     "pickled_lambda": "KB-23",

@@ -99,6 +99,13 @@ def test_interleaved_ranks_are_counted_and_named_once() -> None:
     assert len(found.values["pid"]) <= 64
 
 
+def test_a_line_with_two_phrases_of_one_message_counts_once() -> None:
+    line = "RuntimeError: DataLoader worker (pid 1) is killed by signal: Bus error. It is possible that dataloader's "
+    line += "workers are out of shared memory. Please try to raise your shared memory limit."
+    (found,) = scan(f"{line}\n{line}\n".encode())
+    assert (found.entry.id, found.count, found.last_line) == ("KB-03", 2, 2)
+
+
 def test_a_torch_message_with_a_nul_byte_does_not_hide_the_next_line() -> None:
     log = b"ERROR: Unexpected segmentation fault encountered in worker.\n\0Traceback (most recent call last):\n"
     assert [one.entry.id for one in scan(log)] == ["KB-04"]

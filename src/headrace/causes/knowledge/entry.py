@@ -12,7 +12,7 @@ class Severity(StrEnum):
 
     FATAL = "fatal"  # the run ends here, or hangs
     HARMFUL = "harmful"  # it goes on, slower or with other data than meant
-    HARMLESS = "harmless"  # noise: it needs no action
+    HARMLESS = "harmless"  # noise or a hint: by itself it needs no action
 
 
 class Confidence(StrEnum):

@@ -25,6 +25,7 @@ class _Words:
     partial: str
     after: str
     colon: str
+    stop: str
     produced: str
     source: str
     reported: str
@@ -46,7 +47,8 @@ _WORDS = {
         partial="Only a part of the message is there; this is one of those it may be.",
         after="A consequence of {id}, which is also there: read that one first.",
         colon=": ",
-        produced="provoked here with the real package",
+        stop=". ",
+        produced="provoked with the real package",
         source="read in the source",
         reported="reported in public threads, not reproduced",
     ),
@@ -65,7 +67,8 @@ _WORDS = {
         partial="这条信息不完整，下面只是可能的一种。",
         after="它是 {id} 的后果，{id} 也在文中，请先看那一条。",
         colon="：",
-        produced="用真实的软件包在本地复现",
+        stop="。",
+        produced="用真实的软件包复现",
         source="读过源代码",
         reported="仅见于公开讨论，未能复现",
     ),
@@ -167,7 +170,7 @@ def _text_of(found: MessageFound, language: str, words: _Words) -> str:
     if avoid:
         lines += ["", f"{words.avoid}{colon.rstrip()}", *(f"  - {text}" for text in avoid)]
     lines += ["", f"{words.sources}{colon}{', '.join(entry.sources)}"]
-    lines.append(f"{words.verified}{colon}{_how(found, words)}. {entry.verified.of(language)}")
+    lines.append(f"{words.verified}{colon}{_how(found, words)}{words.stop}{entry.verified.of(language)}")
     return "\n".join(lines)
 
 
@@ -186,6 +189,6 @@ def _markdown_of(found: MessageFound, language: str, words: _Words) -> str:
     avoid = _avoid(found, language)
     if avoid:
         lines += ["", f"**{words.avoid}**", "", *(f"- {text}" for text in avoid)]
-    lines += ["", f"{words.sources}{colon}{', '.join(entry.sources)}. "]
-    lines[-1] += f"{words.verified}{colon}{_how(found, words)}. {entry.verified.of(language)}"
+    lines += ["", f"{words.sources}{colon}{', '.join(entry.sources)}{words.stop}"]
+    lines[-1] += f"{words.verified}{colon}{_how(found, words)}{words.stop}{entry.verified.of(language)}"
     return "\n".join(lines)

@@ -114,17 +114,18 @@ class MessageScanner:
         if b"\0" in block:  # torch's own handlers print one after their sentence; and so does UTF-16
             block = block.replace(b"\0", b"")
         finder, patterns = _finder()
-        counted_to, line_number, done = 0, self._lines + 1, (-1, "")
+        counted_to, line_number, in_line = 0, self._lines + 1, set[str]()
         for position, number in finder.find(block):
             start, end = _line_around(block, position)
-            line_number += block.count(b"\n", counted_to, start)
-            counted_to = max(counted_to, start)
+            if start > counted_to:
+                line_number += block.count(b"\n", counted_to, start)
+                counted_to, in_line = start, set()
             line = block[start:end].decode("utf-8", "replace")
             for entry, pattern in patterns[finder.anchors[number]]:
                 match = pattern.regex.search(line)
-                if match and (start, entry.id) != done and self._has_before(pattern, block, start):
+                if match and entry.id not in in_line and self._has_before(pattern, block, start):
                     self._add(entry, line.strip(), match, line_number)
-                    done = (start, entry.id)
+                    in_line.add(entry.id)
         self._before = (self._before + block[-_CONTEXT_BYTES:])[-_CONTEXT_BYTES:]
         self._lines += num_lines
 
