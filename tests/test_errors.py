@@ -5,9 +5,17 @@ import pickle
 import pytest
 
 from headrace import errors
-from headrace.errors import BatchTimeout, BatchTooLarge, HeadraceError, InternalError, NotSupported, WorkerLost
+from headrace.errors import (
+    BatchTimeout,
+    BatchTooLarge,
+    DecodeError,
+    HeadraceError,
+    InternalError,
+    NotSupported,
+    WorkerLost,
+)
 
-ALL = [HeadraceError, WorkerLost, BatchTooLarge, BatchTimeout, NotSupported, InternalError]
+ALL = [HeadraceError, WorkerLost, BatchTooLarge, BatchTimeout, NotSupported, DecodeError, InternalError]
 
 
 def test_every_public_class_is_covered_here() -> None:

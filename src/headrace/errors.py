@@ -5,6 +5,7 @@
     ├── BatchTooLarge            one batch does not fit the memory budget       (also a MemoryError)
     ├── BatchTimeout             no batch arrived within `timeout=`             (also a RuntimeError)
     ├── NotSupported             this combination cannot work, here or at all   (also a RuntimeError)
+    ├── DecodeError              bytes that are not what they claim to be       (also a ValueError)
     └── InternalError            a bug of ours, with a request to report it
 
 A class exists when a caller would handle it differently. Those that are also a `RuntimeError` stand where
@@ -14,7 +15,15 @@ Misuse of the API is a `TypeError` or a `ValueError`, as everywhere in Python.
 
 from typing import ClassVar
 
-__all__ = ["BatchTimeout", "BatchTooLarge", "HeadraceError", "InternalError", "NotSupported", "WorkerLost"]
+__all__ = [
+    "BatchTimeout",
+    "BatchTooLarge",
+    "DecodeError",
+    "HeadraceError",
+    "InternalError",
+    "NotSupported",
+    "WorkerLost",
+]
 
 _REPORT_IT = "report this with its full text and with what `headrace --version` prints"
 
@@ -58,6 +67,10 @@ class BatchTimeout(HeadraceError, RuntimeError):
 
 class NotSupported(HeadraceError, RuntimeError):
     """What was asked for cannot work with this data set, platform or combination of arguments."""
+
+
+class DecodeError(HeadraceError, ValueError):
+    """Bytes that are damaged, cut short or not what they claim to be; `str()` names what was read."""
 
 
 class InternalError(HeadraceError):
