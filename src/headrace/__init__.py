@@ -8,22 +8,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .errors import HeadraceError
+    from . import codecs
+    from .codecs import decode
+    from .errors import DecodeError, HeadraceError
     from .loader import DataLoader
-    from .model import LoaderStats
+    from .model import LoaderStats, sample, stage
 
 __version__ = "0.1.0"
 
-__all__ = ["DataLoader", "HeadraceError", "LoaderStats", "__version__"]
+__all__ = [
+    "DataLoader",
+    "DecodeError",
+    "HeadraceError",
+    "LoaderStats",
+    "__version__",
+    "codecs",
+    "decode",
+    "sample",
+    "stage",
+]
 
 _HOME_OF = {
     "DataLoader": ".loader",
+    "DecodeError": ".errors",
     "HeadraceError": ".errors",
     "LoaderStats": ".model",
+    "decode": ".codecs",
+    "sample": ".model",
+    "stage": ".model",
 }
+_ROOMS = ("codecs",)
 
 
 def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(import_module(_HOME_OF[name], __name__), name)

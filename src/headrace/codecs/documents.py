@@ -24,8 +24,9 @@ def json(data: Data, *, name: str | None = None) -> Any:
         try:
             return _json.loads(content)
         except _json.JSONDecodeError as error:
-            where = {"line": error.lineno, "column": error.colno, "offset": error.pos}
-            raise source.damaged(f"not JSON: {error.msg}", **where) from None
+            raise source.damaged(
+                f"not JSON: {error.msg}", line=error.lineno, column=error.colno, offset=error.pos
+            ) from None
         except RecursionError:
             raise source.damaged("JSON that is nested too deeply to be read", size=f"{source.size} bytes") from None
         except ValueError as error:  # Python refuses numbers of thousands of digits

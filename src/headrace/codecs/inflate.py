@@ -128,7 +128,7 @@ class LibDeflate:
         self._local = threading.local()
 
     def _decompressor(self) -> int:
-        """This thread's own: a decompressor has state."""
+        """Return the thread's own: a decompressor has state."""
         try:
             kept: _Decompressor = self._local.kept
         except AttributeError:
@@ -171,7 +171,8 @@ class LibDeflate:
 
 class _Decompressor:
     def __init__(self, alloc: Any, free: Any) -> None:
-        self._free, self.address = free, alloc()
+        self._free = free
+        self.address: int = alloc()
         if not self.address:
             raise MemoryError("libdeflate could not make a decompressor")
 

@@ -50,9 +50,7 @@ def jpeg(
         encoded = source.borrow(0, source.size)
         with stage("jpeg decode") as timed:
             facts = read_markers(source, encoded)
-            wanted = Finish(
-                size=size, layout=layout, region=region, orientation=facts.orientation if orient else 1
-            )
+            wanted = Finish(size=size, layout=layout, region=region, orientation=facts.orientation if orient else 1)
             factor = _factor(shrink, facts, wanted)
             height, width = -(-facts.height // factor), -(-facts.width // factor)
             channels = 1 if mode == "gray" else 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast, overload
 
 import numpy as np
@@ -30,7 +30,7 @@ def npz(
 @overload
 def npz(
     data: Data,
-    only: Iterable[str] | None = None,
+    only: list[str] | tuple[str, ...] | None = None,
     *,
     out: Mapping[str, Array] | None = None,
     name: str | None = None,
@@ -38,7 +38,7 @@ def npz(
 ) -> dict[str, Array]: ...
 def npz(
     data: Data,
-    only: str | Iterable[str] | None = None,
+    only: str | list[str] | tuple[str, ...] | None = None,
     *,
     out: Array | Mapping[str, Array] | None = None,
     name: str | None = None,
@@ -110,7 +110,7 @@ def _load(source: Source, members: Mapping[str, Member], key: str, max_bytes: in
                 _unpack_zstd(packed, buffer)
         except BadStream as error:
             raise source.damaged(f"{what}: {error}", offset=offset) from None
-        unpacked = memoryview(buffer)
+        unpacked = buffer.data
     if inflater.crc32(unpacked) != member.crc:
         raise source.damaged(f"{what}: wrong CRC, the data is damaged", offset=offset, size=f"{member.size} bytes")
     return view_array(source, unpacked, what=what, max_bytes=max_bytes)
@@ -126,9 +126,9 @@ def _unpack_zstd(packed: memoryview, out: npt.NDArray[np.uint8]) -> None:
         ) from None
     try:
         with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
-            done, view = 0, memoryview(out)
+            done, view = 0, out.data
             while done < out.nbytes:
-                got = reader.readinto(view[done:])  # type: ignore[arg-type]  # its stub knows no buffers but bytearray
+                got = reader.readinto(view[done:])
                 if not got:
                     raise BadStream(f"the stream ended after {done} of {out.nbytes} bytes")
                 done += got

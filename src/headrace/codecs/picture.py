@@ -30,7 +30,7 @@ class Finish:
     def __post_init__(self) -> None:
         if self.layout not in ("hwc", "chw"):
             raise ValueError(f"layout={self.layout!r}: choose 'hwc' or 'chw'")
-        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
+        if self.size is not None and (len(tuple(self.size)) != 2 or min(self.size) < 1):
             raise ValueError(f"size={self.size!r}: give (height, width), both at least 1")
 
     def keeps(self, height: int, width: int) -> bool:

@@ -115,11 +115,15 @@ def _decode(source: Source, encoded: memoryview, facts: PngFacts, mode: PngMode)
     cv2 = load_cv2("PNG decoding")
     flags = {"rgb": cv2.IMREAD_COLOR, "gray": cv2.IMREAD_GRAYSCALE, "unchanged": cv2.IMREAD_UNCHANGED}[mode]
     try:
-        pixels = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
+        pixels: Any = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error as error:
         raise source.damaged(f"damaged PNG: {str(error).strip()}", offset=8) from None
     if pixels is None or pixels.shape[:2] != (facts.height, facts.width):
         raise source.damaged("damaged PNG: its pixels cannot be decoded", width=facts.width, height=facts.height)
     if pixels.ndim == 2:
-        return pixels[..., None]
-    return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB if pixels.shape[2] == 3 else cv2.COLOR_BGRA2RGBA, dst=pixels)
+        pixels = pixels[..., None]
+    else:
+        order = cv2.COLOR_BGR2RGB if pixels.shape[2] == 3 else cv2.COLOR_BGRA2RGBA
+        pixels = cv2.cvtColor(pixels, order, dst=pixels)
+    found: Pixels = pixels
+    return found

@@ -43,7 +43,7 @@ def points(
             # chosen points: read into memory that is kept, so that only they are copied; all: read them into place
             buffer = scratch("points", source.size) if choose is not None else np.empty(source.size, np.uint8)
             source.read_into(buffer, 0)
-            held, magic = memoryview(buffer), bytes(buffer[: len(MAGIC)])
+            held, magic = buffer.data, bytes(buffer[: len(MAGIC)])
         else:
             held = source.whole()
         if magic == MAGIC:
@@ -77,7 +77,7 @@ def _take(source: Source, cloud: Array, choose: Choice, out: Array | None) -> Ar
     if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
         raise TypeError(f"choose takes whole numbers along one axis, not {chosen.dtype} of shape {chosen.shape}")
     chosen = chosen.astype(np.intp, copy=False)
-    if chosen.size and not (0 <= chosen.min() and chosen.max() < len(cloud)):
+    if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(cloud)):
         raise IndexError(
             f"{source.name}: choose asks for points {chosen.min()} to {chosen.max()}, there are {len(cloud)}"
         )

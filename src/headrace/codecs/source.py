@@ -36,7 +36,7 @@ class Source:
             self.is_own = True
         else:
             self.name = "bytes" if name is None else name
-            view = memoryview(data)
+            view = data.data if isinstance(data, np.ndarray) else memoryview(data)
             if not view.c_contiguous:
                 raise TypeError(f"{self.name}: a codec reads contiguous bytes, not a strided view")
             self._view = view if view.format == "B" and view.ndim == 1 else view.cast("B")
@@ -65,10 +65,10 @@ class Source:
                 there_are=f"{max(0, self.size - max(0, offset))} bytes",
             )
         if self._view is None and self.size <= _WHOLE_BYTES:
-            self._view = memoryview(self._pread(0, self.size))
+            self._view = self._pread(0, self.size).data
         if self._view is not None:
             return self._view[offset : offset + size]
-        return memoryview(self._pread(offset, size))
+        return self._pread(offset, size).data
 
     def borrow(self, offset: int, size: int) -> memoryview:
         """As `read`, for bytes that are only looked at before this thread's next `borrow`."""
@@ -76,11 +76,11 @@ class Source:
             return self.read(offset, size)
         buffer = scratch("borrowed", size)
         self.read_into(buffer, offset)
-        return memoryview(buffer)
+        return buffer.data
 
     def whole(self) -> memoryview:
         if self._view is None:
-            self._view = memoryview(self._pread(0, self.size))
+            self._view = self._pread(0, self.size).data
         return self._view
 
     def _pread(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
@@ -94,7 +94,7 @@ class Source:
             buffer[:] = np.frombuffer(self._view[offset : offset + buffer.nbytes], np.uint8)
             return
         with stage("read", nbytes=buffer.nbytes):
-            done, view = 0, memoryview(buffer)
+            done, view = 0, buffer.data
             while done < buffer.nbytes:
                 got = os.preadv(self._fd, [view[done:]], offset + done)
                 if not got:

@@ -41,8 +41,7 @@ class StageTable:
             words[at + _COUNT] += 1
             words[at + _TOTAL_NS] += elapsed_ns
             words[at + _OWN_NS] += own_ns
-            if elapsed_ns > words[at + _WORST_NS]:
-                words[at + _WORST_NS] = elapsed_ns
+            words[at + _WORST_NS] = max(elapsed_ns, words[at + _WORST_NS])
             if nbytes:
                 words[at + _BYTES] += nbytes
             words[at + _HISTOGRAM + min(_BUCKETS - 1, int(4 * math.log2(elapsed_ns or 1)))] += 1
