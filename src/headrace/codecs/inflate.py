@@ -45,62 +45,64 @@ class ZlibInflater:
     name = "zlib"
 
     def inflate(self, data: memoryview, out: Buffer) -> None:
-        done, machine = _fill(zlib.decompressobj(_RAW_WBITS), data, out, 0)
+        stream = _Stream(data, _RAW_WBITS)
+        done = stream.fill(out)
         if done < out.nbytes:
             raise BadStream(f"the stream ended after {done} of {out.nbytes} bytes")
-        _expect_end(machine)
+        if stream.skip():
+            raise BadStream("the stream gives more than it should")
 
     def gunzip(self, data: memoryview, out: Buffer) -> None:
         done = 0
         while True:
-            done, machine = _fill(zlib.decompressobj(_GZIP_WBITS), data, out, done)
+            stream = _Stream(data, _GZIP_WBITS)
+            done += stream.fill(out[done:])
             if done == out.nbytes:
                 break
-            data = memoryview(machine.unused_data)
-            if not machine.eof or not any(data[:1]):  # ends here, or in the zeros that some tools pad with
+            data = memoryview(stream.machine.unused_data)
+            if not stream.machine.eof or not any(data[:1]):  # ends here, or in the zeros that some tools pad with
                 raise BadStream(f"the stream ended after {done} of {out.nbytes} bytes")
-        # the check sum comes after the data: read on to it, keeping nothing
-        for _ in _steps(machine):
-            pass
-        if not machine.eof:
-            raise BadStream("the stream ended before its check sum")
+        stream.skip()  # to the check sum, which comes after the data
 
     def crc32(self, data: memoryview) -> int:
         return zlib.crc32(data)
 
 
-def _fill(machine: Any, data: memoryview, out: Buffer, done: int) -> tuple[int, Any]:
-    """Let a decompressor fill `out` from `done` on; returns how far it came."""
-    pending: Any = data
-    try:
-        while done < out.nbytes:
-            piece = machine.decompress(pending, min(_STEP_BYTES, out.nbytes - done))
-            pending = machine.unconsumed_tail
+class _Stream:
+    """One deflate stream or gzip member on its way through zlib, a step at a time."""
+
+    def __init__(self, data: memoryview, wbits: int) -> None:
+        self.machine: Any = zlib.decompressobj(wbits)
+        self._pending: Any = data
+
+    def _step(self, most: int) -> bytes:
+        try:
+            piece: bytes = self.machine.decompress(self._pending, most)
+        except zlib.error as error:
+            raise BadStream(str(error)) from None
+        self._pending = self.machine.unconsumed_tail
+        return piece
+
+    def fill(self, out: Buffer) -> int:
+        """Fill a buffer, and return how far the stream went."""
+        done = 0
+        while done < out.nbytes and not self.machine.eof:
+            piece = self._step(min(_STEP_BYTES, out.nbytes - done))
+            if not piece and not self._pending:
+                break
             out[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
             done += len(piece)
-            if machine.eof or (not piece and not pending):
-                break
-    except zlib.error as error:
-        raise BadStream(f"{error}, after {done} of {out.nbytes} bytes") from None
-    return done, machine
+        return done
 
-
-def _steps(machine: Any) -> Iterator[int]:
-    try:
-        while not machine.eof:
-            piece = machine.decompress(machine.unconsumed_tail, _STEP_BYTES)
-            if not piece and not machine.unconsumed_tail:
-                return
-            yield len(piece)
-    except zlib.error as error:
-        raise BadStream(str(error)) from None
-
-
-def _expect_end(machine: Any) -> None:
-    if any(_steps(machine)):
-        raise BadStream("the stream gives more than it should")
-    if not machine.eof:
-        raise BadStream("the stream has no end")
+    def skip(self) -> int:
+        """Go to the stream's end, where its check sum is; return the bytes on the way."""
+        skipped = 0
+        while not self.machine.eof:
+            piece = self._step(_STEP_BYTES)
+            skipped += len(piece)
+            if not piece and not self._pending and not self.machine.eof:
+                raise BadStream("the stream is cut short")
+        return skipped
 
 
 class LibDeflate:

@@ -36,10 +36,13 @@ class Taps:
 
     @classmethod
     def between(cls, num_in: int, num_out: int) -> Taps:
-        """The taps of torch's `align_corners=False`, in its own precision: in float32, rounding is part of it."""
-        scale = np.float32(num_in) / np.float32(num_out)
-        at = scale * (np.arange(num_out, dtype=np.float32) + np.float32(0.5)) - np.float32(0.5)
-        at = np.maximum(at, np.float32(0))
+        """The taps of torch's `align_corners=False`, as it rounds them.
+
+        It computes in float32 with one rounding at the end (a fused multiply-add); in float64 the product is exact.
+        Places computed otherwise are up to 5e-5 away, which shows in the result.
+        """
+        scale = np.float64(np.float32(num_in) / np.float32(num_out))
+        at = np.maximum(scale * (np.arange(num_out) + 0.5) - 0.5, 0.0).astype(np.float32)
         low = np.minimum(at.astype(np.intp), num_in - 1)
         high = np.minimum(low + 1, num_in - 1)
         return cls(low, high, (at - low).astype(np.float32), num_in == num_out)

@@ -143,7 +143,8 @@ def _run(stored: Array, box: tuple[tuple[int, int], ...], result: Array, line: _
             top = np.nextafter(np.float32(whole.max), np.float32(0)) if whole.bits > 24 else np.float32(whole.max)
             np.clip(slab, np.float32(whole.min), top, out=slab)
         if not is_direct:
-            np.copyto(place, slab, casting="unsafe")
+            with np.errstate(over="ignore"):  # beyond float16 lies infinity, as in torch
+                np.copyto(place, slab, casting="unsafe")
 
 
 def _line(scaling: Pair, clip: Pair | None, window: Pair | None, normalise: Pair | None) -> _Line:
