@@ -13,7 +13,7 @@ from .extras import load_simplejpeg
 from .jpeg_markers import JpegFacts, read_markers
 from .output import check_out
 from .picture import Finish, Layout, Region, finish
-from .scratch import scratch
+from .scratch import new_result, scratch
 from .source import Data, Source
 
 Pixels = npt.NDArray[np.uint8]
@@ -86,7 +86,7 @@ def _place(source: Source, wanted: Finish, shape: tuple[int, int, int], out: Pix
         return None
     check_out(source, out, shape, np.dtype(np.uint8))
     if out is None:
-        return np.empty(shape, np.uint8)
+        return new_result(shape, np.dtype(np.uint8))
     return out if out.flags.c_contiguous and out.dtype == np.uint8 else None
 
 

@@ -14,7 +14,7 @@ from .claims import DEFLATE_RATIO, MAX_BYTES, check_claim
 from .inflate import BadStream, find_inflater
 from .nifti_header import LONGEST_HEADER, NiftiHeader, is_nifti_start, parse_nifti
 from .output import hand_out
-from .scratch import scratch
+from .scratch import result_memory, scratch
 from .source import Data, Source
 
 Array = npt.NDArray[Any]
@@ -77,7 +77,7 @@ def nifti_stored(source: Source, max_bytes: int, *, keeps: bool) -> tuple[Array,
         total = header.offset + size
         check_claim(source, total, held=source.size, ratio=DEFLATE_RATIO, max_bytes=max_bytes, what="the volume")
         packed = source.borrow(0, source.size)
-        buffer = np.empty(total, np.uint8) if keeps else scratch("unpacked", total)
+        buffer = result_memory(total) if keeps else scratch("unpacked", total)
         try:
             find_inflater().gunzip(packed, buffer)
         except BadStream as error:

@@ -14,7 +14,7 @@ from .claims import DEFLATE_RATIO, MAX_BYTES, ZSTD_RATIO, check_claim
 from .inflate import BadStream, find_inflater
 from .npy_array import view_array
 from .output import hand_out
-from .scratch import scratch
+from .scratch import result_memory, scratch
 from .source import Data, Source
 from .zip_directory import DEFLATED, STORED, ZSTD, Member, packed_bytes, read_directory
 
@@ -102,7 +102,7 @@ def _load(source: Source, members: Mapping[str, Member], key: str, max_bytes: in
             raise source.damaged(f"{what} is stored, yet has two sizes", offset=member.offset)
         unpacked = packed
     else:
-        buffer = np.empty(member.size, np.uint8) if keeps else scratch("unpacked", member.size)
+        buffer = result_memory(member.size) if keeps else scratch("unpacked", member.size)
         try:
             if member.method == DEFLATED:
                 inflater.inflate(packed, buffer)

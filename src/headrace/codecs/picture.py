@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .extras import load_cv2
 from .output import check_out
-from .scratch import scratch
+from .scratch import new_result, scratch
 from .source import Source
 
 Pixels: TypeAlias = npt.NDArray[Any]
@@ -73,7 +73,7 @@ def finish(source: Source, pixels: Pixels, wanted: Finish, out: Pixels | None) -
     shape = (*size, channels) if wanted.layout == "hwc" else (channels, *size)
     check_out(source, out, shape, pixels.dtype)
     takes_it = out is not None and out.flags.c_contiguous and out.dtype == pixels.dtype
-    result = out if takes_it and out is not None else np.empty(shape, pixels.dtype)
+    result = out if takes_it and out is not None else new_result(shape, pixels.dtype)
     if wanted.layout == "hwc":
         if size == (height, width):
             np.copyto(result, pixels)

@@ -12,7 +12,7 @@ from ..model import stage
 from .claims import MAX_BYTES, check_claim
 from .npy_array import MAGIC, view_array
 from .output import check_out, hand_out
-from .scratch import scratch
+from .scratch import result_memory, scratch
 from .source import Data, Source
 
 Array = npt.NDArray[Any]
@@ -41,7 +41,7 @@ def points(
         magic = bytes(source.read(0, min(len(MAGIC), source.size))) if not source.is_file else b""
         if source.is_file:
             # chosen points: read into memory that is kept, so that only they are copied; all: read them into place
-            buffer = scratch("points", source.size) if choose is not None else np.empty(source.size, np.uint8)
+            buffer = scratch("points", source.size) if choose is not None else result_memory(source.size)
             source.read_into(buffer, 0)
             held, magic = buffer.data, bytes(buffer[: len(MAGIC)])
         else:
@@ -77,7 +77,8 @@ def _take(source: Source, cloud: Array, choose: Choice, out: Array | None) -> Ar
     if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
         raise TypeError(f"choose takes whole numbers along one axis, not {chosen.dtype} of shape {chosen.shape}")
     chosen = chosen.astype(np.intp, copy=False)
-    if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(cloud)):
+    # as unsigned numbers, those below 0 are the largest: one look finds both ends
+    if chosen.size and chosen.view(np.uintp).max() >= len(cloud):
         raise IndexError(
             f"{source.name}: choose asks for points {chosen.min()} to {chosen.max()}, there are {len(cloud)}"
         )

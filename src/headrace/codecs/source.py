@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..errors import DecodeError
 from ..model import stage
-from .scratch import scratch
+from .scratch import result_memory, scratch
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | npt.NDArray[Any]
 Data: TypeAlias = BytesLike | str | os.PathLike[str]
@@ -84,7 +84,7 @@ class Source:
         return self._view
 
     def _pread(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
-        buffer = np.empty(size, np.uint8)
+        buffer = result_memory(size)
         self.read_into(buffer, offset)
         return buffer
 

@@ -15,7 +15,7 @@ from .nifti_volume import is_nifti, nifti_stored
 from .npy_array import MAGIC, view_array
 from .npz_archive import npz_member
 from .output import check_out
-from .scratch import scratch
+from .scratch import new_result, scratch
 from .source import Data, Source
 from .trilinear import Bounds, Box, Resampler
 
@@ -111,7 +111,7 @@ def _process(
         check_out(source, out, shape, dtype)
         is_fortran = stored.flags.f_contiguous and not stored.flags.c_contiguous
         # the work goes along the order of memory, and so does the result unless there is a place for it
-        result = np.empty(shape, dtype, order="F" if is_fortran else "C") if out is None else out
+        result = new_result(shape, dtype, order="F" if is_fortran else "C") if out is None else out
         if is_fortran:
             _run(stored.T, box[::-1], result.T, line)
         else:
