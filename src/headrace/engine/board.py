@@ -5,7 +5,7 @@ Everything is a 64-bit word, written by one side at a time, so no word is ever h
 - batch entries: the training process writes them before it sends the chunks; workers write `PLACE`, `QUIET_ROWS`,
   `ROWS_DONE`, `FAILED` and `COLLATOR` under the lock;
 - slots: a worker binds a free one under the lock; the training process frees it with one store, without the lock;
-- worker records: each worker writes its own, anybody reads.
+- worker records, histograms and stage tables: each worker writes its own, anybody reads.
 
 The lock is a record lock of the kernel: it goes when its holder dies, and the training process never waits for it.
 """
@@ -16,6 +16,8 @@ import fcntl
 import threading
 import time
 from types import TracebackType
+
+from ..model import STAGE_TABLE_WORDS
 
 MAX_WORKERS = 256
 MAX_SLOTS = 512
@@ -110,7 +112,8 @@ _SLOTS_AT = _ENTRIES_AT + MAX_ENTRIES * Entry.WORDS
 _LAYOUTS_AT = _SLOTS_AT + MAX_SLOTS * Slot.WORDS
 _RECORDS_AT = _LAYOUTS_AT + MAX_LAYOUTS * _LAYOUT_WORDS
 _HISTOGRAMS_AT = _RECORDS_AT + MAX_WORKERS * Record.WORDS
-BOARD_BYTES = (_HISTOGRAMS_AT + MAX_WORKERS * HISTOGRAM_BUCKETS) * 8
+_STAGES_AT = _HISTOGRAMS_AT + MAX_WORKERS * HISTOGRAM_BUCKETS
+BOARD_BYTES = (_STAGES_AT + MAX_WORKERS * STAGE_TABLE_WORDS) * 8
 
 
 class BoardLock:
@@ -165,6 +168,10 @@ class Board:
     def histogram_at(worker: int) -> int:
         return _HISTOGRAMS_AT + worker * HISTOGRAM_BUCKETS
 
+    @staticmethod
+    def stages_at(worker: int) -> int:
+        return _STAGES_AT + worker * STAGE_TABLE_WORDS
+
     def open_entry(
         self, seq: int, *, run: int, num_rows: int, first_position: int, base_seed: int, payload: int, place: int
     ) -> None:
@@ -191,6 +198,7 @@ class Board:
         at = self.histogram_at(worker)
         for i in range(HISTOGRAM_BUCKETS):
             w[at + i] = 0
+        w[self.stages_at(worker)] = 0
 
     def add_slot(self, offset: int, size: int) -> int:
         """Offer one more slot to workers; only the training process calls this."""

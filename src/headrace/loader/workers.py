@@ -31,7 +31,7 @@ from ..errors import BatchTooLarge, HeadraceError, WorkerLost
 from ..model import LoaderStats
 from .backend import choose_backend
 from .batches import collate_as_workers_do, is_pinned, pin_batch
-from .local import local_batches
+from .local import LocalStages, local_batches
 from .snapshot import Counted, say_once
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self._context = loader.multiprocessing_context or torch.multiprocessing.get_context()
         self._backend, self._backend_reason = self._choose_backend()
         self._local: Iterator[Any] | None = None
+        self._local_stages = LocalStages(loader)
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
         self._registration: HostRegistration | None = None
         self._epoch = -1
@@ -259,7 +260,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def _next_local(self) -> Any:
         assert self._local is not None
-        batch = next(self._local)
+        local = self._local
+        batch = self._local_stages.during(lambda: next(local))
         if self._pin_memory:
             batch = pin_batch(batch, self._pin_memory_device)
         if self._copier is not None:
@@ -334,6 +336,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             waits=feed.waits.stats(),
             slots=feed.slots.stats(num_filled=feed.scheduler.num_ready),
             workers=workers,
+            stages=self._local_stages.figures() if is_local else feed.figures.stages(),
         )
 
 

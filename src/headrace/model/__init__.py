@@ -2,6 +2,7 @@
 
 - `environment`: the environment variables that are read.
 - `sizes`: byte counts as people write them ("8GiB").
+- `stage_report`: what stages took, as figures and as a table to read.
 - `stage_table`: stage times in plain words, so that processes can share them.
 - `stages`: the clock that a data set carries: `stage("volume process")`.
 - `stats`: what a loader says of itself at one moment.
@@ -9,6 +10,7 @@
 
 from .environment import keeps_statistics, language, num_local_ranks, prints_timing
 from .sizes import format_bytes, parse_bytes
+from .stage_report import Stages, StageStats, stages_of
 from .stage_table import STAGE_TABLE_WORDS, StageRow, StageTable, merge_stages, read_stages
 from .stages import Sample, Stage, print_timing, record_stages, sample, stage, watches_samples
 from .stats import LoaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
@@ -21,7 +23,9 @@ __all__ = [
     "SlotStats",
     "Stage",
     "StageRow",
+    "StageStats",
     "StageTable",
+    "Stages",
     "WaitStats",
     "WorkerStats",
     "format_bytes",
@@ -36,5 +40,6 @@ __all__ = [
     "record_stages",
     "sample",
     "stage",
+    "stages_of",
     "watches_samples",
 ]

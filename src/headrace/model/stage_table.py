@@ -28,14 +28,17 @@ class StageTable:
     is published after its name. Beyond 31 names, the rest goes into one row.
     """
 
-    def __init__(self, words: memoryview | None = None) -> None:
+    def __init__(self, words: memoryview | None = None, *, switch: memoryview | None = None) -> None:
         self.words = memoryview(bytearray(STAGE_TABLE_WORDS * 8)).cast("q") if words is None else words
+        self._switch = switch  # a word that is 0 while nothing is to be recorded
         self._rows: dict[str, int] = {}
         self._lock = threading.Lock()
         self.words[0] = 0
 
     def add(self, name: str, elapsed_ns: int, own_ns: int, nbytes: int) -> None:
-        words = self.words
+        words, switch = self.words, self._switch
+        if switch is not None and not switch[0]:
+            return
         with self._lock:
             at = self._rows.get(name) or self._new_row(name)
             words[at + _COUNT] += 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from .stage_report import Stages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,3 +92,4 @@ class LoaderStats:
     waits: WaitStats
     slots: SlotStats
     workers: tuple[WorkerStats, ...]
+    stages: Stages = field(default_factory=Stages)
