@@ -104,8 +104,12 @@ def time_decode(
     num_threads: int = 1,
     like: Decode | None = None,
     tolerance: float = 0.0,
+    batch: int = 1,
 ) -> Result:
-    """Decode for so long, after a warm-up, in so many threads; `like` makes what the result must be."""
+    """Decode for so long, after a warm-up, in so many threads; `like` makes what the result must be.
+
+    `batch` results are held and then dropped together, as a worker does that collates them.
+    """
     result: Result = {"num_threads": num_threads}
     if like is not None:
         result["difference"] = max(difference(decode(raw), like(raw)) for raw in raws[:3])
@@ -129,9 +133,11 @@ def time_decode(
         for span_s, is_measured in ((min(1.0, seconds / 3), False), (seconds, True)):
             ready.wait()
             mine, begin = [], time.perf_counter()
-            last = begin
+            last, held = begin, []
             while last - begin < span_s:
-                decode(raws[position % len(raws)])
+                if len(held) == batch:
+                    held = []
+                held.append(decode(raws[position % len(raws)]))
                 position += 1
                 now = time.perf_counter()
                 mine.append(now - last)
@@ -141,11 +147,14 @@ def time_decode(
                 times.extend(mine)
 
     gc.collect()
-    threads = [threading.Thread(target=run, args=(k,)) for k in range(num_threads)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    if num_threads == 1:
+        run(0)  # in the main thread, where a worker process decodes: malloc keeps other lists for other threads
+    else:
+        threads = [threading.Thread(target=run, args=(k,)) for k in range(num_threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     if len(rates) != num_threads:
         raise RuntimeError("a thread failed; its error is above")
     result["samples_per_s"] = sum(rates)

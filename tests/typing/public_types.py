@@ -1,12 +1,14 @@
 """What a type checker sees of the public names; mypy reads this file, nobody runs it."""
 
-from typing import assert_type
+from typing import Any, assert_type
 
+import numpy as np
+import numpy.typing as npt
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import TensorDataset
 
 import headrace
-from headrace import DataLoader, HeadraceError, LoaderStats
+from headrace import DataLoader, HeadraceError, LoaderStats, codecs
 
 
 def loader_is_torchs(data: TensorDataset) -> None:
@@ -20,6 +22,20 @@ def errors_have_three_parts(error: HeadraceError) -> None:
     assert_type(error.what, str)
     assert_type(error.next_step, str)
     assert_type(error.evidence, dict[str, object])
+
+
+def codecs_make_arrays(data: bytes) -> None:
+    assert_type(codecs.npz(data, "feat"), npt.NDArray[Any])
+    assert_type(codecs.npz(data), dict[str, npt.NDArray[Any]])
+    assert_type(codecs.jpeg(data), npt.NDArray[np.uint8])
+    assert_type(headrace.decode("jpg")({"jpg": data}), dict[str, Any])
+
+
+def stages_have_figures(stats: LoaderStats) -> None:
+    with headrace.stage("volume process") as done:
+        assert_type(done.nbytes, int)
+    assert_type(stats.stages["volume process"].median_s, float)
+    assert_type(str(stats.stages), str)
 
 
 assert_type(headrace.__version__, str)
