@@ -17,7 +17,7 @@ from typing import Any
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PACKAGES = (
     *("torch", "torchvision", "numpy", "headrace", "simplejpeg", "opencv-python-headless"),
-    *("grain", "torchdata", "spdl"),
+    *("grain", "torchdata", "spdl", "deflate", "zstandard", "pillow"),
 )
 
 

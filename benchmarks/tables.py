@@ -12,6 +12,9 @@ Result = dict[str, Any]
 # measure: heading, factor from the stored unit to the shown one, unit
 COLUMNS: dict[str, tuple[str, float, str]] = {
     "samples_per_s": ("samples/s", 1, ""),
+    "decode_median_ms": ("decode median", 1, "ms"),
+    "difference": ("off by", 1, ""),
+    "stage_us": ("a stage", 1, "us"),
     "batches_per_s": ("batches/s", 1, ""),
     "gb_per_s": ("GB/s", 1, ""),
     "mb_per_s": ("MB/s", 1, ""),

@@ -8,6 +8,7 @@ from headrace import errors
 from headrace.errors import (
     BatchTimeout,
     BatchTooLarge,
+    DecodeError,
     HeadraceError,
     InternalError,
     NotAQuarantine,
@@ -21,7 +22,7 @@ from headrace.errors import (
 
 ALL = [
     *(HeadraceError, WorkerLost, WorkerHang, BatchTooLarge, BatchTimeout, TooManyBad, NotAQuarantine, StaleQuarantine),
-    *(NotSupported, UnusableInput, InternalError),
+    *(NotSupported, UnusableInput, DecodeError, InternalError),
 ]
 
 

@@ -8,9 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .errors import HeadraceError
+    from . import codecs
+    from .codecs import decode
+    from .errors import DecodeError, HeadraceError
     from .loader import DataLoader
-    from .model import RAISE, RETRY, SKIP, LoaderStats, SampleFailure
+    from .model import RAISE, RETRY, SKIP, LoaderStats, SampleFailure, sample, stage
 
 __version__ = "0.1.0"
 
@@ -19,24 +21,36 @@ __all__ = [
     "RETRY",
     "SKIP",
     "DataLoader",
+    "DecodeError",
     "HeadraceError",
     "LoaderStats",
     "SampleFailure",
     "__version__",
+    "codecs",
+    "decode",
+    "sample",
+    "stage",
 ]
 
 _HOME_OF = {
     "DataLoader": ".loader",
+    "DecodeError": ".errors",
     "HeadraceError": ".errors",
     "LoaderStats": ".model",
     "RAISE": ".model",
     "RETRY": ".model",
     "SKIP": ".model",
     "SampleFailure": ".model",
+    "decode": ".codecs",
+    "sample": ".model",
+    "stage": ".model",
 }
+_ROOMS = ("codecs",)
 
 
 def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(import_module(_HOME_OF[name], __name__), name)

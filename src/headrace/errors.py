@@ -10,6 +10,7 @@
     ├── StaleQuarantine          a quarantine of a data set of another length   (also a ValueError)
     ├── NotSupported             this combination cannot work, here or at all   (also a RuntimeError)
     ├── UnusableInput            a file or text that was given cannot be worked on
+    ├── DecodeError              bytes that are not what they claim to be       (also a ValueError)
     └── InternalError            a bug of ours, with a request to report it
 
 A class exists when a caller would handle it differently. Those that are also a `RuntimeError` stand where
@@ -22,6 +23,7 @@ from typing import ClassVar
 __all__ = [
     "BatchTimeout",
     "BatchTooLarge",
+    "DecodeError",
     "HeadraceError",
     "InternalError",
     "NotAQuarantine",
@@ -95,6 +97,10 @@ class NotSupported(HeadraceError, RuntimeError):
 
 class UnusableInput(HeadraceError):
     """What was given as input cannot be read, or holds nothing that could be worked on."""
+
+
+class DecodeError(HeadraceError, ValueError):
+    """Bytes that are damaged, cut short or not what they claim to be; `str()` names what was read."""
 
 
 class InternalError(HeadraceError):

@@ -1,12 +1,14 @@
 """What a type checker sees of the public names; mypy reads this file, nobody runs it."""
 
-from typing import assert_type
+from typing import Any, assert_type
 
+import numpy as np
+import numpy.typing as npt
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import TensorDataset
 
 import headrace
-from headrace import DataLoader, HeadraceError, LoaderStats, SampleFailure
+from headrace import DataLoader, HeadraceError, LoaderStats, SampleFailure, codecs
 
 
 def loader_is_torchs(data: TensorDataset) -> None:
@@ -26,6 +28,20 @@ def decide(failure: SampleFailure) -> object:
     assert_type(failure.tries, int)
     assert_type(failure.file, str | None)
     return headrace.RETRY if failure.tries < 3 else headrace.SKIP
+
+
+def codecs_make_arrays(data: bytes) -> None:
+    assert_type(codecs.npz(data, "feat"), npt.NDArray[Any])
+    assert_type(codecs.npz(data), dict[str, npt.NDArray[Any]])
+    assert_type(codecs.jpeg(data), npt.NDArray[np.uint8])
+    assert_type(headrace.decode("jpg")({"jpg": data}), dict[str, Any])
+
+
+def stages_have_figures(stats: LoaderStats) -> None:
+    with headrace.stage("volume process") as done:
+        assert_type(done.nbytes, int)
+    assert_type(stats.stages["volume process"].median_s, float)
+    assert_type(str(stats.stages), str)
 
 
 assert_type(headrace.__version__, str)

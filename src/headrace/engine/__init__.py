@@ -12,6 +12,7 @@ The training process:
 - `pool`: processes and pipes.
 - `scheduler`: which batch waits for which rows.
 - `slots`: batch slots and their leases.
+- `staging`: named stages and named samples, in workers too.
 
 Its guard:
 
@@ -55,6 +56,7 @@ from .local import LocalFetcher
 from .pool import Pool, PoolPlan
 from .processors import usable_processors, workers_for
 from .seeding import mix_seed
+from .staging import named_samples, named_steps
 from .waits import WaitLog
 
 __all__ = [
@@ -74,6 +76,8 @@ __all__ = [
     "free_memory",
     "lies_in_dev_shm",
     "mix_seed",
+    "named_samples",
+    "named_steps",
     "usable_processors",
     "workers_for",
 ]

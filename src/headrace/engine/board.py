@@ -5,7 +5,7 @@ Everything is a 64-bit word, written by one side at a time, so no word is ever h
 - batch entries: the training process writes them before it sends the chunks; workers write `PLACE`, `QUIET_ROWS`,
   `ROWS_DONE`, `FAILED`, `LAST` and the words of the batch's rows under the lock;
 - slots: a worker binds a free one under the lock; the training process frees it with one store, without the lock;
-- worker records: each worker writes its own, anybody reads.
+- worker records, histograms and stage tables: each worker writes its own, anybody reads.
 
 The lock is a record lock of the kernel: it goes when its holder dies, and the training process never waits for it
 without a limit. Each batch has a word a row, which says whether the row is done: whatever a dead worker left half
@@ -18,6 +18,8 @@ import fcntl
 import threading
 import time
 from types import TracebackType
+
+from ..model import STAGE_TABLE_WORDS
 
 MAX_WORKERS = 256
 MAX_SLOTS = 512
@@ -124,7 +126,8 @@ _SLOTS_AT = _ENTRIES_AT + MAX_ENTRIES * Entry.WORDS
 _LAYOUTS_AT = _SLOTS_AT + MAX_SLOTS * Slot.WORDS
 _RECORDS_AT = _LAYOUTS_AT + MAX_LAYOUTS * _LAYOUT_WORDS
 _HISTOGRAMS_AT = _RECORDS_AT + MAX_WORKERS * Record.WORDS
-BOARD_BYTES = (_HISTOGRAMS_AT + MAX_WORKERS * HISTOGRAM_BUCKETS) * 8
+_STAGES_AT = _HISTOGRAMS_AT + MAX_WORKERS * HISTOGRAM_BUCKETS
+BOARD_BYTES = (_STAGES_AT + MAX_WORKERS * STAGE_TABLE_WORDS) * 8
 
 
 class BoardLock:
@@ -189,6 +192,10 @@ class Board:
     def histogram_at(worker: int) -> int:
         return _HISTOGRAMS_AT + worker * HISTOGRAM_BUCKETS
 
+    @staticmethod
+    def stages_at(worker: int) -> int:
+        return _STAGES_AT + worker * STAGE_TABLE_WORDS
+
     def open_entry(
         self,
         seq: int,
@@ -225,6 +232,7 @@ class Board:
         at = self.histogram_at(worker)
         for i in range(HISTOGRAM_BUCKETS):
             w[at + i] = 0
+        w[self.stages_at(worker)] = 0
 
     def reopen_record(self, worker: int, *, start_ns: int) -> None:
         """A worker takes the place of one that is gone: what was counted stays."""

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from ..model import SampleTimes, WorkerStats
+from ..model import STAGE_TABLE_WORDS, SampleTimes, Stages, WorkerStats, merge_stages, read_stages, stages_of
 from .board import BUSY, HISTOGRAM_BUCKETS, MAX_WORKERS, WORKER_STATES, Board, Head, Record
 from .pool import Pool
 
@@ -94,6 +94,12 @@ class Figures:
             if self._words[at + Record.POSITION] >= 0 and self._words[at + Record.STATE] == BUSY:
                 oldest = max(oldest, now - self._words[at + Record.SAMPLE_START_NS])
         return oldest / 1e9
+
+    def stages(self) -> Stages:
+        """What the named stages of all workers took."""
+        starts = [Board.stages_at(w) for w in self._workers()]
+        rows = merge_stages(read_stages(self._words[at : at + STAGE_TABLE_WORDS]) for at in starts)
+        return stages_of(rows, worker_s=self.total(Record.BUSY_NS) / 1e9)
 
     def workers(self) -> tuple[WorkerStats, ...]:
         """Each worker that was ever started: what it did, and what it is doing now."""

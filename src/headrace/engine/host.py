@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..model import record_stages
 from .arena import Arena
-from .board import BoardLock
+from .board import Board, BoardLock
 from .heap import keep_heap_pages, name_thread
 from .seeding import seed_worker
 from .stacks import StackFile, register_stack_dump
+from .staging import named_samples, worker_table
 from .worker import Worker, WorkerPlan
 
 
@@ -97,7 +99,8 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
     worker_number = worker_plan.worker
     collate = plan.collate or _Default()
     dataset = pickle.loads(pickle.dumps(plan.dataset)) if plan.copies_dataset else plan.dataset
-    worker = Worker(worker_plan, plan.arena, lock, dataset, collate, seeded=not plan.in_threads)
+    worker = Worker(worker_plan, plan.arena, lock, named_samples(dataset), collate, seeded=not plan.in_threads)
+    stages = worker_table(Board(plan.arena.bytes).words, worker_number)
 
     def prepare() -> None:
         if not plan.in_threads:
@@ -107,7 +110,9 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
             plan.init_fn(worker_number)
 
     try:
-        worker.run(prepare)
+        # threads that a data set starts by itself record with the first worker of their process
+        with record_stages(stages, for_process=worker_plan is plan.workers[0]):
+            worker.run(prepare)
     except BaseException:
         if not plan.in_threads:
             raise

@@ -9,14 +9,35 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import dataloader as torch_loader
 
-from ..engine import DeviceCopier, GuardedLocal, LocalFetcher, WaitLog
-from ..model import EpochAccount, LoaderStats
+from ..engine import DeviceCopier, GuardedLocal, LocalFetcher, WaitLog, named_samples, named_steps
+from ..model import EpochAccount, LoaderStats, Stages, StageTable, read_stages, record_stages, stages_of
 from ..order import EpochOrder
 from .batches import pin_batch
 from .snapshot import Counted, empty_stats
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
+
+
+class LocalStages:
+    """Named stages of batches that are fetched in the training process."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._loader, self._table, self._busy_ns = loader, StageTable(), 0
+
+    def during(self, fetch: Callable[[], Any]) -> Any:
+        """Fetch a batch, recording its stages."""
+        if not self._loader.record:
+            return fetch()
+        started_ns = time.perf_counter_ns()
+        try:
+            with record_stages(self._table):
+                return fetch()
+        finally:
+            self._busy_ns += time.perf_counter_ns() - started_ns
+
+    def figures(self) -> Stages:
+        return stages_of(read_stages(self._table.words), worker_s=self._busy_ns / 1e9)
 
 
 class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
@@ -28,13 +49,15 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
         self._loader = loader
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
         self._waits, self._num_samples = WaitLog(), 0
+        self._stages = LocalStages(loader)
+        self._name_samples()
         loader._live.add(self)
 
     def _next_data(self) -> Any:
         started = time.perf_counter()
         self._waits.ask(started)
         try:
-            batch = self._fetch()
+            batch = self._stages.during(self._fetch)
         except StopIteration:
             if self.is_open:
                 self._loader._last_stats = self.snapshot()
@@ -52,6 +75,13 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
         fetch: Callable[[], Any] = super()._next_data
         return fetch()
 
+    def _name_samples(self) -> None:
+        """Let torch's fetcher go through our data set, where timing lines are printed."""
+        fetcher: Any = self._dataset_fetcher
+        fetcher.dataset = named_samples(fetcher.dataset)
+        if hasattr(fetcher, "dataset_iter"):
+            fetcher.dataset_iter = named_steps(fetcher.dataset_iter)
+
     def snapshot(self) -> LoaderStats:
         elapsed = max(1e-9, time.perf_counter() - self.opened_at)
         return replace(
@@ -61,6 +91,7 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
             samples_per_s=self._num_samples / elapsed,
             waits=self._waits.stats(),
             account=self._account(),
+            stages=self._stages.figures(),
         )
 
     def _account(self) -> EpochAccount:
@@ -85,7 +116,7 @@ def local_batches(loader: DataLoader[Any], indices: Iterable[Any], base_seed: in
     """Batches fetched in the training process, each sample seeded by its position."""
     is_batched = loader._auto_collation
     fetcher = LocalFetcher(
-        loader.dataset,
+        named_samples(loader.dataset),
         loader.collate_fn,
         is_batched=is_batched,
         has_getitems=loader._has_getitems,

@@ -32,7 +32,7 @@ from ..errors import BatchTooLarge, HeadraceError, InternalError, TooManyBad, Wo
 from ..model import LoaderStats, find_rank
 from .backend import choose_backend
 from .batches import collate_as_workers_do, is_pinned, pin_batch
-from .local import local_batches
+from .local import LocalStages, local_batches
 from .snapshot import Counted, say_once
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self._context = loader.multiprocessing_context or torch.multiprocessing.get_context()
         self._backend, self._backend_reason = self._choose_backend()
         self._local: Iterator[Any] | None = None
+        self._local_stages = LocalStages(loader)
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
         self._registration: HostRegistration | None = None
         self._epoch = -1
@@ -266,7 +267,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def _next_local(self) -> Any:
         assert self._local is not None
-        batch = next(self._local)
+        local = self._local
+        batch = self._local_stages.during(lambda: next(local))
         if self._pin_memory:
             batch = pin_batch(batch, self._pin_memory_device)
         if self._copier is not None:
@@ -343,6 +345,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             workers=workers,
             account=loader._local_account() if is_local and loader._local_account is not None else feed.account,
             workers_lost=feed.recovery.num_losses,
+            stages=self._local_stages.figures() if is_local else feed.figures.stages(),
         )
 
 

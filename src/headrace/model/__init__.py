@@ -7,12 +7,15 @@
 - `numbers`: numbers as people read them: three digits and a unit.
 - `sample_keys`: what names a sample.
 - `sizes`: byte counts as people write them ("8GiB").
+- `stage_report`: what stages took, as figures and as a table to read.
+- `stage_table`: stage times in plain words, so that processes can share them.
+- `stages`: the clock that a data set carries: `stage("volume process")`.
 - `stats`: what a loader says of itself at one moment.
 - `text`: a sentence in every language that we speak.
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
 
-from .environment import find_rank, keeps_statistics, language, num_local_ranks
+from .environment import find_rank, keeps_statistics, language, num_local_ranks, prints_timing
 from .error_policy import BadTally, ErrorPolicy, OnError, Replacement, is_too_many
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, type_name, utc_now
 from .findings import (
@@ -29,6 +32,9 @@ from .findings import (
 from .numbers import format_seconds, format_share, three_digits
 from .sample_keys import OpaqueKey, SampleKeys, is_json_key, key_text, plain_key
 from .sizes import format_bytes, parse_bytes
+from .stage_report import Stages, StageStats, stages_of
+from .stage_table import STAGE_TABLE_WORDS, StageRow, StageTable, merge_stages, read_stages
+from .stages import Sample, Stage, print_timing, record_stages, sample, stage, watches_samples
 from .stats import EpochAccount, LoaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
 from .text import LANGUAGES, Text
 from .transient import backoff_s, is_transient
@@ -39,6 +45,7 @@ __all__ = [
     "RETRY",
     "SCHEMA",
     "SKIP",
+    "STAGE_TABLE_WORDS",
     "BadTally",
     "Bottleneck",
     "Cause",
@@ -53,11 +60,17 @@ __all__ = [
     "OnError",
     "OpaqueKey",
     "Replacement",
+    "Sample",
     "SampleFailure",
     "SampleKeys",
     "SampleTimes",
     "Severity",
     "SlotStats",
+    "Stage",
+    "StageRow",
+    "StageStats",
+    "StageTable",
+    "Stages",
     "Text",
     "Verdict",
     "WaitStats",
@@ -75,10 +88,19 @@ __all__ = [
     "keeps_statistics",
     "key_text",
     "language",
+    "merge_stages",
     "num_local_ranks",
     "parse_bytes",
     "plain_key",
+    "print_timing",
+    "prints_timing",
+    "read_stages",
+    "record_stages",
+    "sample",
+    "stage",
+    "stages_of",
     "three_digits",
     "type_name",
     "utc_now",
+    "watches_samples",
 ]

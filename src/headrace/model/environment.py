@@ -4,6 +4,8 @@
 | --- | --- |
 | `HEADRACE_LANG` | language of the commands' output: `en` or `zh`; else the locale decides |
 | `HEADRACE_STATS` | `0`: loaders keep no times and histograms, unless `record=True` is passed |
+| `HEADRACE_TIMING` | `1`: named stages print a line each, sample by sample; `0`: they do not, whatever the next says |
+| `DEBUG_TIMING` | `true`: the same, by the name that our users' scripts already know |
 | `LOCAL_WORLD_SIZE` | set by torchrun: how many ranks share this machine's memory and processors |
 """
 
@@ -25,6 +27,17 @@ def keeps_statistics(environ: Mapping[str, str] | None = None) -> bool:
     (True, False)
     """
     return (os.environ if environ is None else environ).get("HEADRACE_STATS", "1") not in ("0", "off", "false")
+
+
+def prints_timing(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether named stages print their times.
+
+    >>> prints_timing({"HEADRACE_TIMING": "1"}), prints_timing({"DEBUG_TIMING": "True"}), prints_timing({})
+    (True, True, False)
+    """
+    environ = os.environ if environ is None else environ
+    value = environ.get("HEADRACE_TIMING") or environ.get("DEBUG_TIMING", "")
+    return value.lower() in ("1", "true", "yes", "on")
 
 
 def num_local_ranks(environ: Mapping[str, str] | None = None) -> int:

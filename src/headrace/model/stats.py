@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from .stage_report import Stages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,3 +111,4 @@ class LoaderStats:
     workers: tuple[WorkerStats, ...]
     account: EpochAccount = EpochAccount()
     workers_lost: int = 0  # and replaced
+    stages: Stages = field(default_factory=Stages)

@@ -1,0 +1,116 @@
+"""A decoder for the fields of a sample, chosen by their extensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ..errors import HeadraceError
+from ..model import stage
+from .documents import json, text
+from .jpeg_picture import jpeg
+from .nifti_volume import nifti
+from .npy_array import npy
+from .npz_archive import npz
+from .png_picture import png
+from .point_cloud import points
+from .source import Data, Source
+
+FieldDecoder: TypeAlias = Callable[..., Any]
+
+_KEY = "__key__"
+
+
+def cls(data: Data, *, name: str | None = None) -> int:
+    """Return a class label, a whole number written as text: the `.cls` of WebDataset shards."""
+    with Source(data, name) as source, stage("label decode"):
+        content = bytes(source.whole())
+        try:
+            return int(content)
+        except ValueError:
+            raise source.damaged("not a class label, which is a whole number", content=content[:40]) from None
+
+
+_BY_EXTENSION: dict[str, FieldDecoder] = {
+    "bin": points,
+    "cls": cls,
+    "jpeg": jpeg,
+    "jpg": jpeg,
+    "json": json,
+    "nii": nifti,
+    "nii.gz": nifti,
+    "npy": npy,
+    "npz": npz,
+    "png": png,
+    "txt": text,
+}
+_OURS = frozenset(_BY_EXTENSION.values())
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Decodes the fields of a sample. Call it with a mapping from extension to bytes; pickles with its functions."""
+
+    fields: Mapping[str, FieldDecoder]
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the decoded fields in the order they were asked for, and `__key__` where the sample has one.
+
+        An error of ours names the sample and the field; one of your own function gets them as a note.
+        """
+        key = sample.get(_KEY)
+        decoded: dict[str, Any] = {} if key is None else {_KEY: key}
+        for field, function in self.fields.items():
+            if field not in sample:
+                raise KeyError(
+                    f"sample {key if key is not None else '?'} has no field {field!r}; it has: {_list(sample)}"
+                )
+            label = field if key is None else f"{key}.{field}"
+            try:
+                decoded[field] = function(sample[field], name=label) if function in _OURS else function(sample[field])
+            except HeadraceError as error:
+                if not error.what.startswith(label):
+                    error.add_note(f"while decoding {label}")
+                raise
+            except Exception as error:
+                error.add_note(f"while decoding {label}")
+                raise
+        return decoded
+
+
+def decode(*extensions: str, **functions: FieldDecoder) -> Decoder:
+    """Make a decoder for samples whose fields are named by extension, such as those of `Shards`.
+
+    Extensions get our codec for them (`decode("jpg", "npz", "json")`; "seg.png" counts as "png"). Keywords give a field
+    your own function from bytes to anything, or one of ours with options:
+    `decode("npz", jpg=partial(codecs.jpeg, size=(512, 512)))`. A field whose name is no Python name goes into
+    `**{"seg.png": function}`.
+
+    >>> sample = decode("txt", "cls")({"__key__": "study_001", "txt": b"no findings", "cls": b"3", "jpg": b""})
+    >>> sample
+    {'__key__': 'study_001', 'txt': 'no findings', 'cls': 3}
+    """
+    fields: dict[str, FieldDecoder] = {}
+    for extension in extensions:
+        fields[extension] = _find(extension)
+    for field, function in functions.items():
+        if not callable(function):
+            raise TypeError(f"{field}={function!r}: give a function from bytes to the decoded field")
+        fields[field] = function
+    return Decoder(fields)
+
+
+def _find(extension: str) -> FieldDecoder:
+    name = extension.lower().lstrip(".")
+    for known in (name, ".".join(name.split(".")[-2:]), name.rpartition(".")[2]):
+        if known in _BY_EXTENSION:
+            return _BY_EXTENSION[known]
+    raise ValueError(
+        f"no codec for {extension!r}; known are {', '.join(sorted(_BY_EXTENSION))}. "
+        f"For another, pass your own function: decode(**{{{extension!r}: function}})"
+    )
+
+
+def _list(sample: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(map(str, sample))) or "nothing"

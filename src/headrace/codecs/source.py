@@ -1,0 +1,110 @@
+"""What a codec reads from: bytes in memory, a view into a shard, or a file named by its path."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DecodeError
+from ..model import stage
+from .scratch import result_memory, scratch
+
+BytesLike: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | npt.NDArray[Any]
+Data: TypeAlias = BytesLike | str | os.PathLike[str]
+
+# a file up to this is read at once: one system call costs less than finding out which parts are wanted
+_WHOLE_BYTES = 4 << 20
+
+
+class Source:
+    """Bytes by offset, with the name by which errors call them. A context manager: it may hold an open file."""
+
+    def __init__(self, data: Data, name: str | None = None) -> None:
+        self._fd = -1
+        self._view: memoryview | None = None
+        if isinstance(data, (str, os.PathLike)):
+            path = os.fspath(data)
+            self.name = path if name is None else name
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.size = os.fstat(self._fd).st_size
+            # views of a file's bytes lie in memory that nobody else knows
+            self.is_own = True
+        else:
+            self.name = "bytes" if name is None else name
+            view = data.data if isinstance(data, np.ndarray) else memoryview(data)
+            if not view.c_contiguous:
+                raise TypeError(f"{self.name}: a codec reads contiguous bytes, not a strided view")
+            self._view = view if view.format == "B" and view.ndim == 1 else view.cast("B")
+            self.size = self._view.nbytes
+            self.is_own = False
+
+    @property
+    def is_file(self) -> bool:
+        return self._fd >= 0
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Return exactly these bytes; a file is only read where it is asked for, unless it is small."""
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise DecodeError(
+                f"{self.name}: cut short, or damaged",
+                offset=offset,
+                wanted=f"{size} bytes",
+                there_are=f"{max(0, self.size - max(0, offset))} bytes",
+            )
+        if self._view is None and self.size <= _WHOLE_BYTES:
+            self._view = self._pread(0, self.size).data
+        if self._view is not None:
+            return self._view[offset : offset + size]
+        return self._pread(offset, size).data
+
+    def borrow(self, offset: int, size: int) -> memoryview:
+        """As `read`, for bytes that are only looked at before this thread's next `borrow`."""
+        if self._view is not None or self.size <= _WHOLE_BYTES or offset < 0 or size < 0 or offset + size > self.size:
+            return self.read(offset, size)
+        buffer = scratch("borrowed", size)
+        self.read_into(buffer, offset)
+        return buffer.data
+
+    def whole(self) -> memoryview:
+        if self._view is None:
+            self._view = self._pread(0, self.size).data
+        return self._view
+
+    def _pread(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
+        buffer = result_memory(size)
+        self.read_into(buffer, offset)
+        return buffer
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
+        """Fill a buffer with the bytes from `offset` on."""
+        if self._view is not None:
+            buffer[:] = np.frombuffer(self._view[offset : offset + buffer.nbytes], np.uint8)
+            return
+        with stage("read", nbytes=buffer.nbytes):
+            done, view = 0, buffer.data
+            while done < buffer.nbytes:
+                got = os.preadv(self._fd, [view[done:]], offset + done)
+                if not got:
+                    raise DecodeError(
+                        f"{self.name}: the file ended while it was read",
+                        offset=offset + done,
+                        size_before=f"{self.size} bytes",
+                    )
+                done += got
+
+    def damaged(self, what: str, *, next_step: str = "", **evidence: object) -> DecodeError:
+        """The error to raise: it names what was read."""
+        return DecodeError(f"{self.name}: {what}", next_step=next_step, **evidence)

@@ -1,0 +1,65 @@
+"""Named stages in a loader: the table a worker records into, and samples named for the timing lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..model import STAGE_TABLE_WORDS, StageTable, sample, watches_samples
+from .board import Board, Head
+
+
+def worker_table(words: memoryview, worker: int) -> StageTable:
+    """A worker's own stage table, on the board; it is written while the loader records."""
+    at = Board.stages_at(worker)
+    return StageTable(words[at : at + STAGE_TABLE_WORDS], switch=words[Head.RECORD : Head.RECORD + 1])
+
+
+def named_samples(dataset: Any) -> Any:
+    """The data set, with its samples named where their timing lines are printed; otherwise the data set itself."""
+    if not watches_samples() or isinstance(dataset, _NamedSamples):
+        return dataset
+    return _NamedBatches(dataset) if getattr(dataset, "__getitems__", None) else _NamedSamples(dataset)
+
+
+def named_steps(steps: Iterator[Any]) -> Iterator[Any]:
+    """The same for the iterator of an iterable data set."""
+    return _named_steps(steps) if watches_samples() else steps
+
+
+class _NamedSamples:
+    """Stands in for a data set, to say which sample is in hand."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_dataset"], name)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        with sample(index):
+            return self._dataset[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return _named_steps(iter(self._dataset))
+
+
+class _NamedBatches(_NamedSamples):
+    def __getitems__(self, indices: Sequence[Any]) -> Any:
+        with sample(f"{indices[0]} to {indices[-1]}" if indices else "none"):
+            return self._dataset.__getitems__(indices)
+
+
+def _named_steps(steps: Iterator[Any]) -> Iterator[Any]:
+    number = 0
+    while True:
+        with sample(number):
+            try:
+                item = next(steps)
+            except StopIteration:
+                return
+        yield item
+        number += 1

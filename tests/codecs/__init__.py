@@ -1,0 +1,1 @@
+"""The codecs against their references."""
