@@ -12,11 +12,12 @@ from pathlib import Path
 from .cgroups import MemoryGroup, memory_groups, read_limits
 from .memory_sample import MemorySample, ProcessMemory
 
-# A look at 17 processes costs 0.17 ms, so four a second cost 0.07 % of a core (benchmarks/guard_watching.py).
+# A look at 17 processes and a group with a limit costs 0.3 ms, so four a second cost 0.12 % of a core
+# (benchmarks/guard_watching.py).
 EVERY_S = 0.25
 KEEP_S = 10.0
 # Exact figures (smaps_rollup walks a process's page tables: 12 ms for one of 600 MiB) may cost this share of a core.
-_ROLLUP_SHARE = 0.001
+_ROLLUP_SHARE = 0.0005
 _ROLLUP_EVERY_S = 1.0
 # Beyond this, walking the page tables would hold up the process itself too long.
 _MOST_ROLLUP_BYTES = 2 << 30
@@ -112,13 +113,10 @@ class MemoryWatch:
     def _measure_exactly(self, now_s: float, sizes: dict[int, tuple[int, int]]) -> None:
         """Refresh the exact figures that are oldest, as far as their price allows."""
         small = [pid for pid, (rss, _) in sizes.items() if rss <= _MOST_ROLLUP_BYTES]
-        fresh = [pid for pid in small if pid not in self._exact]
-        if fresh:  # each new one once, one a look
-            pid = fresh[0]
-        elif small and now_s >= self._rollup_due_s:
-            pid = min(small, key=lambda pid: self._exact[pid].at_s)
-        else:
+        if not small or now_s < self._rollup_due_s:
             return
+        # those that were never measured first, then the one measured longest ago
+        pid = min(small, key=lambda pid: self._exact[pid].at_s if pid in self._exact else -1.0)
         start = time.perf_counter()
         pss = _read_pss(self._root, pid)
         rss, anon = sizes[pid]

@@ -59,7 +59,7 @@ def _read_file(folder: Path, fd: int, systems: dict[int, str]) -> OpenFile | Non
     elif path.startswith("/"):
         kind = "file"
         remote = OpenFile(fd=fd, path=path, position=0, size=None, kind=kind, file_system=file_system).is_remote
-        if not remote:  # asking a server that does not answer would hang us too
+        if file_system and not remote:  # to ask a server that does not answer would hang us too
             size = _size(link)
     return OpenFile(fd=fd, path=path, position=position, size=size, kind=kind, file_system=file_system)
 

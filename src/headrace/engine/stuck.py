@@ -102,7 +102,9 @@ def look_at(
     process = read_process(pid, root=root)
     if process is None or not threads:
         return StuckReport(pid=pid, watched_s=watched_s, process=None)
-    calls = {t.tid: t.call for t in threads if t.call is not None and t.tid in (thread_ids or (pid,))}
+    # a thread in uninterruptible sleep may hold its address space locked: to look into that would hang us too
+    waiting = [t for t in threads if t.tid in (thread_ids or (pid,)) and all(other.state != "D" for other in threads)]
+    calls = {t.tid: t.call for t in waiting if t.call is not None}
     stacks, later = _take_stacks(pid, threads[0], stack_file, use_py_spy=use_py_spy)
     return StuckReport(
         pid=pid,

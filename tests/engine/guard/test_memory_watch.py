@@ -64,8 +64,8 @@ def test_the_tree_is_what_its_processes_hold_each_page_once() -> None:
     with child(take) as (pid, tell):
         tell(32 * MIB)
         watch = MemoryWatch(os.getpid(), every_s=0.0)
-        watch.sample(0.9, (pid,), exact=True)  # one exact figure a look
-        sample = watch.sample(1.0, (pid,), exact=True)
+        watch.sample(0.0, (pid,), exact=True)  # one exact figure a look, and none before its price is paid off
+        sample = watch.sample(1000.0, (pid,), exact=True)
         assert sample is not None
         truth = sum(psutil.Process(p).memory_full_info().pss for p in (os.getpid(), pid))
         assert sample.tree_bytes == pytest.approx(truth, rel=0.05)
@@ -76,11 +76,11 @@ def test_the_tree_is_what_its_processes_hold_each_page_once() -> None:
 
         before = sample.tree_bytes
         tell(48 * MIB)  # between two exact looks: the cheap one sees it too
-        sample = watch.sample(1.1, (pid,))
+        sample = watch.sample(1000.1, (pid,))
         assert sample is not None
         assert sample.tree_bytes - before == pytest.approx(48 * MIB, rel=0.1)
     assert len(ballast) == 64 * MIB
-    sample = watch.sample(1.2, (pid,))
+    sample = watch.sample(1000.2, (pid,))
     assert sample is not None
     assert sample.of(pid) is None  # gone
 
