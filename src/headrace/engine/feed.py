@@ -109,6 +109,7 @@ class Feed:
         self._order: EpochOrder | None = None  # where samples may be left out
         self._plans: dict[int, PlannedBatch] = {}
         self._epoch_delivered = self._epoch_filled = 0
+        self._waiting_since = time.perf_counter()
         # a sample that stands still is noticed soon after its time is up
         self._poll_s = min(1.0, settings.timeout_s / 4) if settings.timeout_s else 1.0
         self._indices: Iterator[Any] = iter(())
@@ -217,6 +218,7 @@ class Feed:
 
     def _await_batch(self, started: float) -> Batch:
         scheduler = self.scheduler
+        self._waiting_since = started
         # torch's timeout is how long the loop waits; where samples may be left out, it is a sample's (`_watch`)
         timeout_s = self.settings.timeout_s if self.condemned.policy.raises_at_once else 0.0
         while True:
@@ -260,7 +262,7 @@ class Feed:
             _log.warning("the first batch has not come for a minute:\n%s", self.guard.where_they_stand())
         if self.settings.timeout_s and self.condemned.policy.raises_at_once:
             return
-        for hung in self.guard.find_hung():
+        for hung in self.guard.find_hung(time.perf_counter() - self._waiting_since):
             self.guard.kill(hung)
 
     def _key_of(self, seq: int, row: int) -> object:
@@ -332,6 +334,7 @@ class Feed:
 
         The time is that of the quickest: the first ones pay for imports, opened files and cold caches.
         """
+        self._waiting_since = time.perf_counter()
         deadline = time.perf_counter() + patience_s
         at = Board.record_at(0)
         while time.perf_counter() < deadline:

@@ -132,8 +132,8 @@ class Guard:
 
     # ------------------------------------------------------------------------------------ hangs
 
-    def find_hung(self) -> list[Hung]:
-        """Workers that stand still at a sample, or that never came to one."""
+    def find_hung(self, waited_s: float) -> list[Hung]:
+        """Workers that stand still at a sample, that never came to one, or that are stopped while the loop waits."""
         samples, worst_s = self._worst_sample()
         limit = self._timeout_s
         if not limit:
@@ -144,9 +144,13 @@ class Guard:
             if pid in self._killed:
                 continue
             age = self._age_s(worker)
-            if age is None or age < min(limit, _STOPPED_PATIENCE_S):
+            is_at_rest = age is None
+            age = waited_s if age is None else age
+            if age < min(limit, _STOPPED_PATIENCE_S):
                 continue
             state = _state_of(pid)
+            if is_at_rest and state not in ("T", "t"):
+                continue  # it waits for work
             bound = min(limit, _STOPPED_PATIENCE_S) if state in ("T", "t") else limit
             if age > bound:
                 hung.append(Hung(worker, pid, age, bound, state))
