@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.data as torch_data
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset
@@ -355,6 +356,32 @@ def test_an_iterable_data_set_passes_over_what_fails() -> None:
     got = [value for batch in loader for value in batch.tolist()]
     assert got == [i for i in range(1, 21) if i not in (4, 11)]
     assert [failure.message for failure in loader.quarantine] == ["row 4 is broken", "row 11 is broken"]
+
+
+class Numbers(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        info = torch.utils.data.get_worker_info()
+        assert info is not None
+        for number in range(info.id, 120, info.num_workers):
+            time.sleep(0.001)
+            yield number
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("collate", [None, as_list], ids=["slots", "general"])
+def test_a_stream_goes_on_where_its_worker_died(backend: str, collate: Any) -> None:
+    expected_batches = [list(map(int, batch)) for batch in torch_data.DataLoader(Numbers(), 7, num_workers=2)]
+    loader = DataLoader(Numbers(), 7, num_workers=2, backend=backend, collate_fn=collate)
+    got: list[list[int]] = []
+    for number, batch in enumerate(loader):
+        got.append(list(map(int, batch)))
+        if number in (2, 5, 9):
+            try:
+                os.kill(loader.stats().workers[number % 2].pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    assert got == expected_batches
+    assert loader.stats().workers_lost >= 1
 
 
 def test_killed_again_and_again_while_it_runs(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,6 +18,7 @@ Its guard:
 
 - `guard`: the watch over processes and memory.
 - `recovery`: what lost workers owed is given out again.
+- `streams`: the same for iterable data sets.
 - `judging`, `condemned`: samples that fail, and those that are left out.
 - `cgroups`, `psi`: memory control groups, kill counters, pressure.
 - `memory_sample`, `memory_watch`, `memory_growth`: what the process tree holds, and what grows.

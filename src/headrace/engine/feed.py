@@ -36,11 +36,12 @@ from .layout import Layout
 from .messages import Answer, CaughtError, Result, Task, Work
 from .parcels import dump, load
 from .payload import payload_bytes, read_index, write_payload
-from .pool import Pool
+from .pool import Loss, Pool
 from .pressure import Level
 from .recovery import Guilty, Recovery
 from .scheduler import Batch, Scheduler
 from .slots import Slots
+from .streams import Streams
 from .waits import WaitLog
 from .worker import measure_task
 
@@ -96,6 +97,7 @@ class Feed:
         self.figures = Figures(pool, earlier)
         self.waits = WaitLog()
         self.recovery = Recovery(pool, self.scheduler, self._note)
+        self.streams = Streams(pool, self.scheduler)
         self.condemned = condemned
         self._judge = Judge(pool, self.scheduler, self.recovery, condemned, plan_anew=self._plan_anew)
         self.guard = Guard(
@@ -144,6 +146,7 @@ class Feed:
         self._position, self._base_seed = 0, base_seed
         self._plans.clear()
         self.recovery.start_epoch()
+        self.streams.start_epoch()
         self._epoch_delivered = self._epoch_filled = 0
         if self.condemned.is_active and not self.settings.is_iterable:
             batches = self._indices if self.settings.is_batched else ([index] for index in self._indices)
@@ -291,7 +294,8 @@ class Feed:
             loss = self.pool.losses[0]
             error = self.guard.explain(loss)
             if self.settings.is_iterable:
-                raise error
+                self._make_good_stream(loss, error)
+                continue
             if not self.recovery.bears(loss):
                 error.evidence["lost_before"] = f"{self.recovery.num_losses} workers"
                 raise error
@@ -304,6 +308,24 @@ class Feed:
             for one in guilty:
                 self._condemn(one, error)
         self.pool.flush()
+
+    def _make_good_stream(self, loss: Loss, error: WorkerLost | WorkerHang) -> None:
+        """A worker of an iterable data set is gone, and with it where its iterator stood."""
+        for result in self.pool.receive():
+            self._note(result)
+        if not self.recovery.bears(loss) or not self.streams.bears(loss):
+            raise error
+        self.pool.losses.pop(0)
+        for worker in loss.workers:
+            self.pool.region_of(worker).free_untold()
+        self.pool.replace(loss.workers)
+        self.streams.take_over(loss)
+        self.recovery.num_losses += 1
+        _log.warning(
+            "%s\n  it was replaced: the new one begins the data set again and passes over what was delivered, which "
+            "gives the same samples if its iterator does",
+            error,
+        )
 
     def _condemn(self, guilty: Guilty, error: WorkerLost | WorkerHang) -> None:
         """A sample that no worker survives fails, as if it had raised."""
@@ -367,6 +389,8 @@ class Feed:
 
     def _note(self, result: Result) -> None:
         answer = result.answer
+        if self.settings.is_iterable:
+            self.streams.note(result)
         if answer == Answer.LAYOUT:
             self._consider_layout(load(self.pool.arena, result.block), result.rows)
             self._has_answer = True

@@ -9,13 +9,20 @@ from typing import Any
 from ..model import record_stages
 
 
-def second_thread_gain(dataset: Any, indices: list[Any]) -> float:
-    """Rate of two threads over that of one, on samples that are thrown away: a third alone, two thirds at once."""
+def second_thread_gain(dataset: Any, indices: list[Any]) -> float | None:
+    """Rate of two threads over that of one, on samples that are thrown away: a third alone, two thirds at once.
+
+    None where a sample fails: it will fail again in its own batch, where somebody hears of it.
+    """
     part = max(1, len(indices) // 3)
+    failed = threading.Event()
 
     def fetch(some: list[Any]) -> None:
-        for index in some:
-            dataset[index]
+        try:
+            for index in some:
+                dataset[index]
+        except Exception:
+            failed.set()
 
     with record_stages(None, for_process=True):  # nobody gets these samples: their stages do not count
         fetch(indices[:1])  # what only the first sample pays for
@@ -28,4 +35,4 @@ def second_thread_gain(dataset: Any, indices: list[Any]) -> float:
         fetch(indices[2 * part : 3 * part])
         other.join()
         together = time.perf_counter() - started
-    return 2 * alone / max(together, 1e-9)
+    return None if failed.is_set() else 2 * alone / max(together, 1e-9)

@@ -30,6 +30,7 @@ class Task(IntEnum):
     RETIRE = 5  # end this worker
     COLLATE = 6  # all rows are shared, and the worker that should collate them is gone
     LOOK = 7  # nothing: there is something in the urgent pipe
+    SKIP = 8  # pass over the first `rows` samples of an iterable data set: a worker that is gone had brought them
 
 
 class Answer(IntEnum):

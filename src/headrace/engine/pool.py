@@ -226,6 +226,9 @@ class Pool:
         """Start new processes in the place of lost workers, under the same numbers."""
         for worker in workers:
             self.board.reopen_record(worker, start_ns=time.perf_counter_ns())
+            if self._shared_work is None:  # what waits in its pipe goes with it
+                self._own_work[worker].close()
+                self._own_sources[worker], self._own_work[worker] = _pipe()
         self._reserved += [workers] if self.plan.in_threads else [(w,) for w in workers]
         self.launch()
 

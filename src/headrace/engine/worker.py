@@ -168,6 +168,8 @@ class Worker:
                 self._serve_next(work, entry)
             elif work.task == Task.COLLATE:
                 self._collate_shared(work, entry)
+            elif work.task == Task.SKIP:
+                self._pass_over(work.rows)
             elif work.task == Task.RESTART:
                 self._is_ended = False
                 try:
@@ -623,6 +625,17 @@ class Worker:
             self._answer(work, Answer.SHARED, row=0, rows=row)
             self._collate_and_send(work, entry, aside)
 
+    def _pass_over(self, count: int) -> None:
+        """Bring the iterator to where that of a dead worker stood; what fails here had failed there too."""
+        for _ in range(count):
+            try:
+                next(self._iterator)
+            except StopIteration:
+                return
+            except Exception:
+                if not self._plan.goes_on:
+                    return  # the batch that is asked for next will tell
+
     def _tell_aside(self, work: Work, error: Exception) -> None:
         """Tell of a sample of an iterable data set that failed; the iterator is asked for the next one."""
         caught = CaughtError.from_exception(error, self._plan.worker)
@@ -631,7 +644,8 @@ class Worker:
 
     def _serve_measure(self, work: Work) -> None:
         gain = second_thread_gain(self._dataset, load(self._arena, work.argument * _PAYLOAD_UNIT))
-        self._answer(work, Answer.MEASURED, block=dump(gain, self._region, self._arena)[0])
+        block = dump(gain, self._region, self._arena)[0] if gain is not None else 0
+        self._answer(work, Answer.MEASURED, block=block)
 
 
 def _throw(error: Exception) -> None:

@@ -148,7 +148,11 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             timeout_s=loader.timeout,
             batches_ahead=ahead,
             collate=collate_as_workers_do if loader._uses_slots else loader.collate_fn,
-            measures_threads=loader.backend == "auto" and loader._thread_rate is None and not loader._is_iterable,
+            # a sample that may kill its worker is not tried for a measurement
+            measures_threads=loader.backend == "auto"
+            and loader._thread_rate is None
+            and not loader._is_iterable
+            and loader._condemned.policy.raises_at_once,
             measures_at_end=start_method != "fork",
             rank=find_rank(),
         )

@@ -1,0 +1,63 @@
+"""A lost worker of an iterable data set: another one begins anew and passes over what is delivered."""
+
+from __future__ import annotations
+
+from .board import Head
+from .messages import Answer, Result, Task, Work
+from .pool import Loss, Pool
+from .recovery import MOST_LOSSES
+from .scheduler import Batch, Scheduler
+
+
+class Streams:
+    """How far each worker's iterator has come, and what to do when one is lost with it."""
+
+    def __init__(self, pool: Pool, scheduler: Scheduler) -> None:
+        self._pool, self._scheduler = pool, scheduler
+        self._taken: dict[int, int] = {}  # worker: samples of settled batches, and those that failed before them
+        self._aside: dict[int, int] = {}  # worker: samples that failed in the batch that it is at
+        self._losses: dict[tuple[int, int], int] = {}
+
+    def start_epoch(self) -> None:
+        self._taken.clear()
+        self._aside.clear()
+        self._losses.clear()
+
+    def note(self, result: Result) -> None:
+        """Take an answer into account, before the scheduler does."""
+        batch = self._scheduler.batches.get(result.seq)
+        worker = result.worker
+        if result.answer == Answer.PASSED_OVER:
+            self._aside[worker] = self._aside.get(worker, 0) + 1
+        elif batch is not None and not batch.is_cancelled:
+            rows = batch.count_rows if result.answer == Answer.COLLATED else result.rows
+            if result.answer in (Answer.ROWS, Answer.COLLATED):
+                self._taken[worker] = self._taken.get(worker, 0) + rows + self._aside.pop(worker, 0)
+
+    def bears(self, loss: Loss) -> bool:
+        """Whether another worker may try: False where several were lost at the same place."""
+        for worker in loss.workers:
+            place = (worker, self._taken.get(worker, 0))
+            self._losses[place] = self._losses.get(place, 0) + 1
+            if self._losses[place] >= MOST_LOSSES:
+                return False
+        return True
+
+    def take_over(self, loss: Loss) -> None:
+        """Begin again in place of dead workers, and ask for the batches that they owed. They must be replaced first."""
+        self._pool.board.words[Head.LOSSES] += 1
+        for worker in loss.workers:
+            self._aside.pop(worker, None)
+            self._pool.send(Work(-1, 0, self._taken.get(worker, 0), Task.SKIP), worker=worker)
+            for batch in [*self._scheduler.batches.values()]:
+                if batch.worker == worker and not batch.is_settled:
+                    self._ask_again(batch, worker)
+
+    def _ask_again(self, batch: Batch, worker: int) -> None:
+        if batch.is_cancelled:
+            self._scheduler.note(Result(batch.seq, 0, 0, batch.num_rows, worker, Answer.END))
+            return
+        self._scheduler.to_free += batch.blocks_to_free()
+        batch.rows_left, batch.count_rows, batch.shared_rows = batch.num_rows, batch.num_rows, 0
+        batch.texts, batch.samples, batch.shared, batch.told = [], [], [], 0
+        self._pool.send(Work(batch.seq, 0, batch.num_rows, Task.NEXT), worker=worker)
