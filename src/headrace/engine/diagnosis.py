@@ -6,6 +6,7 @@ import enum
 import os
 import sysconfig
 from dataclasses import dataclass
+from itertools import takewhile
 
 from .open_files import OpenFile
 from .stacks import Frame
@@ -231,7 +232,9 @@ def _by_lock(report: StuckReport, thread: ThreadState) -> Diagnosis:
     others = report.others(thread)
     if not all(_waits_for_ever(other) and report.cpu_share(other) == 0 for other in others):
         return _make(report, thread, StuckKind.LOCK_WAIT, is_certain=False, detail=_lock_name(report, thread))
-    pool = next((name for library in libraries[:3] for start, name in _POOLS.items() if library.startswith(start)), "")
+    # beyond Python's own code lie callers, and what finished calls left on the stack
+    inner = takewhile(lambda library: not library.startswith(("libpython", "python")), libraries[:3])
+    pool = next((name for library in inner for start, name in _POOLS.items() if library.startswith(start)), "")
     is_forked = report.process is not None and report.process.is_forked
     kind = StuckKind.FORK_DEADLOCK if is_forked else StuckKind.DEADLOCK
     return _make(report, thread, kind, detail=pool or _lock_name(report, thread))

@@ -192,9 +192,10 @@ def _code_mappings(root: Path, pid: int) -> list[tuple[int, int, str]]:
     found = []
     for line in _text(root / f"proc/{pid}/maps").splitlines():
         fields = line.split(maxsplit=5)
-        if len(fields) == 6 and "x" in fields[1] and ".so" in fields[5]:
+        name = os.path.basename(fields[5]) if len(fields) == 6 else ""
+        if "x" in fields[1] and (".so" in name or name.startswith("python")):
             start, _, end = fields[0].partition("-")
-            found.append((int(start, 16), int(end, 16), os.path.basename(fields[5])))
+            found.append((int(start, 16), int(end, 16), name))
     return found
 
 

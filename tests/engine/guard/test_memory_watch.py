@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import os
 import time
@@ -55,8 +56,11 @@ def child(work: Callable[[int], object]) -> Iterator[tuple[int, Callable[[int], 
         ours.close()
 
 
-def take(size: int) -> bytearray:
-    return bytearray(b"x" * size)
+def take(size: int) -> mmap.mmap:
+    """Memory that is fresh: malloc might hand out pages that a large parent had freed, which a fork shares."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
+    memory[:] = b"x" * size
+    return memory
 
 
 def test_the_tree_is_what_its_processes_hold_each_page_once() -> None:
