@@ -27,6 +27,7 @@ from .worker import WorkerPlan
 _log = logging.getLogger(__name__)
 
 _MIB, _GIB = 1 << 20, 1 << 30
+_MOST_ADDRESSES = 8 << 40
 # how long a worker may take to finish the sample in hand before it is ended by force, as in torch's loader
 GRACE_S = 5.0
 _F_SETPIPE_SZ = 1031
@@ -94,7 +95,8 @@ class ArenaPlan:
         # several times the budget, for slots may be laid out anew while old ones are still held
         slots_bytes = round_up(4 * budget_bytes + 64 * _MIB)
         regions_start = slots_start + slots_bytes
-        region_bytes = round_up(2 * budget_bytes + 64 * _MIB)
+        # a process has 128 TiB of addresses, and a training several loaders, each mapped by all that are forked later
+        region_bytes = min(round_up(2 * budget_bytes + 64 * _MIB), _MOST_ADDRESSES // MAX_WORKERS)
         total = regions_start + MAX_WORKERS * region_bytes
         return cls(main_start, _GIB, slots_start, slots_bytes, regions_start, region_bytes, total)
 
@@ -180,7 +182,7 @@ class Pool:
                 results=self._results[1],
                 region_start=places.regions_start + worker * places.region_bytes,
                 region_bytes=places.region_bytes,
-                largest_block=plan.budget_bytes,
+                largest_block=min(plan.budget_bytes, places.region_bytes // 2),
                 is_iterable=plan.is_iterable,
                 is_batched=plan.is_batched,
                 drop_last=plan.drop_last,

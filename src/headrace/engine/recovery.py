@@ -222,9 +222,10 @@ class Recovery:
             for first, number in _split(row, count, suspect, span):
                 is_suspected = suspect <= first < suspect + span
                 position = batch.position_of(first)
-                if is_suspected:
+                is_proven = is_suspected and span == 1  # several in hand: one of them is guilty, nobody knows which
+                if is_proven:
                     self._counts[position] = self._counts.get(position, 0) + 1
-                if is_suspected and number == 1 and self._counts[position] >= MOST_LOSSES:
+                if is_proven and self._counts[position] >= MOST_LOSSES:
                     self._settle(batch, first, number)
                     guilty.append(Guilty(batch, first, loss, self._counts[position]))
                 elif is_suspected and len(loss.workers) > 1:
