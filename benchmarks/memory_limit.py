@@ -1,9 +1,9 @@
 """Does an epoch end well under a memory limit that torch's loader dies in?
 
 A memory control group of its own with a limit, as a container or a Slurm job has it; 8 workers over volumes of 32 MiB
-in batches of 8, `prefetch_factor=2`, a step of 50 ms. torch's loader may hold 16 finished batches of 256 MiB besides the
-8 in work. Each loader runs in a group of its own, in a process of its own. Needs to be root, and control groups that can
-be written (v1 or v2); the groups are removed at the end.
+in batches of 8, `prefetch_factor=2`, a step of 50 ms. torch's loader may hold 16 finished batches of 256 MiB besides
+the 8 in work. Each loader runs in a group of its own, in a process of its own. Needs to be root, and control groups
+that can be written (v1 or v2); the groups are removed at the end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """How long does a killed worker hold up the loop?
 
-Samples take 20 ms, 4 workers fill batches of 8, one batch ahead, so that nothing hides a delay: a batch comes every 40
-ms. Now and then a random worker gets SIGKILL, at a moment that has nothing to do with the loop. The delay of a kill is the
-time from the last batch before it to the tenth after it, beyond ten usual ones; so it holds the repeated work, too: at
-most a worker's share of a batch, shown beside it. With threads the whole process dies, and with it what all workers had in
-hand. Under spawn and forkserver a new worker imports everything anew, but the others take over what it owed.
+Samples take 20 ms, 4 workers fill batches of 8, one batch ahead, so that nothing hides a delay: a batch comes every
+40 ms. Now and then a random worker gets SIGKILL, at a moment that has nothing to do with the loop. The delay of a
+kill is the time from the last batch before it to the tenth after it, beyond ten usual ones; so it holds the repeated
+work, too: at most a worker's share of a batch, shown beside it. With threads the whole process dies, and with it what
+all workers had in hand. Under spawn and forkserver a new worker imports everything anew, but the others take over
+what it owed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import threading
 import time
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -98,7 +100,7 @@ def measure(backend: str, start_method: str, seconds: float) -> dict[str, float]
         if killer.is_done.is_set() and len(came) > end:
             break
     assert seen == list(range(len(seen))), "samples were lost, repeated or reordered"
-    usual_s = statistics.median(b - a for a, b in zip(came[5:29], came[6:30], strict=True))
+    usual_s = statistics.median(b - a for a, b in pairwise(came[5:30]))
     delays, waits = [], []
     for killed in killer.kills:
         after = [at for at in came if at > killed]

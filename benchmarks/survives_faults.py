@@ -1,9 +1,9 @@
 """What does torch's loader do when something fails, and what does ours?
 
-One epoch of 400 samples, 4 workers, one fault. Each loader runs each case in a process of its own, with a deadline; its
-answer is what it did, not what it should do. `--markdown FILE` writes the table as a page of the guides, `--json FILE`
-the facts. torch's loader as it comes; ours with `on_error="quarantine"`. Filling /dev/shm needs to be root, or a /dev/shm
-as small as Docker's, else that case is skipped.
+One epoch of 400 samples, 4 workers, one fault. Each loader runs each case in a process of its own, with a deadline;
+its answer is what it did, not what it should do. `--markdown FILE` writes the table as a page of the guides, `--json
+FILE` the facts. torch's loader as it comes; ours with `on_error="quarantine"`. Filling /dev/shm needs to be root, or
+a /dev/shm as small as Docker's, else that case is skipped.
 """
 
 from __future__ import annotations
