@@ -161,9 +161,6 @@ def _run_round(
     error = ""
     dataset = wrap(target.dataset, faults, log, slow_s=settings.slow_s, is_default=target.is_default)
     extra: dict[str, Any] = {} if target.collate is None else {"collate_fn": target.collate}
-    guard: Any = (
-        {"on_error": "quarantine", "max_bad": len(order)} if hasattr(DataLoader, "quarantine") else {}
-    )  # TEMPORARY
     loader: Any = DataLoader(
         dataset,  # type: ignore[arg-type]  # a data set by its methods
         target.batch_size,
@@ -173,7 +170,8 @@ def _run_round(
         worker_init_fn=target.init_fn,
         multiprocessing_context=target.start_method,
         backend=settings.backend,
-        **guard,
+        on_error="quarantine",
+        max_bad=len(order),
         **extra,
     )
     with contextlib.ExitStack() as tight:
@@ -200,7 +198,7 @@ def _run_round(
     batches = None
     quarantine = [
         {"key": f.key, "kind": f.kind.value, "exception": f.exception, "message": f.message[:300]}
-        for f in getattr(loader, "quarantine", ())
+        for f in loader.quarantine
     ]
     strikes = [(s.fault, s.at_s) for s in log.strikes()]
     del loader, dataset
