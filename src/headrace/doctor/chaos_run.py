@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from ..errors import CannotLoadTarget, ChaosCouldNotRun
@@ -186,7 +187,7 @@ class _Process:
         if ended is not None:
             error = f"the training process ended with code {ended}: {self._said()[-2000:]}"
             return self._facts(now, {"error": error}, is_hang=False)
-        return self._facts(now, {}, is_hang=True, stacks=self._dump_stacks(now))
+        return self._facts(now, {}, is_hang=True, stacks=self._dump_stacks())
 
     def _facts(self, now: _Round, event: dict[str, Any], *, is_hang: bool = False, stacks: str = "") -> RoundFacts:
         strikes = [(int(fault), float(at_s)) for fault, at_s in event.get("strikes", [])]
@@ -253,20 +254,29 @@ class _Process:
     def _most_silence(self, allowed_s: float) -> float:
         return max(allowed_s, self._settings.patience_s)
 
-    def _dump_stacks(self, now: _Round) -> str:
-        """Where the training process and its workers stand."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._child.pid, signal.SIGUSR1)
-        time.sleep(1.0)
-        states = []
-        for pid in now.pids:
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
-                states.append(f"worker process {pid}: state {file.read().rpartition(')')[2].split()[0]}")
+    def _dump_stacks(self) -> str:
+        """Where the training process and its workers stand; then they are ended."""
+        everybody = sorted(processes_of_session(self._child.pid), key=lambda pid: pid != self._child.pid)
+        lines = []
+        for pid in everybody:
+            with contextlib.suppress(OSError):
+                name, state = _name_and_state(pid)
+                lines.append(f"process {pid} ({name}): state {state}")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)  # faulthandler prints, in workers that were forked as well
+            time.sleep(0.3)
         said = self._said()[-_MOST_TEXT:]
-        self._child.kill()
-        return "\n".join([*states, said])
+        for pid in everybody:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return "\n".join([*lines, said])
 
     def _said(self) -> str:
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - _MOST_TEXT))
         return self._errors.read().decode(errors="replace")
+
+
+def _name_and_state(pid: int) -> tuple[str, str]:
+    name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    return name.partition("(")[2], rest.split()[0]

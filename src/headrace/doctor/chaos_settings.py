@@ -47,7 +47,7 @@ class ChaosSettings:
 
         A sample that always hangs is tried a few times; starting a worker that imports torch takes seconds, too.
         """
-        return 30.0 + 8 * self.timeout_s
+        return 15.0 + 8 * self.timeout_s
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
