@@ -126,7 +126,9 @@ def _kinds(text: str) -> tuple[str, ...]:
     kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or text!r} is no fault; choose from {', '.join(KINDS)}")
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(unknown) or 'nothing'} is no fault; choose from {', '.join(KINDS)}"
+        )
     return kinds
 
 

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterable
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.utils.data as torch_data
@@ -37,6 +37,8 @@ from .tight_machine import few_fds, full_shm, get_small_shm
 _log = logging.getLogger(__name__)
 
 _TIGHT_FOR_BATCHES = 6
+# a training step: an epoch of quick samples would else be over before anything from outside can strike
+_STEPS_S, _LONGEST_STEP_S = 2.0, 0.02
 
 
 class Voice:
@@ -74,9 +76,10 @@ class Target:
         self.init_fn = loader.worker_init_fn if loader is not None else None
         context = loader.multiprocessing_context if loader is not None else None
         self.start_method = settings.start_method or (context.get_start_method() if context is not None else None)
-        if len(self.dataset) < 2 * self.batch_size:
+        self.num_samples = len(cast("Any", self.dataset))
+        if self.num_samples < 2 * self.batch_size:
             raise CannotLoadTarget(
-                f"{settings.target} has {len(self.dataset)} samples, fewer than two batches of {self.batch_size}",
+                f"{settings.target} has {self.num_samples} samples, fewer than two batches of {self.batch_size}",
                 next_step="a smaller --batch-size",
             )
 
@@ -88,7 +91,7 @@ class Target:
             raise CannotLoadTarget(f"calling {name} failed: {type(error).__name__}: {error}") from error
 
     def order(self, settings: ChaosSettings, number: int) -> list[int]:
-        return epoch_order(settings.seed, number, len(self.dataset), settings.most_samples)
+        return epoch_order(settings.seed, number, self.num_samples, settings.most_samples)
 
 
 def main() -> int:
@@ -114,7 +117,7 @@ def main() -> int:
     if FaultKind.SHM_FULL in settings.kinds and (reason := get_small_shm()) is not None:
         skipped[FaultKind.SHM_FULL.value] = reason
     subject = Subject(
-        num_samples=len(target.dataset),
+        num_samples=target.num_samples,
         batch_size=target.batch_size,
         num_workers=target.num_workers,
         is_default=target.is_default,
@@ -159,6 +162,7 @@ def _run_round(
     sizes: list[int] = []
     waits: list[tuple[float, float]] = []
     error = ""
+    step_s = min(_LONGEST_STEP_S, _STEPS_S / len(order))
     dataset = wrap(target.dataset, faults, log, slow_s=settings.slow_s, is_default=target.is_default)
     extra: dict[str, Any] = {} if target.collate is None else {"collate_fn": target.collate}
     loader: Any = DataLoader(
@@ -191,6 +195,7 @@ def _run_round(
                 voice.say("batch", number=batch_number, pids=pids)
                 _make_tight(faults, batch_number, pids, log, tight)
                 del batch
+                time.sleep(step_s)
         except Exception as failure:
             error = f"{type(failure).__name__}: {failure}"
             _log.exception("the loader raised")
