@@ -25,9 +25,9 @@ from typing import ClassVar
 __all__ = [
     "BatchTimeout",
     "BatchTooLarge",
-    "DecodeError",
     "CannotLoadTarget",
     "ChaosCouldNotRun",
+    "DecodeError",
     "HeadraceError",
     "InternalError",
     "NotAQuarantine",
