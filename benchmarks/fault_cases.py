@@ -52,7 +52,7 @@ CASES = (
         name="hang", title="a sample that hangs each time, `timeout=3`", kind=FaultKind.HANG, always=True, timeout_s=3
     ),
     Case(name="hang_once", title="a sample that hangs once, `timeout=3`", kind=FaultKind.HANG, timeout_s=3),
-    Case(name="hang_no_timeout", title="a sample that hangs once, no `timeout=`", kind=FaultKind.HANG, deadline_s=120),
+    Case(name="hang_no_timeout", title="a sample that hangs once, no `timeout=`", kind=FaultKind.HANG, deadline_s=90),
     Case(name="stop", title="a worker is stopped (SIGSTOP), `timeout=3`", outside=signal.SIGSTOP, timeout_s=3),
     Case(name="slow", title="a sample takes a second", kind=FaultKind.SLOW),
     Case(name="hog", title="a sample takes 256 MiB for a moment", kind=FaultKind.HOG),

@@ -35,7 +35,7 @@ _PAGE = """\
 
 One epoch of {samples} samples in batches of {batch}, {workers} workers, one fault. torch's `DataLoader` as it comes,
 `headrace.DataLoader` with `on_error="quarantine"`. Each cell is what that loader did, in a process of its own, with a
-deadline (30 s; 120 s without `timeout=`, for our guard gives a sample a minute then); this page is written by
+deadline (30 s; 90 s without `timeout=`, for our guard gives a sample a minute then); this page is written by
 [`benchmarks/survives_faults.py`](../../benchmarks/survives_faults.py) (torch {torch}, Python {python}, Linux). Try it
 on your own data set with [`headrace chaos`](chaos.md).
 
