@@ -41,6 +41,12 @@ COLUMNS: dict[str, tuple[str, float, str]] = {
     "ratio": ("ratio", 1, ""),
     "standard_error": ("standard error", 1, ""),
     "num_windows": ("windows", 1, ""),
+    "kills": ("kills", 1, ""),
+    "delay_median_ms": ("delay median", 1, "ms"),
+    "delay_worst_ms": ("worst", 1, "ms"),
+    "next_batch_worst_ms": ("next batch, worst", 1, "ms"),
+    "usual_batch_ms": ("usual", 1, "ms"),
+    "repeated_most_ms": ("repeated, most", 1, "ms"),
 }
 
 

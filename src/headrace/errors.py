@@ -8,6 +8,8 @@
     ├── TooManyBad               more samples failed than `max_bad=` allows     (also a RuntimeError)
     ├── NotAQuarantine           a file that should be a quarantine is not one  (also a ValueError)
     ├── StaleQuarantine          a quarantine of a data set of another length   (also a ValueError)
+    ├── CannotLoadTarget         `module:attribute` names nothing usable        (also a ValueError)
+    ├── ChaosCouldNotRun         the process under test could not be started
     ├── NotSupported             this combination cannot work, here or at all   (also a RuntimeError)
     ├── UnusableInput            a file or text that was given cannot be worked on
     ├── DecodeError              bytes that are not what they claim to be       (also a ValueError)
@@ -23,6 +25,8 @@ from typing import ClassVar
 __all__ = [
     "BatchTimeout",
     "BatchTooLarge",
+    "CannotLoadTarget",
+    "ChaosCouldNotRun",
     "DecodeError",
     "HeadraceError",
     "InternalError",
@@ -89,6 +93,14 @@ class NotAQuarantine(HeadraceError, ValueError):
 
 class StaleQuarantine(HeadraceError, ValueError):
     """A quarantine names indices of a data set of another length, where they may be other samples."""
+
+
+class CannotLoadTarget(HeadraceError, ValueError):
+    """What a user named as `module:attribute` or `file.py:attribute` cannot be had, or is of no use here."""
+
+
+class ChaosCouldNotRun(HeadraceError):
+    """The process in which chaos tests a loader could not be started."""
 
 
 class NotSupported(HeadraceError, RuntimeError):

@@ -4,6 +4,9 @@
 - `terminal`: what goes to stdout and what to stderr, with or without colour.
 - `messages`: the sentences of the commands in English and Chinese.
 - `explain`: `headrace explain`, parse and print.
+- `chaos`: `headrace chaos`, parse and print.
+- `chaos_messages`: its sentences.
+- `chaos_text`: what it found, as text and as JSON.
 - `demo`: `headrace demo`, parse and print.
 - `demo_data`: the data set of the demo.
 - `demo_loop`: one measured run of the demo's training loop, in a process of its own.

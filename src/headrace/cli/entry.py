@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
 
-from . import demo, explain, quarantine
+from . import chaos, demo, explain, quarantine
 from .terminal import Terminal
 
 EXIT_OK = 0
@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
     _add_output_options(shared, color=argparse.SUPPRESS, verbosity=argparse.SUPPRESS)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    chaos.add_parser(commands, shared)
     demo.add_parser(commands, shared)
     quarantine.add_parser(commands, shared)
     explain.add_parser(commands, shared)

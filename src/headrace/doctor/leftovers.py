@@ -1,0 +1,84 @@
+"""What a process has that it should give back: child processes, open files, entries of /dev/shm."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+# helpers of multiprocessing that live as long as the interpreter, started by whoever needs them first
+_STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+_STAYING_FDS = 4  # and their pipes
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What this process has at one moment."""
+
+    children: frozenset[int]
+    shm: frozenset[str]
+    fds: int
+
+    @classmethod
+    def now(cls) -> Holdings:
+        return cls(_children(), _shm(), len(os.listdir("/proc/self/fd")))
+
+    def left_since(self, *, patience_s: float = 5.0) -> list[str]:
+        """Return what is there now and was not then, once it had some time to go, in words."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            gc.collect()
+            left = self._left(Holdings.now())
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.05)
+
+    def _left(self, now: Holdings) -> list[str]:
+        left = [f"process {pid}" for pid in sorted(now.children - self.children)]
+        left += [f"/dev/shm/{name}" for name in sorted(now.shm - self.shm)]
+        if now.fds > self.fds + _STAYING_FDS:
+            left.append(f"{now.fds - self.fds} open files more than before")
+        return left
+
+
+def processes_of_session(session: int) -> list[int]:
+    """Return the processes that belong to a session and are not zombies."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] not in "ZX":
+                    found.append(int(name))
+    return found
+
+
+def _children() -> frozenset[int]:
+    found = set()
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if not any(name in " ".join(child.cmdline()) for name in _STAYING):
+                found.add(child.pid)
+    return frozenset(found)
+
+
+def _shm() -> frozenset[str]:
+    """Entries of /dev/shm that may be ours: of this user, and not named after another process that lives."""
+    entries = set()
+    for path in Path("/dev/shm").glob("*"):
+        owner = path.name.split("_")[1] if path.name.startswith("torch_") else ""
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_uid == os.geteuid() and not (owner.isdigit() and _is_others(int(owner))):
+                entries.add(path.name)
+    return frozenset(entries)
+
+
+def _is_others(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getsid(pid) != os.getsid(0)
+    return False
