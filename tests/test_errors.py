@@ -8,6 +8,8 @@ from headrace import errors
 from headrace.errors import (
     BatchTimeout,
     BatchTooLarge,
+    CannotLoadTarget,
+    ChaosCouldNotRun,
     DecodeError,
     HeadraceError,
     InternalError,
@@ -22,7 +24,7 @@ from headrace.errors import (
 
 ALL = [
     *(HeadraceError, WorkerLost, WorkerHang, BatchTooLarge, BatchTimeout, TooManyBad, NotAQuarantine, StaleQuarantine),
-    *(NotSupported, UnusableInput, DecodeError, InternalError),
+    *(NotSupported, UnusableInput, DecodeError, CannotLoadTarget, ChaosCouldNotRun, InternalError),
 ]
 
 
