@@ -142,7 +142,8 @@ class Recovery:
             if tried_alone:
                 self._alone = None
             lost = [self._mend(batch, judged, loss) for batch in [*self._scheduler.batches.values()]]
-            held = {self._place(batch) for batch in self._scheduler.batches.values()}
+            # those that were given up and not released yet too: a slot freed twice would be in two batches
+            held = {self._place(batch) for batch in [*self._scheduler.batches.values(), *self._scheduler.dropped]}
             self._pool.board.free_unreferenced_slots({split_place(p)[1] for p in held if p >= 0})
         finally:
             self._lock.release()
