@@ -50,6 +50,7 @@ _log = logging.getLogger(__name__)
 _MOST_AHEAD = MAX_ENTRIES // 4
 # how often the pace is taken anew: often enough to follow a change, rarely enough to cost nothing
 _PACE_EVERY_BATCHES, _EARLY_BATCHES, _PACE_EVERY_S = 8, 64, 0.25
+_WATCH_EVERY_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +113,7 @@ class Feed:
         self._plans: dict[int, PlannedBatch] = {}
         self._epoch_delivered = self._epoch_filled = 0
         self._waiting_since = time.perf_counter()
+        self._watch_at = 0.0
         # a sample that stands still is noticed soon after its time is up
         self._poll_s = min(1.0, settings.timeout_s / 4) if settings.timeout_s else 1.0
         self._indices: Iterator[Any] = iter(())
@@ -258,7 +260,11 @@ class Feed:
             self.pool.flush()
 
     def _watch(self) -> None:
-        """Look for workers that stand still, and at memory."""
+        """Look for workers that stand still, and at memory; a few times a second, however often the loop waits."""
+        now = time.perf_counter()
+        if now < self._watch_at:
+            return
+        self._watch_at = now + min(_WATCH_EVERY_S, self._poll_s)
         self.guard.look()
         self.guard.give_up_undead()
         if not self.delivered and self.guard.is_report_due():

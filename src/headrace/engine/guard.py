@@ -210,6 +210,8 @@ class Guard:
     def look(self) -> None:
         """Take a look at counters and memory, if one is due."""
         now = time.monotonic()
+        if now < self._memory.due_s:
+            return
         self._deaths.note(now)
         pids = list(self._pool.running().values())
         if self._memory.sample(now, pids, queued_bytes=self._pool.arena.used_bytes()) is None:
