@@ -254,7 +254,7 @@ def test_transient_errors_are_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_sample_that_stands_still(backend: str, caplog: pytest.LogCaptureFixture) -> None:
-    loader = DataLoader(Faulty(40, {9: "hang"}), 4, num_workers=2, backend=backend, on_error="quarantine", timeout=0.4)
+    loader = DataLoader(Faulty(40, {9: "hang"}), 4, num_workers=2, backend=backend, on_error="quarantine", timeout=1.0)
     assert run(loader) == expected(40, {9})
     (failure,) = loader.quarantine
     assert failure.kind.value == "hang"
@@ -265,13 +265,13 @@ def test_a_sample_that_stands_still(backend: str, caplog: pytest.LogCaptureFixtu
 
 def test_a_sample_that_stands_still_once(tmp_path: Path) -> None:
     dataset = Faulty(40, {9: "hang"}, once_in=tmp_path)
-    loader = DataLoader(dataset, 4, num_workers=2, on_error="quarantine", timeout=0.4)
+    loader = DataLoader(dataset, 4, num_workers=2, on_error="quarantine", timeout=1.0)
     assert run(loader) == list(range(40))
     assert loader.quarantine == ()
 
 
 def test_a_hang_under_raise_is_an_error_with_its_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.engine.guard._LEAST_PATIENCE_S", 0.4)
+    monkeypatch.setattr("headrace.engine.guard._LEAST_PATIENCE_S", 1.0)
     loader = DataLoader(Faulty(80, {60: "hang"}), 4, num_workers=2)
     with pytest.raises(WorkerHang, match="stood still"):
         run(loader)
@@ -283,7 +283,7 @@ def test_a_stopped_worker_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
             time.sleep(0.002)
             return super().__getitem__(index)
 
-    loader = DataLoader(Slow(300, {}), 10, num_workers=2, on_error="quarantine", timeout=0.5)
+    loader = DataLoader(Slow(300, {}), 10, num_workers=2, on_error="quarantine", timeout=1.0)
     keys: list[int] = []
     for number, batch in enumerate(loader):
         keys += keys_of(batch)

@@ -151,12 +151,17 @@ class Guard:
             state = _state_of(pid)
             if is_at_rest and state not in ("T", "t"):
                 continue  # it waits for work
-            bound = min(limit, _STOPPED_PATIENCE_S) if state in ("T", "t") else limit
+            # a sample's time does not bound that of a start, which may import for seconds
+            longest = max(limit, _LEAST_PATIENCE_S) if self._is_starting(worker) else limit
+            bound = min(limit, _STOPPED_PATIENCE_S) if state in ("T", "t") else longest
             if age > bound:
                 hung.append(Hung(worker, pid, age, bound, state))
         stopped = [one for one in hung if one.state in ("T", "t")]
         # one that is stopped may hold a lock that the others wait for
         return stopped or hung
+
+    def _is_starting(self, worker: int) -> bool:
+        return self._words[Board.record_at(worker) + Record.STATE] == STARTING
 
     def _age_s(self, worker: int) -> float | None:
         """How long a worker has been at its sample, or on the way to its first one; None where it rests."""
