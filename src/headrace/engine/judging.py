@@ -45,7 +45,7 @@ class Judge:
         """Deal with the failure of a sample. False: the batch fails, as torch's would."""
         batch = self._scheduler.batches.get(result.seq)
         plan = plans.get(result.seq)
-        if batch is None or batch.is_cancelled or plan is None:
+        if batch is None or batch.is_cancelled or plan is None or self.fatal is not None:
             return False
         caught: CaughtError = peek(self._pool.arena, result.block)
         if not caught.is_sample:
