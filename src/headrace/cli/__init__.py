@@ -1,6 +1,7 @@
 """The commands: parse, call, print. Nothing imports this room.
 
 - `entry`: the `headrace` command: its options, its exit codes, the way to each command.
+- `arguments`: parsers of arguments that several commands take.
 - `terminal`: what goes to stdout and what to stderr, with or without colour.
 - `messages`: the sentences of the commands in English and Chinese.
 - `explain`: `headrace explain`, parse and print.

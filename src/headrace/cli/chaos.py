@@ -2,8 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Callable
 
+from .arguments import whole
 from .chaos_messages import chaos_messages
 from .messages import LANGUAGES, default_language
 from .terminal import Terminal
@@ -53,19 +53,21 @@ def add_parser(
         "--faults", type=_kinds, default=KINDS, metavar="KIND,…", help="which kinds (default: all of those below)"
     )
     parser.add_argument(
-        "--num-faults", type=_whole(1, 100_000), default=40, metavar="N", help="how many faults (default: 40)"
+        "--num-faults", type=whole(1, 100_000), default=40, metavar="N", help="how many faults (default: 40)"
     )
     parser.add_argument("--seconds", type=_seconds, metavar="S", help="go on for so long, instead of --num-faults")
     parser.add_argument(
-        "--seed", type=_whole(0, 2**63 - 1), default=0, metavar="N", help="of the order and the faults (default: 0)"
+        "--seed",
+        type=whole(0, 2**63 - 1),
+        default=0,
+        metavar="N",
+        help="of the order and the faults (default: 0)",
     )
-    parser.add_argument("--workers", type=_whole(1, 64), metavar="N", help="default: the given loader's, else 4")
-    parser.add_argument(
-        "--batch-size", type=_whole(1, 100_000), metavar="N", help="default: the given loader's, else 8"
-    )
+    parser.add_argument("--workers", type=whole(1, 64), metavar="N", help="default: the given loader's, else 4")
+    parser.add_argument("--batch-size", type=whole(1, 100_000), metavar="N", help="default: the given loader's, else 8")
     parser.add_argument(
         "--samples",
-        type=_whole(2, 10_000_000),
+        type=whole(2, 10_000_000),
         default=1000,
         metavar="N",
         help="samples of the data set that a round goes through, drawn anew each time (default: 1000)",
@@ -140,18 +142,3 @@ def _seconds(text: str) -> float:
     if not 0 < value <= 1e6:
         raise argparse.ArgumentTypeError(f"{text} s is not a time above 0")
     return value
-
-
-def _whole(lowest: int, highest: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers in a range, whose error says the range."""
-
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-        if not lowest <= number <= highest:
-            raise argparse.ArgumentTypeError(f"{number} is not between {lowest} and {highest}")
-        return number
-
-    return parse

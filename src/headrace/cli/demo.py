@@ -2,12 +2,12 @@
 
 import argparse
 import json
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from headrace.errors import InternalError
 
+from .arguments import whole
 from .messages import LANGUAGES, default_language, demo_messages
 from .terminal import Terminal
 
@@ -33,14 +33,22 @@ def add_parser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--workers", type=_whole(1, 64), default=4, metavar="N", help="workers of each loader (1 to 64, default: 4)"
+        "--workers",
+        type=whole(1, 64),
+        default=4,
+        metavar="N",
+        help="workers of each loader (1 to 64, default: 4)",
     )
     parser.add_argument(
-        "--batch-size", type=_whole(1, 256), default=12, metavar="N", help="samples in a batch (1 to 256, default: 12)"
+        "--batch-size",
+        type=whole(1, 256),
+        default=12,
+        metavar="N",
+        help="samples in a batch (1 to 256, default: 12)",
     )
     parser.add_argument(
         "--samples",
-        type=_whole(2, 4000),
+        type=whole(2, 4000),
         default=192,
         metavar="N",
         help="samples in the data set, each 0.5 MB on disk (2 to 4000, default: 192)",
@@ -83,18 +91,3 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     if report.first_difference is not None:
         raise InternalError("headrace delivered other batches than torch", first_difference=report.first_difference)
     return 0
-
-
-def _whole(lowest: int, highest: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers in a range, whose error says the range."""
-
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-        if not lowest <= number <= highest:
-            raise argparse.ArgumentTypeError(f"{number} is not between {lowest} and {highest}")
-        return number
-
-    return parse

@@ -632,9 +632,11 @@ class Worker:
                 next(self._iterator)
             except StopIteration:
                 return
-            except Exception:
+            except Exception as error:
                 if not self._plan.goes_on:
-                    return  # the batch that is asked for next will tell
+                    # going on from here would repeat samples: the batch that is asked for next fails with this
+                    self._iterator = map(_throw, [error])
+                    return
 
     def _tell_aside(self, work: Work, error: Exception) -> None:
         """Tell of a sample of an iterable data set that failed; the iterator is asked for the next one."""

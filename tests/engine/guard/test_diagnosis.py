@@ -95,7 +95,7 @@ def test_held_by_a_debugger() -> None:
 def test_a_logging_lock_is_named() -> None:
     frames = (
         Frame(file="/usr/lib/python3.11/logging/__init__.py", line=917, function="acquire"),
-        Frame(file="/home/me/data.py", line=7, function="__getitem__"),
+        Frame(file="project/data.py", line=7, function="__getitem__"),
     )
     stack = ThreadStack(name="", tid=None, frames=frames, is_main=True)
     waits = replace(SLEEPING, call=call("futex", 1, 0x189))
@@ -139,7 +139,7 @@ def test_a_worker_that_waits_for_work_is_well() -> None:
 
 def test_the_users_own_line_is_named() -> None:
     numpy = Frame(file="/v/lib/python3.11/site-packages/numpy/linalg.py", line=1, function="svd")
-    own = Frame(file="/home/me/data.py", line=7, function="__getitem__")
+    own = Frame(file="project/data.py", line=7, function="__getitem__")
     assert user_frame((numpy, own)) is own
     assert user_frame((numpy,)) is numpy
     assert user_frame(()) is None
