@@ -2,6 +2,7 @@
 
 - `environment`: the environment variables that are read.
 - `error_policy`: what to do about a sample that failed, and how many are too many.
+- `events`: what can happen in a training, as numbers that a ring can hold.
 - `failures`: a sample that failed, as a value, and what may be decided about it.
 - `findings`: what a diagnosis says: verdict, findings, causes.
 - `numbers`: numbers as people read them: three digits and a unit.
@@ -17,6 +18,7 @@
 
 from .environment import find_rank, keeps_statistics, language, num_local_ranks, prints_timing
 from .error_policy import BadTally, ErrorPolicy, OnError, Replacement, is_too_many
+from .events import EventKind
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, type_name, utc_now
 from .findings import (
     SCHEMA,
@@ -53,6 +55,7 @@ __all__ = [
     "Decision",
     "EpochAccount",
     "ErrorPolicy",
+    "EventKind",
     "FailureKind",
     "Finding",
     "Findings",

@@ -1,0 +1,50 @@
+"""What can happen in a training, as numbers that a ring of fixed records can hold."""
+
+from enum import IntEnum, unique
+
+
+@unique
+class EventKind(IntEnum):
+    """What a record in a ring is about. A number never changes its meaning: recordings outlive versions.
+
+    Each record has a start, a duration, a `value` (a count, bytes or an index) and an `arg` (the number of a name
+    written before in the same lane, 0 for none). What both mean is said per kind.
+    """
+
+    NAME = 0  # value: the number of the name; the text follows in the same record and the next ones
+    PROCESS = 1  # the process has begun to record; value: pid, arg: its role (a name: "trainer", "worker", "reader")
+
+    # the training process
+    EPOCH = 10  # `iter(loader)` until it returns; value: which epoch of this loader, arg: the loader
+    WAIT = 11  # `next(loader)`; value: which batch of the epoch, arg: the loader
+    QUEUE_GET = 12  # inside WAIT, waiting for workers' results; value: batches that are ready, arg: the loader
+    PIN = 13  # a batch copied to page-locked memory; value: bytes
+    H2D = 14  # host to device, the part the host waits for; value: bytes
+    FORWARD = 15  # the outermost module's call
+    BACKWARD = 16
+    OPTIMIZER = 17
+    SYNC = 18  # the host waits for the device, `.item()` and the like; arg: which call
+    CHECKPOINT = 19  # value: bytes where known, arg: which call
+    EVALUATION = 20  # from `model.eval()` to `model.train()`, or a framework's validation loop
+    LOGGING = 21  # arg: the writer ("logging", "tensorboard", "wandb", "tqdm", …)
+    GC = 22  # value: objects collected, arg: generation + 1
+    PHASE = 23  # the user's own mark; arg: its name
+
+    # workers and whoever reads for them
+    FETCH = 40  # one task of a worker, whole; value: batch number (torch) or samples (ours), arg: the loader
+    SAMPLE = 41  # one sample; value: its index where it is a number, arg: the loader
+    READ = 42  # value: bytes
+    DECODE = 43  # value: bytes that came out
+    TRANSFORM = 44
+    COLLATE = 45
+    SEND = 46  # a result handed over: pickling, copying into shared memory; value: bytes
+    IDLE = 47  # a worker without work
+    STAGE = 48  # a named stage; arg: its name
+    WORKER_START = 49  # from the start of the process to its first task
+    READ_AHEAD = 50  # an I/O thread's read; value: bytes
+
+    # what went wrong
+    WORKER_LOST = 60  # value: pid
+    WORKER_HANG = 61  # value: pid
+    BAD_SAMPLE = 62  # value: its index where it is a number
+    LOST_RECORDS = 63  # value: records that a reader of the ring came too late for
