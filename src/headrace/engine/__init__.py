@@ -24,7 +24,7 @@ Its guard:
 - `memory_sample`, `memory_watch`, `memory_growth`: what the process tree holds, and what grows.
 - `pressure`: whether memory gets short.
 - `death_watch`, `kernel_log`, `sample_names`: facts about a death; `death_facts` holds them.
-- `forensics`, `death_text`, `death_words`: a death in one sentence.
+- `forensics`, `death_text`, `death_words`, `known_deaths`: a death in one sentence, and what is known of such.
 - `thread_state`, `system_calls`, `open_files`, `stacks`, `stuck`: where a worker stands that does not come back.
 - `diagnosis`, `stuck_words`: what holds it.
 
