@@ -25,7 +25,7 @@ Its guard:
 - `pressure`: whether memory gets short.
 - `death_watch`, `kernel_log`, `sample_names`: facts about a death; `death_facts` holds them.
 - `forensics`, `death_text`, `death_words`, `known_deaths`: a death in one sentence, and what is known of such.
-- `thread_state`, `system_calls`, `open_files`, `stacks`, `stuck`: where a worker stands that does not come back.
+- `stuck`: where a worker stands that does not come back.
 - `diagnosis`, `stuck_words`: what holds it.
 
 A worker:

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..signals import StackFile
 from .arena import Arena, Fd
 from .blocks import Region
 from .board import BOARD_BYTES, ENDED, MAX_WORKERS, Board, BoardLock, Head, Record
 from .host import HostPlan, run_host
 from .messages import RESULT_BYTES, WORK_BYTES, Result, Task, Work, unpack_results, unpack_work
-from .stacks import StackFile
 from .worker import WorkerPlan
 
 _log = logging.getLogger(__name__)
