@@ -22,7 +22,8 @@ from .board import Board, BoardLock
 from .heap import keep_heap_pages, name_thread
 from .seeding import seed_worker
 from .staging import named_samples, worker_table
-from .worker import Worker, WorkerPlan
+from .worker import Worker
+from .worker_plan import WorkerPlan
 
 
 @dataclass(frozen=True)

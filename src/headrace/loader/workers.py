@@ -222,8 +222,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             self.close()
             return
         feed.finish_measuring()
-        if feed.thread_gain is not None and loader._thread_rate is None:
-            loader._thread_rate, loader._draws = feed.thread_gain, feed.figures.draws
+        if feed.trial.gain is not None and loader._thread_rate is None:
+            loader._thread_rate, loader._draws = feed.trial.gain, feed.figures.draws
             choice, reason = self._choose_backend()
             _log.info("%s: backend %s from the next epoch on (%s)", loader, choice, reason)
         if self._backend == "thread" and feed.figures.draws:
@@ -288,7 +288,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     def resize(self, num_workers: int | None, prefetch_batches: int | None) -> None:
         pool = self._feed.pool
         if prefetch_batches is not None:
-            self._feed.asked_ahead = prefetch_batches
+            self._feed.pacing.asked_ahead = prefetch_batches
         if num_workers is None or self._local is not None:
             return
         self._is_undecided = False
@@ -298,7 +298,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             pool.grow(change)
         elif change < 0:
             pool.shrink(-change)
-        pool.flush()
+        pool.pipes.flush()
 
     def record(self, is_on: bool) -> None:
         self._feed.pool.record(is_on)
@@ -322,7 +322,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     def snapshot(self) -> LoaderStats:
         feed, loader = self._feed, self._loader
         elapsed = max(1e-9, time.perf_counter() - self.opened_at)
-        ahead, ahead_reason = feed.ahead
+        ahead, ahead_reason = feed.pacing.ahead
         is_local = self._local is not None
         workers = feed.figures.workers()
         return LoaderStats(
@@ -342,7 +342,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             prefetch_reason=ahead_reason,
             batches_ready=feed.scheduler.num_ready,
             batches_in_flight=feed.scheduler.in_flight,
-            chunk_samples=feed.chunk,
+            chunk_samples=feed.pacing.chunk,
             slot_batches=feed.delivery.slot_batches,
             general_batches=feed.delivery.general_batches,
             copied_batches=feed.delivery.copied_batches,
