@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
@@ -13,6 +14,7 @@ import signal
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,16 @@ def make_loader(spec: Spec, dataset: Dataset[Any]) -> Any:
     return DataLoader(dataset, **settings)
 
 
+def step_marks(spec: Spec) -> Callable[[torch.nn.Module], contextlib.AbstractContextManager[Any]]:
+    """The lines that TraceML asks of a plain loop, where the spec says so; nothing otherwise."""
+    if not spec.get("traceml"):
+        return contextlib.nullcontext
+    import traceml_ai
+
+    traceml_ai.init(mode="auto")
+    return traceml_ai.trace_step  # type: ignore[no-any-return]
+
+
 def evaluate(model: torch.nn.Module, spec: Spec) -> None:
     model.eval()
     with torch.no_grad():
@@ -154,13 +166,15 @@ def train(spec: Spec) -> None:
     hoard = [{"id": [number]} for number in range(spec.get("objects", 0))]
     ballast = np.ones(int(spec.get("ballast_bytes", 0)), np.uint8)
     loader = make_loader(spec, Samples(spec))
+    traced = step_marks(spec)
     step, started = 0, time.perf_counter()
     for _ in range(spec["num_epochs"]):
         for batch, _index in loader:
-            optimizer.zero_grad()
-            loss = model(batch)
-            loss.backward()
-            optimizer.step()
+            with traced(model):
+                optimizer.zero_grad()
+                loss = model(batch)
+                loss.backward()
+                optimizer.step()
             step += 1
             for _ in range(spec.get("log_lines", 0)):
                 log.info("step %d loss %.3f", step, loss.detach().item())
