@@ -40,6 +40,8 @@ class Row:
 def by_traceml(command: str, kind: str, seed: int, *, seconds: float, with_lines: bool) -> str:
     """Return its verdict and what it advises."""
     drawn = draw(kind, seed, seconds=seconds)
+    if drawn.needs_gpu and not Path("/dev/nvidia0").exists():
+        raise CannotLimit("no GPU here")
     with scratch_folder() as name:
         folder = Path(name)
         spec: dict[str, Any] = {**drawn.spec, "folder": name, "loader": "torch", "traceml": with_lines}

@@ -58,6 +58,8 @@ class Outcome:
 
 def run_one(kind: str, seed: int, *, seconds: float, keep: str | None) -> Outcome:
     drawn = draw(kind, seed, seconds=seconds)
+    if drawn.needs_gpu and not Path("/dev/nvidia0").exists():
+        raise CannotLimit("no GPU here")
     with scratch_folder() as name:
         folder = Path(name)
         spec = {**drawn.spec, "folder": name}

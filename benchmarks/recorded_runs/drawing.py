@@ -21,6 +21,7 @@ class Drawn:
     limits: dict[str, float] = field(default_factory=dict)
     files: tuple[int, int] = (0, 0)  # how many files of how many bytes it reads
     may_fail: bool = False
+    needs_gpu: bool = False
 
 
 def _base(rng: random.Random, seconds: float) -> Spec:
@@ -185,6 +186,13 @@ def worker_dies(rng: random.Random, spec: Spec) -> Drawn:
     return Drawn("worker_lost", spec, frozenset({"worker_lost"}), may_fail=True)
 
 
+def copies(rng: random.Random, spec: Spec) -> Drawn:
+    """Large batches copied to the device from pageable memory, while the loop waits."""
+    spec = {**spec, "device": "cuda", "num_workers": 4, "batch_size": 64, "step": "waits", "step_s": 0.005}
+    spec["floats"] = rng.choice([1, 2]) << 20  # 256 or 512 MiB a batch: 14 to 28 ms at 18.7 GB/s
+    return Drawn("copies", spec, frozenset({"h2d_copy"}), needs_gpu=True)
+
+
 def mixture(rng: random.Random, spec: Spec) -> Drawn:
     """Two causes, one at least twice the other."""
     spec = _fast(spec, rng)
@@ -208,7 +216,7 @@ KINDS: dict[str, Callable[[random.Random, Spec], Drawn]] = {
     for one in (
         *(healthy, compute, cpu_decode, gil, io_bandwidth, io_latency, straggler_worker, rare_heavy, checkpoint),
         *(evaluation, chatty_logging, garbage, epoch_start, cpu_quota, memory_short, swapping, shm_small, fd_limit),
-        *(worker_dies, mixture),
+        *(worker_dies, copies, mixture),
     )
 }
 

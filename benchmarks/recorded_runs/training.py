@@ -143,11 +143,11 @@ def step_marks(spec: Spec) -> Callable[[torch.nn.Module], contextlib.AbstractCon
     return traceml_ai.trace_step  # type: ignore[no-any-return]
 
 
-def evaluate(model: torch.nn.Module, spec: Spec) -> None:
+def evaluate(model: Model, spec: Spec) -> None:
     model.eval()
     with torch.no_grad():
         end = time.perf_counter() + spec["evaluation_s"]
-        batch = torch.zeros(spec["batch_size"], int(spec.get("floats", 1024)))
+        batch = torch.zeros(spec["batch_size"], int(spec.get("floats", 1024)), device=model.layer.weight.device)
         while time.perf_counter() < end:
             model(batch)
     model.train()
@@ -161,7 +161,8 @@ def train(spec: Spec) -> None:
     log.setLevel(logging.INFO)
     if spec.get("log_lines"):
         log.addHandler(SyncingHandler(str(folder / "train.log"), spec["log_line_s"]))
-    model = Model(spec)
+    device = torch.device(spec.get("device", "cpu"))
+    model = Model(spec).to(device)
     optimizer = torch.optim.SGD([model.layer.weight, model.layer.bias], lr=1e-9)
     hoard = [{"id": [number]} for number in range(spec.get("objects", 0))]
     ballast = np.ones(int(spec.get("ballast_bytes", 0)), np.uint8)
@@ -172,7 +173,7 @@ def train(spec: Spec) -> None:
         for batch, _index in loader:
             with traced(model):
                 optimizer.zero_grad()
-                loss = model(batch)
+                loss = model(batch.to(device))
                 loss.backward()
                 optimizer.step()
             step += 1
