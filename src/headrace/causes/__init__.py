@@ -15,6 +15,8 @@
 - `wording`: the evidence of a loss in sentences.
 - `remedies`: what helps against each cause, what cannot, what to measure.
 - `postmortem`: from what logs tell to findings.
+- `timeline`: where a thread's time went, every moment counted once.
+- `recorded`: why a recorded training waits.
 
 What reads logs needs NumPy and is loaded when it is first used; looking a message up needs nothing.
 """
@@ -42,6 +44,7 @@ from .knowledge import (
 
 if TYPE_CHECKING:
     from .log_run import explain_logs, explain_message
+    from .recorded import explain_recording
 
 __all__ = [
     "Advice",
@@ -57,6 +60,7 @@ __all__ = [
     "entry",
     "explain_logs",
     "explain_message",
+    "explain_recording",
     "find_advice",
     "look_up",
     "message_as_dict",
@@ -70,4 +74,8 @@ def __getattr__(name: str) -> object:
         from . import log_run
 
         return getattr(log_run, name)
+    if name == "explain_recording":
+        from . import recorded
+
+        return recorded.explain_recording
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
