@@ -22,7 +22,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.engine.cgroups import memory_groups
 from headrace.engine.diagnosis import Diagnosis, StuckKind, recognise
 from headrace.engine.stacks import (
     StackFile,
@@ -34,6 +33,7 @@ from headrace.engine.stacks import (
 )
 from headrace.engine.stuck import StuckReport, format_report, look_at
 from headrace.engine.stuck_words import describe_stuck, next_step_for
+from headrace.signals.cgroups import memory_groups
 
 FORK = multiprocessing.get_context("fork")
 HERE = Path(__file__).name
