@@ -2,14 +2,13 @@
 
 Which module is the outermost is found by a hook that torch calls for every module, and which is taken away again at the
 first call: from then on only the class of that module is timed. `torch.compile` must not see hooks come and go, so
-nothing is looked for once it is in use.
+nothing is looked for once it has been called; what it returns is timed instead.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
-import sys
 import threading
 import weakref
 from types import ModuleType
@@ -31,6 +30,7 @@ class _State:
 
     torch: Any = None
     seeker: Any = None  # the handle of the hook that looks for the outermost module
+    compiles = False
     optimizer_started: int = 0
 
 
@@ -54,6 +54,7 @@ def time_steps(torch: ModuleType) -> None:
     register_optimizer_step_pre_hook(_optimizer_starts)
     register_optimizer_step_post_hook(_optimizer_ends)
     _time_modes(torch.nn.Module)
+    _watch_compile(torch)
     atexit.register(_end_evaluations)
 
 
@@ -65,17 +66,21 @@ def step_begins(number: int) -> None:
 
 def look_for_models() -> None:
     """Have torch tell which module is called next as the outermost one."""
-    if _state.torch is None or _state.seeker is not None or "torch._dynamo.eval_frame" in sys.modules:
+    if _state.torch is None or _state.seeker is not None or _state.compiles:
         return
     from torch.nn.modules.module import register_module_forward_pre_hook
 
     _state.seeker = register_module_forward_pre_hook(_found)
 
 
-def _found(module: Any, _inputs: Any) -> None:
+def _stop_looking() -> None:
     if _state.seeker is not None:
         _state.seeker.remove()
         _state.seeker = None
+
+
+def _found(module: Any, _inputs: Any) -> None:
+    _stop_looking()
     if _calls.depth == 0 and isinstance(module, _state.torch.nn.Module):
         _models.add(module)
         _time_class(type(module))
@@ -101,6 +106,28 @@ def _time_class(cls: Any) -> None:
             tape.write(_FORWARD, start, now() - start)
 
     cls.__call__ = __call__
+
+
+def _watch_compile(torch: Any) -> None:
+    compile_any, compile_module = torch.compile, torch.nn.Module.compile
+
+    @functools.wraps(compile_any)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        _state.compiles = True
+        _stop_looking()
+        result = compile_any(*args, **kwargs)
+        if isinstance(result, torch.nn.Module):
+            _models.add(result)
+            _time_class(type(result))
+        return result
+
+    @functools.wraps(compile_module)
+    def compiled_in_place(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _state.compiles = True
+        _stop_looking()
+        return compile_module(self, *args, **kwargs)
+
+    torch.compile, torch.nn.Module.compile = compiled, compiled_in_place
 
 
 def _optimizer_starts(*_: Any) -> None:

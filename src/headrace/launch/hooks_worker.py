@@ -28,6 +28,7 @@ _FETCH, _SAMPLE, _COLLATE, _SEND, _IDLE, _READ, _CPU, _WORKER_START = (
     )
 )
 _TINY_SAMPLE_NS = 100_000  # below this, looking at the clock for each sample would show in the rate
+_OWN_BYTES = 1024  # what looking at /proc reads itself
 _LOOK_AGAIN = 32  # tasks: of tiny samples every so many tasks have theirs timed
 
 
@@ -164,9 +165,10 @@ class _Resources:
         self._delay_ns, self._bytes = self._run_delay_ns(), self._bytes_read()
 
     def write(self, start: int, duration: int) -> None:
+        cpu_ns = time.process_time_ns() - self._cpu_ns
         delay_us = (self._run_delay_ns() - self._delay_ns) // 1000
-        tape.write(_CPU, start, duration, time.process_time_ns() - self._cpu_ns, max(0, delay_us))
-        if (read := self._bytes_read() - self._bytes) > 0:
+        tape.write(_CPU, start, duration, cpu_ns, max(0, delay_us))
+        if (read := self._bytes_read() - self._bytes) > _OWN_BYTES:
             tape.write(_READ, start, 0, read)
 
     def _run_delay_ns(self) -> int:

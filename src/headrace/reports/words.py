@@ -85,7 +85,7 @@ TIME_COLUMNS = (Text("activity", "活动"), Text("time", "时间"), Text("share"
 TIMES_SUM = Text("wall clock", "总时间")
 ACTIVITIES = {
     Activity.STARTUP: Text("starting: imports, model, before the first epoch", "启动：导入、建模型，第一个 epoch 之前"),
-    Activity.EPOCH_START: Text("start of epochs, first batch", "epoch 开头与第一个 batch"),
+    Activity.EPOCH_START: Text("start and end of epochs, first batch", "epoch 的开头（含第一个 batch）与结束"),
     Activity.WAIT: Text("waiting for data", "等数据"),
     Activity.PIN: Text("pinning memory", "锁页拷贝"),
     Activity.H2D: Text("copies to the device", "拷贝到设备"),
@@ -98,6 +98,7 @@ ACTIVITIES = {
     Activity.LOGGING: Text("logging", "写日志"),
     Activity.GC: Text("garbage collection", "垃圾回收"),
     Activity.PHASE: Text("phase: {name}", "阶段：{name}"),
+    Activity.ENDING: Text("ending: after the last event", "收尾：最后一个事件之后"),
     Activity.OTHER: Text("other: the loop's own code, not timed", "其他：循环自身的代码，未计时"),
 }
 WORKERS_MEANWHILE = Text("  the workers meanwhile: {parts}", "  其间 worker 在：{parts}")

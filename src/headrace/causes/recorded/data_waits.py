@@ -24,6 +24,10 @@ _BOUND_FROM = 0.10  # of the time: from here on a run waits for data rather than
 _SOME_FROM = 0.05
 _ALL_BUSY = 0.8  # of the pool's time: above, there is no throughput to spare
 _FEWEST_STEPS = 8
+_FEWEST_LATE = 3  # late batches: fewer are no pattern,
+_ONCE_FROM = 0.25  # unless they took this much of the time
+_TAKING_FROM = 0.15  # of the time, where batches were ready: a fast loop spends some of it on taking them
+_MOSTLY = 0.7
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,12 +46,15 @@ class DataVerdict:
     is_slow: NDArray[np.bool_]
     period: Period | None
     resources: Resources | None
+    ready_share: float  # of the waiting that is for batches that were ready
 
     @property
     def bottleneck(self) -> Bottleneck | None:
         """Return what holds the loader back, where it is its throughput that is short."""
         if self.cause not in {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP} or self.resources is None:
             return None
+        if self.ready_share >= _MOSTLY:
+            return Bottleneck.IPC_COPY
         if self.pool is not None and self.pool.during_waits.get("sending", 0.0) >= 0.5:
             return Bottleneck.IPC_COPY
         return self.resources.bottleneck
@@ -70,7 +77,12 @@ def judge_data(
     pool = read_pool(loader, workers)
     resources = pool.resources if pool is not None else read_resources([trainer])
     period = _period(loader, later, wait_s, is_slow)
-    cause, confidence = _cause(loader, wait_s, is_slow, period, pool, total_s / train_s)
+    ready_share = float(wait_s[loader.is_ready[later]].sum() / total_s) if total_s > 0 else 0.0
+    if ready_share >= _MOSTLY:
+        is_much = total_s >= _TAKING_FROM * train_s
+        cause, confidence = (Cause.LOADER_THROUGHPUT if is_much else None), Confidence.CERTAIN
+    else:
+        cause, confidence = _cause(loader, wait_s, is_slow, period, pool, total_s / train_s)
     loop_s = float(wait_s.sum() + steps.sum())
     return DataVerdict(
         loader=loader,
@@ -85,6 +97,7 @@ def judge_data(
         is_slow=is_slow,
         period=period,
         resources=resources,
+        ready_share=ready_share,
     )
 
 
@@ -100,6 +113,8 @@ def _cause(
     is_uneven = in_slow >= 0.7 and float(is_slow.mean()) <= 0.6
     if share < _SOME_FROM or (share < _BOUND_FROM and not is_uneven):
         return None, Confidence.CERTAIN
+    if is_uneven and is_slow.sum() < _FEWEST_LATE and share < _ONCE_FROM:
+        return None, Confidence.CERTAIN  # any machine has one bad moment
     num_workers = loader.settings.get("num_workers", 0)
     is_rare = is_uneven and float(is_slow.mean()) <= 0.25
     if pool is None:

@@ -72,8 +72,10 @@ def explain_processes(
         key=lambda one: sum(finding.share for finding in one[0]),
     )
     findings = Findings.in_order(found)
+    if data is None and not findings:
+        limits = (_TOO_FEW, *limits)
     return Findings(
-        verdict=_verdict(findings, trainer),
+        verdict=_verdict(findings, trainer) if data is not None or findings else Verdict.UNKNOWN,
         findings=findings,
         facts=(*_facts(trainer, data), *_others(trainer, trainers)),
         limits=limits,
@@ -120,7 +122,7 @@ def _judge(
             )
     for interruption in find_interruptions(trainer):
         share = interruption.lost_s / train_s
-        if is_worth_telling(interruption.cause, interruption.count, share):
+        if is_worth_telling(interruption.cause, interruption.num_heavy, share):
             found.append(_interruption_finding(interruption, share))
     if trainer.loaders:
         loader = max(trainer.loaders, key=lambda one: len(one.batch))
@@ -169,7 +171,7 @@ def _data_finding(verdict: DataVerdict, train_s: float, cores: float) -> Finding
         verdict.cause, share, data_evidence(verdict, share), int(verdict.is_slow.sum()), verdict.confidence
     )
     fix = [*bottleneck_fix(verdict.bottleneck), *finding.fix]
-    if verdict.cause in _DATA and (estimate := estimate_more_workers(verdict, cores)) is not None:
+    if verdict.cause in _DATA and (estimate := estimate_more_workers(verdict, cores, train_s)) is not None:
         fix.insert(0, more_workers_text(estimate))
     figures = {
         "lost_s": verdict.lost_s,
@@ -226,8 +228,8 @@ def _facts(trainer: Trainer, data: DataVerdict | None) -> list[Text]:
         )
     facts.append(
         Text(
-            "shares are of the {train} from the first epoch on; before that, {startup} went into starting",
-            "占比以第一个 epoch 开始后的 {train} 为准；此前启动用了 {startup}",
+            "shares are of the {train} of the training itself; before its first epoch, {startup} went into starting",
+            "占比以训练本身的 {train} 为准；第一个 epoch 之前，启动用了 {startup}",
         ).filled(
             train=format_seconds(trainer.train_s),
             startup=format_seconds((trainer.train_start_ns - trainer.start_ns) / 1e9),
@@ -277,4 +279,7 @@ _NO_TRAINER = Text(
     "other iterables are seen with `headrace.monitor(loader)`",
     "录制期间没有进程向 DataLoader 取过 batch，因此无从得知等待情况；若遍历的是其他可迭代对象，请用 "
     "`headrace.monitor(loader)`",
+)
+_TOO_FEW = Text(
+    "fewer than nine batches in an epoch: too few to tell a pattern", "一个 epoch 不到九个 batch：太少，看不出规律"
 )

@@ -1,4 +1,6 @@
-"""What the start of epochs cost: `iter(loader)` and the wait for the first batch, beyond a usual wait. Pure."""
+"""What the start of epochs cost: ending the one before, `iter(loader)` and the first batch beyond a usual wait. "
+"Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class EpochStarts:
     lost_s: float
     typical_s: float
     worst_s: float
-    iter_s: float  # of it, in `iter(loader)` itself: starting workers
+    iter_s: float  # of it, in `iter(loader)` itself and in ending the epoch before: starting and stopping workers
     is_persistent: bool
 
 
@@ -34,6 +36,8 @@ def find_epoch_starts(trainer: Trainer, loader: LoaderWaits) -> EpochStarts | No
     wait_s = np.maximum(0.0, loader.wait_s[first] - usual_s)
     places = np.searchsorted(epochs["start_ns"], loader.start_ns[first], side="right") - 1
     iter_s = np.where(places >= 0, epochs["duration_ns"][places.clip(0)] / 1e9, 0.0) if len(epochs) else 0 * wait_s
+    if len(loader.end_s) >= len(iter_s):
+        iter_s = iter_s + loader.end_s[: len(iter_s)]
     cost = wait_s + iter_s
     return EpochStarts(
         count=len(cost),

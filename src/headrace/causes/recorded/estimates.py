@@ -13,6 +13,7 @@ from .data_waits import DataVerdict
 
 _FEWEST_TASKS = 12
 _WORTH = 1.05
+_PER_DOUBLING = 0.1  # of the gain: how unsure each doubling of the workers makes it
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class MoreWorkers:
     is_short_of_cores: bool  # as many as would be needed do not fit the machine
 
 
-def estimate_more_workers(verdict: DataVerdict, cores: float) -> MoreWorkers | None:
+def estimate_more_workers(verdict: DataVerdict, cores: float, train_s: float) -> MoreWorkers | None:
     """Estimate the least number of workers that feed the loop: demand times the time of a task.
 
     A task costs the same whatever the number of workers, as long as cores are free for its CPU time; a disk that is
@@ -47,7 +48,11 @@ def estimate_more_workers(verdict: DataVerdict, cores: float) -> MoreWorkers | N
     if workers <= current:
         return None
     supply = min(verdict.demand_per_s, workers / task_s)
-    gain = supply / verdict.supply_per_s if verdict.supply_per_s > 0 else 1.0
-    if gain - 1 < max(_WORTH - 1, 2 * error * gain):
+    loop_s = len(verdict.wait_s) / verdict.supply_per_s
+    saved_s = min(verdict.lost_s, loop_s - len(verdict.wait_s) / supply)
+    gain = train_s / max(train_s - saved_s, 0.01 * train_s)
+    # The further from what was measured, the less sure: tasks get in each other's way as there are more of them.
+    error = float(np.hypot(error, _PER_DOUBLING * math.log2(workers / current)))
+    if gain - 1 < max(_WORTH - 1, 2 * error * (gain - 1)):
         return None
-    return MoreWorkers(workers, gain, gain * float(np.clip(error, 0.01, 1.0)), needed > most)
+    return MoreWorkers(workers, gain, error * (gain - 1), needed > most)

@@ -14,12 +14,14 @@ from headrace.model import Activity, Cause, EventKind
 
 from ..losses import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM
 from ..periods import Period, find_period
+from ..stalls import of_weight
 from .trainer import CAUSE_OF, Trainer, outermost
 
 _KIND_OF = {
     Activity.CHECKPOINT: EventKind.CHECKPOINT,
     Activity.LOGGING: EventKind.LOGGING,
 }
+_FEWEST_COLLECTIONS = 4  # long ones: every program has one or two of them after its imports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,7 @@ class Interruption:
     cause: Cause
     lost_s: float
     count: int
+    num_heavy: int  # of them, those that carry the loss
     typical_s: float
     worst_s: float
     period: Period | None  # in steps
@@ -47,6 +50,7 @@ def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
             cause=cause,
             lost_s=lost_s,
             count=len(spans),
+            num_heavy=int(of_weight(lengths).sum()),
             typical_s=float(np.median(lengths)),
             worst_s=float(lengths.max()),
             period=_period(trainer, [span.start for span, length in zip(spans, lengths, strict=True) if length > 1e-3]),
@@ -60,6 +64,8 @@ def is_worth_telling(cause: Cause, count: int, share: float) -> bool:
     >>> is_worth_telling(Cause.CHECKPOINT, 5, 0.06), is_worth_telling(Cause.CHECKPOINT, 1, 0.06)
     (True, False)
     """
+    if cause is Cause.GC and count < _FEWEST_COLLECTIONS:
+        return False
     least = REPORT_FROM.get(cause, REPORT_FROM_ELSE)
     return share >= (max(least, REPORT_ONCE_FROM) if count == 1 else least)
 

@@ -59,6 +59,8 @@ class LoaderWaits:
     start_ns: Times
     end_ns: Times
     step_s: NDArray[np.float64]  # from this batch to the next `next`, without interruptions; nan for an epoch's last
+    is_ready: NDArray[np.bool_]  # the batch lay in the queue already: the wait is what taking it costs
+    end_s: NDArray[np.float64]  # what the `next` took that ended an epoch: stopping workers
 
     @property
     def wait_s(self) -> NDArray[np.float64]:
@@ -83,6 +85,7 @@ class Trainer:
     process: ProcessEvents
     start_ns: int
     train_start_ns: int  # the first epoch begins
+    train_end_ns: int  # the last thing that was timed has ended
     end_ns: int
     rows: tuple[TimeRow, ...]  # add up to the wall clock
     exclusive_s: dict[Label, float]  # from train_start_ns on
@@ -91,8 +94,8 @@ class Trainer:
 
     @property
     def train_s(self) -> float:
-        """Return how long the training itself took, without what came before it."""
-        return (self.end_ns - self.train_start_ns) / 1e9
+        """Return how long the training itself took, without what came before and after it."""
+        return (self.train_end_ns - self.train_start_ns) / 1e9
 
     def seconds(self, activity: Activity) -> float:
         """Return the exclusive time of an activity while training."""
@@ -111,14 +114,20 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     spans = _spans(process, thread)
     first = min((span.start for span in spans if span.label[0] is Activity.EPOCH_START), default=start_ns)
     train_start = min(max(first, start_ns), end_ns)
-    whole = exclusive_times(
-        [Span(start_ns, train_start, (Activity.STARTUP, "")), *spans], start_ns, end_ns, rest=(Activity.OTHER, "")
+    # A collection while the interpreter ends is not training.
+    lasts = [span.end for span in spans if span.label[0] not in {Activity.GC, Activity.LOGGING}]
+    train_end = max(train_start, min(end_ns, max(lasts, default=end_ns)))
+    around = (
+        Span(start_ns, train_start, (Activity.STARTUP, ""), is_opaque=True),
+        Span(train_end, end_ns, (Activity.ENDING, ""), is_opaque=True),
     )
-    training = exclusive_times(spans, train_start, end_ns, rest=(Activity.OTHER, ""))
+    whole = exclusive_times([*around, *spans], start_ns, end_ns, rest=(Activity.OTHER, ""))
+    training = exclusive_times(spans, train_start, train_end, rest=(Activity.OTHER, ""))
     return Trainer(
         process=process,
         start_ns=start_ns,
         train_start_ns=train_start,
+        train_end_ns=train_end,
         end_ns=end_ns,
         rows=_rows(whole, spans, end_ns - start_ns),
         exclusive_s={label: ns / 1e9 for label, ns in training.items()},
@@ -141,7 +150,7 @@ def _spans(process: ProcessEvents, thread: int) -> list[Span[Label]]:
         strict=True,
     ):
         activity, name = activities[kind], ""
-        if activity is Activity.WAIT and value == 0:
+        if activity is Activity.WAIT and value <= 0:  # the first batch, or the end of the epoch
             activity = Activity.EPOCH_START
         elif activity is Activity.PHASE:
             name = process.names.get(arg, "?")
@@ -179,8 +188,9 @@ def _loaders(process: ProcessEvents, thread: int, spans: Sequence[Span[Label]]) 
     inside = _coverage(hidden).between(starts_of(waits), ends_of(waits)) > 0
     interruptions = _coverage([span for span in spans if span.label[0] in (*CAUSE_OF, Activity.PHASE)])
     waits = waits[~inside]
+    gets = process.of(EventKind.QUEUE_GET, thread=thread)
     loaders = [
-        _loader_waits(process.names.get(int(arg), "loader"), waits[waits["arg"] == arg], interruptions)
+        _loader_waits(process.names.get(int(arg), "loader"), waits[waits["arg"] == arg], gets, interruptions)
         for arg in np.unique(waits["arg"])
     ]
     return tuple(
@@ -188,7 +198,7 @@ def _loaders(process: ProcessEvents, thread: int, spans: Sequence[Span[Label]]) 
     )
 
 
-def _loader_waits(name: str, waits: NDArray[Any], interruptions: Coverage) -> LoaderWaits:
+def _loader_waits(name: str, waits: NDArray[Any], gets: NDArray[Any], interruptions: Coverage) -> LoaderWaits:
     starts, ends = starts_of(waits), ends_of(waits)
     batch = waits["value"].astype(np.int64)
     epoch = np.cumsum(batch == 0)
@@ -205,7 +215,20 @@ def _loader_waits(name: str, waits: NDArray[Any], interruptions: Coverage) -> Lo
         start_ns=starts[is_batch],
         end_ns=ends[is_batch],
         step_s=step_s[is_batch],
+        is_ready=_were_ready(starts[is_batch], ends[is_batch], gets),
+        end_s=(ends - starts)[~is_batch] / 1e9,
     )
+
+
+def _were_ready(starts: Times, ends: Times, gets: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which waits found their batch in the queue: one look was enough, and the queue was not empty."""
+    if not len(gets):
+        return np.zeros(len(starts), bool)
+    at = starts_of(gets)
+    first, last = np.searchsorted(at, starts), np.searchsorted(at, ends)
+    looks = last - first
+    has_some = gets["value"][first.clip(0, len(gets) - 1)] > 0
+    return np.asarray((looks == 0) | ((looks == 1) & has_some))
 
 
 def _coverage(spans: Sequence[Span[Label]]) -> Coverage:

@@ -57,9 +57,11 @@ _BOTTLENECKS = {
         "单个任务有 {blocked} 的时间停住，却只读取 {rate}/s：等的是响应而不是带宽（小文件多、网络、sleep 或锁）",
     ),
     Bottleneck.IPC_COPY: Text(
-        "workers are sending finished batches for {sending} of the time in which the loop waits: copying between "
-        "processes is what takes long",
-        "训练等待期间，worker 有 {sending} 的时间在发送已做好的 batch：耗时的是进程间拷贝",
+        "batches were ready for {ready} of the waiting, and workers sent for {sending} of it: copying between "
+        "processes "
+        "(pickling, mapping, unpickling) is what takes long",
+        "等待中有 {ready} 的时间 batch 其实已经就绪，worker 有 {sending} 的时间在发送：耗时的是进程间传递（序列化、映"
+        "射、反序列化）",
     ),
 }
 _STANDS_STILL = Text(
@@ -114,7 +116,8 @@ def data_evidence(verdict: DataVerdict, share: float) -> tuple[Text, ...]:
     if cause is not Cause.STRAGGLER_SAMPLE:
         said.append(supply_and_demand(verdict.supply_per_s, verdict.demand_per_s))
     if pool is not None:
-        said += _pool_evidence(pool, num_workers, is_straggler=cause is Cause.STRAGGLER_SAMPLE)
+        if verdict.bottleneck is not Bottleneck.IPC_COPY:
+            said += _pool_evidence(pool, num_workers, is_straggler=cause is Cause.STRAGGLER_SAMPLE)
     elif num_workers == 0:
         said.append(
             Text(
@@ -123,7 +126,7 @@ def data_evidence(verdict: DataVerdict, share: float) -> tuple[Text, ...]:
             )
         )
     if verdict.resources is not None and cause is not Cause.STRAGGLER_SAMPLE:
-        said += _resource_evidence(verdict.bottleneck, verdict.resources, pool)
+        said += _resource_evidence(verdict, verdict.resources)
     return tuple(said)
 
 
@@ -174,7 +177,8 @@ def _pool_evidence(pool: Pool, num_workers: int, *, is_straggler: bool) -> list[
     return said
 
 
-def _resource_evidence(bottleneck: Bottleneck | None, resources: Resources, pool: Pool | None) -> list[Text]:
+def _resource_evidence(verdict: DataVerdict, resources: Resources) -> list[Text]:
+    bottleneck, pool = verdict.bottleneck, verdict.pool
     blocked = format_share(resources.blocked)
     if bottleneck is not None:
         rate = resources.bytes_per_s / max(0.01, resources.blocked)
@@ -184,6 +188,7 @@ def _resource_evidence(bottleneck: Bottleneck | None, resources: Resources, pool
                 no_core=format_share(resources.no_core),
                 blocked=blocked,
                 rate=format_bytes(int(rate)),
+                ready=format_share(verdict.ready_share),
                 sending=format_share(pool.during_waits.get("sending", 0.0) if pool is not None else 0.0),
             )
         ]
@@ -211,11 +216,11 @@ def epoch_start_evidence(starts: EpochStarts) -> tuple[Text, ...]:
     """Return the sentences that carry slow starts of epochs."""
     said = [
         Text(
-            "the starts of {count} epochs cost {lost}, {typical} each ({worst} at worst), of which {iter} in "
-            "`iter(loader)` and the rest in waiting for the first batch",
-            "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 在 `iter(loader)` 里"
-            "，其余在"
-            "等第一个 batch",
+            "the starts of {count} epochs cost {lost}, {typical} each ({worst} at worst), of which {iter} in stopping "
+            "and starting workers (`iter(loader)`), the rest in waiting for the first batch",
+            "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 用于停止和启动 "
+            "worker（"
+            "`iter(loader)`），其余在等第一个 batch",
         ).filled(
             count=starts.count,
             lost=format_seconds(starts.lost_s),
