@@ -29,7 +29,7 @@ LANE_HEAD_BYTES = 32 << 10  # words, then names
 
 _MAGIC = b"HRLANES1"
 _HEAD = struct.Struct("<8sIIIIQIQ")
-_HEAD_BYTES = 4096
+_HEAD_BYTES = mmap.PAGESIZE
 _REFUSED_AT = 64  # in the head: processes that found no free lane
 _LANE_WORDS_BYTES = 128
 _LONGEST_LOCK_WAIT_S = 2.0  # a claim takes 0.1 ms; a process that was stopped in one must not hold up a training
@@ -97,7 +97,8 @@ class Area:
             raise ValueError(f"num_lanes must be from 1 to 65536, not {num_lanes}")
         if not hasattr(os, "memfd_create"):
             raise NotSupported("recording needs Linux: its events lie in an anonymous memory file")
-        lane_bytes = LANE_HEAD_BYTES + lane_records * RECORD_BYTES
+        # whole pages, so that a lane's memory can be given back
+        lane_bytes = -(-(LANE_HEAD_BYTES + lane_records * RECORD_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
             fd = os.memfd_create("headrace-recording", os.MFD_CLOEXEC)
         except OSError:  # a sandbox may refuse it
@@ -163,10 +164,8 @@ class Area:
         """Give a lane to whoever comes next; its pages go back to the system and read as zeros."""
         with self._locked():
             start = _HEAD_BYTES + lane.number * self.lane_bytes
-            first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-            last = (start + self.lane_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
             try:
-                self._map.madvise(mmap.MADV_REMOVE, first, last - first)
+                self._map.madvise(mmap.MADV_REMOVE, start, self.lane_bytes)
             except (OSError, AttributeError):  # a file system without holes
                 lane.ring[:] = bytes(len(lane.ring))
             for word in range(len(lane.words)):  # the state last, and zero is "free"

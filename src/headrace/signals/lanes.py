@@ -91,9 +91,11 @@ class Lane:
 
         Never raises and never waits. A number that does not fit is clamped; what is no number becomes 0.
         """
+        thread = self._threads.get(get_ident())
+        if thread is None:
+            thread = self._thread_number()
+        number = self._next()
         try:
-            thread = self._threads[get_ident()]
-            number = self._next()
             _pack_into(
                 self._ring,
                 (number & self._mask) << _SHIFT,
@@ -106,8 +108,8 @@ class Lane:
                 (number >> self._ring_bits) % MOST_LAPS + 1,
             )
             self._words[Word.CURSOR] = number + 1
-        except Exception:  # a thread that is new, or a number that does not fit
-            self._write_carefully(kind, start_ns, duration_ns, value, arg)
+        except Exception:
+            self._fill_carefully(number, thread, kind, start_ns, duration_ns, value, arg)
 
     def write_many(self, events: npt.NDArray[np.void]) -> None:
         """Record many events at once, from an array with fields as `record_dtype()` names them; missing ones are 0.
@@ -150,8 +152,9 @@ class Lane:
 
     def set_role(self, role: str) -> None:
         """Say what this process is, unless that was said before."""
-        if self._is_unclaimed:
-            self._claim_now()
+        with self._naming:
+            if self._is_unclaimed:
+                self._claim_now()
         if not self._words[Word.ROLE]:
             number = self.name(role)
             self._words[Word.ROLE] = number
@@ -198,9 +201,10 @@ class Lane:
         self._threads = {}  # so that the first event goes the careful way, and claims there
         self._is_unclaimed = True
 
-    def _write_carefully(self, kind: Any, start_ns: Any, duration_ns: Any, value: Any, arg: Any) -> None:
-        thread = self._thread_number()
-        number = self._next()
+    def _fill_carefully(
+        self, number: int, thread: int, kind: Any, start_ns: Any, duration_ns: Any, value: Any, arg: Any
+    ) -> None:
+        """Fill the record of a number with what does fit."""
         _pack_into(
             self._ring,
             (number & self._mask) << _SHIFT,
@@ -215,16 +219,17 @@ class Lane:
         self._words[Word.CURSOR] = number + 1
 
     def _thread_number(self) -> int:
-        if self._is_unclaimed:
-            self._claim_now()
-        ident = get_ident()
-        number = self._threads.get(ident)
-        if number is None:
-            with self._naming:
-                number = self._threads[ident] = min(len(self._threads), MOST_U16)
-            # a program may start a thread for every sample: their names would fill the lane
-            named = self.name(threading.current_thread().name) if number < _MOST_NAMED_THREADS else 0
-            self.write(EventKind.THREAD, time.monotonic_ns(), 0, threading.get_native_id(), named)
+        with self._naming:
+            if self._is_unclaimed:
+                self._claim_now()
+            ident = get_ident()
+            number = self._threads.get(ident)
+            if number is not None:
+                return number
+            number = self._threads[ident] = min(len(self._threads), MOST_U16)
+        # a program may start a thread for every sample: their names would fill the lane
+        named = self.name(threading.current_thread().name) if number < _MOST_NAMED_THREADS else 0
+        self.write(EventKind.THREAD, time.monotonic_ns(), 0, threading.get_native_id(), named)
         return number
 
     def _add_name(self, text: str) -> int:

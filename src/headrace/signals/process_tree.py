@@ -13,8 +13,8 @@ from .system_sample import ProcessSample
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 # Exact figures of memory walk a process's page tables (12 ms for one of 600 MiB): they may cost this share of a core.
-_DEAR_SHARE = 0.001
-_DEAR_EVERY_S = 1.0
+_DEAR_SHARE = 0.002
+_MAPS_EVERY = 4  # looks; as dear, and of interest only where a program maps tens of thousands of things
 # Beyond this the walk would hold up the process itself too long.
 _MOST_ROLLUP_BYTES = 4 << 30
 
@@ -29,13 +29,15 @@ class _Member:
     uss_bytes: int | None = None
     maps: int | None = None
     read_at_s: float = -1.0
+    looks: int = 0
 
 
 class ProcessTree:
     """A process and all below it, also those whose parent is gone meanwhile."""
 
-    def __init__(self, pid: int, *, root: Path = Path("/")) -> None:
+    def __init__(self, pid: int, *, root: Path = Path("/"), dear_share: float = _DEAR_SHARE) -> None:
         self.pid = pid
+        self._dear_share = dear_share
         self._proc = f"{root}/proc"
         self._members: dict[int, _Member] = {}
         self._others: set[int] = set()  # known not to be in the tree: their parents are not asked for again
@@ -134,10 +136,12 @@ class ProcessTree:
             member.pss_bytes = _kib(rollup.get(b"Pss"))
             private = [_kib(rollup.get(name)) for name in (b"Private_Clean", b"Private_Dirty")]
             member.uss_bytes = None if None in private else sum(filter(None, private))
-        member.maps = _count_lines(f"{base}/maps")
+        if member.looks % _MAPS_EVERY == 0:
+            member.maps = _count_lines(f"{base}/maps")
+        member.looks += 1
         member.read_at_s = now_s
         cost_s = time.perf_counter() - start
-        self._dear_due_s = now_s + max(_DEAR_EVERY_S / max(1, len(samples)), cost_s / _DEAR_SHARE)
+        self._dear_due_s = now_s + cost_s / self._dear_share
 
     def _with_dear(self, sample: ProcessSample) -> ProcessSample:
         member = self._members[sample.pid]
