@@ -67,6 +67,8 @@ class Faulty(Dataset[Any]):
                 os.kill(os.getpid(), signal.SIGSEGV)
             case "hang":
                 time.sleep(1000)
+            case "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
             case "transient":
                 raise OSError(errno.EIO, "Input/output error", f"scan_{index}.npz")
 
@@ -277,19 +279,10 @@ def test_a_hang_under_raise_is_an_error_with_its_stack(monkeypatch: pytest.Monke
         run(loader)
 
 
-def test_a_stopped_worker_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    class Slow(Faulty):
-        def __getitem__(self, index: int) -> Any:
-            time.sleep(0.002)
-            return super().__getitem__(index)
-
-    loader = DataLoader(Slow(300, {}), 10, num_workers=2, on_error="quarantine", timeout=1.0)
-    keys: list[int] = []
-    for number, batch in enumerate(loader):
-        keys += keys_of(batch)
-        if number == 3:
-            os.kill(loader.stats().workers[0].pid, signal.SIGSTOP)
-    assert keys == list(range(300))
+def test_a_stopped_worker_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    dataset = Faulty(300, {145: "stop"}, once_in=tmp_path)
+    loader = DataLoader(dataset, 10, num_workers=2, on_error="quarantine", timeout=1.0)
+    assert run(loader) == list(range(300))
     assert "is stopped" in caplog.text
 
 
@@ -312,7 +305,7 @@ def test_workers_that_never_start_are_an_error_soon() -> None:
     started = time.monotonic()
     with pytest.raises(WorkerLost, match="exit code 9"):
         run(DataLoader(Faulty(100, {}), 10, num_workers=2, worker_init_fn=doomed_start))
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60
 
 
 def test_errors_that_are_no_samples_fault_are_raised() -> None:
