@@ -1,6 +1,5 @@
 """Why training waits or stops: what can be said from signals, logs and messages.
 
-- `knowledge`: what the messages of torch, its libraries, the kernel and Slurm truly mean, and how to find them.
 - `logs`: logs as text, from bytes to records of steps.
 - `log_run`: logs of a run, streamed, and everything that they tell.
 - `crashes`: findings from the messages that stand in a log.
@@ -15,54 +14,19 @@
 - `wording`: the evidence of a loss in sentences.
 - `remedies`: what helps against each cause, what cannot, what to measure.
 - `postmortem`: from what logs tell to findings.
+- `timeline`: where a thread's time went, every moment counted once.
+- `recorded`: why a recorded training waits.
 
-What reads logs needs NumPy and is loaded when it is first used; looking a message up needs nothing.
+What reads logs needs NumPy and is loaded when it is first used.
 """
 
 from typing import TYPE_CHECKING
 
-from .knowledge import (
-    Advice,
-    AdviceFound,
-    Entry,
-    MessageFound,
-    MessageScanner,
-    Text,
-    TrueCause,
-    advice,
-    advice_for,
-    entries,
-    entry,
-    find_advice,
-    look_up,
-    message_as_dict,
-    render_markdown,
-    render_text,
-)
-
 if TYPE_CHECKING:
     from .log_run import explain_logs, explain_message
+    from .recorded import explain_recording
 
-__all__ = [
-    "Advice",
-    "AdviceFound",
-    "Entry",
-    "MessageFound",
-    "MessageScanner",
-    "Text",
-    "TrueCause",
-    "advice",
-    "advice_for",
-    "entries",
-    "entry",
-    "explain_logs",
-    "explain_message",
-    "find_advice",
-    "look_up",
-    "message_as_dict",
-    "render_markdown",
-    "render_text",
-]
+__all__ = ["explain_logs", "explain_message", "explain_recording"]
 
 
 def __getattr__(name: str) -> object:
@@ -70,4 +34,8 @@ def __getattr__(name: str) -> object:
         from . import log_run
 
         return getattr(log_run, name)
+    if name == "explain_recording":
+        from . import recorded
+
+        return recorded.explain_recording
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,12 +26,11 @@ Its guard:
 - `apart`, `sweeping`: samples that are tried alone; work in nobody's hands.
 - `streams`: recovery for iterable data sets.
 - `judging`, `condemned`: samples that fail, and those that are left out.
-- `cgroups`, `psi`: memory control groups, kill counters, pressure.
 - `memory_sample`, `memory_watch`, `memory_growth`: what the process tree holds, and what grows.
 - `pressure`: whether memory gets short.
 - `death_watch`, `kernel_log`, `sample_names`: facts about a death; `death_facts` holds them.
-- `forensics`, `death_text`, `death_words`: a death in one sentence.
-- `thread_state`, `system_calls`, `open_files`, `stacks`, `stuck`: where a worker stands that does not come back.
+- `forensics`, `death_text`, `death_words`, `known_deaths`: a death in one sentence, and what is known of such.
+- `stuck`: where a worker stands that does not come back.
 - `diagnosis`, `stuck_words`: what holds it.
 
 A worker:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..errors import WorkerHang, WorkerLost
 from ..model import language
+from ..signals import Psi, SwapCounts, read_memory_psi, read_swap_counts
 from .board import ENDED, STARTING, Board, Record
 from .claims import Claim
 from .death_facts import SampleInHand
@@ -23,7 +24,6 @@ from .memory_growth import Holdings, Kind, find_growth, read_holdings
 from .memory_watch import MemoryWatch
 from .pool import Loss, Pool
 from .pressure import Level, Pressure, assess, describe_pressure
-from .psi import Psi, SwapCounts, read_memory_psi, read_swap_counts
 from .recovery import Recovery
 from .sample_names import name_sample
 from .stuck import format_report, look_at

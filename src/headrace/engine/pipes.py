@@ -9,7 +9,7 @@ import sys
 import termios
 from collections import deque
 
-from .arena import Fd
+from ..signals import Fd
 from .board import Head
 from .messages import RESULT_BYTES, WORK_BYTES, Result, Task, Work, unpack_results, unpack_work
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..signals import StackFile
 from .arena import Arena
 from .arena_plan import ArenaPlan
 from .blocks import Region
@@ -19,7 +20,6 @@ from .board import ENDED, MAX_WORKERS, Board, BoardLock, Head, Record
 from .host import HostPlan, run_host
 from .messages import Task, Work
 from .pipes import Pipes
-from .stacks import StackFile
 from .worker_plan import WorkerPlan
 
 _log = logging.getLogger(__name__)

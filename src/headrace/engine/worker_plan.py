@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .arena import Fd
+from ..signals import Fd
 
 
 @dataclass(frozen=True)

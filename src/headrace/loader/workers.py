@@ -29,7 +29,8 @@ from ..engine import (
     workers_for,
 )
 from ..errors import BatchTooLarge, HeadraceError, InternalError, TooManyBad, WorkerHang, WorkerLost
-from ..model import LoaderStats, find_rank
+from ..knowledge import add_hint
+from ..model import LoaderStats, find_rank, language
 from .backend import choose_backend
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches
@@ -203,6 +204,9 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             raise
         except (WorkerLost, WorkerHang, BatchTooLarge, TooManyBad, InternalError) as error:
             self._give_up(error)
+            raise
+        except Exception as error:
+            add_hint(error, language=language())
             raise
 
     def _give_up(self, error: HeadraceError) -> None:

@@ -1,0 +1,220 @@
+"""The memory control groups of a process, v1 and v2: limits, use, and how often the kernel killed there.
+
+Facts about the kernel that the readers rest on:
+
+- a limit of any group above the process holds for it, so all levels are read, the innermost first;
+- v2 `memory.events` counts a group and all below it, `memory.events.local` the group alone; v1 counts a kill in the
+  victim's own group, whichever group above it hit its limit;
+- v2 `oom` (local) and v1 `memory.failcnt` rise at the level whose limit was hit; `oom_kill` rises for every kill, also
+  for one of the whole machine (`oom_kill` of /proc/vmstat, which counts the kills of all groups too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from .kernel_files import read_int, read_table, read_text
+
+# v1 writes "no limit" as the largest multiple of a page
+_NO_LIMIT = 1 << 60
+
+
+@dataclass(frozen=True)
+class MemoryGroup:
+    """One control group with memory accounting: its version and its folder."""
+
+    version: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"cgroup v{self.version}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupMemory:
+    """What a control group holds at one moment; `None`: not known here."""
+
+    group: MemoryGroup
+    limit_bytes: int | None  # None: no limit
+    throttle_bytes: int | None  # v2 `memory.high`: beyond it the kernel slows the group down instead of killing
+    used_bytes: int
+    inactive_file_bytes: int  # cache that the kernel drops first
+    active_file_bytes: int  # cache in use: droppable too, at the price of reading it again
+    peak_bytes: int | None
+
+    @property
+    def working_set_bytes(self) -> int:
+        """Use without the cache that the kernel drops first."""
+        return max(0, self.used_bytes - self.inactive_file_bytes)
+
+    @property
+    def hard_bytes(self) -> int:
+        """Use that the kernel cannot drop: beyond the limit, it kills."""
+        return max(0, self.used_bytes - self.inactive_file_bytes - self.active_file_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupKills:
+    """Counters of one control group; `None`: this kernel does not count it."""
+
+    group: MemoryGroup
+    kills: int | None  # processes that the kernel killed for memory
+    limit_hits: int | None  # times that this very group's limit was hit (v2 `oom`, v1 `failcnt`)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OomCounts:
+    """How often the kernel has killed for memory, per group of a process (innermost first) and on the machine."""
+
+    groups: tuple[GroupKills, ...] = ()
+    machine: int | None = None
+
+
+@dataclass(frozen=True)
+class _Mount:
+    """Where a hierarchy is mounted, and which of its groups is at that place."""
+
+    folder: Path
+    top: PurePosixPath
+
+
+def memory_groups(root: Path = Path("/"), *, pid: int | None = None) -> tuple[MemoryGroup, ...]:
+    """The control groups with memory accounting that hold for a process, the innermost first.
+
+    Inside a container the process's path may be the host's: then the mount's own root stands for the group.
+    """
+    # the root group of a machine has no limit file in v2: it holds nothing that could be read here
+    marks = {version: files.limit for version, files in _FILES.items()}
+    return tuple(MemoryGroup(version, folder) for version, folder in find_groups("memory", marks, root, pid=pid))
+
+
+def find_groups(
+    controller: str, marks: Mapping[int, str], root: Path = Path("/"), *, pid: int | None = None
+) -> list[tuple[int, Path]]:
+    """(version, folder) of the groups of a controller that hold for a process and have the file that `marks` names."""
+    lines = read_text(root / "proc" / ("self" if pid is None else str(pid)) / "cgroup").splitlines()
+    mounts = _mounts(root, controller)
+    found = []
+    for line in lines:
+        if line.count(":") < 2:
+            continue
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            version = 2
+        elif controller in controllers.split(","):
+            version = 1
+        else:
+            continue
+        folders = (folder for folder in _upwards(mounts[version], path) if (folder / marks[version]).exists())
+        found += [(version, folder) for folder in folders]
+    return found
+
+
+def read_group(group: MemoryGroup) -> GroupMemory | None:
+    """A group's memory now; None where it is gone or unreadable."""
+    files, folder = _FILES[group.version], str(group.folder)
+    used = read_int(f"{folder}/{files.used}")
+    if used is None:
+        return None
+    limit = read_int(f"{folder}/{files.limit}")
+    stat = f"\n{read_text(f'{folder}/memory.stat')}"
+    return GroupMemory(
+        group=group,
+        limit_bytes=limit if limit is not None and limit < _NO_LIMIT else None,
+        throttle_bytes=read_int(f"{folder}/memory.high") if group.version == 2 else None,
+        used_bytes=used,
+        inactive_file_bytes=_field(stat, files.inactive),
+        active_file_bytes=_field(stat, files.active),
+        peak_bytes=read_int(f"{folder}/{files.peak}"),
+    )
+
+
+def read_limits(groups: tuple[MemoryGroup, ...]) -> tuple[GroupMemory, ...]:
+    """Those groups that have a limit, as they are now."""
+    known = (read_group(group) for group in groups)
+    return tuple(memory for memory in known if memory is not None and memory.limit_bytes is not None)
+
+
+def read_oom_counts(groups: tuple[MemoryGroup, ...], root: Path = Path("/")) -> OomCounts:
+    """The kernel's counters of kills for memory. Two of them, before and after a death, tell whether it was one."""
+    return OomCounts(
+        groups=tuple(_read_kills(group) for group in groups),
+        machine=read_table(root / "proc/vmstat").get("oom_kill"),
+    )
+
+
+def _read_kills(group: MemoryGroup) -> GroupKills:
+    if group.version == 1:
+        kills = read_table(group.folder / "memory.oom_control").get("oom_kill")
+        return GroupKills(group=group, kills=kills, limit_hits=read_int(group.folder / "memory.failcnt"))
+    events = read_table(group.folder / "memory.events")
+    local = read_table(group.folder / "memory.events.local")
+    # without the local file (Linux before 5.2) the hierarchical count stands in for it
+    return GroupKills(group=group, kills=events.get("oom_kill"), limit_hits=local.get("oom", events.get("oom")))
+
+
+# ---------------------------------------------------------------------------------------- files and folders
+
+
+@dataclass(frozen=True)
+class _Files:
+    limit: str
+    used: str
+    peak: str
+    inactive: str
+    active: str
+
+
+_FILES = {
+    1: _Files(
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "memory.max_usage_in_bytes",
+        "total_inactive_file",
+        "total_active_file",
+    ),
+    2: _Files("memory.max", "memory.current", "memory.peak", "inactive_file", "active_file"),
+}
+
+
+def _mounts(root: Path, controller: str) -> Mapping[int, _Mount]:
+    """Where v1's hierarchy of a controller and v2's are mounted: from mountinfo, else the usual places."""
+    found = {
+        1: _Mount(root / "sys/fs/cgroup" / controller, PurePosixPath("/")),
+        2: _Mount(root / "sys/fs/cgroup", PurePosixPath("/")),
+    }
+    for line in read_text(root / "proc/self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kind = left.split(), right.split()
+        if len(fields) < 5 or len(kind) < 3:
+            continue
+        is_v1 = kind[0] == "cgroup" and controller in kind[2].split(",")
+        if is_v1 or kind[0] == "cgroup2":
+            place = root / fields[4].replace("\\040", " ").lstrip("/")
+            found[1 if is_v1 else 2] = _Mount(place, PurePosixPath(fields[3]))
+    return found
+
+
+def _upwards(mount: _Mount, path: str) -> Iterator[Path]:
+    """Folders of a group and of all above it that are visible here."""
+    group = PurePosixPath(path)
+    if group.is_relative_to(mount.top):
+        group = PurePosixPath("/") / group.relative_to(mount.top)
+    folder = mount.folder / str(group).lstrip("/")
+    # a path of the host, or one above our namespace ("/../.."), is not there: the mount's own root is the group
+    if ".." in group.parts or not folder.exists():
+        folder = mount.folder
+    yield folder
+    while folder != mount.folder:
+        folder = folder.parent
+        yield folder
+
+
+def _field(table: str, name: str) -> int:
+    """One value of "name value" lines, 0 where it is missing; quicker than to read all forty of them."""
+    _, found, rest = table.partition(f"\n{name} ")
+    value = rest.partition("\n")[0] if found else ""
+    return int(value) if value.isdigit() else 0

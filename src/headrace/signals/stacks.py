@@ -1,0 +1,266 @@
+"""Python stacks of a worker from outside: a signal handler that needs no user code, or py-spy where it is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .descriptor import Fd
+from .thread_state import catches, read_status
+
+_HEADER = "headrace-stacks signal="
+_FRAME = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d+|\?+) in (?P<function>.+)')
+_THREAD = re.compile(r"(?P<current>Current thread|Thread|Stack)\b.*\(most recent call first\):")
+_PR_SET_PTRACER = 0x59616D61
+_MOST_BYTES = 1 << 20
+_QUIET_S = 0.03  # a dump is complete when nothing was added for so long
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One call: of Python, or (`is_native`) of a library."""
+
+    file: str
+    line: int
+    function: str
+    is_native: bool = False
+
+    def __str__(self) -> str:
+        if self.is_native:
+            return f"{self.function} in {os.path.basename(self.file)}" if self.file else self.function
+        return f"{os.path.basename(self.file)}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadStack:
+    """The calls of one thread, innermost first."""
+
+    name: str
+    tid: int | None  # of the system; None where the source does not tell
+    frames: tuple[Frame, ...]
+    is_main: bool
+    owns_gil: bool | None = None
+
+    @property
+    def python(self) -> tuple[Frame, ...]:
+        return tuple(frame for frame in self.frames if not frame.is_native)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stacks:
+    """What was found, from where, and what stood in the way."""
+
+    source: str  # "py-spy --native", "py-spy", "faulthandler" or ""
+    threads: tuple[ThreadStack, ...] = ()
+    text: str = ""
+    problem: str = ""
+
+    @property
+    def main(self) -> ThreadStack | None:
+        return next((thread for thread in self.threads if thread.is_main), None)
+
+
+class StackFile:
+    """A small memory file into which a worker's signal handler writes; travels to the worker by any start method."""
+
+    def __init__(self, fd: Fd) -> None:
+        self.fd = fd
+
+    @classmethod
+    def create(cls) -> StackFile:
+        """Make one in the training process, for one worker process."""
+        fd = os.memfd_create("headrace-stacks", os.MFD_CLOEXEC)
+        # every process that has it shares one file position: writes go to the end instead
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
+        return cls(Fd(fd))
+
+    def read(self, start: int = 0) -> str:
+        return os.pread(self.fd.fileno(), _MOST_BYTES, start).decode("utf-8", "replace")
+
+    def size(self) -> int:
+        return os.fstat(self.fd.fileno()).st_size
+
+    def signal_number(self) -> int | None:
+        """Which signal the worker listens to; None before it has said so."""
+        for line in self.read().splitlines():
+            if line.startswith(_HEADER):
+                return int(line.removeprefix(_HEADER))
+        return None
+
+    def crash(self) -> tuple[Frame, ...]:
+        """The Python frames of a crash, innermost first; empty where the worker did not crash (or could not tell)."""
+        _, found, text = self.read().rpartition("Fatal Python error:")
+        if not found:
+            return ()
+        threads = parse_dump(text)
+        crashed = next((thread for thread in threads if thread.is_main), threads[0] if threads else None)
+        return crashed.frames if crashed is not None else ()
+
+    def close(self) -> None:
+        self.fd.close()
+
+
+def register_stack_dump(stack_file: StackFile, *, tracer_pid: int | None = None) -> int | None:
+    """In a worker, at its start: let a signal dump all Python stacks into the file, and a crash its own stack.
+
+    The signal is a real-time one that nobody has a handler for; None where there is none, and then nothing is
+    changed. A user's own `faulthandler.enable()` stays as it is. `tracer_pid`: lets that process and its children
+    (py-spy) look into this one where Yama restricts it.
+    """
+    status = read_status(Path("/proc/self"))
+    taken = int(status.get("SigCgt", "0"), 16) | int(status.get("SigIgn", "0"), 16)
+    # from the end: libraries that want a real-time signal take the first ones
+    free = (n for n in range(signal.SIGRTMAX - 1, signal.SIGRTMIN + 1, -1) if not taken >> (n - 1) & 1)
+    number = next(free, None)
+    if number is None:
+        return None
+    fd = stack_file.fd.fileno()
+    faulthandler.register(number, file=fd, all_threads=True, chain=False)
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=fd, all_threads=True)
+    if tracer_pid is not None:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PTRACER, tracer_pid, 0, 0, 0)
+    os.write(fd, f"{_HEADER}{number}\n".encode())
+    return number
+
+
+def read_stacks(pid: int, stack_file: StackFile, *, timeout_s: float = 1.0) -> Stacks:
+    """Ask a worker for its stacks. It answers from a signal handler, also while it waits for a lock or computes.
+
+    A worker that has not registered yet is not asked (the signal would end it); one that is stopped, or in
+    uninterruptible sleep, does not answer.
+    """
+    number = stack_file.signal_number()
+    if number is None or not catches(pid, number):
+        return Stacks(source="", problem="the worker has not come to register its signal handler yet")
+    start = stack_file.size()
+    if start > _MOST_BYTES // 2:  # asked very often: begin anew, but keep saying which signal it is
+        with contextlib.suppress(OSError):
+            os.ftruncate(stack_file.fd.fileno(), 0)
+            os.write(stack_file.fd.fileno(), f"{_HEADER}{number}\n".encode())
+        start = stack_file.size()
+    try:
+        os.kill(pid, number)
+    except OSError as error:
+        return Stacks(source="", problem=f"it cannot be asked: {error.strerror}")
+    deadline = time.monotonic() + timeout_s
+    size, changed_at = start, time.monotonic()
+    while time.monotonic() < deadline:
+        time.sleep(0.002)
+        now = stack_file.size()
+        if now != size:
+            size, changed_at = now, time.monotonic()
+        elif size > start and time.monotonic() - changed_at > _QUIET_S:
+            break
+    text = stack_file.read(start)
+    if not text:
+        return Stacks(source="", problem=f"it did not answer within {timeout_s:.1f} s")
+    return Stacks(source="faulthandler", threads=parse_dump(text), text=text)
+
+
+def parse_dump(text: str) -> tuple[ThreadStack, ...]:
+    """The threads of a faulthandler dump. The one that caught the signal is Python's main thread, if it could."""
+    threads: list[ThreadStack] = []
+    frames: list[Frame] = []
+    head: re.Match[str] | None = None
+
+    def close() -> None:
+        if head is not None:
+            is_main = head["current"] != "Thread"
+            threads.append(ThreadStack(name="", tid=None, frames=tuple(frames), is_main=is_main))
+
+    for line in text.splitlines():
+        match = _THREAD.match(line)
+        if match is not None:
+            close()
+            head, frames = match, []
+            continue
+        call = _FRAME.match(line)
+        if call is not None and head is not None:
+            number = int(call["line"]) if call["line"].isdigit() else 0
+            frames.append(Frame(file=call["file"], line=number, function=call["function"]))
+    close()
+    return tuple(threads)
+
+
+# ---------------------------------------------------------------------------------------- py-spy
+
+
+def find_py_spy() -> str | None:
+    """The py-spy command, of this environment or of the path."""
+    beside = Path(sys.executable).parent / "py-spy"
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def dump_with_py_spy(pid: int, *, native: bool = True, pauses: bool = True, timeout_s: float = 10.0) -> Stacks:
+    """Stacks as py-spy sees them, native frames too where it can. `pauses=False`: never stops the process."""
+    command = find_py_spy()
+    if command is None:
+        return Stacks(source="", problem="py-spy is not installed: `pip install headrace[stacks]`")
+    options = ["--native"] if native and pauses else []
+    options += [] if pauses else ["--nonblocking"]
+    full = [command, "dump", "--json", "--pid", str(pid), *options]
+    try:
+        done = subprocess.run(full, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        return Stacks(source="", problem=f"py-spy did not answer within {timeout_s:.0f} s")
+    except OSError as error:
+        return Stacks(source="", problem=f"py-spy does not start: {error.strerror}")
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        return Stacks(source="", problem=f"py-spy: {lines[0].strip() if lines else done.returncode}")
+    source = "py-spy --native" if "--native" in options else "py-spy"
+    try:
+        threads = tuple(_thread_of(entry, pid) for entry in json.loads(done.stdout))
+    except (ValueError, KeyError, TypeError) as error:
+        return Stacks(source="", problem=f"py-spy's answer is not understood: {error}")
+    return Stacks(source=source, threads=threads, text=format_stacks(threads))
+
+
+def _thread_of(entry: dict[str, object], pid: int) -> ThreadStack:
+    tid = entry.get("os_thread_id")
+    frames = entry.get("frames")
+    name = entry.get("thread_name")
+    return ThreadStack(
+        name=str(name or ""),
+        tid=tid if isinstance(tid, int) else None,
+        frames=tuple(_frame_of(frame) for frame in (frames if isinstance(frames, list) else [])),
+        is_main=tid == pid or name == "MainThread",
+        owns_gil=bool(entry.get("owns_gil")),
+    )
+
+
+def _frame_of(frame: dict[str, object]) -> Frame:
+    file, line = str(frame.get("filename") or ""), frame.get("line")
+    # a frame of a library has the library as its module, one of Python none
+    is_native = frame.get("module") is not None or not file
+    return Frame(
+        file=file,
+        line=line if isinstance(line, int) else 0,
+        function=str(frame.get("name") or "?"),
+        is_native=is_native,
+    )
+
+
+def format_stacks(threads: Iterable[ThreadStack]) -> str:
+    """Stacks for a log, innermost call first."""
+    lines = []
+    for thread in threads:
+        name = thread.name or ("main thread" if thread.is_main else "another thread")
+        lines.append(f"{name}{' (holds the GIL)' if thread.owns_gil else ''}:")
+        lines += [f"  {frame}" for frame in thread.frames] or ["  no Python frame"]
+    return "\n".join(lines)
