@@ -378,6 +378,46 @@ def test_a_stream_goes_on_where_its_worker_died(backend: str, collate: Any) -> N
     assert loader.stats().workers_lost >= 1
 
 
+class FailsInItsSecondLife(IterableDataset[int]):
+    """Its worker dies once; the one that begins again meets an error before it has come to where the first one was."""
+
+    def __init__(self, folder: Path, *, fails_at: int) -> None:
+        self.folder, self.fails_at = folder, fails_at
+
+    def __iter__(self) -> Any:
+        died = self.folder / "died"
+        has_died = died.exists()
+        for number in range(60):
+            if number == 30 and not has_died:
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if has_died and number == self.fails_at:
+                raise ConnectionError(f"row {number} is out of reach")
+            yield number
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("collate", [None, as_list], ids=["slots", "general"])
+@pytest.mark.parametrize("fails_at", [0, 9, 27, 29])
+def test_an_error_while_a_stream_catches_up_repeats_nothing(
+    tmp_path: Path, backend: str, collate: Any, fails_at: int
+) -> None:
+    dataset = FailsInItsSecondLife(tmp_path, fails_at=fails_at)
+    loader = DataLoader(dataset, 4, num_workers=1, backend=backend, collate_fn=collate)
+    iterator = iter(loader)
+    got: list[int] = []
+
+    def take() -> None:
+        for batch in iterator:
+            got.extend(map(int, batch))
+
+    with pytest.raises(ConnectionError, match=f"row {fails_at} is out of reach"):
+        take()
+    assert got == list(range(28))  # the batches that were whole when the worker died, once each
+    take()  # a loop that goes on gets nothing twice
+    assert got == list(range(28))
+
+
 def test_killed_again_and_again_while_it_runs(caplog: pytest.LogCaptureFixture) -> None:
     class Slow(Faulty):
         def __getitem__(self, index: int) -> Any:

@@ -36,7 +36,7 @@ def running(target: Callable[[], object]) -> Iterator[tuple[int, StackFile]]:
         for child in psutil.Process(process.pid).children(recursive=True):
             child.kill()
         process.kill()
-        process.join(10)
+        process.join(60)
         process.close()
         stack_file.close()
 

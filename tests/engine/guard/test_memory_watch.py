@@ -51,7 +51,7 @@ def child(work: Callable[[int], object]) -> Iterator[tuple[int, Callable[[int], 
         yield process.pid, tell
     finally:
         ours.send(-1)
-        process.join(10)
+        process.join(60)
         process.close()
         ours.close()
 

@@ -32,7 +32,7 @@ def death_of(target: Callable[[], None], *, then: Callable[[int], None] = lambda
         process.start()
         assert process.pid is not None
         then(process.pid)
-        process.join(20)
+        process.join(60)
         facts = watch.facts((0,), process.pid, process.exitcode, now_s=time.monotonic())
         process.close()
         return describe_death(facts)
