@@ -140,6 +140,47 @@ def test_a_loop_under_pressure_loses_and_repeats_nothing(recorded: Path) -> None
     assert got == list(range(4000))
 
 
+class Large(Dataset[Any]):
+    """Samples of 4 MiB."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((1 << 20,), float(index))
+
+
+@pytest.mark.parametrize("collate", [None, torch.stack], ids=["slots", "general"])
+def test_large_samples_stay_within_the_budget(collate: Any) -> None:
+    """Batches of 32 MiB, a budget for three, and many asked for: what was taken beyond it is soon given back."""
+    budget = 100 * MIB
+    loader = DataLoader(Large(4000), 8, num_workers=4, memory=budget, prefetch_factor=2, collate_fn=collate)
+    iterator = iter(loader)
+    for number in range(10):
+        assert next(iterator)[:, 0].tolist() == list(range(8 * number, 8 * number + 8))
+    # beside slots and blocks there is the board, and blocks are rounded up
+    limit = budget * 1.3 + 3 * MIB if collate else budget + 3 * MIB
+    take_until(iterator, lambda: loader.stats().slots.touched_bytes <= limit)
+    for _ in range(10):
+        next(iterator)
+        assert loader.stats().slots.touched_bytes <= limit
+    slots = loader.stats().slots
+    if collate is None:  # with the 4 MiB that each worker has in hand
+        assert slots.total * slots.slot_bytes + 4 * 4 * MIB <= budget
+
+
+def test_a_budget_without_room_for_the_samples_in_hand_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    loader = DataLoader(Large(64), 8, num_workers=4, memory=36 * MIB)
+    got = [int(number) for batch in loader for number in batch[:, 0]]
+    assert got == list(range(64))
+    (said,) = [record.getMessage() for record in caplog.records if "in hand" in record.getMessage()]
+    assert "memory=36.0 MiB has room for a batch of 32.0 MiB, but not for the 16.0 MiB of samples" in said
+    assert "memory=48.0 MiB" in said
+
+
 # A training in a group of its own: it fills the group up to the limit, and lets go again. One line of JSON each time
 # that it has seen what it waited for.
 _IN_A_GROUP = """
