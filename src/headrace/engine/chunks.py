@@ -23,12 +23,12 @@ _TINY_SAMPLE_NS = 20_000
 class Chunks:
     """Serves chunks of map-style data sets."""
 
-    def __init__(self, bench: Workbench, sharing: Sharing, *, seeded: bool) -> None:
+    def __init__(self, bench: Workbench, sharing: Sharing) -> None:
         self._plan, self._words, self._dataset = bench.plan, bench.words, bench.dataset
         self._record, self._payloads, self._fetcher = bench.record, bench.payloads, bench.fetcher
         self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
         # threads share the generators, so samples cannot be seeded one by one: only notice that somebody draws
-        is_watched = not seeded and not bench.plan.is_iterable
+        is_watched = not bench.is_seeded and not bench.plan.is_iterable
         self._watch = SampleSeeds(trial_samples=0, is_shared=True) if is_watched else None
 
     def _serve_one(self, work: Work, entry: int) -> bool:

@@ -55,6 +55,8 @@ class Upkeep:
         if self._pool.losses:
             self.make_good()
         self._guard.look()
+        if self._pool.arena.used_bytes() > self._pool.plan.budget_bytes:
+            self._pool.trim()
         self._yield_to_pressure()
 
     def wait(self, timeout_s: float) -> None:

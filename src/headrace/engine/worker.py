@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
 
-from .arena import Arena
-from .board import ENDED, IDLE, Board, BoardLock, Entry, Head
+from .board import ENDED, IDLE, Board, Entry, Head
 from .chunks import Chunks
 from .measuring import block_of, second_thread_gain
 from .messages import WORK_BYTES, Answer, Task, Work, split_tries, unpack_work
@@ -17,7 +15,6 @@ from .parcels import dump, load
 from .sharing import Sharing
 from .whole_batches import WholeBatches
 from .workbench import Workbench
-from .worker_plan import WorkerPlan
 
 # tasks that belong to a batch, and so to an epoch
 _OF_A_BATCH = (Task.CHUNK, Task.WHOLE, Task.NEXT, Task.COLLATE)
@@ -26,26 +23,17 @@ _OF_A_BATCH = (Task.CHUNK, Task.WHOLE, Task.NEXT, Task.COLLATE)
 class Worker:
     """The life of one worker, in its own process or its own thread of the loader's process."""
 
-    def __init__(
-        self,
-        plan: WorkerPlan,
-        arena: Arena,
-        lock: BoardLock,
-        dataset: Any,
-        collate: Callable[[Any], Any],
-        *,
-        seeded: bool,
-    ) -> None:
-        bench = Workbench(plan, arena, lock, dataset, collate, seeded=seeded)
-        self._plan, self._arena, self._region, self._dataset = plan, arena, bench.region, dataset
+    def __init__(self, bench: Workbench) -> None:
+        self._plan, self._arena, self._region, self._dataset = bench.plan, bench.arena, bench.region, bench.dataset
         self._words, self._all_words = bench.words, bench.all_words
         self._record, self._teller = bench.record, bench.teller
         self._sharing = Sharing(bench)
-        self._chunks = Chunks(bench, self._sharing, seeded=seeded)
+        self._chunks = Chunks(bench, self._sharing)
         self._whole_batches = WholeBatches(bench, self._sharing)
         self._own_iterator = OwnIterator(bench, self._sharing)
         self._init_error: BaseException | None = None
         self._held = b""  # a message for later
+        self._trimmed = 0  # the last wish of the training process for memory that nobody uses
 
     def run(self, prepare: Callable[[], None]) -> None:
         """Work until told to stop or until the training process is gone."""
@@ -63,6 +51,9 @@ class Worker:
             if len(message) < WORK_BYTES or words[Head.STOP]:
                 break
             work = unpack_work(message)
+            if words[Head.TRIM] != self._trimmed:
+                self._trimmed = words[Head.TRIM]
+                self._region.trim()
             if work.task == Task.RETIRE:
                 break
             if work.task != Task.LOOK:

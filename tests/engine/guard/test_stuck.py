@@ -43,7 +43,7 @@ def seen(
     kind: StuckKind, pid: int, stack_file: StackFile, *, use_py_spy: bool = False, tid: int | None = None
 ) -> tuple[Diagnosis, StuckReport]:
     """Look until the process has come to where it hangs."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while True:
         report = look_at(pid, (tid,) if tid else None, stack_file=stack_file, use_py_spy=use_py_spy)
         diagnosis = recognise(report, tid)
@@ -144,7 +144,7 @@ if pid == 0:
 from headrace.engine.stuck import look_at
 from headrace.engine.diagnosis import recognise
 from headrace.engine.stuck_words import describe_stuck
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 60
 while time.monotonic() < deadline:
     diagnosis = recognise(look_at(pid, use_py_spy=False))
     if diagnosis.kind.value in ("fork_deadlock", "ended"):
