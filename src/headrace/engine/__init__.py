@@ -20,7 +20,6 @@ Its guard:
 - `recovery`: what lost workers owed is given out again.
 - `streams`: the same for iterable data sets.
 - `judging`, `condemned`: samples that fail, and those that are left out.
-- `cgroups`, `psi`: memory control groups, kill counters, pressure.
 - `memory_sample`, `memory_watch`, `memory_growth`: what the process tree holds, and what grows.
 - `pressure`: whether memory gets short.
 - `death_watch`, `kernel_log`, `sample_names`: facts about a death; `death_facts` holds them.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..errors import WorkerHang, WorkerLost
 from ..model import language
+from ..signals import Psi, SwapCounts, read_memory_psi, read_swap_counts
 from .board import ENDED, STARTING, Board, Record
 from .death_facts import SampleInHand
 from .death_watch import DeathWatch
@@ -22,7 +23,6 @@ from .memory_growth import Holdings, Kind, find_growth, read_holdings
 from .memory_watch import MemoryWatch
 from .pool import Loss, Pool
 from .pressure import Level, Pressure, assess, describe_pressure
-from .psi import Psi, SwapCounts, read_memory_psi, read_swap_counts
 from .recovery import Claim, Recovery
 from .sample_names import name_sample
 from .stuck import format_report, look_at

@@ -17,10 +17,10 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.engine.cgroups import memory_groups
 from headrace.engine.death_watch import DeathWatch
 from headrace.engine.forensics import Death, DeathCause, describe_death
 from headrace.engine.kernel_log import KernelLog
+from headrace.signals.cgroups import memory_groups
 
 FORK = multiprocessing.get_context("fork")
 
@@ -104,7 +104,7 @@ def test_the_kernel_log_names_the_library_of_a_crash() -> None:
 # death as JSON; the training process itself must survive, for the kernel kills the largest first.
 _IN_A_GROUP = """
 import json, multiprocessing, os, pathlib, sys, time
-from headrace.engine.cgroups import memory_groups, read_limits
+from headrace.signals.cgroups import memory_groups, read_limits
 from headrace.engine.death_watch import DeathWatch
 from headrace.engine.forensics import SampleInHand, describe_death
 from headrace.engine.memory_watch import MemoryWatch
