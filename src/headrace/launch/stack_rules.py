@@ -98,7 +98,9 @@ def is_evaluation(frame: Frame) -> bool:
 
 
 def is_importing(frame: Frame) -> bool:
-    return "<frozen importlib" in frame.file or frame.file.endswith("/multiprocessing/spawn.py")
+    """Imports, also those of a spawned process that imports its parent's script."""
+    spawns = frame.file.endswith("/multiprocessing/spawn.py") and not is_torch(frame)
+    return "<frozen importlib" in frame.file or (spawns and function_of(frame).startswith(("prepare", "_fixup_main")))
 
 
 def is_wait(frame: Frame) -> bool:
