@@ -119,7 +119,8 @@ def test_who_is_who(scenario: str) -> None:
         (p.facts.pid, p.facts.name, roles[p.facts.pid]) for p in run.processes
     ]
     for pid in workers:
-        assert roles[trainer_of(run.process(pid).facts, run.facts, roles) or 0] is Role.TRAINER
+        by_pid = {facts.pid: facts for facts in run.facts}
+        assert roles[trainer_of(run.process(pid).facts, by_pid, roles) or 0] is Role.TRAINER
 
 
 def test_ranks_are_named_and_the_launcher_is_none() -> None:

@@ -105,6 +105,12 @@ def test_a_killed_worker_is_told_at_once_and_once() -> None:
     assert kinds(state, 3, [worker(12)]) == []
 
 
+def test_a_worker_that_dies_before_it_was_ever_seen() -> None:
+    state = AlarmState(AlarmSettings())
+    state.expect([trainer()], [worker(11), worker(12)])
+    assert kinds(state, 1, [worker(12)], killed(11)) == ["worker_gone"]
+
+
 def test_the_end_of_an_epoch_is_no_alarm() -> None:
     for ends in ((End(pid=11, status=0), End(pid=12, status=0)), ()):
         state = AlarmState(AlarmSettings())

@@ -62,6 +62,13 @@ class AlarmState:
     missing: dict[tuple[int, int], WorkerLook] = field(default_factory=dict)
     ends: dict[int, End] = field(default_factory=dict)
 
+    def expect(self, trainers: Sequence[TrainerLook], workers: Sequence[WorkerLook]) -> None:
+        """Learn of processes that were there when a look began: one may be gone before it is seen at all."""
+        for worker in workers:
+            self.workers.setdefault((worker.pid, worker.started), worker)
+        for trainer in trainers:
+            self.trainers.setdefault((trainer.pid, trainer.started), trainer)
+
     def handle(
         self,
         at_s: float,

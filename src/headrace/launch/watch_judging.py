@@ -79,6 +79,25 @@ class Judge:
     def _of(self, process: ProcessFacts) -> _Known:
         return self.known.setdefault(process.identity, _Known(SourceLines(process.pid)))
 
+    def unseen_trainer(self, process: ProcessFacts) -> TrainerLook:
+        """One that is known to be there and nothing more."""
+        return TrainerLook(
+            pid=process.pid,
+            started=process.started,
+            rank=process.rank,
+            command=process.command_line,
+            reading=Reading(activity=Activity.UNKNOWN),
+        )
+
+    def unseen_worker(self, process: ProcessFacts, number: int, trainer_pid: int | None) -> WorkerLook:
+        return WorkerLook(
+            pid=process.pid,
+            started=process.started,
+            trainer_pid=trainer_pid,
+            name=_worker_name(process, number),
+            activity=WorkerActivity.UNKNOWN,
+        )
+
     # ------------------------------------------------------------------------------------ trainers
 
     def trainer(self, process: ProcessFacts, stretch: Stretch) -> TrainerLook:

@@ -42,9 +42,8 @@ def assign_roles(processes: Sequence[ProcessFacts], stacks: Stacks) -> dict[int,
     return roles
 
 
-def trainer_of(process: ProcessFacts, processes: Sequence[ProcessFacts], roles: Mapping[int, Role]) -> int | None:
+def trainer_of(process: ProcessFacts, by_pid: Mapping[int, ProcessFacts], roles: Mapping[int, Role]) -> int | None:
     """The trainer that a process works for: the nearest one above it."""
-    by_pid = {one.pid: one for one in processes}
     seen: set[int] = set()
     at = by_pid.get(process.parent_pid)
     while at is not None and at.pid not in seen:
@@ -100,9 +99,10 @@ def _find_children_that_load(
 
 def _find_those_that_only_wait(processes: Sequence[ProcessFacts], roles: dict[int, Role], stacks: Stacks) -> None:
     """A process above trainers that does nothing but wait for them has launched them; so has a shell."""
+    by_pid = {process.pid: process for process in processes}
+    above = {pid for one in processes if roles[one.pid] is Role.TRAINER for pid in _ancestors(one, by_pid)}
     for process in processes:
-        below = trainers_below(process.pid, processes, roles)
-        if not below or roles[process.pid] not in (Role.TRAINER, Role.OTHER):
+        if process.pid not in above or roles[process.pid] not in (Role.TRAINER, Role.OTHER):
             continue
         main = next((thread for thread in stacks.get(process.pid, ()) if thread.is_main), None)
         if roles[process.pid] is Role.OTHER or (
@@ -111,18 +111,10 @@ def _find_those_that_only_wait(processes: Sequence[ProcessFacts], roles: dict[in
             roles[process.pid] = Role.LAUNCHER
 
 
-def trainers_below(pid: int, processes: Sequence[ProcessFacts], roles: Mapping[int, Role]) -> tuple[int, ...]:
-    """The trainers that a process started, directly or not."""
-    by_pid = {process.pid: process for process in processes}
-    found = []
-    for process in processes:
-        if roles[process.pid] is not Role.TRAINER or process.pid == pid:
-            continue
-        at: ProcessFacts | None = process
-        seen: set[int] = set()
-        while at is not None and at.pid != pid and at.pid not in seen:
-            seen.add(at.pid)
-            at = by_pid.get(at.parent_pid)
-        if at is not None and at.pid == pid:
-            found.append(process.pid)
-    return tuple(found)
+def _ancestors(process: ProcessFacts, by_pid: Mapping[int, ProcessFacts]) -> set[int]:
+    found: set[int] = set()
+    at = by_pid.get(process.parent_pid)
+    while at is not None and at.pid not in found:
+        found.add(at.pid)
+        at = by_pid.get(at.parent_pid)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -55,11 +56,17 @@ class Cast:
     def of(self, role: Role) -> tuple[ProcessFacts, ...]:
         return tuple(process for process in self.processes if self.roles[process.pid] is role)
 
-    def trainer_of(self, process: ProcessFacts) -> int | None:
-        return trainer_of(process, self.processes, self.roles)
+    @functools.cached_property
+    def _by_trainer(self) -> dict[int | None, list[ProcessFacts]]:
+        by_pid = {process.pid: process for process in self.processes}
+        found: dict[int | None, list[ProcessFacts]] = {}
+        for worker in self.of(Role.WORKER):
+            found.setdefault(trainer_of(worker, by_pid, self.roles), []).append(worker)
+        return found
 
     def workers_of(self, trainer_pid: int) -> tuple[ProcessFacts, ...]:
-        return tuple(one for one in self.of(Role.WORKER) if self.trainer_of(one) == trainer_pid)
+        """The workers of one trainer, in the order in which they were started."""
+        return tuple(self._by_trainer.get(trainer_pid, ()))
 
 
 class WatchSession:
@@ -270,15 +277,22 @@ class WatchSession:
             problem="" if self.settings.use_stacks else "stacks are switched off",
         )
         gone = {end.pid for end in ended}
+        all_trainers = cast.of(Role.TRAINER)
+        all_workers = [
+            (one, number, trainer.pid)
+            for trainer in all_trainers
+            for number, one in enumerate(cast.workers_of(trainer.pid))
+        ]
+        self._alarms.expect(
+            [self._judge.unseen_trainer(one) for one in all_trainers],
+            [self._judge.unseen_worker(one, number, trainer) for one, number, trainer in all_workers],
+        )
         trainers = tuple(
-            self._judge.trainer(one, stretch)
-            for one in cast.of(Role.TRAINER)
-            if one.pid not in gone and _is_there(one.pid)
+            self._judge.trainer(one, stretch) for one in all_trainers if one.pid not in gone and _is_there(one.pid)
         )
         workers = tuple(
-            self._judge.worker(one, number, cast.trainer_of(one), stretch)
-            for trainer in cast.of(Role.TRAINER)
-            for number, one in enumerate(cast.workers_of(trainer.pid))
+            self._judge.worker(one, number, trainer, stretch)
+            for one, number, trainer in all_workers
             if one.pid not in gone and _is_there(one.pid)
         )
         machine = machine_look(next(iter(before.values()), None), next(iter(self._samples.values())))
