@@ -18,7 +18,7 @@ from headrace.launch.stack_reading import (
 )
 from headrace.launch.watch_roles import Role, assign_roles, trainer_of
 from headrace.launch.worker_reading import WorkerActivity, is_worker_stack, read_worker, worker_threads
-from headrace.signals import Frame
+from headrace.signals import Frame, ThreadStack
 
 from .stored import RecordedRun, recorded, scenarios
 
@@ -211,6 +211,37 @@ def test_evaluation_is_known_by_the_function(name: str, is_evaluation: bool) -> 
     assert (read_trainer(frames).activity is Activity.EVALUATION) is is_evaluation
     in_torch = [Frame(file="/env/site-packages/torch/nn/modules/module.py", line=1, function="Module.eval")]
     assert read_trainer(in_torch).activity is Activity.COMPUTE
+
+
+def test_a_loop_behind_a_pinning_thread_waits_for_data() -> None:
+    """With `pin_memory=True` the loop reads a queue that a thread of torch fills: frames as torch has them."""
+    torch, base = "/env/site-packages/torch/utils/data", "/base/lib/python3.11"
+    main = ThreadStack(
+        name="MainThread",
+        tid=1,
+        is_main=True,
+        frames=(
+            Frame(file=f"{base}/threading.py", line=331, function="Condition.wait"),
+            Frame(file=f"{base}/queue.py", line=180, function="Queue.get"),
+            Frame(file=f"{torch}/dataloader.py", line=1251, function="_MultiProcessingDataLoaderIter._try_get_data"),
+            Frame(file=f"{torch}/dataloader.py", line=708, function="_BaseDataLoaderIter.__next__"),
+            Frame(file="/job/t.py", line=9, function="main"),
+        ),
+    )
+    pin = ThreadStack(
+        name="Thread-3 (_pin_memory_loop)",
+        tid=2,
+        is_main=False,
+        frames=(
+            Frame(file=f"{base}/multiprocessing/connection.py", line=947, function="wait"),
+            Frame(file=f"{torch}/_utils/pin_memory.py", line=50, function="_pin_memory_loop"),
+        ),
+    )
+    assert training_thread((pin, main)) is main
+    assert read_trainer(main.frames).activity is Activity.DATA_WAIT
+    joins = Frame(file=f"{base}/threading.py", line=1, function="Thread.join")
+    idle = replace(main, frames=(joins, main.frames[-1]))
+    assert training_thread((idle, pin)) is idle
 
 
 def test_saving_during_an_evaluation_is_saving() -> None:

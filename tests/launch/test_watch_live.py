@@ -84,6 +84,7 @@ def test_without_stacks_the_workers_pipe_tells(slow: int) -> None:
     assert judge(history).limits
 
 
+@pytest.mark.slow
 def test_a_compute_bound_training(tmp_path: Path) -> None:
     with training("compute", tmp_path) as process, WatchSession(process.pid, WatchSettings(interval_s=1)) as session:
         history = watch_until(session, has_samples)

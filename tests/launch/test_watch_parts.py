@@ -310,6 +310,8 @@ def test_the_machine_has_findings_too() -> None:
     assert [one.cause for one in swap.findings] == [Cause.SWAP]
     pressed = judge(seen(shares, machine=MachineLook(pressure={"memory": 0.3})))
     assert [one.cause for one in pressed.findings] == [Cause.MEMORY_PRESSURE]
+    alarm = Alarm(kind="memory", pid=None, what=Text("the training holds 2 GiB", "占用 2 GiB"))
+    assert [one.cause for one in judge(seen(shares, alarms=(alarm,))).findings] == [Cause.MEMORY_PRESSURE]
     full = judge(seen(shares, machine=MachineLook(shm_used_bytes=99, shm_total_bytes=100)))
     assert [one.cause for one in full.findings] == [Cause.SHM_FULL]
 

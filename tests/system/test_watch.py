@@ -28,6 +28,15 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield process.pid
 
 
+def watched_until_found(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Watch for two seconds, and for longer on a machine that gets too few samples in that time."""
+    for seconds in (2, 8, 32):
+        done = run("-q", "watch", *arguments, "--duration", str(seconds), "--interval", "1")
+        if done.returncode != 0:
+            break
+    return done
+
+
 def test_no_such_process() -> None:
     done = run("watch", "4194999")
     assert (done.returncode, done.stdout) == (2, "")
@@ -62,7 +71,7 @@ def test_what_is_no_training_is_refused() -> None:
 
 @needs_py_spy
 def test_once_prints_who_is_who_and_a_verdict(slow: int) -> None:
-    done = run("-q", "watch", str(slow), "--once", "--duration", "3", "--interval", "1")
+    done = watched_until_found(str(slow), "--once")
     assert (done.returncode, done.stderr) == (1, "")
     assert f"trainer {slow}" in done.stdout
     assert "worker 1" in done.stdout
@@ -72,7 +81,7 @@ def test_once_prints_who_is_who_and_a_verdict(slow: int) -> None:
 
 @needs_py_spy
 def test_lines_of_json_end_with_the_findings_in_chinese(slow: int) -> None:
-    done = run("-q", "watch", str(slow), "--json", "--duration", "3", "--interval", "1", "--lang", "zh")
+    done = watched_until_found(str(slow), "--json", "--lang", "zh")
     *looks, end = [json.loads(line) for line in done.stdout.splitlines()]
     assert looks
     assert all((look["schema"], look["event"]) == ("headrace/watch/1", "look") for look in looks)
@@ -140,6 +149,7 @@ def test_an_alarm_runs_the_command_with_what_happened(slow: int, tmp_path: Path)
 
 
 @needs_py_spy
+@pytest.mark.slow
 def test_it_says_how_the_training_ended(tmp_path: Path) -> None:
     with training("ends", tmp_path) as process:
         command = [HEADRACE, "watch", str(process.pid), "--interval", "1"]
@@ -157,20 +167,16 @@ def test_it_says_how_the_training_ended(tmp_path: Path) -> None:
 
 
 def _as_nobody(pid: int, path: str) -> None:
+    sys.stderr = open(path, "w", buffering=1)  # noqa: SIM115  # ended with the process
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-    with open(path, "w") as file:
-        os.dup2(file.fileno(), 2)
-        os._exit(main(["-q", "watch", str(pid), "--once"]))
+    os._exit(main(["-q", "watch", str(pid), "--once"]))
 
 
 @pytest.mark.root
 def test_another_users_training_is_refused_with_a_reason(slow: int, tmp_path: Path) -> None:
-    os.chmod(tmp_path, 0o777)
     path = tmp_path / "stderr"
-    path.touch()
-    path.chmod(0o666)
     process = multiprocessing.get_context("fork").Process(target=_as_nobody, args=(slow, str(path)))
     process.start()
     process.join(60)

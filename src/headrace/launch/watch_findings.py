@@ -28,7 +28,7 @@ from .watch_look import Alarm, Look, TrainerLook, WorkerLook
 from .watch_shares import Share
 from .worker_reading import WorkerActivity
 
-_FEW_SAMPLES = 40  # under two seconds of stacks: a step may be longer
+_FEW_SAMPLES = 30  # under two seconds of stacks: a step may be longer
 # From here on a share of time is worth a finding: as in the reading of logs, evaluation is meant to take some.
 _LEAST = {
     Activity.DATA_WAIT: 0.05,
@@ -104,7 +104,9 @@ def judge(history: History, settings: AlarmSettings | None = None) -> Findings:
     settings = settings or AlarmSettings()
     trainers = sorted(history.trainers.values(), key=lambda one: -one.wait.value)
     if not trainers or not any(trainer.num_samples for trainer in trainers):
-        return Findings(verdict=Verdict.UNKNOWN, findings=Findings.in_order(_ends(history, settings)))
+        return Findings(
+            verdict=Verdict.UNKNOWN, findings=Findings.in_order([*_system(history), *_ends(history, settings)])
+        )
     trainer = next(one for one in trainers if one.num_samples)
     found = [*_waits(history, trainer, settings), *_phases(trainer), *_system(history), *_ends(history, settings)]
     verdict = _verdict(trainer)
@@ -231,6 +233,9 @@ def _system(history: History) -> Iterable[Finding]:
     elif history.mean_pressure("memory") >= 0.1:
         said = advice.PRESSED.filled(share=format_share(history.mean_pressure("memory")))
         yield _plain(Cause.MEMORY_PRESSURE, history.mean_pressure("memory"), [said], advice.LESS_MEMORY)
+    line = next((alarm for alarm in history.alarms if alarm.kind == "memory"), None)
+    if line is not None:
+        yield _plain(Cause.MEMORY_PRESSURE, 0.0, [line.what], advice.LESS_MEMORY)
     if history.most_shm_share >= 0.95:
         said = advice.SHM.filled(share=format_share(history.most_shm_share))
         yield _plain(Cause.SHM_FULL, 0.0, [said], advice.SHM_FIX)

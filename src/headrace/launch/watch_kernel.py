@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from headrace.signals import Call, OpenFile, ThreadState, polled_descriptors, read_moment, read_open_files
 
 from .stack_reading import Activity, Detail, Reading
 
+_PIN_THREAD = "pt_data_pin"  # torch 2.6 and later name it
 _READS = {"read", "pread64", "readv", "preadv", "poll", "ppoll"}
 
 
@@ -47,6 +49,7 @@ class KernelSampler:
     files: dict[int, tuple[OpenFile, ...]] = field(default_factory=dict)
     looks: dict[int, list[KernelLook]] = field(default_factory=dict)
     worker_pipes: Mapping[int, frozenset[str]] = field(default_factory=dict)  # by trainer
+    pin_threads: Mapping[int, int] = field(default_factory=dict)  # by trainer: the thread between it and its workers
 
     def begin(self, pids: Sequence[int], workers_of: Mapping[int, Sequence[int]]) -> None:
         """Start a stretch over these processes."""
@@ -56,6 +59,8 @@ class KernelSampler:
             trainer: frozenset(file.path for pid in workers for file in self.files.get(pid, ()) if file.kind == "pipe")
             for trainer, workers in workers_of.items()
         }
+        found = {trainer: _thread_named(trainer, _PIN_THREAD) for trainer in workers_of}
+        self.pin_threads = {trainer: tid for trainer, tid in found.items() if tid is not None}
 
     def look(self) -> None:
         """Look once at each of them."""
@@ -63,10 +68,17 @@ class KernelSampler:
             moment = read_moment(pid)
             if moment is None:
                 continue
-            state, call = moment
-            looks.append(self._judge(pid, state, call))
+            looks.append(self._judge(pid, *moment))
 
     def _judge(self, pid: int, state: str, call: Call | None) -> KernelLook:
+        if call is not None and call.name == "futex" and pid in self.pin_threads:
+            # with pinned memory the loop waits for a queue, and the thread that fills it for the workers' pipe
+            pinning = read_moment(pid, self.pin_threads[pid])
+            is_fed = pinning is not None and self._reads(pid, *pinning).is_fed
+            return KernelLook(state=state, call=call, is_fed=is_fed)
+        return self._reads(pid, state, call)
+
+    def _reads(self, pid: int, state: str, call: Call | None) -> KernelLook:
         if call is None or state not in "SD" or call.name not in _READS:
             return KernelLook(state=state, call=call)
         fds = polled_descriptors(pid, call) or (call.args[0],)
@@ -78,6 +90,17 @@ class KernelSampler:
             file=files[0] if files else None,
             is_fed=any(file.kind == "pipe" and file.path in pipes for file in files),
         )
+
+
+def _thread_named(pid: int, name: str) -> int | None:
+    """The thread of a process with a name; None where there is none."""
+    for path in Path(f"/proc/{pid}/task").glob("*/comm"):
+        try:
+            if path.read_text().strip() == name:
+                return int(path.parent.name)
+        except OSError:
+            continue
+    return None
 
 
 def read_trainer_look(look: KernelLook) -> Reading:

@@ -235,7 +235,7 @@ class WatchSession:
                 if self.settings.use_stacks
             }
             ended += self._wait(trainers)
-            windows = {pid: sampler.finish(timeout_s=_PATIENCE_S) for pid, sampler in running.items()}
+            windows = {pid: _explained(pid, one.finish(timeout_s=_PATIENCE_S)) for pid, one in running.items()}
         ended += self._ends.wait(0)
         self.ends += ended
         self._remember(cast, windows)
@@ -311,6 +311,14 @@ class WatchSession:
             alarms=self._alarms.handle(self.watched_s, trainers, workers, machine, ended),
             ended=ended,
         )
+
+
+def _explained(pid: int, window: StackWindow) -> StackWindow:
+    """A refusal of the system with its reason, and with what would help."""
+    if "ermission" not in window.problem:
+        return window
+    why, what = explain_refusal(read_access(pid), pid)
+    return StackWindow(problem=f"{why.en}; try {what.en}")
 
 
 def _is_there(pid: int) -> bool:
