@@ -147,20 +147,28 @@ class WatchSession:
         """Who is who below the target; a worker or helper is taken for the trainer above it."""
         cast = self._look_around(self.roots)
         if not cast.of(Role.TRAINER):
-            for parent in self._tree.parents_of(self.roots[0])[:3]:
-                above = self._look_around((parent,))
-                if any(r is Role.WORKER and above.roles.get(parent) is Role.TRAINER for r in self._roles_here(above)):
-                    self.roots = (parent,)
-                    return above
-            raise self._no_training(cast)
+            cast = self._cast_above(cast)
         trainers = cast.of(Role.TRAINER)
         if not any(trainer.is_readable for trainer in trainers):
             pid = trainers[0].pid
             why, what = explain_refusal(read_access(pid), pid)
             raise UnusableInput(f"process {pid} may not be looked into", reason=why.en, next_step=what.en)
-        for process in (*trainers, *cast.of(Role.WORKER), *(p for p in cast.processes if p.pid in self.roots)):
-            self._ends.hold(process.pid)
+        self._hold(cast)
         return cast
+
+    def _cast_above(self, cast: Cast) -> Cast:
+        for parent in self._tree.parents_of(self.roots[0])[:3]:
+            above = self._look_around((parent,))
+            if above.roles.get(parent) is Role.TRAINER and Role.WORKER in self._roles_here(above):
+                self.roots = (parent,)
+                return above
+        raise self._no_training(cast)
+
+    def _hold(self, cast: Cast) -> None:
+        """Hold on to the processes whose ends matter."""
+        for process in cast.processes:
+            if process.pid in self.roots or cast.roles[process.pid] in (Role.TRAINER, Role.WORKER):
+                self._ends.hold(process.pid)
 
     def _roles_here(self, cast: Cast) -> list[Role]:
         return [cast.roles[pid] for pid in self.roots if pid in cast.roles]
@@ -172,7 +180,7 @@ class WatchSession:
         return self._assign(processes)
 
     def _assign(self, processes: tuple[ProcessFacts, ...]) -> Cast:
-        stacks = {one.pid: self._stacks[one.identity] for one in processes if one.identity in self._stacks}
+        stacks = {one.pid: known for one in processes if (known := self._stacks.get(one.identity))}
         return Cast(processes=processes, roles=assign_roles(processes, stacks))
 
     def _ask_newcomers(self, processes: Sequence[ProcessFacts]) -> None:
@@ -181,9 +189,9 @@ class WatchSession:
         for process in processes:
             if process.is_python and process.identity not in self._stacks and asked < _MOST_FIRST_DUMPS:
                 asked += 1
+                # one that gives no stack is not asked again: the stretches will tell, or nothing will
                 found = dump_with_py_spy(process.pid, native=False, pauses=False, timeout_s=5.0)
-                if found.threads:
-                    self._stacks[process.identity] = found.threads
+                self._stacks[process.identity] = found.threads
         self._stacks = {one.identity: self._stacks[one.identity] for one in processes if one.identity in self._stacks}
 
     def _no_training(self, cast: Cast) -> UnusableInput:
@@ -215,8 +223,7 @@ class WatchSession:
             if self.has_ended or until():
                 return
             self.cast = self._look_around(self.roots)
-            for process in (*self.cast.of(Role.TRAINER), *self.cast.of(Role.WORKER)):
-                self._ends.hold(process.pid)
+            self._hold(self.cast)
 
     def _stretch(self) -> Look:
         cast = self.cast
