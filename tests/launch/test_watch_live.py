@@ -90,6 +90,7 @@ def test_a_compute_bound_training(tmp_path: Path) -> None:
         history = watch_until(session, has_samples)
     (trainer,) = history.trainers.values()
     assert trainer.shares[Activity.COMPUTE].value > 0.7
+    assert trainer.wait.num_samples == trainer.shares[Activity.COMPUTE].num_samples
     findings = judge(history)
     assert [finding.cause for finding in findings.findings if finding.cause is Cause.LOADER_THROUGHPUT] == []
     assert all(worker.shares.get(WorkerActivity.IDLE, 0) > 0.5 for worker in history.workers.values())

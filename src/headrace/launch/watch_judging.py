@@ -223,8 +223,10 @@ def _shares(activities: Sequence[Activity]) -> dict[Activity, float]:
 
 
 def _tracked(track: Track) -> dict[Activity, Share]:
+    """Shares of what was seen, and of waiting for data in any case: that there was none has an interval, too."""
     seen = Counter(look for look in track.looks if isinstance(look, Activity))
-    return {activity: track.share(activity) for activity, _ in seen.most_common()}
+    found = {activity: track.share(activity) for activity, _ in seen.most_common()}
+    return {**found, Activity.DATA_WAIT: track.share(Activity.DATA_WAIT)} if found else {}
 
 
 def _worker_shares(activities: Sequence[WorkerActivity], looks: Sequence[KernelLook]) -> dict[WorkerActivity, float]:
