@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .errors import DecodeError, HeadraceError
     from .loader import DataLoader
     from .model import RAISE, RETRY, SKIP, LoaderStats, SampleFailure, sample, stage
+    from .storage import Shards, ShardWriter
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,8 @@ __all__ = [
     "HeadraceError",
     "LoaderStats",
     "SampleFailure",
+    "ShardWriter",
+    "Shards",
     "__version__",
     "codecs",
     "decode",
@@ -41,6 +44,8 @@ _HOME_OF = {
     "RETRY": ".model",
     "SKIP": ".model",
     "SampleFailure": ".model",
+    "ShardWriter": ".storage",
+    "Shards": ".storage",
     "decode": ".codecs",
     "sample": ".model",
     "stage": ".model",

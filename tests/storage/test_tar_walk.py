@@ -150,9 +150,9 @@ def test_one_header_and_all_headers_agree() -> None:
             assert parse_header(bytes(damaged)) is None
 
 
-@pytest.mark.parametrize("data", [b"x", b"5 a=b\n", b"99 path=a\n", b"6 path", b"0 a=b\n", b"10 path=ab"])
-def test_a_damaged_pax_header_is_none(data: bytes) -> None:
-    assert parse_pax(data) is None
+def test_a_damaged_pax_header_is_none() -> None:
+    for data in (b"x", b"5 a=b\n", b"99 path=a\n", b"6 path", b"0 a=b\n", b"10 path=ab"):
+        assert parse_pax(data) is None
 
 
 @given(st.binary(min_size=1, max_size=6000))

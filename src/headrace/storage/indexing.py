@@ -25,7 +25,7 @@ from .tar_walk import WINDOW_BYTES, Members, Skipped, TarWalk, Wound
 
 _log = logging.getLogger(__name__)
 
-_TAIL_BYTES = 4096
+_TAIL_BYTES = 16 << 10  # more than the zeros at the end of a tar, which fill up 10 KiB: the last members, too
 _MOST_NAMED = 1000  # of members that are links or directories, in an index
 _READ_BYTES = 8 << 20
 _BUILDERS = 8  # shards indexed at once: most of it is waiting for the disk

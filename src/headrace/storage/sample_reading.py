@@ -164,7 +164,7 @@ class SampleReader:
                 raise self._damaged(row, f"the data of its member {self._name(member)} is cut", member)
         if not layout.is_complete:
             has = ", ".join(self._field_names[field] for field in self._fields_of(row)) or "nothing"
-            raise self._damaged(row, f"a damaged header beside it has cost it some of its fields; left are: {has}")
+            raise self._damaged(row, f"damage beside it has cost it some of its fields; left are: {has}")
 
     def _check_data(self, row: int, members: list[tuple[int, ...]], data: list[memoryview]) -> None:
         for member, view in zip(members, data, strict=True):

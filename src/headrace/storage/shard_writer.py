@@ -195,7 +195,7 @@ def _pax_record(keyword: bytes, value: bytes) -> bytes:
 
 def _header(name: bytes, size: int, kind: bytes, mtime: int) -> bytes:
     numbers = b"0000444\0" + b"0000000\0" * 2 + b"%011o\0" % size + b"%011o\0" % mtime
-    block = name.ljust(100, b"\0") + numbers + b" " * 8 + kind + bytes(100) + b"ustar\x0000" + bytes(80)
+    block = name.ljust(100, b"\0") + numbers + b" " * 8 + kind + bytes(100) + b"ustar\x0000" + bytes(64)
     block = (block + b"0000000\0" * 2).ljust(BLOCK, b"\0")
     return block[:148] + b"%06o\0 " % sum(block) + block[156:]
 
