@@ -11,6 +11,7 @@
 - `shard_writer`: samples written into tar shards.
 - `shards`: the data set over tar shards.
 - `sources`: how a data set gets the bytes of an extent.
+- `survey`: what is in shards, and what is wrong with them.
 - `tar_headers`: what tar header blocks say.
 - `tar_walk`: the way from header to header, over damage too.
 - `texts`: short texts in a long one, told apart all at once.
@@ -23,16 +24,22 @@ from .extents import Extent
 from .shard_writer import ShardWriter
 from .shards import SamplePlace, Shards
 from .sources import install_source, read_extent
+from .survey import ShardFacts, list_samples, survey_shards
 from .unpaired import UnpairedMember
+from .urls import expand_urls
 
 __all__ = [
     "Damage",
     "DamageKind",
     "Extent",
     "SamplePlace",
+    "ShardFacts",
     "ShardWriter",
     "Shards",
     "UnpairedMember",
+    "expand_urls",
     "install_source",
+    "list_samples",
     "read_extent",
+    "survey_shards",
 ]

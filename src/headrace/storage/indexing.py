@@ -275,6 +275,7 @@ def not_a_tar(shard: str, start: bytes) -> UnusableInput:
         if start.startswith(magic):
             return UnusableInput(
                 f"{shard} is compressed with {name}: its samples cannot be reached one by one",
+                compression=name,
                 next_step=f"{command} {shard}",
             )
     return UnusableInput(f"{shard} is not a tar file: no valid header was found in it", begins_with=start.hex(" "))

@@ -191,11 +191,11 @@ class SampleReader:
 
     # -------------------------------------------------------------------------------- many samples
 
-    def samples(self, rows: np.ndarray[Any, Any]) -> Iterator[Sample | ShardDamaged]:
+    def samples(self, rows: np.ndarray[Any, Any] | range) -> Iterator[Sample | ShardDamaged]:
         """Read samples in the order of their rows, neighbours in one go; a damaged one is its error."""
         # whole columns are taken in pieces, so that a shard of any length takes a bounded memory
         for at in range(0, len(rows), _PIECE):
-            piece = rows[at : at + _PIECE]
+            piece = np.asarray(rows[at : at + _PIECE])
             stretches = self._stretches(piece)
             records = self._samples[piece]
             if self._is_plain(records):

@@ -289,18 +289,16 @@ class Shards:
                     return
 
     def _stream(self, number: int, path: str) -> Iterator[Sample | ShardDamaged]:
-        if self._shards is not None:
-            indexed: Indexed | None = self._shards[number].indexed
-        else:
+        indexed = None if self._shards is None else self._shards[number].indexed
+        if indexed is None:
             indexed = find_index(path, self._pairing, index_dir=self._index_dir, with_data=self._verify)
             if indexed is None and self._verify:
                 indexed = ensure_indexes([path], self._pairing, index_dir=self._index_dir, with_data=True)[0]
-        if indexed is not None:
-            reader = self._open_reader(indexed)
-            if self._shards is None:
+            if indexed is not None:
                 _tell([self._look_into(indexed)])
-            rows = np.arange(indexed.head.num_samples) if reader.rows is None else reader.rows
-            yield from reader.samples(rows)
+        if indexed is not None:
+            reader = self._open_reader(indexed) if self._shards is None else self._reader(number)
+            yield from reader.samples(range(indexed.head.num_samples) if reader.rows is None else reader.rows)
             return
         facts = os.stat(path)
         streamed = Streamed(path, self._pairing, read_extent, fields=self.fields, as_views=self._as_views)

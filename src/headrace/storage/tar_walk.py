@@ -36,6 +36,7 @@ WINDOW_BYTES = 4 << 20
 # Members further apart than this are visited one by one, a read of a few blocks each. Below it, one long read that
 # brings the data along is quicker: the kernel reads 128 KiB ahead anyway, and a window is parsed all at once.
 JUMP_BYTES = 128 << 10
+_FIRST_BYTES = 256 << 10  # enough to see how far apart members lie
 _PEEK_BYTES = 4 * BLOCK  # a header with a pax header before it
 _SEARCH_BYTES = 1 << 20
 _PAX_TOLD = (b" path=", b" size=", b" GNU.sparse", b" hdrcharset=")  # what changes where a member lies, or its name
@@ -154,17 +155,17 @@ class TarWalk:
 
     def parts(self) -> Iterator[Part]:
         """Go through the file, window by window."""
-        wide = True
+        wide, size = True, min(self._window_bytes, _FIRST_BYTES if self._jumps else self._window_bytes)
         while not self._ended:
             before, was_at = self._passed, self._at
             got = _Gathered()
             if self._size - self._at < BLOCK:
                 self._meet_end(got)
             else:
-                self._look_at(self._at, self._window_bytes if wide else _PEEK_BYTES)
+                self._look_at(self._at, size if wide else _PEEK_BYTES)
                 self._cross_window(got)
             yield got.part(self._start, self._window)
-            num = self._passed - before
+            num, size = self._passed - before, self._window_bytes
             wide = not self._jumps or (num > 0 and (self._at - was_at) / num < JUMP_BYTES)
 
     # -------------------------------------------------------------------------------- one window
