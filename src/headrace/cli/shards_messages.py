@@ -88,7 +88,7 @@ _EN = ShardsMessages(
     list_line="{key}  {fields}",
     verified="the data of all members was read and compared with the checksums in the index",
     stored="checksums of all data are in the index now; --verify compares with them from the next time on",
-    next_unpaired="Next: --pair FIELD=PATTERN, where the names follow another rule than key.field; then pairing= in Shards.",
+    next_unpaired="Next: --pair FIELD=PATTERN, where names are not of the form key.field; in Shards, pairing=.",
     next_good="Next: headrace.Shards({urls!r}) in your script.",
     next_damaged=(
         'Next: train on with what is whole: headrace.DataLoader(headrace.Shards(…), on_error="quarantine", '
@@ -139,7 +139,7 @@ _ZH = ShardsMessages(
     list_line="{key}  {fields}",
     verified="已读取全部文件的数据，并与索引中的校验和逐一比对",
     stored="已把全部数据的校验和写入索引，下次使用 --verify 时会据此比对",
-    next_unpaired="下一步：如果文件名不是“键.字段”的形式，用 --pair FIELD=PATTERN 说明配对规则，在 Shards 里则用 pairing=。",
+    next_unpaired="下一步：文件名如果不是“键.字段”的形式，请用 --pair FIELD=PATTERN 说明规则（Shards 里是 pairing=）。",
     next_good="下一步：在训练脚本里使用 headrace.Shards({urls!r})。",
     next_damaged=(
         '下一步：用完好的部分继续训练：headrace.DataLoader(headrace.Shards(…), on_error="quarantine", '
