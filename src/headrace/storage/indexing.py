@@ -93,13 +93,15 @@ def ensure_index(
 
 
 def find_index(
-    shard: str, pairing: Pairing, *, index_dir: str | None = None, with_data: bool = False
+    shard: str, pairing: Pairing, *, index_dir: str | None = None, with_data: bool = False, checks_tail: bool = True
 ) -> Indexed | None:
     """Return the index of a shard where there is one that still belongs to it: same size, time and tail."""
     heads = [(path, head) for path in index_places(shard, pairing, index_dir) if (head := read_head(path)) is not None]
     if not heads:
         return None
     belongs = _belongings(shard, pairing)
+    if not checks_tail:
+        del belongs["tail_crc"]
     for path, head in heads:
         is_same = all(getattr(head, name) == value for name, value in belongs.items())
         if is_same and (not with_data or head.flags & HAS_DATA_CRC):
@@ -258,7 +260,7 @@ def _sample_records(members: Members, groups: Groups) -> np.ndarray[Any, np.dtyp
 def walk_shard(shard: str) -> Walked:
     """Walk through all headers of a shard."""
     with _Opened(shard) as (fetch, size):
-        parts = list(TarWalk(fetch, size).parts())
+        parts = list(TarWalk(fetch, size, together=1024).parts())
         walked = Walked(
             Members.joined([part.members for part in parts]),
             [wound for part in parts for wound in part.wounds],

@@ -16,7 +16,7 @@ from .shard_index import CUT
 
 JOIN_BYTES = 64 << 10  # members of a sample within this span are read in one go
 STREAM_BYTES = 1 << 20  # one read of a stream, unless a sample is larger
-_PIECE = 1 << 14  # samples whose records are looked at together
+_FIRST_PIECE, _PIECE = 1 << 8, 1 << 14  # samples whose records are looked at together
 _MOST_TOGETHER = 1024  # samples of one read, at most
 _WORTH_READING = 0.25  # of a stretch that is read for several samples, this share at least is wanted
 
@@ -193,9 +193,12 @@ class SampleReader:
 
     def samples(self, rows: np.ndarray[Any, Any] | range) -> Iterator[Sample | ShardDamaged]:
         """Read samples in the order of their rows, neighbours in one go; a damaged one is its error."""
-        # whole columns are taken in pieces, so that a shard of any length takes a bounded memory
-        for at in range(0, len(rows), _PIECE):
-            piece = np.asarray(rows[at : at + _PIECE])
+        # Records are looked at in pieces, so that a shard of any length takes a bounded memory; in small ones first, so
+        # that the first sample comes at once.
+        at, size = 0, _FIRST_PIECE
+        while at < len(rows):
+            piece = np.asarray(rows[at : at + size])
+            at, size = at + size, min(2 * size, _PIECE)
             stretches = self._stretches(piece)
             records = self._samples[piece]
             if self._is_plain(records):

@@ -18,7 +18,7 @@ from .extents import Extent
 from .indexing import Indexed, ensure_indexes, find_index, keep_index
 from .pairing import PairingLike, find_pairing
 from .sample_reading import Sample, SampleReader, layouts_of
-from .shard_index import ShardIndex, read_meta
+from .shard_index import HAS_DATA_CRC, ShardIndex, read_meta
 from .shard_stream import Streamed
 from .sources import close_files, read_extent
 from .unpaired import UnpairedMember, list_unpaired
@@ -250,7 +250,8 @@ class Shards:
 
     def _open_reader(self, indexed: Indexed) -> SampleReader:
         index = ShardIndex(indexed.path)
-        if index.head != indexed.head:
+        is_other = index.head._replace(flags=0) != indexed.head._replace(flags=0)  # checksums may have been added
+        if is_other or (self._verify and not index.head.flags & HAS_DATA_CRC):
             raise ShardDamaged(
                 f"{indexed.shard} was changed while it was in use: its index is another one now",
                 shard=indexed.shard,

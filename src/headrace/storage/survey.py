@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import UnusableInput
 from .damage import Damage
 from .extents import Extent
-from .indexing import Indexed, ensure_index
+from .indexing import Indexed, ensure_index, find_index
 from .pairing import Pairing, PairingLike, find_pairing
 from .sample_reading import layouts_of
 from .shard_index import CUT, HAS_DATA_CRC, ShardIndex, read_meta
@@ -77,12 +77,13 @@ def survey_shards(
     close_files()
     for path in paths:
         try:
-            had_crcs = False
-            if verify and not rebuild:
-                found = ensure_index(path, rule, index_dir=index_dir)
-                had_crcs = bool(found.head.flags & HAS_DATA_CRC)
-            indexed = ensure_index(path, rule, index_dir=index_dir, with_data=verify, anew=rebuild)
-            yield _facts(indexed, rule, fields, compares=verify and had_crcs)
+            # a tail that changed while size and time did not is what a verification looks for
+            found = find_index(path, rule, index_dir=index_dir, checks_tail=not verify)
+            had_crcs = found is not None and bool(found.head.flags & HAS_DATA_CRC)
+            compares = verify and had_crcs and not rebuild
+            if found is None or not compares:
+                found = ensure_index(path, rule, index_dir=index_dir, with_data=verify or had_crcs, anew=rebuild)
+            yield _facts(found, rule, fields, compares=compares)
         except UnusableInput as error:
             compression = str(error.evidence.get("compression", ""))
             is_no_tar = "begins_with" in error.evidence

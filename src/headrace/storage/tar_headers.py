@@ -48,7 +48,7 @@ def parse_header(block: bytes) -> Header | None:
     if checksum is None or size is None or size < 0:
         return None
     counted = block[:148] + b" " * 8 + block[156:]
-    if checksum not in (sum(counted), sum(counted) - 256 * sum(byte > 127 for byte in counted)):
+    if checksum != sum(counted) and checksum != sum(counted) - 256 * sum(byte > 127 for byte in counted):
         return None  # some old programs summed signed bytes; both are right
     name, kind = _text(block[0:100]), block[156:157]
     prefix = _text(block[345:500])
@@ -110,6 +110,12 @@ class Scan:
     after: Numbers  # the block where the next header lies
     names: Bytes  # (n, 100)
     name_len: Numbers
+    prefixes: Bytes  # (n, 155)
+
+    def name(self, row: int) -> bytes:
+        """Return the name of one header, with its prefix."""
+        name, prefix = self.names[row, : self.name_len[row]].tobytes(), _text(self.prefixes[row].tobytes())
+        return prefix + b"/" + name if prefix else name
 
 
 def scan_blocks(window: Bytes) -> Scan:
@@ -135,7 +141,7 @@ def scan_blocks(window: Bytes) -> Scan:
     has_end = names == 0
     name_len = np.where(has_end.any(axis=1), has_end.argmax(axis=1), 100)
     plain = ((digits & 0xF8) == 48).all(axis=1) & ((ends == 0) | (ends == 32))
-    plain &= (headers[:, 345] == 0) & (name_len > 0)
+    plain &= name_len > 0
     last = names[np.arange(len(names)), np.maximum(name_len, 1) - 1]
     link = np.zeros(len(found), np.uint8)
     link[plain & (kind == ord("0"))] = PLAIN_LINK
@@ -143,7 +149,7 @@ def scan_blocks(window: Bytes) -> Scan:
     link[plain & (kind == ord("x"))] = PAX_LINK
     link[plain & (kind == ord("L"))] = NAME_LINK
     after = found + 1 + (size + BLOCK - 1) // BLOCK
-    return Scan(found, size, link, summed, after, names, name_len)
+    return Scan(found, size, link, summed, after, names, name_len, headers[:, 345:500])
 
 
 def find_header(window: Bytes) -> int | None:

@@ -139,11 +139,16 @@ class _Pending:
 
 
 class TarWalk:
-    """Walks through a tar file of a known size. `fetch(offset, size)` reads; it may return less at the file's end."""
+    """Walks through a tar file of a known size. `fetch(offset, size)` reads; it may return less at the file's end.
 
-    def __init__(self, fetch: Fetch, size: int, *, window_bytes: int = WINDOW_BYTES, jumps: bool = True) -> None:
+    Members that lie far apart are told as each is met, or `together` so many at once.
+    """
+
+    def __init__(
+        self, fetch: Fetch, size: int, *, window_bytes: int = WINDOW_BYTES, jumps: bool = True, together: int = 1
+    ) -> None:
         self._fetch, self._size = fetch, size
-        self._window_bytes, self._jumps = window_bytes, jumps
+        self._window_bytes, self._jumps, self._together = window_bytes, jumps, together
         self._at = 0  # the next header
         self._start = 0
         self._window = memoryview(b"")
@@ -156,17 +161,19 @@ class TarWalk:
     def parts(self) -> Iterator[Part]:
         """Go through the file, window by window."""
         wide, size = True, min(self._window_bytes, _FIRST_BYTES if self._jumps else self._window_bytes)
+        got = _Gathered()
         while not self._ended:
             before, was_at = self._passed, self._at
-            got = _Gathered()
             if self._size - self._at < BLOCK:
                 self._meet_end(got)
             else:
                 self._look_at(self._at, size if wide else _PEEK_BYTES)
                 self._cross_window(got)
-            yield got.part(self._start, self._window)
             num, size = self._passed - before, self._window_bytes
-            wide = not self._jumps or (num > 0 and (self._at - was_at) / num < JUMP_BYTES)
+            was_wide, wide = wide, not self._jumps or (num > 0 and (self._at - was_at) / num < JUMP_BYTES)
+            if wide or was_wide or self._ended or len(got.singles) >= self._together:
+                yield got.part(self._start, self._window)
+                got = _Gathered()
 
     # -------------------------------------------------------------------------------- one window
 
@@ -217,11 +224,8 @@ class TarWalk:
             return False
         stop = int(plain[-1]) + 1  # an extended header without its member waits for the next window
         name_len = scan.name_len[plain]
-        if names:
-            ordinal = {int(row): k for k, row in enumerate(plain)}
-            texts = [scan.names[row, :length].tobytes() for row, length in zip(plain, name_len, strict=True)]
-            for row, name in names.items():
-                texts[ordinal[row]] = name
+        if names or scan.prefixes[plain, 0].any():
+            texts = [names.get(row) or scan.name(row) for row in plain.tolist()]
             name_len = np.array([len(text) for text in texts], np.int64)
             joined = b"".join(texts)
         else:
