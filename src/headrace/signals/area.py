@@ -15,10 +15,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from enum import IntEnum
-from pathlib import Path
 
 from ..errors import NotSupported
 from ..model import recording_place
+from .kernel_files import read_start
 from .records import RECORD_BYTES
 
 # One record in 15 µs for half a second. 1 MiB a process, of which only pages that were written exist.
@@ -221,12 +221,9 @@ def own_pid() -> int:
 
 def read_birth(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None where it is gone or has ended (a zombie)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    fields = stat[stat.rfind(b")") + 2 :].split()
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    stat = read_start(f"/proc/{pid}/stat", 1024)
+    fields = stat[stat.rfind(b")") + 2 :].split(maxsplit=20)
+    return None if len(fields) < 20 or fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def _occupy(lane: LaneMemory) -> None:
