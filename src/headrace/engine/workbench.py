@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..signals import open_lane
 from .arena import Arena
 from .blocks import Region
 from .board import Board, BoardLock
@@ -31,6 +32,7 @@ class Workbench:
         seeded: bool,
     ) -> None:
         self.plan, self.arena, self.lock = plan, arena, lock
+        self.lane = open_lane(role="worker")  # None where nobody records: then nothing is timed for it
         self.dataset, self.collate = dataset, collate
         self.words = Board(arena.bytes).words
         self.all_words = arena.bytes.cast("q")
