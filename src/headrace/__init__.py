@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from . import codecs
     from .codecs import decode
     from .errors import DecodeError, HeadraceError
+    from .launch import monitor, phase
     from .loader import DataLoader
     from .model import RAISE, RETRY, SKIP, LoaderStats, SampleFailure, sample, stage
 
@@ -28,6 +29,8 @@ __all__ = [
     "__version__",
     "codecs",
     "decode",
+    "monitor",
+    "phase",
     "sample",
     "stage",
 ]
@@ -42,6 +45,8 @@ _HOME_OF = {
     "SKIP": ".model",
     "SampleFailure": ".model",
     "decode": ".codecs",
+    "monitor": ".launch",
+    "phase": ".launch",
     "sample": ".model",
     "stage": ".model",
 }

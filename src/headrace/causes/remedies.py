@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.model import Cause, Text
+from headrace.model import Bottleneck, Cause, Text
 
 
 @dataclass(frozen=True)
@@ -181,6 +181,46 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             ),
         ),
     ),
+    Cause.GC: CauseAdvice(
+        fix=(
+            Text(
+                "`gc.freeze()` after the model and the data set are built: what lives for ever is looked at no more; "
+                "or "
+                "`gc.disable()` while training and `gc.collect()` at the end of an epoch",
+                "模型和数据集建好后调用 `gc.freeze()`：常驻对象不再被扫描；或训练时 `gc.disable()`，每个 epoch 结束时 "
+                "`gc.collect()`",
+            ),
+            Text(
+                "fewer Python objects: lists of millions of small ones (paths, annotations) as arrays",
+                "减少 Python 对象：把上百万个小对象的列表（路径、标注）换成数组",
+            ),
+        ),
+        futile=(
+            Text(
+                "workers, prefetch, pinned memory: the loader is not involved",
+                "调 worker、预取、锁页内存：这与加载器无关",
+            ),
+        ),
+    ),
+    Cause.H2D_COPY: CauseAdvice(
+        fix=(
+            Text(
+                "`pin_memory=True` in the loader and `tensor.to(device, non_blocking=True)`: the copy then runs beside "
+                "the computation",
+                "加载器设 `pin_memory=True`，拷贝用 `tensor.to(device, non_blocking=True)`：拷贝就能与计算并行",
+            ),
+            Text(
+                "copy less: bytes as they are decoded, and the conversion to float on the device",
+                "少拷一些：直接拷贝解码后的字节，到设备上再转成浮点",
+            ),
+        ),
+        futile=(
+            Text(
+                "more workers: the batch is there, the copy is what takes time",
+                "增加 worker：batch 已经就绪，耗时的是拷贝",
+            ),
+        ),
+    ),
     Cause.UNKNOWN: CauseAdvice(
         fix=(),
         measure=(
@@ -206,3 +246,33 @@ _ADVICE: dict[Cause, CauseAdvice] = {
 def advice_on(cause: Cause) -> CauseAdvice:
     """Return what helps against a cause."""
     return _ADVICE.get(cause, _ADVICE[Cause.UNKNOWN])
+
+
+_BOTTLENECK_FIX: dict[Bottleneck, Text] = {
+    Bottleneck.CPU_DECODE: Text(
+        "cheaper decoding: `headrace.codecs` for JPEG, NPZ and volumes, smaller pictures on disk, fewer transforms "
+        "on the "
+        "CPU",
+        "降低解码开销：JPEG、NPZ、体数据用 `headrace.codecs`，在磁盘上存更小的图，减少 CPU 上的变换",
+    ),
+    Bottleneck.IO_BANDWIDTH: Text(
+        "fewer bytes or faster storage: a copy on a local disk, a denser format; more workers share the same bandwidth",
+        "减少字节数或换更快的存储：放到本地盘，或用更紧凑的格式；增加 worker 只是瓜分同样的带宽",
+    ),
+    Bottleneck.IO_LATENCY: Text(
+        "more requests at a time: more workers than cores are fine here, or shards instead of many small files",
+        "同时发出更多请求：这里 worker 可以多于核心数，或用分片代替大量小文件",
+    ),
+    Bottleneck.IPC_COPY: Text(
+        "copy less between processes: `from headrace import DataLoader` writes samples once, into shared memory that "
+        "is "
+        "reused; or send smaller types (uint8 instead of float32)",
+        "减少进程间拷贝：`from headrace import DataLoader` 把样本一次写入可复用的共享内存；或传更小的类型（uint8 代替 "
+        "float32）",
+    ),
+}
+
+
+def bottleneck_fix(bottleneck: Bottleneck | None) -> tuple[Text, ...]:
+    """Return what helps where it was measured what holds the loader back."""
+    return (_BOTTLENECK_FIX[bottleneck],) if bottleneck in _BOTTLENECK_FIX else ()

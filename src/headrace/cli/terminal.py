@@ -37,6 +37,19 @@ class Terminal:
         """Print the result as it is: no colour, no wrapping."""
         sys.stdout.write(text + "\n")
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether only the result is wanted."""
+        return self._verbosity < 0
+
+    def aside(self, what: "RenderableType") -> None:
+        """Print on stderr what belongs beside a result that is not ours."""
+        self._console(sys.stderr).print(what)
+
+    def console_aside(self) -> "Console":
+        """Return what draws on stderr."""
+        return self._console(sys.stderr)
+
     def warn(self, text: str) -> None:
         """Say on stderr, unless only the result is wanted, what whoever reads the result should know."""
         if self._verbosity >= 0:

@@ -12,6 +12,7 @@
 - `stage_table`: stage times in plain words, so that processes can share them.
 - `stages`: the clock that a data set carries: `stage("volume process")`.
 - `stats`: what a loader says of itself at one moment.
+- `time_table`: where the time of a process went.
 - `text`: a sentence in every language that we speak.
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
@@ -39,6 +40,7 @@ from .stage_table import STAGE_TABLE_WORDS, StageRow, StageTable, merge_stages, 
 from .stages import Sample, Stage, print_timing, record_stages, sample, stage, watches_samples
 from .stats import EpochAccount, LoaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
 from .text import LANGUAGES, Text
+from .time_table import Activity, TimeRow
 from .transient import backoff_s, is_transient
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "SCHEMA",
     "SKIP",
     "STAGE_TABLE_WORDS",
+    "Activity",
     "BadTally",
     "Bottleneck",
     "Cause",
@@ -75,6 +78,7 @@ __all__ = [
     "StageTable",
     "Stages",
     "Text",
+    "TimeRow",
     "Verdict",
     "WaitStats",
     "WorkerStats",

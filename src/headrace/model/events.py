@@ -43,6 +43,7 @@ class EventKind(IntEnum):
     STAGE = 48  # a named stage; arg: its name
     WORKER_START = 49  # from the start of the process to its first task
     READ_AHEAD = 50  # an I/O thread's read; value: bytes
+    CPU = 51  # over one FETCH: value: CPU time of the process in ns, arg: µs that its main thread had no core
 
     # what went wrong
     WORKER_LOST = 60  # value: pid
