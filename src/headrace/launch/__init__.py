@@ -4,7 +4,7 @@
 - `child`: the command as a child process: its signals, its exit code, and somebody who records it.
 - `hooks`: which modules are timed once they are imported; `hooks_*`: one subject each.
 - `live`: what a training is doing now.
-- `monitor`: a line of code for those who prefer one: waits, slow batches, a bar's postfix.
+- `monitoring`: a line of code for those who prefer one: waits, slow batches, a bar's postfix.
 - `notes`: what could not be timed.
 - `phases`: the user's own marks.
 - `slow_batches`: which batches were slow, as far as the loop alone can know.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .child import Ended, RunOptions, run_recorded
     from .command import Command, command_of
     from .live import LiveStatus, LiveTally
-    from .monitor import Monitor, monitor
+    from .monitoring import Monitor, monitor
     from .notes import read_notes
     from .phases import phase
 
@@ -43,10 +43,10 @@ _HOME_OF = {
     "Ended": ".child",
     "LiveStatus": ".live",
     "LiveTally": ".live",
-    "Monitor": ".monitor",
+    "Monitor": ".monitoring",
     "RunOptions": ".child",
     "command_of": ".command",
-    "monitor": ".monitor",
+    "monitor": ".monitoring",
     "phase": ".phases",
     "read_notes": ".notes",
     "run_recorded": ".child",

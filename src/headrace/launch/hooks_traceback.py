@@ -40,7 +40,7 @@ def hide_our_frames(_torch: ModuleType) -> None:
         sys.excepthook = _print_cleaned
     from torch._utils import ExceptionWrapper
 
-    original = ExceptionWrapper.__init__
+    original: Any = ExceptionWrapper.__init__
 
     def wrapped(self: Any, exc_info: Any = None, where: str = "in background") -> None:
         clean(sys.exc_info()[1] if exc_info is None else exc_info[1])
