@@ -55,7 +55,7 @@ _SPLIT = Text(
     "in one process",
     "样本的时间花在哪里：在单进程里取一百个样本，在 `__getitem__` 中分别计时读取、解码和变换",
 )
-_MORE_SUPPLY = Text(
+MORE_SUPPLY = Text(
     "raise what the workers deliver: more of them while cores are free, cheaper decoding, data on faster storage; "
     "which one depends on the measurement below",
     "提高 worker 的产出：有空闲核心就加 worker，否则降低解码开销，或把数据放到更快的存储上；该选哪一个，取决于下面的"
@@ -64,12 +64,12 @@ _MORE_SUPPLY = Text(
 
 _ADVICE: dict[Cause, CauseAdvice] = {
     Cause.BATCH_LOCKSTEP: CauseAdvice(
-        fix=(_HEADRACE, _MORE_SUPPLY),
+        fix=(_HEADRACE, MORE_SUPPLY),
         futile=(_PREFETCH_FUTILE, _FEWER_WORKERS_FUTILE),
         measure=(_BUSY_SHARE, _OUT_OF_ORDER, _SPLIT),
     ),
     Cause.LOADER_THROUGHPUT: CauseAdvice(
-        fix=(_MORE_SUPPLY, _HEADRACE),
+        fix=(MORE_SUPPLY, _HEADRACE),
         futile=(_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE),
         measure=(_SPLIT, _BUSY_SHARE),
     ),

@@ -6,7 +6,7 @@ A script that runs unchanged and is timed all the same (`headrace run`):
 - `child`: the command as a child process: its signals, its exit code, and somebody who records it.
 - `hooks`: which modules are timed once they are imported; `hooks_*`: one subject each.
 - `live`: what a training is doing now.
-- `monitor`: a line of code for those who prefer one: waits, slow batches, a bar's postfix.
+- `monitoring`: a line of code for those who prefer one: waits, slow batches, a bar's postfix.
 - `notes`: what could not be timed.
 - `phases`: the user's own marks.
 - `slow_batches`: which batches were slow, as far as the loop alone can know.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .child import Ended, RunOptions, run_recorded
     from .command import Command, command_of
     from .live import LiveStatus, LiveTally
-    from .monitor import Monitor, monitor
+    from .monitoring import Monitor, monitor
     from .notes import read_notes
     from .phases import phase
     from .stack_reading import Activity, Detail, Reading, read_trainer
@@ -109,7 +109,7 @@ _HOME_OF = {
     "Look": ".watch_look",
     "MachineLook": ".watch_look",
     "MemoryLine": ".watch_alarms",
-    "Monitor": ".monitor",
+    "Monitor": ".monitoring",
     "Reading": ".stack_reading",
     "RunOptions": ".child",
     "Share": ".watch_shares",
@@ -122,7 +122,7 @@ _HOME_OF = {
     "command_of": ".command",
     "dump_run": ".watch_dump",
     "judge": ".watch_findings",
-    "monitor": ".monitor",
+    "monitor": ".monitoring",
     "phase": ".phases",
     "read_notes": ".notes",
     "read_trainer": ".stack_reading",

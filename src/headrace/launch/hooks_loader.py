@@ -76,7 +76,7 @@ def _time_iter(cls: Any) -> None:
             tape.num_epochs += 1
             tape.write(_EPOCH, start, now() - start, epoch, tape.name(text))
         if hasattr(iterator, "__dict__"):
-            iterator.__dict__["_headrace_loader"] = text
+            iterator.__dict__.update(_headrace_loader=text, _headrace_batches=0)
         return iterator
 
     cls.__iter__ = __iter__
@@ -87,17 +87,20 @@ def timed_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
-        value = self._num_yielded
+        state = self.__dict__
+        value = state.get("_headrace_batches", 0)
         hooks_step.step_begins(value)
         start = now()
         try:
-            return original(self)
+            batch = original(self)
+            state["_headrace_batches"] = value + 1
+            return batch
         except StopIteration:
             value = ENDED
             raise
         finally:
             tape.num_waits += 1
-            tape.write(_WAIT, start, now() - start, value, tape.name(self.__dict__.get("_headrace_loader", "loader")))
+            tape.write(_WAIT, start, now() - start, value, tape.name(state.get("_headrace_loader", "loader")))
 
     return __next__
 

@@ -17,7 +17,6 @@ from typing import Any
 from headrace.model import EventKind
 
 from .tape import now, tape
-from .wrapping import Depth, replace
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _EVALUATION = (
     int(kind) for kind in (EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, EventKind.EVALUATION)
@@ -30,6 +29,7 @@ class _State:
 
     torch: Any = None
     seeker: Any = None  # the handle of the hook that looks for the outermost module
+    last_model = 0
     compiles = False
     optimizer_started: int = 0
 
@@ -48,7 +48,7 @@ _timed_classes: set[type] = set()
 def time_steps(torch: ModuleType) -> None:
     """Time backward and optimizer at once; forward as soon as models are looked for."""
     _state.torch = torch
-    replace(torch.autograd, "backward", _BACKWARD, "backward", Depth())
+    torch.autograd.backward = _timed_backward(torch.autograd.backward)
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     register_optimizer_step_pre_hook(_optimizer_starts)
@@ -97,7 +97,9 @@ def _time_class(cls: Any) -> None:
         if _calls.depth:
             return original(self, *args, **kwargs)
         _calls.depth = 1
-        _models.add(self)
+        if id(self) != _state.last_model:  # a weak set costs as much as an event
+            _state.last_model = id(self)
+            _models.add(self)
         start = now()
         try:
             return original(self, *args, **kwargs)
@@ -128,6 +130,18 @@ def _watch_compile(torch: Any) -> None:
         return compile_module(self, *args, **kwargs)
 
     torch.compile, torch.nn.Module.compile = compiled, compiled_in_place
+
+
+def _timed_backward(original: Any) -> Any:
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        start = now()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            tape.write(_BACKWARD, start, now() - start)
+
+    return backward
 
 
 def _optimizer_starts(*_: Any) -> None:

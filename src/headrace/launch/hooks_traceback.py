@@ -53,7 +53,7 @@ def hide_our_frames(_torch: ModuleType) -> None:
     _record_feeder(multiprocessing.queues)
     from torch._utils import ExceptionWrapper
 
-    original = ExceptionWrapper.__init__
+    original: Any = ExceptionWrapper.__init__
 
     def wrapped(self: Any, exc_info: Any = None, where: str = "in background") -> None:
         clean(sys.exc_info()[1] if exc_info is None else exc_info[1])

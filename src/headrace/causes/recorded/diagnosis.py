@@ -24,7 +24,7 @@ from headrace.model import (
     three_digits,
 )
 
-from ..remedies import advice_on, bottleneck_fix
+from ..remedies import MORE_SUPPLY, advice_on, bottleneck_fix
 from .data_waits import DataVerdict, judge_data
 from .ending import find_ending
 from .epoch_starts import find_epoch_starts
@@ -78,7 +78,12 @@ def explain_processes(
     trainers = [read_trainer(one, start_ns, end_ns) for one in processes if is_trainer(one)]
     ended = find_ending(processes, read_surroundings(system, start_ns, end_ns, cores=cores), exit_code)
     if not trainers:
-        return Findings(verdict=Verdict.UNKNOWN, findings=Findings.in_order(ended), limits=(_NO_TRAINER, *limits))
+        return Findings(
+            verdict=Verdict.UNKNOWN,
+            findings=Findings.in_order(ended),
+            limits=(_NO_TRAINER, *limits),
+            measure=(_SEE_MORE,),
+        )
     judged = [_judge(trainer, processes, cores) for trainer in trainers]
     found, data, trainer = max(
         ((found, data, trainer) for (found, data), trainer in zip(judged, trainers, strict=True)),
@@ -192,9 +197,11 @@ def _data_finding(verdict: DataVerdict, train_s: float, cores: float) -> Finding
     finding = _finding(
         verdict.cause, share, data_evidence(verdict, share), int(verdict.is_slow.sum()), verdict.confidence
     )
-    fix = [*bottleneck_fix(verdict.bottleneck), *finding.fix]
+    known = list(bottleneck_fix(verdict.bottleneck))
     if verdict.cause in _DATA and (estimate := estimate_more_workers(verdict, cores, train_s)) is not None:
-        fix.insert(0, more_workers_text(estimate))
+        known.insert(0, more_workers_text(estimate))
+    is_decided = bool(known) and verdict.confidence is Confidence.CERTAIN
+    fix = [*known, *(text for text in finding.fix if not is_decided or text is not MORE_SUPPLY)]
     figures = {
         "lost_s": verdict.lost_s,
         "supply_per_s": verdict.supply_per_s,
@@ -214,7 +221,7 @@ def _data_finding(verdict: DataVerdict, train_s: float, cores: float) -> Finding
             "task_blocked_share": verdict.resources.blocked,
             "read_bytes_per_s": verdict.resources.bytes_per_s,
         }
-    measure = advice_on(verdict.cause).measure if verdict.confidence is not Confidence.CERTAIN else ()
+    measure = () if is_decided or verdict.cause not in _DATA else advice_on(verdict.cause).measure
     return replace(finding, fix=tuple(fix), bottleneck=verdict.bottleneck, figures=figures, measure=measure)
 
 
@@ -297,10 +304,12 @@ def _figures(trainer: Trainer, data: DataVerdict | None) -> dict[str, float]:
 
 
 _NO_TRAINER = Text(
-    "no process asked a DataLoader for a batch while it was recorded, so nothing is known of its waits; loops over "
-    "other iterables are seen with `headrace.monitor(loader)`",
-    "录制期间没有进程向 DataLoader 取过 batch，因此无从得知等待情况；若遍历的是其他可迭代对象，请用 "
-    "`headrace.monitor(loader)`",
+    "no process asked a DataLoader for a batch while it was recorded, so nothing is known of its waits",
+    "录制期间没有进程向 DataLoader 取过 batch，因此无从得知等待情况",
+)
+_SEE_MORE = Text(
+    "for a loop over anything else than torch's or our DataLoader: `for batch in headrace.monitor(iterable):`",
+    "若遍历的不是 torch 或 Headrace 的 DataLoader：`for batch in headrace.monitor(iterable):`",
 )
 _TOO_FEW = Text(
     "fewer than nine batches in an epoch: too few to tell a pattern", "一个 epoch 不到九个 batch：太少，看不出规律"

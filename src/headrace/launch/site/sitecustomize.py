@@ -5,8 +5,15 @@ what it would be without us, and nothing of Headrace is loaded before a module t
 without `site` (-S) or without the environment (-E, -I) does not come here; the report then says so.
 """
 
+from __future__ import annotations
+
 import os
 import sys
+
+MYPY = False  # `typing` is not loaded for this
+if MYPY:
+    from types import ModuleType
+    from typing import Any
 
 # What is timed once it is imported; `headrace.launch.hooks` holds what is done for each.
 _WATCHED = frozenset(
@@ -28,16 +35,16 @@ _WATCHED = frozenset(
 class _AfterExec:
     """A loader that executes a module as its own would, and then has it timed."""
 
-    def __init__(self, own):
+    def __init__(self, own: Any) -> None:
         self._own = own
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> Any:
         return self._own.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         module.__spec__.loader = module.__loader__ = self._own  # nobody will see that we were here
         self._own.exec_module(module)
         _time_it(module)
@@ -46,10 +53,10 @@ class _AfterExec:
 class _Finder:
     """Finds the modules to be timed where they would be found anyway."""
 
-    def __init__(self):
-        self._searching = set()
+    def __init__(self) -> None:
+        self._searching: set[str] = set()
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in _WATCHED or name in self._searching:
             return None
         self._searching.add(name)
@@ -57,7 +64,7 @@ class _Finder:
             for finder in sys.meta_path:
                 if finder is self or not hasattr(finder, "find_spec"):
                     continue
-                spec = finder.find_spec(name, path, target)
+                spec: Any = finder.find_spec(name, path, target)
                 if spec is not None:
                     if spec.loader is not None and hasattr(spec.loader, "exec_module"):
                         spec.loader = _AfterExec(spec.loader)
@@ -67,20 +74,21 @@ class _Finder:
             self._searching.discard(name)
 
 
-def _time_it(module):
+def _time_it(module: ModuleType) -> None:
     try:
         _hooks().install(module.__name__, module)
     except Exception as error:  # the script runs, timed or not
         _tell(f"{module.__name__}: {type(error).__name__}: {error}")
 
 
-def _hooks():
+def _hooks() -> Any:
     import importlib
+    import importlib.util
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if "headrace" not in sys.modules and importlib.util.find_spec("headrace") is None:
         # The script's interpreter has no headrace: take ours, without showing it anything else of our environment.
-        spec = importlib.util.spec_from_file_location(
+        spec: Any = importlib.util.spec_from_file_location(
             "headrace", os.path.join(root, "__init__.py"), submodule_search_locations=[root]
         )
         package = importlib.util.module_from_spec(spec)
@@ -89,7 +97,7 @@ def _hooks():
     return importlib.import_module("headrace.launch.hooks")
 
 
-def _tell(problem):
+def _tell(problem: str) -> None:
     """Leave a line where the report will look for it."""
     folder = os.environ.get("HEADRACE_RUN_DIR")
     try:
@@ -99,7 +107,7 @@ def _tell(problem):
         pass
 
 
-def _chain(here):
+def _chain(here: str) -> None:
     """Run the `sitecustomize` that would have been found without us."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
@@ -112,7 +120,7 @@ def _chain(here):
     spec.loader.exec_module(module)
 
 
-def _begin():
+def _begin() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
     if os.environ.get("HEADRACE_RECORDING"):
