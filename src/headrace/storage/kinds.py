@@ -42,7 +42,7 @@ class StorageKind:
         return " → ".join(self.layers)
 
     def __str__(self) -> str:
-        return f"{self.medium.title.en}: {self.name}"
+        return f"{self.medium.label.en}: {self.name}"
 
 
 def kind_of(

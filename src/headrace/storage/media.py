@@ -43,9 +43,9 @@ class Medium(enum.StrEnum):
         return self in _NETWORK
 
     @property
-    def title(self) -> Text:
+    def label(self) -> Text:
         """What people call it."""
-        return _TITLES[self]
+        return _LABELS[self]
 
     @property
     def start(self) -> Start:
@@ -68,7 +68,7 @@ _NETWORK = frozenset(
     }
 )
 
-_TITLES = {
+_LABELS = {
     Medium.NVME: Text("NVMe", "NVMe 固态盘"),
     Medium.SSD: Text("SSD", "SATA/SAS 固态盘"),
     Medium.HDD: Text("hard disk", "机械硬盘"),
