@@ -31,6 +31,10 @@ _SMALL_SHARE = 0.08
 _LADDER_SHARE = 0.85
 _FILES_SHARE = 0.8
 _LONGEST_WARM_S = 1.0
+_SHORTEST_S = 0.05  # of a window
+_SCOUT_S = 0.15
+_SCOUT_BYTES = 256 << 20
+_FLAT = 1.25  # two doublings that bring less than this are not going anywhere: a scout's rates are rough
 
 _READING = {
     "in_order": Text("reading in order, {depth} at a time", "顺序读取，{depth} 路并发"),
@@ -128,31 +132,52 @@ class Phases:
         """Blocks at random at depth 1, 2, 4, …: in rounds, up and down, so that a drift does not look like a knee."""
         if not self._files:
             return ()
-        depths = _depths(depth_max)
         blocks = RandomBlocks(self._files, read_bytes, self._rng, is_direct=self._is_direct)
-        begin, allowed = time.monotonic(), self._time(_LADDER_SHARE)
-        tallies: dict[int, _Tally] = {}
-        num_blocks = self._bytes(_LADDER_SHARE) // read_bytes // (_ROUNDS * len(depths))
+        end = time.monotonic() + self._time(_LADDER_SHARE)
+        byte_limit = self._bytes(_LADDER_SHARE)
         with Readers(read_bytes) as readers:
+            tallies = self._scout(readers, blocks, _depths(depth_max), end=end, read_bytes=read_bytes)
+            num_blocks = byte_limit // read_bytes // (_ROUNDS * len(tallies))
             for round_number in range(_ROUNDS):
-                for depth in depths if round_number % 2 == 0 else reversed(depths):
-                    left = allowed - (time.monotonic() - begin)
-                    if round_number == 0 and self._is_not_worth_it(tallies, depth, left):
-                        break
-                    if left <= 0 and round_number > 0:
-                        continue
+                depths = sorted(tallies, reverse=round_number % 2 == 1)
+                for place, depth in enumerate(depths):
+                    left = end - time.monotonic()
+                    if left <= 0 and round_number > 1:
+                        break  # two rounds there must be, or chance is not to be told from a difference
+                    windows_left = (_ROUNDS - round_number) * len(depths) - place
                     self._tell("random", depth=depth)
-                    seconds = max(0.02, left / _slots_left(depths, round_number, depth))
-                    tally = tallies.setdefault(depth, _Tally([]))
-                    jobs = blocks.jobs(max(num_blocks, depth))
-                    self._measure(readers, jobs, tally, depth=depth, seconds=seconds)
-                depths = [depth for depth in depths if depth in tallies]
+                    jobs = blocks.jobs(max(num_blocks, 4 * depth))
+                    seconds = max(_SHORTEST_S, left / windows_left)
+                    self._measure(readers, jobs, tallies[depth], depth=depth, seconds=seconds)
         self.has_repeated = self.has_repeated or blocks.has_repeated
         readings = (
             self._reading(tally, depth=depth, read_bytes=read_bytes, is_direct=self._is_direct)
             for depth, tally in sorted(tallies.items())
         )
         return tuple(reading for reading in readings if reading is not None)
+
+    def _scout(
+        self, readers: Readers, blocks: RandomBlocks, depths: list[int], *, end: float, read_bytes: int
+    ) -> dict[int, _Tally]:
+        """Find the depths worth measuring: where reads take long and more of them bring nothing, not the deepest."""
+        rates: dict[int, float] = {}
+        for depth in depths:
+            left = end - time.monotonic()
+            window_s = left / (_ROUNDS * (len(rates) + 1))
+            best = max(rates.values(), default=0.0)
+            if len(rates) >= 4 and best > 0:
+                *earlier, _, _ = rates.values()
+                is_flat = best < _FLAT * max(earlier)
+                expected_s = depth * read_bytes / best
+                if left <= 0 or (is_flat and expected_s > window_s / 2):
+                    self.stopped_at = (max(rates), format_seconds(expected_s / 2))
+                    break
+            self._tell("random", depth=depth)
+            tally = _Tally([])
+            jobs = blocks.jobs(max(4 * depth, _SCOUT_BYTES // read_bytes))
+            self._measure(readers, jobs, tally, depth=depth, seconds=min(_SCOUT_S, max(_SHORTEST_S, left / 30)))
+            rates[depth] = tally.windows[0].bytes_per_s
+        return {depth: _Tally([]) for depth in rates}
 
     def whole_files(self, depth_max: int) -> tuple[Reading, ...]:
         """Small files, opened and read whole: the ladder again where there is nothing else, else one and several."""
@@ -175,7 +200,8 @@ class Phases:
                 taken += share_of_files
                 self._drop_paths(chosen)
                 jobs = in_turn([read_whole_file(path) for path in chosen])
-                seconds = max(0.02, left / _slots_left(depths, round_number, depth, rounds=rounds))
+                windows_left = (rounds - round_number) * len(depths) - depths.index(depth)
+                seconds = max(_SHORTEST_S, left / windows_left)
                 self._measure(readers, jobs, tallies[depth], depth=depth, seconds=seconds, drops=False)
         readings = (
             self._reading(tally, depth=depth, read_bytes=None, is_direct=False) for depth, tally in tallies.items()
@@ -243,7 +269,7 @@ class Phases:
         is_direct: bool,
         judged: tuple[Coldness, Text] | None = None,
     ) -> Reading | None:
-        windows = [window for window in tally.windows if window.num_bytes > 0]
+        windows = [window for window in tally.windows if window.bytes_per_s > 0]
         if not windows:
             return None
         latencies = sorted(latency for window in windows for latency in window.latencies)
@@ -266,7 +292,7 @@ class Phases:
             coldness=coldness,
             coldness_reason=reason,
             is_direct=is_direct,
-            processors=sum(window.processor_s for window in windows) / seconds if seconds else 0.0,
+            processors=max(window.processors for window in windows),
             fetched_share=fetched_share if self._kind.disks else None,
         )
 
@@ -294,27 +320,6 @@ class Phases:
                 drop_from_cache(fd)
                 os.close(fd)
 
-    def _is_not_worth_it(self, tallies: dict[int, _Tally], depth: int, left: float) -> bool:
-        """Whether a deeper rung would cost much and two doublings before it brought nothing, or time is up."""
-        rates = {rung: tally.windows[0].bytes_per_s for rung, tally in tallies.items()}
-        if len(rates) < 3 or not all(rates.values()):
-            return left <= 0 and len(rates) >= 2
-        best = max(rates.values())
-        recent = [rates[rung] for rung in sorted(rates)[-2:]]
-        earlier = max(rate for rung, rate in rates.items() if rung < sorted(rates)[-2])
-        longest = max(max(tally.windows[0].latencies, default=0.0) for tally in tallies.values())
-        is_flat = max(recent) < 1.1 * earlier
-        expected = depth * self._read_bytes_of(tallies) / best
-        if left <= 0 or (is_flat and expected > 0.1 * left):
-            self.stopped_at = (max(rates), format_seconds(longest))
-            return True
-        return False
-
-    @staticmethod
-    def _read_bytes_of(tallies: dict[int, _Tally]) -> float:
-        reads = sum(len(tally.windows[0].latencies) for tally in tallies.values())
-        return sum(tally.windows[0].total_bytes for tally in tallies.values()) / max(1, reads)
-
     def _left(self) -> float:
         return max(0.0, self._end - time.monotonic())
 
@@ -339,13 +344,6 @@ def _depths(most: int) -> list[int]:
     """1, 2, 4, … and the last one as it was asked for."""
     depths = [1 << power for power in range(most.bit_length()) if 1 << power < most]
     return [*depths, most]
-
-
-def _slots_left(depths: Sequence[int], round_number: int, depth: int, *, rounds: int = _ROUNDS) -> int:
-    """How many windows are still to come, this one too."""
-    place = list(depths).index(depth)
-    done = place if round_number % 2 == 0 or rounds == 1 else len(depths) - 1 - place
-    return max(1, (rounds - round_number) * len(depths) - done)
 
 
 def _latency(ordered: Sequence[float]) -> Latency | None:

@@ -1,14 +1,21 @@
 """Readers that keep a number of reads in flight for a while, each timed.
 
-A reader is a thread with its own buffer; `preadv` lets the others run while it waits. Rates are of a window of time: a
-read that is still under way when the window ends counts for the part of it that lies inside, so that slow storage with
-few, long reads gets neither more nor less than it delivers.
+A reader is a thread with its own buffer; `preadv` lets the others run while it waits. Three things make a rate true:
+
+- the window opens when every reader has a first read behind it, and not before `_RAMP_S`: until then queues fill, and
+  a disk with a limit gives its savings away;
+- readers go on until it has closed, so that the depth is kept all the time;
+- a read counts evenly over the time that it took, so one that is under way when the window opens or closes counts for
+  the part inside; and the middle of the window counts more than its ends (the slope of a line through the bytes read by
+  then). A disk with a limit delivers in bursts, every 100 ms say: whether the window holds two or three is chance.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
+import operator
 import os
 import threading
 import time
@@ -20,6 +27,8 @@ from ..errors import HeadraceError, UnusableInput
 Job = Callable[[mmap.mmap], int]  # reads something into a buffer, and returns how many bytes it was
 NextJob = Callable[[int], "Job | None"]  # the next one for a reader; None: there is no more
 
+_RAMP_S = 0.1
+_NUM_BINS = 64
 _STUCK_AFTER_S = 30.0  # beyond the window: a read of a healthy storage is back by then
 
 
@@ -28,22 +37,41 @@ class Window:
     """What some readers did in a window of time."""
 
     seconds: float
-    num_bytes: float  # with parts of reads
-    total_bytes: int  # of whole reads, also those that ended after the window
+    bytes_per_s: float
+    total_bytes: int  # of all reads, also those before and after
     latencies: tuple[float, ...]
-    processor_s: float  # processor time of this process, user and system
-
-    @property
-    def bytes_per_s(self) -> float:
-        return self.num_bytes / self.seconds if self.seconds > 0 else 0.0
+    processors: float  # how many were busy, by the processor time of this process
 
 
 @dataclass
 class _Record:
+    """What one reader did."""
+
     starts: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     error: BaseException | None = None
+
+
+class _Clock:
+    """When a window opens and closes, as all readers see it."""
+
+    def __init__(self, depth: int, seconds: float) -> None:
+        self.begin = self.open = self.close = math.inf
+        self._seconds = seconds
+        self._unprimed = depth
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        self.begin = time.perf_counter()
+
+    def note_first(self, now: float) -> None:
+        """A reader has its first read behind it; the last one of them opens the window."""
+        with self._lock:
+            self._unprimed -= 1
+            if self._unprimed == 0:
+                self.open = max(now, self.begin + min(_RAMP_S, self._seconds))
+                self.close = self.open + self._seconds
 
 
 class Readers:
@@ -75,8 +103,7 @@ class Readers:
             buffer.write(bytes(self._buffer_bytes))  # touched now, so that no read pays for fresh memory
             self._buffers.append(buffer)
         records = [_Record() for _ in range(depth)]
-        go, stop = threading.Event(), threading.Event()
-        clock: list[float] = []
+        go, stop, clock = threading.Event(), threading.Event(), _Clock(depth, seconds)
         threads = [
             threading.Thread(
                 target=_read,
@@ -92,7 +119,7 @@ class Readers:
                 thread.start()
                 started.append(thread)
             busy = time.process_time()
-            clock += [time.perf_counter(), seconds]
+            clock.start()
             go.set()
             _wait_for(threads, seconds)
             busy = time.process_time() - busy
@@ -104,7 +131,7 @@ class Readers:
         for record in records:
             if record.error is not None:
                 raise record.error
-        return _window(records, clock[0], seconds, busy)
+        return _window(records, clock, busy)
 
 
 def _read(
@@ -114,22 +141,24 @@ def _read(
     record: _Record,
     go: threading.Event,
     stop: threading.Event,
-    clock: Sequence[float],
+    clock: _Clock,
 ) -> None:
     go.wait()
-    if not clock:
-        return
-    end = clock[0] + clock[1]
+    is_first = True
     try:
         while not stop.is_set():
             start = time.perf_counter()
-            job = next_job(reader) if start < end else None
+            job = next_job(reader) if start < clock.close else None
             if job is None:
                 return
             size = job(buffer)
-            record.ends.append(time.perf_counter())
+            end = time.perf_counter()
+            record.ends.append(end)
             record.starts.append(start)
             record.sizes.append(size)
+            if is_first:
+                clock.note_first(end)
+                is_first = False
     except BaseException as error:  # told in the thread that waits
         record.error = error
         stop.set()
@@ -147,21 +176,42 @@ def _wait_for(threads: list[threading.Thread], seconds: float) -> None:
         )
 
 
-def _window(records: list[_Record], begin: float, seconds: float, processor_s: float) -> Window:
+def _window(records: list[_Record], clock: _Clock, busy_s: float) -> Window:
     reads = [read for record in records for read in zip(record.starts, record.ends, record.sizes, strict=True)]
-    end = begin + seconds
-    last = max((finish for _, finish, _ in reads), default=begin)
-    end = min(end, last)  # it is earlier where the jobs ran out
-    counted = 0.0
-    for start, finish, size in reads:
-        counted += size if finish <= end else size * (end - start) / (finish - start)
+    last = max((end for _, end, _ in reads), default=clock.begin)
+    # Where the jobs ran out before the window closed, it closes with them; before it opened, all of it counts.
+    opened, closed = (clock.open, min(clock.close, last)) if clock.open < last else (clock.begin, last)
     return Window(
-        seconds=end - begin,
-        num_bytes=counted,
+        seconds=closed - opened,
+        bytes_per_s=rate_of(reads, opened, closed),
         total_bytes=sum(size for _, _, size in reads),
-        latencies=tuple(finish - start for start, finish, _ in reads),
-        processor_s=processor_s * (end - begin) / (last - begin) if last > begin else 0.0,
+        latencies=tuple(end - start for start, end, _ in reads),
+        processors=busy_s / (last - clock.begin) if last > clock.begin else 0.0,
     )
+
+
+def rate_of(reads: Sequence[tuple[float, float, int]], opened: float, closed: float) -> float:
+    """Return bytes a second from reads (start, end, bytes): the slope of the bytes read by then, inside a window.
+
+    >>> rate_of([(0.0, 2.0, 100), (2.0, 4.0, 100)], 1.0, 3.0)
+    50.0
+    """
+    width = (closed - opened) / _NUM_BINS
+    if width <= 0:
+        return 0.0
+    bins = [0.0] * _NUM_BINS
+    for start, end, size in reads:
+        first, last = max(start, opened), min(end, closed)
+        if last <= first:
+            continue
+        density = size / (end - start)
+        left, right = int((first - opened) / width), min(_NUM_BINS - 1, int((last - opened) / width))
+        for number in range(left, right + 1):
+            low, high = opened + number * width, opened + (number + 1) * width
+            bins[number] += density * max(0.0, min(last, high) - max(first, low))
+    places = [(number + 0.5) / _NUM_BINS for number in range(_NUM_BINS)]
+    weights = [place * (1 - place) for place in places]
+    return sum(map(operator.mul, bins, weights)) / sum(weights) / width
 
 
 def read_extent(fd: int, offset: int, size: int, path: str) -> Job:

@@ -19,7 +19,7 @@ from .probe_phases import Phases
 from .probe_result import FilesUsed, ProbeResult
 from .written_file import written_test_file
 
-DEFAULT_SECONDS = 10.0
+DEFAULT_SECONDS = 15.0
 DEFAULT_BYTES = 16 << 30
 DEFAULT_DEPTH_MAX = 64
 DEFAULT_READ_BYTES = 1 << 20  # what a reader of shards asks for at a time
@@ -27,7 +27,7 @@ _BUSY = 0.8  # of the processors
 _LOOKING_SHARE = 0.1  # of the time, for going through folders
 
 _NOT_PAST_DEPTH = Text(
-    "deeper than {depth} was not tried: two doublings brought nothing, and a read took {latency} already",
+    "deeper than {depth} was not tried: two doublings brought nothing, and each read took {latency} already",
     "没有继续测试大于 {depth} 的深度：连续两次翻倍都没有提升，而单次读取已需 {latency}",
 )
 _REPEATED = Text(
