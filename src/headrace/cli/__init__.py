@@ -18,6 +18,9 @@
 - `quarantine_choice`: which failures of a quarantine are asked for.
 - `quarantine_messages`: its sentences in English and Chinese.
 - `quarantine_report`: the condemned samples as text and as JSON.
+- `storage`: `headrace storage`, parse and print.
+- `storage_messages`: its sentences in English and Chinese.
+- `storage_report`: what it found, as text and as JSON.
 """
 
 from .entry import main

@@ -20,13 +20,11 @@ _LAST = Text(
     "这是测过的最大深度，且仍比前一档快；可用 --depth-max {more} 继续测",
 )
 _NOISY = Text(
-    "not measured: rates differed by {noise} from round to round; {reason}",
-    "未能测定：各轮速率相差 {noise}；{reason}",
+    "rates differed by {noise} from round to round; {reason}",
+    "各轮速率相差 {noise}，无法测定；{reason}",
 )
-_NOT_MEASURED = Text("not measured; {reason}", "未能测定；{reason}")
-_NOT_COLD = Text(
-    "not measured, for the reads are not known to be cold; {reason}", "未能测定：无法确认读取是冷的；{reason}"
-)
+_NOT_MEASURED = Text("{reason}", "{reason}")
+_NOT_COLD = Text("the reads are not known to be cold; {reason}", "无法确认读取是冷的；{reason}")
 _IN_THE_WAY = Text(
     "several readers in order brought {share} of what one does: they get in each other's way",
     "多个读者顺序读取的总速率只有单个读者的 {share}：它们互相干扰",

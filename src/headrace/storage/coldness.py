@@ -33,6 +33,7 @@ _NOT_CHECKED = Text(
     "dropping it from the page cache could not be checked: the files are not ours",
     "已请求逐出页缓存，但无法检查：这些文件不属于当前用户",
 )
+_NOT_KEPT = Text("this file system keeps nothing in the page cache", "该文件系统不把数据留在页缓存中")
 _WARM = Text("read a moment before, so it is in the page cache", "刚刚读过，已在页缓存中")
 
 
@@ -64,8 +65,10 @@ def judge_coldness(
     return Coldness.PARTLY, _LEFT.filled(share=f"{100 * cached_before:.0f} %")
 
 
-def judge_warmth(fetched_share: float | None) -> tuple[Coldness, Text]:
-    """Return whether a second reading came from the cache."""
+def judge_warmth(fetched_share: float | None, *, cached_now: float | None) -> tuple[Coldness, Text]:
+    """Return whether a second reading came from the cache; `cached_now`: the share of it that is there afterwards."""
+    if fetched_share is None and cached_now is not None and cached_now < _ALL:
+        return Coldness.UNKNOWN, _NOT_KEPT
     if fetched_share is not None and fetched_share > _HARDLY_ANY:
         share = f"{100 * min(1.0, fetched_share):.0f} %"
         return Coldness.PARTLY, _COUNTED.filled(share=share)

@@ -124,6 +124,7 @@ def _draw(files: list[FoundFile], most: int, rng: random.Random) -> list[FoundFi
 
 def _too_little(path: str, found: Found) -> UnusableInput:
     largest = max((file.size for file in found.small), default=0)
+    folder = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
     passed = {name.replace(" ", "_"): count for name, count in found.passed_over.items()}
     return UnusableInput(
         f"there is too little to read under {path}: it takes a file of {format_bytes(LARGE_BYTES)} or more, "
@@ -132,6 +133,6 @@ def _too_little(path: str, found: Found) -> UnusableInput:
         files=len(found.small),
         largest=format_bytes(largest),
         **passed,
-        next_step=f"a folder with data, or `headrace storage {path} --write-test 256`: it writes a file of 256 MiB "
+        next_step=f"a folder with data, or `headrace storage {folder} --write-test 256`: it writes a file of 256 MiB "
         "there, reads it and removes it",
     )

@@ -18,7 +18,7 @@ from .kinds import StorageKind
 from .media import Medium
 from .probe_files import Found
 from .probe_order import OpenedFile, RandomBlocks, in_lanes, in_turn
-from .probe_reads import Job, NextJob, Readers, Window, read_extent, read_whole_file
+from .probe_reads import RAMP_S, Job, NextJob, Readers, Window, read_extent, read_whole_file
 from .probe_result import Coldness, Latency, Reading
 
 _ROUNDS = 3  # of the ladder: fewer, and there is no telling chance from a difference
@@ -34,6 +34,7 @@ _LONGEST_WARM_S = 1.0
 _SHORTEST_S = 0.05  # of a window
 _SCOUT_S = 0.15
 _SCOUT_BYTES = 256 << 20
+_MOST_FILES = 4096  # of a window: each is opened before, to be dropped from the cache
 _FLAT = 1.25  # two doublings that bring less than this are not going anywhere: a scout's rates are rough
 
 _READING = {
@@ -136,7 +137,8 @@ class Phases:
         end = time.monotonic() + self._time(_LADDER_SHARE)
         byte_limit = self._bytes(_LADDER_SHARE)
         with Readers(read_bytes) as readers:
-            tallies = self._scout(readers, blocks, _depths(depth_max), end=end, read_bytes=read_bytes)
+            rates = self._scout(readers, blocks, _depths(depth_max), end=end, read_bytes=read_bytes)
+            tallies = {depth: _Tally([]) for depth in rates}
             num_blocks = byte_limit // read_bytes // (_ROUNDS * len(tallies))
             for round_number in range(_ROUNDS):
                 depths = sorted(tallies, reverse=round_number % 2 == 1)
@@ -147,7 +149,9 @@ class Phases:
                     windows_left = (_ROUNDS - round_number) * len(depths) - place
                     self._tell("random", depth=depth)
                     jobs = blocks.jobs(max(num_blocks, 4 * depth))
-                    seconds = max(_SHORTEST_S, left / windows_left)
+                    # queues fill before the window opens, and are emptied after it has closed
+                    around_s = RAMP_S + depth * read_bytes / max(rates[depth], 1.0)
+                    seconds = max(_SHORTEST_S, left / windows_left - around_s)
                     self._measure(readers, jobs, tallies[depth], depth=depth, seconds=seconds)
         self.has_repeated = self.has_repeated or blocks.has_repeated
         readings = (
@@ -158,8 +162,11 @@ class Phases:
 
     def _scout(
         self, readers: Readers, blocks: RandomBlocks, depths: list[int], *, end: float, read_bytes: int
-    ) -> dict[int, _Tally]:
-        """Find the depths worth measuring: where reads take long and more of them bring nothing, not the deepest."""
+    ) -> dict[int, float]:
+        """Find the depths worth measuring, with a rough rate of each.
+
+        Where reads take long and more of them bring nothing, the deepest ones are not worth their time.
+        """
         rates: dict[int, float] = {}
         for depth in depths:
             left = end - time.monotonic()
@@ -177,7 +184,7 @@ class Phases:
             jobs = blocks.jobs(max(4 * depth, _SCOUT_BYTES // read_bytes))
             self._measure(readers, jobs, tally, depth=depth, seconds=min(_SCOUT_S, max(_SHORTEST_S, left / 30)))
             rates[depth] = tally.windows[0].bytes_per_s
-        return {depth: _Tally([]) for depth in rates}
+        return rates
 
     def whole_files(self, depth_max: int) -> tuple[Reading, ...]:
         """Small files, opened and read whole: the ladder again where there is nothing else, else one and several."""
@@ -189,7 +196,7 @@ class Phases:
         begin, allowed = time.monotonic(), self._time(_FILES_SHARE)
         tallies = {depth: _Tally([]) for depth in depths}
         largest = max(file.size for file in files)
-        share_of_files = max(1, len(files) // len(depths))  # a round reads all of them
+        share_of_files = min(len(files), _MOST_FILES)
         taken = 0
         with Readers(max(_SMALL_READ, -(-largest // _SMALL_READ) * _SMALL_READ)) as readers:
             for round_number, depth in itertools.product(range(rounds), depths):
@@ -231,7 +238,10 @@ class Phases:
         self.num_bytes += window.total_bytes
         tally = _Tally([window], asked=window.total_bytes, fetched=fetched)
         is_known = bool(self._kind.disks) and fetched is not None and window.total_bytes > 0
-        coldness, reason = judge_warmth(fetched / window.total_bytes if is_known and fetched is not None else None)
+        in_cache = None if is_whole else cached_share(self._files[0].fd, 0, num_in_cache * read_bytes)
+        coldness, reason = judge_warmth(
+            fetched / window.total_bytes if is_known and fetched is not None else None, cached_now=in_cache
+        )
         return self._reading(
             tally, depth=1, read_bytes=None if is_whole else read_bytes, is_direct=False, judged=(coldness, reason)
         )

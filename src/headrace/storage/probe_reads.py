@@ -2,7 +2,7 @@
 
 A reader is a thread with its own buffer; `preadv` lets the others run while it waits. Three things make a rate true:
 
-- the window opens when every reader has a first read behind it, and not before `_RAMP_S`: until then queues fill, and
+- the window opens when every reader has a first read behind it, and not before `RAMP_S`: until then queues fill, and
   a disk with a limit gives its savings away;
 - readers go on until it has closed, so that the depth is kept all the time;
 - a read counts evenly over the time that it took, so one that is under way when the window opens or closes counts for
@@ -27,7 +27,7 @@ from ..errors import HeadraceError, UnusableInput
 Job = Callable[[mmap.mmap], int]  # reads something into a buffer, and returns how many bytes it was
 NextJob = Callable[[int], "Job | None"]  # the next one for a reader; None: there is no more
 
-_RAMP_S = 0.1
+RAMP_S = 0.1
 _NUM_BINS = 64
 _STUCK_AFTER_S = 30.0  # beyond the window: a read of a healthy storage is back by then
 
@@ -70,7 +70,7 @@ class _Clock:
         with self._lock:
             self._unprimed -= 1
             if self._unprimed == 0:
-                self.open = max(now, self.begin + min(_RAMP_S, self._seconds))
+                self.open = max(now, self.begin + min(RAMP_S, self._seconds))
                 self.close = self.open + self._seconds
 
 
