@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.storage import Coldness, Medium, cached_share, drop_from_cache, kind_of, open_direct
+from headrace.storage import Coldness, Medium, StorageKind, cached_share, drop_from_cache, kind_of, open_direct
 from headrace.storage import cold as cold_module
 from headrace.storage.coldness import caches_beneath, judge_coldness, judge_warmth
 
@@ -91,36 +91,29 @@ NETWORK = replace(DISK, medium=Medium.NFS, disks=())
 FUSE = replace(NETWORK, medium=Medium.FUSE, layers=("FUSE (sshfs) x",))
 
 
-@pytest.mark.parametrize(
-    ("kind", "is_direct", "cached", "fetched", "expected", "said"),
-    [
-        (DISK, True, None, 1.0, Coldness.COLD, "O_DIRECT"),
-        (DISK, False, None, 1.1, Coldness.COLD, "100 % of the bytes came from the device"),
-        (DISK, False, 0.0, 0.5, Coldness.PARTLY, "only 50 %"),
-        (DISK, True, 0.0, 0.0, Coldness.WARM, "only 0 %"),  # a file system that takes the flag and ignores it
-        (DISK, False, 0.0, None, Coldness.COLD, "a look showed"),
-        (DISK, False, 0.4, None, Coldness.PARTLY, "40 % of it stayed"),
-        (DISK, False, None, None, Coldness.UNKNOWN, "could not be checked"),
-        (NETWORK, True, None, 0.0, Coldness.COLD, "O_DIRECT"),
-        (NETWORK, False, 0.01, 0.0, Coldness.COLD, "a look showed"),
-        (NETWORK, False, None, 0.0, Coldness.UNKNOWN, "not ours"),
-        (FUSE, True, 0.0, 0.0, Coldness.UNKNOWN, "behind FUSE"),
-        (replace(NETWORK, medium=Medium.ZFS), True, None, None, Coldness.UNKNOWN, "could not be checked"),
-        (replace(NETWORK, medium=Medium.MEMORY), True, 0.0, None, Coldness.WARM, "nothing is ever cold"),
-    ],
-)
-def test_coldness_is_judged_from_what_was_checked(
-    kind: object, is_direct: bool, cached: float | None, fetched: float | None, expected: Coldness, said: str
-) -> None:
-    state, reason = judge_coldness(
-        kind,  # type: ignore[arg-type]
-        is_direct=is_direct,
-        cached_before=cached,
-        fetched_share=fetched,
-    )
-    assert state is expected
-    assert said in reason.en
-    assert reason.zh
+JUDGED: list[tuple[StorageKind, bool, float | None, float | None, Coldness, str]] = [
+    (DISK, True, None, 1.0, Coldness.COLD, "O_DIRECT"),
+    (DISK, False, None, 1.1, Coldness.COLD, "100 % of the bytes came from the device"),
+    (DISK, False, 0.0, 0.5, Coldness.PARTLY, "only 50 %"),
+    (DISK, True, 0.0, 0.0, Coldness.WARM, "only 0 %"),  # a file system that takes the flag and ignores it
+    (DISK, False, 0.0, None, Coldness.COLD, "a look showed"),
+    (DISK, False, 0.4, None, Coldness.PARTLY, "40 % of it stayed"),
+    (DISK, False, None, None, Coldness.UNKNOWN, "could not be checked"),
+    (NETWORK, True, None, 0.0, Coldness.COLD, "O_DIRECT"),
+    (NETWORK, False, 0.01, 0.0, Coldness.COLD, "a look showed"),
+    (NETWORK, False, None, 0.0, Coldness.UNKNOWN, "not ours"),
+    (FUSE, True, 0.0, 0.0, Coldness.UNKNOWN, "behind FUSE"),
+    (replace(NETWORK, medium=Medium.ZFS), True, None, None, Coldness.UNKNOWN, "could not be checked"),
+    (replace(NETWORK, medium=Medium.MEMORY), True, 0.0, None, Coldness.WARM, "nothing is ever cold"),
+]
+
+
+def test_coldness_is_judged_from_what_was_checked() -> None:
+    for kind, is_direct, cached, fetched, expected, said in JUDGED:
+        state, reason = judge_coldness(kind, is_direct=is_direct, cached_before=cached, fetched_share=fetched)
+        assert state is expected, said
+        assert said in reason.en
+        assert reason.zh
 
 
 def test_warmth_is_judged_too() -> None:

@@ -13,91 +13,87 @@ from headrace.storage.mounts import mount_of, parse_mountinfo, read_mounts
 
 from .machines import MACHINES, load_machine
 
-
-@pytest.mark.parametrize(
-    ("machine", "path", "medium", "layers", "depth"),
-    [
-        ("workstation", "/home/me/data", Medium.NVME, "ext4 → nvme0n1 (Samsung SSD 980 PRO 1TB)", 32),
-        ("workstation", "/wsdata/hdd/a/b.tar", Medium.HDD, "ext4 → sda (ST4000DM004-2CV1)", 2),
-        ("workstation", "/wsdata/ssd", Medium.SSD, "xfs → sdb (Samsung SSD 870)", 16),
-        ("workstation", "/wsdata/lvm", Medium.NVME, "xfs → LVM vg0-data → nvme0n1 (Samsung SSD 980 PRO 1TB)", 32),
+SAMSUNG = "nvme0n1 (Samsung SSD 980 PRO 1TB)"
+EXPECTED = {
+    "workstation": [
+        ("/home/me/data", Medium.NVME, "ext4 → nvme0n1 (Samsung SSD 980 PRO 1TB)", 32),
+        ("/wsdata/hdd/a/b.tar", Medium.HDD, "ext4 → sda (ST4000DM004-2CV1)", 2),
+        ("/wsdata/ssd", Medium.SSD, "xfs → sdb (Samsung SSD 870)", 16),
+        ("/wsdata/lvm", Medium.NVME, "xfs → LVM vg0-data → nvme0n1 (Samsung SSD 980 PRO 1TB)", 32),
         (
-            "workstation",
             "/wsdata/luks/x",
             Medium.NVME,
             "ext4 → LVM vg1-home → crypt nvme0n1p3_crypt → nvme0n1 (Samsung SSD 980 PRO 1TB)",
             32,
         ),
-        ("workstation", "/wsdata/raid0", Medium.NVME, "xfs → raid0 2 disks → nvme1n1", 64),
-        ("workstation", "/wsdata/raid5", Medium.HDD, "ext4 → raid5 3 disks → sdc", 6),
-        ("workstation", "/wsdata/btrfs", Medium.HDD, "btrfs → 2 devices → sdd", 2),
-        ("workstation", "/wsdata/usb disk/x", Medium.HDD, "ext4 → sdf", 2),
-        ("workstation", "/wsdata/tank/x", Medium.ZFS, "zfs tank/data", 16),
-        ("workstation", "/wsdata/bound/x", Medium.NVME, "ext4 → nvme0n1 (Samsung SSD 980 PRO 1TB)", 32),
-        ("workstation", "/wsdata/ntfs/x", Medium.HDD, "fuseblk → sdg", 2),
-        ("workstation", "/wsdata/hidden/x", Medium.HDD, "ext4 → sda (ST4000DM004-2CV1)", 2),
-        ("workstation", "/dev/shm/x", Medium.MEMORY, "tmpfs", 4),
-        ("workstation", "/wsdata/gone", Medium.UNKNOWN, "ext4", 8),
+        ("/wsdata/raid0", Medium.NVME, "xfs → raid0 2 disks → nvme1n1", 64),
+        ("/wsdata/raid5", Medium.HDD, "ext4 → raid5 3 disks → sdc", 6),
+        ("/wsdata/btrfs", Medium.HDD, "btrfs → 2 devices → sdd", 2),
+        ("/wsdata/usb disk/x", Medium.HDD, "ext4 → sdf", 2),
+        ("/wsdata/tank/x", Medium.ZFS, "zfs tank/data", 16),
+        ("/wsdata/bound/x", Medium.NVME, "ext4 → nvme0n1 (Samsung SSD 980 PRO 1TB)", 32),
+        ("/wsdata/ntfs/x", Medium.HDD, "fuseblk → sdg", 2),
+        ("/wsdata/hidden/x", Medium.HDD, "ext4 → sda (ST4000DM004-2CV1)", 2),
+        ("/dev/shm/x", Medium.MEMORY, "tmpfs", 4),
+        ("/wsdata/gone", Medium.UNKNOWN, "ext4", 8),
+    ],
+    "cluster": [
         (
-            "cluster",
             "/cl/nfs/train",
             Medium.NFS,
             "NFS 4.2 10.96.84.126:/export/sa1b (vers=4.2 proto=tcp nconnect=8 rsize=1048576)",
             16,
         ),
-        (
-            "cluster",
-            "/cl/nfs3/x",
-            Medium.NFS,
-            "NFS 3 192.168.1.80:/ifs/vols/vol01 (vers=3 proto=tcp rsize=131072)",
-            16,
-        ),
-        (
-            "cluster",
-            "/cl/lustre/x",
-            Medium.LUSTRE,
-            "lustre 192.168.12.10@o2ib:192.168.12.11@o2ib:/lustre (flock)",
-            32,
-        ),
-        ("cluster", "/cl/gpfs/x", Medium.GPFS, "gpfs gpfs0", 32),
-        ("cluster", "/cl/beegfs/x", Medium.BEEGFS, "beegfs beegfs_nodev", 32),
-        ("cluster", "/cl/ceph/x", Medium.CEPHFS, "ceph 10.1.0.1:6789,10.1.0.2:6789:/volumes/ml", 32),
-        ("cluster", "/cl/smb/x", Medium.SMB, "cifs //nas/media (vers=3.1.1 cache=strict)", 8),
-        ("cluster", "/cl/weka/x", Medium.PARALLEL, "wekafs 10.2.0.1/default", 32),
-        ("cluster", "/cl/sshfs/x", Medium.SSHFS, "FUSE (sshfs) ben@nas:/srv", 8),
-        ("cluster", "/cl/s3fs/x", Medium.OBJECT_STORE, "FUSE (s3fs) s3fs", 64),
-        ("cluster", "/cl/gcs/x", Medium.OBJECT_STORE, "FUSE (gcsfuse) training-bucket", 64),
-        ("cluster", "/cl/juice/x", Medium.OBJECT_STORE, "FUSE (juicefs) JuiceFS:minio (max_read=131072)", 64),
-        ("cluster", "/cl/mount-s3/x", Medium.OBJECT_STORE, "FUSE (mountpoint-s3) mountpoint-s3", 64),
-        ("cluster", "/cl/rclone/x", Medium.OBJECT_STORE, "FUSE (rclone) remote:bucket", 64),
-        ("cluster", "/cl/gluster/x", Medium.PARALLEL, "FUSE (glusterfs) gluster:media", 32),
-        ("cluster", "/cl/merger/x", Medium.FUSE, "FUSE (mergerfs) a:b", 8),
-        ("cluster", "/cl/unnamed/x", Medium.FUSE, "FUSE (its program is not told) /srv/data", 8),
-        ("cluster", "/cl/ebs/x", Medium.NETWORK_DISK, "xfs → nvme1n1 (Amazon Elastic Block Store)", 32),
-        ("cluster", "/cl/instance/x", Medium.NVME, "xfs → nvme2n1 (Amazon EC2 NVMe Instance Storage)", 32),
-        ("cluster", "/cl/nvme-tcp/x", Medium.NETWORK_DISK, "xfs → nvme3n1 (Linux)", 32),
-        ("cluster", "/cl/subsystem/x", Medium.NETWORK_DISK, "xfs → nvme4n1 (Dell PM1733a)", 32),
-        ("cluster", "/cl/iscsi/x", Medium.NETWORK_DISK, "ext4 → sdc", 32),
-        ("cluster", "/cl/rbd/x", Medium.NETWORK_DISK, "ext4 → rbd0", 32),
-        ("cluster", "/cl/multipath/x", Medium.NETWORK_DISK, "xfs → multipath mpatha → sdd", 32),
-        ("container", "/containerdata/train/x", Medium.HDD, "ext4 → sda", 2),
-        ("container", "/workspace", Medium.NVME, "overlay → ext4? → nvme0n1?", 32),
-        ("guest", "/nowhere/in/particular", Medium.VIRTUAL_DISK, "ext4 → vda", 16),
-        ("guest", "/guest/9p/x", Medium.SHARED_FOLDER, "9p hostshare (trans=virtio msize=262144)", 8),
-        ("guest", "/guest/virtiofs/x", Medium.SHARED_FOLDER, "virtiofs share", 8),
-        ("guest", "/guest/qemu/x", Medium.VIRTUAL_DISK, "ext4 → sdb (QEMU HARDDISK)", 16),
-        ("guest", "/guest/google/x", Medium.VIRTUAL_DISK, "ext4 → sdc (PersistentDisk)", 16),
-        ("guest", "/guest/xen/x", Medium.VIRTUAL_DISK, "ext4 → xvdb", 16),
-        ("guest", "/guest/loop/x", Medium.UNKNOWN, "squashfs → loop loop3", 8),
-        ("guest", "/guest/overlay/x", Medium.UNKNOWN, "overlay", 8),
+        ("/cl/nfs3/x", Medium.NFS, "NFS 3 192.168.1.80:/ifs/vols/vol01 (vers=3 proto=tcp rsize=131072)", 16),
+        ("/cl/lustre/x", Medium.LUSTRE, "lustre 192.168.12.10@o2ib:192.168.12.11@o2ib:/lustre (flock)", 32),
+        ("/cl/gpfs/x", Medium.GPFS, "gpfs gpfs0", 32),
+        ("/cl/beegfs/x", Medium.BEEGFS, "beegfs beegfs_nodev", 32),
+        ("/cl/ceph/x", Medium.CEPHFS, "ceph 10.1.0.1:6789,10.1.0.2:6789:/volumes/ml", 32),
+        ("/cl/smb/x", Medium.SMB, "cifs //nas/media (vers=3.1.1 cache=strict)", 8),
+        ("/cl/weka/x", Medium.PARALLEL, "wekafs 10.2.0.1/default", 32),
+        ("/cl/sshfs/x", Medium.SSHFS, "FUSE (sshfs) ben@nas:/srv", 8),
+        ("/cl/s3fs/x", Medium.OBJECT_STORE, "FUSE (s3fs) s3fs", 64),
+        ("/cl/gcs/x", Medium.OBJECT_STORE, "FUSE (gcsfuse) training-bucket", 64),
+        ("/cl/juice/x", Medium.OBJECT_STORE, "FUSE (juicefs) JuiceFS:minio (max_read=131072)", 64),
+        ("/cl/mount-s3/x", Medium.OBJECT_STORE, "FUSE (mountpoint-s3) mountpoint-s3", 64),
+        ("/cl/rclone/x", Medium.OBJECT_STORE, "FUSE (rclone) remote:bucket", 64),
+        ("/cl/gluster/x", Medium.PARALLEL, "FUSE (glusterfs) gluster:media", 32),
+        ("/cl/merger/x", Medium.FUSE, "FUSE (mergerfs) a:b", 8),
+        ("/cl/unnamed/x", Medium.FUSE, "FUSE (its program is not told) /srv/data", 8),
+        ("/cl/ebs/x", Medium.NETWORK_DISK, "xfs → nvme1n1 (Amazon Elastic Block Store)", 32),
+        ("/cl/instance/x", Medium.NVME, "xfs → nvme2n1 (Amazon EC2 NVMe Instance Storage)", 32),
+        ("/cl/nvme-tcp/x", Medium.NETWORK_DISK, "xfs → nvme3n1 (Linux)", 32),
+        ("/cl/subsystem/x", Medium.NETWORK_DISK, "xfs → nvme4n1 (Dell PM1733a)", 32),
+        ("/cl/iscsi/x", Medium.NETWORK_DISK, "ext4 → sdc", 32),
+        ("/cl/rbd/x", Medium.NETWORK_DISK, "ext4 → rbd0", 32),
+        ("/cl/multipath/x", Medium.NETWORK_DISK, "xfs → multipath mpatha → sdd", 32),
     ],
-)
-def test_a_path_of_a_machine(machine: str, path: str, medium: Medium, layers: str, depth: int, tmp_path: Path) -> None:
-    kind = load_machine(machine, tmp_path).kind_of(path)
-    assert (kind.medium, kind.name, kind.starting_depth) == (medium, layers, depth)
-    assert kind.evidence[0].startswith("mountinfo: ")
-    assert kind.depth_reason.en
-    assert kind.depth_reason.zh
+    "container": [
+        ("/containerdata/train/x", Medium.HDD, "ext4 → sda", 2),
+        ("/workspace", Medium.NVME, "overlay → ext4? → nvme0n1?", 32),
+    ],
+    "guest": [
+        ("/nowhere/in/particular", Medium.VIRTUAL_DISK, "ext4 → vda", 16),
+        ("/guest/9p/x", Medium.SHARED_FOLDER, "9p hostshare (trans=virtio msize=262144)", 8),
+        ("/guest/virtiofs/x", Medium.SHARED_FOLDER, "virtiofs share", 8),
+        ("/guest/qemu/x", Medium.VIRTUAL_DISK, "ext4 → sdb (QEMU HARDDISK)", 16),
+        ("/guest/google/x", Medium.VIRTUAL_DISK, "ext4 → sdc (PersistentDisk)", 16),
+        ("/guest/xen/x", Medium.VIRTUAL_DISK, "ext4 → xvdb", 16),
+        ("/guest/loop/x", Medium.UNKNOWN, "squashfs → loop loop3", 8),
+        ("/guest/overlay/x", Medium.UNKNOWN, "overlay", 8),
+    ],
+}
+
+
+@pytest.mark.parametrize("machine", EXPECTED)
+def test_the_paths_of_a_machine(machine: str, tmp_path: Path) -> None:
+    here = load_machine(machine, tmp_path)
+    for path, medium, layers, depth in EXPECTED[machine]:
+        kind = here.kind_of(path)
+        assert (kind.medium, kind.name, kind.starting_depth) == (medium, layers, depth), path
+        assert kind.evidence[0].startswith("mountinfo: ")
+        assert kind.depth_reason.en
+        assert kind.depth_reason.zh
 
 
 def test_what_is_guessed_is_marked_as_such(tmp_path: Path) -> None:
@@ -106,18 +102,16 @@ def test_what_is_guessed_is_marked_as_such(tmp_path: Path) -> None:
     assert "/etc/resolv.conf" in kind.unknown[0].en
 
 
-@pytest.mark.parametrize(
-    ("machine", "path", "said"),
-    [
-        ("guest", "/x", "the host's to know"),
-        ("guest", "/guest/overlay", "not to be seen from inside this container"),
-        ("guest", "/guest/loop", "the file behind loop3 is not to be seen here"),
-        ("workstation", "/wsdata/tank", "zpool status"),
-        ("workstation", "/wsdata/gone", "/sys does not show device 253:9"),
-    ],
-)
-def test_what_cannot_be_seen_is_said(machine: str, path: str, said: str, tmp_path: Path) -> None:
-    assert said in load_machine(machine, tmp_path).kind_of(path).unknown[0].en
+def test_what_cannot_be_seen_is_said(tmp_path: Path) -> None:
+    guest, workstation = load_machine("guest", tmp_path / "guest"), load_machine("workstation", tmp_path / "ws")
+    for machine, path, said in (
+        (guest, "/x", "the host's to know"),
+        (guest, "/guest/overlay", "not to be seen from inside this container"),
+        (guest, "/guest/loop", "the file behind loop3 is not to be seen here"),
+        (workstation, "/wsdata/tank", "zpool status"),
+        (workstation, "/wsdata/gone", "/sys does not show device 253:9"),
+    ):
+        assert said in machine.kind_of(path).unknown[0].en
 
 
 def test_the_evidence_is_what_the_kernel_says(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import os
 import random
 import statistics
@@ -33,7 +34,7 @@ _FILES_SHARE = 0.8
 _LONGEST_WARM_S = 1.0
 _SHORTEST_S = 0.05  # of a window
 _SCOUT_S = 0.15
-_SCOUT_BYTES = 256 << 20
+_SCOUT_SHARE = 0.02
 _MOST_FILES = 4096  # of a window: each is opened before, to be dropped from the cache
 _FLAT = 1.25  # two doublings that bring less than this are not going anywhere: a scout's rates are rough
 
@@ -73,6 +74,7 @@ class Phases:
         self.notes: list[Text] = []
         self.stopped_at: tuple[int, str] | None = None  # the ladder's last depth, and how long a read took there
         self.has_repeated = False
+        self.has_used_all_bytes = False
         self._kind, self._found = kind, found
         self._end = time.monotonic() + seconds
         self._max_bytes = max_bytes
@@ -181,7 +183,7 @@ class Phases:
                     break
             self._tell("random", depth=depth)
             tally = _Tally([])
-            jobs = blocks.jobs(max(4 * depth, _SCOUT_BYTES // read_bytes))
+            jobs = blocks.jobs(max(4 * depth, self._bytes(_SCOUT_SHARE) // read_bytes))
             self._measure(readers, jobs, tally, depth=depth, seconds=min(_SCOUT_S, max(_SHORTEST_S, left / 30)))
             rates[depth] = tally.windows[0].bytes_per_s
         return rates
@@ -229,11 +231,11 @@ class Phases:
             return None
         self._tell("warm")
         with Readers(-(-size // _SMALL_READ) * _SMALL_READ) as readers:
-            filling = readers.run(in_turn(jobs), depth=_SEVERAL, seconds=max(0.3, min(2.0, self._left())))
+            filling = readers.run(self._within(in_turn(jobs)), depth=_SEVERAL, seconds=max(0.3, min(2.0, self._left())))
             self.num_bytes += filling.total_bytes
             num_in_cache = len(filling.latencies)
             before = fetched_bytes()
-            window = readers.run(in_turn(jobs[:num_in_cache]), depth=1, seconds=_LONGEST_WARM_S)
+            window = readers.run(self._within(in_turn(jobs[:num_in_cache])), depth=1, seconds=_LONGEST_WARM_S)
             fetched = _difference(before, fetched_bytes())
         self.num_bytes += window.total_bytes
         tally = _Tally([window], asked=window.total_bytes, fetched=fetched)
@@ -263,7 +265,7 @@ class Phases:
         if drops:
             tally.cached_before = _sum_known(tally.cached_before, self._drop())
         before = fetched_bytes()
-        window = readers.run(jobs, depth=depth, seconds=seconds)
+        window = readers.run(self._within(jobs), depth=depth, seconds=seconds)
         fetched = _difference(before, fetched_bytes())
         tally.windows.append(window)
         tally.asked += window.total_bytes
@@ -338,6 +340,27 @@ class Phases:
 
     def _bytes(self, share: float) -> int:
         return max(1 << 20, int(share * (self._max_bytes - self.num_bytes)))
+
+    def _within(self, jobs: NextJob) -> NextJob:
+        """Give no more jobs out once the bytes are used up; reads that are under way then still end."""
+        spent = [self.num_bytes]
+
+        def take(reader: int) -> Job | None:
+            if spent[0] >= self._max_bytes:
+                self.has_used_all_bytes = True
+                return None
+            job = jobs(reader)
+            if job is None:
+                return None
+
+            def read(buffer: mmap.mmap) -> int:
+                size = job(buffer)
+                spent[0] += size  # a lost update would only let one more read through
+                return size
+
+            return read
+
+        return take
 
     def _tell(self, phase: str, **facts: object) -> None:
         if self._say is not None:

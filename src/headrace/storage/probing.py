@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import UnusableInput
-from ..model import Text, parse_bytes
+from ..model import Text, format_bytes, parse_bytes
 from .advice import suggest_depth
 from .coldness import caches_beneath
 from .kinds import kind_of
@@ -33,6 +33,10 @@ _NOT_PAST_DEPTH = Text(
 _REPEATED = Text(
     "there was less data than was read: some blocks were read more than once, and a cache of the disk may have helped",
     "数据量不足，部分块被重复读取，磁盘自身的缓存可能使结果偏高",
+)
+_BYTES_USED = Text(
+    "the limit of {size} was reached before all was measured: a higher one would tell more",
+    "在测完之前就达到了 {size} 的读取上限；提高上限可以得到更多结果",
 )
 _PROCESSORS_BUSY = Text(
     "the processors were busy with reading alone: the storage may be faster than what was measured",
@@ -90,6 +94,8 @@ def probe(
             unknown.append(_NOT_PAST_DEPTH.filled(depth=depth, latency=latency))
         if phases.has_repeated:
             unknown.append(_REPEATED)
+        if phases.has_used_all_bytes:
+            unknown.append(_BYTES_USED.filled(size=format_bytes(byte_limit)))
         if whole_files:
             unknown.append(_METADATA_WARM)
         num_processors = len(os.sched_getaffinity(0))
