@@ -4,7 +4,7 @@ Four cases, each with `headrace storage` and fio in turn (A B A B), in processes
 
 - `bytes`: a control group that may read 100 MiB/s from the disk;
 - `reads`: one that may do 200 reads a second;
-- `latency`: a FUSE file system with 8 servers that take 20 ms a read: 1 MiB reads bring 52.4 MB/s each, the knee is at 8;
+- `latency`: a FUSE file system with 8 servers that take 20 ms a read: 52.4 MB/s each with reads of 1 MiB, knee at 8;
 - `free`: the disk as it is, where both are limited by it or by the processors.
 
 fio reads the same file past the page cache with as many threads (`psync`). Needs to be root, and fio
@@ -27,17 +27,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-SOURCE = HERE.parent / "src"
-if importlib.util.find_spec("headrace") is None:  # not installed: the source tree beside this folder
-    sys.path.insert(1, str(SOURCE))
-sys.path.insert(1, str(HERE.parent / "tests" / "storage"))
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests" / "storage"))
 
 from limits import NoLimitHere, limited
 from slow_fuse import slow_file
 
 from probes import machine_facts
 
+SOURCE = Path(__file__).resolve().parent.parent / "src"
 MIB = 1 << 20
 Run = Callable[[list[str]], str]
 
@@ -163,10 +160,10 @@ def show(name: str, result: dict[str, Any]) -> None:
         if theirs is not None:
             low, high = row["ratio_spread"]
             beside = f"{theirs / 1e6:7.1f} MB/s  {row['ratio_to_fio']:.2f} ({low:.2f} - {high:.2f})"
-        times = f"{1e3 * row['median_s']:8.3f} ms" + (
-            "" if theirs is None else f"  {1e3 * row['fio_median_s']:8.3f} ms"
+        times = "".join(
+            f"  {1e3 * each:8.3f} ms" for each in (row["median_s"], row["fio_median_s"]) if each is not None
         )
-        print(f"{row['depth']:6d} {row['bytes_per_s'] / 1e6:7.1f} MB/s  {share:>6}  {beside:34} {times}")
+        print(f"{row['depth']:6d} {row['bytes_per_s'] / 1e6:7.1f} MB/s  {share:>6}  {beside:34}{times}")
 
 
 def main() -> int:
@@ -180,7 +177,8 @@ def main() -> int:
     options = parser.parse_args()
     options.file_bytes = (64 if options.quick else 1024) * MIB
     options.has_fio = shutil.which("fio") is not None
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
+    if importlib.util.find_spec("headrace") is None:  # not installed: the source tree beside this folder
+        os.environ["PYTHONPATH"] = str(SOURCE)
     if options.quick:
         options.rounds, options.seconds, options.fio_seconds = 1, 1.0, 1.0
     if os.geteuid() != 0:

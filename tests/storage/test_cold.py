@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.storage import Coldness, Medium, StorageKind, cached_share, drop_from_cache, kind_of, open_direct
+from headrace.storage import Coldness, Medium, StorageKind, kind_of
 from headrace.storage import cold as cold_module
+from headrace.storage.cold import cached_share, drop_from_cache, open_direct
 from headrace.storage.coldness import caches_beneath, judge_coldness, judge_warmth
 
 SIZE = 4 << 20

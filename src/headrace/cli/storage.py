@@ -56,6 +56,11 @@ def add_parser(
     )
     parser.add_argument("--no-measure", action="store_true", help="only say what is under the path; read nothing")
     parser.add_argument(
+        "--remember",
+        action="store_true",
+        help="keep the depth that was found for later loaders of this machine, in the user's cache folder (30 days)",
+    )
+    parser.add_argument(
         "--write-test",
         type=whole(16, 1 << 20),
         default=None,
@@ -74,7 +79,7 @@ def add_parser(
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Measure and print."""
-    from headrace.storage import kind_of, probe
+    from headrace.storage import kind_of, probe, remember
 
     from .storage_messages import storage_messages
     from .storage_report import kind_json, kind_text, probe_json, probe_text
@@ -107,6 +112,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             write_test_bytes=None if args.write_test is None else args.write_test << 20,
             on_phase=say if args.verbosity > 0 else None,
         )
+    kept_in = remember(result) if args.remember else None
     if args.json:
         terminal.document(json.dumps(probe_json(result, language), ensure_ascii=False, indent=2))
     else:
@@ -115,6 +121,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
                 terminal.line(part)
             else:
                 terminal.result(part)
+    if args.remember:
+        terminal.warn(words.not_remembered if kept_in is None else words.remembered.format(path=kept_in))
     return 0
 
 

@@ -38,6 +38,9 @@ class StorageMessages:
     workers: str
     workers_torch: str
     evidence: str
+    measured_depth: str
+    remembered: str
+    not_remembered: str
 
 
 _EN = StorageMessages(
@@ -84,6 +87,9 @@ _EN = StorageMessages(
         "{processors} of them get {rate} at most, {share} of it."
     ),
     evidence="evidence: {fact}",
+    measured_depth="the depth that a probe found: {depth} ({reason})",
+    remembered="the depth is kept in {path}",
+    not_remembered="the depth is not kept: it was not measured, or the cache folder cannot be written",
 )
 
 _ZH = StorageMessages(
@@ -125,6 +131,9 @@ _ZH = StorageMessages(
         "{processors} 个最多 {rate}，只有 {share}。"
     ),
     evidence="依据：{fact}",
+    measured_depth="此前测得的深度：{depth}（{reason}）",
+    remembered="深度已保存在 {path}",
+    not_remembered="深度没有保存：未能测定，或缓存目录不可写",
 )
 
 

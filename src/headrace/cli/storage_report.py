@@ -23,7 +23,8 @@ def kind_text(path: str, kind: StorageKind, words: StorageMessages, language: st
     yield Text(f"  {kind.name}")
     for fact in kind.evidence:
         yield Text("  " + words.evidence.format(fact=fact))
-    yield Text("  " + words.start_depth.format(depth=kind.starting_depth, reason=kind.depth_reason.of(language)))
+    depth = words.measured_depth if kind.is_depth_measured else words.start_depth
+    yield Text("  " + depth.format(depth=kind.starting_depth, reason=kind.depth_reason.of(language)))
     yield from _list(words.unknown_title, [said.of(language) for said in kind.unknown])
 
 
@@ -110,6 +111,7 @@ def kind_json(path: str, kind: StorageKind, language: str) -> dict[str, Any]:
             "evidence": list(kind.evidence),
             "starting_depth": kind.starting_depth,
             "depth_reason": kind.depth_reason.of(language),
+            "is_depth_measured": kind.is_depth_measured,
             "unknown": [said.of(language) for said in kind.unknown],
         },
     }

@@ -16,7 +16,7 @@
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
 
-from .environment import find_rank, keeps_statistics, language, num_local_ranks, prints_timing
+from .environment import cache_folder, find_rank, keeps_statistics, language, num_local_ranks, prints_timing
 from .error_policy import BadTally, ErrorPolicy, OnError, Replacement, is_too_many
 from .events import EventKind
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, type_name, utc_now
@@ -79,6 +79,7 @@ __all__ = [
     "WaitStats",
     "WorkerStats",
     "backoff_s",
+    "cache_folder",
     "find_rank",
     "first_line",
     "format_bytes",

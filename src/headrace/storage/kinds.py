@@ -6,11 +6,12 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..model import Text
+from ..model import Text, format_seconds
 from .block_devices import BlockDevice, Bus, find_block_device, read_block_device
 from .file_systems import describe_file_system
 from .media import DEEPEST_START, Medium, slowest
 from .mounts import Mount, mount_id_of, mount_of, read_mounts
+from .remembered import recall
 
 _STRIPED = ("raid0", "raid10", "raid4", "raid5", "raid6", "raid1")  # reads of these go to several disks at a time
 _DEEPEST = 8  # an overlay on a loop device on an overlay …
@@ -30,6 +31,7 @@ class StorageKind:
     unknown: tuple[Text, ...] = ()  # what could not be found out, and why
     disks: tuple[BlockDevice, ...] = ()
     device: str = ""  # "259:2", or the source of a file system that is on no device
+    is_depth_measured: bool = False  # by an earlier probe that was remembered
     cached_backing_files: tuple[str, ...] = ()  # of loop devices that read through the page cache
 
     @property
@@ -46,14 +48,23 @@ class StorageKind:
 
 
 def kind_of(
-    path: str | os.PathLike[str], *, proc_root: Path = Path("/proc"), sys_root: Path = Path("/sys")
+    path: str | os.PathLike[str],
+    *,
+    proc_root: Path = Path("/proc"),
+    sys_root: Path = Path("/sys"),
+    use_remembered: bool = True,
 ) -> StorageKind:
     """Return what is under a path, and a depth to begin with.
 
     Never raises for a path that cannot be looked at: then the medium is `UNKNOWN`, and `unknown` says why. The depth
-    is a place to start from; `probe` measures.
+    is a place to start from, unless a probe of this storage was remembered: then it is the one that was measured.
     """
-    return _Looking(proc_root, sys_root).look(os.path.realpath(path), 0)
+    kind = _Looking(proc_root, sys_root).look(os.path.realpath(path), 0)
+    kept = recall(kind) if use_remembered else None
+    if kept is None:
+        return kind
+    facts = {"age": format_seconds(kept.age_s()), "rate": f"{kept.bytes_per_s / 1e6:.0f} MB/s"}
+    return replace(kind, starting_depth=kept.io_depth, depth_reason=_REMEMBERED.filled(**facts), is_depth_measured=True)
 
 
 class _Looking:
@@ -169,6 +180,7 @@ class _Looking:
         return None
 
 
+_REMEMBERED = Text("measured {age} ago: {rate}", "{age} 前实测：{rate}")
 _ON_NO_DEVICE = Text("it is on no block device", "它不在任何块设备上")
 _DEVICE_HIDDEN = Text("/sys does not show device {device}", "/sys 里看不到设备 {device}")
 _FILE_HIDDEN = Text("the file behind {name} is not to be seen here", "这里看不到 {name} 背后的文件")

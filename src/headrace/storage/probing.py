@@ -76,7 +76,7 @@ def probe(
     begin = time.monotonic()
     seed = time.time_ns() if seed is None else seed
     with _target(os.fspath(path), write_test_bytes) as (target, is_temporary):
-        kind = kind_of(target if not is_temporary else path)
+        kind = kind_of(target if not is_temporary else path, use_remembered=False)
         found = find_files(target, seconds=_LOOKING_SHARE * seconds, seed=seed)
         with Phases(
             kind, found, seconds=seconds - (time.monotonic() - begin), max_bytes=byte_limit, seed=seed, say=on_phase
