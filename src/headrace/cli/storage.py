@@ -116,8 +116,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         terminal.document(json.dumps(probe_json(result, language), ensure_ascii=False, indent=2))
     else:
+        from rich.text import Text as Line
+
         for part in probe_text(result, words, language):
-            if hasattr(part, "plain"):
+            if isinstance(part, Line):
                 terminal.line(part)
             else:
                 terminal.result(part)

@@ -27,12 +27,13 @@ _SEVERAL = 4  # readers in order
 _SMALL_READ = 4096
 _WARM_BYTES = 128 << 20  # what fits into any machine's memory beside the rest
 # Shares of what is left of time and bytes when a phase begins.
-_IN_ORDER_SHARE = 0.12
+_IN_ORDER_SHARE = 0.1
 _SMALL_SHARE = 0.08
 _LADDER_SHARE = 0.85
 _FILES_SHARE = 0.8
 _LONGEST_WARM_S = 1.0
 _SHORTEST_S = 0.05  # of a window
+_LONG_ENOUGH_S = 0.2  # for bursts of a tenth of a second; rather two rounds of these than three of shorter ones
 _SCOUT_S = 0.15
 _SCOUT_SHARE = 0.02
 _MOST_FILES = 4096  # of a window: each is opened before, to be dropped from the cache
@@ -153,7 +154,7 @@ class Phases:
                     jobs = blocks.jobs(max(num_blocks, 4 * depth))
                     # queues fill before the window opens, and are emptied after it has closed
                     around_s = RAMP_S + depth * read_bytes / max(rates[depth], 1.0)
-                    seconds = max(_SHORTEST_S, left / windows_left - around_s)
+                    seconds = max(min(_LONG_ENOUGH_S, left), left / windows_left - around_s, _SHORTEST_S)
                     self._measure(readers, jobs, tallies[depth], depth=depth, seconds=seconds)
         self.has_repeated = self.has_repeated or blocks.has_repeated
         readings = (

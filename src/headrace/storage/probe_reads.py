@@ -6,8 +6,9 @@ A reader is a thread with its own buffer; `preadv` lets the others run while it 
   a disk with a limit gives its savings away;
 - readers go on until it has closed, so that the depth is kept all the time;
 - a read counts evenly over the time that it took, so one that is under way when the window opens or closes counts for
-  the part inside; and the middle of the window counts more than its ends (the slope of a line through the bytes read by
-  then). A disk with a limit delivers in bursts, every 100 ms say: whether the window holds two or three is chance.
+  the part inside; and the middle of the window counts more than its ends (a Hann window). A disk with a limit delivers
+  in bursts, every 100 ms say, and whether a window holds two of them or three is chance: counted evenly that is half as
+  much again, with soft ends under 5 %.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-import operator
 import os
 import threading
 import time
@@ -191,9 +191,9 @@ def _window(records: list[_Record], clock: _Clock, busy_s: float) -> Window:
 
 
 def rate_of(reads: Sequence[tuple[float, float, int]], opened: float, closed: float) -> float:
-    """Return bytes a second from reads (start, end, bytes): the slope of the bytes read by then, inside a window.
+    """Return bytes a second from reads (start, end, bytes) inside a window, its middle counting most.
 
-    >>> rate_of([(0.0, 2.0, 100), (2.0, 4.0, 100)], 1.0, 3.0)
+    >>> round(rate_of([(0.0, 2.0, 100), (2.0, 4.0, 100)], 1.0, 3.0), 6)
     50.0
     """
     width = (closed - opened) / _NUM_BINS
@@ -209,9 +209,8 @@ def rate_of(reads: Sequence[tuple[float, float, int]], opened: float, closed: fl
         for number in range(left, right + 1):
             low, high = opened + number * width, opened + (number + 1) * width
             bins[number] += density * max(0.0, min(last, high) - max(first, low))
-    places = [(number + 0.5) / _NUM_BINS for number in range(_NUM_BINS)]
-    weights = [place * (1 - place) for place in places]
-    return sum(map(operator.mul, bins, weights)) / sum(weights) / width
+    weights = [math.sin(math.pi * (number + 0.5) / _NUM_BINS) ** 2 for number in range(_NUM_BINS)]
+    return sum(count * weight for count, weight in zip(bins, weights, strict=True)) / sum(weights) / width
 
 
 def read_extent(fd: int, offset: int, size: int, path: str) -> Job:
