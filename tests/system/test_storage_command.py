@@ -85,7 +85,7 @@ def test_what_cannot_run_is_explained(args: tuple[str, ...], said: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_test_file_is_removed_when_the_command_is_stopped(number: signal.Signals, tmp_path: Path) -> None:
-    command = [HEADRACE, "storage", str(tmp_path), "--write-test", "32", "--seconds", "60", "-v"]
+    command = [HEADRACE, "storage", str(tmp_path), "--write-test", "32", "--seconds", "60", "-v", "--lang", "en"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = ""

@@ -48,7 +48,8 @@ def judge_coldness(
     """
     if kind.medium is Medium.MEMORY:
         return Coldness.WARM, _IS_MEMORY
-    if fetched_share is not None and kind.disks:
+    # on a disk that is only guessed, a count of nothing may mean that it is another one
+    if fetched_share is not None and kind.disks and (fetched_share >= _ALL or not kind.is_guessed):
         share = f"{100 * min(1.0, fetched_share):.0f} %"
         if fetched_share >= _ALL:
             return Coldness.COLD, _PAST if is_direct else _COUNTED.filled(share=share)

@@ -43,6 +43,11 @@ class StorageKind:
         """
         return " → ".join(self.layers)
 
+    @property
+    def is_guessed(self) -> bool:
+        """Whether what is beneath was taken from a hint."""
+        return any(layer.endswith("?") for layer in self.layers)
+
     def __str__(self) -> str:
         return f"{self.medium.label.en}: {self.name}"
 
