@@ -34,6 +34,8 @@ def test_the_check_can_fail() -> None:
         "from headrace.cli import main; assert main(['demo', '--help']) == 0",
         "from headrace.cli import main; assert main(['demo', '--workers', 'many']) == 2",
         "from headrace.cli import main; assert main(['quarantine', '/dev/null']) == 0",
+        "import headrace; headrace.storage.kind_of('/'); headrace.storage.probe",
+        "from headrace.cli import main; assert main(['storage', '/', '--no-measure', '--json']) == 0",
     ],
 )
 def test_loads_no_torch_and_no_numpy(code: str) -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import codecs
+    from . import codecs, storage
     from .codecs import decode
     from .errors import DecodeError, HeadraceError
     from .launch import monitor, phase
@@ -36,6 +36,7 @@ __all__ = [
     "phase",
     "sample",
     "stage",
+    "storage",
 ]
 
 _HOME_OF = {
@@ -55,7 +56,7 @@ _HOME_OF = {
     "sample": ".model",
     "stage": ".model",
 }
-_ROOMS = ("codecs",)
+_ROOMS = ("codecs", "storage")
 
 
 def __getattr__(name: str) -> object:

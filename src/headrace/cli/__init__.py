@@ -21,6 +21,9 @@
 - `shards`: `headrace shards`, parse and print.
 - `shards_messages`: its sentences in English and Chinese.
 - `shards_text`: what it found, as text and as JSON.
+- `storage`: `headrace storage`, parse and print.
+- `storage_messages`: its sentences in English and Chinese.
+- `storage_report`: what it found, as text and as JSON.
 - `watch`: `headrace watch`, parse and print.
 - `watch_messages`: its sentences in English and Chinese.
 - `watch_text`: what it sees, as a screen and as lines.

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
 
-from . import chaos, demo, explain, quarantine, run, shards, watch
+from . import chaos, demo, explain, quarantine, run, shards, storage, watch
 from .terminal import Terminal
 
 EXIT_OK = 0
@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_parser(commands, shared)
     watch.add_parser(commands, shared)
     shards.add_parser(commands, shared)
+    storage.add_parser(commands, shared)
     return parser
 
 

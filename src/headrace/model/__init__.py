@@ -17,7 +17,15 @@
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
 
-from .environment import find_rank, keeps_statistics, language, num_local_ranks, prints_timing, recording_place
+from .environment import (
+    cache_folder,
+    find_rank,
+    keeps_statistics,
+    language,
+    num_local_ranks,
+    prints_timing,
+    recording_place,
+)
 from .error_policy import BadTally, ErrorPolicy, OnError, Replacement, is_too_many
 from .events import EventKind
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, type_name, utc_now
@@ -83,6 +91,7 @@ __all__ = [
     "WaitStats",
     "WorkerStats",
     "backoff_s",
+    "cache_folder",
     "find_rank",
     "first_line",
     "format_bytes",

@@ -7,6 +7,7 @@
 | `HEADRACE_STATS` | `0`: loaders keep no times and histograms, unless `record=True` is passed |
 | `HEADRACE_TIMING` | `1`: named stages print a line each, sample by sample; `0`: they do not, whatever the next says |
 | `DEBUG_TIMING` | `true`: the same, by the name that our users' scripts already know |
+| `XDG_CACHE_HOME` | where the user's caches are; ours are in `headrace` there (default: `~/.cache`) |
 | `LOCAL_WORLD_SIZE` | set by torchrun: how many ranks share this machine's memory and processors |
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 
 def language(environ: Mapping[str, str] | None = None) -> str:
@@ -44,6 +46,16 @@ def prints_timing(environ: Mapping[str, str] | None = None) -> bool:
     environ = os.environ if environ is None else environ
     value = environ.get("HEADRACE_TIMING") or environ.get("DEBUG_TIMING", "")
     return value.lower() in ("1", "true", "yes", "on")
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where Headrace may keep what it can find out again.
+
+    >>> cache_folder({"XDG_CACHE_HOME": "/var/cache/me"})
+    PosixPath('/var/cache/me/headrace')
+    """
+    asked = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
+    return (Path(asked) if os.path.isabs(asked) else Path(os.path.expanduser("~/.cache"))) / "headrace"
 
 
 def num_local_ranks(environ: Mapping[str, str] | None = None) -> int:

@@ -1,10 +1,26 @@
-"""Where the bytes are and how to get them.
+"""Where the bytes are, and how to get them.
 
+- `advice`: which depth to read with, from what was measured.
+- `block_devices`: the disks beneath a block device.
+- `cold`: bringing a file's pages out of the page cache, and knowing whether they are.
+- `coldness`: whether what was read came from the storage.
 - `damage`: what is wrong with a shard, where, and what is still readable.
 - `extents`: a stretch of bytes in a file.
+- `file_systems`: what a file system's type and options tell.
 - `grouping`: members grouped into samples by their keys.
 - `indexing`: indexes made, found and refreshed.
+- `kinds`: what is under a path.
+- `knee`: the depth after which more readers bring no more bytes.
+- `media`: the kinds of storage, and a depth to begin with for each.
+- `mounts`: which mount a path lies on.
 - `pairing`: from a member's name to the key of its sample and its field.
+- `probe_files`: which files a probe reads.
+- `probe_order`: which parts of them, in which order.
+- `probe_phases`: the parts of a probe, within one budget.
+- `probe_reads`: readers that keep a number of reads in flight, each timed.
+- `probe_result`: what a probe found, as values.
+- `probing`: a probe, from a path to its result.
+- `remembered`: the depth that a probe found, kept for later loaders.
 - `sample_reading`: from the records of a sample to its fields.
 - `shard_index`: the index of a shard as a file that is mapped.
 - `shard_stream`: a shard read from begin to end without an index.
@@ -17,29 +33,104 @@
 - `texts`: short texts in a long one, told apart all at once.
 - `unpaired`: members in no sample, and why.
 - `urls`: shards as people name them.
+- `written_file`: a file to test with, written and removed.
+
+Names are loaded when they are first used: a probe needs no NumPy, a data set no probe.
 """
 
-from .damage import Damage, DamageKind
-from .extents import Extent
-from .shard_writer import ShardWriter
-from .shards import SamplePlace, Shards
-from .sources import install_source, read_extent
-from .survey import ShardFacts, list_samples, survey_shards
-from .unpaired import UnpairedMember
-from .urls import expand_urls
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .damage import Damage, DamageKind
+    from .extents import Extent
+    from .kinds import StorageKind, kind_of
+    from .knee import DepthRate, Knee, KneeState, find_knee
+    from .media import Medium
+    from .probe_result import Coldness, FilesUsed, Latency, ProbeResult, Reading, Suggestion
+    from .probing import probe
+    from .remembered import RememberedDepth, recall, remember
+    from .shard_writer import ShardWriter
+    from .shards import SamplePlace, Shards
+    from .sources import install_source, read_extent
+    from .survey import ShardFacts, list_samples, survey_shards
+    from .unpaired import UnpairedMember
+    from .urls import expand_urls
 
 __all__ = [
+    "Coldness",
     "Damage",
     "DamageKind",
+    "DepthRate",
     "Extent",
+    "FilesUsed",
+    "Knee",
+    "KneeState",
+    "Latency",
+    "Medium",
+    "ProbeResult",
+    "Reading",
+    "RememberedDepth",
     "SamplePlace",
     "ShardFacts",
     "ShardWriter",
     "Shards",
+    "StorageKind",
+    "Suggestion",
     "UnpairedMember",
     "expand_urls",
+    "find_knee",
     "install_source",
+    "kind_of",
     "list_samples",
+    "probe",
     "read_extent",
+    "recall",
+    "remember",
     "survey_shards",
 ]
+
+_HOME_OF = {
+    "Coldness": ".probe_result",
+    "Damage": ".damage",
+    "DamageKind": ".damage",
+    "DepthRate": ".knee",
+    "Extent": ".extents",
+    "FilesUsed": ".probe_result",
+    "Knee": ".knee",
+    "KneeState": ".knee",
+    "Latency": ".probe_result",
+    "Medium": ".media",
+    "ProbeResult": ".probe_result",
+    "Reading": ".probe_result",
+    "RememberedDepth": ".remembered",
+    "SamplePlace": ".shards",
+    "ShardFacts": ".survey",
+    "ShardWriter": ".shard_writer",
+    "Shards": ".shards",
+    "StorageKind": ".kinds",
+    "Suggestion": ".probe_result",
+    "UnpairedMember": ".unpaired",
+    "expand_urls": ".urls",
+    "find_knee": ".knee",
+    "install_source": ".sources",
+    "kind_of": ".kinds",
+    "list_samples": ".survey",
+    "probe": ".probing",
+    "read_extent": ".sources",
+    "recall": ".remembered",
+    "remember": ".remembered",
+    "survey_shards": ".survey",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME_OF[name], __name__), name)
+    globals()[name] = value  # the next access does not come here again
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,99 @@
+"""`headrace storage` as a user runs it: stdout, stderr and exit code."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from .test_cli import HEADRACE, run
+
+QUICK = ("--seconds", "0.8", "--depth-max", "2")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "shard.tar").write_bytes(os.urandom(12 << 20))
+    os.sync()
+    return folder
+
+
+def test_the_result_in_english(data: Path) -> None:
+    done = run("storage", str(data), *QUICK)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{data}: ")
+    assert "shard.tar" in done.stdout
+    assert re.search(r"rate +reads/s +median +p95 +worst +from", done.stdout)
+    assert re.search(r"in order, 1 at a time +\S+ [kMG]B/s", done.stdout)
+    assert re.search(r"1\.00 MiB at random, 2 at a time +\S+ [kMG]B/s", done.stdout)
+    assert "Knee: " in done.stdout
+    assert re.search(r"^Next: .*io_depth=\d+", done.stdout, re.MULTILINE)
+    assert "num_workers is for decoding" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_the_result_in_chinese(data: Path) -> None:
+    done = run("storage", str(data), *QUICK, "--lang", "zh")
+    assert (done.returncode, done.stderr) == (0, "")
+    for said in ("顺序读取，1 路", "随机读取，2 路", "拐点：", "下一步：", "读取与解码要分开"):
+        assert said in done.stdout
+    assert "at random" not in done.stdout
+
+
+def test_the_document(data: Path) -> None:
+    done = run("storage", str(data), *QUICK, "--json", "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    assert document["schema"] == "headrace/storage/1"
+    assert [reading["depth"] for reading in document["random"]] == [1, 2]
+    assert document["random"][0]["latency"]["median_s"] > 0
+    assert document["suggestion"]["io_depth"] >= 1
+    assert document["kind"]["layers"]
+    assert set(document["knee"]) == {"state", "depth", "bytes_per_s", "gain", "falls_beyond", "noise"}
+
+
+def test_what_is_under_a_path_without_reading() -> None:
+    done = run("storage", "/proc", "--no-measure")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "evidence: mountinfo: " in done.stdout
+    assert "not measured" in done.stdout
+    document = json.loads(run("storage", "/proc", "--no-measure", "--json").stdout)
+    assert (document["schema"], document["kind"]["medium"]) == ("headrace/storage/1", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("/no/such/folder",), "No such file"),
+        (("/proc/self/status",), "too little to read"),
+        (("/", "--seconds", "0"), "0 is not between 0.5 and 3600"),
+        (("/", "--bytes", "many"), "is not a size"),
+        (("/", "--read", "5000"), "is not a multiple of 4 KiB"),
+        (("/", "--depth-max", "0"), "0 is not between 1 and 1024"),
+    ],
+)
+def test_what_cannot_run_is_explained(args: tuple[str, ...], said: str) -> None:
+    done = run("storage", *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_test_file_is_removed_when_the_command_is_stopped(number: signal.Signals, tmp_path: Path) -> None:
+    command = [HEADRACE, "storage", str(tmp_path), "--write-test", "32", "--seconds", "60", "-v", "--lang", "en"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = ""
+        deadline = time.monotonic() + 90
+        while "at a time" not in line and time.monotonic() < deadline:  # the file is there, and is being read
+            line = process.stderr.readline()
+        assert os.listdir(tmp_path) != []
+        process.send_signal(number)
+        _, rest = process.communicate(timeout=90)
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number], rest
+    assert os.listdir(tmp_path) == []
