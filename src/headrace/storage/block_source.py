@@ -19,6 +19,7 @@ from .futex import Futex
 _COPIED_BYTES = 32 << 10
 # a read that takes longer than this is not waited for: a worker's own may be quicker, and it is watched by the guard
 _PATIENCE_S = 10.0
+_MOST_LOOKS = 64  # each after a block has come or changed; more than a few mean that blocks go as soon as they come
 _LOOK_EVERY_S = 0.1  # whether the reader is still alive, while one waits for it
 
 
@@ -74,6 +75,8 @@ class BlockSource:
         self._keys, self._starts = self._columns[Column.KEY_LOW], self._columns[Column.START]
         self._ends = self._columns[Column.END]
         self._generation_at, self._state_at = table.column(Column.GENERATION), table.column(Column.STATE)
+        fields = (Column.STATE, Column.START, Column.END, Column.PLACE, Column.KEY_LOW, Column.KEY_HIGH)
+        self._fields_at = tuple(table.column(column) for column in fields)
         self._wake = Futex(table.map, 8 * Head.WAKE)
         self._local = threading.local()
         self._rows: list[_ThreadRow] = []
@@ -101,7 +104,9 @@ class BlockSource:
     def _find(self, row: _ThreadRow, path: str, offset: int, size: int) -> memoryview | None:
         key = self._key(path)
         waited_since = 0.0
-        while self._words[Head.STATE] == State.ON:
+        for _ in range(_MOST_LOOKS):
+            if self._words[Head.STATE] != State.ON:
+                break
             is_here = (self._keys == key[0]) & (self._starts <= offset)
             is_here &= self._ends >= offset + size
             found = is_here.nonzero()[0]
@@ -109,11 +114,13 @@ class BlockSource:
                 break
             block = int(found[0])
             generation = self._words[self._generation_at + block]
-            state, start, end, place, high = (
-                self._words[self._table.column(column) + block]
-                for column in (Column.STATE, Column.START, Column.END, Column.PLACE, Column.KEY_HIGH)
-            )
-            if high != key[1] or self._words[self._generation_at + block] != generation:
+            state, start, end, place, low, high = (self._words[at + block] for at in self._fields_at)
+            # between the search and here it may have become another block
+            if (
+                (low, high) != key
+                or not start <= offset <= offset + size <= end
+                or self._words[self._generation_at + block] != generation
+            ):
                 continue
             if state == InTable.READY:
                 row.path, row.block, row.generation = path, block, generation
