@@ -44,7 +44,7 @@ def log_of(kind: str, size_bytes: int) -> list[bytes]:
 
 
 def scanner(pieces: list[bytes]) -> int:
-    from headrace.causes import MessageScanner
+    from headrace.knowledge import MessageScanner
 
     scanner = MessageScanner()
     for piece in pieces:
@@ -53,7 +53,7 @@ def scanner(pieces: list[bytes]) -> int:
 
 
 def anchors() -> list[bytes]:
-    from headrace.causes import entries
+    from headrace.knowledge import entries
 
     return list(dict.fromkeys(pattern.anchor for entry in entries() for pattern in entry.patterns))
 

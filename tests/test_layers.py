@@ -13,7 +13,7 @@ SOURCE = Path(headrace.__file__).parent
 _FEEDING = {"order", "storage", "codecs", "signals"}
 _EVERYTHING = {
     *_FEEDING,
-    *("engine", "loader", "causes", "tuning", "doctor", "reports", "launch"),
+    *("knowledge", "engine", "loader", "causes", "tuning", "doctor", "reports", "launch"),
 }
 
 # What a room may import besides `errors` and `model`.
@@ -24,13 +24,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storage": set(),
     "codecs": set(),
     "signals": set(),
+    "knowledge": set(),
     "reports": set(),
-    "engine": _FEEDING,
-    "loader": _FEEDING | {"engine"},
-    "causes": {"signals"},
+    "engine": _FEEDING | {"knowledge"},
+    "loader": _FEEDING | {"knowledge", "engine"},
+    "causes": {"signals", "knowledge"},
     "tuning": {"signals", "causes", "engine"},
-    "doctor": {"storage", "codecs", "signals", "causes", "loader"},
-    "launch": {"signals", "loader"},
+    "doctor": {"storage", "codecs", "signals", "knowledge", "causes", "loader"},
+    "launch": {"signals", "knowledge", "loader"},
     "cli": _EVERYTHING,
     "__init__": _EVERYTHING,  # the package's face: it offers names of any room, lazily
     "__main__": {"cli"},  # `python -m headrace`: the command itself

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -417,3 +418,38 @@ def test_bad_arguments_are_refused(tmp_path: Path) -> None:
         DataLoader(Faulty(4, {}), max_bad="many")  # type: ignore[arg-type]
     with pytest.raises(OSError, match="nowhere"):
         DataLoader(Faulty(4, {}), on_error="quarantine", quarantine=tmp_path / "nowhere" / "bad.jsonl")
+
+
+class Zipped(Dataset[int]):
+    """A data set in which one file is no archive."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        if index == 5:
+            zipfile.ZipFile(self.path)
+        return index
+
+
+def test_a_known_message_comes_with_what_is_known_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "cut.npz"
+    path.write_bytes(b"PK, and then nothing")
+    for num_workers in (0, 2):
+        with pytest.raises(zipfile.BadZipFile, match="File is not a zip file") as caught:
+            run(DataLoader(Zipped(path), 4, num_workers=num_workers))
+        (note,) = caught.value.__notes__
+        assert "headrace explain --message KB-32" in note
+        caplog.clear()
+        assert len(list(DataLoader(Zipped(path), 4, num_workers=num_workers, on_error="quarantine"))) == 2
+        assert sum("headrace explain --message KB-32" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_an_unknown_message_comes_without_notes() -> None:
+    for num_workers in (0, 2):
+        with pytest.raises(ValueError, match="sample 5 is broken") as caught:
+            run(DataLoader(Faulty(20, {5: "raise"}), 5, num_workers=num_workers))
+        assert not getattr(caught.value, "__notes__", [])

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headrace.causes import advice, entries, look_up, render_markdown
+from headrace.knowledge import advice, entries, look_up, render_markdown
 
 WORDS = {
     "en": {
@@ -11,7 +11,7 @@ WORDS = {
             "{entries} messages of torch, its neighbours, the kernel and Slurm: what each one says, its true causes "
             "with the check that decides between them, what to do, and what does not help. And {advice} pieces of "
             "well-known advice that are wrong or half true. This page is written by `write_messages.py` from data in "
-            "`src/headrace/causes/knowledge/data`; change it there. [简体中文](messages.zh-CN.md)"
+            "`src/headrace/knowledge/data`; change it there. [简体中文](messages.zh-CN.md)"
         ),
         "advice": "Well-known advice that is wrong, or half true",
         "instead": "Instead",
@@ -25,7 +25,7 @@ WORDS = {
         "intro": (
             "torch 及其周边、内核和 Slurm 的 {entries} 条信息：每条到底在说什么、真正的原因以及区分它们的检查、"
             "怎么做、哪些做法没有用；另有 {advice} 条广为流传但错误或只对一半的建议。"
-            "本页由 `write_messages.py` 根据 `src/headrace/causes/knowledge/data` 中的数据生成，请修改那里的数据。"
+            "本页由 `write_messages.py` 根据 `src/headrace/knowledge/data` 中的数据生成，请修改那里的数据。"
             "[English](messages.md)"
         ),
         "advice": "广为流传但错误或只对一半的建议",

@@ -123,6 +123,19 @@ def test_json_is_one_document_from_the_same_object(bad: Path) -> None:
     assert "groups" not in everything
 
 
+def test_a_known_message_is_told_what_it_means(tmp_path: Path) -> None:
+    file = QuarantineFile(tmp_path / "bad.jsonl")
+    for key in (1, 2):
+        file.append(SampleFailure(key=key, exception="zipfile.BadZipFile", message="File is not a zip file"))
+    said = " ".join(run("quarantine", str(file.path)).stdout.split())
+    assert "2 × headrace: An npz was not written to its end" in said
+    assert "headrace explain --message KB-32" in said
+    chinese = "".join(run("quarantine", str(file.path), "--lang", "zh").stdout.split())
+    assert "npz没有写完" in chinese
+    samples = json.loads(run("quarantine", str(file.path), "--json").stdout)["samples"]
+    assert [sample["known"] for sample in samples] == ["KB-32", "KB-32"]
+
+
 def test_several_files_are_read_as_one(bad: Path, tmp_path: Path) -> None:
     other = QuarantineFile(tmp_path / "rank 1.jsonl")
     other.append(_fail(17, "/data/ct/scan_0002.npz"))

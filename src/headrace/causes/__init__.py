@@ -1,6 +1,5 @@
 """Why training waits or stops: what can be said from signals, logs and messages.
 
-- `knowledge`: what the messages of torch, its libraries, the kernel and Slurm truly mean, and how to find them.
 - `logs`: logs as text, from bytes to records of steps.
 - `log_run`: logs of a run, streamed, and everything that they tell.
 - `crashes`: findings from the messages that stand in a log.
@@ -16,53 +15,15 @@
 - `remedies`: what helps against each cause, what cannot, what to measure.
 - `postmortem`: from what logs tell to findings.
 
-What reads logs needs NumPy and is loaded when it is first used; looking a message up needs nothing.
+What reads logs needs NumPy and is loaded when it is first used.
 """
 
 from typing import TYPE_CHECKING
 
-from .knowledge import (
-    Advice,
-    AdviceFound,
-    Entry,
-    MessageFound,
-    MessageScanner,
-    Text,
-    TrueCause,
-    advice,
-    advice_for,
-    entries,
-    entry,
-    find_advice,
-    look_up,
-    message_as_dict,
-    render_markdown,
-    render_text,
-)
-
 if TYPE_CHECKING:
     from .log_run import explain_logs, explain_message
 
-__all__ = [
-    "Advice",
-    "AdviceFound",
-    "Entry",
-    "MessageFound",
-    "MessageScanner",
-    "Text",
-    "TrueCause",
-    "advice",
-    "advice_for",
-    "entries",
-    "entry",
-    "explain_logs",
-    "explain_message",
-    "find_advice",
-    "look_up",
-    "message_as_dict",
-    "render_markdown",
-    "render_text",
-]
+__all__ = ["explain_logs", "explain_message"]
 
 
 def __getattr__(name: str) -> object:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.knowledge import MessageFound, advice_for
 from headrace.model import Cause, Confidence, Finding, Severity, Text
-
-from .knowledge import MessageFound, advice_for
 
 _CAUSES = {cause.value: cause for cause in Cause}
 _ABOUT_SPEED = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.errors import UnusableInput
+from headrace.knowledge import MessageFound, MessageScanner, look_up
 from headrace.model import Finding, Findings, Text, Verdict
 
 from .crashes import findings_of, remarks_of
-from .knowledge import MessageFound, MessageScanner, look_up
 from .logs.lines import LineCutter
 from .logs.merging import join_logs
 from .logs.reader import LogContent, LogReader

@@ -84,7 +84,8 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
 def _look_up(text: str, form: str, language: str, terminal: Terminal) -> int:
     import json
 
-    from headrace.causes import explain_message, message_as_dict, render_markdown, render_text
+    from headrace.causes import explain_message
+    from headrace.knowledge import message_as_dict, render_markdown, render_text
 
     findings, found = explain_message(sys.stdin.read() if text == "-" else text)
     if form == "json":

@@ -83,7 +83,8 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     from .quarantine_messages import quarantine_messages
     from .quarantine_report import key_lines, report_json, report_parts, report_tracebacks
 
-    words = quarantine_messages(args.lang or default_language())
+    language = args.lang or default_language()
+    words = quarantine_messages(language)
     choice = Choice(
         kinds=tuple(args.kind),
         exceptions=tuple(args.exception),
@@ -105,7 +106,7 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     elif args.traceback:
         terminal.document(report_tracebacks(report, words, limit=args.limit))
     else:
-        for part in report_parts(report, words, limit=args.limit):
+        for part in report_parts(report, words, limit=args.limit, language=language):
             if isinstance(part, Text):
                 terminal.line(part)
             else:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from headrace.knowledge import Hint, hint_for
 from headrace.model import SampleFailure, first_line, is_json_key
 from headrace.signals import Condemned, Damage
 
@@ -66,7 +67,12 @@ def report_json(report: QuarantineReport) -> dict[str, Any]:
         "num_samples": len(report.samples),
         "num_samples_in_files": report.num_in_files,
         "samples": [
-            {**condemned.failure.as_json(), "times": condemned.times, "first_time": condemned.first_time}
+            {
+                **condemned.failure.as_json(),
+                "times": condemned.times,
+                "first_time": condemned.first_time,
+                "known": hint.entry_id if (hint := _hint(condemned)) is not None else None,
+            }
             for condemned in report.samples
         ],
         "damaged_lines": [asdict(damage) for damage in report.damages],
@@ -87,7 +93,9 @@ def key_lines(samples: Iterable[Condemned]) -> tuple[list[str], int]:
     return [json.dumps(key, ensure_ascii=False) for key in told], len(keys) - len(told)
 
 
-def report_parts(report: QuarantineReport, words: QuarantineMessages, *, limit: int) -> list[Text | Table]:
+def report_parts(
+    report: QuarantineReport, words: QuarantineMessages, *, limit: int, language: str = "en"
+) -> list[Text | Table]:
     """Return what `headrace quarantine` prints: lines, and a table between them."""
     headline, *damaged = _headlines(report, words)
     parts: list[Text | Table] = [Text(headline, style="bold"), *(Text(line, style="yellow") for line in damaged)]
@@ -105,6 +113,7 @@ def report_parts(report: QuarantineReport, words: QuarantineMessages, *, limit: 
         left = len(report.samples) - len(rows)
     parts += [Text(words.cut.format(left=left))] if left else []
     parts.append(Text(""))
+    parts += [Text(line) for line in _known_lines(report.samples, language)]
     parts.append(Text(words.next_traceback.format(files=printable(shlex.join(report.files)))))
     if len(report.files) == 1:
         parts.append(Text(words.next_step.format(file=report.files[0])))
@@ -131,6 +140,21 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _hint(condemned: Condemned) -> Hint | None:
+    failure = condemned.failure
+    return hint_for(failure.traceback or f"{failure.exception}: {failure.message}")
+
+
+def _known_lines(samples: Sequence[Condemned], language: str) -> list[str]:
+    """Return what the knowledge base says of the failures, a line an entry, the most frequent first."""
+    found: dict[str, tuple[int, str]] = {}
+    for one in samples:
+        if (hint := _hint(one)) is not None:
+            count, _ = found.get(hint.entry_id, (0, ""))
+            found[hint.entry_id] = (count + 1, hint.of(language))
+    return [f"{count} × {line}" for count, line in sorted(found.values(), reverse=True)]
 
 
 def _headlines(report: QuarantineReport, words: QuarantineMessages) -> list[str]:

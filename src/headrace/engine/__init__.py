@@ -4,39 +4,48 @@ The training process:
 
 - `budget`, `processors`: how much memory and how many processors there are to use.
 - `delivery`: a settled batch becomes what the loop gets.
-- `depth`: how many batches ahead, how many samples a chunk.
+- `depth`, `pacing`: how many batches ahead, how many samples a chunk.
 - `device`: copies to the accelerator on a side stream.
-- `feed`: epochs through a pool, sampler to chunks.
+- `feed`, `feed_settings`: epochs through a pool, sampler to batches.
+- `issuing`, `turns`: a batch goes out to the workers; for an iterable data set, to the one whose turn it is.
+- `known_layouts`: the layouts that samples have.
 - `figures`, `waits`: what the workers' records and the loop's waits say.
 - `local`, `guarded_local`: samples fetched in the training process.
-- `pool`: processes and pipes.
+- `pool`, `pipes`, `arena_plan`: processes, the pipes to them, the plan of their memory.
 - `scheduler`: which batch waits for which rows.
 - `slots`: batch slots and their leases.
 - `staging`: named stages and named samples, in workers too.
+- `thread_trial`: what a second thread would bring, asked of a worker.
 
 Its guard:
 
 - `guard`: the watch over processes and memory.
-- `recovery`: what lost workers owed is given out again.
-- `streams`: the same for iterable data sets.
+- `upkeep`: what a feed does for its workers while it waits.
+- `recovery`, `allowance`: what lost workers owed is given out again, and how many losses are borne.
+- `claims`, `rows_again`, `runs`: what each worker has in hand; rows that are given out once more.
+- `apart`, `sweeping`: samples that are tried alone; work in nobody's hands.
+- `streams`: recovery for iterable data sets.
 - `judging`, `condemned`: samples that fail, and those that are left out.
 - `cgroups`, `psi`: memory control groups, kill counters, pressure.
 - `memory_sample`, `memory_watch`, `memory_growth`: what the process tree holds, and what grows.
 - `pressure`: whether memory gets short.
 - `death_watch`, `kernel_log`, `sample_names`: facts about a death; `death_facts` holds them.
-- `forensics`, `death_text`, `death_words`: a death in one sentence.
-- `thread_state`, `system_calls`, `open_files`, `stacks`, `stuck`: where a worker stands that does not come back.
+- `forensics`, `death_text`, `death_words`, `known_deaths`: a death in one sentence, and what is known of such.
+- `stuck`: where a worker stands that does not come back.
 - `diagnosis`, `stuck_words`: what holds it.
 
 A worker:
 
+- `chunks`, `whole_batches`: rows of a batch, and a batch in one piece.
 - `fetch`, `seeding`: samples from a map-style data set, seeded by position.
 - `heap`: keeping its pages.
 - `host`: its process.
-- `measuring`: what a second thread would bring.
+- `measuring`: timing a second thread.
+- `own_iterator`: its part of an iterable data set.
 - `placing`, `rows`: samples into slots.
 - `recording`: what it writes about itself.
-- `worker`: its loop.
+- `telling`, `sharing`: what it says of its rows, and how samples leave it.
+- `worker`, `worker_plan`, `workbench`: its loop, what it is told, what its parts share.
 
 Both:
 
@@ -50,7 +59,8 @@ from .arena import lies_in_dev_shm
 from .budget import Budget, find_budget, free_memory
 from .condemned import Condemned
 from .device import DeviceCopier, HostRegistration
-from .feed import Feed, FeedSettings
+from .feed import Feed
+from .feed_settings import FeedSettings
 from .guard import Guard
 from .guarded_local import GuardedLocal
 from .local import LocalFetcher

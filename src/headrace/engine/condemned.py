@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import TooManyBad
+from ..knowledge import hint_for
 from ..model import (
     BadTally,
     Decision,
@@ -16,6 +17,7 @@ from ..model import (
     SampleFailure,
     SampleKeys,
     key_text,
+    language,
 )
 from ..signals import QuarantineFile, skip_set
 
@@ -39,6 +41,7 @@ class Condemned:
             self._file.check()
         self._skipped = skip_set(skip, num_samples=num_samples) if skip is not None else SampleKeys()
         self._out: set[str] = set()
+        self._hinted: set[str] = set()
         self._tally = BadTally(policy, num_samples)
         self.num_samples = num_samples
         self.failures: list[SampleFailure] = []
@@ -61,6 +64,14 @@ class Condemned:
         """What becomes of a sample that failed. Raises what the user's function raises."""
         return self.policy.judge(failure)
 
+    def _hint(self, failure: SampleFailure) -> str:
+        """What the knowledge base says of such a failure, said once an entry: a broken disk fails a thousand times."""
+        hint = hint_for(failure.traceback or f"{failure.exception}: {failure.message}")
+        if hint is None or hint.entry_id in self._hinted:
+            return ""
+        self._hinted.add(hint.entry_id)
+        return f"\n{hint.of(language())}"
+
     def good(self, count: int) -> None:
         self._tally.good(count)
 
@@ -75,7 +86,7 @@ class Condemned:
             self.failures.append(failure)
             if self._file is not None:
                 self._file.append(failure)
-            _log.warning("left out: %s", failure)
+            _log.warning("left out: %s%s", failure, self._hint(failure))
         too_many = self._tally.bad()
         if too_many is not None:
             raise TooManyBad(

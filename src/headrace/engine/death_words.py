@@ -17,6 +17,7 @@ class DeathWords:
     or_cpu_limit: str
     brackets: str
     comma: str
+    semicolon: str
     limit: str
     used: str
     peak: str
@@ -79,6 +80,7 @@ _EN = DeathWords(
     or_cpu_limit=" (or it reached the hard limit of {cpu_limit} s of processor time)",
     brackets=" ({text})",
     comma=", ",
+    semicolon="; ",
     limit="{name} limit {limit}",
     used="{used} of {limit}",
     peak="peak {peak}",
@@ -146,6 +148,7 @@ _ZH = DeathWords(
     or_cpu_limit="（也可能是达到了 {cpu_limit} 秒的 CPU 时间硬上限）",
     brackets="（{text}）",
     comma="，",
+    semicolon="；",
     limit="{name} 上限 {limit}",
     used="已用 {used}，上限 {limit}",
     peak="峰值 {peak}",

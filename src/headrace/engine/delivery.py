@@ -10,6 +10,7 @@ from typing import Any
 from ..model import format_bytes
 from .blocks import release_block
 from .board import Board, Entry, split_place
+from .known_layouts import KnownLayouts
 from .layout import Layout, build_batch, read_samples, slot_tensors
 from .messages import CaughtError
 from .parcels import load
@@ -23,12 +24,11 @@ _log = logging.getLogger(__name__)
 class Delivery:
     """Turns rows and blocks into batches, and gives back what they no longer need."""
 
-    def __init__(self, pool: Pool, slots: Slots, collate: Callable[[Any], Any]) -> None:
+    def __init__(self, pool: Pool, slots: Slots, layouts: KnownLayouts, collate: Callable[[Any], Any]) -> None:
         self._arena, self._words = pool.arena, pool.board.words
         self._all_words = pool.arena.bytes.cast("q")
         self._budget_bytes = pool.plan.budget_bytes
-        self._slots, self._collate = slots, collate
-        self.layouts: list[Layout] = []
+        self._slots, self._layouts, self._collate = slots, layouts, collate
         self._payloads: dict[int, int] = {}  # batch -> block of its indices
         self.general_bytes = 0  # the largest batch that came down the general path
         self.slot_batches = self.general_batches = self.copied_batches = 0
@@ -72,7 +72,7 @@ class Delivery:
             self.general_batches += 1
             return load(self._arena, batch.collated)
         number, slot = split_place(self._place_of(batch))
-        layout = self.layouts[number]
+        layout = self._layouts.layouts[number]
         if batch.samples:
             return self._deliver_mixed(batch, layout, slot)
         texts = self._texts(batch, layout)

@@ -8,10 +8,8 @@ import sysconfig
 from dataclasses import dataclass
 from itertools import takewhile
 
-from .open_files import OpenFile
-from .stacks import Frame
+from ..signals import Frame, OpenFile, ThreadState
 from .stuck import StuckReport
-from .thread_state import ThreadState
 
 # below this share of a processor a thread waits, whatever its state says at one moment
 _BUSY_SHARE = 0.2

@@ -17,7 +17,8 @@ from .death_text import (
     signal_name,
     subject_text,
 )
-from .death_words import death_words
+from .death_words import DeathWords, death_words
+from .known_deaths import entry_of, true_cause_of
 
 __all__ = ["Death", "DeathCause", "DeathFacts", "SampleInHand", "ShmRoom", "describe_death", "judge"]
 
@@ -55,8 +56,17 @@ def describe_death(facts: DeathFacts, *, language: str = "en") -> Death:
         is_certain=is_certain,
         sentence=sentence,
         evidence=evidence_texts(facts, words),
-        next_step=words.next_steps.get(cause.value, ""),
+        next_step=_next_step(cause, words, language),
     )
+
+
+def _next_step(cause: DeathCause, words: DeathWords, language: str) -> str:
+    """What to do about it: ours where this loader has a setting for it, else the knowledge base's, and its entry."""
+    known, entry_id = true_cause_of(cause), entry_of(cause)
+    step = words.next_steps.get(cause.value) or (known.fix.of(language).rstrip(".。") if known is not None else "")
+    if entry_id is None:
+        return step
+    return f"{step}{words.semicolon if step else ''}`headrace explain --message {entry_id}`"
 
 
 # ---------------------------------------------------------------------------------------- the judgement

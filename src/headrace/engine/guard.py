@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ..errors import WorkerHang, WorkerLost
 from ..model import language
 from .board import ENDED, STARTING, Board, Record
+from .claims import Claim
 from .death_facts import SampleInHand
 from .death_watch import DeathWatch
 from .diagnosis import recognise
@@ -23,7 +24,7 @@ from .memory_watch import MemoryWatch
 from .pool import Loss, Pool
 from .pressure import Level, Pressure, assess, describe_pressure
 from .psi import Psi, SwapCounts, read_memory_psi, read_swap_counts
-from .recovery import Claim, Recovery
+from .recovery import Recovery
 from .sample_names import name_sample
 from .stuck import format_report, look_at
 from .stuck_words import describe_stuck
@@ -99,7 +100,7 @@ class Guard:
     def explain(self, loss: Loss) -> WorkerLost | WorkerHang:
         """Say in one sentence what happened to a lost worker, with the evidence."""
         now = time.monotonic()
-        claims = [c for worker in loss.workers if (c := self._recovery.claim_of(worker)) is not None]
+        claims = [c for worker in loss.workers if (c := self._recovery.claims.of(worker)) is not None]
         has_begun = any(self._words[Board.record_at(w) + Record.STATE] != STARTING for w in loss.workers)
         killed = self._killed.pop(loss.pid, None)
         facts = self._deaths.facts(
@@ -168,7 +169,7 @@ class Guard:
         w, at = self._words, Board.record_at(worker)
         if w[at + Record.STATE] == STARTING:
             return (time.perf_counter_ns() - w[at + Record.START_NS]) / 1e9
-        if w[at + Record.STATE] == ENDED or self._recovery.claim_of(worker) is None or w[at + Record.POSITION] < 0:
+        if w[at + Record.STATE] == ENDED or self._recovery.claims.of(worker) is None or w[at + Record.POSITION] < 0:
             return None
         return (time.perf_counter_ns() - w[at + Record.SAMPLE_START_NS]) / 1e9
 

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import record_stages
+from ..signals import StackFile, register_stack_dump
 from .arena import Arena
 from .board import Board, BoardLock
 from .heap import keep_heap_pages, name_thread
 from .seeding import seed_worker
-from .stacks import StackFile, register_stack_dump
 from .staging import named_samples, worker_table
-from .worker import Worker, WorkerPlan
+from .worker import Worker
+from .worker_plan import WorkerPlan
 
 
 @dataclass(frozen=True)

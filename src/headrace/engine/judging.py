@@ -15,7 +15,7 @@ from .condemned import Condemned
 from .messages import CaughtError, Result
 from .parcels import dump, peek
 from .pool import Pool
-from .recovery import Recovery
+from .rows_again import RowsAgain
 from .sample_names import name_sample
 from .scheduler import Batch, Scheduler
 
@@ -29,12 +29,12 @@ class Judge:
         self,
         pool: Pool,
         scheduler: Scheduler,
-        recovery: Recovery,
+        again: RowsAgain,
         condemned: Condemned,
         *,
         plan_anew: Callable[[int], None],
     ) -> None:
-        self._pool, self._scheduler, self._recovery, self._condemned = pool, scheduler, recovery, condemned
+        self._pool, self._scheduler, self._again, self._condemned = pool, scheduler, again, condemned
         self._plan_anew = plan_anew  # give up all batches from this one on, and plan them without what is left out
         self._words = pool.board.words
         self._all_words = pool.arena.bytes.cast("q")
@@ -61,7 +61,7 @@ class Judge:
         try:
             if decision is RETRY:
                 self._tries[result.seq, result.row] = self._tries.get((result.seq, result.row), 0) + 1
-                self._recovery.retry(batch, result.row, result.rows)
+                self._again.retry(batch, result.row, result.rows)
             elif isinstance(decision, Replacement):
                 self._condemned.condemn(failure, is_replaced=True)
                 self._put(batch, result, decision.sample)
@@ -114,14 +114,14 @@ class Judge:
         mark_told(self._all_words, block)
         entry = Board.entry_at(batch.seq)
         at = self._words[entry + Entry.ROW_WORDS] + result.row
-        with self._recovery.locked():
+        with self._again.locked():
             batch.rows_left -= 1
             batch.told |= 1 << result.row
-            if self._recovery.is_general(batch):
+            if self._again.is_general(batch):
                 self._all_words[at] = block
                 batch.shared.append(block)
                 batch.shared_rows += 1
             else:
                 self._all_words[at] = TOLD
                 batch.samples.append((result.row, 1, block))
-            self._recovery.lift_failure(batch)
+            self._again.lift_failure(batch)

@@ -7,6 +7,20 @@ import time
 from typing import Any
 
 from ..model import record_stages
+from .messages import Task, Work
+
+# a block's offset in a 32-bit field of a message, in units of its alignment
+_PAYLOAD_UNIT = 64
+
+
+def measure_task(block: int) -> Work:
+    """The task that measures threads on the indices in a block."""
+    return Work(-1, 0, 0, Task.MEASURE, block // _PAYLOAD_UNIT)
+
+
+def block_of(work: Work) -> int:
+    """The block with the indices that such a task is about."""
+    return work.argument * _PAYLOAD_UNIT
 
 
 def second_thread_gain(dataset: Any, indices: list[Any]) -> float | None:

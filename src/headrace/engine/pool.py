@@ -1,38 +1,31 @@
-"""The processes of a loader and the pipes to them: starts, grows, shrinks, listens, ends."""
+"""The processes of a loader: started, replaced, sent home, ended."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import resource
 import select
-import sys
-import termios
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .arena import Arena, Fd
+from ..signals import StackFile
+from .arena import Arena
+from .arena_plan import ArenaPlan
 from .blocks import Region
-from .board import BOARD_BYTES, ENDED, MAX_WORKERS, Board, BoardLock, Head, Record
+from .board import ENDED, MAX_WORKERS, Board, BoardLock, Head, Record
 from .host import HostPlan, run_host
-from .messages import RESULT_BYTES, WORK_BYTES, Result, Task, Work, unpack_results, unpack_work
-from .stacks import StackFile
-from .worker import WorkerPlan
+from .messages import Task, Work
+from .pipes import Pipes
+from .worker_plan import WorkerPlan
 
 _log = logging.getLogger(__name__)
 
-_MIB, _GIB = 1 << 20, 1 << 30
-_MOST_ADDRESSES = 8 << 40
 # how long a worker may take to finish the sample in hand before it is ended by force, as in torch's loader
 GRACE_S = 5.0
-_F_SETPIPE_SZ = 1031
-_PIPE_BYTES = 1 << 20
-_MOST_RESULTS = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,34 +66,6 @@ class Loss:
     stack: tuple[str, ...] = ()  # where its Python code crashed, innermost first
 
 
-@dataclass(frozen=True)
-class ArenaPlan:
-    """Where things lie in the arena's address space (pages exist only once they are written)."""
-
-    main_start: int
-    main_bytes: int
-    slots_start: int
-    slots_bytes: int
-    regions_start: int
-    region_bytes: int
-    total: int
-
-    @classmethod
-    def for_budget(cls, budget_bytes: int) -> ArenaPlan:
-        def round_up(size: int) -> int:
-            return -(-size // _MIB) * _MIB
-
-        main_start = round_up(BOARD_BYTES)
-        slots_start = main_start + _GIB
-        # several times the budget, for slots may be laid out anew while old ones are still held
-        slots_bytes = round_up(4 * budget_bytes + 64 * _MIB)
-        regions_start = slots_start + slots_bytes
-        # a process has 128 TiB of addresses, and a training several loaders, each mapped by all that are forked later
-        region_bytes = min(round_up(2 * budget_bytes + 64 * _MIB), _MOST_ADDRESSES // MAX_WORKERS)
-        total = regions_start + MAX_WORKERS * region_bytes
-        return cls(main_start, _GIB, slots_start, slots_bytes, regions_start, region_bytes, total)
-
-
 class Pool:
     """Workers of one loader. `close()` ends them all and may be called twice."""
 
@@ -119,27 +84,13 @@ class Pool:
         self.most_workers = 0  # numbers ever given out: records up to here are in use
         self._hosts: list[_Host] = []
         self._free_numbers = list(range(MAX_WORKERS))
-        self._backlog: deque[bytes] = deque()
-        self._own_work: dict[int, Fd] = {}  # worker -> write end, for iterable data sets
-        self._own_sources: dict[int, Fd] = {}  # their read ends, until the process has them
         self._reserved: list[tuple[int, ...]] = []
-        self._shared_work = _pipe() if not plan.is_iterable else None
-        if self._shared_work is not None:
-            os.set_blocking(self._shared_work[1].fileno(), False)
-        self._urgent = _pipe() if not plan.is_iterable else None
-        if self._urgent is not None:
-            for end in self._urgent:
-                os.set_blocking(end.fileno(), False)
-        # what went into the pipes last: with the number of unread bytes it tells what no worker has taken yet
-        self._written: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
-        self._written_urgent: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
+        self.pipes = Pipes(self.board.words, is_shared=not plan.is_iterable)
         self.losses: list[Loss] = []
         self._recycled: set[int] = set()
         self._undead: list[_Host] = []  # killed, and not gone yet
-        self._results = _pipe()
-        os.set_blocking(self._results[0].fileno(), False)
         self._poller = select.poll()
-        self._poller.register(self._results[0].fileno(), select.POLLIN)
+        self._poller.register(self.pipes.answers_fd, select.POLLIN)
         self._sentinels: dict[int, _Host] = {}
         self._ending = 0  # workers told to retire that have not ended yet
         self._is_closed = False
@@ -161,8 +112,7 @@ class Pool:
         self.most_workers = max(self.most_workers, *(n + 1 for n in numbers))
         for number in numbers:
             self.board.reset_record(number, start_ns=time.perf_counter_ns())
-            if self._shared_work is None:
-                self._own_sources[number], self._own_work[number] = _pipe()
+            self.pipes.open_for(number)
         self._reserved += [tuple(numbers)] if self.plan.in_threads else [(n,) for n in numbers]
 
     def launch(self) -> None:
@@ -173,13 +123,12 @@ class Pool:
 
     def _start_host(self, workers: tuple[int, ...]) -> None:
         plan, places = self.plan, self.arena_plan
-        sources = [self._shared_work[0] if self._shared_work else self._own_sources.pop(w) for w in workers]
         plans = tuple(
             WorkerPlan(
                 worker=worker,
-                work=source,
-                urgent=self._urgent[0] if self._urgent else None,
-                results=self._results[1],
+                work=self.pipes.source_of(worker),
+                urgent=self.pipes.urgent_source,
+                results=self.pipes.answers_to,
                 region_start=places.regions_start + worker * places.region_bytes,
                 region_bytes=places.region_bytes,
                 largest_block=min(plan.budget_bytes, places.region_bytes // 2),
@@ -190,7 +139,7 @@ class Pool:
                 has_getitems=plan.has_getitems,
                 goes_on=plan.goes_on,
             )
-            for worker, source in zip(workers, sources, strict=True)
+            for worker in workers
         )
         stacks = StackFile.create()
         host_plan = HostPlan(
@@ -209,9 +158,8 @@ class Pool:
         name = "headrace-loader" if plan.in_threads else f"headrace-worker-{workers[0]}"
         process = plan.context.Process(target=run_host, args=(host_plan,), name=name, daemon=True)
         process.start()
-        if self._shared_work is None:
-            for source in sources:
-                source.close()
+        for worker in workers:
+            self.pipes.started(worker)
         host = _Host(process, workers, stacks)
         self._hosts.append(host)
         self._sentinels[process.sentinel] = host
@@ -222,15 +170,13 @@ class Pool:
         self.num_workers -= count
         self._ending += count
         for _ in range(count):
-            self.send(Work(-1, 0, 0, Task.RETIRE))
+            self.pipes.send(Work(-1, 0, 0, Task.RETIRE))
 
     def replace(self, workers: tuple[int, ...]) -> None:
         """Start new processes in the place of lost workers, under the same numbers."""
         for worker in workers:
             self.board.reopen_record(worker, start_ns=time.perf_counter_ns())
-            if self._shared_work is None:  # what waits in its pipe goes with it
-                self._own_work[worker].close()
-                self._own_sources[worker], self._own_work[worker] = _pipe()
+            self.pipes.open_for(worker)
         self._reserved += [workers] if self.plan.in_threads else [(w,) for w in workers]
         self.launch()
 
@@ -273,80 +219,7 @@ class Pool:
         """Let workers keep times and histograms, or not."""
         self.board.words[Head.RECORD] = int(is_on)
 
-    # ------------------------------------------------------------------------------------ talk
-
-    def send(self, work: Work, *, worker: int = -1) -> None:
-        """Give work to whichever worker is free, or to a certain one."""
-        if worker >= 0:
-            with contextlib.suppress(BrokenPipeError):
-                os.write(self._own_work[worker].fileno(), work.pack())
-            return
-        self._backlog.append(work.pack())
-
-    def flush(self) -> None:
-        """Write what fits into the pipe; the rest follows when workers have made room."""
-        if self._shared_work is None or not self._backlog:
-            return
-        fd = self._shared_work[1].fileno()
-        while self._backlog:
-            count = min(len(self._backlog), 128)  # 3 KiB: below PIPE_BUF, so written whole or not at all
-            data = b"".join(self._backlog[i] for i in range(count))
-            try:
-                os.write(fd, data)
-            except BlockingIOError:
-                if count == 1:
-                    return
-                try:
-                    os.write(fd, self._backlog[0])
-                except BlockingIOError:
-                    return
-                count = 1
-            for _ in range(count):
-                self._written.append(self._backlog.popleft())
-
-    def send_urgent(self, work: Work) -> None:
-        """Give work to the next worker that is free, before all that waits."""
-        assert self._urgent is not None
-        message = work.pack()
-        try:
-            os.write(self._urgent[1].fileno(), message)
-        except BlockingIOError:  # tens of thousands wait there: it may as well wait with the rest
-            self._backlog.appendleft(message)
-            return
-        self._written_urgent.append(message)
-        self.board.words[Head.URGENT] = 1
-        # workers that sleep at the other pipe do not see that word
-        self._backlog.appendleft(Work(-1, 0, 0, Task.LOOK).pack())
-
-    def send_first(self, work: Work) -> None:
-        """Give work out before what has not been written to the pipe yet."""
-        self._backlog.appendleft(work.pack())
-
-    def unread(self) -> list[Work]:
-        """Work that no worker has taken yet."""
-        waiting = list(self._backlog)
-        for pipe, written in ((self._shared_work, self._written), (self._urgent, self._written_urgent)):
-            if pipe is not None:
-                count = _unread_bytes(pipe[0].fileno()) // WORK_BYTES
-                waiting += list(written)[len(written) - count :]
-        if self._urgent is not None and not _unread_bytes(self._urgent[0].fileno()):
-            self.board.words[Head.URGENT] = 0
-        return [unpack_work(message) for message in waiting]
-
-    def receive(self) -> list[Result]:
-        """Answers that have come, without waiting."""
-        try:
-            data = os.read(self._results[0].fileno(), RESULT_BYTES * _MOST_RESULTS)
-        except BlockingIOError:
-            return []
-        results = unpack_results(data)
-        while len(data) == RESULT_BYTES * _MOST_RESULTS:
-            try:
-                data = os.read(self._results[0].fileno(), RESULT_BYTES * _MOST_RESULTS)
-            except BlockingIOError:
-                break
-            results += unpack_results(data)
-        return results
+    # ------------------------------------------------------------------------------------ losses
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until an answer comes or a process ends. One that ended unasked is added to `losses`."""
@@ -388,36 +261,14 @@ class Pool:
         self._is_closed = True
         self.board.words[Head.STOP] = 1
         try:
-            self._wake_all()
+            self.pipes.wake(len(self._hosts) + sum(len(h.workers) for h in self._hosts))
             deadline = time.monotonic() + grace_s
             for host in self._hosts:
                 host.process.join(max(0.0, deadline - time.monotonic()))
         finally:
             self._end_by_force()
-            for fd in (
-                *(self._shared_work or ()),
-                *(self._urgent or ()),
-                *self._results,
-                *self._own_work.values(),
-                *self._own_sources.values(),
-            ):
-                fd.close()
+            self.pipes.close()
             self.arena.close()
-
-    def _wake_all(self) -> None:
-        self._backlog.clear()
-        wake = Work(-1, 0, 0, Task.RETIRE).pack()
-        fds = [own.fileno() for own in self._own_work.values()]
-        if self._shared_work is not None:
-            fds = [self._shared_work[1].fileno()] * (len(self._hosts) + sum(len(h.workers) for h in self._hosts))
-        for fd in fds:
-            with contextlib.suppress(OSError):
-                os.set_blocking(fd, False)
-                os.write(fd, wake)
-        # a worker may be blocked because nobody read its answers
-        with contextlib.suppress(OSError):
-            while os.read(self._results[0].fileno(), 1 << 16):
-                pass
 
     def _end_by_force(self) -> None:
         for stop in ("terminate", "kill"):
@@ -436,17 +287,6 @@ class Pool:
         self._hosts.clear()
         self._undead.clear()
         self._sentinels.clear()
-
-
-def _pipe() -> tuple[Fd, Fd]:
-    read_end, write_end = os.pipe()
-    with contextlib.suppress(OSError):  # an unprivileged user has a limit on pipe memory; the default size works too
-        fcntl.fcntl(write_end, _F_SETPIPE_SZ, _PIPE_BYTES)
-    return Fd(read_end), Fd(write_end)
-
-
-def _unread_bytes(fd: int) -> int:
-    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
 
 
 def _raise_fd_limit() -> None:

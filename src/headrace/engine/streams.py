@@ -48,7 +48,7 @@ class Streams:
         self._pool.board.words[Head.LOSSES] += 1
         for worker in loss.workers:
             self._aside.pop(worker, None)
-            self._pool.send(Work(-1, 0, self._taken.get(worker, 0), Task.SKIP), worker=worker)
+            self._pool.pipes.send(Work(-1, 0, self._taken.get(worker, 0), Task.SKIP), worker=worker)
             for batch in [*self._scheduler.batches.values()]:
                 if batch.worker == worker and not batch.is_settled:
                     self._ask_again(batch, worker)
@@ -60,4 +60,4 @@ class Streams:
         self._scheduler.to_free += batch.blocks_to_free()
         batch.rows_left, batch.count_rows, batch.shared_rows = batch.num_rows, batch.num_rows, 0
         batch.texts, batch.samples, batch.shared, batch.told = [], [], [], 0
-        self._pool.send(Work(batch.seq, 0, batch.num_rows, Task.NEXT), worker=worker)
+        self._pool.pipes.send(Work(batch.seq, 0, batch.num_rows, Task.NEXT), worker=worker)

@@ -7,9 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .open_files import OpenFile, read_open_files
-from .stacks import StackFile, Stacks, ThreadStack, dump_with_py_spy, find_py_spy, format_stacks, read_stacks
-from .thread_state import ProcessState, ThreadState, libraries_of, polled_descriptors, read_process, read_threads
+from ..signals import (
+    OpenFile,
+    ProcessState,
+    StackFile,
+    Stacks,
+    ThreadStack,
+    ThreadState,
+    dump_with_py_spy,
+    find_py_spy,
+    format_stacks,
+    libraries_of,
+    polled_descriptors,
+    read_open_files,
+    read_process,
+    read_stacks,
+    read_threads,
+)
 
 # long enough to see whether it computes and whether it waits for the GIL (which is asked for every 5 ms)
 WATCH_S = 0.1

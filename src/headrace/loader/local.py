@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import dataloader as torch_loader
 
 from ..engine import DeviceCopier, GuardedLocal, LocalFetcher, WaitLog, named_samples, named_steps
-from ..model import EpochAccount, LoaderStats, Stages, StageTable, read_stages, record_stages, stages_of
+from ..knowledge import add_hint
+from ..model import EpochAccount, LoaderStats, Stages, StageTable, language, read_stages, record_stages, stages_of
 from ..order import EpochOrder
 from .batches import pin_batch
 from .snapshot import Counted, empty_stats
@@ -62,6 +63,9 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
             if self.is_open:
                 self._loader._last_stats = self.snapshot()
                 self.is_open = False
+            raise
+        except Exception as error:
+            add_hint(error, language=language())
             raise
         if self._copier is not None:
             self._copier.start(batch)

@@ -29,7 +29,8 @@ from ..engine import (
     workers_for,
 )
 from ..errors import BatchTooLarge, HeadraceError, InternalError, TooManyBad, WorkerHang, WorkerLost
-from ..model import LoaderStats, find_rank
+from ..knowledge import add_hint
+from ..model import LoaderStats, find_rank, language
 from .backend import choose_backend
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches
@@ -204,6 +205,9 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         except (WorkerLost, WorkerHang, BatchTooLarge, TooManyBad, InternalError) as error:
             self._give_up(error)
             raise
+        except Exception as error:
+            add_hint(error, language=language())
+            raise
 
     def _give_up(self, error: HeadraceError) -> None:
         """What was in flight cannot come any more: end here, and let a next epoch begin with new workers."""
@@ -218,8 +222,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             self.close()
             return
         feed.finish_measuring()
-        if feed.thread_gain is not None and loader._thread_rate is None:
-            loader._thread_rate, loader._draws = feed.thread_gain, feed.figures.draws
+        if feed.trial.gain is not None and loader._thread_rate is None:
+            loader._thread_rate, loader._draws = feed.trial.gain, feed.figures.draws
             choice, reason = self._choose_backend()
             _log.info("%s: backend %s from the next epoch on (%s)", loader, choice, reason)
         if self._backend == "thread" and feed.figures.draws:
@@ -284,7 +288,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     def resize(self, num_workers: int | None, prefetch_batches: int | None) -> None:
         pool = self._feed.pool
         if prefetch_batches is not None:
-            self._feed.asked_ahead = prefetch_batches
+            self._feed.pacing.asked_ahead = prefetch_batches
         if num_workers is None or self._local is not None:
             return
         self._is_undecided = False
@@ -294,7 +298,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             pool.grow(change)
         elif change < 0:
             pool.shrink(-change)
-        pool.flush()
+        pool.pipes.flush()
 
     def record(self, is_on: bool) -> None:
         self._feed.pool.record(is_on)
@@ -318,7 +322,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     def snapshot(self) -> LoaderStats:
         feed, loader = self._feed, self._loader
         elapsed = max(1e-9, time.perf_counter() - self.opened_at)
-        ahead, ahead_reason = feed.ahead
+        ahead, ahead_reason = feed.pacing.ahead
         is_local = self._local is not None
         workers = feed.figures.workers()
         return LoaderStats(
@@ -338,7 +342,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             prefetch_reason=ahead_reason,
             batches_ready=feed.scheduler.num_ready,
             batches_in_flight=feed.scheduler.in_flight,
-            chunk_samples=feed.chunk,
+            chunk_samples=feed.pacing.chunk,
             slot_batches=feed.delivery.slot_batches,
             general_batches=feed.delivery.general_batches,
             copied_batches=feed.delivery.copied_batches,

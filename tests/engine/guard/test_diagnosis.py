@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.engine.diagnosis import StuckKind, recognise, user_frame
-from headrace.engine.open_files import OpenFile
-from headrace.engine.stacks import Frame, Stacks, ThreadStack
 from headrace.engine.stuck import StuckReport, format_report
 from headrace.engine.stuck_words import describe_stuck, next_step_for
-from headrace.engine.thread_state import Call, ProcessState, ThreadState
+from headrace.signals import Call, Frame, OpenFile, ProcessState, Stacks, ThreadStack, ThreadState
 
 PID = 4711
 PROCESS = ProcessState(parent_pid=1, tracer_pid=0, rss_bytes=1 << 30, swap_bytes=0, is_frozen=False, is_forked=True)

@@ -14,7 +14,9 @@ from headrace.engine.cgroups import GroupKills, MemoryGroup, OomCounts, memory_g
 from headrace.engine.death_watch import DeathWatch
 from headrace.engine.forensics import DeathCause, DeathFacts, SampleInHand, ShmRoom, describe_death, judge
 from headrace.engine.kernel_log import KernelLog, KernelWord, find_word
+from headrace.engine.known_deaths import entry_of, true_cause_of
 from headrace.engine.memory_sample import MemorySample, ProcessMemory
+from headrace.knowledge import entry, find_entry
 
 DATA = Path(__file__).parents[2] / "data" / "guard"
 GIB = 1 << 30
@@ -87,7 +89,7 @@ def test_sigkill_with_an_unchanged_count_is_somebody_else() -> None:
     assert (death.cause, death.is_certain) == (DeathCause.KILLED, True)
     assert "somebody sent SIGKILL, not the kernel's memory killer, whose count did not change (4)" in death.sentence
     assert death.sentence.endswith("between two samples")
-    assert death.next_step == ""
+    assert death.next_step == "Find who; nothing in the loader is wrong; `headrace explain --message KB-01`"
 
 
 def test_a_limit_of_processor_time_ends_in_sigkill_too() -> None:
@@ -276,3 +278,15 @@ def test_a_kill_of_long_ago_explains_nothing(tmp_path: Path) -> None:
         for second in range(1, 20):
             watch.note(float(second))
         assert judge(watch.facts((0,), 70, -9, now_s=20.0))[0] is DeathCause.KILLED
+
+
+@pytest.mark.parametrize("cause", DeathCause)
+def test_a_death_and_the_knowledge_base_agree(cause: DeathCause) -> None:
+    """What it refers to exists, under that name, and its true cause too."""
+    entry_id, known = entry_of(cause), true_cause_of(cause)
+    assert entry_id is None or find_entry(entry_id) is not None
+    if known is not None:
+        assert entry_id is not None
+        assert known in entry(entry_id).true_causes
+    else:
+        assert cause.value not in {"memory_limit", "machine_memory", "killed", "shm_full", "mapped_file"}

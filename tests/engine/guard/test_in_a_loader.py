@@ -13,8 +13,8 @@ import psutil
 
 from headrace import DataLoader
 from headrace.engine.diagnosis import Diagnosis, StuckKind, recognise
-from headrace.engine.stacks import StackFile, register_stack_dump
 from headrace.engine.stuck import look_at
+from headrace.signals import StackFile, register_stack_dump
 
 
 class OneHangs:

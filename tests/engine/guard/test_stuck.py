@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import fcntl
 import multiprocessing
 import os
@@ -15,27 +14,20 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from headrace.engine.cgroups import memory_groups
 from headrace.engine.diagnosis import Diagnosis, StuckKind, recognise
-from headrace.engine.stacks import (
-    StackFile,
-    dump_with_py_spy,
-    find_py_spy,
-    parse_dump,
-    read_stacks,
-    register_stack_dump,
-)
 from headrace.engine.stuck import StuckReport, format_report, look_at
 from headrace.engine.stuck_words import describe_stuck, next_step_for
+from headrace.signals import StackFile, find_py_spy
 
-FORK = multiprocessing.get_context("fork")
+from ...signals.registered import FORK, run_registered, running, wait_until
+
 HERE = Path(__file__).name
 needs_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="uses a system call's number")
 both_ways = pytest.mark.parametrize(
@@ -45,38 +37,6 @@ both_ways = pytest.mark.parametrize(
         pytest.param(True, id="py-spy", marks=pytest.mark.skipif(find_py_spy() is None, reason="py-spy is missing")),
     ],
 )
-
-
-def run_registered(target: Callable[[], object], stack_file: StackFile) -> None:
-    faulthandler.disable()  # pytest's own
-    register_stack_dump(stack_file, tracer_pid=os.getppid())
-    target()
-
-
-@contextmanager
-def running(target: Callable[[], object]) -> Iterator[tuple[int, StackFile]]:
-    """A forked process that has registered its handler and does `target`; killed at the end, with its children."""
-    stack_file = StackFile.create()
-    process = FORK.Process(target=run_registered, args=(target, stack_file))
-    process.start()
-    assert process.pid is not None
-    try:
-        wait_until(lambda: stack_file.signal_number() is not None)
-        yield process.pid, stack_file
-    finally:
-        for child in psutil.Process(process.pid).children(recursive=True):
-            child.kill()
-        process.kill()
-        process.join(10)
-        process.close()
-        stack_file.close()
-
-
-def wait_until(is_so: Callable[[], bool], *, within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def seen(
@@ -396,82 +356,6 @@ def test_a_process_that_never_came_to_register() -> None:
     stack_file.close()
 
 
-# ---------------------------------------------------------------------------------------- stacks
-
-
-def test_stacks_come_again_and_again_and_harm_nothing() -> None:
-    ours, theirs = FORK.Pipe()
-
-    def echo() -> None:
-        while True:
-            theirs.send(theirs.recv() + 1)
-
-    with running(echo) as (pid, stack_file):
-        for number in range(20):
-            stacks = read_stacks(pid, stack_file)
-            assert stacks.source == "faulthandler"
-            ours.send(number)
-            assert ours.recv() == number + 1
-    ours.close()
-    theirs.close()
-
-
-def test_a_crash_leaves_its_frames() -> None:
-    stack_file = StackFile.create()
-
-    def crash() -> None:
-        ctypes.string_at(0)
-
-    process = FORK.Process(target=run_registered, args=(crash, stack_file))
-    process.start()
-    process.join(20)
-    frames = stack_file.crash()
-    assert process.exitcode == -signal.SIGSEGV
-    process.close()
-    stack_file.close()
-    assert [frame.function for frame in frames][:2] == ["string_at", "crash"]
-    assert str(frames[1]).startswith(f"{HERE}:")
-
-
-def test_a_signal_that_is_taken_is_left_alone() -> None:
-    caught = FORK.Value("i", 0)
-
-    def run() -> None:
-        last = signal.SIGRTMAX - 1
-        signal.signal(last, lambda *_: None)
-        number = register_stack_dump(stack_file)
-        caught.value = number or -1
-        assert signal.getsignal(last) not in (signal.SIG_DFL, None)
-
-    stack_file = StackFile.create()
-    process = FORK.Process(target=run)
-    process.start()
-    process.join(20)
-    assert process.exitcode == 0
-    assert 0 < caught.value < signal.SIGRTMAX - 1
-    process.close()
-    stack_file.close()
-
-
-def test_a_users_own_fault_handler_stays(tmp_path: Path) -> None:
-    path = tmp_path / "crash.txt"
-    stack_file = StackFile.create()
-
-    def run() -> None:
-        with open(path, "w") as file:
-            faulthandler.enable(file)
-            register_stack_dump(stack_file)
-            os.abort()
-
-    process = FORK.Process(target=run)
-    process.start()
-    process.join(20)
-    process.close()
-    assert "Fatal Python error: Aborted" in path.read_text()
-    assert stack_file.crash() == ()
-    stack_file.close()
-
-
 def test_it_travels_to_a_spawned_process() -> None:
     stack_file = StackFile.create()
     process = multiprocessing.get_context("spawn").Process(target=run_registered, args=(sleep_a_minute, stack_file))
@@ -492,25 +376,3 @@ def test_it_travels_to_a_spawned_process() -> None:
 
 def sleep_a_minute() -> None:
     time.sleep(60)
-
-
-def test_dumps_of_several_pythons_are_understood() -> None:
-    text = """
-Thread 0x00007f0001 [Thread-1 (work)] (most recent call first):
-  File "/a/b.py", line 7 in work
-  File "<frozen importlib._bootstrap>", line ??? in _load
-
-Current thread 0x00007f0002 (most recent call first):
-  Garbage-collecting
-  File "/a/with space.py", line 12 in outer.<locals>.inner
-"""
-    first, second = parse_dump(text)
-    assert [str(frame) for frame in first.frames] == ["b.py:7 in work", "<frozen importlib._bootstrap>:0 in _load"]
-    assert (first.is_main, second.is_main) == (False, True)
-    assert second.frames[0].line == 12
-
-
-def test_without_py_spy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert "headrace[stacks]" in dump_with_py_spy(os.getpid()).problem

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .arena import Fd
+from .descriptor import Fd
 from .thread_state import catches, read_status
 
 _HEADER = "headrace-stacks signal="

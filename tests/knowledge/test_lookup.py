@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.causes import Entry, entries, look_up
+from headrace.knowledge import Entry, entries, look_up
 
 from .logs import ALIKE, HEALTHY
-from .test_knowledge_scanner import EXAMPLES
+from .test_scanner import EXAMPLES
 
 
 def ids(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from functools import cache
 
 from .entry import Entry
 from .scanner import MessageScanner
-from .store import entries
+from .store import entries, find_entry
 from .story import MessageFound, tell
 
 _LONGEST_TEXT = 1 << 20  # a message is a few lines; what is longer is a log, for `MessageScanner`
@@ -21,7 +21,7 @@ def look_up(text: str) -> tuple[MessageFound, ...]:
     """Return the messages in a text, the most telling first; nothing where no message is known.
 
     Whole messages are looked for first; where there is none, parts of a message that was cut short (`is_partial`), and
-    the words in which people describe a message that says nothing at all.
+    the words in which people describe a message that says nothing at all. An entry's id or name does as well.
 
     >>> [found.entry.name for found in look_up("RuntimeError: received 0 items of ancdata")]
     ['received_ancdata']
@@ -29,6 +29,8 @@ def look_up(text: str) -> tuple[MessageFound, ...]:
     ()
     """
     text = text[:_LONGEST_TEXT]
+    if (named := find_entry(text.strip())) is not None:
+        return (MessageFound(named, named.examples[0].splitlines()[0], 1, 1, 1),)
     found = _scan(text)
     if not found:  # a terminal, a mail or a web page may have wrapped it
         found = _scan(" ".join(text.split()))

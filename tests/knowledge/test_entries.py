@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from headrace.causes import Advice, Entry, Text, advice, advice_for, entries, entry
+from headrace.knowledge import Advice, Entry, advice, advice_for, entries, entry
+from headrace.model import Text
 
 # The causes of the design's word list.
 CAUSES = {
@@ -100,7 +101,8 @@ def test_sources_and_advice_are_referred_to() -> None:
 
 def test_looking_up_loads_neither_torch_nor_numpy() -> None:
     code = (
-        "import sys; from headrace.causes import entries, look_up; entries(); look_up('received 0 items of ancdata');"
+        "import sys; from headrace.knowledge import entries, look_up; entries();"
+        "look_up('received 0 items of ancdata');"
         "print(sorted({'torch', 'numpy', 'rich'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-LANGUAGES = ("en", "zh")
+from headrace.model import Text
 
 
 class Severity(StrEnum):
@@ -21,18 +21,6 @@ class Confidence(StrEnum):
     PRODUCED = "produced"  # the real package printed it, here, because the fault was provoked
     SOURCE = "source"  # read in the source of the package that prints it
     REPORTED = "reported"  # quoted in public threads only
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """One sentence or paragraph in both languages."""
-
-    en: str
-    zh: str
-
-    def of(self, language: str) -> str:
-        """Return it in one of `LANGUAGES`."""
-        return {"en": self.en, "zh": self.zh}[language]
 
 
 @dataclass(frozen=True, slots=True)

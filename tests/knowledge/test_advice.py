@@ -1,6 +1,6 @@
 """Well-known wrong advice is recognised in text, in both languages, and not where a text warns of it."""
 
-from headrace.causes import advice, find_advice
+from headrace.knowledge import advice, find_advice
 
 from .logs import HEALTHY
 

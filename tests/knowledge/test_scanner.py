@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.causes import MessageFound, MessageScanner, entries
-from headrace.causes.knowledge.anchors import AnchorFinder
+from headrace.knowledge import MessageFound, MessageScanner, entries
+from headrace.knowledge.anchors import AnchorFinder
 
 from .logs import ALIKE, HEALTHY, prefixes, surroundings
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from headrace.causes import Entry, entries, look_up, message_as_dict, render_markdown, render_text
+from headrace.knowledge import Entry, entries, look_up, message_as_dict, render_markdown, render_text
 
 LANGUAGES = ("en", "zh")
 CHINESE = re.compile(r"[\u4e00-\u9fff]")

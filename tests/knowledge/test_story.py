@@ -1,6 +1,6 @@
 """Several messages of one log: the first cause comes first, and what settles a cause is said."""
 
-from headrace.causes import MessageFound, MessageScanner, look_up
+from headrace.knowledge import MessageFound, MessageScanner, look_up
 
 KILLED = "RuntimeError: DataLoader worker (pid {pid}) is killed by signal: Killed. "
 EXITED = "RuntimeError: DataLoader worker (pid(s) {pid}) exited unexpectedly"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.causes import MessageFound, MessageScanner
+from headrace.knowledge import MessageFound, MessageScanner
 
 SCRIPT = Path(__file__).with_name("provoke.py")
 

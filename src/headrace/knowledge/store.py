@@ -7,9 +7,10 @@ from importlib.resources import files
 from typing import Any
 
 from headrace.errors import InternalError
+from headrace.model import Text
 
 from .anchors import MIN_ANCHOR_BYTES
-from .entry import Advice, Confidence, Decision, Entry, Pattern, Severity, Text, TrueCause
+from .entry import Advice, Confidence, Decision, Entry, Pattern, Severity, TrueCause
 
 # `[[entry]]` files, in the order in which a reader would want them.
 _FILES = (
@@ -46,6 +47,11 @@ def advice() -> tuple[Advice, ...]:
 def entry(id_or_name: str) -> Entry:
     """Return the entry with an id ("KB-01") or a name ("worker_killed"); a `KeyError` if there is none."""
     return _by_name()[id_or_name]
+
+
+def find_entry(id_or_name: str) -> Entry | None:
+    """Return the entry with an id or a name, if there is one."""
+    return _by_name().get(id_or_name)
 
 
 def advice_for(entry: Entry) -> tuple[Advice, ...]:

@@ -1,0 +1,106 @@
+"""How far ahead a feed runs, and in how large chunks: taken anew from what is measured."""
+
+from __future__ import annotations
+
+import time
+
+from .board import MAX_ENTRIES, Record
+from .delivery import Delivery
+from .depth import Pace, batches_ahead, chunk_samples
+from .feed_settings import FeedSettings
+from .figures import Figures
+from .guard import Guard
+from .known_layouts import KnownLayouts
+from .pool import Pool
+from .slots import Slots
+from .waits import WaitLog
+
+_MOST_AHEAD = MAX_ENTRIES // 4
+# how often the pace is taken anew: often enough to follow a change, rarely enough to cost nothing
+_PACE_EVERY_BATCHES, _EARLY_BATCHES, _PACE_EVERY_S = 8, 64, 0.25
+
+
+class Pacing:
+    """Batches in flight and samples a chunk, as the figures, the slots and the guard allow."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        settings: FeedSettings,
+        *,
+        slots: Slots,
+        layouts: KnownLayouts,
+        delivery: Delivery,
+        figures: Figures,
+        waits: WaitLog,
+        guard: Guard,
+    ) -> None:
+        self._pool, self._settings, self._slots, self._layouts = pool, settings, slots, layouts
+        self._delivery, self._figures, self._waits, self._guard = delivery, figures, waits, guard
+        self.asked_ahead = settings.batches_ahead
+        self._ahead, self._ahead_reason, self.chunk = 1, "until the first sample has come", 1
+        self._taken_at, self._taken_batches = 0.0, 0
+        self.has_answer = False  # something has come from a worker
+
+    def is_due(self, delivered: int) -> bool:
+        """Whether to take the pace anew; `delivered` batches have been so far."""
+        if not self.has_answer:
+            return False
+        now = time.perf_counter()
+        is_early = delivered < _EARLY_BATCHES and delivered >= self._taken_batches + _PACE_EVERY_BATCHES
+        if not is_early and now < self._taken_at + _PACE_EVERY_S:
+            return False
+        self._taken_at, self._taken_batches = now, delivered
+        return True
+
+    def take(self) -> None:
+        """Follow what was measured: samples a chunk, batches ahead."""
+        pace = self.pace()
+        self.chunk = chunk_samples(pace)
+        if self._settings.is_iterable:
+            self._ahead, self._ahead_reason = 2 * self._pool.num_workers, "2 x workers, each fills its own batches"
+        else:
+            self._ahead, self._ahead_reason = batches_ahead(pace, most=_MOST_AHEAD)
+        self._figures.mark_faults()
+
+    def pace(self) -> Pace:
+        times = self._figures.sample_times()
+        seen = times.count if times else self._figures.total(Record.SAMPLES_DONE)
+        return Pace(
+            # the median, for a mean of tiny samples is made of the moments when a worker was off the processor
+            sample_s=times.median_s if times else self._figures.mean_cost_s(),
+            worst_sample_s=max(times.worst_s, self._figures.oldest_sample_s()) if times else 0.0,
+            samples_seen=seen,
+            step_s=self._waits.typical_interval_s(),
+            batch_rows=self._layouts.rows,
+            num_workers=max(1, self._pool.num_workers),
+            batch_bytes=max(self._slots.largest_bytes, self._delivery.general_bytes),
+        )
+
+    def limit(self) -> int:
+        """How many batches may be in flight now."""
+        general_bytes = self._delivery.general_bytes
+        if not self._layouts.layouts and not general_bytes:
+            # nobody knows yet how large a batch is: just enough to keep every worker busy
+            rows = 1 if self._settings.is_iterable else max(1, self._layouts.rows)
+            return max(1, -(-self._pool.num_workers // rows))
+        limit = self._ahead if self.asked_ahead is None else self.asked_ahead
+        if self._layouts.layouts:
+            total, leased = self._slots.counts()
+            limit = min(limit, total - leased)
+        elif general_bytes:
+            limit = min(limit, self._pool.plan.budget_bytes // (2 * general_bytes))
+        return max(1, min(self._guard.most_ahead(limit), _MOST_AHEAD))
+
+    def chunk_for(self, num_rows: int) -> int:
+        """Samples a chunk for a batch."""
+        if not self.has_answer:
+            return max(1, num_rows // (4 * max(1, self._pool.num_workers)))
+        return max(1, min(self.chunk, num_rows))
+
+    @property
+    def ahead(self) -> tuple[int, str]:
+        """Batches ahead, and why."""
+        if self.asked_ahead is not None:
+            return self.asked_ahead, "as asked for"
+        return self._ahead, self._ahead_reason

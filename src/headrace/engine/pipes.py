@@ -1,0 +1,179 @@
+"""The pipes between a training process and its workers: work out, answers back."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import termios
+from collections import deque
+
+from ..signals import Fd
+from .board import Head
+from .messages import RESULT_BYTES, WORK_BYTES, Result, Task, Work, unpack_results, unpack_work
+
+_F_SETPIPE_SZ = 1031
+_PIPE_BYTES = 1 << 20
+_MOST_RESULTS = 2048
+
+
+class Pipes:
+    """The training process's ends. Workers share one pipe, or have each their own for an iterable data set."""
+
+    def __init__(self, words: memoryview, *, is_shared: bool) -> None:
+        self._words = words
+        self._backlog: deque[bytes] = deque()
+        self._own: dict[int, tuple[Fd, Fd]] = {}  # by worker; the read end is closed once its process has it
+        self._shared = _pipe() if is_shared else None
+        if self._shared is not None:
+            os.set_blocking(self._shared[1].fileno(), False)
+        self._urgent = _pipe() if is_shared else None
+        if self._urgent is not None:
+            for end in self._urgent:
+                os.set_blocking(end.fileno(), False)
+        # what went into the pipes last: with the number of unread bytes it tells what no worker has taken yet
+        self._written: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
+        self._written_urgent: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
+        self._results = _pipe()
+        os.set_blocking(self._results[0].fileno(), False)
+
+    # ------------------------------------------------------------------------------------ a worker's ends
+
+    def open_for(self, worker: int) -> None:
+        """Make sure that a worker has something to read from; what waited in a pipe of its own is gone with it."""
+        if self._shared is None:
+            if worker in self._own:
+                self._own[worker][1].close()
+            self._own[worker] = _pipe()
+
+    def source_of(self, worker: int) -> Fd:
+        """Where a worker reads its work."""
+        return self._shared[0] if self._shared is not None else self._own[worker][0]
+
+    def started(self, worker: int) -> None:
+        """A worker's process has its ends: ours of a pipe of its own is of no use any more."""
+        if self._shared is None:
+            self._own[worker][0].close()
+
+    @property
+    def urgent_source(self) -> Fd | None:
+        return self._urgent[0] if self._urgent is not None else None
+
+    @property
+    def answers_to(self) -> Fd:
+        """Where workers write their answers."""
+        return self._results[1]
+
+    @property
+    def answers_fd(self) -> int:
+        """What becomes readable when an answer has come."""
+        return self._results[0].fileno()
+
+    # ------------------------------------------------------------------------------------ talk
+
+    def send(self, work: Work, *, worker: int = -1) -> None:
+        """Give work to whichever worker is free, or to a certain one."""
+        if worker >= 0:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._own[worker][1].fileno(), work.pack())
+            return
+        self._backlog.append(work.pack())
+
+    def flush(self) -> None:
+        """Write what fits into the pipe; the rest follows when workers have made room."""
+        if self._shared is None or not self._backlog:
+            return
+        fd = self._shared[1].fileno()
+        while self._backlog:
+            count = min(len(self._backlog), 128)  # 3 KiB: below PIPE_BUF, so written whole or not at all
+            data = b"".join(self._backlog[i] for i in range(count))
+            try:
+                os.write(fd, data)
+            except BlockingIOError:
+                if count == 1:
+                    return
+                try:
+                    os.write(fd, self._backlog[0])
+                except BlockingIOError:
+                    return
+                count = 1
+            for _ in range(count):
+                self._written.append(self._backlog.popleft())
+
+    def send_urgent(self, work: Work) -> None:
+        """Give work to the next worker that is free, before all that waits."""
+        assert self._urgent is not None
+        message = work.pack()
+        try:
+            os.write(self._urgent[1].fileno(), message)
+        except BlockingIOError:  # tens of thousands wait there: it may as well wait with the rest
+            self._backlog.appendleft(message)
+            return
+        self._written_urgent.append(message)
+        self._words[Head.URGENT] = 1
+        # workers that sleep at the other pipe do not see that word
+        self._backlog.appendleft(Work(-1, 0, 0, Task.LOOK).pack())
+
+    def send_first(self, work: Work) -> None:
+        """Give work out before what has not been written to the pipe yet."""
+        self._backlog.appendleft(work.pack())
+
+    def unread(self) -> list[Work]:
+        """Work that no worker has taken yet."""
+        waiting = list(self._backlog)
+        for pipe, written in ((self._shared, self._written), (self._urgent, self._written_urgent)):
+            if pipe is not None:
+                count = _unread_bytes(pipe[0].fileno()) // WORK_BYTES
+                waiting += list(written)[len(written) - count :]
+        if self._urgent is not None and not _unread_bytes(self._urgent[0].fileno()):
+            self._words[Head.URGENT] = 0
+        return [unpack_work(message) for message in waiting]
+
+    def receive(self) -> list[Result]:
+        """Answers that have come, without waiting."""
+        try:
+            data = os.read(self._results[0].fileno(), RESULT_BYTES * _MOST_RESULTS)
+        except BlockingIOError:
+            return []
+        results = unpack_results(data)
+        while len(data) == RESULT_BYTES * _MOST_RESULTS:
+            try:
+                data = os.read(self._results[0].fileno(), RESULT_BYTES * _MOST_RESULTS)
+            except BlockingIOError:
+                break
+            results += unpack_results(data)
+        return results
+
+    # ------------------------------------------------------------------------------------ end
+
+    def wake(self, count: int) -> None:
+        """Tell `count` workers to end, whatever waits for them, and let none be blocked by answers nobody read."""
+        self._backlog.clear()
+        message = Work(-1, 0, 0, Task.RETIRE).pack()
+        fds = [own[1].fileno() for own in self._own.values()]
+        if self._shared is not None:
+            fds = [self._shared[1].fileno()] * count
+        for fd in fds:
+            with contextlib.suppress(OSError):
+                os.set_blocking(fd, False)
+                os.write(fd, message)
+        with contextlib.suppress(OSError):
+            while os.read(self._results[0].fileno(), 1 << 16):
+                pass
+
+    def close(self) -> None:
+        for pipe in (self._shared or (), self._urgent or (), self._results, *self._own.values()):
+            for end in pipe:
+                end.close()
+
+
+def _pipe() -> tuple[Fd, Fd]:
+    read_end, write_end = os.pipe()
+    with contextlib.suppress(OSError):  # an unprivileged user has a limit on pipe memory; the default size works too
+        fcntl.fcntl(write_end, _F_SETPIPE_SZ, _PIPE_BYTES)
+    return Fd(read_end), Fd(write_end)
+
+
+def _unread_bytes(fd: int) -> int:
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)

@@ -1,0 +1,103 @@
+"""Samples leave a worker: counted where they lie in their rows, as blocks that the last one collates elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import BatchTooLarge
+from .blocks import NoRoom, free_block
+from .board import TOLD, Entry, Head
+from .messages import Answer, Task, Work, split_tries
+from .parcels import dump, peek
+from .placing import Placed
+from .workbench import Workbench
+
+
+class Sharing:
+    """Hands over what was done with a chunk's samples."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._plan, self._arena, self._region, self._lock = bench.plan, bench.arena, bench.region, bench.lock
+        self._words, self._all_words = bench.words, bench.all_words
+        self._record, self._teller, self._fetcher = bench.record, bench.teller, bench.fetcher
+        self._collate = bench.collate
+
+    def hand_over(self, work: Work, entry: int, done: list[Placed]) -> None:
+        """Tell of rows by what was done with each: (answer, row, rows, texts or samples)."""
+        for answer, row, rows, content in done:
+            try:
+                if answer is Answer.FAILED:
+                    self._teller.fail(work, entry, row, content, rows=rows)
+                elif answer is Answer.SHARED:
+                    self._share(work, entry, row, rows, content)
+                elif answer is Answer.NEEDS_WHOLE:
+                    self._ask_for_whole(work, entry, row, rows)
+                elif answer is Answer.ROWS and not content and work.task == Task.CHUNK:
+                    self._teller.account(work, entry, row, rows, quietly=True)
+                else:
+                    block = dump(content, self._region, self._arena)[0] if content else 0
+                    self._teller.tell(work, entry, answer, row, rows, block=block)
+            except Exception as error:
+                if isinstance(error, (NoRoom, BatchTooLarge)) or work.task != Task.CHUNK:
+                    self._teller.fail(work, entry, row, error)
+                    return
+                # a sample that cannot be pickled: the collation may make something of it that can
+                self._ask_for_whole(work, entry, row, rows)
+
+    def _ask_for_whole(self, work: Work, entry: int, row: int, rows: int) -> None:
+        self._teller.tell(work, entry, Answer.NEEDS_WHOLE, row, rows, is_void=True)
+
+    def _share(self, work: Work, entry: int, row: int, rows: int, samples: list[Any]) -> None:
+        """Put samples into shared memory; whoever brings the last ones collates the batch."""
+        words, num_rows = self._words, self._words[entry + Entry.NUM_ROWS]
+        if rows == num_rows:
+            self.collate_and_send(work, entry, samples, rows=rows)
+            return
+        block, size = dump(samples, self._region, self._arena)
+        self._record.add_bytes(size)
+        at = words[entry + Entry.ROW_WORDS] + row
+        with self._lock:
+            if words[Head.LOSSES] and self._all_words[at] != -split_tries(work.argument)[0]:
+                free_block(self._all_words, block)  # another worker has them meanwhile
+                return
+            if rows > 1:
+                self._teller.mark(at, rows, TOLD)
+            self._all_words[at] = block
+            words[entry + Entry.ROWS_DONE] += rows
+            is_last = words[entry + Entry.ROWS_DONE] == num_rows and not words[entry + Entry.FAILED]
+            if is_last:
+                words[entry + Entry.LAST] = self._plan.worker + 1
+        self._teller.answer(work, Answer.SHARED, block=block, row=row, rows=rows)
+        if is_last:
+            self.collate_shared(work, entry)
+
+    def collate_shared(self, work: Work, entry: int) -> None:
+        """Gather a batch whose rows are all in shared memory, and collate it. The blocks are the main process's."""
+        table, num_rows = self._words[entry + Entry.ROW_WORDS], self._words[entry + Entry.NUM_ROWS]
+        gathered: list[Any] = []
+        try:
+            while len(gathered) < num_rows:
+                block = self._all_words[table + len(gathered)]
+                if block <= TOLD:
+                    return  # a sample that failed: what becomes of it is not decided yet
+                gathered += peek(self._arena, block)
+        except Exception as error:  # a sample that was pickled and does not come back
+            self._teller.fail(work, entry, 0, error, rows=0, is_sample=False)
+            return
+        self.collate_and_send(work, entry, gathered)
+
+    def collate_and_send(self, work: Work, entry: int, samples: Any, *, rows: int = 0) -> None:
+        """Collate a batch and tell of it; `rows` are those that nobody has told of yet."""
+        seeds = None if self._plan.uses_slots else self._fetcher.seeds
+        try:
+            if seeds is not None:
+                words = self._words
+                seeds.begin_collation(words[entry + Entry.BASE_SEED], words[entry + Entry.FIRST_POSITION])
+            block, size = dump(self._collate(samples), self._region, self._arena)
+            if seeds is not None:
+                seeds.end_collation()
+        except Exception as error:
+            self._teller.fail(work, entry, 0, error, rows=rows, is_sample=False)
+            return
+        self._record.add_bytes(size)
+        self._teller.answer(work, Answer.COLLATED, block=block, row=0, rows=rows)

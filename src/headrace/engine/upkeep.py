@@ -1,0 +1,165 @@
+"""Keeps a feed's workers going: who is lost is replaced, who stands still is ended, fewer run while memory is short."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from ..errors import BatchTimeout, WorkerHang, WorkerLost
+from .condemned import Condemned
+from .feed_settings import FeedSettings
+from .figures import Figures
+from .guard import Guard
+from .messages import Answer, CaughtError, Result
+from .parcels import dump
+from .pool import Loss, Pool
+from .pressure import Level
+from .recovery import Guilty, Recovery
+from .slots import Slots
+from .streams import Streams
+
+_log = logging.getLogger(__name__)
+
+_WATCH_EVERY_S = 0.25
+
+
+class Upkeep:
+    """What a feed does beside feeding, while it waits and a few times a second."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        settings: FeedSettings,
+        *,
+        guard: Guard,
+        recovery: Recovery,
+        streams: Streams,
+        slots: Slots,
+        condemned: Condemned,
+        figures: Figures,
+        note: Callable[[Result], None],
+    ) -> None:
+        self._pool, self._settings, self._guard, self._recovery = pool, settings, guard, recovery
+        self._streams, self._slots, self._condemned = streams, slots, condemned
+        self._figures, self._note = figures, note
+        self._watch_at = 0.0
+        self.waiting_since = time.perf_counter()
+        self.has_delivered = False
+        # a sample that stands still is noticed soon after its time is up
+        self.poll_s = min(1.0, settings.timeout_s / 4) if settings.timeout_s else 1.0
+
+    def look(self) -> None:
+        """Look at processes and memory without waiting, so that a loss is noticed where batches are always ready."""
+        self._pool.wait(0)
+        if self._pool.losses:
+            self.make_good()
+        self._guard.look()
+        self._yield_to_pressure()
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until something comes from the workers, and make good what was lost."""
+        is_watchful = bool(self._recovery.num_losses)  # look for what nobody has in hand, and for late writers
+        self._pool.wait(min(timeout_s, 0.05) if is_watchful else timeout_s)
+        if self._pool.losses:
+            self.make_good()
+        self._watch()
+        if is_watchful:
+            self._recovery.apart.give_next()
+            self._recovery.sweep.look()
+            self._pool.pipes.flush()
+
+    def _watch(self) -> None:
+        """Look for workers that stand still, and at memory; a few times a second, however often the loop waits."""
+        now = time.perf_counter()
+        if now < self._watch_at:
+            return
+        self._watch_at = now + min(_WATCH_EVERY_S, self.poll_s)
+        self._guard.look()
+        self._guard.give_up_undead()
+        if not self.has_delivered and self._guard.is_report_due():
+            _log.warning("the first batch has not come for a minute:\n%s", self._guard.where_they_stand())
+        if self._settings.timeout_s and self._condemned.policy.raises_at_once:
+            return
+        for hung in self._guard.find_hung(time.perf_counter() - self.waiting_since):
+            self._guard.kill(hung)
+
+    def make_good(self) -> None:
+        """Replace lost workers and give out again what they owed."""
+        while self._pool.losses:
+            loss = self._pool.losses[0]
+            error = self._guard.explain(loss)
+            if self._settings.is_iterable:
+                self._make_good_stream(loss, error)
+                continue
+            if not self._recovery.bears(loss):
+                error.evidence["lost_before"] = f"{self._recovery.num_losses} workers"
+                raise error
+            guilty = self._recovery.take_over(loss)
+            if guilty is None:
+                return  # the lock is held: try again at the next wait
+            self._pool.losses.pop(0)
+            self._pool.replace(loss.workers)
+            _log.warning("%s\n  it was replaced, and what it owed is given out again", error)
+            for one in guilty:
+                self._condemn(one, error)
+        self._pool.pipes.flush()
+
+    def _make_good_stream(self, loss: Loss, error: WorkerLost | WorkerHang) -> None:
+        """A worker of an iterable data set is gone, and with it where its iterator stood."""
+        for result in self._pool.pipes.receive():
+            self._note(result)
+        if not self._recovery.bears(loss) or not self._streams.bears(loss):
+            raise error
+        self._pool.losses.pop(0)
+        for worker in loss.workers:
+            self._pool.region_of(worker).free_untold()
+        self._pool.replace(loss.workers)
+        self._streams.take_over(loss)
+        self._recovery.num_losses += 1
+        _log.warning(
+            "%s\n  it was replaced: the new one begins the data set again and passes over what was delivered, which "
+            "gives the same samples if its iterator does",
+            error,
+        )
+
+    def _condemn(self, guilty: Guilty, error: WorkerLost | WorkerHang) -> None:
+        """A sample that no worker survives fails, as if it had raised."""
+        batch, worker = guilty.batch, guilty.loss.workers[0]
+        error.evidence["tries"] = guilty.losses
+        caught = CaughtError(type(error), str(error), worker, error, tries=guilty.losses, message=error.what)
+        block, _ = dump(caught, self._pool.region, self._pool.arena)
+        rows = batch.num_rows if batch.is_whole else 1
+        self._note(Result(batch.seq, block, guilty.row, rows, worker, Answer.FAILED))
+
+    def timed_out(self, timeout_s: float) -> BatchTimeout:
+        return BatchTimeout(
+            f"DataLoader timed out after {timeout_s:g} seconds",
+            workers=self._where_workers_stand(),
+            next_step="a larger timeout=, or find out what the samples above wait for",
+        )
+
+    def _where_workers_stand(self) -> str:
+        doing = "; ".join(
+            f"worker {w.worker} at sample {w.current_position} since {w.current_age_s:.1f} s"
+            if w.current_age_s is not None
+            else f"worker {w.worker} is {w.state}"
+            for w in self._figures.workers()
+        )
+        return doing or "there is no worker"
+
+    def _yield_to_pressure(self) -> None:
+        """Hold less while memory is short: fewer batches first, then fewer workers; grow back later."""
+        if self._guard.pressure.level is not Level.NONE:
+            self._slots.give_back_free()
+        step = self._guard.resize_by()
+        if step < 0:
+            self._pool.shrink(1)
+        elif step > 0:
+            self._pool.grow(1)
+        if step:
+            _log.warning(
+                "memory: %s, %d workers now",
+                "a worker is sent home" if step < 0 else "a worker is back",
+                self._pool.num_workers,
+            )

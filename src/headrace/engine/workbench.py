@@ -1,0 +1,47 @@
+"""All that the parts of one worker work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .arena import Arena
+from .blocks import Region
+from .board import Board, BoardLock
+from .fetch import Fetcher
+from .payload import PayloadReader
+from .placing import Placer
+from .recording import WorkerRecord
+from .seeding import SampleSeeds
+from .telling import Teller
+from .worker_plan import WorkerPlan
+
+
+class Workbench:
+    """One worker's data set, memory, record and means of answering."""
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        arena: Arena,
+        lock: BoardLock,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        *,
+        seeded: bool,
+    ) -> None:
+        self.plan, self.arena, self.lock = plan, arena, lock
+        self.dataset, self.collate = dataset, collate
+        self.words = Board(arena.bytes).words
+        self.all_words = arena.bytes.cast("q")
+        self.region = Region(arena, plan.region_start, plan.region_bytes, largest=plan.largest_block)
+        self.record = WorkerRecord(self.words, plan.worker)
+        self.payloads = PayloadReader(arena, self.words, is_batched=plan.is_batched)
+        self.fetcher = Fetcher(
+            dataset,
+            has_getitems=plan.has_getitems,
+            seeds=SampleSeeds() if seeded and not plan.is_iterable else None,
+            is_patient=plan.goes_on,
+        )
+        self.teller = Teller(plan, arena, lock, self.region, self.fetcher)
+        self.placer = Placer(arena, lock, self.region, self.record, self.teller.propose)
