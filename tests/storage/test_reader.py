@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from headrace.storage import BlockReader, Extent, ReaderSettings, close_files, install_source, read_extent
+from headrace.storage import BlockAccess, BlockReader, Extent, ReaderSettings, close_files, install_source, read_extent
 from headrace.storage.block_source import BlockSource
 from headrace.storage.block_table import Head, Row, State
 
@@ -205,7 +206,7 @@ def test_who_waits_for_a_read_that_never_comes_reads_for_itself(data: Path) -> N
 
 _PARENT = """
 import sys, time
-from headrace.storage import BlockReader, ReaderSettings, Extent
+from headrace.storage import BlockAccess, BlockReader, ReaderSettings, Extent
 reader = BlockReader(ReaderSettings(space_bytes=1 << 20, block_bytes=1 << 16, depth=2, most_depth=2))
 while reader.table.words[0] != 1:
     time.sleep(0.01)
@@ -238,10 +239,10 @@ def test_the_reader_loads_neither_torch_nor_numpy(data: Path) -> None:
         reader.close()
 
 
-def _use_all(access: object, path: str, dies: bool) -> None:
-    access.attach()  # type: ignore[attr-defined]
+def _use_all(access: BlockAccess, path: str, dies: bool) -> None:
+    access.attach()
     whole = Path(path).read_bytes()
-    held = []
+    held: list[memoryview] = []
     for at in range(0, 8 * MIB, 100_000):
         size = min(100_000, len(whole) - at)
         view = read_extent(Extent(path, at, size))
@@ -253,7 +254,7 @@ def _use_all(access: object, path: str, dies: bool) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_of_every_start_method_share_the_blocks(data: Path, method: str) -> None:
-    context = get_context(method)
+    context: Any = get_context(method)
     reader = reader_of()
     try:
         reader.plan(0, [Extent(str(data), at, min(100_000, 8 * MIB + 777 - at)) for at in range(0, 8 * MIB, 100_000)])

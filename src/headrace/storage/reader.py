@@ -20,7 +20,7 @@ from .block_table import BlockTable, Head, Row, State
 from .extents import Extent
 from .read_plan import GRANULE
 from .reader_main import ReaderSettings, as_message
-from .sources import install_source
+from .sources import Source, install_source
 
 _log = logging.getLogger(__name__)
 
@@ -47,24 +47,27 @@ class BlockAccess:
 
     def __init__(self, table: BlockTable) -> None:
         self._table = table
+        self._source: Any = None  # one for each process: its threads have rows of their own
+        self._source_pid = 0
 
     def attach(self) -> None:
         """Let `read_extent` of this process look into the blocks first."""
+        install_source(self.source())
+
+    def source(self) -> Source:
+        """What gives extents out of the blocks, in this process."""
         from .block_source import BlockSource
 
-        global _attached
-        if _attached != (os.getpid(), id(self._table)):
-            install_source(BlockSource(self._table))
-            _attached = os.getpid(), id(self._table)
+        if self._source is None or self._source_pid != os.getpid():
+            self._source, self._source_pid = BlockSource(self._table), os.getpid()
+        source: Source = self._source
+        return source
 
     def __getstate__(self) -> tuple[Any, int]:
         return reduction.DupFd(self._table.fd), self._table.space_bytes
 
     def __setstate__(self, state: tuple[Any, int]) -> None:
-        self._table = BlockTable(state[0].detach(), state[1], GRANULE)
-
-
-_attached: tuple[int, int] = (0, 0)
+        self.__init__(BlockTable(state[0].detach(), state[1], GRANULE))  # type: ignore[misc]  # as if made here
 
 
 class BlockReader:
@@ -73,6 +76,7 @@ class BlockReader:
     def __init__(self, settings: ReaderSettings) -> None:
         self.settings = settings
         self.table = BlockTable.create(settings.space_bytes, GRANULE)
+        self.access = BlockAccess(self.table)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._backlog: deque[bytes] = deque()
@@ -105,10 +109,6 @@ class BlockReader:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(self.table.fd, theirs.fileno()),
             )
-
-    @property
-    def access(self) -> BlockAccess:
-        return BlockAccess(self.table)
 
     @property
     def pid(self) -> int | None:
@@ -223,15 +223,13 @@ class BlockReader:
         process, self._process = self._process, None
         self.table.words[Head.STATE] = State.GONE
         if self._control is not None:
-            with contextlib.suppress(OSError):
-                self._control.send(as_message("stop"))
             self._control.close()
             self._control = None
+        process.kill()  # it has nothing to put in order
         try:
             process.wait(1.0)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            _log.warning("the reader (process %d) does not end: a read of it stands still in the kernel", process.pid)
         self.table.close()
 
     def __repr__(self) -> str:

@@ -215,8 +215,6 @@ class Reader:
             self._plan.add(seq, (Extent(paths[n], o, s) for n, o, s in zip(numbers, offsets, sizes, strict=True)))
         elif order == "files":
             self._files.add(*values)
-        elif order == "stop":
-            self._is_over = True
 
     # ------------------------------------------------------------------------------------ reads
 
