@@ -143,7 +143,7 @@ def _run(*command: str) -> str:
 
 def _unmount(folder: Path) -> None:
     for _ in range(50):
-        if subprocess.run(["umount", str(folder)], capture_output=True).returncode == 0:
+        if subprocess.run(["umount", str(folder)], check=False, capture_output=True).returncode == 0:
             return
         time.sleep(0.1)
     _run("umount", "--lazy", str(folder))
@@ -155,7 +155,8 @@ def _compile(work: Path) -> Path | None:
         return None
     source, library = work / "slow.c", work / "slow.so"
     source.write_text(_SHIM)
-    done = subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"])
+    command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+    done = subprocess.run(command, check=False)
     return library if done.returncode == 0 else None
 
 

@@ -7,6 +7,7 @@
 - `futex`: sleeping at a word of shared memory.
 - `open_files`: files that stay open between reads.
 - `page_cache`: whether bytes lie in the page cache already.
+- `read_ahead`: the same inside a worker, for iterable data sets.
 - `read_depth`: how many reads to keep in flight.
 - `read_plan`: from the order of samples to reads of large blocks.
 - `reader`, `reader_main`: the reader, as the training process sees it, and its process.
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .block_source import BlockSource
     from .extents import Extent
     from .page_cache import cached_share
+    from .read_ahead import read_ahead
     from .reader import BlockAccess, BlockReader
     from .reader_main import ReaderSettings
     from .sources import close_files, install_source, read_extent, source_installed
@@ -36,6 +38,7 @@ __all__ = [
     "cached_share",
     "close_files",
     "install_source",
+    "read_ahead",
     "read_extent",
     "source_installed",
     "starting_depth",
@@ -50,6 +53,7 @@ _HOME_OF = {
     "cached_share": ".page_cache",
     "close_files": ".sources",
     "install_source": ".sources",
+    "read_ahead": ".read_ahead",
     "read_extent": ".sources",
     "source_installed": ".sources",
     "starting_depth": ".starting_depth",

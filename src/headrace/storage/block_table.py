@@ -25,7 +25,7 @@ from hashlib import blake2b
 MAX_BLOCKS = 1024
 MAX_ROWS = 1024
 LEASES = 64  # a row; a thread that holds more views than this gets copies
-ASIDE = 16  # extents that a thread read by itself, kept for the reader to hear of
+ASIDE = 128  # extents that a thread read by itself, kept for the reader to hear of
 
 _READER_LOCK = 1 << 40  # offsets of record locks, far from any byte that exists
 _CLAIM_LOCK = _READER_LOCK + 1
