@@ -47,6 +47,21 @@ def test_the_first_reads_are_small_and_the_next_ones_larger() -> None:
     assert max(sizes) <= plan.block_bytes
 
 
+@pytest.mark.parametrize("sizes", [(3000, 10), (600_000, 1_900_000), (5_000_000, 100)])
+def test_the_first_sample_is_there_after_two_reads(sizes: tuple[int, int]) -> None:
+    """Not after a buffer has filled: the first reads begun are those of the first sample."""
+    plan = plan_of(depth=16, block_bytes=8 * MIB, space_bytes=200 * MIB)
+    offset, extents = 512, []
+    for _ in range(20):
+        for size in sizes:
+            extents.append(Extent("a", offset, size))
+            offset += -(-size // 512) * 512 + 512
+    plan.add(0, extents)
+    first_reads = plan.next_reads()[:2]
+    for extent in extents[: len(sizes)]:
+        assert any(r.offset <= extent.offset and sum(extent[1:]) <= r.offset + r.size for r in first_reads)
+
+
 def test_what_is_needed_out_of_order_joins_in_the_order_of_the_file() -> None:
     plan = plan_of(depth=1)
     plan.add(0, [Extent("a", 4096 * i, 4096) for i in (5, 3, 4, 0, 9)])

@@ -64,6 +64,7 @@ class Block:
     reads_left: int = 1
     is_failed: bool = False
     was_used: bool = False
+    marks: bytes = b""  # what workers had marked when it was looked at last
 
     @property
     def size(self) -> int:
@@ -283,9 +284,10 @@ class ReadPlan:
     def used(self, number: int, marks: bytes) -> bool:
         """What workers have marked in a ready block, a byte for each granule. True: it has become a block to retire."""
         block = self.blocks[number]
-        if block.state is not BlockState.READY:
+        if block.state is not BlockState.READY or marks == block.marks:
             return False
-        block.was_used = block.was_used or any(marks)
+        block.marks = marks
+        block.was_used = block.was_used or marks.count(0) < len(marks)
         for granule in [g for g, need in block.needs.items() if marks[g] >= min(need.count, 255)]:
             del block.needs[granule]
         if block.needs:

@@ -90,6 +90,7 @@ class Reader:
         self._heard: dict[int, int] = {}  # row -> how many of its own reads we know of
         self._leaving: deque[tuple[float, int]] = deque()  # withdrawn blocks, and when
         self._is_over = False
+        self._turn_s = 0.0
         self._period_at = time.monotonic()
         self._period_bytes = self._period_waits = 0
         self._looks = self._full_looks = 0
@@ -115,7 +116,9 @@ class Reader:
             if self._bells[0] in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._bells[0], 4096)
+            started = time.monotonic()
             self._turn()
+            self._turn_s = time.monotonic() - started
         self._words[Head.STATE] = State.GONE
         self._wake.wake_all()
 
@@ -123,7 +126,7 @@ class Reader:
         """Workers do not ring when they have used a block: look often while room is what is missing."""
         plan = self._plan
         if self._leaving or (plan.is_held_up and plan.in_flight < plan.depth):
-            return _MOMENT_S
+            return max(_MOMENT_S, min(0.01, 4 * self._turn_s))  # many blocks take a while to look at
         if plan.blocks or self._files.is_held_up:
             return 0.01
         return 0.5
