@@ -79,7 +79,7 @@ def run_here(loader: str, options: argparse.Namespace) -> None:
 @contextlib.contextmanager
 def memory_group(limit_bytes: int) -> Iterator[Path]:
     """A control group with a memory limit and no swap, removed at the end with whatever is in it."""
-    from headrace.engine.cgroups import memory_groups
+    from headrace.signals.cgroups import memory_groups
 
     groups = memory_groups()
     if not groups or not os.access(groups[0].folder, os.W_OK):

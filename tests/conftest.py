@@ -20,7 +20,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # Helpers of multiprocessing that live as long as the interpreter, started once by whoever needs them first.
 _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _STAYING_FDS = 4  # and their pipes
-_TIME_TO_CLEAN_UP_S = 5.0
+_TIME_TO_CLEAN_UP_S = 30.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,12 +30,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="needs to be root"))
 
 
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # pytest collects once more, and hears what is wrong with the garbage
+
+
 @pytest.fixture(autouse=True)
 def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a child process, a /dev/shm entry or open files behind."""
     if request.node.get_closest_marker("leaves_behind"):
         yield
         return
+    # what lives before a test is not its garbage, and to look through torch's objects takes a sixth of a second
+    gc.freeze()
     children_before, shm_before, fds_before = _children(), _shm_entries(), _open_fds()
     yield
     deadline = time.monotonic() + _TIME_TO_CLEAN_UP_S
@@ -44,6 +50,7 @@ def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         left = _left_behind(children_before, shm_before, fds_before)
         if not left:
             return
+        gc.unfreeze()  # it may hang on something older
         if time.monotonic() > deadline:
             pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)
         time.sleep(0.05)  # workers end on their own; this is the pause between two looks at them
@@ -56,7 +63,9 @@ def _left_behind(children: set[int], shm: set[str], fds: dict[int, str]) -> list
             left.append(f"process {pid}: {' '.join(psutil.Process(pid).cmdline())}")
         except psutil.NoSuchProcess:
             continue
-    left += [f"/dev/shm/{name}" for name in sorted(_shm_entries() - shm)]
+    new_entries = _shm_entries() - shm
+    if new_entries:
+        left += [f"/dev/shm/{name}" for name in sorted(new_entries - _mapped_by_others())]
     now = _open_fds()
     if len(now) > len(fds) + _STAYING_FDS:
         left += [f"open file {fd}: {what}" for fd, what in sorted(now.items()) if fds.get(fd) != what]
@@ -77,15 +86,33 @@ def _children() -> set[int]:
 def _shm_entries() -> set[str]:
     """Return the entries of /dev/shm that may be ours: not another user's, and not another living process's."""
     entries = set()
+    family: set[int] | None = None
     for path in Path("/dev/shm").glob("*"):
         owner = path.name.split("_")[1] if path.name.startswith("torch_") else ""
-        is_others = owner.isdigit() and int(owner) not in _family() and psutil.pid_exists(int(owner))
+        is_others = False
+        if owner.isdigit():
+            family = _family() if family is None else family
+            is_others = int(owner) not in family and psutil.pid_exists(int(owner))
         try:
             if path.stat().st_uid == os.geteuid() and not is_others:
                 entries.add(path.name)
         except FileNotFoundError:
             continue
     return entries
+
+
+def _mapped_by_others() -> set[str]:
+    """Return the entries of /dev/shm that processes of no concern to the test have mapped: another run's semaphores."""
+    family, mapped = _family(), set()
+    for process in Path("/proc").glob("[0-9]*"):
+        if int(process.name) in family:
+            continue
+        try:
+            lines = (process / "maps").read_text().splitlines()
+        except OSError:
+            continue
+        mapped |= {line.partition("/dev/shm/")[2].split()[0] for line in lines if "/dev/shm/" in line}
+    return mapped
 
 
 def _family() -> set[int]:

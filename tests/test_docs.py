@@ -55,6 +55,11 @@ def test_the_example_explains_its_log() -> None:
     assert "checkpoint: 29% of the time" in run(ROOT / "examples" / "explain_a_log.py")
 
 
+def test_the_example_of_run_finds_the_slow_pool() -> None:
+    said = run(ROOT / "examples" / "run_a_training.py")
+    assert "trained\nverdict: data_bound\nbatch_lockstep: " in said
+
+
 def test_the_picture_is_what_its_script_draws(tmp_path: Path) -> None:
     images = ROOT / "docs" / "img"
     script = tmp_path / "draw_waits.py"

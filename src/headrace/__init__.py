@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from . import codecs
     from .codecs import decode
     from .errors import DecodeError, HeadraceError
+    from .launch import monitor, phase
     from .loader import DataLoader
     from .model import RAISE, RETRY, SKIP, LoaderStats, SampleFailure, sample, stage
+    from .storage import Shards, ShardWriter
 
 __version__ = "0.1.0"
 
@@ -25,9 +27,13 @@ __all__ = [
     "HeadraceError",
     "LoaderStats",
     "SampleFailure",
+    "ShardWriter",
+    "Shards",
     "__version__",
     "codecs",
     "decode",
+    "monitor",
+    "phase",
     "sample",
     "stage",
 ]
@@ -41,7 +47,11 @@ _HOME_OF = {
     "RETRY": ".model",
     "SKIP": ".model",
     "SampleFailure": ".model",
+    "ShardWriter": ".storage",
+    "Shards": ".storage",
     "decode": ".codecs",
+    "monitor": ".launch",
+    "phase": ".launch",
     "sample": ".model",
     "stage": ".model",
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.cgroups import memory_groups
+from headrace.signals.cgroups import memory_groups
 
 SCRIPT = Path(__file__).parent.parent.parent / "benchmarks" / "memory_limit.py"
 

@@ -402,7 +402,8 @@ def npz_handle_shared(folder: Path) -> None:
     """Read one open file through forked workers: they share its position."""
     np.savez(folder / "big.npz", **{f"a{i}": np.random.default_rng(i).random(300_000) for i in range(8)})
     opened = np.load(folder / "big.npz")
-    train(lambda index: opened[f"a{index % 8}"].sum(), length=400, num_workers=4)
+    # the first arrays only: far from the end of the file, where the position of another worker would be an EOFError
+    train(lambda index: opened[f"a{index % 2}"].sum(), length=400, num_workers=4)
 
 
 @fault

@@ -36,12 +36,12 @@ def running(target: Callable[[], object]) -> Iterator[tuple[int, StackFile]]:
         for child in psutil.Process(process.pid).children(recursive=True):
             child.kill()
         process.kill()
-        process.join(10)
+        process.join(60)
         process.close()
         stack_file.close()
 
 
-def wait_until(is_so: Callable[[], bool], *, within_s: float = 10.0) -> None:
+def wait_until(is_so: Callable[[], bool], *, within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -195,7 +195,7 @@ def test_a_file_that_is_replaced_meanwhile_gets_the_line(path: Path, tmp_path: P
         _wait_until_open_twice(path)
         (tmp_path / "edited.jsonl").write_bytes(b"")
         os.replace(tmp_path / "edited.jsonl", path)
-    writer.join(timeout=20)
+    writer.join(timeout=60)
     assert keys_in(path) == [2]
 
 

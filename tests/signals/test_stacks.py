@@ -43,7 +43,7 @@ def test_a_crash_leaves_its_frames() -> None:
 
     process = FORK.Process(target=run_registered, args=(crash, stack_file))
     process.start()
-    process.join(20)
+    process.join(60)
     frames = stack_file.crash()
     assert process.exitcode == -signal.SIGSEGV
     process.close()
@@ -65,7 +65,7 @@ def test_a_signal_that_is_taken_is_left_alone() -> None:
     stack_file = StackFile.create()
     process = FORK.Process(target=run)
     process.start()
-    process.join(20)
+    process.join(60)
     assert process.exitcode == 0
     assert 0 < caught.value < signal.SIGRTMAX - 1
     process.close()
@@ -84,7 +84,7 @@ def test_a_users_own_fault_handler_stays(tmp_path: Path) -> None:
 
     process = FORK.Process(target=run)
     process.start()
-    process.join(20)
+    process.join(60)
     process.close()
     assert "Fatal Python error: Aborted" in path.read_text()
     assert stack_file.crash() == ()

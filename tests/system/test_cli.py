@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 import headrace
+from headrace import SampleFailure
+from headrace.signals import QuarantineFile
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 TINY = ("--samples", "12", "--batch-size", "3", "--workers", "2")
@@ -125,14 +127,14 @@ def test_a_demo_that_is_stopped_leaves_nothing_behind(
     try:
         tree = _wait_for_workers(demo.pid, loader)
         demo.send_signal(number)
-        out, err = demo.communicate(timeout=20)
+        out, err = demo.communicate(timeout=60)
     finally:
         demo.kill()
         demo.wait()
     assert (demo.returncode, out) == (code, "")
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
-    _, alive = psutil.wait_procs(tree, timeout=5)
+    _, alive = psutil.wait_procs(tree, timeout=60)
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
@@ -151,7 +153,11 @@ def _wait_for_workers(pid: int, loader: str) -> list[psutil.Process]:
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    command = f"'{HEADRACE}' demo {' '.join(TINY)} --json | head -c 1; exit ${{PIPESTATUS[0]}}"
+    path = tmp_path / "bad.jsonl"
+    file = QuarantineFile(path)
+    for key in range(600):
+        file.append(SampleFailure(key=key, exception="ValueError", message="m" * 200, traceback="t" * 400))
+    command = f"'{HEADRACE}' quarantine '{path}' --json | head -c 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command],
         capture_output=True,
@@ -161,4 +167,4 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     )
     assert done.stdout == "{"
     assert "Traceback" not in done.stderr
-    assert done.returncode in {0, 141}  # a short document may fit into the pipe before the reader goes
+    assert done.returncode in {1, 141}  # a pipe may take the whole document before its reader goes

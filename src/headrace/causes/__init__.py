@@ -14,6 +14,8 @@
 - `wording`: the evidence of a loss in sentences.
 - `remedies`: what helps against each cause, what cannot, what to measure.
 - `postmortem`: from what logs tell to findings.
+- `timeline`: where a thread's time went, every moment counted once.
+- `recorded`: why a recorded training waits.
 
 What reads logs needs NumPy and is loaded when it is first used.
 """
@@ -22,8 +24,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .log_run import explain_logs, explain_message
+    from .recorded import explain_recording
 
-__all__ = ["explain_logs", "explain_message"]
+__all__ = ["explain_logs", "explain_message", "explain_recording"]
 
 
 def __getattr__(name: str) -> object:
@@ -31,4 +34,8 @@ def __getattr__(name: str) -> object:
         from . import log_run
 
         return getattr(log_run, name)
+    if name == "explain_recording":
+        from . import recorded
+
+        return recorded.explain_recording
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.model import Cause, Text
+from headrace.model import Bottleneck, Cause, Text
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ _SPLIT = Text(
     "in one process",
     "样本的时间花在哪里：在单进程里取一百个样本，在 `__getitem__` 中分别计时读取、解码和变换",
 )
-_MORE_SUPPLY = Text(
+MORE_SUPPLY = Text(
     "raise what the workers deliver: more of them while cores are free, cheaper decoding, data on faster storage; "
     "which one depends on the measurement below",
     "提高 worker 的产出：有空闲核心就加 worker，否则降低解码开销，或把数据放到更快的存储上；该选哪一个，取决于下面的"
@@ -64,12 +64,12 @@ _MORE_SUPPLY = Text(
 
 _ADVICE: dict[Cause, CauseAdvice] = {
     Cause.BATCH_LOCKSTEP: CauseAdvice(
-        fix=(_HEADRACE, _MORE_SUPPLY),
+        fix=(_HEADRACE, MORE_SUPPLY),
         futile=(_PREFETCH_FUTILE, _FEWER_WORKERS_FUTILE),
         measure=(_BUSY_SHARE, _OUT_OF_ORDER, _SPLIT),
     ),
     Cause.LOADER_THROUGHPUT: CauseAdvice(
-        fix=(_MORE_SUPPLY, _HEADRACE),
+        fix=(MORE_SUPPLY, _HEADRACE),
         futile=(_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE),
         measure=(_SPLIT, _BUSY_SHARE),
     ),
@@ -181,6 +181,104 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             ),
         ),
     ),
+    Cause.GC: CauseAdvice(
+        fix=(
+            Text(
+                "`gc.freeze()` after the model and the data set are built: what lives for ever is looked at no more; "
+                "or "
+                "`gc.disable()` while training and `gc.collect()` at the end of an epoch",
+                "模型和数据集建好后调用 `gc.freeze()`：常驻对象不再被扫描；或训练时 `gc.disable()`，每个 epoch 结束时 "
+                "`gc.collect()`",
+            ),
+            Text(
+                "fewer Python objects: lists of millions of small ones (paths, annotations) as arrays",
+                "减少 Python 对象：把上百万个小对象的列表（路径、标注）换成数组",
+            ),
+        ),
+        futile=(
+            Text(
+                "workers, prefetch, pinned memory: the loader is not involved",
+                "调 worker、预取、锁页内存：这与加载器无关",
+            ),
+        ),
+    ),
+    Cause.H2D_COPY: CauseAdvice(
+        fix=(
+            Text(
+                "`pin_memory=True` in the loader and `tensor.to(device, non_blocking=True)`: the copy then runs beside "
+                "the computation",
+                "加载器设 `pin_memory=True`，拷贝用 `tensor.to(device, non_blocking=True)`：拷贝就能与计算并行",
+            ),
+            Text(
+                "copy less: bytes as they are decoded, and the conversion to float on the device",
+                "少拷一些：直接拷贝解码后的字节，到设备上再转成浮点",
+            ),
+        ),
+        futile=(
+            Text(
+                "more workers: the batch is there, the copy is what takes time",
+                "增加 worker：batch 已经就绪，耗时的是拷贝",
+            ),
+        ),
+    ),
+    Cause.CPU_THROTTLED: CauseAdvice(
+        fix=(
+            Text(
+                "ask for more cores: `--cpus-per-task` (Slurm), `--cpus` (Docker), `resources.limits.cpu` (Kubernetes)",
+                "申请更多核心：Slurm 用 `--cpus-per-task`，Docker 用 `--cpus`，Kubernetes 用 `resources.limits.cpu`",
+            ),
+            Text(
+                "as many threads as the quota has cores, not as the machine: `OMP_NUM_THREADS`, "
+                "`torch.set_num_threads`, `num_workers`; more of them use the quota up sooner and then all stand still",
+                "线程数按配额而不是按整机核数设：`OMP_NUM_THREADS`、`torch.set_num_threads`、`num_workers`；越多只会越早"
+                "用尽配额，然后一起停住",
+            ),
+        ),
+        futile=(
+            Text(
+                "more workers or prefetch: the quota is for all of them together",
+                "增加 worker 或预取：配额由全部进程共用",
+            ),
+        ),
+    ),
+    Cause.SWAP: CauseAdvice(
+        fix=(
+            Text(
+                'less memory: fewer workers or batches ahead (`headrace.DataLoader(…, memory="8GiB")` bounds them), '
+                "the data set's index in arrays; or a higher limit",
+                '少用内存：减少 worker 或预取（`headrace.DataLoader(…, memory="8GiB")` 可以限住），把数据集索引放进数'
+                "组；或提高上限",
+            ),
+        ),
+        futile=(
+            Text(
+                "more swap: it puts the kill off and makes every step slower",
+                "加大交换区：只是推迟被杀，而且每一步都更慢",
+            ),
+            Text("more workers: each one takes memory", "增加 worker：每个都要占内存"),
+        ),
+    ),
+    Cause.MEMORY_PRESSURE: CauseAdvice(
+        fix=(
+            Text(
+                "leave room for the files that are read again: less memory in workers and queued batches "
+                "(`memory=` bounds them), or a higher limit; the page cache counts towards it",
+                "给反复读取的文件留出余地：减少 worker 和排队 batch 占用的内存（`memory=` 可以限住），或提高上限；"
+                "页缓存也计入该上限",
+            ),
+            Text(
+                "if the data are larger than memory in any case: read them in large pieces, in the order they lie on "
+                "disk (tar shards), so that nothing is read twice",
+                "若数据本来就大于内存：按磁盘上的顺序大块读取（tar 分片），避免同一内容读两次",
+            ),
+        ),
+        futile=(
+            Text(
+                "a warm-up pass over the files: what does not fit is dropped again",
+                "先把文件预读一遍：放不下的还是会被挤掉",
+            ),
+        ),
+    ),
     Cause.UNKNOWN: CauseAdvice(
         fix=(),
         measure=(
@@ -206,3 +304,39 @@ _ADVICE: dict[Cause, CauseAdvice] = {
 def advice_on(cause: Cause) -> CauseAdvice:
     """Return what helps against a cause."""
     return _ADVICE.get(cause, _ADVICE[Cause.UNKNOWN])
+
+
+_BOTTLENECK_FIX: dict[Bottleneck, Text] = {
+    Bottleneck.CPU_DECODE: Text(
+        "cheaper decoding: `headrace.codecs` for JPEG, NPZ and volumes, smaller pictures on disk, fewer transforms "
+        "on the "
+        "CPU",
+        "降低解码开销：JPEG、NPZ、体数据用 `headrace.codecs`，在磁盘上存更小的图，减少 CPU 上的变换",
+    ),
+    Bottleneck.GIL: Text(
+        "`backend='process'` (or torch's own workers): threads take turns at the interpreter's lock while they run "
+        "Python; or move the loop that holds it into NumPy or a decoder that releases it",
+        "改用 `backend='process'`（或 torch 自己的 worker 进程）：线程执行 Python 代码时要轮流持有解释器锁（GIL）；"
+        "或把占着锁的循环换成 NumPy 或会释放锁的解码库",
+    ),
+    Bottleneck.IO_BANDWIDTH: Text(
+        "fewer bytes or faster storage: a copy on a local disk, a denser format; more workers share the same bandwidth",
+        "减少字节数或换更快的存储：放到本地盘，或用更紧凑的格式；增加 worker 只是瓜分同样的带宽",
+    ),
+    Bottleneck.IO_LATENCY: Text(
+        "more requests at a time: more workers than cores are fine here, or shards instead of many small files",
+        "同时发出更多请求：这里 worker 可以多于核心数，或用分片代替大量小文件",
+    ),
+    Bottleneck.IPC_COPY: Text(
+        "copy less between processes: `from headrace import DataLoader` writes samples once, into shared memory that "
+        "is "
+        "reused; or send smaller types (uint8 instead of float32)",
+        "减少进程间拷贝：`from headrace import DataLoader` 把样本一次写入可复用的共享内存；或传更小的类型（uint8 代替 "
+        "float32）",
+    ),
+}
+
+
+def bottleneck_fix(bottleneck: Bottleneck | None) -> tuple[Text, ...]:
+    """Return what helps where it was measured what holds the loader back."""
+    return (_BOTTLENECK_FIX[bottleneck],) if bottleneck in _BOTTLENECK_FIX else ()

@@ -14,7 +14,7 @@ def evidence_of(loss: Loss, analysis: Analysis) -> tuple[Text, ...]:
     said: list[Text] = []
     workers = analysis.settings.get("num_workers")
     if loss.cause is Cause.BATCH_LOCKSTEP:
-        said += _lockstep(loss, workers)
+        said += lockstep_rounds(loss, workers)
     elif loss.cause is Cause.LOADER_THROUGHPUT:
         said.append(
             Text(
@@ -65,7 +65,8 @@ def lockstep_limit() -> Text:
     )
 
 
-def _lockstep(loss: Loss, workers: int | None) -> list[Text]:
+def lockstep_rounds(loss: Loss, workers: int | None) -> list[Text]:
+    """Return what slow steps at equal distances have to do with the number of workers."""
     said = []
     if loss.period is not None:
         said.append(

@@ -1,6 +1,5 @@
 """The figures of the demo, as text and as JSON from the same object."""
 
-import math
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace import __version__
-from headrace.model import format_bytes
+from headrace.model import format_bytes, three_digits
 
 from .demo_data import FASTEST_READ_MS, SAMPLE_BYTES, SLOWEST_READ_MS
 from .demo_run import LOADERS, DemoSettings, Run
@@ -153,18 +152,6 @@ def bars(values: Sequence[float], *, full: float) -> str:
     '▁▅█'
     """
     return "".join(_BARS[min(len(_BARS) - 1, int(value / full * len(_BARS)))] for value in values)
-
-
-def three_digits(value: float) -> str:
-    """Return a number with three digits that mean something, and no exponent.
-
-    >>> three_digits(0.01234), three_digits(0.9999), three_digits(12345.6), three_digits(0)
-    ('0.0123', '1.00', '12346', '0')
-    """
-    if value == 0:
-        return "0"
-    rounded = float(f"{value:.3g}")  # first, or 0.9999 becomes 1.000
-    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(rounded))))}f}"
 
 
 def _table(report: DemoReport, words: DemoMessages) -> Table:

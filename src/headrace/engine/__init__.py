@@ -20,13 +20,13 @@ The training process:
 Its guard:
 
 - `guard`: the watch over processes and memory.
+- `incidents`: what goes wrong, as events of a recording.
 - `upkeep`: what a feed does for its workers while it waits.
 - `recovery`, `allowance`: what lost workers owed is given out again, and how many losses are borne.
 - `claims`, `rows_again`, `runs`: what each worker has in hand; rows that are given out once more.
 - `apart`, `sweeping`: samples that are tried alone; work in nobody's hands.
 - `streams`: recovery for iterable data sets.
 - `judging`, `condemned`: samples that fail, and those that are left out.
-- `cgroups`, `psi`: memory control groups, kill counters, pressure.
 - `memory_sample`, `memory_watch`, `memory_growth`: what the process tree holds, and what grows.
 - `pressure`: whether memory gets short.
 - `death_watch`, `kernel_log`, `sample_names`: facts about a death; `death_facts` holds them.

@@ -41,6 +41,7 @@ class Head:
     URGENT = 6  # 1: look into the urgent pipe before the other
     HOLD = 8  # 1: serve only what comes through the urgent pipe
     LOSSES = 7  # workers lost so far; above 0, a chunk may be in somebody's hands twice
+    TRIM = 9  # raised by one: every worker returns the memory of blocks that nobody uses
     WORDS = 16
 
 

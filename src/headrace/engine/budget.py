@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import format_bytes, num_local_ranks, parse_bytes
-from .cgroups import memory_groups, read_limits
+from ..signals import memory_groups, read_limits
 
 # of what is free: the rest is for the training process, the workers' heaps and the page cache
 DEFAULT_SHARE = 0.25

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .cgroups import GroupMemory, OomCounts
+from ..signals import GroupMemory, OomCounts
 from .kernel_log import KernelWord
 from .memory_sample import MemorySample
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable
 
 from ..model import format_bytes
-from .cgroups import GroupMemory, OomCounts
+from ..signals import GroupMemory, OomCounts
 from .death_facts import DeathCause, DeathFacts, SampleInHand
 from .death_words import DeathWords
 from .memory_sample import MemorySample

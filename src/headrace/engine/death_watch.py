@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from .cgroups import OomCounts, memory_groups, read_limits, read_oom_counts
+from ..signals import OomCounts, memory_groups, read_limits, read_oom_counts
 from .death_facts import DeathFacts, SampleInHand, ShmRoom
 from .kernel_log import KernelLog, find_word
 from .memory_sample import MemorySample

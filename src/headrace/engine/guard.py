@@ -10,20 +10,22 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import WorkerHang, WorkerLost
 from ..model import language
+from ..signals import Psi, SwapCounts, read_memory_psi, read_swap_counts
 from .board import ENDED, STARTING, Board, Record
 from .claims import Claim
 from .death_facts import SampleInHand
 from .death_watch import DeathWatch
 from .diagnosis import recognise
 from .forensics import describe_death
+from .incidents import record_hang
 from .memory_growth import Holdings, Kind, find_growth, read_holdings
 from .memory_watch import MemoryWatch
 from .pool import Loss, Pool
-from .pressure import Level, Pressure, assess, describe_pressure
-from .psi import Psi, SwapCounts, read_memory_psi, read_swap_counts
+from .pressure import Level, Pressure, PressureLimits, assess, describe_pressure
 from .recovery import Recovery
 from .sample_names import name_sample
 from .stuck import format_report, look_at
@@ -44,8 +46,12 @@ _KILL_PATIENCE_S = 3.0
 _PSI_EVERY_S = 1.0
 _STEP_EVERY_S = 1.0
 _HOLDINGS_EVERY_S = 10.0
-# a worker's own memory beyond this is given back by starting it anew, where it grows steadily
+# a worker's own memory beyond this is given back by starting it anew, where it grows steadily after its first while
 _RECYCLE_BYTES = 512 << 20
+_WARM_UP_S = 30.0
+# where the kernel's files are, and when memory is short: tests replay recorded files, and do not wait for minutes
+_ROOT = Path("/")
+_PRESSURE_LIMITS = PressureLimits()
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -77,8 +83,8 @@ class Guard:
         self._pool, self._recovery, self._timeout_s = pool, recovery, timeout_s
         self._key_of, self._worst_sample = key_of, worst_sample
         self._words = pool.board.words
-        self._deaths = DeathWatch(now)
-        self._memory = MemoryWatch(os.getpid(), is_forked=is_forked)
+        self._deaths = DeathWatch(now, root=_ROOT)
+        self._memory = MemoryWatch(os.getpid(), is_forked=is_forked, groups=self._deaths.groups, root=_ROOT)
         self._killed: dict[int, tuple[float, str]] = {}  # pid: when we killed it, and why
         self._psi_due = 0.0
         self._swap: tuple[float, SwapCounts] | None = None
@@ -184,6 +190,7 @@ class Guard:
             "worker %d (pid %d): %s; it is ended and replaced\n%s", hung.worker, hung.pid, why, format_report(report)
         )
         self._killed[hung.pid] = (time.monotonic(), why)
+        record_hang(hung.pid, hung.age_s)
         with contextlib.suppress(ProcessLookupError):
             os.kill(hung.pid, signal.SIGKILL)
 
@@ -225,10 +232,16 @@ class Guard:
         psi: tuple[Psi, ...] = ()
         if now >= self._psi_due:
             self._psi_due = now + _PSI_EVERY_S
-            psi = read_memory_psi(self._deaths.groups)
+            psi = read_memory_psi(self._deaths.groups, _ROOT)
             self._note_swap(now)
         before = self.pressure
-        self.pressure = assess(self._memory.recent(), before, psi=psi, swap_in_bytes_per_s=self._swap_in_bytes_per_s)
+        self.pressure = assess(
+            self._memory.recent(),
+            before,
+            psi=psi,
+            swap_in_bytes_per_s=self._swap_in_bytes_per_s,
+            limits=_PRESSURE_LIMITS,
+        )
         if self.pressure.level != before.level:
             words = {Level.NONE: "is no longer short", Level.TIGHT: "gets short", Level.CRITICAL: "is very short"}
             _log.warning(
@@ -239,7 +252,7 @@ class Guard:
             self._look_at_heaps(now)
 
     def _note_swap(self, now: float) -> None:
-        counts = read_swap_counts()
+        counts = read_swap_counts(_ROOT)
         if counts is not None and self._swap is not None and now > self._swap[0]:
             pages = counts.pages_in - self._swap[1].pages_in
             self._swap_in_bytes_per_s = pages * _PAGE_BYTES / (now - self._swap[0])
@@ -277,7 +290,7 @@ class Guard:
             return
         history = self._holdings.setdefault(pid, deque(maxlen=64))
         history.append(held)
-        own = [g for g in find_growth(tuple(history), skip_s=30.0) if g.kind in (Kind.HEAP, Kind.COPY_ON_WRITE)]
+        own = [g for g in find_growth(tuple(history), skip_s=_WARM_UP_S) if g.kind in (Kind.HEAP, Kind.COPY_ON_WRITE)]
         if own and held.heap_bytes > _RECYCLE_BYTES:
             del self._holdings[pid]
             _log.warning(

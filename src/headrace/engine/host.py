@@ -22,6 +22,7 @@ from .board import Board, BoardLock
 from .heap import keep_heap_pages, name_thread
 from .seeding import seed_worker
 from .staging import named_samples, worker_table
+from .workbench import Workbench
 from .worker import Worker
 from .worker_plan import WorkerPlan
 
@@ -100,7 +101,8 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
     worker_number = worker_plan.worker
     collate = plan.collate or _Default()
     dataset = pickle.loads(pickle.dumps(plan.dataset)) if plan.copies_dataset else plan.dataset
-    worker = Worker(worker_plan, plan.arena, lock, named_samples(dataset), collate, seeded=not plan.in_threads)
+    bench = Workbench(worker_plan, plan.arena, lock, named_samples(dataset), collate, is_seeded=not plan.in_threads)
+    worker = Worker(bench)
     stages = worker_table(Board(plan.arena.bytes).words, worker_number)
 
     def prepare() -> None:

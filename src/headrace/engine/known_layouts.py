@@ -22,7 +22,7 @@ class KnownLayouts:
         if layout in self.layouts or len(self.layouts) >= MAX_LAYOUTS:
             return
         rows = max(num_rows, self.rows)
-        if not self._slots.provide(layout.places(rows)[1], num_rows=rows):
+        if not self._provide(layout, rows):
             return
         block, size = dump(layout, self._pool.region, self._pool.arena)
         self.layouts.append(layout)
@@ -33,4 +33,8 @@ class KnownLayouts:
         if num_rows > self.rows:
             self.rows = num_rows
             for layout in self.layouts:
-                self._slots.provide(layout.places(num_rows)[1], num_rows=num_rows)
+                self._provide(layout, num_rows)
+
+    def _provide(self, layout: Layout, rows: int) -> bool:
+        in_hand = max(1, self._pool.num_workers) * layout.row_bytes
+        return self._slots.provide(layout.places(rows)[1], num_rows=rows, in_hand_bytes=in_hand)

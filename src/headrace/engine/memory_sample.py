@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .cgroups import GroupMemory
+from ..signals import GroupMemory
 
 
 @dataclass(frozen=True, kw_only=True)

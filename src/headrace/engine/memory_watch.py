@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cgroups import MemoryGroup, memory_groups, read_limits
+from ..signals import MemoryGroup, memory_groups, read_limits
 from .memory_sample import MemorySample, ProcessMemory
 
 # A look at 17 processes and a group with a limit costs 0.3 ms, so four a second cost 0.12 % of a core

@@ -18,6 +18,9 @@ from .rows import RowWriter
 # the training process answers at once while it waits for a batch; if it is elsewhere, the batch takes the general path
 _LAYOUT_PATIENCE_S = 0.05
 
+# a large batch on the general path lies in memory twice, as samples and collated: its layout is worth a longer wait
+_LARGE_BATCH_BYTES = 16 << 20
+
 # a loop that holds all slots gives one back with its next batch; a step takes less than this, as a rule
 _SLOT_PATIENCE_S = 2.0
 
@@ -132,7 +135,8 @@ class Placer:
             return -1
         block, _ = dump(layout, self._region, self._arena)
         self._propose(self._words[entry + Entry.SEQ], self._words[entry + Entry.NUM_ROWS], block)
-        deadline = time.perf_counter() + _LAYOUT_PATIENCE_S
+        is_large = layout.row_bytes * self._words[entry + Entry.NUM_ROWS] >= _LARGE_BATCH_BYTES
+        deadline = time.perf_counter() + (_SLOT_PATIENCE_S if is_large else _LAYOUT_PATIENCE_S)
         while time.perf_counter() < deadline and not self._words[Head.STOP]:
             for number in range(known, self._words[Head.NUM_LAYOUTS]):
                 if self._writer(number).layout == layout:

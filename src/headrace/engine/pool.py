@@ -215,6 +215,14 @@ class Pool:
         places = self.arena_plan
         return Region(self.arena, places.regions_start + worker * places.region_bytes, places.region_bytes)
 
+    def trim(self) -> None:
+        """Let every worker return the pages of blocks that nobody uses to the kernel: only the owner may."""
+        self.board.words[Head.TRIM] += 1
+        self.region.trim()
+        for worker in self.running():
+            self.pipes.send(Work(-1, 0, 0, Task.LOOK), worker=worker if self.plan.is_iterable else -1)
+        self.pipes.flush()
+
     def record(self, is_on: bool) -> None:
         """Let workers keep times and histograms, or not."""
         self.board.words[Head.RECORD] = int(is_on)

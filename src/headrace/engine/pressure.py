@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..model import format_bytes
+from ..signals import Psi
 from .memory_sample import MemorySample
-from .psi import Psi
 
 _GIB, _MIB = 1 << 30, 1 << 20
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,8 @@ from ..errors import BatchTooLarge
 from ..model import SlotStats, format_bytes
 from .arena import Arena
 from .board import BOUND, FREE, LEASED, MAX_SLOTS, RETIRED, Board, BoardLock, Head, Slot
+
+_log = logging.getLogger(__name__)
 
 _PAGE = 4096
 # more slots than this never help, and they are scanned on every bind
@@ -34,13 +37,17 @@ class Slots:
         self._budget_bytes = budget_bytes
         self._leases: dict[int, weakref.ref[Any]] = {}
         self._total = 0
+        self._has_warned = False
         self.largest_bytes = 0
         # told (offset, size) of a slot before its first lease: page-locking all at once would fill the whole budget
         self.on_first_lease: Callable[[int, int], None] | None = None
         self._once_leased: set[int] = set()
 
-    def provide(self, need: int, *, num_rows: int) -> bool:
-        """Make sure that slots of `need` bytes exist. False: no room to lay them out; the general path serves."""
+    def provide(self, need: int, *, num_rows: int, in_hand_bytes: int = 0) -> bool:
+        """Make sure that slots of `need` bytes exist. False: no room to lay them out; the general path serves.
+
+        `in_hand_bytes` is what the workers hold of samples that are not in a slot yet: they count as well.
+        """
         if need <= self.largest_bytes:
             return True
         if need > self._budget_bytes:
@@ -53,9 +60,21 @@ class Slots:
             )
         size = -(-need // _PAGE) * _PAGE
         number = self._board.words[Head.NUM_SLOTS]
-        self._retire_free()
+        self.give_back_free(are_retired=True)  # so that larger ones fit the budget
         in_use = sum(s for s, state in self._sizes() if state != RETIRED)
-        count = max(1, min((self._budget_bytes - in_use) // size, _MOST_SLOTS, MAX_SLOTS - number))
+        room = self._budget_bytes - in_use
+        # a loop holds one while the next is filled: with a single slot each batch would be copied, into memory as well
+        least = 2 if room >= 2 * size else 1
+        count = max(least, min((room - in_hand_bytes) // size, _MOST_SLOTS, MAX_SLOTS - number))
+        if count * size + in_hand_bytes > room and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "memory=%s holds %d x %s of batches, but not the %s of samples that the workers have in hand besides; "
+                "fewer workers, a smaller batch_size, or memory=%s keep within the budget",
+                format_bytes(self._budget_bytes),
+                count,
+                *map(format_bytes, (size, in_hand_bytes, in_use + count * size + in_hand_bytes)),
+            )
         if number >= MAX_SLOTS or self._next + count * size > self._end:
             return False
         for _ in range(count):
@@ -64,8 +83,8 @@ class Slots:
         self.largest_bytes, self._total = size, count
         return True
 
-    def _retire_free(self) -> None:
-        """Withdraw the smaller slots that nobody uses, so that larger ones fit the budget."""
+    def give_back_free(self, *, are_retired: bool = False) -> None:
+        """Return the pages of slots that nobody uses to the kernel; the slots stay, unless `are_retired`."""
         words = self._board.words
         if not words[Head.NUM_SLOTS] or not self._lock.try_for(0.1):
             return
@@ -73,20 +92,8 @@ class Slots:
             for slot in range(words[Head.NUM_SLOTS]):
                 at = Board.slot_at(slot)
                 if words[at + Slot.STATE] == FREE:
-                    words[at + Slot.STATE] = RETIRED
-                    self._arena.give_back(words[at + Slot.OFFSET], words[at + Slot.SIZE])
-        finally:
-            self._lock.release()
-
-    def give_back_free(self) -> None:
-        """Return the pages of slots that nobody uses to the kernel; the slots stay."""
-        words = self._board.words
-        if not words[Head.NUM_SLOTS] or not self._lock.try_for(0.1):
-            return
-        try:
-            for slot in range(words[Head.NUM_SLOTS]):
-                at = Board.slot_at(slot)
-                if words[at + Slot.STATE] == FREE:
+                    if are_retired:
+                        words[at + Slot.STATE] = RETIRED
                     self._arena.give_back(words[at + Slot.OFFSET], words[at + Slot.SIZE])
         finally:
             self._lock.release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..signals import open_lane
 from .arena import Arena
 from .blocks import Region
 from .board import Board, BoardLock
@@ -28,9 +29,11 @@ class Workbench:
         dataset: Any,
         collate: Callable[[Any], Any],
         *,
-        seeded: bool,
+        is_seeded: bool,
     ) -> None:
         self.plan, self.arena, self.lock = plan, arena, lock
+        self.is_seeded = is_seeded  # its random generators are its own
+        self.lane = open_lane(role="worker")  # None where nobody records: then nothing is timed for it
         self.dataset, self.collate = dataset, collate
         self.words = Board(arena.bytes).words
         self.all_words = arena.bytes.cast("q")
@@ -40,7 +43,7 @@ class Workbench:
         self.fetcher = Fetcher(
             dataset,
             has_getitems=plan.has_getitems,
-            seeds=SampleSeeds() if seeded and not plan.is_iterable else None,
+            seeds=SampleSeeds() if is_seeded and not plan.is_iterable else None,
             is_patient=plan.goes_on,
         )
         self.teller = Teller(plan, arena, lock, self.region, self.fetcher)

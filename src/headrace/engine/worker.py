@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
 
-from .arena import Arena
-from .board import ENDED, IDLE, Board, BoardLock, Entry, Head
+from ..model import EventKind
+from .board import ENDED, IDLE, Board, Entry, Head
 from .chunks import Chunks
 from .measuring import block_of, second_thread_gain
 from .messages import WORK_BYTES, Answer, Task, Work, split_tries, unpack_work
@@ -17,7 +16,6 @@ from .parcels import dump, load
 from .sharing import Sharing
 from .whole_batches import WholeBatches
 from .workbench import Workbench
-from .worker_plan import WorkerPlan
 
 # tasks that belong to a batch, and so to an epoch
 _OF_A_BATCH = (Task.CHUNK, Task.WHOLE, Task.NEXT, Task.COLLATE)
@@ -26,30 +24,23 @@ _OF_A_BATCH = (Task.CHUNK, Task.WHOLE, Task.NEXT, Task.COLLATE)
 class Worker:
     """The life of one worker, in its own process or its own thread of the loader's process."""
 
-    def __init__(
-        self,
-        plan: WorkerPlan,
-        arena: Arena,
-        lock: BoardLock,
-        dataset: Any,
-        collate: Callable[[Any], Any],
-        *,
-        seeded: bool,
-    ) -> None:
-        bench = Workbench(plan, arena, lock, dataset, collate, seeded=seeded)
-        self._plan, self._arena, self._region, self._dataset = plan, arena, bench.region, dataset
+    def __init__(self, bench: Workbench) -> None:
+        self._plan, self._arena, self._region, self._dataset = bench.plan, bench.arena, bench.region, bench.dataset
         self._words, self._all_words = bench.words, bench.all_words
         self._record, self._teller = bench.record, bench.teller
+        # `headrace run` wraps these methods to write the same events, with processor times beside them
+        self._lane = None if hasattr(Worker._serve, "__wrapped__") else bench.lane
         self._sharing = Sharing(bench)
-        self._chunks = Chunks(bench, self._sharing, seeded=seeded)
+        self._chunks = Chunks(bench, self._sharing)
         self._whole_batches = WholeBatches(bench, self._sharing)
         self._own_iterator = OwnIterator(bench, self._sharing)
         self._init_error: BaseException | None = None
         self._held = b""  # a message for later
+        self._trimmed = 0  # the last wish of the training process for memory that nobody uses
 
     def run(self, prepare: Callable[[], None]) -> None:
         """Work until told to stop or until the training process is gone."""
-        words, record = self._words, self._record
+        words, record, lane = self._words, self._record, self._lane
         record.open()
         try:
             prepare()
@@ -59,10 +50,16 @@ class Worker:
             self._init_error = error
         while not words[Head.STOP]:
             record.set_state(IDLE)
+            rests_since = time.perf_counter_ns() if lane is not None else 0
             message = self._next_message()
+            if lane is not None:
+                lane.write(EventKind.IDLE, rests_since, time.perf_counter_ns() - rests_since)
             if len(message) < WORK_BYTES or words[Head.STOP]:
                 break
             work = unpack_work(message)
+            if words[Head.TRIM] != self._trimmed:
+                self._trimmed = words[Head.TRIM]
+                self._region.trim()
             if work.task == Task.RETIRE:
                 break
             if work.task != Task.LOOK:
@@ -124,6 +121,8 @@ class Worker:
             else:
                 self._teller.fail(work, entry, work.row, error, is_sample=error is not self._init_error)
         self._record.end_task(started, top_bytes=self._region.top_bytes)
+        if self._lane is not None:
+            self._lane.write(EventKind.FETCH, started, time.perf_counter_ns() - started, work.rows)
 
     def _is_stale(self, work: Work, entry: int) -> bool:
         """Whether a chunk was given up for lost while it was on its way to us: another worker has it now, or had."""

@@ -12,11 +12,12 @@
 - `stage_table`: stage times in plain words, so that processes can share them.
 - `stages`: the clock that a data set carries: `stage("volume process")`.
 - `stats`: what a loader says of itself at one moment.
+- `time_table`: where the time of a process went.
 - `text`: a sentence in every language that we speak.
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
 
-from .environment import find_rank, keeps_statistics, language, num_local_ranks, prints_timing
+from .environment import find_rank, keeps_statistics, language, num_local_ranks, prints_timing, recording_place
 from .error_policy import BadTally, ErrorPolicy, OnError, Replacement, is_too_many
 from .events import EventKind
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, type_name, utc_now
@@ -39,6 +40,7 @@ from .stage_table import STAGE_TABLE_WORDS, StageRow, StageTable, merge_stages, 
 from .stages import Sample, Stage, print_timing, record_stages, sample, stage, watches_samples
 from .stats import EpochAccount, LoaderStats, ReaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
 from .text import LANGUAGES, Text
+from .time_table import Activity, TimeRow
 from .transient import backoff_s, is_transient
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "SCHEMA",
     "SKIP",
     "STAGE_TABLE_WORDS",
+    "Activity",
     "BadTally",
     "Bottleneck",
     "Cause",
@@ -76,6 +79,7 @@ __all__ = [
     "StageTable",
     "Stages",
     "Text",
+    "TimeRow",
     "Verdict",
     "WaitStats",
     "WorkerStats",
@@ -100,6 +104,7 @@ __all__ = [
     "prints_timing",
     "read_stages",
     "record_stages",
+    "recording_place",
     "sample",
     "stage",
     "stages_of",

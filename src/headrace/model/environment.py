@@ -3,6 +3,7 @@
 | variable | meaning |
 | --- | --- |
 | `HEADRACE_LANG` | language of the commands' output: `en` or `zh`; else the locale decides |
+| `HEADRACE_RECORDING` | set by `headrace run` for the processes it starts: where they leave their events |
 | `HEADRACE_STATS` | `0`: loaders keep no times and histograms, unless `record=True` is passed |
 | `HEADRACE_TIMING` | `1`: named stages print a line each, sample by sample; `0`: they do not, whatever the next says |
 | `DEBUG_TIMING` | `true`: the same, by the name that our users' scripts already know |
@@ -18,6 +19,11 @@ from collections.abc import Mapping
 def language(environ: Mapping[str, str] | None = None) -> str:
     """The language that was asked for, as two letters; empty where none was."""
     return (os.environ if environ is None else environ).get("HEADRACE_LANG", "").lower()[:2]
+
+
+def recording_place(environ: Mapping[str, str] | None = None) -> str:
+    """Where this process's events go; empty where nobody records."""
+    return (os.environ if environ is None else environ).get("HEADRACE_RECORDING", "")
 
 
 def keeps_statistics(environ: Mapping[str, str] | None = None) -> bool:

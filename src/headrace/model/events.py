@@ -8,11 +8,12 @@ class EventKind(IntEnum):
     """What a record in a ring is about. A number never changes its meaning: recordings outlive versions.
 
     Each record has a start, a duration, a `value` (a count, bytes or an index) and an `arg` (the number of a name
-    written before in the same lane, 0 for none). What both mean is said per kind.
+    of the same process, 0 for none). What both mean is said per kind. Numbers go up to 255.
     """
 
-    NAME = 0  # value: the number of the name; the text follows in the same record and the next ones
+    NAME = 0  # none: memory that nobody wrote reads as zeros. Names lie beside the ring, where nothing overwrites them
     PROCESS = 1  # the process has begun to record; value: pid, arg: its role (a name: "trainer", "worker", "reader")
+    THREAD = 2  # a thread other than the main one has begun to record; value: its native id, arg: its name
 
     # the training process
     EPOCH = 10  # `iter(loader)` until it returns; value: which epoch of this loader, arg: the loader
@@ -42,9 +43,11 @@ class EventKind(IntEnum):
     STAGE = 48  # a named stage; arg: its name
     WORKER_START = 49  # from the start of the process to its first task
     READ_AHEAD = 50  # an I/O thread's read; value: bytes
+    CPU = 51  # over one FETCH: value: CPU time of the process in ns, arg: µs that its main thread had no core
 
     # what went wrong
     WORKER_LOST = 60  # value: pid
     WORKER_HANG = 61  # value: pid
     BAD_SAMPLE = 62  # value: its index where it is a number
+    EXCEPTION = 64  # nobody caught it, and the program ended with it; arg: its text, with the traceback
     LOST_RECORDS = 63  # value: records that a reader of the ring came too late for

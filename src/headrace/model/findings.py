@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from .text import Text
+from .time_table import TimeRow
 
 SCHEMA = "headrace/findings/1"
 
@@ -132,6 +133,7 @@ class Findings:
     measure: tuple[Text, ...] = ()  # what to measure next
     figures: Mapping[str, float] = field(default_factory=dict)
     source: Mapping[str, object] = field(default_factory=dict)  # what was read
+    times: tuple[TimeRow, ...] = ()  # where the wall clock went, of a run that was recorded
 
     @classmethod
     def in_order(cls, findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -141,7 +143,7 @@ class Findings:
 
     def as_json(self, language: str = "en") -> dict[str, object]:
         """Return the document that every diagnosing command prints with `--json`."""
-        return {
+        document: dict[str, object] = {
             "schema": SCHEMA,
             "verdict": self.verdict.value,
             "findings": [finding.as_json(language) for finding in self.findings],
@@ -151,6 +153,9 @@ class Findings:
             "figures": {name: _rounded(value) for name, value in self.figures.items()},
             "source": dict(self.source),
         }
+        if self.times:
+            document["times"] = [row.as_json() for row in self.times]
+        return document
 
 
 def gain_of(share: float) -> float | None:

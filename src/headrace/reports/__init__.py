@@ -4,10 +4,11 @@
 - `findings_text`: findings for a terminal.
 - `findings_markdown`: findings for an issue or a wiki.
 - `findings_json`: findings for scripts.
+- `time_table`: where the time of a run went, as a table.
 """
 
 from .findings_json import findings_json
 from .findings_markdown import findings_markdown
-from .findings_text import findings_text
+from .findings_text import findings_text, headline_of
 
-__all__ = ["findings_json", "findings_markdown", "findings_text"]
+__all__ = ["findings_json", "findings_markdown", "findings_text", "headline_of"]

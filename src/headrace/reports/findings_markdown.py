@@ -6,6 +6,7 @@ from headrace.model import Findings
 
 from . import words
 from .findings_text import headline_of, next_step, sections_of, title_of, what_was_read
+from .time_table import time_rows
 
 
 def findings_markdown(findings: Findings, *, language: str = "en") -> str:
@@ -24,6 +25,11 @@ def findings_markdown(findings: Findings, *, language: str = "en") -> str:
     ):
         if texts:
             lines += [f"## {topic.of(language)}", "", *(f"- {_inline(text.of(language))}" for text in texts), ""]
+    if findings.times:
+        columns = [column.of(language) for column in words.TIME_COLUMNS]
+        lines += [f"## {words.TIMES.of(language)}", "", f"| {' | '.join(columns)} |", "| --- | ---: | ---: | ---: |"]
+        lines += [f"| {' | '.join(cells)} |" for cells in time_rows(findings.times, language)]
+        lines.append("")
     lines += [*what_was_read(findings.source, language), "", next_step(findings, language)]
     return "\n".join(lines)
 

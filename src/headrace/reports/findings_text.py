@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.model import Finding, Findings, Severity, Text, Verdict, format_bytes, format_share, three_digits
 
 from . import words
+from .time_table import time_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,6 +38,9 @@ def findings_text(findings: Findings, *, language: str = "en") -> RenderableType
         if texts:
             parts += [Line(""), Line(topic.of(language), style="bold")]
             parts += [Padding(_bullet(text.of(language)), (0, 0, 0, 2)) for text in texts]
+    if findings.times:
+        parts += [Line(""), Line(words.TIMES.of(language), style="bold")]
+        parts.append(Padding(time_table(findings.times, language), (0, 0, 0, 2)))
     parts += [Line(""), *(Line(line, style="dim") for line in what_was_read(findings.source, language))]
     parts.append(Line(next_step(findings, language)))
     return Group(*parts)

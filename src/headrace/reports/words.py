@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model import Cause, Confidence, Severity, Text, Verdict
+from headrace.model import Activity, Cause, Confidence, Severity, Text, Verdict
 
 VERDICTS = {
     Verdict.DATA_BOUND: Text("data-bound: the training waits for data", "数据受限：训练在等数据"),
@@ -78,4 +78,34 @@ FORMATS = {
     "slow batches": Text("reports of slow batches", "慢 batch 报告"),
     "last batches": Text("statistics of the last batches", "最近若干 batch 的统计"),
     "messages": Text("known messages", "已知报错信息"),
+}
+
+TIMES = Text("where the time went", "时间花在哪里")
+TIME_COLUMNS = (Text("activity", "活动"), Text("time", "时间"), Text("share", "占比"), Text("times", "次数"))
+TIMES_SUM = Text("wall clock", "总时间")
+ACTIVITIES = {
+    Activity.STARTUP: Text("starting: imports, model, before the first epoch", "启动：导入、建模型，第一个 epoch 之前"),
+    Activity.EPOCH_START: Text("start and end of epochs, first batch", "epoch 的开头（含第一个 batch）与结束"),
+    Activity.WAIT: Text("waiting for data", "等数据"),
+    Activity.PIN: Text("pinning memory", "锁页拷贝"),
+    Activity.H2D: Text("copies to the device", "拷贝到设备"),
+    Activity.FORWARD: Text("forward", "前向"),
+    Activity.BACKWARD: Text("backward", "反向"),
+    Activity.OPTIMIZER: Text("optimizer", "优化器"),
+    Activity.SYNC: Text("waiting for the device, which computes", "等设备算完"),
+    Activity.CHECKPOINT: Text("checkpoints", "检查点"),
+    Activity.EVALUATION: Text("evaluation", "评估"),
+    Activity.LOGGING: Text("logging", "写日志"),
+    Activity.GC: Text("garbage collection", "垃圾回收"),
+    Activity.PHASE: Text("phase: {name}", "阶段：{name}"),
+    Activity.ENDING: Text("ending: after the last event", "收尾：最后一个事件之后"),
+    Activity.OTHER: Text("other: the loop's own code, not timed", "其他：循环自身的代码，未计时"),
+}
+WORKERS_MEANWHILE = Text("  the workers meanwhile: {parts}", "  其间 worker 在：{parts}")
+WORKER_PARTS = {
+    "samples": Text("fetching samples {share}", "取样本 {share}"),
+    "collate": Text("collating {share}", "拼 batch {share}"),
+    "sending": Text("sending {share}", "发送 {share}"),
+    "starting": Text("starting {share}", "启动 {share}"),
+    "idle": Text("idle {share}", "空闲 {share}"),
 }

@@ -1,68 +1,72 @@
-"""Where the bytes of samples are, and how to get them.
+"""Where the bytes are and how to get them.
 
 - `block_source`: a worker's side of the reader.
 - `block_table`: the memory that reader and workers share.
-- `extents`: where the bytes of a field lie.
+- `damage`: what is wrong with a shard, where, and what is still readable.
+- `extents`: a stretch of bytes in a file.
 - `file_plan`: which loose files come next.
 - `futex`: sleeping at a word of shared memory.
+- `grouping`: members grouped into samples by their keys.
+- `indexing`: indexes made, found and refreshed.
 - `open_files`: files that stay open between reads.
 - `page_cache`: whether bytes lie in the page cache already.
-- `read_ahead`: the same inside a worker, for iterable data sets.
+- `pairing`: from a member's name to the key of its sample and its field.
+- `read_ahead`: reading ahead inside a worker, for iterable data sets.
 - `read_depth`: how many reads to keep in flight.
 - `read_plan`: from the order of samples to reads of large blocks.
-- `reader`, `reader_main`: the reader, as the training process sees it, and its process.
-- `sources`: who is asked for the bytes of an extent.
+- `reader`, `reader_main`: the reader, as the training process sees it, and its process (which does not come by here).
+- `sample_reading`: from the records of a sample to its fields.
+- `shard_index`: the index of a shard as a file that is mapped.
+- `shard_stream`: a shard read from begin to end without an index.
+- `shard_writer`: samples written into tar shards.
+- `shards`: the data set over tar shards.
+- `sources`: how a data set gets the bytes of an extent.
 - `space`: which bytes of a range are free.
 - `starting_depth`: how many reads to begin with.
+- `survey`: what is in shards, and what is wrong with them.
+- `tar_headers`: what tar header blocks say.
+- `tar_walk`: the way from header to header, over damage too.
+- `texts`: short texts in a long one, told apart all at once.
+- `unpaired`: members in no sample, and why.
+- `urls`: shards as people name them.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .block_source import BlockSource
-    from .extents import Extent
-    from .page_cache import cached_share
-    from .read_ahead import read_ahead
-    from .reader import BlockAccess, BlockReader
-    from .reader_main import ReaderSettings
-    from .sources import close_files, install_source, read_extent, source_installed
-    from .starting_depth import starting_depth
+from .block_source import BlockSource
+from .damage import Damage, DamageKind
+from .extents import Extent
+from .page_cache import cached_share
+from .read_ahead import read_ahead
+from .reader import BlockAccess, BlockReader
+from .reader_main import ReaderSettings
+from .shard_writer import ShardWriter
+from .shards import SamplePlace, Shards
+from .sources import close_files, install_source, read_extent, source_installed
+from .starting_depth import starting_depth
+from .survey import ShardFacts, list_samples, survey_shards
+from .unpaired import UnpairedMember
+from .urls import expand_urls
 
 __all__ = [
     "BlockAccess",
     "BlockReader",
     "BlockSource",
+    "Damage",
+    "DamageKind",
     "Extent",
     "ReaderSettings",
+    "SamplePlace",
+    "ShardFacts",
+    "ShardWriter",
+    "Shards",
+    "UnpairedMember",
     "cached_share",
     "close_files",
+    "expand_urls",
     "install_source",
+    "list_samples",
     "read_ahead",
     "read_extent",
     "source_installed",
     "starting_depth",
+    "survey_shards",
 ]
-
-_HOME_OF = {
-    "BlockAccess": ".reader",
-    "BlockReader": ".reader",
-    "BlockSource": ".block_source",
-    "Extent": ".extents",
-    "ReaderSettings": ".reader_main",
-    "cached_share": ".page_cache",
-    "close_files": ".sources",
-    "install_source": ".sources",
-    "read_ahead": ".read_ahead",
-    "read_extent": ".sources",
-    "source_installed": ".sources",
-    "starting_depth": ".starting_depth",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOME_OF[name], __name__), name)
-    globals()[name] = value
-    return value

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.cgroups import GroupKills, MemoryGroup, OomCounts, memory_groups, read_limits, read_oom_counts
 from headrace.engine.death_watch import DeathWatch
 from headrace.engine.forensics import DeathCause, DeathFacts, SampleInHand, ShmRoom, describe_death, judge
 from headrace.engine.kernel_log import KernelLog, KernelWord, find_word
 from headrace.engine.known_deaths import entry_of, true_cause_of
 from headrace.engine.memory_sample import MemorySample, ProcessMemory
 from headrace.knowledge import entry, find_entry
+from headrace.signals.cgroups import GroupKills, MemoryGroup, OomCounts, memory_groups, read_limits, read_oom_counts
 
 DATA = Path(__file__).parents[2] / "data" / "guard"
 GIB = 1 << 30

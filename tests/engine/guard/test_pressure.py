@@ -7,10 +7,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.cgroups import GroupMemory, MemoryGroup
 from headrace.engine.memory_sample import MemorySample
 from headrace.engine.pressure import Level, Pressure, SignKind, assess, describe_pressure
-from headrace.engine.psi import Psi
+from headrace.signals.cgroups import GroupMemory, MemoryGroup
+from headrace.signals.psi import Psi
 
 GIB, MIB = 1 << 30, 1 << 20
 GROUP = MemoryGroup(2, Path("/job"))

@@ -20,11 +20,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.cgroups import memory_groups
 from headrace.engine.diagnosis import Diagnosis, StuckKind, recognise
 from headrace.engine.stuck import StuckReport, format_report, look_at
 from headrace.engine.stuck_words import describe_stuck, next_step_for
-from headrace.signals import StackFile, find_py_spy
+from headrace.signals import StackFile, find_py_spy, memory_groups
 
 from ...signals.registered import FORK, run_registered, running, wait_until
 
@@ -43,7 +42,7 @@ def seen(
     kind: StuckKind, pid: int, stack_file: StackFile, *, use_py_spy: bool = False, tid: int | None = None
 ) -> tuple[Diagnosis, StuckReport]:
     """Look until the process has come to where it hangs."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while True:
         report = look_at(pid, (tid,) if tid else None, stack_file=stack_file, use_py_spy=use_py_spy)
         diagnosis = recognise(report, tid)
@@ -144,7 +143,7 @@ if pid == 0:
 from headrace.engine.stuck import look_at
 from headrace.engine.diagnosis import recognise
 from headrace.engine.stuck_words import describe_stuck
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 60
 while time.monotonic() < deadline:
     diagnosis = recognise(look_at(pid, use_py_spy=False))
     if diagnosis.kind.value in ("fork_deadlock", "ended"):

@@ -58,6 +58,11 @@ def read_cpu_psi(groups: tuple[MemoryGroup, ...], root: Path = Path("/")) -> tup
     return _read_both("cpu", groups, root)
 
 
+def read_io_psi(groups: tuple[MemoryGroup, ...], root: Path = Path("/")) -> tuple[Psi, ...]:
+    """The same for disks."""
+    return _read_both("io", groups, root)
+
+
 def _read_both(kind: str, groups: tuple[MemoryGroup, ...], root: Path) -> tuple[Psi, ...]:
     own = (read_psi(g.folder / f"{kind}.pressure", source=g.name) for g in groups if g.version == 2)
     innermost = next((psi for psi in own if psi is not None), None)

@@ -11,10 +11,11 @@ Facts about the kernel that the readers rest on:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from .kernel_files import read_int, read_table, read_text
 
 # v1 writes "no limit" as the largest multiple of a page
 _NO_LIMIT = 1 << 60
@@ -43,6 +44,7 @@ class GroupMemory:
     inactive_file_bytes: int  # cache that the kernel drops first
     active_file_bytes: int  # cache in use: droppable too, at the price of reading it again
     peak_bytes: int | None
+    refault_pages: int = 0  # of files, read again shortly after there was no room to keep them; it grows
 
     @property
     def working_set_bytes(self) -> int:
@@ -85,8 +87,17 @@ def memory_groups(root: Path = Path("/"), *, pid: int | None = None) -> tuple[Me
 
     Inside a container the process's path may be the host's: then the mount's own root stands for the group.
     """
-    lines = _text(root / "proc" / ("self" if pid is None else str(pid)) / "cgroup").splitlines()
-    mounts = _mounts(root)
+    # the root group of a machine has no limit file in v2: it holds nothing that could be read here
+    marks = {version: files.limit for version, files in _FILES.items()}
+    return tuple(MemoryGroup(version, folder) for version, folder in find_groups("memory", marks, root, pid=pid))
+
+
+def find_groups(
+    controller: str, marks: Mapping[int, str], root: Path = Path("/"), *, pid: int | None = None
+) -> list[tuple[int, Path]]:
+    """(version, folder) of the groups of a controller that hold for a process and have the file that `marks` names."""
+    lines = read_text(root / "proc" / ("self" if pid is None else str(pid)) / "cgroup").splitlines()
+    mounts = _mounts(root, controller)
     found = []
     for line in lines:
         if line.count(":") < 2:
@@ -94,33 +105,34 @@ def memory_groups(root: Path = Path("/"), *, pid: int | None = None) -> tuple[Me
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             version = 2
-        elif "memory" in controllers.split(","):
+        elif controller in controllers.split(","):
             version = 1
         else:
             continue
-        limit_file = _FILES[version].limit
-        # the root group of a machine has no limit file in v2: it holds nothing that could be read here
-        folders = (folder for folder in _upwards(mounts[version], path) if (folder / limit_file).exists())
-        found += [MemoryGroup(version, folder) for folder in folders]
-    return tuple(found)
+        folders = (folder for folder in _upwards(mounts[version], path) if (folder / marks[version]).exists())
+        found += [(version, folder) for folder in folders]
+    return found
 
 
 def read_group(group: MemoryGroup) -> GroupMemory | None:
     """A group's memory now; None where it is gone or unreadable."""
     files, folder = _FILES[group.version], str(group.folder)
-    used = _read_int(f"{folder}/{files.used}")
+    used = read_int(f"{folder}/{files.used}")
     if used is None:
         return None
-    limit = _read_int(f"{folder}/{files.limit}")
-    stat = f"\n{_text(f'{folder}/memory.stat')}"
+    limit = read_int(f"{folder}/{files.limit}")
+    stat = f"\n{read_text(f'{folder}/memory.stat')}"
     return GroupMemory(
         group=group,
         limit_bytes=limit if limit is not None and limit < _NO_LIMIT else None,
-        throttle_bytes=_read_int(f"{folder}/memory.high") if group.version == 2 else None,
+        throttle_bytes=read_int(f"{folder}/memory.high") if group.version == 2 else None,
         used_bytes=used,
         inactive_file_bytes=_field(stat, files.inactive),
         active_file_bytes=_field(stat, files.active),
-        peak_bytes=_read_int(f"{folder}/{files.peak}"),
+        peak_bytes=read_int(f"{folder}/{files.peak}"),
+        refault_pages=_field(
+            stat, "workingset_refault_file" if group.version == 2 else "total_workingset_refault_file"
+        ),
     )
 
 
@@ -134,16 +146,16 @@ def read_oom_counts(groups: tuple[MemoryGroup, ...], root: Path = Path("/")) -> 
     """The kernel's counters of kills for memory. Two of them, before and after a death, tell whether it was one."""
     return OomCounts(
         groups=tuple(_read_kills(group) for group in groups),
-        machine=_read_table(root / "proc/vmstat").get("oom_kill"),
+        machine=read_table(root / "proc/vmstat").get("oom_kill"),
     )
 
 
 def _read_kills(group: MemoryGroup) -> GroupKills:
     if group.version == 1:
-        kills = _read_table(group.folder / "memory.oom_control").get("oom_kill")
-        return GroupKills(group=group, kills=kills, limit_hits=_read_int(group.folder / "memory.failcnt"))
-    events = _read_table(group.folder / "memory.events")
-    local = _read_table(group.folder / "memory.events.local")
+        kills = read_table(group.folder / "memory.oom_control").get("oom_kill")
+        return GroupKills(group=group, kills=kills, limit_hits=read_int(group.folder / "memory.failcnt"))
+    events = read_table(group.folder / "memory.events")
+    local = read_table(group.folder / "memory.events.local")
     # without the local file (Linux before 5.2) the hierarchical count stands in for it
     return GroupKills(group=group, kills=events.get("oom_kill"), limit_hits=local.get("oom", events.get("oom")))
 
@@ -172,18 +184,18 @@ _FILES = {
 }
 
 
-def _mounts(root: Path) -> Mapping[int, _Mount]:
-    """Where v1's memory hierarchy and v2's are mounted: from mountinfo, else the usual places."""
+def _mounts(root: Path, controller: str) -> Mapping[int, _Mount]:
+    """Where v1's hierarchy of a controller and v2's are mounted: from mountinfo, else the usual places."""
     found = {
-        1: _Mount(root / "sys/fs/cgroup/memory", PurePosixPath("/")),
+        1: _Mount(root / "sys/fs/cgroup" / controller, PurePosixPath("/")),
         2: _Mount(root / "sys/fs/cgroup", PurePosixPath("/")),
     }
-    for line in _text(root / "proc/self/mountinfo").splitlines():
+    for line in read_text(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         fields, kind = left.split(), right.split()
         if len(fields) < 5 or len(kind) < 3:
             continue
-        is_v1 = kind[0] == "cgroup" and "memory" in kind[2].split(",")
+        is_v1 = kind[0] == "cgroup" and controller in kind[2].split(",")
         if is_v1 or kind[0] == "cgroup2":
             place = root / fields[4].replace("\\040", " ").lstrip("/")
             found[1 if is_v1 else 2] = _Mount(place, PurePosixPath(fields[3]))
@@ -205,43 +217,8 @@ def _upwards(mount: _Mount, path: str) -> Iterator[Path]:
         yield folder
 
 
-def _text(path: Path | str) -> str:
-    """A file's text; empty where it cannot be read.
-
-    Without the layers of `open()`, which cost more than the kernel's part: limits are read several times a second.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        pieces = []
-        while piece := os.read(fd, 1 << 16):
-            pieces.append(piece)
-        return b"".join(pieces).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(fd)
-
-
-def _read_int(path: Path | str) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
-
-
 def _field(table: str, name: str) -> int:
     """One value of "name value" lines, 0 where it is missing; quicker than to read all forty of them."""
     _, found, rest = table.partition(f"\n{name} ")
     value = rest.partition("\n")[0] if found else ""
     return int(value) if value.isdigit() else 0
-
-
-def _read_table(path: Path | str) -> dict[str, int]:
-    """Lines of "name value"; what is no whole number is left out."""
-    table = {}
-    for line in _text(path).splitlines():
-        name, _, value = line.partition(" ")
-        if value.strip().isdigit():
-            table[name] = int(value)
-    return table

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.cgroups import memory_groups, read_group, read_limits, read_oom_counts
-from headrace.engine.psi import read_cpu_psi, read_memory_psi, read_psi, read_swap_counts
+from headrace.signals.cgroups import memory_groups, read_group, read_limits, read_oom_counts
+from headrace.signals.psi import read_cpu_psi, read_memory_psi, read_psi, read_swap_counts
 
-DATA = Path(__file__).parents[2] / "data" / "guard"
+DATA = Path(__file__).parents[1] / "data" / "guard"
 GIB = 1 << 30
 
 

@@ -1,0 +1,142 @@
+"""Real limits around a command: control groups (v1 or v2), a small /dev/shm, swap, open files. Needs to be root."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+GROUPS = Path("/sys/fs/cgroup")
+_PERIOD_US = 100_000
+
+
+class CannotLimit(Exception):
+    """A limit that this machine does not let us set."""
+
+
+@contextlib.contextmanager
+def limited(limits: dict[str, float], folder: Path) -> Iterator[tuple[list[str], Callable[[], None]]]:
+    """Yield what to put before a command, and what its process does before it begins, to run under the limits."""
+    if limits and os.geteuid() != 0:
+        raise CannotLimit("needs to be root")
+    with contextlib.ExitStack() as stack:
+        groups: list[Path] = []
+        prefix: list[str] = []
+        if "cores" in limits:
+            quota = int(limits["cores"] * _PERIOD_US)
+            settings = {"cpu.cfs_period_us": _PERIOD_US, "cpu.cfs_quota_us": quota}
+            groups.append(stack.enter_context(_group("cpu", settings, {"cpu.max": f"{quota} {_PERIOD_US}"})))
+        if "memory_bytes" in limits:
+            memory, swap = int(limits["memory_bytes"]), int(limits.get("swap_bytes", 0))
+            settings = {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory + swap}
+            groups.append(
+                stack.enter_context(_group("memory", settings, {"memory.max": memory, "memory.swap.max": swap}))
+            )
+            if swap:
+                stack.enter_context(_swap_file(folder / "swap", swap))
+        if "read_bytes_per_s" in limits or "reads_per_s" in limits:
+            device = _device_of(folder)
+            bps, iops = int(limits.get("read_bytes_per_s", 0)), int(limits.get("reads_per_s", 0))
+            settings = {
+                **({"blkio.throttle.read_bps_device": f"{device} {bps}"} if bps else {}),
+                **({"blkio.throttle.read_iops_device": f"{device} {iops}"} if iops else {}),
+            }
+            line = device + (f" rbps={bps}" if bps else "") + (f" riops={iops}" if iops else "")
+            groups.append(stack.enter_context(_group("blkio", settings, {"io.max": line})))
+        if "shm_bytes" in limits:
+            size = int(limits["shm_bytes"])
+            prefix = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh"]
+
+        def begin() -> None:
+            for group in groups:
+                (group / "cgroup.procs").write_text(str(os.getpid()))
+            if "open_files" in limits:
+                count = int(limits["open_files"])
+                resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+        yield prefix, begin
+
+
+@contextlib.contextmanager
+def _group(controller: str, v1: dict[str, object], v2: dict[str, object]) -> Iterator[Path]:
+    """A control group with these settings, removed at the end with whatever is in it."""
+    parent, settings = GROUPS / controller, v1
+    if not parent.is_dir():
+        parent, settings = GROUPS, v2
+    path = parent / f"headrace-runs-{controller}-{os.getpid()}"
+    try:
+        path.mkdir()
+    except OSError as error:
+        raise CannotLimit(f"{path}: {error}") from error
+    try:
+        for name, value in settings.items():
+            try:
+                (path / name).write_text(str(value))
+            except OSError as error:
+                if "memsw" not in name:
+                    raise CannotLimit(f"{path / name}: {error}") from error
+        yield path
+    finally:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            for pid in (path / "cgroup.procs").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            try:
+                path.rmdir()
+                break
+            except OSError:
+                time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _swap_file(path: Path, size: int) -> Iterator[None]:
+    if shutil.which("swapon") is None:
+        raise CannotLimit("swapon is not installed")
+    with open(path, "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        os.posix_fallocate(file.fileno(), 0, size)
+    try:
+        for command in (["mkswap", str(path)], ["swapon", str(path)]):
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            if done.returncode:
+                raise CannotLimit(f"{' '.join(command)}: {done.stderr.strip()}")
+        yield
+    finally:
+        subprocess.run(["swapoff", str(path)], check=False, capture_output=True)
+        path.unlink(missing_ok=True)
+
+
+def _device_of(folder: Path) -> str:
+    """Return major:minor of the whole disk under a folder: a throttle does not take a partition."""
+    number = os.stat(folder).st_dev
+    name = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+    if not name.exists():
+        raise CannotLimit(f"{folder} is on no block device")
+    disk = name.resolve()
+    if (disk / "partition").exists():
+        disk = disk.parent
+    return (disk / "dev").read_text().strip()
+
+
+def make_files(folder: Path, count: int, size: int) -> None:
+    """Write the files that a training reads, and let go of them in the page cache."""
+    folder.mkdir(exist_ok=True)
+    for number in range(count):
+        with open(folder / f"{number:04d}.bin", "wb") as file:
+            file.write(os.urandom(size))
+            file.flush()
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder on a disk that can be throttled, not on a tmpfs."""
+    return tempfile.TemporaryDirectory(prefix="headrace-runs-", dir="/var/tmp")

@@ -1,0 +1,316 @@
+"""From a recording to findings: where the time of each training process went, and why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.model import (
+    Activity,
+    Cause,
+    Confidence,
+    Finding,
+    Findings,
+    Severity,
+    Text,
+    TimeRow,
+    Verdict,
+    format_seconds,
+    format_share,
+    gain_of,
+    three_digits,
+)
+
+from ..remedies import MORE_SUPPLY, advice_on, bottleneck_fix
+from .data_waits import DataVerdict, judge_data
+from .ending import find_ending
+from .epoch_starts import find_epoch_starts
+from .estimates import estimate_more_workers
+from .interruptions import Interruption, find_interruptions, is_worth_telling
+from .processes import ProcessEvents
+from .shortages import Shortage, find_shortages, without
+from .slow_steps import find_slow_steps
+from .surroundings import read_surroundings
+from .trainer import Trainer, is_trainer, read_trainer
+from .wording import (
+    data_evidence,
+    epoch_start_evidence,
+    interruption_evidence,
+    more_workers_text,
+    slow_step_evidence,
+)
+
+if TYPE_CHECKING:
+    from headrace.signals import Recording, SystemSample
+
+_DATA = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
+_UNKNOWN_FROM = 0.10
+_MOSTLY_WAITS = 0.5  # a straggler that takes this much of the time is what the run is bound by
+
+
+def explain_recording(recording: Recording) -> Findings:
+    """Return why a recorded training waits. A healthy or compute-bound run has no findings."""
+    return explain_processes(
+        _processes(recording),
+        start_ns=recording.facts.start_monotonic_ns,
+        end_ns=recording.end_ns,
+        cores=recording.facts.core_quota or float(recording.facts.cores or 1),
+        limits=tuple(Text(problem, problem) for problem in recording.problems),
+        system=recording.system,
+        exit_code=recording.facts.exit_code,
+    )
+
+
+def explain_processes(
+    processes: Sequence[ProcessEvents],
+    *,
+    start_ns: int,
+    end_ns: int,
+    cores: float,
+    limits: tuple[Text, ...] = (),
+    system: Sequence[SystemSample] = (),
+    exit_code: int | None = None,
+) -> Findings:
+    """Return the findings of the training process that lost most; the others are told of as facts."""
+    trainers = [read_trainer(one, start_ns, end_ns) for one in processes if is_trainer(one)]
+    ended = find_ending(processes, read_surroundings(system, start_ns, end_ns, cores=cores), exit_code)
+    if not trainers:
+        return Findings(
+            verdict=Verdict.UNKNOWN,
+            findings=Findings.in_order(ended),
+            limits=(_NO_TRAINER, *limits),
+            measure=(_SEE_MORE,),
+        )
+    judged = [_judge(trainer, processes, cores) for trainer in trainers]
+    found, data, trainer = max(
+        ((found, data, trainer) for (found, data), trainer in zip(judged, trainers, strict=True)),
+        key=lambda one: sum(finding.share for finding in one[0]),
+    )
+    around = read_surroundings(system, trainer.train_start_ns, trainer.train_end_ns, cores=cores)
+    if around is not None:
+        waited = trainer.seconds(Activity.WAIT) / trainer.train_s if trainer.train_s > 0 else 0.0
+        shortages = find_shortages(around, found, wait_share=waited)
+        found = [*without(found, shortages), *(_shortage_finding(one) for one in shortages)]
+    findings = Findings.in_order([*ended, *found])
+    if data is None and not findings:
+        limits = (_TOO_FEW, *limits)
+    return Findings(
+        verdict=_verdict(findings, trainer) if data is not None or findings else Verdict.UNKNOWN,
+        findings=findings,
+        facts=(*_facts(trainer, data), *_others(trainer, trainers)),
+        limits=limits,
+        measure=findings[0].measure if findings else (),
+        figures=_figures(trainer, data),
+        times=_rows(trainer, data),
+    )
+
+
+def _processes(recording: Recording) -> list[ProcessEvents]:
+    names: dict[int, dict[int, str]] = {}
+    for (pid, number), text in recording.names.items():
+        names.setdefault(pid, {})[number] = text
+    order = np.argsort(recording.events["pid"], kind="stable")
+    events = recording.events[order]
+    found = []
+    for process in recording.processes:
+        start, end = np.searchsorted(events["pid"], [process.pid, process.pid + 1])
+        if end > start:
+            found.append(
+                ProcessEvents(process.pid, process.parent, process.role, events[start:end], names.get(process.pid, {}))
+            )
+    return found
+
+
+def _judge(
+    trainer: Trainer, processes: Sequence[ProcessEvents], cores: float
+) -> tuple[list[Finding], DataVerdict | None]:
+    train_s = trainer.train_s
+    found: list[Finding] = []
+    data = None
+    for loader in trainer.loaders:
+        verdict = judge_data(loader, trainer.process, processes, train_s)
+        if verdict is None:
+            continue
+        data = data or verdict
+        if verdict.cause is not None:
+            found.append(_data_finding(verdict, train_s, cores))
+    for loader in trainer.loaders:
+        starts = find_epoch_starts(trainer, loader)
+        if starts is not None and is_worth_telling(Cause.EPOCH_START, starts.count, starts.lost_s / train_s):
+            found.append(
+                _finding(Cause.EPOCH_START, starts.lost_s / train_s, epoch_start_evidence(starts), starts.count)
+            )
+    for interruption in find_interruptions(trainer):
+        share = interruption.lost_s / train_s
+        if is_worth_telling(interruption.cause, interruption.num_heavy, share):
+            found.append(_interruption_finding(interruption, share))
+    if trainer.loaders:
+        loader = max(trainer.loaders, key=lambda one: len(one.batch))
+        slow = find_slow_steps(loader)
+        if slow is not None and slow.count >= 2 and slow.lost_s >= _UNKNOWN_FROM * train_s:
+            found.append(_finding(Cause.UNKNOWN, slow.lost_s / train_s, slow_step_evidence(slow), slow.count))
+    return found, data
+
+
+def _finding(
+    cause: Cause, share: float, evidence: tuple[Text, ...], count: int, confidence: Confidence = Confidence.CERTAIN
+) -> Finding:
+    share = min(1.0, share)
+    advice = advice_on(cause)
+    return Finding(
+        cause=cause,
+        share=share,
+        severity=Severity.of_share(share),
+        confidence=confidence,
+        evidence=evidence,
+        fix=advice.fix,
+        futile=advice.futile,
+        measure=advice.measure if cause is Cause.UNKNOWN else (),
+        gain=gain_of(share),
+        figures={"count": float(count)},
+    )
+
+
+def _shortage_finding(found: Shortage) -> Finding:
+    return replace(_finding(found.cause, found.share, found.evidence, 1), figures=found.figures)
+
+
+def _interruption_finding(found: Interruption, share: float) -> Finding:
+    finding = _finding(found.cause, share, interruption_evidence(found), found.count)
+    figures = {
+        "lost_s": found.lost_s,
+        "count": float(found.count),
+        "typical_s": found.typical_s,
+        "worst_s": found.worst_s,
+    }
+    if found.period is not None:
+        figures["period_steps"] = float(found.period.steps)
+    return replace(finding, figures=figures)
+
+
+def _data_finding(verdict: DataVerdict, train_s: float, cores: float) -> Finding:
+    assert verdict.cause is not None
+    share = min(1.0, verdict.lost_s / train_s)
+    finding = _finding(
+        verdict.cause, share, data_evidence(verdict, share), int(verdict.is_slow.sum()), verdict.confidence
+    )
+    known = list(bottleneck_fix(verdict.bottleneck))
+    if verdict.cause in _DATA and (estimate := estimate_more_workers(verdict, cores, train_s)) is not None:
+        known.insert(0, more_workers_text(estimate))
+    is_decided = bool(known) and verdict.confidence is Confidence.CERTAIN
+    fix = [*known, *(text for text in finding.fix if not is_decided or text is not MORE_SUPPLY)]
+    figures = {
+        "lost_s": verdict.lost_s,
+        "supply_per_s": verdict.supply_per_s,
+        "demand_per_s": verdict.demand_per_s,
+        "wait_median_s": float(np.median(verdict.wait_s)),
+        "wait_worst_s": float(verdict.wait_s.max()),
+        "slow_steps": float(verdict.is_slow.sum()),
+    }
+    if verdict.period is not None:
+        figures["period_steps"] = float(verdict.period.steps)
+    if verdict.pool is not None:
+        figures["busy_share"] = verdict.pool.busy
+    if verdict.resources is not None:
+        figures |= {
+            "task_cpu_share": verdict.resources.cpu,
+            "task_no_core_share": verdict.resources.no_core,
+            "task_blocked_share": verdict.resources.blocked,
+            "read_bytes_per_s": verdict.resources.bytes_per_s,
+        }
+    measure = () if is_decided or verdict.cause not in _DATA else advice_on(verdict.cause).measure
+    return replace(finding, fix=tuple(fix), bottleneck=verdict.bottleneck, figures=figures, measure=measure)
+
+
+def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
+    for finding in findings:
+        if finding.cause in _DATA and finding.share >= 0.1:
+            return Verdict.DATA_BOUND
+        if finding.cause is Cause.STRAGGLER_SAMPLE and finding.share >= _MOSTLY_WAITS:
+            return Verdict.DATA_BOUND
+    if findings:
+        return Verdict.STUTTERING
+    waited = trainer.seconds(Activity.WAIT) / trainer.train_s if trainer.train_s > 0 else 0.0
+    return Verdict.COMPUTE_BOUND if waited < 0.05 else Verdict.BALANCED
+
+
+def _rows(trainer: Trainer, data: DataVerdict | None) -> tuple[TimeRow, ...]:
+    """Return the table, with what the workers did during the waits where that is known."""
+    parts = data.pool.during_waits if data is not None and data.pool is not None else None
+    if not parts:
+        return trainer.rows
+    return tuple(replace(row, parts=parts) if row.activity is Activity.WAIT else row for row in trainer.rows)
+
+
+def _facts(trainer: Trainer, data: DataVerdict | None) -> list[Text]:
+    facts = []
+    if data is not None:
+        steps = len(data.wait_s)
+        facts.append(
+            Text(
+                "{steps} steps at {rate} a second; a step without its wait takes {step} typically",
+                "{steps} 步，每秒 {rate} 步；不算等待，一步通常 {step}",
+            ).filled(steps=steps, rate=three_digits(data.supply_per_s), step=format_seconds(data.step_s))
+        )
+    facts.append(
+        Text(
+            "shares are of the {train} of the training itself; before its first epoch, {startup} went into starting",
+            "占比以训练本身的 {train} 为准；第一个 epoch 之前，启动用了 {startup}",
+        ).filled(
+            train=format_seconds(trainer.train_s),
+            startup=format_seconds((trainer.train_start_ns - trainer.start_ns) / 1e9),
+        )
+    )
+    if trainer.train_s > 0:
+        facts.append(
+            Text("waiting for data: {share} of the time", "等待数据：占时间的 {share}").filled(
+                share=format_share(trainer.seconds(Activity.WAIT) / trainer.train_s)
+            )
+        )
+    return facts
+
+
+def _others(chosen: Trainer, trainers: Sequence[Trainer]) -> list[Text]:
+    if len(trainers) < 2:
+        return []
+    waits = [one.seconds(Activity.WAIT) / one.train_s for one in trainers if one.train_s > 0]
+    return [
+        Text(
+            "{count} training processes; this is process {pid}, which lost most. They wait for data for {low} to "
+            "{high} "
+            "of the time",
+            "共 {count} 个训练进程；这里是损失最多的进程 {pid}。各进程等数据的时间占 {low} 到 {high}",
+        ).filled(
+            count=len(trainers),
+            pid=chosen.process.pid,
+            low=format_share(min(waits, default=0.0)),
+            high=format_share(max(waits, default=0.0)),
+        )
+    ]
+
+
+def _figures(trainer: Trainer, data: DataVerdict | None) -> dict[str, float]:
+    figures = {
+        "wall_s": (trainer.end_ns - trainer.start_ns) / 1e9,
+        "train_s": trainer.train_s,
+        "wait_share": trainer.seconds(Activity.WAIT) / trainer.train_s if trainer.train_s > 0 else 0.0,
+    }
+    if data is not None:
+        figures |= {"steps": float(len(data.wait_s)), "step_typical_s": data.step_s}
+    return figures
+
+
+_NO_TRAINER = Text(
+    "no process asked a DataLoader for a batch while it was recorded, so nothing is known of its waits",
+    "录制期间没有进程向 DataLoader 取过 batch，因此无从得知等待情况",
+)
+_SEE_MORE = Text(
+    "for a loop over anything else than torch's or our DataLoader: `for batch in headrace.monitor(iterable):`",
+    "若遍历的不是 torch 或 Headrace 的 DataLoader：`for batch in headrace.monitor(iterable):`",
+)
+_TOO_FEW = Text(
+    "fewer than nine batches in an epoch: too few to tell a pattern", "一个 epoch 不到九个 batch：太少，看不出规律"
+)

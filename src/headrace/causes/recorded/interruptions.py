@@ -1,0 +1,93 @@
+"""What a loop did besides training: checkpoints, evaluation, logging, garbage collection, copies to the device. Pure.
+
+These are timed as such, so there is nothing to guess; what is to be decided is whether they cost enough to be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.model import Activity, Cause, EventKind
+
+from ..losses import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM
+from ..periods import Period, find_period
+from ..stalls import of_weight
+from .trainer import CAUSE_OF, Trainer, outermost
+
+_KIND_OF = {
+    Activity.CHECKPOINT: EventKind.CHECKPOINT,
+    Activity.LOGGING: EventKind.LOGGING,
+}
+_FEWEST_COLLECTIONS = 4  # long ones: every program has one or two of them after its imports
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interruption:
+    """Time that one thing beside training took."""
+
+    cause: Cause
+    lost_s: float
+    count: int
+    num_heavy: int  # of them, those that carry the loss
+    typical_s: float
+    worst_s: float
+    period: Period | None  # in steps
+    calls: tuple[str, ...] = ()  # which calls, the longest in sum first
+
+
+def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
+    """Yield what took time beside training, however little."""
+    for activity, cause in CAUSE_OF.items():
+        lost_s = trainer.seconds(activity)
+        spans = [span for span in outermost(activity, trainer.spans) if span.start >= trainer.train_start_ns]
+        if lost_s <= 0 or not spans:
+            continue
+        lengths = np.array([span.end - span.start for span in spans]) / 1e9
+        yield Interruption(
+            cause=cause,
+            lost_s=lost_s,
+            count=len(spans),
+            num_heavy=int(of_weight(lengths).sum()),
+            typical_s=float(np.median(lengths)),
+            worst_s=float(lengths.max()),
+            period=_period(trainer, [span.start for span, length in zip(spans, lengths, strict=True) if length > 1e-3]),
+            calls=_calls(trainer, activity),
+        )
+
+
+def is_worth_telling(cause: Cause, count: int, share: float) -> bool:
+    """Whether a share of the time is a finding: every healthy training saves and evaluates now and then.
+
+    >>> is_worth_telling(Cause.CHECKPOINT, 5, 0.06), is_worth_telling(Cause.CHECKPOINT, 1, 0.06)
+    (True, False)
+    """
+    if cause is Cause.GC and count < _FEWEST_COLLECTIONS:
+        return False
+    least = REPORT_FROM.get(cause, REPORT_FROM_ELSE)
+    return share >= (max(least, REPORT_ONCE_FROM) if count == 1 else least)
+
+
+def _period(trainer: Trainer, starts_ns: list[int]) -> Period | None:
+    """Return at which distance in steps it comes, within the epochs of the loader that trains."""
+    if not trainer.loaders or len(starts_ns) < 3:
+        return None
+    loader = max(trainer.loaders, key=lambda one: len(one.batch))
+    places = np.searchsorted(loader.start_ns, np.array(starts_ns)) - 1
+    places = np.unique(places[places >= 0])
+    epochs = loader.epoch[places]
+    return find_period([loader.batch[places[epochs == one]].astype(float).tolist() for one in np.unique(epochs)])
+
+
+def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
+    kind = _KIND_OF.get(activity)
+    if kind is None:
+        return ()
+    sums: dict[str, int] = {}
+    events = trainer.process.of(kind)
+    for arg, duration in zip(events["arg"].tolist(), events["duration_ns"].tolist(), strict=True):
+        name = trainer.process.names.get(arg, "")
+        sums[name] = sums.get(name, 0) + duration
+    return tuple(name for name in sorted(sums, key=lambda one: -sums[one]) if name)

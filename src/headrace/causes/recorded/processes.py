@@ -1,0 +1,84 @@
+"""The processes of a recording, each with its own events in order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.model import EventKind
+
+Times = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessEvents:
+    """What one process recorded. `events` is a structured array, ordered by `start_ns`."""
+
+    pid: int
+    parent_pid: int
+    role: str
+    events: NDArray[Any]
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    def of(self, *kinds: EventKind, thread: int | None = None) -> NDArray[Any]:
+        """Return the events of some kinds, of one thread if it is named."""
+        chosen = np.isin(self.events["kind"], [int(kind) for kind in kinds])
+        if thread is not None:
+            chosen &= self.events["thread"] == thread
+        return self.events[chosen]
+
+    def count(self, kind: EventKind) -> int:
+        """Return how many events of a kind there are."""
+        return int((self.events["kind"] == int(kind)).sum())
+
+
+def starts_of(events: NDArray[Any]) -> Times:
+    """Return when events began, as signed numbers that may be subtracted."""
+    return np.asarray(events["start_ns"]).astype(np.int64)
+
+
+def ends_of(events: NDArray[Any]) -> Times:
+    """Return when events ended."""
+    return np.asarray(events["start_ns"] + events["duration_ns"]).astype(np.int64)
+
+
+class Coverage:
+    """How much of a stretch of time is covered by any of some intervals.
+
+    >>> covered = Coverage(np.array([0, 5, 20]), np.array([10, 12, 30]))
+    >>> covered.between(np.array([0, 8]), np.array([40, 25])).tolist()
+    [22.0, 9.0]
+    """
+
+    def __init__(self, starts: Times, ends: Times) -> None:
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+        if len(starts):
+            reach = np.maximum.accumulate(ends)
+            is_new = np.concatenate(([True], starts[1:] > reach[:-1]))
+            starts, ends = starts[is_new], reach[np.concatenate((np.flatnonzero(is_new)[1:] - 1, [len(reach) - 1]))]
+        self._at = np.empty(2 * len(starts), np.int64)
+        self._at[0::2], self._at[1::2] = starts, ends
+        self._sum = np.zeros(2 * len(starts))
+        self._sum[1::2] = np.cumsum(ends - starts)
+        self._sum[2::2] = self._sum[1:-1:2]
+
+    def between(self, starts: Times, ends: Times) -> NDArray[np.float64]:
+        """Return for each stretch how much of it is covered."""
+        if not len(self._at):
+            return np.zeros(len(starts))
+        zero = int(self._at[0])  # the distance from here fits a float
+        at = (self._at - zero).astype(float)
+        upper = np.interp((ends - zero).astype(float), at, self._sum)
+        return np.asarray(upper - np.interp((starts - zero).astype(float), at, self._sum))
+
+
+def covering(*events: NDArray[Any]) -> Coverage:
+    """Return the coverage of all of some events."""
+    starts = np.concatenate([starts_of(one) for one in events]) if events else np.empty(0, np.int64)
+    ends = np.concatenate([ends_of(one) for one in events]) if events else np.empty(0, np.int64)
+    return Coverage(starts, ends)

@@ -1,0 +1,249 @@
+"""A training process of a recording: its window, where its time went, and its steps. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.model import Activity, Cause, EventKind, TimeRow
+
+from ..timeline import Span, exclusive_times
+from .processes import Coverage, ProcessEvents, Times, ends_of, starts_of
+
+Label = tuple[Activity, str]  # and the name of a phase
+
+_ACTIVITY = {
+    EventKind.EPOCH: Activity.EPOCH_START,
+    EventKind.WAIT: Activity.WAIT,
+    EventKind.PIN: Activity.PIN,
+    EventKind.H2D: Activity.H2D,
+    EventKind.FORWARD: Activity.FORWARD,
+    EventKind.BACKWARD: Activity.BACKWARD,
+    EventKind.OPTIMIZER: Activity.OPTIMIZER,
+    EventKind.SYNC: Activity.SYNC,
+    EventKind.CHECKPOINT: Activity.CHECKPOINT,
+    EventKind.EVALUATION: Activity.EVALUATION,
+    EventKind.LOGGING: Activity.LOGGING,
+    EventKind.GC: Activity.GC,
+    EventKind.PHASE: Activity.PHASE,
+}
+# What lies inside these belongs to them: an evaluation's waits are evaluation.
+_OPAQUE = {Activity.CHECKPOINT, Activity.EVALUATION, Activity.LOGGING}
+# A phase that the user named after one of these is one of these.
+_PHASES = (
+    (re.compile(r"checkpoint|ckpt|\bsav(e|ing)\b|检查点|保存", re.IGNORECASE), Activity.CHECKPOINT),
+    (re.compile(r"\beval|valid|\btest(ing)?\b|评估|验证", re.IGNORECASE), Activity.EVALUATION),
+    (re.compile(r"\blog(s|ging)?\b|upload|日志|上传", re.IGNORECASE), Activity.LOGGING),
+)
+CAUSE_OF = {
+    Activity.CHECKPOINT: Cause.CHECKPOINT,
+    Activity.EVALUATION: Cause.EVALUATION,
+    Activity.LOGGING: Cause.LOGGING,
+    Activity.GC: Cause.GC,
+    Activity.H2D: Cause.H2D_COPY,
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoaderWaits:
+    """The steps of a training loop over one loader; what lies in an evaluation is not among them."""
+
+    name: str
+    batch: NDArray[np.int64]  # its number in the epoch
+    epoch: NDArray[np.int64]
+    start_ns: Times
+    end_ns: Times
+    step_s: NDArray[np.float64]  # from this batch to the next `next`, without interruptions; nan for an epoch's last
+    is_ready: NDArray[np.bool_]  # the batch lay in the queue already: the wait is what taking it costs
+    end_s: NDArray[np.float64]  # what the `next` took that ended an epoch: stopping workers
+
+    @property
+    def wait_s(self) -> NDArray[np.float64]:
+        """Return how long each step waited for its batch."""
+        return np.asarray((self.end_ns - self.start_ns) / 1e9)
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """Return what the loader's name tells: `num_workers` and the like."""
+        return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", self.name)}
+
+    @property
+    def short_name(self) -> str:
+        """Return the data set's part of the name."""
+        return self.name.split(" ", 1)[0]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trainer:
+    """A training process, taken apart."""
+
+    process: ProcessEvents
+    start_ns: int
+    train_start_ns: int  # the first epoch begins
+    train_end_ns: int  # the last thing that was timed has ended
+    end_ns: int
+    rows: tuple[TimeRow, ...]  # add up to the wall clock
+    exclusive_s: dict[Label, float]  # from train_start_ns on
+    spans: tuple[Span[Label], ...]
+    loaders: tuple[LoaderWaits, ...]  # the one that was waited for longest first
+
+    @property
+    def train_s(self) -> float:
+        """Return how long the training itself took, without what came before and after it."""
+        return (self.train_end_ns - self.train_start_ns) / 1e9
+
+    def seconds(self, activity: Activity) -> float:
+        """Return the exclusive time of an activity while training."""
+        return sum(seconds for (one, _), seconds in self.exclusive_s.items() if one is activity)
+
+
+def is_trainer(process: ProcessEvents) -> bool:
+    """Whether a process ran a training loop: it asked a loader for batches."""
+    return process.role != "worker" and process.count(EventKind.WAIT) > 0
+
+
+def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
+    """Take a training process apart, from the start of the run to its end."""
+    waits = process.of(EventKind.WAIT)
+    thread = int(np.bincount(waits["thread"]).argmax())
+    spans = _spans(process, thread)
+    first = min((span.start for span in spans if span.label[0] is Activity.EPOCH_START), default=start_ns)
+    train_start = min(max(first, start_ns), end_ns)
+    # A collection while the interpreter ends is not training.
+    lasts = [span.end for span in spans if span.label[0] not in {Activity.GC, Activity.LOGGING}]
+    train_end = max(train_start, min(end_ns, max(lasts, default=end_ns)))
+    around = (
+        Span(start_ns, train_start, (Activity.STARTUP, ""), is_opaque=True),
+        Span(train_end, end_ns, (Activity.ENDING, ""), is_opaque=True),
+    )
+    whole = exclusive_times([*around, *spans], start_ns, end_ns, rest=(Activity.OTHER, ""))
+    training = exclusive_times(spans, train_start, train_end, rest=(Activity.OTHER, ""))
+    return Trainer(
+        process=process,
+        start_ns=start_ns,
+        train_start_ns=train_start,
+        train_end_ns=train_end,
+        end_ns=end_ns,
+        rows=_rows(whole, spans, end_ns - start_ns),
+        exclusive_s={label: ns / 1e9 for label, ns in training.items()},
+        spans=tuple(spans),
+        loaders=_loaders(process, thread, spans),
+    )
+
+
+def _spans(process: ProcessEvents, thread: int) -> list[Span[Label]]:
+    events = process.of(*_ACTIVITY, thread=thread)
+    worked = np.sort(starts_of(process.of(EventKind.BACKWARD, EventKind.OPTIMIZER, thread=thread)))
+    activities = {int(kind): activity for kind, activity in _ACTIVITY.items()}
+    spans: list[Span[Label]] = []
+    for start, duration, kind, arg, value in zip(
+        events["start_ns"].tolist(),
+        events["duration_ns"].tolist(),
+        events["kind"].tolist(),
+        events["arg"].tolist(),
+        events["value"].tolist(),
+        strict=True,
+    ):
+        activity, name = activities[kind], ""
+        if activity is Activity.WAIT and value <= 0:  # the first batch, or the end of the epoch
+            activity = Activity.EPOCH_START
+        elif activity is Activity.PHASE:
+            name = process.names.get(arg, "?")
+            activity = next((known for pattern, known in _PHASES if pattern.search(name)), activity)
+            name = name if activity is Activity.PHASE else ""
+        elif activity is Activity.EVALUATION:
+            # A model that is trained in `eval()` mode is trained.
+            inside = np.searchsorted(worked, [start, start + duration])
+            if inside[1] > inside[0]:
+                continue
+        spans.append(Span(start, start + duration, (activity, name), activity in _OPAQUE))
+    return spans
+
+
+def _rows(totals: Any, spans: Sequence[Span[Label]], wall_ns: int) -> tuple[TimeRow, ...]:
+    counts: dict[Label, int] = {}
+    for span in spans:
+        counts[span.label] = counts.get(span.label, 0) + 1
+    order = list(Activity)
+    return tuple(
+        TimeRow(
+            activity=activity,
+            name=name,
+            seconds=ns / 1e9,
+            share=ns / wall_ns if wall_ns else 0.0,
+            count=counts.get((activity, name), 0),
+        )
+        for (activity, name), ns in sorted(totals.items(), key=lambda one: (order.index(one[0][0]), one[0][1]))
+    )
+
+
+def _loaders(process: ProcessEvents, thread: int, spans: Sequence[Span[Label]]) -> tuple[LoaderWaits, ...]:
+    waits = process.of(EventKind.WAIT, thread=thread)
+    hidden = [span for span in spans if span.is_opaque]
+    inside = _coverage(hidden).between(starts_of(waits), ends_of(waits)) > 0
+    interruptions = _coverage([span for span in spans if span.label[0] in (*CAUSE_OF, Activity.PHASE)])
+    waits = waits[~inside]
+    gets = process.of(EventKind.QUEUE_GET, thread=thread)
+    loaders = [
+        _loader_waits(process.names.get(int(arg), "loader"), waits[waits["arg"] == arg], gets, interruptions)
+        for arg in np.unique(waits["arg"])
+    ]
+    return tuple(
+        sorted((one for one in loaders if len(one.batch)), key=lambda one: (-float(one.wait_s.sum()), -len(one.batch)))
+    )
+
+
+def _loader_waits(name: str, waits: NDArray[Any], gets: NDArray[Any], interruptions: Coverage) -> LoaderWaits:
+    starts, ends = starts_of(waits), ends_of(waits)
+    batch = waits["value"].astype(np.int64)
+    epoch = np.cumsum(batch == 0)
+    step_s = np.full(len(waits), np.nan)
+    if len(waits) > 1:
+        gap = starts[1:] - ends[:-1]
+        step_s[:-1] = (gap - interruptions.between(ends[:-1], starts[1:])) / 1e9
+        step_s[:-1][epoch[1:] != epoch[:-1]] = np.nan
+    is_batch = batch >= 0
+    return LoaderWaits(
+        name=name,
+        batch=batch[is_batch],
+        epoch=epoch[is_batch],
+        start_ns=starts[is_batch],
+        end_ns=ends[is_batch],
+        step_s=step_s[is_batch],
+        is_ready=_were_ready(starts[is_batch], ends[is_batch], gets),
+        end_s=(ends - starts)[~is_batch] / 1e9,
+    )
+
+
+def _were_ready(starts: Times, ends: Times, gets: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which waits found their batch in the queue: one look was enough, and the queue was not empty."""
+    if not len(gets):
+        return np.zeros(len(starts), bool)
+    at = starts_of(gets)
+    first, last = np.searchsorted(at, starts), np.searchsorted(at, ends)
+    looks = last - first
+    has_some = gets["value"][first.clip(0, len(gets) - 1)] > 0
+    return np.asarray((looks == 0) | ((looks == 1) & has_some))
+
+
+def _coverage(spans: Sequence[Span[Label]]) -> Coverage:
+    return Coverage(
+        np.array([span.start for span in spans], np.int64), np.array([span.end for span in spans], np.int64)
+    )
+
+
+def outermost(activity: Activity, spans: Sequence[Span[Label]]) -> list[Span[Label]]:
+    """Return the spans of an activity that do not lie in another opaque one."""
+    found: list[Span[Label]] = []
+    reach = -1
+    for span in sorted(spans, key=lambda one: (one.start, -one.end)):
+        if span.start >= reach and span.label[0] is activity:
+            found.append(span)
+        if span.is_opaque or span.label[0] is activity:
+            reach = max(reach, span.end)
+    return found

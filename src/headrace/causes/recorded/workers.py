@@ -1,0 +1,203 @@
+"""What a loader's workers did: how busy they were, what a task and a sample took, and on which resource. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.model import Bottleneck, EventKind
+
+from .processes import ProcessEvents, Times, covering, ends_of, starts_of
+from .trainer import LoaderWaits
+
+_LATE_NS = 50_000_000  # a process's birth is known to a clock tick, and `iter()` may return before a worker lives
+_CPU_FROM = 0.6  # of a task's time on a core, or ready for one
+_BLOCKED_FROM = 0.5
+_AT_ONCE_FROM = 1.5  # tasks of one process: fewer need no second core,
+_ONE_CORE = 1.2  # and more than one core's worth is no lock that only one can hold
+_BANDWIDTH_FROM = 50e6  # bytes a second and worker; what a single reader with small requests hardly gets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What tasks spent their time on, as shares of it."""
+
+    cpu: float  # on a core; above 1 with threads of a library
+    no_core: float  # ready to run, and no core was free
+    bytes_per_s: float  # read, per worker, over the time of its tasks; 0 where most tasks read nothing
+    at_once: float = 1.0  # tasks under way at a time in one process: above 1 with threads
+
+    @property
+    def blocked(self) -> float:
+        """Return the share for which a task stood still: for the disk, the network, a lock, a sleep."""
+        return max(0.0, 1 - self.cpu - self.no_core)
+
+    @property
+    def bottleneck(self) -> Bottleneck | None:
+        """Return what holds the tasks back, where that can be told."""
+        if self.at_once >= _AT_ONCE_FROM and _CPU_FROM <= self.cpu <= _ONE_CORE:
+            return Bottleneck.GIL
+        if self.cpu + self.no_core >= _CPU_FROM:
+            return Bottleneck.CPU_DECODE
+        if self.blocked >= _BLOCKED_FROM and self.bytes_per_s > 0:
+            is_wide = self.bytes_per_s / self.blocked >= _BANDWIDTH_FROM
+            return Bottleneck.IO_BANDWIDTH if is_wide else Bottleneck.IO_LATENCY
+        return None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pool:
+    """The workers of one loader, over the time in which it was waited for."""
+
+    num_seen: int
+    busy: float  # share of the workers' time that was not idle
+    by_worker: tuple[float, ...]  # mean task of each worker process, in seconds
+    task_s: NDArray[np.float64]
+    sample_s: NDArray[np.float64]
+    sample_index: NDArray[np.int64]
+    resources: Resources | None
+    during_waits: Mapping[str, float]  # what the workers did while the loop waited, as shares
+
+    @property
+    def heavy_share(self) -> float:
+        """Return the share of all sample time that lies in samples of more than five times the median."""
+        if len(self.sample_s) < 20:
+            return 0.0
+        heavy = self.sample_s > 5 * np.median(self.sample_s)
+        return float(self.sample_s[heavy].sum() / self.sample_s.sum()) if self.sample_s.sum() > 0 else 0.0
+
+
+def workers_of(
+    loader: LoaderWaits, trainer: ProcessEvents, processes: Sequence[ProcessEvents]
+) -> tuple[ProcessEvents, ...]:
+    """Return the workers that a loader started: those born after its `iter()` and before the next loader's."""
+    children = [one for one in processes if one.role == "worker" and _descends(one, trainer, processes)]
+    epochs = trainer.of(EventKind.EPOCH)
+    names = [trainer.names.get(int(arg), "loader") for arg in epochs["arg"]]
+    with_workers = {name for name in names if " num_workers=0 " not in name}
+    if len(with_workers) < 2:
+        return tuple(children) if loader.name in with_workers else ()
+    starts = starts_of(epochs)
+    chosen = []
+    for child in children:
+        started = child.of(EventKind.WORKER_START)
+        born = int(started["start_ns"][0]) if len(started) else int(child.events["start_ns"][0])
+        place = int(np.searchsorted(starts, born + _LATE_NS, side="right")) - 1
+        if place >= 0 and names[place] == loader.name:
+            chosen.append(child)
+    return tuple(chosen)
+
+
+def _descends(child: ProcessEvents, ancestor: ProcessEvents, processes: Sequence[ProcessEvents]) -> bool:
+    parents = {one.pid: one.parent_pid for one in processes}
+    pid = child.parent_pid
+    for _ in range(8):
+        if pid == ancestor.pid:
+            return True
+        pid = parents.get(pid, 0)
+    return False
+
+
+def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> Pool | None:
+    """Return what the workers did between the loader's first batch and its last; None where none was recorded."""
+    if not workers or not len(loader.start_ns):
+        return None
+    first, last = int(loader.end_ns[0]), int(loader.end_ns[-1])
+    later = loader.batch > 0
+    waits = loader.start_ns[later], loader.end_ns[later]
+    parts: dict[str, float] = dict.fromkeys(("samples", "collate", "sending", "starting", "idle"), 0.0)
+    alive_ns = busy_ns = during_ns = 0.0
+    for worker in workers:
+        start = max(first, int(worker.events["start_ns"][0]))
+        end = min(last, int(ends_of(worker.events).max()))
+        if end <= start:
+            continue
+        alive_ns += end - start
+        fetch, send, idle = (worker.of(kind) for kind in (EventKind.FETCH, EventKind.SEND, EventKind.IDLE))
+        idle_ns = _only(idle, fetch, send, start, end)
+        busy_ns += (end - start) - idle_ns
+        within = waits[0].clip(start, end), waits[1].clip(start, end)
+        during_ns += float((within[1] - within[0]).sum())
+        _add_parts(parts, worker, within)
+    task_s, by_worker = _tasks(workers, first)
+    samples = [worker.of(EventKind.SAMPLE) for worker in workers]
+    return Pool(
+        num_seen=len(workers),
+        busy=busy_ns / alive_ns if alive_ns else 0.0,
+        by_worker=by_worker,
+        task_s=task_s,
+        sample_s=np.concatenate([one["duration_ns"] / 1e9 for one in samples]),
+        sample_index=np.concatenate([one["value"].astype(np.int64) for one in samples]),
+        resources=read_resources(workers),
+        during_waits={name: ns / during_ns for name, ns in parts.items()} if during_ns else {},
+    )
+
+
+def _only(events: NDArray[Any], *others: NDArray[Any] | int) -> float:
+    """Return how long `events` covered without any of the others, between the two moments given last."""
+    start, end = np.array([others[-2]]), np.array([others[-1]])
+    rest = [one for one in others[:-2] if isinstance(one, np.ndarray)]
+    return float((covering(events, *rest).between(start, end) - covering(*rest).between(start, end))[0])
+
+
+def _add_parts(parts: dict[str, float], worker: ProcessEvents, waits: tuple[Times, Times]) -> None:
+    fetch, collate, send, idle, start = (
+        worker.of(kind)
+        for kind in (
+            EventKind.FETCH,
+            EventKind.COLLATE,
+            EventKind.SEND,
+            EventKind.IDLE,
+            EventKind.WORKER_START,
+        )
+    )
+    fetching = float(covering(fetch).between(*waits).sum())
+    collating = float(covering(collate).between(*waits).sum())
+    sending = float(covering(fetch, send).between(*waits).sum()) - fetching
+    parts["samples"] += max(0.0, fetching - collating)
+    parts["collate"] += collating
+    parts["sending"] += sending
+    parts["idle"] += float(covering(fetch, send, idle).between(*waits).sum()) - fetching - sending
+    parts["starting"] += float(covering(start).between(*waits).sum())
+
+
+def _tasks(workers: Sequence[ProcessEvents], first: int) -> tuple[NDArray[np.float64], tuple[float, ...]]:
+    tasks = []
+    for worker in workers:
+        fetches = worker.of(EventKind.FETCH)
+        seconds = np.asarray(fetches["duration_ns"] / 1e9)
+        later = starts_of(fetches) >= first  # the first task of a worker opens files and fills caches
+        tasks.append(seconds[later] if later.any() else seconds)
+    means = tuple(float(one.mean()) for one in tasks if len(one))
+    return np.concatenate(tasks), means
+
+
+def read_resources(processes: Sequence[ProcessEvents]) -> Resources | None:
+    """Return what fetching spent its time on; None where that was not recorded."""
+    tasks = [process.of(EventKind.CPU) for process in processes]
+    total_ns = sum(float(one["duration_ns"].sum()) for one in tasks)
+    if total_ns <= 0:
+        return None
+    reads = [process.of(EventKind.READ) for process in processes]
+    # A first task reads what it imports; what counts is whether tasks as such read.
+    is_reading = sum(map(len, reads)) >= 0.5 * sum(map(len, tasks))
+    read = sum(float(one["value"].sum()) for one in reads) if is_reading else 0.0
+    return Resources(
+        cpu=sum(float(one["value"].sum()) for one in tasks) / total_ns,
+        no_core=min(1.0, sum(float(one["arg"].sum()) for one in tasks) * 1e3 / total_ns),
+        bytes_per_s=read / (total_ns / 1e9),
+        at_once=max((_at_once(process) for process in processes), default=1.0),
+    )
+
+
+def _at_once(process: ProcessEvents) -> float:
+    """Return how many tasks a process had under way at a time, while it had any."""
+    tasks = process.of(EventKind.FETCH)
+    if not len(tasks):
+        return 1.0
+    covered = float(covering(tasks).between(np.array([starts_of(tasks).min()]), np.array([ends_of(tasks).max()]))[0])
+    return float(tasks["duration_ns"].sum()) / covered if covered > 0 else 1.0

@@ -1,0 +1,147 @@
+"""`headrace run`: a training script as it is, timed, and why it waits."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .messages import LANGUAGES, default_language
+from .run_messages import RUN_MESSAGES, RunMessages
+from .terminal import Terminal
+
+if TYPE_CHECKING:
+    from headrace.launch import Command, Ended
+    from headrace.model import Findings
+
+_DESCRIPTION = """\
+Run a training script unchanged and say at the end where its time went and why it waits: verdict, evidence, what helps,
+what cannot. Every process that it starts is reached (workers, ranks of torchrun or accelerate). The script keeps its
+output, its exit code, its signals and its terminal; our report goes to stderr, and a recording into a directory.
+"""
+_EPILOG = """\
+examples:
+  headrace run train.py --epochs 3
+  headrace run -m package.train --epochs 3
+  headrace run --out runs/first -- torchrun --nproc_per_node 4 train.py
+  headrace run --json why.json --lang zh -- accelerate launch train.py
+
+The exit code is the script's own.
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], shared: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser = commands.add_parser(
+        "run",
+        parents=[shared],
+        help="run a training script unchanged, and say why it waits",
+        usage="headrace run [options] (train.py | -m module | -- command) [args ...]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="where the recording goes (default: headrace-runs/NAME-TIME in this folder)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the findings there, schema headrace/findings/1")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--live", action="store_true", help="a line on stderr every few seconds while it runs")
+    shown.add_argument(
+        "--tui", action="store_true", help="a live screen; the script's output goes into the run directory meanwhile"
+    )
+    parser.add_argument(
+        "--lang",
+        choices=LANGUAGES,
+        default=None,
+        help="language of the report (default: HEADRACE_LANG, else the locale's)",
+    )
+    parser.add_argument("-m", dest="module", metavar="module", nargs=argparse.REMAINDER, help="run a module")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="a script and its arguments, or -- and any command")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Run the script, report, and end as it ended."""
+    from headrace.launch import RunOptions, command_of, run_recorded
+
+    from .run_live import Display
+
+    language = args.lang or default_language()
+    words = RUN_MESSAGES[language]
+    command = command_of(args.command, module=args.module)
+    for warning in command.warnings:
+        terminal.warn(warning.of(language))
+    directory = Path(args.out) if args.out else _new_directory(command)
+    display = Display(terminal, language, kind="tui" if args.tui else "live" if args.live else "", directory=directory)
+    with display:
+        ended = run_recorded(
+            command,
+            RunOptions(directory=directory),
+            observer=display.observe if display.is_on else None,
+            tick=display.tick if display.is_on else None,
+            output=display.output,
+        )
+    try:
+        _report(args, terminal, words, directory, ended, language)
+    except Exception as error:  # whatever happens to the report, the script's end is what counts
+        traceback.print_exc()
+        terminal.warn(words.no_report.format(error=error, directory=directory))
+    return ended.end_likewise()
+
+
+def _report(
+    args: argparse.Namespace, terminal: Terminal, words: RunMessages, directory: Path, ended: Ended, language: str
+) -> None:
+    from headrace.causes import explain_recording
+    from headrace.launch import read_notes
+    from headrace.model import Text
+    from headrace.reports import findings_json, findings_text
+    from headrace.signals import read_run
+
+    recording = read_run(directory)
+    findings = explain_recording(recording)
+    limits = [*findings.limits, *read_notes(directory)]
+    if ended.problem:
+        limits.append(Text("the recording ended early: {0}", "录制提前结束：{0}"))
+        limits[-1] = Text(limits[-1].en.format(ended.problem), limits[-1].zh.format(ended.problem))
+    source = {"run_directory": str(directory), "command": list(recording.facts.command), "exit_code": ended.exit_code}
+    findings = replace(findings, limits=tuple(limits), source=source)
+    document = findings_json(findings, language=language)
+    (directory / "findings.json").write_text(document + "\n", encoding="utf-8")
+    if args.json:
+        Path(args.json).write_text(document + "\n", encoding="utf-8")
+    sys.stdout.flush()
+    if terminal.is_quiet:
+        print(f"headrace: {_one_line(findings, language)} ({directory})", file=sys.stderr, flush=True)
+        return
+    terminal.aside(f"\n{words.title.format(duration=_length(ended), code=ended.exit_code)}")
+    terminal.aside(findings_text(findings, language=language))
+    terminal.aside(words.recorded.format(directory=directory))
+
+
+def _one_line(findings: Findings, language: str) -> str:
+    from headrace.reports import headline_of
+
+    return headline_of(findings, language)
+
+
+def _length(ended: Ended) -> str:
+    from headrace.model import format_seconds
+
+    return format_seconds(ended.duration_s)
+
+
+def _new_directory(command: Command) -> Path:
+    name = re.sub(r"[^\w.-]+", "_", command.name) or "run"
+    stem = Path("headrace-runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    directory, number = stem, 1
+    while directory.exists():
+        number += 1
+        directory = stem.with_name(f"{stem.name}-{number}")
+    return directory

@@ -1,0 +1,166 @@
+"""The command as a child process: its terminal, signals and exit code are its own, and we record it meanwhile.
+
+The child shares our process group, our terminal and our three standard streams. A signal from the terminal or from
+Slurm's step daemon reaches the whole group by itself and is not passed on; one that was sent to us alone is.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from headrace.errors import UnusableInput
+from headrace.signals import Recorder, RunFacts
+
+from .command import Command
+
+_SITE = Path(__file__).parent / "site"
+_PASSED_ON = frozenset(
+    {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
+)
+_FROM_KERNEL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the child gets as well
+_SIGNALS_ALL = "slurmstepd"  # signals every process of a step, so the child gets it as well
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Where and how finely to record."""
+
+    directory: Path
+    interval_s: float = 0.5
+    sample_interval_s: float = 1.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the command ended: with an exit code, or by a signal."""
+
+    returncode: int  # as `subprocess` has it: -15 for SIGTERM
+    duration_s: float
+    problem: str = ""  # why the recording ended before the command did
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell shows."""
+        return 128 - self.returncode if self.returncode < 0 else self.returncode
+
+    def end_likewise(self) -> int:
+        """End this process by the signal that ended the child, else return its exit code."""
+        if self.returncode < 0:
+            number = -self.returncode
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child's core is the one to look at
+            sys.stdout.flush()
+            sys.stderr.flush()
+            try:
+                signal.signal(number, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+                os.kill(os.getpid(), number)
+            except (OSError, ValueError):  # SIGKILL has no handler to set; a number that Python does not know
+                pass
+        return self.exit_code
+
+
+def run_recorded(
+    command: Command,
+    options: RunOptions,
+    *,
+    observer: Callable[[int, Any], None] | None = None,
+    tick: Callable[[], None] | None = None,
+    output: tuple[BinaryIO, BinaryIO] | None = None,
+) -> Ended:
+    """Run a command to its end and record it.
+
+    `observer` gets the pid and the records of each drain, `tick` is called about twice a second. The command has our
+    standard streams, unless `output` names others for stdout and stderr.
+    """
+    waited_for = {*_PASSED_ON, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
+    try:
+        with Recorder(
+            options.directory,
+            interval_s=options.interval_s,
+            sample_interval_s=options.sample_interval_s,
+            facts=RunFacts.here(command.argv),
+            observer=observer,
+        ) as recorder:
+            environment = _environment(recorder.environment, options.directory)
+            started, problem = time.monotonic(), ""
+            child = _start(command, environment, before, output)
+            recorder.watch(child.pid)
+            while child.poll() is None:
+                received = signal.sigtimedwait(waited_for, recorder.pause_s)
+                if received is not None and received.si_signo in _PASSED_ON:
+                    _pass_on(received, child)
+                if problem:
+                    continue
+                try:
+                    recorder.step()
+                    if tick is not None:
+                        tick()
+                except Exception as error:  # a full disk ends the recording, not the training
+                    problem = f"{type(error).__name__}: {error}"
+            duration_s = time.monotonic() - started
+            try:
+                recorder.close(exit_code=child.returncode)
+            except Exception as error:
+                problem = problem or f"{type(error).__name__}: {error}"
+        return Ended(child.returncode, duration_s, problem)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start(
+    command: Command,
+    environment: Mapping[str, str],
+    mask: set[int],
+    output: tuple[BinaryIO, BinaryIO] | None,
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command.argv,
+            env=environment,
+            stdout=output[0] if output else None,
+            stderr=output[1] if output else None,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509  # no threads yet
+        )
+    except OSError as error:
+        raise UnusableInput(
+            f"{command.argv[0]!r} could not be started",
+            error=error.strerror,
+            next_step="the program itself, to see why",
+        ) from error
+
+
+def _environment(recording: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Return the child's environment: ours, the recording, and our folder at the head of PYTHONPATH."""
+    paths = [str(_SITE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {
+        **os.environ,
+        **recording,
+        "HEADRACE_RUN_DIR": str(directory.resolve()),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+
+
+def _pass_on(received: signal.struct_siginfo, child: subprocess.Popen[bytes]) -> None:
+    if received.si_code == _FROM_KERNEL or _name_of(received.si_pid) == _SIGNALS_ALL:
+        return
+    try:
+        child.send_signal(received.si_signo)
+    except ProcessLookupError:
+        pass
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,66 @@
+"""Which modules are timed once they are imported, and by whom.
+
+Each `hooks_*` module knows one subject. A hook that cannot be hung leaves a note for the report; the script runs on.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+from . import (
+    hooks_checkpoint,
+    hooks_device,
+    hooks_gc,
+    hooks_headrace,
+    hooks_loader,
+    hooks_logging,
+    hooks_step,
+    hooks_traceback,
+)
+from .tape import note
+
+Hook = Callable[[ModuleType], None]
+
+_HOOKS: dict[str, tuple[Hook, ...]] = {
+    "headrace.engine.worker": (hooks_headrace.time_worker,),
+    "headrace.loader.workers": (hooks_headrace.time_iterator,),
+    "safetensors.torch": (hooks_checkpoint.time_safetensors,),
+    "tensorboardX.writer": (hooks_logging.time_summary_writer,),
+    "torch": (
+        hooks_traceback.hide_our_frames,
+        hooks_checkpoint.time_save,
+        hooks_step.time_steps,
+        hooks_device.time_device,
+        hooks_logging.time_logging,
+        hooks_gc.time_collections,
+    ),
+    "torch.distributed.checkpoint.state_dict_saver": (hooks_checkpoint.time_distributed_save,),
+    "torch.utils.data.dataloader": (hooks_loader.time_loaders,),
+    "torch.utils.tensorboard.writer": (hooks_logging.time_summary_writer,),
+    "tqdm.std": (hooks_logging.time_tqdm,),
+    "wandb.sdk.wandb_run": (hooks_logging.time_wandb,),
+}
+WATCHED = frozenset(_HOOKS)
+_installed: set[tuple[str, int]] = set()
+
+
+def install(name: str, module: ModuleType) -> None:
+    """Time what is to be timed in a module that has just been imported."""
+    for number, hook in enumerate(_HOOKS.get(name, ())):
+        if (name, number) in _installed:
+            continue
+        _installed.add((name, number))
+        try:
+            hook(module)
+        except Exception as error:
+            note(f"{name}, {hook.__name__}: {type(error).__name__}: {error}")
+
+
+def install_imported() -> None:
+    """Time what is imported already: for a process that came to be recorded late."""
+    for name in sorted(_HOOKS):
+        module = sys.modules.get(name)
+        if module is not None:
+            install(name, module)

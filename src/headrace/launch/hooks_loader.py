@@ -1,0 +1,142 @@
+"""torch's DataLoader in the training process: the start of each epoch, every `next`, waiting for workers, pinning."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from headrace.model import EventKind
+
+from . import hooks_step, hooks_worker
+from .tape import now, tape
+from .wrapping import Depth
+
+_EPOCH, _WAIT, _QUEUE_GET, _PIN = (
+    int(kind) for kind in (EventKind.EPOCH, EventKind.WAIT, EventKind.QUEUE_GET, EventKind.PIN)
+)
+ENDED = -1  # the value of a WAIT that brought no batch: the epoch is over
+
+_described: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_epochs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_kinds: dict[str, int] = {}
+
+
+def time_loaders(dataloader: ModuleType) -> None:
+    """Time the loader's iterators, single and multi process, and have its workers timed."""
+    _time_iter(dataloader.DataLoader)
+    base = dataloader._BaseDataLoaderIter
+    for cls in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
+        cls.__next__ = timed_next(base.__next__)
+    workers = dataloader._MultiProcessingDataLoaderIter
+    workers._try_get_data = _timed_get(workers._try_get_data)
+    hooks_worker.time_fetchers(dataloader._DatasetKind)
+    hooks_worker.time_worker_loop(dataloader._utils.worker)
+    _time_pinning(dataloader._utils.pin_memory)
+
+
+def describe(loader: Any) -> str:
+    """Return what tells a loader from others: its data set and the settings that matter for its speed.
+
+    The same text names it in a recording, so a reader of one finds `num_workers` there.
+    """
+    text = _described.get(loader)
+    if text is None:
+        name = type(loader.dataset).__name__
+        count = _kinds[name] = _kinds.get(name, 0) + 1
+        settings = {
+            "batch_size": loader.batch_size,
+            "num_workers": loader.num_workers,
+            "prefetch_factor": loader.prefetch_factor,
+            "pin_memory": int(bool(loader.pin_memory)),
+            "persistent_workers": int(bool(loader.persistent_workers)),
+            "in_order": int(bool(getattr(loader, "in_order", True))),
+            "by": type(loader).__module__.split(".")[0],
+        }
+        text = f"{name}#{count} " + " ".join(f"{key}={value}" for key, value in settings.items())
+        _described[loader] = text
+    return text
+
+
+def _time_iter(cls: Any) -> None:
+    original = cls.__iter__
+
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Any:
+        tape.say_role("trainer")
+        hooks_step.look_for_models()
+        text = describe(self)
+        epoch = _epochs[self] = _epochs.get(self, -1) + 1
+        start = now()
+        try:
+            iterator = original(self)
+        finally:
+            tape.num_epochs += 1
+            tape.write(_EPOCH, start, now() - start, epoch, tape.name(text))
+        if hasattr(iterator, "__dict__"):
+            iterator.__dict__.update(_headrace_loader=text, _headrace_batches=0)
+        return iterator
+
+    cls.__iter__ = __iter__
+
+
+def timed_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return `__next__` with a WAIT for each call."""
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:
+        state = self.__dict__
+        value = state.get("_headrace_batches", 0)
+        hooks_step.step_begins(value)
+        start = now()
+        try:
+            batch = original(self)
+            state["_headrace_batches"] = value + 1
+            return batch
+        except StopIteration:
+            value = ENDED
+            raise
+        finally:
+            tape.num_waits += 1
+            tape.write(_WAIT, start, now() - start, value, tape.name(state.get("_headrace_loader", "loader")))
+
+    return __next__
+
+
+def _timed_get(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _try_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            ready = self._data_queue.qsize()
+        except Exception:
+            ready = 0
+        start = now()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            name = tape.name(self.__dict__.get("_headrace_loader", "loader"))
+            tape.write(_QUEUE_GET, start, now() - start, ready, name)
+
+    return _try_get_data
+
+
+def _time_pinning(module: ModuleType) -> None:
+    """Time the copy to page-locked memory, in the loader's own thread or in `next`; it calls itself for nested data."""
+    original = module.pin_memory
+    depth = Depth()
+
+    @functools.wraps(original)
+    def pin_memory(data: Any, *args: Any, **kwargs: Any) -> Any:
+        if depth.calls:
+            return original(data, *args, **kwargs)
+        depth.calls = 1
+        start = now()
+        try:
+            return original(data, *args, **kwargs)
+        finally:
+            depth.calls = 0
+            tape.write(_PIN, start, now() - start)
+
+    module.pin_memory = pin_memory  # type: ignore[attr-defined]

@@ -1,0 +1,183 @@
+"""The training step: forward of the outermost module, backward, optimizer, and evaluation from `eval()` to `train()`.
+
+Which module is the outermost is found by a hook that torch calls for every module, and which is taken away again at the
+first call: from then on only the class of that module is timed. `torch.compile` must not see hooks come and go, so
+nothing is looked for once it has been called; what it returns is timed instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import threading
+import weakref
+from types import ModuleType
+from typing import Any
+
+from headrace.model import EventKind
+
+from .tape import now, tape
+
+_FORWARD, _BACKWARD, _OPTIMIZER, _EVALUATION = (
+    int(kind) for kind in (EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, EventKind.EVALUATION)
+)
+_LOOK_EVERY = 64  # steps: a second model may join later
+
+
+class _State:
+    """What is known of this process's models."""
+
+    torch: Any = None
+    seeker: Any = None  # the handle of the hook that looks for the outermost module
+    last_model = 0
+    compiles = False
+    optimizer_started: int = 0
+
+
+class _Calls(threading.local):
+    depth = 0
+
+
+_state = _State()
+_calls = _Calls()
+_models: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that were called as the outermost one
+_evaluating: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # since when
+_timed_classes: set[type] = set()
+
+
+def time_steps(torch: ModuleType) -> None:
+    """Time backward and optimizer at once; forward as soon as models are looked for."""
+    _state.torch = torch
+    torch.autograd.backward = _timed_backward(torch.autograd.backward)
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    register_optimizer_step_pre_hook(_optimizer_starts)
+    register_optimizer_step_post_hook(_optimizer_ends)
+    _time_modes(torch.nn.Module)
+    _watch_compile(torch)
+    atexit.register(_end_evaluations)
+
+
+def step_begins(number: int) -> None:
+    """Look for models in the first steps, and now and then."""
+    if number < 4 or not number % _LOOK_EVERY:
+        look_for_models()
+
+
+def look_for_models() -> None:
+    """Have torch tell which module is called next as the outermost one."""
+    if _state.torch is None or _state.seeker is not None or _state.compiles:
+        return
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
+    _state.seeker = register_module_forward_pre_hook(_found)
+
+
+def _stop_looking() -> None:
+    if _state.seeker is not None:
+        _state.seeker.remove()
+        _state.seeker = None
+
+
+def _found(module: Any, _inputs: Any) -> None:
+    _stop_looking()
+    if _calls.depth == 0 and isinstance(module, _state.torch.nn.Module):
+        _models.add(module)
+        _time_class(type(module))
+
+
+def _time_class(cls: Any) -> None:
+    if cls in _timed_classes:
+        return
+    _timed_classes.add(cls)
+    original = cls.__call__
+
+    @functools.wraps(original)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _calls.depth:
+            return original(self, *args, **kwargs)
+        _calls.depth = 1
+        if id(self) != _state.last_model:  # a weak set costs as much as an event
+            _state.last_model = id(self)
+            _models.add(self)
+        start = now()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _calls.depth = 0
+            tape.write(_FORWARD, start, now() - start)
+
+    cls.__call__ = __call__
+
+
+def _watch_compile(torch: Any) -> None:
+    compile_any, compile_module = torch.compile, torch.nn.Module.compile
+
+    @functools.wraps(compile_any)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        _state.compiles = True
+        _stop_looking()
+        result = compile_any(*args, **kwargs)
+        if isinstance(result, torch.nn.Module):
+            _models.add(result)
+            _time_class(type(result))
+        return result
+
+    @functools.wraps(compile_module)
+    def compiled_in_place(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _state.compiles = True
+        _stop_looking()
+        return compile_module(self, *args, **kwargs)
+
+    torch.compile, torch.nn.Module.compile = compiled, compiled_in_place
+
+
+def _timed_backward(original: Any) -> Any:
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        start = now()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            tape.write(_BACKWARD, start, now() - start)
+
+    return backward
+
+
+def _optimizer_starts(*_: Any) -> None:
+    _state.optimizer_started = now()
+
+
+def _optimizer_ends(*_: Any) -> None:
+    start, _state.optimizer_started = _state.optimizer_started, 0
+    if start:
+        tape.write(_OPTIMIZER, start, now() - start)
+
+
+def _time_modes(module_class: Any) -> None:
+    original = module_class.train
+
+    @functools.wraps(original)
+    def train(self: Any, mode: bool = True) -> Any:
+        if not mode and self.training and _is_model(self):
+            _evaluating.setdefault(self, now())
+        elif mode and _evaluating and (start := _evaluating.pop(self, 0)):
+            tape.write(_EVALUATION, start, now() - start)
+        return original(self, mode)
+
+    module_class.train = train
+
+
+def _is_model(module: Any) -> bool:
+    """Whether it was called as the outermost module, by itself or inside a wrapper such as DistributedDataParallel.
+
+    A backbone that is frozen with `eval()` is neither, and nor is a teacher that has not been called yet.
+    """
+    return module in _models or any(model._modules.get("module") is module for model in _models)
+
+
+def _end_evaluations() -> None:
+    """Count an evaluation with which the script ends."""
+    for start in list(_evaluating.values()):
+        tape.write(_EVALUATION, start, now() - start)
+    _evaluating.clear()

@@ -1,0 +1,264 @@
+"""torch's workers, and its fetching in the training process: tasks, samples, collation, sending, idling, CPU time."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from headrace.model import EventKind
+
+from .tape import note, now, tape
+
+_FETCH, _SAMPLE, _COLLATE, _SEND, _IDLE, _READ, _CPU, _WORKER_START = (
+    int(kind)
+    for kind in (
+        EventKind.FETCH,
+        EventKind.SAMPLE,
+        EventKind.COLLATE,
+        EventKind.SEND,
+        EventKind.IDLE,
+        EventKind.READ,
+        EventKind.CPU,
+        EventKind.WORKER_START,
+    )
+)
+_TINY_SAMPLE_NS = 100_000  # below this, looking at the clock for each sample would show in the rate
+_OWN_BYTES = 1024  # what looking at /proc reads itself
+_LOOK_AGAIN = 32  # tasks: of tiny samples every so many tasks have theirs timed
+
+
+class _Task:
+    """What a process is fetching: the number of its batch, and whether its samples are timed one by one."""
+
+    number = -1
+    times_samples = True
+    done = 0
+    samples_ns = 0
+    samples = 0
+
+
+_task = _Task()
+
+
+def time_fetchers(kinds: Any) -> None:
+    """Time what a fetcher does, wherever it is made."""
+    original = kinds.create_fetcher
+
+    @functools.wraps(original)
+    def create_fetcher(*args: Any, **kwargs: Any) -> Any:
+        fetcher = original(*args, **kwargs)
+        try:
+            _time_fetcher(fetcher)
+        except Exception as error:
+            note(f"fetcher: {type(error).__name__}: {error}")
+        return fetcher
+
+    kinds.create_fetcher = staticmethod(create_fetcher)
+
+
+def _time_fetcher(fetcher: Any) -> None:
+    if hasattr(fetcher, "dataset_iter"):
+        fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter)
+    elif not (hasattr(fetcher.dataset, "__getitems__") and fetcher.auto_collation):
+        fetcher.dataset = _TimedDataset(fetcher.dataset)
+    fetcher.collate_fn = _timed_collate(fetcher.collate_fn)
+    fetcher.fetch = _timed_fetch(fetcher.fetch)
+
+
+class _TimedDataset:
+    """A data set as the fetcher sees it: each sample is timed. Nobody else gets to see this object."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+    def __getitem__(self, index: Any) -> Any:
+        if not _task.times_samples:
+            return self._dataset[index]
+        start = now()
+        try:
+            return self._dataset[index]
+        finally:
+            _sample_done(start, index if type(index) is int else -1)
+
+
+class _TimedIterator:
+    """An iterable data set's iterator, each of its samples timed."""
+
+    def __init__(self, iterator: Iterator[Any]) -> None:
+        self._iterator = iterator
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if not _task.times_samples:
+            return next(self._iterator)
+        start = now()
+        try:
+            return next(self._iterator)
+        finally:
+            _sample_done(start, -1)
+
+
+def _sample_done(start: int, index: int) -> None:
+    duration = now() - start
+    _task.samples += 1
+    _task.samples_ns += duration
+    tape.write(_SAMPLE, start, duration, index)
+
+
+def _timed_collate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def collate(data: Any) -> Any:
+        start = now()
+        try:
+            return original(data)
+        finally:
+            tape.write(_COLLATE, start, now() - start)
+
+    return collate
+
+
+def _timed_fetch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    resources = _Resources()
+
+    def fetch(index: Any) -> Any:
+        _task.samples = _task.samples_ns = 0
+        resources.start()
+        start = now()
+        try:
+            return original(index)
+        finally:
+            duration = now() - start
+            tape.write(_FETCH, start, duration, _task.number)
+            resources.write(start, duration)
+            _task.done += 1
+            if _task.samples:
+                _task.times_samples = _task.samples_ns >= _task.samples * _TINY_SAMPLE_NS
+            else:
+                _task.times_samples = _task.done % _LOOK_AGAIN == 0
+
+    return fetch
+
+
+class _Resources:
+    """CPU time, time without a core and bytes read of this process, between two moments."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+
+    def _open(self) -> None:
+        self._pid = os.getpid()
+        self._schedule, self._io = (_opened(f"/proc/self/{name}") for name in ("schedstat", "io"))
+
+    def start(self) -> None:
+        if self._pid != os.getpid():
+            self._open()
+        self._cpu_ns = time.process_time_ns()
+        self._delay_ns, self._bytes = self._run_delay_ns(), self._bytes_read()
+
+    def write(self, start: int, duration: int) -> None:
+        cpu_ns = time.process_time_ns() - self._cpu_ns
+        delay_us = (self._run_delay_ns() - self._delay_ns) // 1000
+        tape.write(_CPU, start, duration, cpu_ns, max(0, delay_us))
+        if (read := self._bytes_read() - self._bytes) > _OWN_BYTES:
+            tape.write(_READ, start, 0, read)
+
+    def _run_delay_ns(self) -> int:
+        """How long the main thread was ready to run and had no core."""
+        if self._schedule < 0:
+            return 0
+        return int(os.pread(self._schedule, 128, 0).split()[1])
+
+    def _bytes_read(self) -> int:
+        """Bytes that went through `read` and its like; of a mapped file nothing is seen."""
+        if self._io < 0:
+            return 0
+        text = os.pread(self._io, 64, 0)
+        return int(text[7 : text.index(b"\n")])
+
+
+def _opened(path: str) -> int:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        os.pread(fd, 128, 0)
+    except OSError:
+        return -1
+    return fd
+
+
+def time_worker_loop(worker: ModuleType) -> None:
+    """Time a worker's whole life. The wrapper bears the original's name, by which `spawn` finds it."""
+    original = worker._worker_loop
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def _worker_loop(*args: Any, **kwargs: Any) -> None:
+        try:
+            tape.say_role("worker")
+            index_queue = signature.bind(*args, **kwargs).arguments["index_queue"]
+            index_queue.get = _timed_idling(index_queue.get)
+            _time_pickling()
+        except Exception as error:
+            note(f"worker: {type(error).__name__}: {error}")
+        original(*args, **kwargs)
+
+    worker._worker_loop = _worker_loop  # type: ignore[attr-defined]
+
+
+def _timed_idling(original: Callable[..., Any]) -> Callable[..., Any]:
+    is_first = True
+
+    def get(*args: Any, **kwargs: Any) -> Any:
+        nonlocal is_first
+        start = now()
+        task = None
+        try:
+            task = original(*args, **kwargs)
+            return task
+        finally:
+            end = now()
+            if is_first:
+                is_first = False
+                born = _born_ns()
+                tape.write(_WORKER_START, born, max(0, start - born))
+            tape.write(_IDLE, start, end - start)
+            _task.number = task[0] if type(task) is tuple else -1
+
+    return get
+
+
+def _time_pickling() -> None:
+    """Time a queue's pickling, which happens in a thread of its own and copies tensors into shared memory."""
+    from multiprocessing import queues
+
+    original = queues._ForkingPickler  # type: ignore[attr-defined]
+
+    class Pickler:
+        """The pickler as the queues of this worker see it."""
+
+        loads = original.loads
+
+        @staticmethod
+        def dumps(*args: Any, **kwargs: Any) -> Any:
+            start = now()
+            data = original.dumps(*args, **kwargs)
+            tape.write(_SEND, start, now() - start, len(data))
+            return data
+
+    queues._ForkingPickler = Pickler  # type: ignore[attr-defined]
+
+
+def _born_ns() -> int:
+    """When this process was started, on the clock of the events."""
+    with open("/proc/self/stat", "rb") as stat:
+        ticks = int(stat.read().rsplit(b")", 1)[1].split()[19])
+    since_boot = ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return since_boot - (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - now())

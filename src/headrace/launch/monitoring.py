@@ -1,0 +1,168 @@
+"""A line of code for those who prefer one: `for batch in headrace.monitor(loader):`."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from statistics import fmean, median, pstdev
+from typing import Any, Generic, TypeVar
+
+from headrace.model import EventKind, format_share
+
+from .phases import longest_phase
+from .slow_batches import SlowBatches
+from .tape import now, tape
+
+_T = TypeVar("_T")
+_EPOCH, _WAIT = int(EventKind.EPOCH), int(EventKind.WAIT)
+_REDRAW_S = 0.2
+_log = logging.getLogger("headrace.monitor")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorStats:
+    """What a monitor has seen so far."""
+
+    batches: int
+    slow_batches: int
+    wait_median_s: float
+    wait_worst_s: float
+    wait_share: float  # of the time from the first `next` on
+    step_median_s: float  # from a batch to the next `next`
+
+
+class Monitor(Generic[_T]):
+    """An iterable that yields what another one does, and tells how long that took. From `monitor(...)`.
+
+    `len()` and attributes are those of the iterable itself.
+    """
+
+    def __init__(self, loader: Iterable[_T], *, bar: Any, every: int, slow_s: float, logger: logging.Logger) -> None:
+        if every < 2:
+            raise ValueError(f"every must be at least 2 batches, got {every}")
+        if slow_s <= 0:
+            raise ValueError(f"slow_s must be more than 0, got {slow_s}")
+        self._loader = loader
+        self._bar = bar if bar is not None else loader if hasattr(loader, "set_postfix") else None
+        self._every, self._slow_s, self._logger = every, slow_s, logger
+        self._waits: deque[float] = deque(maxlen=10_000)
+        self._steps: deque[float] = deque(maxlen=10_000)
+        self._batches = self._slow = self._epochs = 0
+        self._wait_total_s = self._total_s = self._worst_s = 0.0
+        self._drawn_ns = 0
+
+    def __repr__(self) -> str:
+        return f"Monitor({self._loader!r}, batches={self._batches}, slow={self._slow})"
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]  # an iterable without a length says so itself
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_loader"], name)
+
+    def stats(self) -> MonitorStats:
+        """Return the figures so far; medians are of the last 10,000 batches."""
+        return MonitorStats(
+            batches=self._batches,
+            slow_batches=self._slow,
+            wait_median_s=median(self._waits) if self._waits else 0.0,
+            wait_worst_s=self._worst_s,
+            wait_share=self._wait_total_s / self._total_s if self._total_s > 0 else 0.0,
+            step_median_s=median(self._steps) if self._steps else 0.0,
+        )
+
+    def __iter__(self) -> Iterator[_T]:
+        name = type(self._loader).__name__
+        workers = getattr(self._loader, "num_workers", None)
+        slow = SlowBatches(num_workers=workers if isinstance(workers, int) else 0, at_least_s=self._slow_s)
+        recent: list[float] = []
+        epochs_before, start = tape.num_epochs, now()
+        iterator = iter(self._loader)
+        if tape.num_epochs == epochs_before:
+            tape.write(_EPOCH, start, now() - start, self._epochs, tape.name(name))
+        self._epochs += 1
+        number, came_ns = 0, 0
+        while True:
+            waits_before, start = tape.num_waits, now()
+            if came_ns:
+                self._step_done(number, came_ns, start, slow)
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            end = now()
+            if tape.num_waits == waits_before:  # not a loader that is timed already
+                tape.write(_WAIT, start, end - start, number, tape.name(name))
+            wait_s = (end - start) / 1e9
+            self._batch_came(wait_s, (start - came_ns) / 1e9 if came_ns else 0.0)
+            if (found := slow.judge(number, wait_s)) is not None:
+                self._slow += 1
+                self._logger.warning("[SLOW BATCH #%d] %.2fs - %s (was %d fast batches before)", *found)
+            recent.append(wait_s)
+            if len(recent) == self._every:
+                self._tell(recent, slow)
+                recent = []
+            self._draw(wait_s, end)
+            number, came_ns = number + 1, end
+            yield batch
+
+    def _batch_came(self, wait_s: float, step_s: float) -> None:
+        self._batches += 1
+        self._waits.append(wait_s)
+        self._wait_total_s += wait_s
+        self._total_s += wait_s + step_s
+        self._worst_s = max(self._worst_s, wait_s)
+
+    def _step_done(self, number: int, start_ns: int, end_ns: int, slow: SlowBatches) -> None:
+        step_s = (end_ns - start_ns) / 1e9
+        found = longest_phase(start_ns, end_ns)
+        if found is None:
+            self._steps.append(step_s)
+            slow.step_done(step_s)
+        elif found[1] >= self._slow_s and found[1] >= 0.5 * step_s and slow.is_slow(step_s):
+            self._logger.warning("[LONG STEP #%d] %.2fs - phase %s took %.2fs", number - 1, step_s, *found)
+
+    def _tell(self, recent: list[float], slow: SlowBatches) -> None:
+        self._logger.info(
+            "[DATA LOAD] Recent %d batches: avg=%.1fms, min=%.1fms, max=%.1fms, std=%.1fms",
+            len(recent),
+            *(1000 * value for value in (fmean(recent), min(recent), max(recent), pstdev(recent))),
+        )
+        if count := slow.take_count():
+            self._logger.info(
+                "[DATA LOAD] Found %d slow batches in recent %d batches (already reported above)", count, len(recent)
+            )
+
+    def _draw(self, wait_s: float, at_ns: int) -> None:
+        if self._bar is None or at_ns - self._drawn_ns < _REDRAW_S * 1e9:
+            return
+        self._drawn_ns = at_ns
+        figures = self.stats()
+        self._bar.set_postfix(
+            data=f"{1000 * wait_s:.0f}ms",
+            step=f"{1000 * figures.step_median_s:.0f}ms",
+            wait=format_share(figures.wait_share),
+            refresh=False,
+        )
+
+
+def monitor(
+    loader: Iterable[_T],
+    *,
+    bar: Any = None,
+    every: int = 50,
+    slow_s: float = 0.05,
+    logger: logging.Logger | None = None,
+) -> Monitor[_T]:
+    """Return an iterable that yields the same items and logs how long the loop waited for them.
+
+    A batch for which the loop waited more than `slow_s` and more than three typical steps is logged as a warning, with
+    its cause as far as it can be seen from here; after every `every` batches their statistics. `bar` is a tqdm bar
+    (or the loader itself is one): it shows the last wait, a typical step and the share of waiting.
+
+    >>> [item for item in monitor([1, 2, 3])]
+    [1, 2, 3]
+    """
+    return Monitor(loader, bar=bar, every=every, slow_s=slow_s, logger=logger or _log)

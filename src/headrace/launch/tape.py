@@ -1,0 +1,97 @@
+"""Where the hooks of a process write: its lane, opened at the first event and again after a fork.
+
+Hooks call `tape.write(kind, start_ns, duration_ns, value, arg)`. Where no lane can be had, it does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.signals import Lane
+
+now = time.monotonic_ns
+Write = Callable[..., None]
+
+
+class Tape:
+    """The events of this process."""
+
+    def __init__(self) -> None:
+        self._role = ""
+        self.num_epochs = self.num_waits = 0  # that hooks have written: whoever wraps a loader need not write them too
+        self.write: Write = self._open_and_write
+        self._lane: Lane | None = None
+        self._names: dict[str, int] = {}
+        os.register_at_fork(after_in_child=self._reset)
+
+    def __repr__(self) -> str:
+        return f"Tape(role={self._role!r}, lane={self._lane!r})"
+
+    def say_role(self, role: str) -> None:
+        """Say what this process is; whoever says it first decides."""
+        if not self._role:
+            self._role = role
+            self.write = self._open_and_write
+            self._open()
+
+    def _reset(self) -> None:
+        """Forget the lane: this process is a fork. The next event opens a lane of its own."""
+        self._role = ""
+        self._lane = None
+        self._names = {}
+        self.write = self._open_and_write
+
+    def name(self, text: str) -> int:
+        """Return the number by which a record may name a text."""
+        number = self._names.get(text)
+        if number is None:
+            self._open()
+            number = self._lane.name(text) if self._lane is not None else 0
+            self._names[text] = number
+        return number
+
+    @property
+    def is_open(self) -> bool:
+        """Whether events go anywhere; opens the lane if need be."""
+        self._open()
+        return self._lane is not None
+
+    def _open_and_write(self, kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:
+        self._open()
+        self.write(kind, start_ns, duration_ns, value, arg)
+
+    def _open(self) -> None:
+        if self.write != self._open_and_write:
+            return
+        self.write = _nowhere  # opening must not come here again, whatever it does
+        from headrace.signals import open_lane
+
+        try:
+            self._lane = open_lane(self._role)
+        except Exception as error:
+            note(f"no lane to write to: {type(error).__name__}: {error}")
+        if self._lane is not None:
+            self.write = self._lane.write
+
+
+def _nowhere(_kind: int, _start_ns: int, _duration_ns: int, _value: int = 0, _arg: int = 0) -> None:
+    pass
+
+
+def note(problem: str) -> None:
+    """Leave a line about something that is not timed where the report will look for it."""
+    folder = os.environ.get("HEADRACE_RUN_DIR")
+    if not folder:
+        return
+    try:
+        with open(os.path.join(folder, "not-timed.txt"), "a", encoding="utf-8") as notes:
+            notes.write(f"{os.getpid()}\t{' '.join(problem.split())}\n")
+    except OSError:
+        pass
+
+
+tape = Tape()

@@ -1,0 +1,121 @@
+"""Processors, memory, swap, /dev/shm and disks of the whole machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from .kernel_files import read_start, read_text
+from .system_sample import DiskSample, MachineSample
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_SECTOR = 512  # whatever the device says of itself
+_NOT_DISKS = ("loop", "ram", "zram", "sr", "fd")
+
+
+def read_machine(root: Path = Path("/")) -> MachineSample | None:
+    """The machine now; None where /proc tells nothing."""
+    memory = _kib_table(read_start(root / "proc/meminfo", 4096))
+    ticks, running, blocked = _read_stat(root)
+    if not memory or not ticks:
+        return None
+    counts = _numbers(
+        read_text(root / "proc/vmstat"), ("pswpin", "pswpout", "pgmajfault", "pgpgin", "workingset_refault_file")
+    )
+    shm = _room(root / "dev/shm")
+    return MachineSample(
+        cpu_user_s=(ticks[0] + ticks[1]) * _TICK_S,
+        cpu_system_s=(ticks[2] + ticks[5] + ticks[6]) * _TICK_S,
+        cpu_idle_s=ticks[3] * _TICK_S,
+        cpu_iowait_s=ticks[4] * _TICK_S,
+        cpu_steal_s=ticks[7] * _TICK_S,
+        running=running,
+        blocked=blocked,
+        total_bytes=memory.get("MemTotal", 0),
+        available_bytes=memory.get("MemAvailable", 0),
+        free_bytes=memory.get("MemFree", 0),
+        page_cache_bytes=memory.get("Cached", 0),
+        dirty_bytes=memory.get("Dirty", 0),
+        writeback_bytes=memory.get("Writeback", 0),
+        shared_bytes=memory.get("Shmem", 0),
+        swap_total_bytes=memory.get("SwapTotal", 0),
+        swap_free_bytes=memory.get("SwapFree", 0),
+        swap_in_pages=counts.get("pswpin", 0),
+        swap_out_pages=counts.get("pswpout", 0),
+        major_faults=counts.get("pgmajfault", 0),
+        read_ahead_bytes=counts.get("pgpgin", 0) * 1024,
+        shm_total_bytes=shm[0] if shm else None,
+        shm_free_bytes=shm[1] if shm else None,
+        refault_pages=counts.get("workingset_refault_file"),
+    )
+
+
+def read_disks(root: Path = Path("/"), *, among: Iterable[str] | None = None) -> tuple[DiskSample, ...]:
+    """Counters of block devices: whole disks that were ever used, or those that are named."""
+    wanted = None if among is None else set(among)
+    disks = []
+    for line in read_text(root / "proc/diskstats").splitlines():
+        _, _, name, *numbers = line.split()
+        if len(numbers) < 11 or (name not in wanted if wanted is not None else name.startswith(_NOT_DISKS)):
+            continue
+        n = [int(number) for number in numbers[:11]]
+        if wanted is None and not (n[0] or n[4]):
+            continue
+        disk = DiskSample(
+            name, n[0], n[2] * _SECTOR, n[3] / 1e3, n[4], n[6] * _SECTOR, n[7] / 1e3, n[8], n[9] / 1e3, n[10] / 1e3
+        )
+        disks.append(disk)
+    return tuple(disks)
+
+
+def find_disks(root: Path = Path("/")) -> list[str]:
+    """The names of whole block devices that a training may read from: no partitions, loops or memory disks."""
+    try:
+        names = sorted(os.listdir(root / "sys/block"))
+    except OSError:
+        return []
+    return [name for name in names if not name.startswith(_NOT_DISKS)]
+
+
+def _read_stat(root: Path) -> tuple[list[int], int, int]:
+    ticks: list[int] = []
+    numbers: dict[str, int] = {}
+    for line in read_text(root / "proc/stat").splitlines():
+        name, _, rest = line.partition(" ")
+        if name == "cpu":
+            ticks = [int(number) for number in rest.split()]
+        elif name in ("procs_running", "procs_blocked"):
+            numbers[name] = int(rest)
+    ticks += [0] * (8 - len(ticks)) if ticks else []
+    return ticks, numbers.get("procs_running", 0), numbers.get("procs_blocked", 0)
+
+
+def _kib_table(data: bytes) -> dict[str, int]:
+    table = {}
+    for line in data.decode("ascii", "replace").splitlines():
+        name, _, rest = line.partition(":")
+        value = rest.split()
+        if value[1:] == ["kB"]:
+            table[name] = int(value[0]) * 1024
+    return table
+
+
+def _numbers(text: str, names: Iterable[str]) -> dict[str, int]:
+    """Some values of many "name value" lines, without looking at the others."""
+    text = f"\n{text}"
+    found = {}
+    for name in names:
+        _, is_there, rest = text.partition(f"\n{name} ")
+        value = rest.partition("\n")[0]
+        if is_there and value.isdigit():
+            found[name] = int(value)
+    return found
+
+
+def _room(folder: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        room = os.statvfs(folder)
+        return room.f_frsize * room.f_blocks, room.f_frsize * room.f_bavail
+    return None

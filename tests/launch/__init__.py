@@ -1,0 +1,1 @@
+"""Tests of launch: a script as it is, timed."""
