@@ -4,6 +4,8 @@
 - `batches`: what must be known of collated batches.
 - `dataloader`: the class itself.
 - `local`: its iterators in the training process.
+- `readable`: where a data set says that its samples lie.
+- `reading`: reading ahead for a loader.
 - `snapshot`: what every iterator of ours can tell.
 - `workers`: its iterator over a pool of workers.
 """

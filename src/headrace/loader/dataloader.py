@@ -17,6 +17,7 @@ from ..errors import NotSupported
 from ..model import EpochAccount, ErrorPolicy, LoaderStats, SampleFailure, keeps_statistics, parse_bytes
 from .batches import count_rows, is_default_collation
 from .local import LocalIterator, SeededLocalIterator
+from .reading import MOST_DEPTH
 from .snapshot import Counted, empty_stats, say_once
 from .workers import WorkersIterator
 
@@ -39,6 +40,11 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     - `max_bad`: how many samples may fail, a number or a share; by default 10 and a hundredth of those tried.
     - `quarantine`: a file that names the samples left out, one JSON line each; `loader.quarantine` has them as values.
     - `skip_quarantined`: such a file of an earlier run (or keys): these samples are left out from the start.
+    - `io_depth`: reads in flight, for data sets that say where their samples lie (`extents(index)`): these are read
+      ahead in a process of their own, and workers only decode. By default chosen from the storage, and then from
+      what is measured; 0 reads nothing ahead.
+    - `readahead`: for data sets over loose files, a function from an index to the path (or paths) of its sample, or
+      True where the data set has a list (`samples`, `imgs`, `files`): they come into the page cache ahead of time.
     - `device`: copy batches there on a side stream ("cuda"); off by default.
     - `record`: keep times and histograms for `stats()`; on by default, may be changed while it runs.
 
@@ -72,15 +78,22 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         max_bad: int | float | None = None,
         quarantine: str | os.PathLike[str] | None = None,
         skip_quarantined: str | os.PathLike[str] | Iterable[Any] | None = None,
+        io_depth: int | None = None,
+        readahead: bool | Callable[[Any], Any] | None = None,
         device: torch.device | str | None = None,
         record: bool | None = None,
     ) -> None:
         if backend not in _BACKENDS:
             raise ValueError(f"backend={backend!r}: choose one of {', '.join(map(repr, _BACKENDS))}")
+        if io_depth is not None and (type(io_depth) is not int or not 0 <= io_depth <= MOST_DEPTH):
+            raise ValueError(f"io_depth must be a whole number from 0 to {MOST_DEPTH}, got {io_depth!r}")
+        if readahead not in (None, True, False) and not callable(readahead):
+            raise TypeError(f"readahead must be True, or a function from an index to paths, got {readahead!r}")
         policy = ErrorPolicy.of(on_error, max_bad)
         if memory is not None:
             parse_bytes(memory)
         self.memory, self.backend, self.on_error = memory, backend, on_error
+        self.io_depth, self.readahead = io_depth, readahead
         self.device = None if device is None else torch.device(device)
         self._record = keeps_statistics() if record is None else record
         self._is_chosen = num_workers is None

@@ -14,6 +14,7 @@ from ..knowledge import add_hint
 from ..model import EpochAccount, LoaderStats, Stages, StageTable, language, read_stages, record_stages, stages_of
 from ..order import EpochOrder
 from .batches import pin_batch
+from .reading import Reading
 from .snapshot import Counted, empty_stats
 
 if TYPE_CHECKING:
@@ -51,18 +52,24 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
         self._waits, self._num_samples = WaitLog(), 0
         self._stages = LocalStages(loader)
+        self._reading = Reading.start(loader)
+        if self._reading is not None:
+            self._sampler_iter = self._reading.follow(self._sampler_iter)
         self._name_samples()
         loader._live.add(self)
 
     def _next_data(self) -> Any:
         started = time.perf_counter()
         self._waits.ask(started)
+        reading = self._reading
         try:
-            batch = self._stages.during(self._fetch)
+            batch = self._stages.during(self._fetch if reading is None else lambda: reading.during(self._fetch))
         except StopIteration:
             if self.is_open:
                 self._loader._last_stats = self.snapshot()
                 self.is_open = False
+            if reading is not None:
+                reading.close()
             raise
         except Exception as error:
             add_hint(error, language=language())
@@ -70,6 +77,8 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
         if self._copier is not None:
             self._copier.start(batch)
             batch = self._copier.take()
+        if reading is not None:
+            reading.delivered()
         now = time.perf_counter()
         self._waits.give(now - started, now, since_start_s=now - self.opened_at)
         self._num_samples += self._loader._count_samples(batch)
@@ -96,6 +105,7 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
             waits=self._waits.stats(),
             account=self._account(),
             stages=self._stages.figures(),
+            reader=self._reading.stats() if self._reading is not None else None,
         )
 
     def _account(self) -> EpochAccount:

@@ -34,6 +34,7 @@ from ..model import LoaderStats, find_rank, language
 from .backend import choose_backend
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches
+from .reading import Reading
 from .snapshot import Counted, say_once
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
         self._registration: HostRegistration | None = None
         self._epoch = -1
+        self._reading = Reading.start(loader, budget_bytes=self._budget.bytes)
         pool = Pool(self._pool_plan(loader))
         self._feed = Feed(
             pool,
@@ -75,7 +77,9 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         if self._wants_registration():
             self._registration = HostRegistration(pool.arena)
             self._feed.slots.on_first_lease = self._registration.add
-        self._closer = weakref.finalize(self, _close_pool, pool, self._feed.guard, self._copier, self._registration)
+        self._closer = weakref.finalize(
+            self, _close_pool, pool, self._feed.guard, self._copier, self._registration, self._reading
+        )
         try:
             if self._is_undecided:
                 self._feed.replay = []
@@ -120,7 +124,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         return PoolPlan(
             dataset=loader.dataset,
             collate=None if loader._uses_slots else loader.collate_fn,
-            init_fn=loader.worker_init_fn,
+            init_fn=self._reading.init_fn(loader.worker_init_fn) if self._reading else loader.worker_init_fn,
             context=self._context,
             base_seed=int(self._base_seed),
             is_iterable=loader._is_iterable,
@@ -168,6 +172,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
         self._epoch += 1
+        if self._reading is not None:
+            self._sampler_iter = self._reading.follow(self._sampler_iter)
         # persistent workers keep torch's base seed; the epoch must still change what samples draw
         base_seed = int(self._base_seed)
         seed = base_seed if not self._epoch else mix_seed(base_seed, -1 - self._epoch) & _MAX_SEED
@@ -197,6 +203,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
                 batch = self._next_local()
             else:
                 batch = self._next_on_device() if self._copier is not None else self._next_on_host()
+            if self._reading is not None:
+                self._reading.delivered()
             now = time.perf_counter()
             waits.give(now - started, now, since_start_s=now - self._feed.epoch_started)
             return batch
@@ -277,8 +285,12 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def _next_local(self) -> Any:
         assert self._local is not None
-        local = self._local
-        batch = self._local_stages.during(lambda: next(local))
+        local, reading = self._local, self._reading
+
+        def fetch() -> Any:
+            return next(local) if reading is None else reading.during(lambda: next(local))
+
+        batch = self._local_stages.during(fetch)
         if self._pin_memory:
             batch = pin_batch(batch, self._pin_memory_device)
         if self._copier is not None:
@@ -308,8 +320,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     # ------------------------------------------------------------------------------------ end
 
     def _stop_pool(self) -> None:
-        self._closer.detach()
-        _close_pool(self._feed.pool, self._feed.guard, None, self._registration)
+        # the reader goes on, for the batches that are fetched here; a pool may be closed twice
+        _close_pool(self._feed.pool, self._feed.guard, None, self._registration, None)
 
     def close(self) -> None:
         """End the workers; what was delivered stays valid."""
@@ -356,13 +368,22 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             account=loader._local_account() if is_local and loader._local_account is not None else feed.account,
             workers_lost=feed.recovery.num_losses,
             stages=self._local_stages.figures() if is_local else feed.figures.stages(),
+            reader=self._reading.stats() if self._reading is not None else None,
         )
 
 
-def _close_pool(pool: Pool, guard: Guard, copier: DeviceCopier | None, registration: HostRegistration | None) -> None:
+def _close_pool(
+    pool: Pool,
+    guard: Guard,
+    copier: DeviceCopier | None,
+    registration: HostRegistration | None,
+    reading: Reading | None,
+) -> None:
     guard.close()
     if copier is not None:
         copier.close()
     pool.close()
     if registration is not None:
         registration.close()
+    if reading is not None:
+        reading.close()

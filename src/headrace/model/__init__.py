@@ -46,7 +46,7 @@ from .sizes import format_bytes, parse_bytes
 from .stage_report import Stages, StageStats, stages_of
 from .stage_table import STAGE_TABLE_WORDS, StageRow, StageTable, merge_stages, read_stages
 from .stages import Sample, Stage, print_timing, record_stages, sample, stage, watches_samples
-from .stats import EpochAccount, LoaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
+from .stats import EpochAccount, LoaderStats, ReaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
 from .text import LANGUAGES, Text
 from .time_table import Activity, TimeRow
 from .transient import backoff_s, is_transient
@@ -73,6 +73,7 @@ __all__ = [
     "LoaderStats",
     "OnError",
     "OpaqueKey",
+    "ReaderStats",
     "Replacement",
     "Sample",
     "SampleFailure",

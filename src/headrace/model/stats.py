@@ -81,6 +81,28 @@ class EpochAccount:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReaderStats:
+    """What the reader did since the loader's workers were started, and what workers found of it."""
+
+    is_alive: bool
+    depth: int  # reads in flight at most, now
+    block_bytes: int
+    bytes_read: int
+    reads: int
+    failed_reads: int
+    vain_bytes: int  # read ahead, and never used
+    too_large: int  # extents that do not fit: workers read them
+    hits: int  # extents that a worker found, at once or after a wait
+    hit_bytes: int
+    waits: int  # of the hits, those that were still on their way
+    wait_s: float  # of all workers together
+    self_reads: int  # extents that a worker read by itself
+    self_bytes: int
+    files: int  # loose files brought into the page cache
+    file_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoaderStats:
     """A frozen snapshot of a loader. Every figure was measured in this run; `None` means not measured."""
 
@@ -112,3 +134,4 @@ class LoaderStats:
     account: EpochAccount = EpochAccount()
     workers_lost: int = 0  # and replaced
     stages: Stages = field(default_factory=Stages)
+    reader: ReaderStats | None = None  # None: nothing is read ahead

@@ -1,0 +1,249 @@
+"""The memory that a reader and the workers share: which bytes of which file lie where, and who refers to them.
+
+One anonymous memory file, mapped by every process that takes part:
+
+    head │ columns of the table of blocks │ rows, one a thread that reads │ leases of the rows │ marks │ blocks
+
+Nobody holds a lock that another waits for. The reader alone writes the table. A worker that takes a block writes its
+number into a lease word of its own row and looks again whether the block's generation is still the same; the reader
+changes the generation first, lets a moment pass, and only then looks for leases. Each attached thread has a row and
+each of its values one writer. A row belongs to the process that holds a record lock on its number: the kernel
+releases it with the process, however that ends, and its leases count no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Container
+from enum import IntEnum
+from hashlib import blake2b
+
+MAX_BLOCKS = 1024
+MAX_ROWS = 1024
+LEASES = 64  # a row; a thread that holds more views than this gets copies
+ASIDE = 128  # extents that a thread read by itself, kept for the reader to hear of
+
+_READER_LOCK = 1 << 40  # offsets of record locks, far from any byte that exists
+_CLAIM_LOCK = _READER_LOCK + 1
+_ROW_LOCKS = _READER_LOCK + 8
+
+
+class Head(IntEnum):
+    """Words at the start of the file."""
+
+    STATE = 0
+    WAKE = 1  # changes with every block that is ready or has failed; workers sleep at it
+    PASSED = 2  # the last batch that is over, by the training process
+    ROWS = 3  # rows ever used
+    DEPTH = 4
+    BYTES = 5
+    READS = 6
+    FAILED = 7
+    VAIN_BYTES = 8
+    TOO_LARGE = 9
+    CLAIMED_BYTES = 10
+    FILES = 11
+    FILE_BYTES = 12
+    CACHED_READS = 13
+    NUM = 64
+
+
+class State(IntEnum):
+    """Of the reader, as workers see it."""
+
+    STARTING = 0
+    ON = 1
+    RESTING = 2  # what is asked for lies in the page cache: workers read it quicker themselves
+    GONE = 3
+
+
+class Column(IntEnum):
+    """Of the table of blocks, `MAX_BLOCKS` words each."""
+
+    KEY_LOW = 0
+    KEY_HIGH = 1
+    START = 2
+    END = 3  # 0: no block; so no extent lies in it
+    STATE = 4
+    PLACE = 5
+    GENERATION = 6
+    NUM = 7
+
+
+class InTable(IntEnum):
+    """Of a block, as workers see it."""
+
+    NONE = 0
+    IN_FLIGHT = 1
+    READY = 2
+    FAILED = 3
+
+
+class Row(IntEnum):
+    """Words of a row; each row has one writer."""
+
+    HITS = 0
+    HIT_BYTES = 1
+    WAITS = 2
+    WAIT_NS = 3
+    SELF_READS = 4
+    SELF_BYTES = 5
+    NUM_ASIDE = 6
+    ASIDE_AT = 8  # then (key, offset), the newest `ASIDE` of them
+    NUM = 8 + 2 * ASIDE
+
+
+_COLUMNS_AT = Head.NUM
+_ROWS_AT = _COLUMNS_AT + Column.NUM * MAX_BLOCKS
+_LEASES_AT = _ROWS_AT + Row.NUM * MAX_ROWS
+_MARKS_AT = 8 * (_LEASES_AT + LEASES * MAX_ROWS)
+
+
+def path_key(path: str) -> tuple[int, int]:
+    """128 bits that stand for a path in every process."""
+    low, high = struct.unpack("qq", blake2b(os.fsencode(path), digest_size=16).digest())
+    return low, high
+
+
+class BlockTable:
+    """A mapping of the shared file, in any of the processes."""
+
+    def __init__(self, fd: int, space_bytes: int, granule: int) -> None:
+        self.fd, self.space_bytes, self.granule = fd, space_bytes, granule
+        self.blocks_at = -(-(_MARKS_AT + space_bytes // granule) // 4096) * 4096
+        size = self.blocks_at + space_bytes
+        if os.fstat(fd).st_size < size:
+            os.ftruncate(fd, size)
+        self.map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED)
+        with contextlib.suppress(OSError, AttributeError):
+            self.map.madvise(mmap.MADV_DONTDUMP)
+        self.bytes = memoryview(self.map)
+        self.words = self.bytes[: 8 * (_LEASES_AT + LEASES * MAX_ROWS)].cast("q")
+        self.marks = self.bytes[_MARKS_AT : _MARKS_AT + space_bytes // granule]
+
+    @classmethod
+    def create(cls, space_bytes: int, granule: int) -> BlockTable:
+        fd = os.memfd_create("headrace-reader", os.MFD_CLOEXEC)
+        try:
+            return cls(fd, space_bytes, granule)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @staticmethod
+    def column(column: Column) -> int:
+        return _COLUMNS_AT + column * MAX_BLOCKS
+
+    @staticmethod
+    def row(row: int) -> int:
+        return _ROWS_AT + row * Row.NUM
+
+    @staticmethod
+    def leases(row: int) -> int:
+        return _LEASES_AT + row * LEASES
+
+    def used_bytes(self) -> int:
+        """Bytes of the file that exist as pages."""
+        return os.fstat(self.fd).st_blocks * 512
+
+    # ------------------------------------------------------------------------------------ the reader's side
+
+    def publish(self, number: int, path: str, start: int, end: int, place: int) -> None:
+        """A block is on its way."""
+        words, low_high = self.words, path_key(path)
+        first = place // self.granule
+        self.marks[first : first + (end - start) // self.granule] = bytes((end - start) // self.granule)
+        words[_COLUMNS_AT + Column.STATE * MAX_BLOCKS + number] = InTable.IN_FLIGHT
+        words[_COLUMNS_AT + Column.KEY_LOW * MAX_BLOCKS + number] = low_high[0]
+        words[_COLUMNS_AT + Column.KEY_HIGH * MAX_BLOCKS + number] = low_high[1]
+        words[_COLUMNS_AT + Column.START * MAX_BLOCKS + number] = start
+        words[_COLUMNS_AT + Column.PLACE * MAX_BLOCKS + number] = place
+        words[_COLUMNS_AT + Column.GENERATION * MAX_BLOCKS + number] += 1
+        words[_COLUMNS_AT + Column.END * MAX_BLOCKS + number] = end
+
+    def settle(self, number: int, end: int | None) -> None:
+        """A block's bytes are there, up to `end` of the file; None: they could not be read."""
+        words = self.words
+        if end is not None:
+            words[_COLUMNS_AT + Column.END * MAX_BLOCKS + number] = end
+        words[_COLUMNS_AT + Column.STATE * MAX_BLOCKS + number] = InTable.FAILED if end is None else InTable.READY
+
+    def withdraw(self, number: int) -> None:
+        """From now on nobody may begin to use a block; who does already is among `leased`, a moment later."""
+        words = self.words
+        words[_COLUMNS_AT + Column.GENERATION * MAX_BLOCKS + number] += 1
+        words[_COLUMNS_AT + Column.END * MAX_BLOCKS + number] = 0
+        words[_COLUMNS_AT + Column.STATE * MAX_BLOCKS + number] = InTable.NONE
+
+    def leased(self) -> set[int]:
+        """The blocks that a living process refers to."""
+        words, found = self.words, set()
+        for row in range(words[Head.ROWS]):
+            at = _LEASES_AT + row * LEASES
+            held = set(words[at : at + LEASES].tolist()) - {0}
+            if held and not self.is_row_held(row):
+                words[at : at + LEASES] = memoryview(bytes(8 * LEASES)).cast("q")
+                continue
+            found |= {number - 1 for number in held}
+        return found
+
+    def totals(self, *fields: Row) -> list[int]:
+        """Sums over all rows."""
+        words = self.words
+        rows = range(words[Head.ROWS])
+        return [sum(words[_ROWS_AT + row * Row.NUM + field] for row in rows) for field in fields]
+
+    # ------------------------------------------------------------------------------------ who is alive
+
+    def hold_reader_lock(self) -> bool:
+        """Be the reader; held until this process ends. False: another one is."""
+        return _try_lock(self.fd, _READER_LOCK)
+
+    def is_reader_alive(self) -> bool:
+        """Whether a process is the reader (not to be asked in the reader itself)."""
+        return _is_locked(self.fd, _READER_LOCK)
+
+    def take_row(self, not_these: Container[int]) -> int | None:
+        """Hold a row that no living process holds; `not_these` are this process's own, which the kernel cannot tell."""
+        fcntl.lockf(self.fd, fcntl.LOCK_EX, 1, _CLAIM_LOCK)  # held for microseconds, and released with its process
+        try:
+            for row in range(MAX_ROWS):
+                if row not in not_these and _try_lock(self.fd, _ROW_LOCKS + row):
+                    at = self.leases(row)
+                    self.words[at : at + LEASES] = memoryview(bytes(8 * LEASES)).cast("q")
+                    self.words[Head.ROWS] = max(self.words[Head.ROWS], row + 1)
+                    return row
+        finally:
+            fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, _CLAIM_LOCK)
+        return None
+
+    def is_row_held(self, row: int) -> bool:
+        return _is_locked(self.fd, _ROW_LOCKS + row)
+
+    def close(self) -> None:
+        """Close the descriptor; the mapping ends with the last view of it."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+# struct flock: type, whence, start, length, pid; every field at its natural place, as in the kernel's headers
+_FLOCK = "hhqqi4x"
+
+
+def _try_lock(fd: int, at: int) -> bool:
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
+    except OSError:
+        return False
+    return True
+
+
+def _is_locked(fd: int, at: int) -> bool:
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
+    kind: int = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))[0]
+    return kind != fcntl.F_UNLCK

@@ -1,0 +1,323 @@
+"""From the order in which samples will be needed to reads of large blocks. Pure: no files, memory, threads or clocks.
+
+Extents come in the order in which they will be needed. The most urgent one that is nowhere yet starts a block, and what
+lies beside it in the file and is needed soon joins it. A block holds its bytes until everything that was planned in
+it was used, or will not be used any more. Blocks that are in flight or wait for their use take `depth` times
+`block_bytes` at most; those that were used and are still referred to come on top, and are the driver's to tell.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from .extents import Extent
+from .space import Space, page_down, page_up
+
+# what was used is marked by the granule in which it begins; members of a tar begin at multiples of this
+GRANULE = 512
+# the first block holds little more than the first sample, so that it is there soon; each further one twice as much
+_FIRST_JOIN_BYTES = 128 << 10
+
+
+class BlockState(Enum):
+    IN_FLIGHT = "in flight"
+    READY = "ready"
+    RETIRING = "retiring"  # nothing is planned in it any more; its memory may still be referred to
+
+
+class Read(NamedTuple):
+    """One read to do now: `size` bytes of a file at `offset`, to `place` in the blocks' memory."""
+
+    block: int
+    path: str
+    offset: int
+    size: int
+    place: int
+
+
+@dataclass(slots=True)
+class _Need:
+    """How often bytes that begin in one granule are planned, and in which batch for the last time."""
+
+    count: int
+    last_seq: int
+
+
+@dataclass(slots=True)
+class Block:
+    """A run of bytes of a file, and its place in memory."""
+
+    number: int
+    path: str
+    start: int
+    end: int
+    place: int
+    state: BlockState = BlockState.IN_FLIGHT
+    needs: dict[int, _Need] = field(default_factory=dict)  # by granule
+    last_byte: int = 0  # up to here it is needed; what follows only fills the page
+    valid_end: int = 0  # up to here the file has bytes
+    reads_left: int = 1
+    is_failed: bool = False
+    was_used: bool = False
+    marks: bytes = b""  # what workers had marked when it was looked at last
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    def claim(self, offset: int, size: int, seq: int) -> None:
+        """Plan the use of some bytes."""
+        need = self.needs.setdefault((offset - self.start) // GRANULE, _Need(0, seq))
+        need.count += 1
+        need.last_seq = max(need.last_seq, seq)
+        self.last_byte = max(self.last_byte, offset + size)
+
+
+class _Wanted(NamedTuple):
+    path: str
+    offset: int
+    size: int
+    seq: int
+    at: int  # bytes that were planned before it
+
+
+class ReadPlan:
+    """What to read next, and which blocks may go."""
+
+    def __init__(
+        self, *, depth: int, block_bytes: int, space_bytes: int, gap_bytes: int = 64 << 10, most_blocks: int = 1024
+    ) -> None:
+        self.depth, self.block_bytes, self._gap_bytes = depth, block_bytes, gap_bytes
+        self._space = Space(space_bytes)
+        self._numbers = list(range(most_blocks - 1, -1, -1))
+        self.blocks: dict[int, Block] = {}
+        self._starts: dict[str, list[tuple[int, int]]] = {}  # path -> (start, number) of blocks that may be used
+        self._wanted: dict[int, _Wanted] = {}  # by ticket, in the order of need
+        self._by_path: dict[str, list[tuple[int, int]]] = {}  # path -> (offset, ticket) of what is wanted
+        self._ticket = self._planned_bytes = 0
+        self._join_bytes = min(_FIRST_JOIN_BYTES, block_bytes)
+        self._reads: deque[Read] = deque()
+        self.in_flight = 0
+        self.claimed_bytes = 0  # of blocks in flight, or that wait for their use
+        self.num_too_large = 0
+        self.vain_bytes = 0  # read, and never used
+        self._passed = -1
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self.depth * self.block_bytes
+
+    @property
+    def num_wanted(self) -> int:
+        return len(self._wanted)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether something is wanted that could not be begun: there is no room, or the depth is reached."""
+        return bool(self._wanted or self._reads)
+
+    # ------------------------------------------------------------------------------------ what is needed
+
+    def add(self, seq: int, extents: Iterable[Extent]) -> None:
+        """Plan the extents of a batch, in the order of their need. `seq` grows from batch to batch."""
+        if seq <= self._passed:
+            return
+        for path, offset, size in extents:
+            if size <= 0 or offset < 0:
+                continue
+            self._planned_bytes += size
+            if self._claim(path, offset, size, seq):
+                continue
+            self._ticket += 1
+            self._wanted[self._ticket] = _Wanted(path, offset, size, seq, self._planned_bytes - size)
+            insort(self._by_path.setdefault(path, []), (offset, self._ticket))
+
+    def _claim(self, path: str, offset: int, size: int, seq: int) -> bool:
+        """Plan the use of a block that is there or on its way; False where there is none that holds the extent."""
+        starts = self._starts.get(path)
+        if not starts:
+            return False
+        right = bisect_right(starts, (offset, 1 << 62))
+        for start, number in reversed(starts[max(0, right - 2) : right]):
+            block = self.blocks[number]
+            if start <= offset and offset + size <= block.valid_end:
+                block.claim(offset, size, seq)
+                return True
+        return False
+
+    def passed(self, seq: int) -> list[Block]:
+        """All batches up to this one are over: what was planned for them will not be used. Returns blocks to retire."""
+        if seq <= self._passed:
+            return []
+        self._passed = seq
+        over = [ticket for ticket, wanted in self._wanted.items() if wanted.seq <= seq]
+        for ticket in over:
+            self._drop(ticket)
+        gone = []
+        for block in list(self.blocks.values()):
+            if block.state is BlockState.RETIRING:
+                continue
+            for granule in [g for g, need in block.needs.items() if need.last_seq <= seq]:
+                del block.needs[granule]
+            if not block.needs and block.state is BlockState.READY:
+                gone.append(self._retire(block))
+        return gone
+
+    def read_elsewhere(self, path: str, offset: int) -> None:
+        """A worker has read an extent itself: it need not be read again, if that has not begun."""
+        listed = self._by_path.get(path, [])
+        at = bisect_left(listed, (offset, 0))
+        if at < len(listed) and listed[at][0] == offset:
+            self._drop(listed[at][1])
+
+    def _drop(self, ticket: int) -> _Wanted:
+        wanted = self._wanted.pop(ticket)
+        listed = self._by_path[wanted.path]
+        listed.pop(bisect_left(listed, (wanted.offset, ticket)))
+        if not listed:
+            del self._by_path[wanted.path]
+        return wanted
+
+    # ------------------------------------------------------------------------------------ reads
+
+    def next_reads(self) -> list[Read]:
+        """The reads to begin now, most urgent first; `blocks` has their blocks."""
+        begun = []
+        while self.in_flight < self.depth and (self._reads or self._begin_block()):
+            begun.append(self._reads.popleft())
+            self.in_flight += 1
+        return begun
+
+    def _begin_block(self) -> bool:
+        while self._wanted:
+            ticket, wanted = next(iter(self._wanted.items()))
+            if self._claim(wanted.path, wanted.offset, wanted.size, wanted.seq):
+                self._drop(ticket)
+            elif page_up(wanted.offset + wanted.size) - page_down(wanted.offset) > self.capacity_bytes:
+                self._drop(ticket)
+                self.num_too_large += 1
+            else:
+                return self._begin(*self._join(ticket, wanted)) or self._begin(
+                    page_down(wanted.offset), page_up(wanted.offset + wanted.size), [ticket]
+                )
+        return False
+
+    def _join(self, ticket: int, wanted: _Wanted) -> tuple[int, int, list[int]]:
+        """The most urgent extent, with what lies beside it and is needed soon."""
+        listed = self._by_path[wanted.path]
+        at = bisect_left(listed, (wanted.offset, ticket))
+        start, end = page_down(wanted.offset), page_up(wanted.offset + wanted.size)
+        # what is needed later than half of what fits would keep the memory of what is needed before it
+        horizon = wanted.at + max(self.capacity_bytes // 2, self._join_bytes)
+        tickets = [ticket]
+        for _, other in listed[at + 1 :]:
+            next_one = self._wanted[other]
+            new_end = max(end, page_up(next_one.offset + next_one.size))
+            if next_one.offset > end + self._gap_bytes or new_end - start > self._join_bytes:
+                break
+            if next_one.at <= horizon:
+                end = new_end
+                tickets.append(other)
+        for _, other in reversed(listed[:at]):
+            before = self._wanted[other]
+            if (
+                before.offset + before.size < start - self._gap_bytes
+                or end - page_down(before.offset) > self._join_bytes
+            ):
+                break
+            if before.at <= horizon and before.offset + before.size <= end:
+                start = page_down(before.offset)
+                tickets.append(other)
+        return start, end, tickets
+
+    def _begin(self, start: int, end: int, tickets: list[int]) -> bool:
+        size = end - start
+        if not self._numbers or (self.claimed_bytes and self.claimed_bytes + size > self.capacity_bytes):
+            return False
+        place = self._space.take(size)
+        if place is None:
+            return False
+        path = self._wanted[tickets[0]].path
+        block = Block(self._numbers.pop(), path, start, end, place, valid_end=end)
+        self.blocks[block.number] = block
+        insort(self._starts.setdefault(path, []), (start, block.number))
+        self.claimed_bytes += size
+        for ticket in tickets:
+            wanted = self._drop(ticket)
+            block.claim(wanted.offset, wanted.size, wanted.seq)
+        # an extent larger than a block is read in several pieces at once
+        offsets = range(start, end, self.block_bytes)
+        block.reads_left = len(offsets)
+        for offset in offsets:
+            piece = min(self.block_bytes, end - offset)
+            self._reads.append(Read(block.number, path, offset, piece, place + offset - start))
+        self._join_bytes = min(self.block_bytes, 2 * max(self._join_bytes, size))
+        return True
+
+    def done(self, read: Read, got: int | None) -> Block | None:
+        """A read has ended and brought `got` bytes, fewer than asked for only where the file ends; None: it failed.
+
+        Returns the block once all its reads have ended: it is ready, or, if it failed or nobody needs it, retiring.
+        """
+        block = self.blocks[read.block]
+        self.in_flight -= 1
+        block.reads_left -= 1
+        if got is None:
+            block.is_failed = True
+        elif got < read.size:
+            block.valid_end = min(block.valid_end, read.offset + got)
+        if block.reads_left:
+            return None
+        block.is_failed = block.is_failed or block.valid_end < block.last_byte
+        block.state = BlockState.READY
+        if block.is_failed or not block.needs:
+            self._retire(block)
+        return block
+
+    # ------------------------------------------------------------------------------------ the end of a block
+
+    def used(self, number: int, marks: bytes) -> bool:
+        """What workers have marked in a ready block, a byte for each granule. True: it has become a block to retire."""
+        block = self.blocks[number]
+        if block.state is not BlockState.READY or marks == block.marks:
+            return False
+        block.marks = marks
+        block.was_used = block.was_used or marks.count(0) < len(marks)
+        for granule in [g for g, need in block.needs.items() if marks[g] >= min(need.count, 255)]:
+            del block.needs[granule]
+        if block.needs:
+            return False
+        self._retire(block)
+        return True
+
+    def _retire(self, block: Block) -> Block:
+        block.state = BlockState.RETIRING
+        block.needs.clear()
+        self.claimed_bytes -= block.size
+        starts = self._starts[block.path]
+        starts.pop(bisect_left(starts, (block.start, block.number)))
+        if not starts:
+            del self._starts[block.path]
+        if not block.was_used and not block.is_failed:
+            self.vain_bytes += block.size
+        return block
+
+    def gone(self, number: int) -> None:
+        """Nothing refers to a retiring block any more: its memory and number are free."""
+        block = self.blocks.pop(number)
+        assert block.state is BlockState.RETIRING
+        self._space.give_back(block.place, block.size)
+        self._numbers.append(number)
+
+    @property
+    def ready(self) -> list[Block]:
+        return [block for block in self.blocks.values() if block.state is BlockState.READY]
+
+    @property
+    def retiring(self) -> list[Block]:
+        return [block for block in self.blocks.values() if block.state is BlockState.RETIRING]
