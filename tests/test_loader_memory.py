@@ -157,7 +157,7 @@ class Large(Dataset[Any]):
 def test_large_samples_stay_within_the_budget(collate: Any) -> None:
     """Batches of 32 MiB, a budget for three, and many asked for: what was taken beyond it is soon given back."""
     budget = 100 * MIB
-    loader = DataLoader(Large(4000), 8, num_workers=4, memory=budget, prefetch_factor=2, collate_fn=collate)
+    loader = DataLoader(Large(1200), 8, num_workers=4, memory=budget, prefetch_factor=2, collate_fn=collate)
     iterator = iter(loader)
     for number in range(10):
         assert next(iterator)[:, 0].tolist() == list(range(8 * number, 8 * number + 8))
@@ -177,7 +177,7 @@ def test_a_budget_without_room_for_the_samples_in_hand_says_so(caplog: pytest.Lo
     got = [int(number) for batch in loader for number in batch[:, 0]]
     assert got == list(range(64))
     (said,) = [record.getMessage() for record in caplog.records if "in hand" in record.getMessage()]
-    assert "memory=36.0 MiB has room for a batch of 32.0 MiB, but not for the 16.0 MiB of samples" in said
+    assert "memory=36.0 MiB holds 1 x 32.0 MiB of batches, but not the 16.0 MiB of samples" in said
     assert "memory=48.0 MiB" in said
 
 

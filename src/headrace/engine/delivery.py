@@ -120,6 +120,13 @@ class Delivery:
     def _warn_held(self, total: int, leased: int) -> None:
         if not self._has_warned_held:
             self._has_warned_held = True
+            if total == 1:
+                _log.warning(
+                    "the memory budget of %s has room for one batch only: each is copied to ordinary memory. A larger "
+                    "memory= saves that.",
+                    format_bytes(self._budget_bytes),
+                )
+                return
             _log.warning(
                 "the training loop holds %d batches, all that the memory budget of %s has slots for (%d): further ones "
                 "are copied to ordinary memory. Keep fewer batches, or give a larger memory=.",

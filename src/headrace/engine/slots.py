@@ -62,15 +62,19 @@ class Slots:
         number = self._board.words[Head.NUM_SLOTS]
         self.give_back_free(are_retired=True)  # so that larger ones fit the budget
         in_use = sum(s for s, state in self._sizes() if state != RETIRED)
-        room = self._budget_bytes - in_use - in_hand_bytes
-        if room < size and not self._has_warned:
+        room = self._budget_bytes - in_use
+        # a loop holds one while the next is filled: with a single slot each batch would be copied, into memory as well
+        least = 2 if room >= 2 * size else 1
+        count = max(least, min((room - in_hand_bytes) // size, _MOST_SLOTS, MAX_SLOTS - number))
+        if count * size + in_hand_bytes > room and not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "memory=%s has room for a batch of %s, but not for the %s of samples that the workers have in hand "
-                "besides; fewer workers, a smaller batch_size, or memory=%s keep within the budget",
-                *map(format_bytes, (self._budget_bytes, size, in_hand_bytes, in_use + size + in_hand_bytes)),
+                "memory=%s holds %d x %s of batches, but not the %s of samples that the workers have in hand besides; "
+                "fewer workers, a smaller batch_size, or memory=%s keep within the budget",
+                format_bytes(self._budget_bytes),
+                count,
+                *map(format_bytes, (size, in_hand_bytes, in_use + count * size + in_hand_bytes)),
             )
-        count = max(1, min(room // size, _MOST_SLOTS, MAX_SLOTS - number))
         if number >= MAX_SLOTS or self._next + count * size > self._end:
             return False
         for _ in range(count):
