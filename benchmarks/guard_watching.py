@@ -26,8 +26,7 @@ from headrace.engine.memory_growth import read_holdings
 from headrace.engine.memory_watch import MemoryWatch
 from headrace.engine.pressure import Pressure, assess
 from headrace.engine.stuck import look_at
-from headrace.signals import StackFile, find_py_spy, register_stack_dump
-from headrace.signals.psi import read_memory_psi, read_swap_counts
+from headrace.signals import StackFile, find_py_spy, read_memory_psi, read_swap_counts, register_stack_dump
 from probes import machine_facts
 
 _MIB = 1 << 20

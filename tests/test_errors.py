@@ -15,6 +15,7 @@ from headrace.errors import (
     InternalError,
     NotAQuarantine,
     NotSupported,
+    ShardDamaged,
     StaleQuarantine,
     TooManyBad,
     UnusableInput,
@@ -24,7 +25,7 @@ from headrace.errors import (
 
 ALL = [
     *(HeadraceError, WorkerLost, WorkerHang, BatchTooLarge, BatchTimeout, TooManyBad, NotAQuarantine, StaleQuarantine),
-    *(NotSupported, UnusableInput, DecodeError, CannotLoadTarget, ChaosCouldNotRun, InternalError),
+    *(NotSupported, ShardDamaged, UnusableInput, DecodeError, CannotLoadTarget, ChaosCouldNotRun, InternalError),
 ]
 
 

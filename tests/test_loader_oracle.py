@@ -349,6 +349,14 @@ def test_an_empty_batch_of_indices() -> None:
     assert_same_batches(found[1], found[0], "")
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_iterator_counts_what_it_has_given(num_workers: int) -> None:
+    """As torch's own does; frameworks that resume, and recordings, go by it."""
+    iterator: Any = iter(headrace.DataLoader(Mapped("array", 12), 4, num_workers=num_workers))
+    assert iterator._num_yielded == 0
+    assert [iterator._num_yielded for _ in iterator] == [1, 2, 3]
+
+
 def test_a_loader_is_a_torch_loader_in_all_that_frameworks_ask() -> None:
     dataset = Mapped("array", 23)
     theirs = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=2, multiprocessing_context="fork")

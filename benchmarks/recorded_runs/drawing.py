@@ -154,13 +154,13 @@ def cpu_quota(rng: random.Random, spec: Spec) -> Drawn:
 
 def memory_short(rng: random.Random, spec: Spec) -> Drawn:
     """The files that are read again and again do not fit beside the rest."""
-    spec = {**spec, "num_workers": 2, "step": "waits", "ballast_bytes": 256 << 20}
+    spec = {**spec, "num_workers": 2, "step": "waits", "ballast_bytes": 256 << 20, "loader": "torch"}
     return Drawn(
         "memory_short",
         spec,
         frozenset({"memory_pressure"}),
-        limits={"memory_bytes": float((900 + rng.randint(0, 60)) << 20), "read_bytes_per_s": 150e6},
-        files=(400, 2 << 20),
+        limits={"memory_bytes": float((560 + rng.randint(0, 60)) << 20), "read_bytes_per_s": rng.uniform(80e6, 150e6)},
+        files=(150, 2 << 20),
     )
 
 

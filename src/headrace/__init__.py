@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .launch import monitor, phase
     from .loader import DataLoader
     from .model import RAISE, RETRY, SKIP, LoaderStats, SampleFailure, sample, stage
+    from .storage import Shards, ShardWriter
 
 __version__ = "0.1.0"
 
@@ -26,6 +27,8 @@ __all__ = [
     "HeadraceError",
     "LoaderStats",
     "SampleFailure",
+    "ShardWriter",
+    "Shards",
     "__version__",
     "codecs",
     "decode",
@@ -44,6 +47,8 @@ _HOME_OF = {
     "RETRY": ".model",
     "SKIP": ".model",
     "SampleFailure": ".model",
+    "ShardWriter": ".storage",
+    "Shards": ".storage",
     "decode": ".codecs",
     "monitor": ".launch",
     "phase": ".launch",

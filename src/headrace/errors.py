@@ -11,6 +11,7 @@
     ├── CannotLoadTarget         `module:attribute` names nothing usable        (also a ValueError)
     ├── ChaosCouldNotRun         the process under test could not be started
     ├── NotSupported             this combination cannot work, here or at all   (also a RuntimeError)
+    ├── ShardDamaged             a sample whose shard is damaged where it lies  (also a ValueError)
     ├── UnusableInput            a file or text that was given cannot be worked on
     ├── DecodeError              bytes that are not what they claim to be       (also a ValueError)
     └── InternalError            a bug of ours, with a request to report it
@@ -32,6 +33,7 @@ __all__ = [
     "InternalError",
     "NotAQuarantine",
     "NotSupported",
+    "ShardDamaged",
     "StaleQuarantine",
     "TooManyBad",
     "UnusableInput",
@@ -105,6 +107,10 @@ class ChaosCouldNotRun(HeadraceError):
 
 class NotSupported(HeadraceError, RuntimeError):
     """What was asked for cannot work with this data set, platform or combination of arguments."""
+
+
+class ShardDamaged(HeadraceError, ValueError):
+    """A sample that has lost bytes to the damage of its shard; `evidence` names the shard and the offset."""
 
 
 class UnusableInput(HeadraceError):

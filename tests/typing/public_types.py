@@ -9,6 +9,7 @@ from torch.utils.data import TensorDataset
 
 import headrace
 from headrace import DataLoader, HeadraceError, LoaderStats, SampleFailure, codecs
+from headrace.storage import DamageKind
 
 
 def loader_is_torchs(data: TensorDataset) -> None:
@@ -35,6 +36,16 @@ def codecs_make_arrays(data: bytes) -> None:
     assert_type(codecs.npz(data), dict[str, npt.NDArray[Any]])
     assert_type(codecs.jpeg(data), npt.NDArray[np.uint8])
     assert_type(headrace.decode("jpg")({"jpg": data}), dict[str, Any])
+
+
+def shards_say_where_samples_lie(shards: headrace.Shards) -> None:
+    assert_type(len(shards), int)
+    assert_type(shards.extents(0)[0].offset, int)
+    assert_type(shards.place(0).key, str)
+    assert_type(shards.damage[0].kind, DamageKind)
+    assert_type(shards.unpaired[0].name, str)
+    with headrace.ShardWriter("x-%06d.tar", max_bytes="1 GiB") as writer:
+        assert_type(writer.paths, list[str])
 
 
 def stages_have_figures(stats: LoaderStats) -> None:

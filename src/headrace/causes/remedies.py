@@ -221,6 +221,64 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             ),
         ),
     ),
+    Cause.CPU_THROTTLED: CauseAdvice(
+        fix=(
+            Text(
+                "ask for more cores: `--cpus-per-task` (Slurm), `--cpus` (Docker), `resources.limits.cpu` (Kubernetes)",
+                "申请更多核心：Slurm 用 `--cpus-per-task`，Docker 用 `--cpus`，Kubernetes 用 `resources.limits.cpu`",
+            ),
+            Text(
+                "as many threads as the quota has cores, not as the machine: `OMP_NUM_THREADS`, "
+                "`torch.set_num_threads`, `num_workers`; more of them use the quota up sooner and then all stand still",
+                "线程数按配额而不是按整机核数设：`OMP_NUM_THREADS`、`torch.set_num_threads`、`num_workers`；越多只会越早"
+                "用尽配额，然后一起停住",
+            ),
+        ),
+        futile=(
+            Text(
+                "more workers or prefetch: the quota is for all of them together",
+                "增加 worker 或预取：配额由全部进程共用",
+            ),
+        ),
+    ),
+    Cause.SWAP: CauseAdvice(
+        fix=(
+            Text(
+                'less memory: fewer workers or batches ahead (`headrace.DataLoader(…, memory="8GiB")` bounds them), '
+                "the data set's index in arrays; or a higher limit",
+                '少用内存：减少 worker 或预取（`headrace.DataLoader(…, memory="8GiB")` 可以限住），把数据集索引放进数'
+                "组；或提高上限",
+            ),
+        ),
+        futile=(
+            Text(
+                "more swap: it puts the kill off and makes every step slower",
+                "加大交换区：只是推迟被杀，而且每一步都更慢",
+            ),
+            Text("more workers: each one takes memory", "增加 worker：每个都要占内存"),
+        ),
+    ),
+    Cause.MEMORY_PRESSURE: CauseAdvice(
+        fix=(
+            Text(
+                "leave room for the files that are read again: less memory in workers and queued batches "
+                "(`memory=` bounds them), or a higher limit; the page cache counts towards it",
+                "给反复读取的文件留出余地：减少 worker 和排队 batch 占用的内存（`memory=` 可以限住），或提高上限；"
+                "页缓存也计入该上限",
+            ),
+            Text(
+                "if the data are larger than memory in any case: read them in large pieces, in the order they lie on "
+                "disk (tar shards), so that nothing is read twice",
+                "若数据本来就大于内存：按磁盘上的顺序大块读取（tar 分片），避免同一内容读两次",
+            ),
+        ),
+        futile=(
+            Text(
+                "a warm-up pass over the files: what does not fit is dropped again",
+                "先把文件预读一遍：放不下的还是会被挤掉",
+            ),
+        ),
+    ),
     Cause.UNKNOWN: CauseAdvice(
         fix=(),
         measure=(
@@ -254,6 +312,12 @@ _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
         "on the "
         "CPU",
         "降低解码开销：JPEG、NPZ、体数据用 `headrace.codecs`，在磁盘上存更小的图，减少 CPU 上的变换",
+    ),
+    Bottleneck.GIL: Text(
+        "`backend='process'` (or torch's own workers): threads take turns at the interpreter's lock while they run "
+        "Python; or move the loop that holds it into NumPy or a decoder that releases it",
+        "改用 `backend='process'`（或 torch 自己的 worker 进程）：线程执行 Python 代码时要轮流持有解释器锁（GIL）；"
+        "或把占着锁的循环换成 NumPy 或会释放锁的解码库",
     ),
     Bottleneck.IO_BANDWIDTH: Text(
         "fewer bytes or faster storage: a copy on a local disk, a denser format; more workers share the same bandwidth",

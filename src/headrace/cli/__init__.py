@@ -18,6 +18,12 @@
 - `quarantine_choice`: which failures of a quarantine are asked for.
 - `quarantine_messages`: its sentences in English and Chinese.
 - `quarantine_report`: the condemned samples as text and as JSON.
+- `shards`: `headrace shards`, parse and print.
+- `shards_messages`: its sentences in English and Chinese.
+- `shards_text`: what it found, as text and as JSON.
+- `watch`: `headrace watch`, parse and print.
+- `watch_messages`: its sentences in English and Chinese.
+- `watch_text`: what it sees, as a screen and as lines.
 """
 
 from .entry import main

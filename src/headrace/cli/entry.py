@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
 
-from . import chaos, demo, explain, quarantine, run
+from . import chaos, demo, explain, quarantine, run, shards, watch
 from .terminal import Terminal
 
 EXIT_OK = 0
@@ -73,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     quarantine.add_parser(commands, shared)
     explain.add_parser(commands, shared)
     run.add_parser(commands, shared)
+    watch.add_parser(commands, shared)
+    shards.add_parser(commands, shared)
     return parser
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -54,6 +54,14 @@ class Terminal:
         """Say on stderr, unless only the result is wanted, what whoever reads the result should know."""
         if self._verbosity >= 0:
             print(f"headrace: {text}", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def live(self) -> "Iterator[Callable[[RenderableType], None]]":
+        """Give a function that shows something in the place of what it showed before; nothing of it stays."""
+        from rich.live import Live
+
+        with Live(console=self._console(sys.stdout), transient=True, auto_refresh=False, screen=False) as screen:
+            yield lambda what: screen.update(what, refresh=True)
 
     @contextmanager
     def progress(self, text: str) -> Iterator[None]:

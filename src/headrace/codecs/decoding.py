@@ -54,6 +54,11 @@ class Decoder:
 
     fields: Mapping[str, FieldDecoder]
 
+    @property
+    def takes_views(self) -> bool:
+        """Whether fields may be views in place of bytes: ours read both, other functions were promised bytes."""
+        return all(getattr(function, "func", function) in _OURS for function in self.fields.values())
+
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """Return the decoded fields in the order they were asked for, and `__key__` where the sample has one.
 

@@ -20,6 +20,7 @@ The training process:
 Its guard:
 
 - `guard`: the watch over processes and memory.
+- `incidents`: what goes wrong, as events of a recording.
 - `upkeep`: what a feed does for its workers while it waits.
 - `recovery`, `allowance`: what lost workers owed is given out again, and how many losses are borne.
 - `claims`, `rows_again`, `runs`: what each worker has in hand; rows that are given out once more.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from ..model import EventKind
 from .board import GENERAL, Entry, Head
 from .fetch import CannotSplit
 from .messages import Answer, Work, split_tries
@@ -27,6 +28,7 @@ class Chunks:
         self._plan, self._words, self._dataset = bench.plan, bench.words, bench.dataset
         self._record, self._payloads, self._fetcher = bench.record, bench.payloads, bench.fetcher
         self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
+        self._lane = bench.lane
         # threads share the generators, so samples cannot be seeded one by one: only notice that somebody draws
         is_watched = not bench.is_seeded and not bench.plan.is_iterable
         self._watch = SampleSeeds(trial_samples=0, is_shared=True) if is_watched else None
@@ -54,13 +56,23 @@ class Chunks:
         if seeds.end_chunk():  # it drew after all: once more, seeded
             return False
         if self._placer.put(place, words[entry + Entry.NUM_ROWS], sample, work.row):
-            self._record.note(fetched - started, time.perf_counter_ns() - started, 1)
+            ended = time.perf_counter_ns()
+            self._record.note(fetched - started, ended - started, 1)
             self._teller.account(work, entry, work.row, 1, quietly=True)
+            if self._lane is not None:
+                self._write_sample(index, started, fetched, ended)
         else:
             done: list[Placed] = []
             self._placer.place(entry, [sample], work.row, done)
             self._sharing.hand_over(work, entry, done)
         return True
+
+    def _write_sample(self, index: Any, started: int, fetched: int, ended: int) -> None:
+        """Leave an event for the sample, and one for handing it over."""
+        assert self._lane is not None
+        self._lane.write(EventKind.SAMPLE, started, fetched - started, index if type(index) is int else -1)
+        if ended > fetched:
+            self._lane.write(EventKind.SEND, fetched, ended - fetched)
 
     def _position(self, work: Work, entry: int) -> int:
         """Where in the epoch's order a chunk's first sample stands; samples that were left out lie in between."""
@@ -136,7 +148,10 @@ class Chunks:
             fetched = time.perf_counter_ns()
             self._placer.place(entry, [sample], row, done)
             del sample
-            self._record.note(fetched - started, time.perf_counter_ns() - started, 1)
+            ended = time.perf_counter_ns()
+            self._record.note(fetched - started, ended - started, 1)
+            if self._lane is not None:
+                self._write_sample(index, started, fetched, ended)
             if self._words[Head.STOP]:
                 return
 
@@ -186,7 +201,12 @@ class Chunks:
             offset = len(indices)
         starts.append(time.perf_counter_ns())
         place()
-        placing_ns = (time.perf_counter_ns() - starts[-1]) // work.rows
+        ended = time.perf_counter_ns()
+        placing_ns = (ended - starts[-1]) // work.rows
+        if self._lane is not None:
+            for index, (begun, fetched) in zip(indices, pairwise(starts), strict=False):
+                self._write_sample(index, begun, fetched, fetched)
+            self._lane.write(EventKind.SEND, starts[-1], ended - starts[-1])
         for begun, ended in pairwise(starts):
             self._record.note(ended - begun, ended - begun + placing_ns, 1)
         done += failed

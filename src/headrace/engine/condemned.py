@@ -20,6 +20,7 @@ from ..model import (
     language,
 )
 from ..signals import QuarantineFile, skip_set
+from .incidents import record_bad_sample
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class Condemned:
                     return
                 self._out.add(text)
             self.failures.append(failure)
+            record_bad_sample(failure.key)
             if self._file is not None:
                 self._file.append(failure)
             _log.warning("left out: %s%s", failure, self._hint(failure))

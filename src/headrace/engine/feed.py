@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InternalError, NotSupported
-from ..model import SKIP, EpochAccount, SampleFailure
+from ..model import SKIP, EpochAccount, EventKind, SampleFailure
 from ..order import EpochOrder, PlannedBatch
+from ..signals import open_lane
 from .blocks import mark_told
 from .board import Board, Entry, Head, Record
 from .carrying import Carrying
@@ -53,6 +54,7 @@ class Feed:
         earlier: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.pool, self.settings = pool, settings
+        self._lane = open_lane(role="trainer")
         self._words = pool.board.words
         self._all_words = pool.arena.bytes.cast("q")
         self.scheduler = Scheduler(in_order=settings.in_order)
@@ -194,7 +196,11 @@ class Feed:
         """The next batch; StopIteration at the end of the epoch."""
         self._collect()
         self._refill()
-        batch = self._await_batch(time.perf_counter())
+        asked, num_ready = time.perf_counter(), self.scheduler.num_ready if self._lane is not None else 0
+        batch = self._await_batch(asked)
+        if self._lane is not None:
+            waited_ns = int((time.perf_counter() - asked) * 1e9)
+            self._lane.write(EventKind.QUEUE_GET, int(asked * 1e9), waited_ns, num_ready)
         plan = self._plans.pop(batch.seq, None)
         self._epoch_delivered += batch.num_rows if self.settings.is_batched else 1
         self._epoch_filled += plan.num_filled if plan is not None else 0

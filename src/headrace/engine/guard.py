@@ -21,6 +21,7 @@ from .death_facts import SampleInHand
 from .death_watch import DeathWatch
 from .diagnosis import recognise
 from .forensics import describe_death
+from .incidents import record_hang
 from .memory_growth import Holdings, Kind, find_growth, read_holdings
 from .memory_watch import MemoryWatch
 from .pool import Loss, Pool
@@ -189,6 +190,7 @@ class Guard:
             "worker %d (pid %d): %s; it is ended and replaced\n%s", hung.worker, hung.pid, why, format_report(report)
         )
         self._killed[hung.pid] = (time.monotonic(), why)
+        record_hang(hung.pid, hung.age_s)
         with contextlib.suppress(ProcessLookupError):
             os.kill(hung.pid, signal.SIGKILL)
 

@@ -9,7 +9,7 @@ from ..model import RAISE, RETRY, EpochAccount, Replacement, SampleFailure, find
 from ..order import EpochOrder, PlannedBatch
 from .condemned import Condemned
 from .local import LocalFetcher
-from .sample_names import name_sample
+from .sample_names import name_sample, place_sample
 
 
 class GuardedLocal:
@@ -60,7 +60,9 @@ class GuardedLocal:
 
     def _failure(self, error: Exception, key: Any, position: int, tries: int) -> SampleFailure:
         known: dict[str, Any] = {"num_samples": self._condemned.num_samples}
-        if (file := name_sample(self._dataset, key)) is not None:
+        if (place := place_sample(self._dataset, key)) is not None:
+            known |= {"file": place.key, "shard": place.shard, "offset": place.offset}
+        elif (file := name_sample(self._dataset, key)) is not None:
             known["file"] = file
         return SampleFailure.from_exception(
             error, key=key, position=position, epoch=self._epoch, tries=tries, rank=find_rank(), **known

@@ -16,7 +16,7 @@ from .messages import CaughtError, Result
 from .parcels import dump, peek
 from .pool import Pool
 from .rows_again import RowsAgain
-from .sample_names import name_sample
+from .sample_names import name_sample, place_sample
 from .scheduler import Batch, Scheduler
 
 _log = logging.getLogger(__name__)
@@ -82,7 +82,9 @@ class Judge:
         kind = FailureKind.EXCEPTION
         if is_lost:
             kind = FailureKind.HANG if issubclass(caught.kind, WorkerHang) else FailureKind.WORKER_LOST
-        file = caught.file or name_sample(self._pool.plan.dataset, plan.keys[row])
+        dataset = self._pool.plan.dataset
+        place = place_sample(dataset, plan.keys[row])
+        file = caught.file or (place.key if place is not None else name_sample(dataset, plan.keys[row]))
         return SampleFailure(
             key=plan.keys[row],
             position=plan.positions[row],
@@ -93,6 +95,8 @@ class Judge:
             traceback=caught.text,
             worker=caught.worker,
             tries=caught.tries + self._tries.get((batch.seq, row), 0),
+            shard=None if place is None else place.shard,
+            offset=None if place is None else place.offset,
             file=file,
             rank=rank,
             num_samples=self._condemned.num_samples,

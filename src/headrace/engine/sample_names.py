@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..storage import SamplePlace, Shards
+
 # Names under which data sets keep their files: torchvision's folders, MONAI, mmengine, KITTI and nuScenes kits, and
 # what people call them.
 _LISTS = (
@@ -27,10 +29,10 @@ def name_sample(dataset: Any, index: object) -> str | None:
 
     Only plain attributes and plain containers are looked at: no property, no `__getitem__` of the user's runs.
     """
-    found = _locate(dataset, index, _DEEPEST)
+    found = _unwrap(dataset, index, _DEEPEST)
     if found is None:
         return None
-    attributes, place = found
+    attributes, place = found[0].__dict__, found[1]
     for name in _LISTS:
         entries = attributes.get(name)
         if isinstance(entries, np.ndarray):
@@ -44,8 +46,22 @@ def name_sample(dataset: Any, index: object) -> str | None:
     return None
 
 
-def _locate(dataset: Any, index: object, depth: int) -> tuple[Mapping[str, Any], int] | None:
-    """The attributes of the innermost data set and the index there, through torch's Subset and ConcatDataset."""
+def place_sample(dataset: Any, index: object) -> SamplePlace | None:
+    """The key, the shard and the offset of a sample of `Shards`, also in torch's wrappers; None for other data sets.
+
+    No code of the user's runs: the index of the shard is looked at.
+    """
+    found = _unwrap(dataset, index, _DEEPEST)
+    if found is None or not isinstance(found[0], Shards):
+        return None
+    try:
+        return found[0].place(found[1])
+    except Exception:  # an index that is gone, or a shard that was changed: the failure itself has to be told
+        return None
+
+
+def _unwrap(dataset: Any, index: object, depth: int) -> tuple[Any, int] | None:
+    """The innermost data set and the index there, through torch's Subset and ConcatDataset."""
     if isinstance(index, np.integer):
         index = int(index)
     attributes = getattr(dataset, "__dict__", None)
@@ -55,18 +71,18 @@ def _locate(dataset: Any, index: object, depth: int) -> tuple[Mapping[str, Any],
     if inner is not None and isinstance(indices, (list, tuple, range, np.ndarray)):
         if not -len(indices) <= index < len(indices):
             return None
-        return _locate(inner, indices[index], depth - 1)
+        return _unwrap(inner, indices[index], depth - 1)
     parts, ends = attributes.get("datasets"), attributes.get("cumulative_sizes")
     if isinstance(parts, (list, tuple)) and isinstance(ends, (list, tuple)):
         start = 0
         for part, end in zip(parts, ends, strict=False):
             if start <= index < end:
-                return _locate(part, index - start, depth - 1)
+                return _unwrap(part, index - start, depth - 1)
             start = end
         return None
     if inner is not None and not any(name in attributes for name in _LISTS):
-        return _locate(inner, index, depth - 1)
-    return attributes, index
+        return _unwrap(inner, index, depth - 1)
+    return dataset, index
 
 
 def _text_of(entry: object) -> str | None:

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from time import perf_counter_ns
 from typing import Any
 
-from ..model import STAGE_TABLE_WORDS, StageTable, sample, watches_samples
+from ..model import STAGE_TABLE_WORDS, EventKind, StageTable, sample, watches_samples
+from ..signals import Lane, open_lane
 from .board import Board, Head
 
 
 def worker_table(words: memoryview, worker: int) -> StageTable:
     """A worker's own stage table, on the board; it is written while the loader records."""
     at = Board.stages_at(worker)
-    return StageTable(words[at : at + STAGE_TABLE_WORDS], switch=words[Head.RECORD : Head.RECORD + 1])
+    own, switch = words[at : at + STAGE_TABLE_WORDS], words[Head.RECORD : Head.RECORD + 1]
+    lane = open_lane(role="worker")
+    return StageTable(own, switch=switch) if lane is None else _RecordedStages(lane, own, switch)
+
+
+class _RecordedStages(StageTable):
+    """A table whose stages are events of a recording, too."""
+
+    def __init__(self, lane: Lane, words: memoryview, switch: memoryview) -> None:
+        super().__init__(words, switch=switch)
+        self._lane = lane
+
+    def add(self, name: str, elapsed_ns: int, own_ns: int, nbytes: int) -> None:
+        super().add(name, elapsed_ns, own_ns, nbytes)
+        kind = EventKind.DECODE if name.endswith(" decode") else EventKind.STAGE  # our codecs name theirs so
+        self._lane.write(kind, perf_counter_ns() - elapsed_ns, elapsed_ns, nbytes, self._lane.name(name))
 
 
 def named_samples(dataset: Any) -> Any:

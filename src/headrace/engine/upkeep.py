@@ -11,6 +11,7 @@ from .condemned import Condemned
 from .feed_settings import FeedSettings
 from .figures import Figures
 from .guard import Guard
+from .incidents import record_loss
 from .messages import Answer, CaughtError, Result
 from .parcels import dump
 from .pool import Loss, Pool
@@ -96,11 +97,13 @@ class Upkeep:
                 continue
             if not self._recovery.bears(loss):
                 error.evidence["lost_before"] = f"{self._recovery.num_losses} workers"
+                record_loss(loss.pid)
                 raise error
             guilty = self._recovery.take_over(loss)
             if guilty is None:
                 return  # the lock is held: try again at the next wait
             self._pool.losses.pop(0)
+            record_loss(loss.pid)
             self._pool.replace(loss.workers)
             _log.warning("%s\n  it was replaced, and what it owed is given out again", error)
             for one in guilty:
@@ -112,8 +115,10 @@ class Upkeep:
         for result in self._pool.pipes.receive():
             self._note(result)
         if not self._recovery.bears(loss) or not self._streams.bears(loss):
+            record_loss(loss.pid)
             raise error
         self._pool.losses.pop(0)
+        record_loss(loss.pid)
         for worker in loss.workers:
             self._pool.region_of(worker).free_untold()
         self._pool.replace(loss.workers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..signals import open_lane
 from .arena import Arena
 from .blocks import Region
 from .board import Board, BoardLock
@@ -32,6 +33,7 @@ class Workbench:
     ) -> None:
         self.plan, self.arena, self.lock = plan, arena, lock
         self.is_seeded = is_seeded  # its random generators are its own
+        self.lane = open_lane(role="worker")  # None where nobody records: then nothing is timed for it
         self.dataset, self.collate = dataset, collate
         self.words = Board(arena.bytes).words
         self.all_words = arena.bytes.cast("q")

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
+from ..model import EventKind
 from .board import ENDED, IDLE, Board, Entry, Head
 from .chunks import Chunks
 from .measuring import block_of, second_thread_gain
@@ -27,6 +28,8 @@ class Worker:
         self._plan, self._arena, self._region, self._dataset = bench.plan, bench.arena, bench.region, bench.dataset
         self._words, self._all_words = bench.words, bench.all_words
         self._record, self._teller = bench.record, bench.teller
+        # `headrace run` wraps these methods to write the same events, with processor times beside them
+        self._lane = None if hasattr(Worker._serve, "__wrapped__") else bench.lane
         self._sharing = Sharing(bench)
         self._chunks = Chunks(bench, self._sharing)
         self._whole_batches = WholeBatches(bench, self._sharing)
@@ -37,7 +40,7 @@ class Worker:
 
     def run(self, prepare: Callable[[], None]) -> None:
         """Work until told to stop or until the training process is gone."""
-        words, record = self._words, self._record
+        words, record, lane = self._words, self._record, self._lane
         record.open()
         try:
             prepare()
@@ -47,7 +50,10 @@ class Worker:
             self._init_error = error
         while not words[Head.STOP]:
             record.set_state(IDLE)
+            rests_since = time.perf_counter_ns() if lane is not None else 0
             message = self._next_message()
+            if lane is not None:
+                lane.write(EventKind.IDLE, rests_since, time.perf_counter_ns() - rests_since)
             if len(message) < WORK_BYTES or words[Head.STOP]:
                 break
             work = unpack_work(message)
@@ -115,6 +121,8 @@ class Worker:
             else:
                 self._teller.fail(work, entry, work.row, error, is_sample=error is not self._init_error)
         self._record.end_task(started, top_bytes=self._region.top_bytes)
+        if self._lane is not None:
+            self._lane.write(EventKind.FETCH, started, time.perf_counter_ns() - started, work.rows)
 
     def _is_stale(self, work: Work, entry: int) -> bool:
         """Whether a chunk was given up for lost while it was on its way to us: another worker has it now, or had."""

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import traceback
 from types import ModuleType, TracebackType
 from typing import Any
 
+from headrace.model import EventKind
+
+from .tape import now, tape
+
+_EXCEPTION = int(EventKind.EXCEPTION)
+_MOST_BYTES = 1000  # of a name
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -38,6 +46,11 @@ def hide_our_frames(_torch: ModuleType) -> None:
     """Clean what an uncaught exception prints, and what torch carries from a worker to the training process."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _print_cleaned
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _record_thread
+    import multiprocessing.queues
+
+    _record_feeder(multiprocessing.queues)
     from torch._utils import ExceptionWrapper
 
     original = ExceptionWrapper.__init__
@@ -49,6 +62,32 @@ def hide_our_frames(_torch: ModuleType) -> None:
     ExceptionWrapper.__init__ = wrapped  # type: ignore[method-assign]
 
 
+def record_exception(error: BaseException) -> None:
+    """Write down what nobody caught: its end, where the message stands."""
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        return
+    text = "".join(traceback.format_exception(error)).strip()
+    tape.write(_EXCEPTION, now(), 0, 0, tape.name(text.encode()[-_MOST_BYTES:].decode("utf-8", "ignore")))
+
+
+def _record_thread(args: Any) -> None:
+    if args.exc_value is not None:
+        record_exception(args.exc_value)
+    threading.__excepthook__(args)
+
+
+def _record_feeder(queue: ModuleType) -> None:
+    """A worker's queue sends from a thread of its own, which prints what it meets and goes on."""
+    original = queue.Queue._on_queue_feeder_error
+
+    def recorded(error: BaseException, item: Any) -> None:
+        record_exception(error)
+        original(error, item)
+
+    queue.Queue._on_queue_feeder_error = staticmethod(recorded)
+
+
 def _print_cleaned(kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
     clean(error)
+    record_exception(error)
     sys.__excepthook__(kind, error, error.__traceback__)

@@ -178,7 +178,9 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     def __next__(self) -> Any:
         # torch's own adds a mark for its profiler and counts an IterableDataset's batches: only then is it needed
         if self._dataset_kind == torch_loader._DatasetKind.Map and not _is_profiling():
-            return self._next_data()
+            batch = self._next_data()
+            self._num_yielded += 1
+            return batch
         return super().__next__()
 
     def _next_data(self) -> Any:

@@ -49,4 +49,5 @@ class EventKind(IntEnum):
     WORKER_LOST = 60  # value: pid
     WORKER_HANG = 61  # value: pid
     BAD_SAMPLE = 62  # value: its index where it is a number
+    EXCEPTION = 64  # nobody caught it, and the program ended with it; arg: its text, with the traceback
     LOST_RECORDS = 63  # value: records that a reader of the ring came too late for

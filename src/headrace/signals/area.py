@@ -15,10 +15,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from enum import IntEnum
-from pathlib import Path
 
 from ..errors import NotSupported
 from ..model import recording_place
+from .kernel_files import read_start
 from .records import RECORD_BYTES
 
 # One record in 15 µs for half a second. 1 MiB a process, of which only pages that were written exist.
@@ -29,8 +29,8 @@ LANE_HEAD_BYTES = 32 << 10  # words, then names
 
 _MAGIC = b"HRLANES1"
 _HEAD = struct.Struct("<8sIIIIQIQ")
-_HEAD_BYTES = mmap.PAGESIZE
 _REFUSED_AT = 64  # in the head: processes that found no free lane
+_STATES_AT = 128  # then a byte for each lane: whoever looks for lanes in use touches none of the others
 _LANE_WORDS_BYTES = 128
 _LONGEST_LOCK_WAIT_S = 2.0  # a claim takes 0.1 ms; a process that was stopped in one must not hold up a training
 _LOOK_AGAIN_S = 0.001
@@ -39,15 +39,14 @@ _LOOK_AGAIN_S = 0.001
 class Word(IntEnum):
     """The words at the head of a lane, 8 bytes each."""
 
-    STATE = 0
-    PID = 1
-    PARENT = 2
-    BORN = 3  # the process's start in clock ticks since boot: a pid alone may come back
-    CLAIMED_NS = 4
-    CURSOR = 5  # records begun so far; only grows
-    NAME_BYTES = 6
-    NAMES_REFUSED = 7
-    ROLE = 8  # the number of a name
+    PID = 0
+    PARENT = 1
+    BORN = 2  # the process's start in clock ticks since boot: a pid alone may come back
+    CLAIMED_NS = 3
+    CURSOR = 4  # records begun so far; only grows
+    NAME_BYTES = 5
+    NAMES_REFUSED = 6
+    ROLE = 7  # the number of a name
 
 
 class LaneState(IntEnum):
@@ -79,11 +78,13 @@ class Area:
         if head[0] != _MAGIC:
             raise ValueError("not an area of a recording")
         _, self.num_lanes, self.lane_records, self.lane_bytes, self.recorder_pid, self.token, _, _ = head
-        self._map = mmap.mmap(fd, _HEAD_BYTES + self.num_lanes * self.lane_bytes, flags=mmap.MAP_SHARED)
+        self._head_bytes = _head_bytes(self.num_lanes)
+        self._map = mmap.mmap(fd, self._head_bytes + self.num_lanes * self.lane_bytes, flags=mmap.MAP_SHARED)
         with contextlib.suppress(OSError, AttributeError):
             self._map.madvise(mmap.MADV_DONTDUMP)
         self.memory = memoryview(self._map)
         self._counts = self.memory[_REFUSED_AT : _REFUSED_AT + 8].cast("Q")
+        self._states = self.memory[_STATES_AT : _STATES_AT + self.num_lanes]
 
     def __repr__(self) -> str:
         return f"Area(lanes={self.num_lanes}, records={self.lane_records}, pages={self.used_bytes()} bytes)"
@@ -105,7 +106,7 @@ class Area:
             fd, path = tempfile.mkstemp(prefix="headrace-")
             os.unlink(path)
         try:
-            os.ftruncate(fd, _HEAD_BYTES + num_lanes * lane_bytes)
+            os.ftruncate(fd, _head_bytes(num_lanes) + num_lanes * lane_bytes)
             token = int.from_bytes(os.urandom(7))
             head = _HEAD.pack(_MAGIC, num_lanes, lane_records, lane_bytes, own_pid(), token, 0, 0)
             os.pwrite(fd, head, 0)
@@ -145,31 +146,35 @@ class Area:
         return f"{self._path}:{self.token}"
 
     def lane(self, number: int) -> LaneMemory:
-        start = _HEAD_BYTES + number * self.lane_bytes
+        start = self._head_bytes + number * self.lane_bytes
         return LaneMemory(self.memory[start : start + self.lane_bytes], number, self.lane_records)
 
     def claim(self) -> LaneMemory | None:
         """Take a free lane for this process; None, and counted, where there is none."""
         with self._locked() as is_locked:
             if is_locked:
-                for number in range(self.num_lanes):
+                number = bytes(self._states).find(LaneState.FREE)
+                if number >= 0:
                     lane = self.lane(number)
-                    if lane.words[Word.STATE] == LaneState.FREE:
-                        _occupy(lane)
-                        return lane
+                    _occupy(lane)
+                    self._states[number] = LaneState.CLAIMED  # last: a reader may look at once
+                    return lane
             self._counts[0] += 1
         return None
 
     def free(self, lane: LaneMemory) -> None:
         """Give a lane to whoever comes next; its pages go back to the system and read as zeros."""
         with self._locked():
-            start = _HEAD_BYTES + lane.number * self.lane_bytes
+            start = self._head_bytes + lane.number * self.lane_bytes
             try:
                 self._map.madvise(mmap.MADV_REMOVE, start, self.lane_bytes)
             except (OSError, AttributeError):  # a file system without holes
-                lane.ring[:] = bytes(len(lane.ring))
-            for word in range(len(lane.words)):  # the state last, and zero is "free"
-                lane.words[len(lane.words) - 1 - word] = 0
+                self.memory[start : start + self.lane_bytes] = bytes(self.lane_bytes)
+            self._states[lane.number] = LaneState.FREE
+
+    def claimed(self) -> list[int]:
+        """The numbers of the lanes that processes have taken."""
+        return [number for number, state in enumerate(bytes(self._states)) if state]
 
     @property
     def num_refused(self) -> int:
@@ -216,12 +221,9 @@ def own_pid() -> int:
 
 def read_birth(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None where it is gone or has ended (a zombie)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    fields = stat[stat.rfind(b")") + 2 :].split()
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    stat = read_start(f"/proc/{pid}/stat", 1024)
+    fields = stat[stat.rfind(b")") + 2 :].split(maxsplit=20)
+    return None if len(fields) < 20 or fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def _occupy(lane: LaneMemory) -> None:
@@ -229,7 +231,10 @@ def _occupy(lane: LaneMemory) -> None:
     words[Word.PID], words[Word.PARENT] = pid, os.getppid()
     words[Word.BORN] = read_birth(pid) or 0
     words[Word.CLAIMED_NS] = time.monotonic_ns()
-    words[Word.STATE] = LaneState.CLAIMED
+
+
+def _head_bytes(num_lanes: int) -> int:
+    return -(-(_STATES_AT + num_lanes) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _lock(fd: int) -> bool:

@@ -44,6 +44,7 @@ class GroupMemory:
     inactive_file_bytes: int  # cache that the kernel drops first
     active_file_bytes: int  # cache in use: droppable too, at the price of reading it again
     peak_bytes: int | None
+    refault_pages: int = 0  # of files, read again shortly after there was no room to keep them; it grows
 
     @property
     def working_set_bytes(self) -> int:
@@ -129,6 +130,9 @@ def read_group(group: MemoryGroup) -> GroupMemory | None:
         inactive_file_bytes=_field(stat, files.inactive),
         active_file_bytes=_field(stat, files.active),
         peak_bytes=read_int(f"{folder}/{files.peak}"),
+        refault_pages=_field(
+            stat, "workingset_refault_file" if group.version == 2 else "total_workingset_refault_file"
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .area import Area, LaneMemory, LaneState, Word, read_birth
+from .area import Area, LaneMemory, Word, read_birth
 from .ring_reader import RingReader, read_names
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ class LaneDrain:
 
     def __init__(self, area: Area, observer: Callable[[int, npt.NDArray[np.void]], None] | None = None) -> None:
         self._area, self._observer = area, observer
-        self._lanes = [area.lane(number) for number in range(area.num_lanes)]
         self._writers: dict[int, _Writer] = {}
         self.num_processes = self.num_records = self.num_lost = 0
         self.fullest = 0.0
@@ -61,28 +60,25 @@ class LaneDrain:
         blocks: list[tuple[int, int, npt.NDArray[np.void]]] = []
         notes: list[tuple[int, int, dict[str, Any]]] = []
         self.fullest = 0.0
-        for lane in self._lanes:
-            if lane.words[Word.STATE] != LaneState.CLAIMED:
-                continue
-            writer = self._writers.get(lane.number) or self._welcome(lane, notes)
+        for number in self._area.claimed():
+            writer = self._writers.get(number) or self._welcome(self._area.lane(number), notes)
             # asked before the last look at its records, or what it wrote in between would be lost
             is_gone = read_birth(writer.pid) != writer.born
             self.fullest = max(self.fullest, writer.reader.fill)
             block = writer.reader.read(is_last=is_last or is_gone)
             self._take_notes(writer, notes)
             if len(block):
-                blocks.append((lane.number, writer.process, block))
+                blocks.append((number, writer.process, block))
                 self.num_records += len(block)
                 self._observe(writer.pid, block)
             if is_gone:
-                notes.append((lane.number, writer.process, {"note": "gone", "seen_ns": time.monotonic_ns()}))
-                del self._writers[lane.number]
-                self._area.free(lane)
+                notes.append((number, writer.process, {"note": "gone", "seen_ns": time.monotonic_ns()}))
+                del self._writers[number]
+                self._area.free(writer.lane)
         return blocks, notes
 
     def close(self) -> None:
         self._writers.clear()
-        self._lanes.clear()
 
     def _welcome(self, lane: LaneMemory, notes: list[tuple[int, int, dict[str, Any]]]) -> _Writer:
         words = lane.words

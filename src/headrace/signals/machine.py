@@ -21,7 +21,9 @@ def read_machine(root: Path = Path("/")) -> MachineSample | None:
     ticks, running, blocked = _read_stat(root)
     if not memory or not ticks:
         return None
-    counts = _numbers(read_text(root / "proc/vmstat"), ("pswpin", "pswpout", "pgmajfault", "pgpgin"))
+    counts = _numbers(
+        read_text(root / "proc/vmstat"), ("pswpin", "pswpout", "pgmajfault", "pgpgin", "workingset_refault_file")
+    )
     shm = _room(root / "dev/shm")
     return MachineSample(
         cpu_user_s=(ticks[0] + ticks[1]) * _TICK_S,
@@ -46,6 +48,7 @@ def read_machine(root: Path = Path("/")) -> MachineSample | None:
         read_ahead_bytes=counts.get("pgpgin", 0) * 1024,
         shm_total_bytes=shm[0] if shm else None,
         shm_free_bytes=shm[1] if shm else None,
+        refault_pages=counts.get("workingset_refault_file"),
     )
 
 

@@ -25,6 +25,7 @@ class RingReader:
         self._bits = lane.num_records.bit_length() - 1
         self._ring = np.frombuffer(lane.ring, record_dtype())
         self._tail = 0
+        self._nothing = np.empty(0, record_dtype())
         self._missing: list[int] = []  # begun, but not whole at the last look
         self.num_read = 0
         self.num_lost = 0
@@ -38,6 +39,8 @@ class RingReader:
         """The records that came since the last call. `is_last`: nobody writes any more, and nobody will look again."""
         import numpy as np
 
+        if self._words[Word.CURSOR] == self._tail and not self._missing and not is_last:
+            return self._nothing
         # two threads may set the cursor in the wrong order, so it may lag behind by those in flight
         end = max(self._tail, self._words[Word.CURSOR])
         if is_last:

@@ -77,6 +77,7 @@ class MemoryGroupSample(NamedTuple):
     throttle_hits: int | None  # v2 `high`
     ooms: int | None  # v2 `oom`
     kills: int | None
+    refault_pages: int | None = None  # of files, read again shortly after memory was too short to keep them
 
 
 class CpuGroupSample(NamedTuple):
@@ -115,6 +116,7 @@ class MachineSample(NamedTuple):
     read_ahead_bytes: int  # bytes that the page cache brought in from disks (`pgpgin`)
     shm_total_bytes: int | None
     shm_free_bytes: int | None
+    refault_pages: int | None = None  # of files, read again shortly after memory was too short to keep them
 
 
 class GpuSample(NamedTuple):

@@ -112,6 +112,7 @@ class SystemSampler:
                     throttle_hits=throttle_hits,
                     ooms=ooms,
                     kills=kills,
+                    refault_pages=memory.refault_pages,
                 )
 
 

@@ -75,6 +75,16 @@ def read_threads(
     return tuple(thread for thread in threads if thread is not None)
 
 
+def read_moment(pid: int, tid: int | None = None, *, root: Path = Path("/")) -> tuple[str, Call | None] | None:
+    """State and system call of one thread (the first one unless told otherwise): two small files, for many looks.
+
+    None where it is gone. Without the right to attach there is no call.
+    """
+    folder = root / f"proc/{pid}/task/{pid if tid is None else tid}"
+    fields = _text(folder / "stat").rpartition(")")[2].split()
+    return (fields[0], _parse_call(_text(folder / "syscall"))) if fields else None
+
+
 def _read_thread(folder: Path, tid: int) -> ThreadState | None:
     # "pid (name) state ppid …": the name may hold anything, also brackets
     head, _, tail = _text(folder / "stat").rpartition(")")

@@ -23,8 +23,7 @@ import pytest
 from headrace.engine.diagnosis import Diagnosis, StuckKind, recognise
 from headrace.engine.stuck import StuckReport, format_report, look_at
 from headrace.engine.stuck_words import describe_stuck, next_step_for
-from headrace.signals import StackFile, find_py_spy
-from headrace.signals.cgroups import memory_groups
+from headrace.signals import StackFile, find_py_spy, memory_groups
 
 from ...signals.registered import FORK, run_registered, running, wait_until
 

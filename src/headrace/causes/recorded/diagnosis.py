@@ -26,11 +26,14 @@ from headrace.model import (
 
 from ..remedies import advice_on, bottleneck_fix
 from .data_waits import DataVerdict, judge_data
+from .ending import find_ending
 from .epoch_starts import find_epoch_starts
 from .estimates import estimate_more_workers
 from .interruptions import Interruption, find_interruptions, is_worth_telling
 from .processes import ProcessEvents
+from .shortages import Shortage, find_shortages, without
 from .slow_steps import find_slow_steps
+from .surroundings import read_surroundings
 from .trainer import Trainer, is_trainer, read_trainer
 from .wording import (
     data_evidence,
@@ -41,7 +44,7 @@ from .wording import (
 )
 
 if TYPE_CHECKING:
-    from headrace.signals import Recording
+    from headrace.signals import Recording, SystemSample
 
 _DATA = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
 _UNKNOWN_FROM = 0.10
@@ -56,22 +59,37 @@ def explain_recording(recording: Recording) -> Findings:
         end_ns=recording.end_ns,
         cores=recording.facts.core_quota or float(recording.facts.cores or 1),
         limits=tuple(Text(problem, problem) for problem in recording.problems),
+        system=recording.system,
+        exit_code=recording.facts.exit_code,
     )
 
 
 def explain_processes(
-    processes: Sequence[ProcessEvents], *, start_ns: int, end_ns: int, cores: float, limits: tuple[Text, ...] = ()
+    processes: Sequence[ProcessEvents],
+    *,
+    start_ns: int,
+    end_ns: int,
+    cores: float,
+    limits: tuple[Text, ...] = (),
+    system: Sequence[SystemSample] = (),
+    exit_code: int | None = None,
 ) -> Findings:
     """Return the findings of the training process that lost most; the others are told of as facts."""
     trainers = [read_trainer(one, start_ns, end_ns) for one in processes if is_trainer(one)]
+    ended = find_ending(processes, read_surroundings(system, start_ns, end_ns, cores=cores), exit_code)
     if not trainers:
-        return Findings(verdict=Verdict.UNKNOWN, findings=(), limits=(_NO_TRAINER, *limits))
+        return Findings(verdict=Verdict.UNKNOWN, findings=Findings.in_order(ended), limits=(_NO_TRAINER, *limits))
     judged = [_judge(trainer, processes, cores) for trainer in trainers]
     found, data, trainer = max(
         ((found, data, trainer) for (found, data), trainer in zip(judged, trainers, strict=True)),
         key=lambda one: sum(finding.share for finding in one[0]),
     )
-    findings = Findings.in_order(found)
+    around = read_surroundings(system, trainer.train_start_ns, trainer.train_end_ns, cores=cores)
+    if around is not None:
+        waited = trainer.seconds(Activity.WAIT) / trainer.train_s if trainer.train_s > 0 else 0.0
+        shortages = find_shortages(around, found, wait_share=waited)
+        found = [*without(found, shortages), *(_shortage_finding(one) for one in shortages)]
+    findings = Findings.in_order([*ended, *found])
     if data is None and not findings:
         limits = (_TOO_FEW, *limits)
     return Findings(
@@ -149,6 +167,10 @@ def _finding(
         gain=gain_of(share),
         figures={"count": float(count)},
     )
+
+
+def _shortage_finding(found: Shortage) -> Finding:
+    return replace(_finding(found.cause, found.share, found.evidence, 1), figures=found.figures)
 
 
 def _interruption_finding(found: Interruption, share: float) -> Finding:

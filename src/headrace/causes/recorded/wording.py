@@ -45,6 +45,12 @@ _BOTTLENECKS = {
         "is what takes long",
         "单个任务有 {cpu} 的时间在核心上运行，{no_core} 在等空闲核心：耗时的是计算（解码、变换）",
     ),
+    Bottleneck.GIL: Text(
+        "{at_once} tasks are under way at once in threads of one process, which together use {cpu} of one core: they "
+        "take turns at the interpreter's lock",
+        "同一进程里平均有 {at_once} 个任务在各自的线程中同时进行，合起来却只用了一个核心的 {cpu}：它们在轮流等解释器锁"
+        "（GIL）",
+    ),
     Bottleneck.IO_BANDWIDTH: Text(
         "a task stands still for {blocked} of its time and reads {rate}/s meanwhile: the storage's bandwidth is what "
         "it "
@@ -185,6 +191,7 @@ def _resource_evidence(verdict: DataVerdict, resources: Resources) -> list[Text]
         return [
             _BOTTLENECKS[bottleneck].filled(
                 cpu=format_share(min(1.0, resources.cpu)),
+                at_once=three_digits(resources.at_once),
                 no_core=format_share(resources.no_core),
                 blocked=blocked,
                 rate=format_bytes(int(rate)),

@@ -17,6 +17,8 @@ from .trainer import LoaderWaits
 _LATE_NS = 50_000_000  # a process's birth is known to a clock tick, and `iter()` may return before a worker lives
 _CPU_FROM = 0.6  # of a task's time on a core, or ready for one
 _BLOCKED_FROM = 0.5
+_AT_ONCE_FROM = 1.5  # tasks of one process: fewer need no second core,
+_ONE_CORE = 1.2  # and more than one core's worth is no lock that only one can hold
 _BANDWIDTH_FROM = 50e6  # bytes a second and worker; what a single reader with small requests hardly gets
 
 
@@ -27,6 +29,7 @@ class Resources:
     cpu: float  # on a core; above 1 with threads of a library
     no_core: float  # ready to run, and no core was free
     bytes_per_s: float  # read, per worker, over the time of its tasks; 0 where most tasks read nothing
+    at_once: float = 1.0  # tasks under way at a time in one process: above 1 with threads
 
     @property
     def blocked(self) -> float:
@@ -36,6 +39,8 @@ class Resources:
     @property
     def bottleneck(self) -> Bottleneck | None:
         """Return what holds the tasks back, where that can be told."""
+        if self.at_once >= _AT_ONCE_FROM and _CPU_FROM <= self.cpu <= _ONE_CORE:
+            return Bottleneck.GIL
         if self.cpu + self.no_core >= _CPU_FROM:
             return Bottleneck.CPU_DECODE
         if self.blocked >= _BLOCKED_FROM and self.bytes_per_s > 0:
@@ -185,4 +190,14 @@ def read_resources(processes: Sequence[ProcessEvents]) -> Resources | None:
         cpu=sum(float(one["value"].sum()) for one in tasks) / total_ns,
         no_core=min(1.0, sum(float(one["arg"].sum()) for one in tasks) * 1e3 / total_ns),
         bytes_per_s=read / (total_ns / 1e9),
+        at_once=max((_at_once(process) for process in processes), default=1.0),
     )
+
+
+def _at_once(process: ProcessEvents) -> float:
+    """Return how many tasks a process had under way at a time, while it had any."""
+    tasks = process.of(EventKind.FETCH)
+    if not len(tasks):
+        return 1.0
+    covered = float(covering(tasks).between(np.array([starts_of(tasks).min()]), np.array([ends_of(tasks).max()]))[0])
+    return float(tasks["duration_ns"].sum()) / covered if covered > 0 else 1.0

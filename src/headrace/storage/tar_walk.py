@@ -1,0 +1,394 @@
+"""The way from header to header through a tar file, over damage too, without its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from .damage import DamageKind
+from .tar_headers import (
+    BLOCK,
+    LONG_LINK,
+    LONG_NAME,
+    NAME_LINK,
+    PAX,
+    PAX_GLOBAL,
+    PAX_OLD,
+    PLAIN_LINK,
+    REGULAR,
+    SPARSE,
+    ZEROS,
+    Bytes,
+    Header,
+    Numbers,
+    Scan,
+    blocks_of,
+    find_header,
+    parse_header,
+    parse_pax,
+    scan_blocks,
+)
+
+WINDOW_BYTES = 4 << 20
+# Members further apart than this are visited one by one, a read of a few blocks each. Below it, one long read that
+# brings the data along is quicker: the kernel reads 128 KiB ahead anyway, and a window is parsed all at once.
+JUMP_BYTES = 128 << 10
+_FIRST_BYTES = 256 << 10  # enough to see how far apart members lie
+_PEEK_BYTES = 4 * BLOCK  # a header with a pax header before it
+_SEARCH_BYTES = 1 << 20
+_PAX_TOLD = (b" path=", b" size=", b" GNU.sparse", b" hdrcharset=")  # what changes where a member lies, or its name
+_MOST_EXTENDED = 1 << 20  # a longer pax header or name is taken for damage
+
+Fetch = Callable[[int, int], bytes | memoryview]
+
+
+class Wound(NamedTuple):
+    """A damage found on the way: `after_member` members had been passed."""
+
+    kind: DamageKind
+    offset: int
+    size: int
+    after_member: int
+    member: bytes
+
+
+class Skipped(NamedTuple):
+    """A member that holds no bytes of its own: a link, a directory, a sparse file."""
+
+    name: bytes
+    offset: int
+    kind: bytes
+
+
+@dataclass
+class Members:
+    """Members in the order of the file, as columns. `names` holds all names, one after the other."""
+
+    data_at: Numbers
+    size: Numbers
+    checksum: Numbers
+    name_len: Numbers
+    names: bytes
+    is_cut: bool = False  # the last one's data is cut short
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    @property
+    def name_at(self) -> Numbers:
+        """Where each name begins in `names`."""
+        ends = np.cumsum(self.name_len)
+        return ends - self.name_len
+
+    @classmethod
+    def joined(cls, parts: list[Members]) -> Members:
+        """Return the members of several stretches as one."""
+        columns = ("data_at", "size", "checksum", "name_len")
+        joined = {
+            name: np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0, np.int64)]) for name in columns
+        }
+        return cls(**joined, names=b"".join(part.names for part in parts), is_cut=any(part.is_cut for part in parts))
+
+
+@dataclass
+class Part:
+    """What one window of a walk brought."""
+
+    members: Members
+    wounds: list[Wound]
+    skipped: list[Skipped]
+    start: int  # the window, for who wants the data too
+    window: memoryview
+
+
+@dataclass
+class _Gathered:
+    """Members as they are met: whole runs as arrays, single ones as tuples in between."""
+
+    runs: list[Members] = field(default_factory=list)
+    singles: list[tuple[int, int, int, bytes]] = field(default_factory=list)
+    wounds: list[Wound] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    is_cut: bool = False
+
+    def close_singles(self) -> None:
+        if self.singles:
+            columns = np.array([single[:3] for single in self.singles], np.int64).reshape(-1, 3)
+            name_len = np.array([len(single[3]) for single in self.singles], np.int64)
+            names = b"".join(single[3] for single in self.singles)
+            self.runs.append(Members(columns[:, 0], columns[:, 1], columns[:, 2], name_len, names))
+            self.singles = []
+
+    def part(self, start: int, window: memoryview) -> Part:
+        self.close_singles()
+        members = Members.joined(self.runs)
+        members.is_cut = self.is_cut
+        return Part(members, self.wounds, self.skipped, start, window)
+
+
+@dataclass
+class _Pending:
+    """What extended headers say about the member that follows them."""
+
+    name: bytes | None = None
+    size: int | None = None
+    is_sparse: bool = False
+
+
+class TarWalk:
+    """Walks through a tar file of a known size. `fetch(offset, size)` reads; it may return less at the file's end.
+
+    Members that lie far apart are told as each is met, or `together` so many at once.
+    """
+
+    def __init__(
+        self, fetch: Fetch, size: int, *, window_bytes: int = WINDOW_BYTES, jumps: bool = True, together: int = 1
+    ) -> None:
+        self._fetch, self._size = fetch, size
+        self._window_bytes, self._jumps, self._together = window_bytes, jumps, together
+        self._at = 0  # the next header
+        self._start = 0
+        self._window = memoryview(b"")
+        self._pending: _Pending | None = None
+        self._global: _Pending = _Pending()
+        self._passed = 0  # members so far
+        self._last = b""
+        self._ended = False
+
+    def parts(self) -> Iterator[Part]:
+        """Go through the file, window by window."""
+        wide, size = True, min(self._window_bytes, _FIRST_BYTES if self._jumps else self._window_bytes)
+        got = _Gathered()
+        while not self._ended:
+            before, was_at = self._passed, self._at
+            if self._size - self._at < BLOCK:
+                self._meet_end(got)
+            else:
+                self._look_at(self._at, size if wide else _PEEK_BYTES)
+                self._cross_window(got)
+            num, size = self._passed - before, self._window_bytes
+            was_wide, wide = wide, not self._jumps or (num > 0 and (self._at - was_at) / num < JUMP_BYTES)
+            if wide or was_wide or self._ended or len(got.singles) >= self._together:
+                yield got.part(self._start, self._window)
+                got = _Gathered()
+
+    # -------------------------------------------------------------------------------- one window
+
+    def _look_at(self, at: int, size: int) -> None:
+        self._start = at
+        self._window = memoryview(self._fetch(at, min(size, self._size - at)))
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        inside = at - self._start
+        if inside >= 0 and inside + size <= len(self._window):
+            return bytes(self._window[inside : inside + size])
+        return bytes(self._fetch(at, size))
+
+    def _cross_window(self, got: _Gathered) -> None:
+        usable = len(self._window) // BLOCK * BLOCK
+        if not usable:  # the file has become shorter meanwhile
+            self._size = self._start + len(self._window)
+            self._meet_end(got)
+            return
+        scan: Scan | None = None
+        if usable > 16 * BLOCK:
+            scan = scan_blocks(np.frombuffer(self._window[:usable], np.uint8))
+        end = self._start + usable
+        while not self._ended and self._at + BLOCK <= end:
+            if scan is not None and self._pending is None and self._global == _Pending() and self._run(scan, got):
+                continue
+            self._step(got)
+        if self._at >= self._size:
+            self._meet_end(got)
+
+    def _run(self, scan: Scan, got: _Gathered) -> bool:
+        """Pass over as many members of the usual form as follow each other here; False where none does."""
+        block = (self._at - self._start) // BLOCK
+        first = int(np.searchsorted(scan.block, block))
+        if first == len(scan.block) or scan.block[first] != block or scan.link[first] == 0:
+            return False
+        # each leads to the next valid header, and all are of the usual form
+        leads = (scan.after[first:-1] == scan.block[first + 1 :]) & (scan.link[first + 1 :] != 0)
+        stop = first + 1 + (len(leads) if leads.all() else int(leads.argmin()))
+        fits = self._start + BLOCK * (scan.block[first:stop] + 1) + scan.size[first:stop] <= self._size
+        if not fits.all():
+            stop = first + int(fits.argmin())
+        plain = first + np.flatnonzero(scan.link[first:stop] == PLAIN_LINK)
+        if not len(plain):
+            return False
+        names = self._told_names(scan, first, int(plain[-1]))
+        if names is None:
+            return False
+        stop = int(plain[-1]) + 1  # an extended header without its member waits for the next window
+        name_len = scan.name_len[plain]
+        if names or scan.prefixes[plain, 0].any():
+            texts = [names.get(row) or scan.name(row) for row in plain.tolist()]
+            name_len = np.array([len(text) for text in texts], np.int64)
+            joined = b"".join(texts)
+        else:
+            joined = scan.names[plain][np.arange(100) < name_len[:, None]].tobytes()
+        got.close_singles()
+        data_at = self._start + BLOCK * (scan.block[plain] + 1)
+        got.runs.append(Members(data_at, scan.size[plain], scan.checksum[plain], name_len.astype(np.int64), joined))
+        self._passed += len(plain)
+        self._last = joined[-int(name_len[-1]) :] if name_len[-1] else b""
+        self._at = self._start + BLOCK * int(scan.after[stop - 1])
+        return True
+
+    def _told_names(self, scan: Scan, first: int, last: int) -> dict[int, bytes] | None:
+        """Names that extended headers in a run give to members, by row; None where a run cannot be had."""
+        names: dict[int, bytes] = {}
+        for row in first + np.flatnonzero(scan.link[first:last] != PLAIN_LINK):
+            at, size = self._start + BLOCK * (int(scan.block[row]) + 1), int(scan.size[row])
+            data = self._bytes(at, size)
+            is_name = scan.link[row] == NAME_LINK
+            if not is_name and not any(told in data for told in _PAX_TOLD):
+                continue
+            target = row + 1
+            if scan.link[target] != PLAIN_LINK:
+                return None  # one extended header after another: step by step
+            if is_name:
+                names[int(target)] = data.partition(b"\0")[0]
+                continue
+            records = parse_pax(data)
+            if records is None or records.keys() & {b"size", b"hdrcharset"} or b"GNU.sparse" in data:
+                return None
+            if b"path" in records:
+                names[int(target)] = records[b"path"]
+        return names
+
+    # -------------------------------------------------------------------------------- one header
+
+    def _step(self, got: _Gathered) -> None:
+        block = self._bytes(self._at, BLOCK)
+        if block == ZEROS:
+            self._meet_zeros(got)
+            return
+        header = parse_header(block)
+        if header is None:
+            self._resume(got, DamageKind.CORRUPT_HEADER, self._at, self._at + BLOCK)
+            return
+        if header.kind in (PAX, PAX_OLD, PAX_GLOBAL, LONG_NAME, LONG_LINK):
+            self._extend(header, got)
+        else:
+            self._meet_member(header, got)
+
+    def _extend(self, header: Header, got: _Gathered) -> None:
+        at, size = self._at + BLOCK, header.size
+        if size > _MOST_EXTENDED:
+            self._resume(got, DamageKind.CORRUPT_HEADER, self._at, at)
+            return
+        if at + size > self._size:
+            self._end_in_header(got)
+            return
+        data = self._bytes(at, size)
+        pending = self._global if header.kind == PAX_GLOBAL else self._pending or _Pending()
+        if header.kind == LONG_NAME:
+            pending.name = data.partition(b"\0")[0]
+        elif header.kind != LONG_LINK:
+            records = parse_pax(data)
+            if records is None:  # the member keeps the name of its own header
+                self._wound(got, DamageKind.CORRUPT_HEADER, self._at, 0)
+                records = {}
+            if b"path" in records:
+                pending.name = records[b"path"]
+            if records.get(b"size", b"").isdigit():
+                pending.size = int(records[b"size"])
+            pending.is_sparse |= any(keyword.startswith(b"GNU.sparse") for keyword in records)
+        if header.kind != PAX_GLOBAL:
+            self._pending = pending
+        self._at = at + BLOCK * blocks_of(size)
+
+    def _meet_member(self, header: Header, got: _Gathered) -> None:
+        pending, self._pending = self._pending or _Pending(), None
+        name = next((n for n in (pending.name, self._global.name) if n is not None), header.name)
+        size = next((s for s in (pending.size, self._global.size) if s is not None), header.size)
+        header = header._replace(size=size)
+        head_at, data_at = self._at, self._at + BLOCK
+        is_sparse = pending.is_sparse or header.kind == SPARSE
+        is_extended = header.is_extended
+        while is_extended:  # the map of a sparse file goes on
+            is_extended = self._bytes(data_at, BLOCK)[504:505] not in (b"\0", b"")
+            data_at += BLOCK
+        after = data_at + BLOCK * header.data_blocks
+        is_cut = header.data_blocks > 0 and data_at + size > self._size
+        if header.kind in REGULAR and not is_sparse:
+            if is_cut:
+                self._wound(got, DamageKind.CUT_IN_DATA, head_at, data_at + size - self._size, name)
+                got.is_cut = True
+            got.singles.append((data_at, size, header.checksum, name))
+            self._passed += 1
+            self._last = name
+        else:
+            got.skipped.append(Skipped(name, head_at, SPARSE if is_sparse else header.kind))
+            if is_cut:
+                self._wound(got, DamageKind.CUT_IN_DATA, head_at, data_at + size - self._size, name)
+        self._at = after
+        self._ended = is_cut
+
+    # -------------------------------------------------------------------------------- ends and damage
+
+    def _wound(self, got: _Gathered, kind: DamageKind, offset: int, size: int, member: bytes | None = None) -> None:
+        got.wounds.append(Wound(kind, offset, size, self._passed, self._last if member is None else member))
+
+    def _meet_end(self, got: _Gathered) -> None:
+        """The file ends here, without the two blocks of zeros that end a tar."""
+        if self._ended:
+            return
+        left = self._size - self._at
+        if self._pending is not None or (left > 0 and any(self._bytes(self._at, left))):
+            self._end_in_header(got)
+        else:
+            self._wound(got, DamageKind.NO_END, self._size, 0)
+        self._ended = True
+
+    def _end_in_header(self, got: _Gathered) -> None:
+        self._wound(got, DamageKind.CUT_IN_HEADER, self._at, self._size - self._at)
+        self._pending, self._ended = None, True
+
+    def _meet_zeros(self, got: _Gathered) -> None:
+        begin = self._at
+        content = self._find(begin, _first_content)
+        if content is None:
+            if self._size - begin < 2 * BLOCK:
+                self._wound(got, DamageKind.NO_END, begin, 0)
+            self._ended = True
+            return
+        self._resume(got, DamageKind.ZEROS_INSIDE, begin, content, if_none=DamageKind.AFTER_END)
+
+    def _resume(
+        self, got: _Gathered, kind: DamageKind, begin: int, search_from: int, if_none: DamageKind | None = None
+    ) -> None:
+        """Look for the next valid header; note what lies before it as damage, and go on there."""
+        found = self._find(search_from, find_header)
+        self._pending = None
+        if found is None:
+            start = begin if if_none is None else search_from
+            self._wound(got, if_none or kind, start, self._size - start)
+            self._ended = True
+        else:
+            self._wound(got, kind, begin, found - begin)
+            self._at = found
+
+    def _find(self, begin: int, look: Callable[[Bytes], int | None]) -> int | None:
+        """Return where `look` first finds a block, in windows from `begin` on."""
+        at = begin
+        while at < self._size:
+            window = np.frombuffer(self._fetch(at, min(_SEARCH_BYTES, self._size - at)), np.uint8)
+            short = -len(window) % BLOCK
+            if not len(window):
+                return None
+            padded = np.concatenate([window, np.zeros(short, np.uint8)]) if short else window
+            found = look(padded)
+            if found is not None:
+                return at + BLOCK * found
+            at += len(window) + short
+        return None
+
+
+def _first_content(window: Bytes) -> int | None:
+    filled = window.reshape(-1, BLOCK).any(axis=1)
+    return int(filled.argmax()) if filled.any() else None

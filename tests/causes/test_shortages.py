@@ -1,0 +1,175 @@
+"""What the system did not give: found where the kernel's counters say so, and taken from what it looked like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.causes.recorded.shortages import find_shortages, without
+from headrace.causes.recorded.surroundings import Surroundings, read_surroundings
+from headrace.model import Bottleneck, Cause, Confidence, Finding, Severity, Text
+from headrace.signals import (
+    CpuGroupSample,
+    MachineSample,
+    MemoryGroupSample,
+    PressureSample,
+    ProcessSample,
+    SystemSample,
+)
+
+SECOND = 1_000_000_000
+
+
+def machine(**values: int) -> MachineSample:
+    known: dict[str, Any] = dict.fromkeys(MachineSample._fields, 0)
+    return MachineSample(**(known | values))
+
+
+def process(pid: int, cpu_s: float) -> ProcessSample:
+    known: dict[str, Any] = dict.fromkeys(ProcessSample._fields, 0)
+    return ProcessSample(
+        **(known | {"pid": pid, "name": "python", "state": "R", "wait_channel": "", "cpu_user_s": cpu_s})
+    )
+
+
+def memory_group(**values: int | None) -> MemoryGroupSample:
+    known: dict[str, Any] = dict.fromkeys(MemoryGroupSample._fields, 0)
+    return MemoryGroupSample(**(known | {"limit_bytes": None} | values))
+
+
+def stalls(seconds: float, scope: str = "machine") -> PressureSample:
+    return PressureSample("memory", scope, 0.0, 0.0, seconds, seconds)
+
+
+def data_finding(share: float, bottleneck: Bottleneck | None = None, **figures: float) -> Finding:
+    return Finding(
+        cause=Cause.LOADER_THROUGHPUT,
+        share=share,
+        severity=Severity.of_share(share),
+        confidence=Confidence.CERTAIN,
+        evidence=(Text("it waits", "它在等"),),
+        fix=(),
+        bottleneck=bottleneck,
+        figures=figures,
+    )
+
+
+def quota(periods: int, throttled: int, throttled_s: float) -> CpuGroupSample:
+    return CpuGroupSample(2, 0, 0.5, periods, throttled, throttled_s)
+
+
+def test_a_quota_that_is_used_up_is_named_and_not_called_a_slow_decode() -> None:
+    first = SystemSample(
+        at_ns=0, machine=machine(), processes=(process(1, 0), process(2, 0)), cpu_groups=(quota(0, 0, 0),)
+    )
+    last = SystemSample(
+        at_ns=10 * SECOND,
+        machine=machine(),
+        processes=(process(1, 2.5), process(2, 2.5)),
+        cpu_groups=(quota(100, 100, 15.0),),
+    )
+    around = read_surroundings([first, last], 0, 10 * SECOND, cores=2)
+    assert around is not None
+    assert around.num_working == 2
+    found = [data_finding(0.5, Bottleneck.CPU_DECODE)]
+    (shortage,) = find_shortages(around, found, wait_share=0.5)
+    assert (shortage.cause, round(shortage.share, 2)) == (Cause.CPU_THROTTLED, 0.75)
+    (rest,) = without(found, [shortage])
+    assert rest.share == pytest.approx(0.125)
+    assert "0.500 cores" in shortage.evidence[0].en
+
+
+def test_a_quota_that_is_met_now_and_then_is_nothing() -> None:
+    first = SystemSample(at_ns=0, machine=machine(), cpu_groups=(quota(0, 0, 0),))
+    last = SystemSample(at_ns=10 * SECOND, machine=machine(), cpu_groups=(quota(100, 10, 0.5),))
+    around = read_surroundings([first, last], 0, 10 * SECOND, cores=2)
+    assert around is not None
+    assert find_shortages(around, [data_finding(0.5)], wait_share=0.5) == []
+
+
+def test_swap_needs_pages_that_come_back_and_waiting_for_them() -> None:
+    def samples(pages: int, stall_s: float, swapped: int) -> list[SystemSample]:
+        group = memory_group(swap_bytes=swapped, limit_bytes=1 << 30, used_bytes=1 << 30)
+        return [
+            SystemSample(at_ns=0, machine=machine(), pressures=(stalls(5.0),), memory_groups=(group,)),
+            SystemSample(
+                at_ns=10 * SECOND,
+                machine=machine(swap_in_pages=pages),
+                pressures=(stalls(5.0 + stall_s),),
+                memory_groups=(group,),
+            ),
+        ]
+
+    def causes(*values: Any) -> list[Cause]:
+        around = read_surroundings(samples(*values), 0, 10 * SECOND, cores=2)
+        assert around is not None
+        return [one.cause for one in find_shortages(around, [], wait_share=0.0)]
+
+    assert causes(100_000, 3.0, 1 << 28) == [Cause.SWAP]
+    assert causes(100_000, 0.1, 1 << 28) == []  # cheap: nobody waited
+    assert causes(100_000, 3.0, 0) == [Cause.MEMORY_PRESSURE]  # another job's pages; ours waited for memory
+    assert causes(0, 0.0, 1 << 28) == []  # swapped out long ago, and not missed
+
+
+def test_files_that_are_read_again_explain_a_slow_disk() -> None:
+    def samples(pages: int) -> list[SystemSample]:
+        groups = [memory_group(limit_bytes=1 << 30, used_bytes=1 << 30, refault_pages=n) for n in (0, pages)]
+        return [
+            SystemSample(at_ns=at, machine=machine(), memory_groups=(group,))
+            for at, group in zip((0, 10 * SECOND), groups, strict=True)
+        ]
+
+    found = [data_finding(0.4, Bottleneck.IO_BANDWIDTH, read_bytes_per_s=50e6)]
+    around = read_surroundings(samples(120_000), 0, 10 * SECOND, cores=2)
+    assert around is not None
+    (shortage,) = find_shortages(around, found, wait_share=0.4)
+    assert shortage.cause is Cause.MEMORY_PRESSURE
+    assert shortage.share == pytest.approx(0.4 * (120_000 * 4096 / 10) / 50e6)
+    assert without(found, [shortage]) == []
+    decoding = [data_finding(0.4, Bottleneck.CPU_DECODE, read_bytes_per_s=50e6)]
+    assert find_shortages(around, decoding, wait_share=0.4) == []  # the cores are what is waited for
+    few = read_surroundings(samples(100), 0, 10 * SECOND, cores=2)
+    assert few is not None
+    assert find_shortages(few, found, wait_share=0.4) == []
+
+
+@given(
+    shares=st.lists(st.floats(0.0, 1.0), max_size=4),
+    throttled=st.floats(0.2, 1.0),
+    throttled_s=st.floats(0, 40),
+    stall=st.floats(0, 10),
+    swapped_in=st.integers(0, 1 << 34),
+    refaults=st.integers(0, 1 << 34),
+)
+def test_no_second_is_told_twice(
+    shares: list[float], throttled: float, throttled_s: float, stall: float, swapped_in: int, refaults: int
+) -> None:
+    total = sum(shares) or 1.0
+    found = [data_finding(share / max(1.0, total)) for share in shares]
+    around = Surroundings(
+        seconds=10.0,
+        throttled_share=throttled,
+        throttled_s=throttled_s,
+        quota_cores=1.0,
+        num_working=2,
+        swapped_in_bytes=swapped_in,
+        swapped_bytes=1,
+        memory_stall_s=stall,
+        refault_bytes=refaults,
+        limit_bytes=None,
+        most_used_bytes=0,
+        kills=None,
+    )
+    shortages = find_shortages(around, found, wait_share=sum(one.share for one in found))
+    rest = without(found, shortages)
+    assert all(0 <= one.share <= 1 for one in (*shortages, *rest))
+    assert sum(one.share for one in rest) <= sum(one.share for one in found) + 1e-9
+    if len(shortages) == 1:
+        assert sum(one.share for one in rest) + shortages[0].share <= 1 + 1e-9
+
+
+def test_one_sample_says_nothing() -> None:
+    assert read_surroundings([SystemSample(at_ns=0, machine=machine())], 0, SECOND, cores=2) is None
