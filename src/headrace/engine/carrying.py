@@ -71,7 +71,7 @@ class Carrying:
 
     def fill(self, planned: PlannedBatch) -> tuple[int, list[int]]:
         """Give a planned batch a slot with the rows that are kept for it; returns its place, and those rows."""
-        found = []
+        found: list[tuple[int, _Copy, int]] = []
         if self._kept:
             for row, (position, key) in enumerate(zip(planned.positions, planned.keys, strict=True)):
                 kept = self._kept.pop(position, None)

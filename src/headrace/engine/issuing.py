@@ -62,7 +62,9 @@ class Issuing:
         num_rows = len(indices) if self._settings.is_batched else 1
         self._layouts.make_room(num_rows)
         worker = -1
-        seq, place, done = self._scheduler.next_seq, UNBOUND if self._settings.uses_slots else GENERAL, []
+        seq = self._scheduler.next_seq
+        place = UNBOUND if self._settings.uses_slots else GENERAL
+        done: list[int] = []
         if self._settings.is_iterable:
             worker = self._turns.take()
             works = [self._scheduler.issue_whole(num_rows, self.position, worker=worker)]
