@@ -123,6 +123,32 @@ def test_the_epoch_is_the_order_without_what_was_left_out(
     assert len(loader.quarantine) == len(faults)
 
 
+class Counting(Faulty):
+    """Leaves a line for each sample that is fetched."""
+
+    def __init__(self, size: int, faults: dict[int, str], path: Path) -> None:
+        super().__init__(size, faults)
+        self.path = path
+
+    def __getitem__(self, index: int) -> Any:
+        with open(self.path, "a") as file:
+            file.write(f"{index}\n")
+        return super().__getitem__(index)
+
+
+def test_what_was_done_is_not_fetched_again_because_a_sample_was_left_out(tmp_path: Path) -> None:
+    """One worker, which has one sample in hand: of the batches ahead, only that one may be fetched twice."""
+    path = tmp_path / "fetched"
+    loader = DataLoader(
+        Counting(160, {40: "raise", 97: "raise"}, path), 16, num_workers=1, on_error="quarantine", prefetch_factor=4
+    )
+    assert run(loader) == expected(160, {40, 97})
+    fetched = [int(line) for line in path.read_text().split()]
+    assert set(fetched) == set(range(160))
+    again = len(fetched) - len(set(fetched)) - 2  # the two that fill the end come twice
+    assert again <= 2 * 16  # a chunk each time, and no batch of those ahead
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("collate", [None, as_list], ids=["slots", "general"])
 def test_deaths_change_nothing_about_the_epoch(tmp_path: Path, backend: str, collate: Any) -> None:

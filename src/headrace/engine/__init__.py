@@ -27,6 +27,7 @@ Its guard:
 - `apart`, `sweeping`: samples that are tried alone; work in nobody's hands.
 - `streams`: recovery for iterable data sets.
 - `judging`, `condemned`: samples that fail, and those that are left out.
+- `carrying`: rows that are done when their batch is planned anew.
 - `memory_sample`, `memory_watch`, `memory_growth`: what the process tree holds, and what grows.
 - `pressure`: whether memory gets short.
 - `death_watch`, `kernel_log`, `sample_names`: facts about a death; `death_facts` holds them.

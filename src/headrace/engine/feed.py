@@ -16,6 +16,7 @@ from ..order import EpochOrder, PlannedBatch
 from ..signals import open_lane
 from .blocks import mark_told
 from .board import Board, Entry, Head, Record
+from .carrying import Carrying
 from .condemned import Condemned
 from .delivery import Delivery
 from .feed_settings import FeedSettings
@@ -103,6 +104,7 @@ class Feed:
             waits=self.waits,
             guard=self.guard,
         )
+        self._carrying = Carrying(pool, self.slots, self._layouts, self.recovery.claims)
         self.trial = ThreadTrial(pool, self.scheduler, self.figures)
         self._turns = Turns()
         self._issuing = Issuing(
@@ -114,6 +116,7 @@ class Feed:
             pacing=self.pacing,
             turns=self._turns,
             trial=self.trial,
+            carrying=self._carrying,
         )
         self._order: EpochOrder | None = None  # where samples may be left out
         self._plans: dict[int, PlannedBatch] = {}
@@ -138,6 +141,7 @@ class Feed:
         self._indices, self._is_exhausted = self._remembered(indices), False
         self._issuing.begin(base_seed)
         self._plans.clear()
+        self._carrying.clear()
         self.recovery.start_epoch()
         self.streams.start_epoch()
         self._epoch_delivered = self._epoch_filled = 0
@@ -362,9 +366,12 @@ class Feed:
     def _plan_anew(self, first: int) -> None:
         """Give up all batches from one on: their samples are given out again without those that are left out.
 
-        What workers did for them is lost, but for the chunk that each has in hand they stop at once.
+        Rows that are done are carried over; what workers have in hand of them they finish, and it is lost.
         """
         assert self._order is not None
+        for seq in self.scheduler.order:
+            if seq >= first:
+                self._carrying.keep(self.scheduler.batches[seq], self._plans[seq])
         cancelled = self.scheduler.cancel_from(first)
         for seq in cancelled:
             self._words[Board.entry_at(seq) + Entry.RUN] = -1

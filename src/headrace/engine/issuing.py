@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..order import PlannedBatch
-from .board import GENERAL, UNBOUND, Board, Entry
+from .board import GENERAL, TOLD, UNBOUND, Board, Entry
+from .carrying import Carrying
 from .delivery import Delivery
 from .feed_settings import FeedSettings
 from .known_layouts import KnownLayouts
@@ -36,9 +37,11 @@ class Issuing:
         pacing: Pacing,
         turns: Turns,
         trial: ThreadTrial,
+        carrying: Carrying,
     ) -> None:
         self._pool, self._settings, self._scheduler, self._delivery = pool, settings, scheduler, delivery
         self._layouts, self._pacing, self._turns, self._trial = layouts, pacing, turns, trial
+        self._carrying = carrying
         self._words = pool.board.words
         self._all_words = pool.arena.bytes.cast("q")
         self.position = self._base_seed = 0
@@ -59,6 +62,9 @@ class Issuing:
         num_rows = len(indices) if self._settings.is_batched else 1
         self._layouts.make_room(num_rows)
         worker = -1
+        seq = self._scheduler.next_seq
+        place = UNBOUND if self._settings.uses_slots else GENERAL
+        done: list[int] = []
         if self._settings.is_iterable:
             worker = self._turns.take()
             works = [self._scheduler.issue_whole(num_rows, self.position, worker=worker)]
@@ -66,8 +72,10 @@ class Issuing:
             works = [self._scheduler.issue_whole(num_rows, self.position)]
         else:
             gaps = planned.gaps if planned is not None else ()
-            works = self._scheduler.issue(num_rows, self.position, self._pacing.chunk_for(num_rows), gaps=gaps)
-        seq = works[0].seq
+            if planned is not None and place == UNBOUND:
+                place, done = self._carrying.fill(planned)
+            chunk = self._pacing.chunk_for(num_rows)
+            works = self._scheduler.issue(num_rows, self.position, chunk, gaps=gaps, done=done)
         payload, row_words = (0, 0) if self._settings.is_iterable else self._write_indices(seq, indices, num_rows)
         self._pool.board.open_entry(
             seq,
@@ -77,8 +85,12 @@ class Issuing:
             base_seed=self._base_seed,
             payload=payload,
             row_words=row_words,
-            place=UNBOUND if self._settings.uses_slots else GENERAL,
+            place=place,
         )
+        if done:
+            self._words[Board.entry_at(seq) + Entry.ROWS_DONE] = len(done)
+            for row in done:
+                self._all_words[row_words + row] = TOLD
         if is_first and self._settings.measures_threads and self._settings.is_batched:
             self._trial.keep(indices)
         self.position += num_rows

@@ -37,6 +37,7 @@ class Batch:
     shared: list[int] = field(default_factory=list)  # blocks of rows on the general path
     chunks: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # first row: rows, tries before, shift
     told: int = 0  # a bit for each row that has an answer of its own
+    carried: int = 0  # a bit for each row that was done before the batch was issued
     owed: tuple[int, int] | None = None  # (worker, quiet rows) that it has yet to tell of, from before a new try
     is_quiet_told: bool = False  # the rows without an answer of their own are told of
 
@@ -68,6 +69,9 @@ class Batch:
     def is_told(self, row: int) -> bool:
         return bool(self.told >> row & 1)
 
+    def is_carried(self, row: int) -> bool:
+        return bool(self.carried >> row & 1)
+
 
 @dataclass
 class Scheduler:
@@ -89,9 +93,15 @@ class Scheduler:
         return sum(self.batches[seq].is_settled for seq in self.order)
 
     def issue(
-        self, num_rows: int, first_position: int, chunk: int, *, gaps: Sequence[tuple[int, int]] = ()
+        self,
+        num_rows: int,
+        first_position: int,
+        chunk: int,
+        *,
+        gaps: Sequence[tuple[int, int]] = (),
+        done: Sequence[int] = (),
     ) -> list[Work]:
-        """Enter a batch; returns the chunks to send.
+        """Enter a batch; returns the chunks to send: none of the rows that are `done`.
 
         `gaps` are (row, shift): from that row on, samples stand `shift` places further in the epoch's order than their
         rows say, because some before them were left out. No chunk crosses one.
@@ -99,10 +109,18 @@ class Scheduler:
         if num_rows == 0:  # a sampler may give an empty batch; collation decides what that means
             return [self.issue_whole(0, first_position)]
         batch = self._enter(num_rows, first_position)
+        for row in done:
+            batch.carried |= 1 << row
+        batch.told, batch.rows_left = batch.carried, num_rows - len(done)
+        borders = (
+            {row for row in range(1, num_rows) if batch.is_carried(row) != batch.is_carried(row - 1)} if done else ()
+        )
         for (begin, shift), (end, _) in pairwise([(0, 0), *gaps, (num_rows, 0)]):
-            for row in range(begin, end, chunk):
-                batch.chunks[row] = (min(chunk, end - row), 0, shift)
-        return [self._work(batch, row) for row in batch.chunks]
+            inside = sorted(row for row in borders if begin < row < end)
+            for first, last in pairwise([begin, *inside, end]):
+                for row in range(first, last, chunk):
+                    batch.chunks[row] = (min(chunk, last - row), 0, shift)
+        return [self._work(batch, row) for row in batch.chunks if not batch.is_carried(row)]
 
     def _work(self, batch: Batch, row: int) -> Work:
         rows, tries, shift = batch.chunks[row]
@@ -199,7 +217,7 @@ class Scheduler:
             self.to_free.append(batch.failure[1])
         batch.texts, batch.samples, batch.shared, batch.shared_rows, batch.failure = [], [], [], 0, None
         batch.needs_whole, batch.is_whole, batch.rows_left = False, True, batch.num_rows
-        batch.told, batch.is_quiet_told, batch.chunks = 0, False, {0: (batch.num_rows, 0, 0)}
+        batch.told, batch.carried, batch.is_quiet_told, batch.chunks = 0, 0, False, {0: (batch.num_rows, 0, 0)}
         return self._work(batch, 0)
 
     def ready(self) -> Batch | None:
