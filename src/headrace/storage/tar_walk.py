@@ -171,9 +171,10 @@ class TarWalk:
                 self._cross_window(got)
             num, size = self._passed - before, self._window_bytes
             was_wide, wide = wide, not self._jumps or (num > 0 and (self._at - was_at) / num < JUMP_BYTES)
-            if wide or was_wide or self._ended or len(got.singles) >= self._together:
+            if wide or was_wide or len(got.singles) >= self._together:
                 yield got.part(self._start, self._window)
                 got = _Gathered()
+        yield got.part(self._start, self._window)
 
     # -------------------------------------------------------------------------------- one window
 
