@@ -44,6 +44,8 @@ class Upkeep:
         self._pool, self._settings, self._guard, self._recovery = pool, settings, guard, recovery
         self._streams, self._slots, self._condemned = streams, slots, condemned
         self._figures, self._note = figures, note
+        self._explained: tuple[Loss, WorkerLost | WorkerHang] | None = None
+        self._borne: tuple[Loss, bool] | None = None
         self._watch_at = 0.0
         self.waiting_since = time.perf_counter()
         self.has_delivered = False
@@ -91,11 +93,11 @@ class Upkeep:
         """Replace lost workers and give out again what they owed."""
         while self._pool.losses:
             loss = self._pool.losses[0]
-            error = self._guard.explain(loss)
+            error = self._explain(loss)
             if self._settings.is_iterable:
                 self._make_good_stream(loss, error)
                 continue
-            if not self._recovery.bears(loss):
+            if not self._is_borne(loss):
                 error.evidence["lost_before"] = f"{self._recovery.num_losses} workers"
                 record_loss(loss.pid)
                 raise error
@@ -110,11 +112,23 @@ class Upkeep:
                 self._condemn(one, error)
         self._pool.pipes.flush()
 
+    def _explain(self, loss: Loss) -> WorkerLost | WorkerHang:
+        """What happened, found out once: while the lock is held, the same loss comes here again."""
+        if self._explained is None or self._explained[0] is not loss:
+            self._explained = (loss, self._guard.explain(loss))
+        return self._explained[1]
+
+    def _is_borne(self, loss: Loss) -> bool:
+        """Whether one more loss is borne; each is charged once."""
+        if self._borne is None or self._borne[0] is not loss:
+            self._borne = (loss, self._recovery.bears(loss))
+        return self._borne[1]
+
     def _make_good_stream(self, loss: Loss, error: WorkerLost | WorkerHang) -> None:
         """A worker of an iterable data set is gone, and with it where its iterator stood."""
         for result in self._pool.pipes.receive():
             self._note(result)
-        if not self._recovery.bears(loss) or not self._streams.bears(loss):
+        if not self._is_borne(loss) or not self._streams.bears(loss):
             record_loss(loss.pid)
             raise error
         self._pool.losses.pop(0)
