@@ -154,21 +154,21 @@ def cpu_quota(rng: random.Random, spec: Spec) -> Drawn:
 
 def memory_short(rng: random.Random, spec: Spec) -> Drawn:
     """The files that are read again and again do not fit beside the rest."""
-    spec = {**spec, "num_workers": 2, "step": "waits", "ballast_bytes": 256 << 20, "loader": "torch"}
+    limit = 2 << 30
+    spec = {**spec, "num_workers": 2, "step": "waits", "loader": "torch", "ballast_bytes": limit - (300 << 20)}
     return Drawn(
         "memory_short",
         spec,
         frozenset({"memory_pressure"}),
-        limits={"memory_bytes": float((560 + rng.randint(0, 60)) << 20), "read_bytes_per_s": rng.uniform(80e6, 150e6)},
-        files=(150, 2 << 20),
+        limits={"memory_bytes": float(limit + rng.randint(0, 40 << 20)), "read_bytes_per_s": rng.uniform(80e6, 150e6)},
+        files=(200, 2 << 20),
     )
 
 
 def swapping(rng: random.Random, spec: Spec) -> Drawn:
-    spec = _fast({**spec, "num_workers": 1, "ballast_bytes": 900 << 20, "touch_ballast": True}, rng)
-    return Drawn(
-        "swap", spec, frozenset({"swap"}), limits={"memory_bytes": float(800 << 20), "swap_bytes": float(2 << 30)}
-    )
+    limit = 2 << 30
+    spec = _fast({**spec, "num_workers": 1, "ballast_bytes": limit + (100 << 20), "touch_ballast": True}, rng)
+    return Drawn("swap", spec, frozenset({"swap"}), limits={"memory_bytes": float(limit), "swap_bytes": float(4 << 30)})
 
 
 def shm_small(rng: random.Random, spec: Spec) -> Drawn:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
 _PERIOD_US = 100_000
+Settings = dict[str, object]
 
 
 class CannotLimit(Exception):
@@ -26,33 +27,33 @@ def limited(limits: dict[str, float], folder: Path) -> Iterator[tuple[list[str],
     """Yield what to put before a command, and what its process does before it begins, to run under the limits."""
     if limits and os.geteuid() != 0:
         raise CannotLimit("needs to be root")
+    wanted: list[tuple[str, Settings, Settings]] = []  # controller, files of v1, files of v2
+    swap = int(limits.get("swap_bytes", 0))
+    if "cores" in limits:
+        quota = int(limits["cores"] * _PERIOD_US)
+        v1: Settings = {"cpu.cfs_period_us": _PERIOD_US, "cpu.cfs_quota_us": quota}
+        wanted.append(("cpu", v1, {"cpu.max": f"{quota} {_PERIOD_US}"}))
+    if "memory_bytes" in limits:
+        memory = int(limits["memory_bytes"])
+        v1 = {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory + swap}
+        wanted.append(("memory", v1, {"memory.max": memory, "memory.swap.max": swap}))
+    if "read_bytes_per_s" in limits or "reads_per_s" in limits:
+        device = _device_of(folder)
+        bps, iops = int(limits.get("read_bytes_per_s", 0)), int(limits.get("reads_per_s", 0))
+        v1 = {
+            **({"blkio.throttle.read_bps_device": f"{device} {bps}"} if bps else {}),
+            **({"blkio.throttle.read_iops_device": f"{device} {iops}"} if iops else {}),
+        }
+        line = device + (f" rbps={bps}" if bps else "") + (f" riops={iops}" if iops else "")
+        wanted.append(("blkio", v1, {"io.max": line}))
+    prefix: list[str] = []
+    if "shm_bytes" in limits:
+        size = int(limits["shm_bytes"])
+        prefix = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh"]
     with contextlib.ExitStack() as stack:
-        groups: list[Path] = []
-        prefix: list[str] = []
-        if "cores" in limits:
-            quota = int(limits["cores"] * _PERIOD_US)
-            settings = {"cpu.cfs_period_us": _PERIOD_US, "cpu.cfs_quota_us": quota}
-            groups.append(stack.enter_context(_group("cpu", settings, {"cpu.max": f"{quota} {_PERIOD_US}"})))
-        if "memory_bytes" in limits:
-            memory, swap = int(limits["memory_bytes"]), int(limits.get("swap_bytes", 0))
-            settings = {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory + swap}
-            groups.append(
-                stack.enter_context(_group("memory", settings, {"memory.max": memory, "memory.swap.max": swap}))
-            )
-            if swap:
-                stack.enter_context(_swap_file(folder / "swap", swap))
-        if "read_bytes_per_s" in limits or "reads_per_s" in limits:
-            device = _device_of(folder)
-            bps, iops = int(limits.get("read_bytes_per_s", 0)), int(limits.get("reads_per_s", 0))
-            settings = {
-                **({"blkio.throttle.read_bps_device": f"{device} {bps}"} if bps else {}),
-                **({"blkio.throttle.read_iops_device": f"{device} {iops}"} if iops else {}),
-            }
-            line = device + (f" rbps={bps}" if bps else "") + (f" riops={iops}" if iops else "")
-            groups.append(stack.enter_context(_group("blkio", settings, {"io.max": line})))
-        if "shm_bytes" in limits:
-            size = int(limits["shm_bytes"])
-            prefix = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh"]
+        if swap:
+            stack.enter_context(_swap_file(folder / "swap", swap))
+        groups = [stack.enter_context(_group(path, settings)) for path, settings in _places(wanted)]
 
         def begin() -> None:
             for group in groups:
@@ -64,13 +65,21 @@ def limited(limits: dict[str, float], folder: Path) -> Iterator[tuple[list[str],
         yield prefix, begin
 
 
+def _places(wanted: list[tuple[str, Settings, Settings]]) -> list[tuple[Path, Settings]]:
+    """One group a controller (v1), or one for all of them (v2), where a process has only one."""
+    name = f"headrace-runs-{os.getpid()}"
+    if not wanted:
+        return []
+    if all((GROUPS / controller).is_dir() for controller, _, _ in wanted):
+        return [(GROUPS / controller / name, v1) for controller, v1, _ in wanted]
+    with contextlib.suppress(OSError):
+        (GROUPS / "cgroup.subtree_control").write_text("+cpu +memory +io")
+    return [(GROUPS / name, {key: value for _, _, v2 in wanted for key, value in v2.items()})]
+
+
 @contextlib.contextmanager
-def _group(controller: str, v1: dict[str, object], v2: dict[str, object]) -> Iterator[Path]:
+def _group(path: Path, settings: Settings) -> Iterator[Path]:
     """A control group with these settings, removed at the end with whatever is in it."""
-    parent, settings = GROUPS / controller, v1
-    if not parent.is_dir():
-        parent, settings = GROUPS, v2
-    path = parent / f"headrace-runs-{controller}-{os.getpid()}"
     try:
         path.mkdir()
     except OSError as error:
@@ -80,7 +89,7 @@ def _group(controller: str, v1: dict[str, object], v2: dict[str, object]) -> Ite
             try:
                 (path / name).write_text(str(value))
             except OSError as error:
-                if "memsw" not in name:
+                if "swap" not in name and "memsw" not in name:
                     raise CannotLimit(f"{path / name}: {error}") from error
         yield path
     finally:

@@ -77,6 +77,7 @@ def test_a_quota_that_is_used_up_is_named_and_not_called_a_slow_decode() -> None
     found = [data_finding(0.5, Bottleneck.CPU_DECODE)]
     (shortage,) = find_shortages(around, found, wait_share=0.5)
     assert (shortage.cause, round(shortage.share, 2)) == (Cause.CPU_THROTTLED, 0.75)
+    assert around.standing_share == pytest.approx(1 - 0.5 / 2)  # each tenth of a second: 25 ms of two, then nothing
     (rest,) = without(found, [shortage])
     assert rest.share == pytest.approx(0.125)
     assert "0.500 cores" in shortage.evidence[0].en

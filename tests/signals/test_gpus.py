@@ -70,6 +70,7 @@ def test_a_fake_driver_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> No
     check(reader)
 
 
+@pytest.mark.leaves_behind  # the driver keeps its descriptors for as long as the process lives
 @pytest.mark.gpu
 def test_the_real_driver_keeps_the_contract() -> None:
     pytest.importorskip("pynvml")

@@ -36,10 +36,16 @@ class Surroundings:
 
     @property
     def standing_share(self) -> float:
-        """Return the share of the time for which a quota let nobody work: its own, where several would have worked."""
-        if not self.throttled_share or self.seconds <= 0:
+        """Return the share of the time for which a quota let nobody work, at most.
+
+        Throttled time counts every core that had work; and `n` processes that always want to run use a quota of `q`
+        cores up in `q / n` of each period, no sooner.
+        """
+        if not self.throttled_share or self.seconds <= 0 or self.quota_cores is None:
             return 0.0
-        return min(self.throttled_share, self.throttled_s / self.seconds / max(1, self.num_working))
+        num = max(1, self.num_working)
+        used_up_after = min(1.0, self.quota_cores / num)
+        return max(0.0, min(self.throttled_share, self.throttled_s / self.seconds / num, 1 - used_up_after))
 
 
 def read_surroundings(

@@ -19,6 +19,7 @@ _CPU_FROM = 0.6  # of a task's time on a core, or ready for one
 _BLOCKED_FROM = 0.5
 _AT_ONCE_FROM = 1.5  # tasks of one process: fewer need no second core,
 _ONE_CORE = 1.2  # and more than one core's worth is no lock that only one can hold
+_LARGE_FROM = 256 << 10  # bytes of a sample: reading so much is transfer, on any disk, not the way to it
 _BANDWIDTH_FROM = 50e6  # bytes a second and worker; what a single reader with small requests hardly gets
 
 
@@ -30,6 +31,7 @@ class Resources:
     no_core: float  # ready to run, and no core was free
     bytes_per_s: float  # read, per worker, over the time of its tasks; 0 where most tasks read nothing
     at_once: float = 1.0  # tasks under way at a time in one process: above 1 with threads
+    bytes_per_sample: float = 0.0  # read; 0 where that is not known
 
     @property
     def blocked(self) -> float:
@@ -44,7 +46,7 @@ class Resources:
         if self.cpu + self.no_core >= _CPU_FROM:
             return Bottleneck.CPU_DECODE
         if self.blocked >= _BLOCKED_FROM and self.bytes_per_s > 0:
-            is_wide = self.bytes_per_s / self.blocked >= _BANDWIDTH_FROM
+            is_wide = self.bytes_per_s / self.blocked >= _BANDWIDTH_FROM or self.bytes_per_sample >= _LARGE_FROM
             return Bottleneck.IO_BANDWIDTH if is_wide else Bottleneck.IO_LATENCY
         return None
 
@@ -191,7 +193,14 @@ def read_resources(processes: Sequence[ProcessEvents]) -> Resources | None:
         no_core=min(1.0, sum(float(one["arg"].sum()) for one in tasks) * 1e3 / total_ns),
         bytes_per_s=read / (total_ns / 1e9),
         at_once=max((_at_once(process) for process in processes), default=1.0),
+        bytes_per_sample=read / max(1, _num_samples(processes)),
     )
+
+
+def _num_samples(processes: Sequence[ProcessEvents]) -> int:
+    """Return how many samples were fetched; our own workers' tasks say it where samples are too small to be timed."""
+    timed = sum(process.count(EventKind.SAMPLE) for process in processes)
+    return timed or sum(process.count(EventKind.FETCH) for process in processes)
 
 
 def _at_once(process: ProcessEvents) -> float:
