@@ -28,7 +28,7 @@ import torch
 from torch.utils.data import Dataset
 
 from harness import Bar, Contender, Options, Question, Result, ask  # first: it finds headrace
-from headrace.storage import Extent, read_extent
+from headrace.storage import Extent, Shards
 from synthetic import cool, ensure
 from throttled_disk import SlowDisk, slow_disk, why_not
 from workloads import decode_sa1b
@@ -65,7 +65,6 @@ class Samples(Dataset[Any]):
         self.kind = kind
         index = json.loads((folder / f"{kind}.json").read_text())
         self.files: list[list[str]] = index["files"]
-        self.places = [tuple(Extent(*extent) for extent in sample) for sample in index["extents"]]
 
     def __len__(self) -> int:
         return len(self.files)
@@ -91,13 +90,20 @@ class Loose(Samples):
 
 
 class Tarred(Samples):
-    """The fields in tar shards."""
+    """The fields in tar shards, through `headrace.Shards` and its indexes."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        super().__init__(folder, kind)
+        self.endings = KINDS[kind].endings
+        self.shards = Shards(str(folder / f"{kind}-*.tar"), fields=self.endings, views=True)
+        len(self.shards)  # opens the indexes, which `fill` has made
 
     def extents(self, index: int) -> tuple[Extent, ...]:
-        return self.places[index]
+        return self.shards.extents(index)
 
     def read(self, index: int) -> list[Any]:
-        return [read_extent(extent) for extent in self.places[index]]
+        sample = self.shards[index]
+        return [sample[ending] for ending in self.endings]
 
 
 def fill(folder: Path, kind: str, num_samples: int, size: str) -> None:
@@ -110,23 +116,21 @@ def fill(folder: Path, kind: str, num_samples: int, size: str) -> None:
         stems = sorted(path.stem for path in source.glob("*.jpg"))[:num_samples]
     else:
         stems = [f"{number:06d}" for number in range(num_samples)]
-    index: dict[str, Any] = {"files": [], "extents": []}
+    index: dict[str, Any] = {"files": []}
     for first in range(0, len(stems), shard_samples):
         shard = folder / f"{kind}-{first // shard_samples:06d}.tar"
         with tarfile.open(shard, "w", format=tarfile.USTAR_FORMAT) as tar:
             for stem in stems[first : first + shard_samples]:
                 paths = [loose / f"{stem}.{ending}" for ending in endings]
-                extents = []
                 for path in paths:
                     if kind == "w1":
                         shutil.copy(source / path.name, path)
                     else:
                         path.write_bytes(np.random.default_rng(int(stem)).bytes(PLAIN_BYTES))
-                    extents.append((str(shard), tar.offset + tarfile.BLOCKSIZE, path.stat().st_size))
                     tar.add(path, path.name)
                 index["files"].append([str(path) for path in paths])
-                index["extents"].append(extents)
     (folder / f"{kind}.json").write_text(json.dumps(index))
+    assert len(Shards(str(folder / f"{kind}-*.tar"))) == len(stems)
     os.sync()
 
 
