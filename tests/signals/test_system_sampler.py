@@ -337,7 +337,7 @@ def test_lines_of_another_version_give_what_is_known(tmp_path: Path) -> None:
     file.close()
     text = (tmp_path / "system.jsonl").read_text()
     newer = text.replace('"used_bytes",', '"new_in_2030","used_bytes",').replace("[[2,0,5,", "[[2,0,99,5,")
-    newer = newer.replace(',"kills"', "").replace(",5,6]", ",5]")
+    newer = newer.replace(',"kills"', "").replace(",5,6,null]", ",5,null]")
     (sample,), problems = read_samples(newer.encode())
     assert sample.memory_groups == (group._replace(kills=None),)
     assert problems == []
