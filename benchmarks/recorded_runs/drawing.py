@@ -155,13 +155,13 @@ def cpu_quota(rng: random.Random, spec: Spec) -> Drawn:
 def memory_short(rng: random.Random, spec: Spec) -> Drawn:
     """The files that are read again and again do not fit beside the rest."""
     limit = 2 << 30
-    spec = {**spec, "num_workers": 2, "step": "waits", "loader": "torch", "ballast_bytes": limit - (300 << 20)}
+    spec = {**spec, "num_workers": 2, "step": "waits", "loader": "torch", "ballast_bytes": limit - (170 << 20)}
     return Drawn(
         "memory_short",
         spec,
         frozenset({"memory_pressure"}),
-        limits={"memory_bytes": float(limit + rng.randint(0, 40 << 20)), "read_bytes_per_s": rng.uniform(80e6, 150e6)},
-        files=(200, 2 << 20),
+        limits={"memory_bytes": float(limit + rng.randint(0, 20 << 20)), "read_bytes_per_s": rng.uniform(80e6, 150e6)},
+        files=(120, 2 << 20),
     )
 
 

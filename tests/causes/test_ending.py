@@ -52,7 +52,20 @@ def test_the_kernels_count_decides_who_killed_a_worker(kills: int, cause: Cause)
 
 def test_the_first_message_is_the_cause_of_those_that_follow() -> None:
     trainer, worker = process(5, (20, KILLED)), process(6, (10, TOO_MANY))
-    (finding,) = find_ending([trainer, worker], AROUND, 1)
+    first, *_ = find_ending([trainer, worker], AROUND, 1)
+    assert first.cause is Cause.FD_LIMIT
+
+
+def test_the_exception_itself_counts_not_the_frames_above_it() -> None:
+    text = f"""Traceback (most recent call last):
+  File "torch/utils/data/dataloader.py", line 1133, in _try_get_data
+    data = self._data_queue.get(timeout=timeout)
+{KILLED}
+
+During handling of the above exception, another exception occurred:
+
+{TOO_MANY}"""
+    (finding,) = find_ending([process(5, (1, text))], AROUND, 1)
     assert finding.cause is Cause.FD_LIMIT
 
 

@@ -25,13 +25,17 @@ def find_ending(
     for process in processes:
         events = process.of(EventKind.EXCEPTION)
         texts += [(int(one["start_ns"]), process.names.get(int(one["arg"]), "")) for one in events]
+    found: dict[str, MessageFound] = {}
     for _, text in sorted(texts):
         scanner = MessageScanner()
         scanner.scan_chunk(text.encode())
-        # what came later, in this process or another, is what that one led to
-        if found := findings_of([_decided(one, around) for one in scanner.found()]):
-            return found
-    return []
+        messages = scanner.found()
+        # the exception itself stands in the last line; above it are frames, and what it came from
+        last = max((one.last_line for one in messages), default=0)
+        for one in messages:
+            if one.last_line == last:
+                found.setdefault(one.entry.id, _decided(one, around))
+    return findings_of([*found.values()])  # the first that was raised comes first
 
 
 def _decided(found: MessageFound, around: Surroundings | None) -> MessageFound:
