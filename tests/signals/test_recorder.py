@@ -132,7 +132,8 @@ def test_the_training_is_killed(session: Session, tmp_path: Path) -> None:
     assert (run.facts.exit_code, run.facts.exit_signal) == (None, signal.SIGKILL)
     assert run.facts.duration_s is not None
     assert run.problems == ()
-    assert all(process.end_ns is not None for process in run.processes)
+    # its worker, an orphan now, may still be ending when the recorder has nothing more to wait for
+    assert all(process.end_ns is not None for process in run.processes if process.role == "trainer")
 
 
 def test_the_recorder_is_killed_and_the_training_goes_on(session: Session, tmp_path: Path) -> None:
