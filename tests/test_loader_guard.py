@@ -146,7 +146,8 @@ def test_what_was_done_is_not_fetched_again_because_a_sample_was_left_out(tmp_pa
     fetched = [int(line) for line in path.read_text().split()]
     assert set(fetched) == set(range(160))
     again = len(fetched) - len(set(fetched)) - 2  # the two that fill the end come twice
-    assert again <= 2 * 16  # a chunk each time, and no batch of those ahead
+    # a chunk or two each time, what the worker had in hand and before it; all that was ahead would be 128
+    assert again <= 4 * 16
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
