@@ -110,7 +110,7 @@ def _timed_get(original: Callable[..., Any]) -> Callable[..., Any]:
     def _try_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             ready = self._data_queue.qsize()
-        except Exception:
+        except (NotImplementedError, OSError, ValueError):  # not on macOS; not on a queue that is closed
             ready = 0
         start = now()
         try:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnusableInput
+from ..model import cache_folder
 from .damage import Damage, DamageKind
 from .grouping import Groups, group
 from .pairing import ByFirstDot, Pairing
@@ -117,11 +118,10 @@ def index_places(shard: str, pairing: Pairing, index_dir: str | None = None) -> 
     apart = f"{hashlib.sha256(os.fsencode(full)).hexdigest()[:16]}-{name}"
     if index_dir is not None:
         return [os.path.join(index_dir, apart)]
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     temporary = os.path.join(tempfile.gettempdir(), f"headrace-shards-{os.getuid()}")
     return [
         os.path.join(os.path.dirname(full), name),
-        os.path.join(cache, "headrace", "shards", apart),
+        str(cache_folder() / "shards" / apart),
         os.path.join(temporary, apart),
     ]
 
