@@ -383,8 +383,9 @@ class Feed:
     def _refill(self) -> None:
         """Issue batches up to the limit."""
         if self.pacing.is_due(self.delivered):
-            self._upkeep.look()
             self.pacing.take()
+        else:
+            self._upkeep.look_if_due()
         if not self._is_exhausted:
             limit = self.pacing.limit()
             while self.scheduler.in_flight < limit:

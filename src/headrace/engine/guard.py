@@ -43,7 +43,7 @@ _STOPPED_PATIENCE_S = 10.0
 _REPORT_AFTER_S = 60.0
 # a process that was killed is gone within milliseconds, unless it sleeps where no signal reaches it
 _KILL_PATIENCE_S = 3.0
-_PSI_EVERY_S = 1.0
+_PSI_EVERY_S = _DEATHS_EVERY_S = 1.0
 _STEP_EVERY_S = 1.0
 _HOLDINGS_EVERY_S = 10.0
 # a worker's own memory beyond this is given back by starting it anew, where it grows steadily after its first while
@@ -86,7 +86,8 @@ class Guard:
         self._deaths = DeathWatch(now, root=_ROOT)
         self._memory = MemoryWatch(os.getpid(), is_forked=is_forked, groups=self._deaths.groups, root=_ROOT)
         self._killed: dict[int, tuple[float, str]] = {}  # pid: when we killed it, and why
-        self._psi_due = 0.0
+        self._psi_due = self._deaths_due = 0.0
+        self._psi: tuple[Psi, ...] = ()  # read, and not judged yet
         self._swap: tuple[float, SwapCounts] | None = None
         self._swap_in_bytes_per_s = 0.0
         self.pressure = Pressure()
@@ -220,21 +221,34 @@ class Guard:
 
     # ------------------------------------------------------------------------------------ memory
 
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() >= min(self._memory.due_s, self._psi_due, self._deaths_due)
+
     def look(self) -> None:
-        """Take a look at counters and memory, if one is due."""
+        """Take a look at all counters and memory that are due."""
+        while self.is_due:
+            self.look_once()
+
+    def look_once(self) -> None:
+        """Take one of the looks that are due: a loop whose batch is ready waits for that, and for no more."""
         now = time.monotonic()
-        if now < self._memory.due_s:
-            return
-        self._deaths.note(now)
+        if now >= self._deaths_due:
+            self._deaths_due = now + _DEATHS_EVERY_S
+            self._deaths.note(now)
+        elif now >= self._psi_due:
+            self._psi_due = now + _PSI_EVERY_S
+            self._psi = read_memory_psi(self._deaths.groups, _ROOT)
+            self._note_swap(now)
+        else:
+            self._look_at_memory(now)
+
+    def _look_at_memory(self, now: float) -> None:
         pids = list(self._pool.running().values())
         if self._memory.sample(now, pids, queued_bytes=self._pool.arena.used_bytes()) is None:
             return
-        psi: tuple[Psi, ...] = ()
-        if now >= self._psi_due:
-            self._psi_due = now + _PSI_EVERY_S
-            psi = read_memory_psi(self._deaths.groups, _ROOT)
-            self._note_swap(now)
-        before = self.pressure
+        before, psi = self.pressure, self._psi
+        self._psi = ()
         self.pressure = assess(
             self._memory.recent(),
             before,
