@@ -101,7 +101,7 @@ class _TimedBuiltin:
         return repr(self._function)
 
     def __reduce__(self) -> str:
-        return str(self.__qualname__)  # type: ignore[attr-defined]  # by name, as functions are pickled
+        return str(vars(self)["__qualname__"])  # as functions are pickled
 
 
 def bytes_of(result: Any) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from .processes import ProcessEvents
 _KINDS = {kind.value: kind for kind in PartKind}
 # A stage that the user, or a codec, named after one of these is one of these.
 _STAGES = (
-    (re.compile(r"\b(read|load|fetch|download)(ing)?\b|读取|加载|下载", re.IGNORECASE), PartKind.READ),
+    (re.compile(r"\b(read|download)(ing)?\b|读取|下载", re.IGNORECASE), PartKind.READ),
     (re.compile(r"\bdecod|decompress|解码|解压", re.IGNORECASE), PartKind.DECODE),
     (re.compile(r"\btransform|augment|^volume process$|^picture finish$|变换|增强", re.IGNORECASE), PartKind.TRANSFORM),
 )
@@ -93,6 +94,8 @@ def read_parts(
     found = []
     for name in parts.names[1:]:
         chosen = parts.named(name)
+        if not chosen.any():
+            continue
         own_ns = parts.duration_ns[chosen].astype(float)
         looked_ns = float(parts.duration_ns[chosen & in_looked].sum())
         off_ns = float(off_core.duration_ns[off_core.named(name)].sum())
@@ -107,9 +110,7 @@ def read_parts(
                 nbytes=int(parts.value[chosen].sum()),
                 still_s=float(own_ns.sum()) / 1e9 * off * still,
                 by_sample_s=own_ns / 1e9,
-                error=_error_of_share(
-                    np.bincount(of_sample[chosen], own_ns, len(samples.start_ns)), samples.duration_ns
-                ),
+                error=_error_of_share(_by_sample(of_sample[chosen], own_ns, samples), samples.duration_ns),
             )
         )
     known_ns = float(parts.duration_ns.sum())
@@ -125,10 +126,7 @@ def read_parts(
         other_s=rest_ns * (1 - rest_off * still) / 1e9,
         bytes_per_sample=bytes_per_sample,
         task_share=_task_share(processes),
-        rest_by_sample_s=(
-            samples.duration_ns - np.bincount(of_sample, parts.duration_ns.astype(float), len(samples.start_ns))
-        )
-        / 1e9,
+        rest_by_sample_s=(samples.duration_ns - _by_sample(of_sample, parts.duration_ns, samples)) / 1e9,
         heavy=_heavy(samples, parts, of_sample),
     )
 
@@ -158,7 +156,7 @@ class _Events:
     name: NDArray[np.int64]  # which of the names
 
     def named(self, name: str) -> NDArray[np.bool_]:
-        return self.name == (self.names.index(name) if name in self.names else -1)
+        return np.asarray(self.name == (self.names.index(name) if name in self.names else -1))
 
     def owning(self, others: _Events) -> tuple[_Events, NDArray[np.int64]]:
         """Return those of the others that one of these has the process and the start of, and which one."""
@@ -201,6 +199,11 @@ def _joined(processes: Sequence[ProcessEvents], kind: EventKind) -> _Events:
         np.concatenate(column) if column else np.empty(0, np.int64) for column in columns
     )
     return _Events(process_of, start, duration, value, tuple(names), name)
+
+
+def _by_sample(places: NDArray[np.int64], values: NDArray[Any], samples: _Events) -> NDArray[np.float64]:
+    """Return the sum of the values of each sample."""
+    return np.bincount(places, values.astype(float), len(samples.start_ns)).astype(float)
 
 
 def _error_of_share(by_sample_ns: NDArray[np.float64], sample_ns: NDArray[np.int64]) -> float:
