@@ -109,7 +109,7 @@ def contenders(options: Options) -> list[Contender]:
 
 
 def bars(_: Options) -> list[Bar]:
-    return [Bar("a sample with two parts, µs", "with two parts", "sample_us", at_most=6.5)]
+    return [Bar("a sample with two parts, µs", "with two parts", "sample_us", at_most=6.0)]
 
 
 QUESTION = Question(doc=__doc__, contenders=contenders, bars=bars, columns=("sample_us",), rounds=5, seconds=0)

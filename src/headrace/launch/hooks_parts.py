@@ -73,7 +73,7 @@ _PYTHONS_OWN: Mapping[str, Mapping[str, str]] = {
 }
 # module: calls whose first argument is the transform
 _CALLS_OF: Mapping[str, tuple[str, ...]] = {
-    "albumentations.core.composition": ("BaseCompose.__call__", "Compose.__call__"),
+    "albumentations.core.composition": ("Compose.__call__",),
     "albumentations.core.transforms_interface": ("BasicTransform.__call__",),
     "monai.transforms.compose": ("Compose.__call__",),
     "monai.transforms.transform": ("apply_transform",),

@@ -126,6 +126,6 @@ PART_KINDS = {
     PartKind.DECODE: Text("decode: {name}", "解码：{name}"),
     PartKind.TRANSFORM: Text("transform: {name}", "变换：{name}"),
     PartKind.STAGE: Text("stage: {name}", "阶段：{name}"),
-    PartKind.OTHER: Text("other: the data set's code, not timed", "其他：数据集自身的代码，未计时"),
+    PartKind.OTHER: Text("other: not timed", "其他：未计时"),
     PartKind.COLLATE: Text("collating", "拼 batch"),
 }
