@@ -120,7 +120,7 @@ class ClassNames(dict[Any, str]):
         self._prefix = prefix
 
     def __missing__(self, cls: Any) -> str:
-        name = self[cls] = self._prefix + cls.__name__
+        name = self[cls] = f"{self._prefix}{cls.__name__}"
         return name
 
     def of(self, one: Any) -> str:
