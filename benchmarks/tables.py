@@ -15,6 +15,7 @@ COLUMNS: dict[str, tuple[str, float, str]] = {
     "decode_median_ms": ("decode median", 1, "ms"),
     "difference": ("off by", 1, ""),
     "stage_us": ("a stage", 1, "us"),
+    "sample_us": ("a sample", 1, "us"),
     "event_ns": ("an event", 1, "ns"),
     "core_share": ("recorder", 100, "% of a core"),
     "area_mib": ("area", 1, "MiB"),

@@ -22,6 +22,8 @@ def worker_table(words: memoryview, worker: int) -> StageTable:
 class _RecordedStages(StageTable):
     """A table whose stages are events of a recording, too."""
 
+    is_recorded = True
+
     def __init__(self, lane: Lane, words: memoryview, switch: memoryview) -> None:
         super().__init__(words, switch=switch)
         self._lane = lane

@@ -8,7 +8,10 @@ A script that runs unchanged and is timed all the same (`headrace run`):
 - `live`: what a training is doing now.
 - `monitoring`: a line of code for those who prefer one: waits, slow batches, a bar's postfix.
 - `notes`: what could not be timed.
+- `part_wrapping`: a function as a part of a sample.
 - `phases`: the user's own marks.
+- `saved_bytes`: how many bytes a save has written.
+- `sample_clock`: what a sample took, and of that each part.
 - `slow_batches`: which batches were slow, as far as the loop alone can know.
 - `tape`: where the hooks of a process write.
 - `wrapping`: a function timed from outside.

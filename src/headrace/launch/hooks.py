@@ -16,6 +16,8 @@ from . import (
     hooks_headrace,
     hooks_loader,
     hooks_logging,
+    hooks_parts,
+    hooks_stdout,
     hooks_step,
     hooks_traceback,
 )
@@ -37,11 +39,13 @@ _HOOKS: dict[str, tuple[Hook, ...]] = {
         hooks_gc.time_collections,
     ),
     "torch.distributed.checkpoint.state_dict_saver": (hooks_checkpoint.time_distributed_save,),
-    "torch.utils.data.dataloader": (hooks_loader.time_loaders,),
+    "torch.utils.data.dataloader": (hooks_loader.time_loaders, hooks_parts.time_own_parts, hooks_stdout.time_stdout),
     "torch.utils.tensorboard.writer": (hooks_logging.time_summary_writer,),
     "tqdm.std": (hooks_logging.time_tqdm,),
     "wandb.sdk.wandb_run": (hooks_logging.time_wandb,),
 }
+# What is known of a sample's parts; a module may have hooks of both kinds.
+_HOOKS.update({name: (*_HOOKS.get(name, ()), hooks_parts.time_parts) for name in hooks_parts.MODULES})
 WATCHED = frozenset(_HOOKS)
 _installed: set[tuple[str, int]] = set()
 

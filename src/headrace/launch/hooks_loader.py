@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -137,6 +137,19 @@ def _time_pinning(module: ModuleType) -> None:
             return original(data, *args, **kwargs)
         finally:
             depth.calls = 0
-            tape.write(_PIN, start, now() - start)
+            duration = now() - start
+            tape.write(_PIN, start, duration, nbytes_of(data))
 
     module.pin_memory = pin_memory  # type: ignore[attr-defined]
+
+
+def nbytes_of(batch: Any) -> int:
+    """Return the bytes of the tensors and arrays in a batch, however they are nested."""
+    if isinstance(batch, (str, bytes)):
+        return 0
+    if isinstance(batch, Mapping):
+        return sum(map(nbytes_of, batch.values()))
+    if isinstance(batch, Sequence):
+        return sum(map(nbytes_of, batch))
+    nbytes = getattr(batch, "nbytes", 0)
+    return nbytes if isinstance(nbytes, int) else 0

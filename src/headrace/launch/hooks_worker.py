@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import os
@@ -12,13 +13,14 @@ from typing import Any
 
 from headrace.model import EventKind
 
+from . import hooks_stages
+from .sample_clock import begin_sample, end_sample
 from .tape import note, now, tape
 
-_FETCH, _SAMPLE, _COLLATE, _SEND, _IDLE, _READ, _CPU, _WORKER_START = (
+_FETCH, _COLLATE, _SEND, _IDLE, _READ, _CPU, _WORKER_START = (
     int(kind)
     for kind in (
         EventKind.FETCH,
-        EventKind.SAMPLE,
         EventKind.COLLATE,
         EventKind.SEND,
         EventKind.IDLE,
@@ -46,7 +48,8 @@ _task = _Task()
 
 
 def time_fetchers(kinds: Any) -> None:
-    """Time what a fetcher does, wherever it is made."""
+    """Time what a fetcher does, wherever it is made, and what a data set names in it."""
+    hooks_stages.watch()
     original = kinds.create_fetcher
 
     @functools.wraps(original)
@@ -66,6 +69,10 @@ def _time_fetcher(fetcher: Any) -> None:
         fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter)
     elif not (hasattr(fetcher.dataset, "__getitems__") and fetcher.auto_collation):
         fetcher.dataset = _TimedDataset(fetcher.dataset)
+    elif type(fetcher.dataset).__module__ == "torch.utils.data.dataset" and hasattr(fetcher.dataset, "indices"):
+        fetcher.dataset = _timed_subset(fetcher.dataset)
+    else:
+        fetcher.dataset = _TimedBatches(fetcher.dataset)
     fetcher.collate_fn = _timed_collate(fetcher.collate_fn)
     fetcher.fetch = _timed_fetch(fetcher.fetch)
 
@@ -82,11 +89,37 @@ class _TimedDataset:
     def __getitem__(self, index: Any) -> Any:
         if not _task.times_samples:
             return self._dataset[index]
-        start = now()
+        clock = begin_sample()
         try:
             return self._dataset[index]
         finally:
-            _sample_done(start, index if type(index) is int else -1)
+            _sample_done(end_sample(clock, index if type(index) is int else -1))
+
+
+class _TimedBatches(_TimedDataset):
+    """A data set that is asked for several samples at once: they are timed together."""
+
+    def __getitems__(self, indices: Any) -> Any:
+        if not _task.times_samples:
+            return self._dataset.__getitems__(indices)
+        clock = begin_sample()
+        try:
+            return self._dataset.__getitems__(indices)
+        finally:
+            _sample_done(end_sample(clock, -max(1, len(indices))), len(indices))
+
+
+def _timed_subset(subset: Any) -> Any:
+    """Return a `Subset`, as `random_split` makes them, that asks for its samples one by one, as the original does."""
+    timed = copy.copy(subset)
+    inner = subset.dataset
+    if not callable(getattr(inner, "__getitems__", None)):
+        timed.dataset = _TimedDataset(inner)
+    elif type(inner) is type(subset):
+        timed.dataset = _timed_subset(inner)
+    else:
+        timed.dataset = _TimedBatches(inner)
+    return timed
 
 
 class _TimedIterator:
@@ -101,18 +134,17 @@ class _TimedIterator:
     def __next__(self) -> Any:
         if not _task.times_samples:
             return next(self._iterator)
-        start = now()
+        clock = begin_sample()
         try:
             return next(self._iterator)
         finally:
-            _sample_done(start, -1)
+            _sample_done(end_sample(clock, -1))
 
 
-def _sample_done(start: int, index: int) -> None:
-    duration = now() - start
-    _task.samples += 1
-    _task.samples_ns += duration
-    tape.write(_SAMPLE, start, duration, index)
+def _sample_done(duration_ns: int, count: int = 1) -> None:
+    if duration_ns:
+        _task.samples += count
+        _task.samples_ns += duration_ns
 
 
 def _timed_collate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:

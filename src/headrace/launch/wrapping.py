@@ -16,8 +16,16 @@ class Depth(threading.local):
     calls = 0
 
 
-def timed(function: Callable[..., Any], kind: int, what: str, depth: Depth) -> Callable[..., Any]:
-    """Return the function with its calls recorded; nested ones that share `depth` are one event."""
+ValueOf = Callable[[tuple[Any, ...], dict[str, Any]], int]
+
+
+def timed(
+    function: Callable[..., Any], kind: int, what: str, depth: Depth, value_of: ValueOf | None = None
+) -> Callable[..., Any]:
+    """Return the function with its calls recorded; nested ones that share `depth` are one event.
+
+    `value_of` makes the event's value of the call's arguments, once it is over.
+    """
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -29,15 +37,25 @@ def timed(function: Callable[..., Any], kind: int, what: str, depth: Depth) -> C
             return function(*args, **kwargs)
         finally:
             depth.calls = 0
-            tape.write(kind, start, now() - start, 0, tape.name(what))
+            duration = now() - start
+            tape.write(kind, start, duration, _value(value_of, args, kwargs), tape.name(what))
 
     return wrapper
 
 
-def replace(owner: Any, name: str, kind: int, what: str, depth: Depth) -> None:
+def _value(value_of: ValueOf | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    if value_of is None:
+        return 0
+    try:
+        return value_of(args, kwargs)
+    except Exception:  # whatever a user's object is: what is not known is 0
+        return 0
+
+
+def replace(owner: Any, name: str, kind: int, what: str, depth: Depth, value_of: ValueOf | None = None) -> None:
     """Put the timed function in the place of `owner.name`, where there is one."""
     function = getattr(owner, name, None)
     if function is not None and not hasattr(function, "__wrapped_by_headrace__"):
-        wrapper = timed(function, kind, what, depth)
+        wrapper = timed(function, kind, what, depth, value_of)
         wrapper.__wrapped_by_headrace__ = True  # type: ignore[attr-defined]
         setattr(owner, name, wrapper)

@@ -6,6 +6,7 @@
 - `failures`: a sample that failed, as a value, and what may be decided about it.
 - `findings`: what a diagnosis says: verdict, findings, causes.
 - `numbers`: numbers as people read them: three digits and a unit.
+- `part_table`: where the time of workers went.
 - `sample_keys`: what names a sample.
 - `sizes`: byte counts as people write them ("8GiB").
 - `stage_report`: what stages took, as figures and as a table to read.
@@ -41,11 +42,22 @@ from .findings import (
     gain_of,
 )
 from .numbers import format_seconds, format_share, three_digits
+from .part_table import PartKind, PartRow
 from .sample_keys import OpaqueKey, SampleKeys, is_json_key, key_text, plain_key
 from .sizes import format_bytes, parse_bytes
 from .stage_report import Stages, StageStats, stages_of
 from .stage_table import STAGE_TABLE_WORDS, StageRow, StageTable, merge_stages, read_stages
-from .stages import Sample, Stage, print_timing, record_stages, sample, stage, watches_samples
+from .stages import (
+    Sample,
+    Stage,
+    StageWatcher,
+    print_timing,
+    record_stages,
+    sample,
+    stage,
+    watch_stages,
+    watches_samples,
+)
 from .stats import EpochAccount, LoaderStats, ReaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
 from .text import LANGUAGES, Text
 from .time_table import Activity, TimeRow
@@ -73,6 +85,8 @@ __all__ = [
     "LoaderStats",
     "OnError",
     "OpaqueKey",
+    "PartKind",
+    "PartRow",
     "ReaderStats",
     "Replacement",
     "Sample",
@@ -85,6 +99,7 @@ __all__ = [
     "StageRow",
     "StageStats",
     "StageTable",
+    "StageWatcher",
     "Stages",
     "Text",
     "TimeRow",
@@ -120,5 +135,6 @@ __all__ = [
     "three_digits",
     "type_name",
     "utc_now",
+    "watch_stages",
     "watches_samples",
 ]

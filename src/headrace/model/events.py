@@ -33,17 +33,22 @@ class EventKind(IntEnum):
 
     # workers and whoever reads for them
     FETCH = 40  # one task of a worker, whole; value: batch number (torch) or samples (ours), arg: the loader
-    SAMPLE = 41  # one sample; value: its index where it is a number, arg: the loader
+    SAMPLE = 41  # one sample; value: its index where it is a number, -1: it is none, -n: n samples asked for at once
     READ = 42  # value: bytes
-    DECODE = 43  # value: bytes that came out
+    DECODE = 43  # a stage whose name ends in " decode", as our codecs' do; value: bytes that came out, arg: its name
     TRANSFORM = 44
     COLLATE = 45
     SEND = 46  # a result handed over: pickling, copying into shared memory; value: bytes
     IDLE = 47  # a worker without work
-    STAGE = 48  # a named stage; arg: its name
+    STAGE = 48  # a named stage, with what is inside it; value: bytes that came out, arg: its name
     WORKER_START = 49  # from the start of the process to its first task
     READ_AHEAD = 50  # an I/O thread's read; value: bytes
     CPU = 51  # over one FETCH: value: CPU time of the process in ns, arg: µs that its main thread had no core
+    PART = (
+        54  # of the SAMPLE with the same start: all of one part, without parts inside it; value: bytes, arg: its name,
+    )
+    # which begins with what it is: "read …", "decode …", "transform …", "stage …"
+    OFF_CORE = 55  # how long the thread of that SAMPLE was not on a core; arg: in which PART, 0: in all of the sample
 
     # what went wrong
     WORKER_LOST = 60  # value: pid

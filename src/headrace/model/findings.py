@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .part_table import PartRow
 from .text import Text
 from .time_table import TimeRow
 
@@ -134,6 +135,7 @@ class Findings:
     figures: Mapping[str, float] = field(default_factory=dict)
     source: Mapping[str, object] = field(default_factory=dict)  # what was read
     times: tuple[TimeRow, ...] = ()  # where the wall clock went, of a run that was recorded
+    parts: tuple[PartRow, ...] = ()  # where the workers' time went, of such a run
 
     @classmethod
     def in_order(cls, findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -155,6 +157,8 @@ class Findings:
         }
         if self.times:
             document["times"] = [row.as_json() for row in self.times]
+        if self.parts:
+            document["parts"] = [row.as_json() for row in self.parts]
         return document
 
 

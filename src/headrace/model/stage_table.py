@@ -28,6 +28,8 @@ class StageTable:
     is published after its name. Beyond 31 names, the rest goes into one row.
     """
 
+    is_recorded = False  # whether what is added becomes an event of a recording, too
+
     def __init__(self, words: memoryview | None = None, *, switch: memoryview | None = None) -> None:
         self.words = memoryview(bytearray(STAGE_TABLE_WORDS * 8)).cast("q") if words is None else words
         self._switch = switch  # a word that is 0 while nothing is to be recorded

@@ -9,11 +9,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
 from types import TracebackType
+from typing import Any, Protocol
 
 from .environment import prints_timing
 from .stage_table import StageTable
 
-__all__ = ["Sample", "Stage", "print_timing", "record_stages", "sample", "stage", "watches_samples"]
+__all__ = [
+    "Sample",
+    "Stage",
+    "StageWatcher",
+    "print_timing",
+    "record_stages",
+    "sample",
+    "stage",
+    "watch_stages",
+    "watches_samples",
+]
+
+
+class StageWatcher(Protocol):
+    """Whoever records a program from outside, and is told of each stage as it happens."""
+
+    def enter(self) -> Any:
+        """Take note that a stage begins in this thread; what is returned comes back when it ends."""
+
+    def leave(self, entered: Any, name: str, start_ns: int, elapsed_ns: int, nbytes: int, *, is_recorded: bool) -> None:
+        """Take note that it has ended; `is_recorded`: it is an event of a recording already."""
 
 
 class _Thread:
@@ -35,6 +56,7 @@ class _Local(threading.local):
 _local = _Local()
 # Threads that a data set starts by itself record here: in a worker process, that worker's table.
 _process_table: StageTable | None = None
+_watcher: StageWatcher | None = None
 _prints = prints_timing()
 _is_on = _prints  # False: nobody looks, and a stage costs next to nothing
 
@@ -59,17 +81,19 @@ class Stage:
 
 
 class _Recorded(Stage):
-    __slots__ = ("_name", "_outer", "_start_ns", "_thread", "inner_ns")
+    __slots__ = ("_entered", "_name", "_outer", "_start_ns", "_thread", "_watcher", "inner_ns")
 
     def __init__(self, name: str, nbytes: int) -> None:
         self.nbytes, self.note = nbytes, ""
-        self._name = name
+        self._name, self._watcher = name, _watcher
         self.inner_ns = 0  # of it, what stages inside this one took
 
     def __enter__(self) -> Stage:
         self._thread = thread = _local.thread
         self._outer = thread.inner
         thread.inner = self
+        if self._watcher is not None:
+            self._entered = self._watcher.enter()
         self._start_ns = perf_counter_ns()
         return self
 
@@ -82,6 +106,11 @@ class _Recorded(Stage):
         table = thread.table or _process_table
         if table is not None:
             table.add(self._name, elapsed_ns, elapsed_ns - self.inner_ns, self.nbytes)
+        if self._watcher is not None:
+            is_recorded = table is not None and table.is_recorded
+            self._watcher.leave(
+                self._entered, self._name, self._start_ns, elapsed_ns, self.nbytes, is_recorded=is_recorded
+            )
         if _prints:
             self._tell(elapsed_ns, kind)
 
@@ -175,9 +204,21 @@ def watches_samples() -> bool:
 
 def print_timing(is_on: bool | None) -> None:
     """Print timing lines from here on, or not; `None` asks the environment again."""
-    global _prints, _is_on
+    global _prints
     _prints = prints_timing() if is_on is None else is_on
-    _is_on = _prints or _num_tables > 0
+    _switch()
+
+
+def watch_stages(watcher: StageWatcher | None) -> None:
+    """Tell somebody of every stage of this process from here on, and of those that are forked from it; None: nobody."""
+    global _watcher
+    _watcher = watcher
+    _switch()
+
+
+def _switch() -> None:
+    global _is_on
+    _is_on = _prints or _num_tables > 0 or _watcher is not None
 
 
 _num_tables = 0
@@ -185,17 +226,18 @@ _counting = threading.Lock()
 
 
 def _count_tables(table: StageTable | None, change: int) -> None:
-    global _num_tables, _is_on
+    global _num_tables
     if table is not None:
         with _counting:
             _num_tables += change
-            _is_on = _prints or _num_tables > 0
+            _switch()
 
 
 def _forget_parent() -> None:
     """In a forked child: what the parent recorded, and where, is not ours."""
-    global _local, _process_table, _num_tables, _counting, _is_on
-    _local, _process_table, _num_tables, _counting, _is_on = _Local(), None, 0, threading.Lock(), _prints
+    global _local, _process_table, _num_tables, _counting
+    _local, _process_table, _num_tables, _counting = _Local(), None, 0, threading.Lock()
+    _switch()
 
 
 if hasattr(os, "register_at_fork"):

@@ -4,6 +4,7 @@
 - `findings_text`: findings for a terminal.
 - `findings_markdown`: findings for an issue or a wiki.
 - `findings_json`: findings for scripts.
+- `part_table`: where the workers' time went, as a table.
 - `time_table`: where the time of a run went, as a table.
 """
 

@@ -6,6 +6,7 @@ from headrace.model import Findings
 
 from . import words
 from .findings_text import headline_of, next_step, sections_of, title_of, what_was_read
+from .part_table import part_cells
 from .time_table import time_rows
 
 
@@ -29,6 +30,12 @@ def findings_markdown(findings: Findings, *, language: str = "en") -> str:
         columns = [column.of(language) for column in words.TIME_COLUMNS]
         lines += [f"## {words.TIMES.of(language)}", "", f"| {' | '.join(columns)} |", "| --- | ---: | ---: | ---: |"]
         lines += [f"| {' | '.join(cells)} |" for cells in time_rows(findings.times, language)]
+        lines.append("")
+    if findings.parts:
+        columns = [column.of(language) for column in words.PART_COLUMNS]
+        lines += [f"## {words.PARTS.of(language)}", "", f"| {' | '.join(columns)} |"]
+        lines += [f"| --- |{' ---: |' * (len(columns) - 1)}"]
+        lines += [f"| {' | '.join(map(_inline, cells))} |" for cells in part_cells(findings.parts, language)]
         lines.append("")
     lines += [*what_was_read(findings.source, language), "", next_step(findings, language)]
     return "\n".join(lines)

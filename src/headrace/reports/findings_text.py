@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.model import Finding, Findings, Severity, Text, Verdict, format_bytes, format_share, three_digits
 
 from . import words
+from .part_table import part_table
 from .time_table import time_table
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def findings_text(findings: Findings, *, language: str = "en") -> RenderableType
     if findings.times:
         parts += [Line(""), Line(words.TIMES.of(language), style="bold")]
         parts.append(Padding(time_table(findings.times, language), (0, 0, 0, 2)))
+    if findings.parts:
+        parts += [Line(""), Line(words.PARTS.of(language), style="bold")]
+        parts.append(Padding(part_table(findings.parts, language), (0, 0, 0, 2)))
     parts += [Line(""), *(Line(line, style="dim") for line in what_was_read(findings.source, language))]
     parts.append(Line(next_step(findings, language)))
     return Group(*parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model import Activity, Cause, Confidence, Severity, Text, Verdict
+from headrace.model import Activity, Cause, Confidence, PartKind, Severity, Text, Verdict
 
 VERDICTS = {
     Verdict.DATA_BOUND: Text("data-bound: the training waits for data", "数据受限：训练在等数据"),
@@ -108,4 +108,24 @@ WORKER_PARTS = {
     "sending": Text("sending {share}", "发送 {share}"),
     "starting": Text("starting {share}", "启动 {share}"),
     "idle": Text("idle {share}", "空闲 {share}"),
+}
+
+PARTS = Text("where the workers' time went", "worker 的时间花在哪里")
+PART_COLUMNS = (
+    Text("part", "部分"),
+    Text("times", "次数"),
+    Text("total", "总计"),
+    Text("median", "中位数"),
+    Text("p95", "p95"),
+    Text("still", "停住"),
+    Text("own share", "自身占比"),
+    Text("MB/s", "MB/s"),
+)
+PART_KINDS = {
+    PartKind.READ: Text("read: {name}", "读取：{name}"),
+    PartKind.DECODE: Text("decode: {name}", "解码：{name}"),
+    PartKind.TRANSFORM: Text("transform: {name}", "变换：{name}"),
+    PartKind.STAGE: Text("stage: {name}", "阶段：{name}"),
+    PartKind.OTHER: Text("other: not timed", "其他：未计时"),
+    PartKind.COLLATE: Text("collating", "拼 batch"),
 }

@@ -17,6 +17,7 @@ from headrace.model import Bottleneck, Cause, Confidence
 from ..periods import Period, find_period, find_rhythm
 from ..stalls import of_weight
 from .processes import ProcessEvents
+from .sample_parts import SampleParts, read_parts
 from .trainer import LoaderWaits
 from .workers import Pool, Resources, read_pool, read_resources, workers_of
 
@@ -47,6 +48,8 @@ class DataVerdict:
     period: Period | None
     resources: Resources | None
     ready_share: float  # of the waiting that is for batches that were ready
+    fetchers: tuple[ProcessEvents, ...] = ()  # who fetched: the workers, or the training process itself
+    parts: SampleParts | None = None  # what samples went into, where that was recorded
 
     @property
     def bottleneck(self) -> Bottleneck | None:
@@ -98,6 +101,19 @@ def judge_data(
         period=period,
         resources=resources,
         ready_share=ready_share,
+        fetchers=workers or (trainer,),
+        parts=_parts(workers or (trainer,), resources),
+    )
+
+
+def _parts(processes: Sequence[ProcessEvents], resources: Resources | None) -> SampleParts | None:
+    if resources is None:
+        return None
+    return read_parts(
+        processes,
+        blocked=resources.blocked,
+        no_core=resources.no_core,
+        bytes_per_sample=resources.bytes_per_sample,
     )
 
 

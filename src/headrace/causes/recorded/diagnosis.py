@@ -10,10 +10,12 @@ import numpy as np
 
 from headrace.model import (
     Activity,
+    Bottleneck,
     Cause,
     Confidence,
     Finding,
     Findings,
+    PartKind,
     Severity,
     Text,
     TimeRow,
@@ -30,7 +32,11 @@ from .ending import find_ending
 from .epoch_starts import find_epoch_starts
 from .estimates import estimate_more_workers
 from .interruptions import Interruption, find_interruptions, is_worth_telling
+from .part_gains import estimate_cheaper_part
+from .part_rows import part_rows
+from .part_wording import cheaper_part_text, untimed_advice
 from .processes import ProcessEvents
+from .sample_parts import SampleParts
 from .shortages import Shortage, find_shortages, without
 from .slow_steps import find_slow_steps
 from .surroundings import read_surroundings
@@ -105,6 +111,7 @@ def explain_processes(
         measure=findings[0].measure if findings else (),
         figures=_figures(trainer, data),
         times=_rows(trainer, data),
+        parts=part_rows(data.parts, data.fetchers) if data is not None else (),
     )
 
 
@@ -186,6 +193,8 @@ def _interruption_finding(found: Interruption, share: float) -> Finding:
         "typical_s": found.typical_s,
         "worst_s": found.worst_s,
     }
+    if found.typical_bytes:
+        figures["typical_bytes"] = float(found.typical_bytes)
     if found.period is not None:
         figures["period_steps"] = float(found.period.steps)
     return replace(finding, figures=figures)
@@ -198,10 +207,14 @@ def _data_finding(verdict: DataVerdict, train_s: float, cores: float) -> Finding
         verdict.cause, share, data_evidence(verdict, share), int(verdict.is_slow.sum()), verdict.confidence
     )
     known = list(bottleneck_fix(verdict.bottleneck))
+    if (cheaper := estimate_cheaper_part(verdict, train_s)) is not None:
+        known.insert(0, cheaper_part_text(cheaper))
     if verdict.cause in _DATA and (estimate := estimate_more_workers(verdict, cores, train_s)) is not None:
         known.insert(0, more_workers_text(estimate))
     is_decided = bool(known) and verdict.confidence is Confidence.CERTAIN
     fix = [*known, *(text for text in finding.fix if not is_decided or text is not MORE_SUPPLY)]
+    if verdict.parts is not None and verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
+        fix += untimed_advice(verdict.parts)
     figures = {
         "lost_s": verdict.lost_s,
         "supply_per_s": verdict.supply_per_s,
@@ -221,8 +234,21 @@ def _data_finding(verdict: DataVerdict, train_s: float, cores: float) -> Finding
             "task_blocked_share": verdict.resources.blocked,
             "read_bytes_per_s": verdict.resources.bytes_per_s,
         }
+    if verdict.parts is not None:
+        figures |= _part_figures(verdict.parts)
     measure = () if is_decided or verdict.cause not in _DATA else advice_on(verdict.cause).measure
     return replace(finding, fix=tuple(fix), bottleneck=verdict.bottleneck, figures=figures, measure=measure)
+
+
+def _part_figures(parts: SampleParts) -> dict[str, float]:
+    """Return the shares of a sample's time; with the user's own stages they add up to 1."""
+    total_s = parts.total_s or 1.0
+    shares = {
+        f"sample_{kind.value}_share": parts.seconds(kind) / total_s
+        for kind in (PartKind.READ, PartKind.DECODE, PartKind.TRANSFORM, PartKind.STAGE)
+    }
+    rest = {"sample_still_share": parts.still_s / total_s, "sample_other_share": parts.other_s / total_s}
+    return {"sample_mean_s": parts.mean_s, **shares, **rest}
 
 
 def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:

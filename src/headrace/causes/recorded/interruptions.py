@@ -36,6 +36,7 @@ class Interruption:
     worst_s: float
     period: Period | None  # in steps
     calls: tuple[str, ...] = ()  # which calls, the longest in sum first
+    typical_bytes: int = 0  # that one wrote; 0: not known
 
 
 def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
@@ -55,6 +56,7 @@ def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
             worst_s=float(lengths.max()),
             period=_period(trainer, [span.start for span, length in zip(spans, lengths, strict=True) if length > 1e-3]),
             calls=_calls(trainer, activity),
+            typical_bytes=_typical_bytes(trainer) if activity is Activity.CHECKPOINT else 0,
         )
 
 
@@ -79,6 +81,12 @@ def _period(trainer: Trainer, starts_ns: list[int]) -> Period | None:
     places = np.unique(places[places >= 0])
     epochs = loader.epoch[places]
     return find_period([loader.batch[places[epochs == one]].astype(float).tolist() for one in np.unique(epochs)])
+
+
+def _typical_bytes(trainer: Trainer) -> int:
+    sizes = trainer.process.of(EventKind.CHECKPOINT)["value"]
+    known = sizes[sizes > 0]
+    return int(np.median(known)) if len(known) else 0
 
 
 def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:

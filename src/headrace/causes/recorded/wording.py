@@ -12,6 +12,7 @@ from .data_waits import DataVerdict
 from .epoch_starts import EpochStarts
 from .estimates import MoreWorkers
 from .interruptions import Interruption
+from .part_wording import heavy_evidence, parts_evidence
 from .slow_steps import SlowSteps
 from .workers import Pool, Resources
 
@@ -131,6 +132,8 @@ def data_evidence(verdict: DataVerdict, share: float) -> tuple[Text, ...]:
                 "num_workers=0：样本由训练进程自己逐个读取",
             )
         )
+    if verdict.parts is not None and verdict.bottleneck is not Bottleneck.IPC_COPY:
+        said += parts_evidence(verdict.parts) if cause is not Cause.STRAGGLER_SAMPLE else heavy_evidence(verdict.parts)
     if verdict.resources is not None and cause is not Cause.STRAGGLER_SAMPLE:
         said += _resource_evidence(verdict, verdict.resources)
     return tuple(said)
@@ -214,6 +217,12 @@ def interruption_evidence(found: Interruption) -> tuple[Text, ...]:
             worst=format_seconds(found.worst_s),
         )
     ]
+    if found.typical_bytes and found.typical_s > 0:
+        said.append(
+            Text("each writes {size}, {rate}/s", "每次写入 {size}，速度 {rate}/s").filled(
+                size=format_bytes(found.typical_bytes), rate=format_bytes(int(found.typical_bytes / found.typical_s))
+            )
+        )
     if found.period is not None:
         said.append(Text("they come every {period} steps", "每 {period} 步一次").filled(period=found.period.steps))
     return tuple(said)

@@ -132,8 +132,9 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> Pool | N
         busy=busy_ns / alive_ns if alive_ns else 0.0,
         by_worker=by_worker,
         task_s=task_s,
-        sample_s=np.concatenate([one["duration_ns"] / 1e9 for one in samples]),
-        sample_index=np.concatenate([one["value"].astype(np.int64) for one in samples]),
+        # several that were asked for at once count as one of their mean
+        sample_s=np.concatenate([one["duration_ns"] / 1e9 / np.maximum(1, -one["value"]) for one in samples]),
+        sample_index=np.concatenate([one["value"].astype(np.int64).clip(-1) for one in samples]),
         resources=read_resources(workers),
         during_waits={name: ns / during_ns for name, ns in parts.items()} if during_ns else {},
     )
@@ -199,7 +200,7 @@ def read_resources(processes: Sequence[ProcessEvents]) -> Resources | None:
 
 def _num_samples(processes: Sequence[ProcessEvents]) -> int:
     """Return how many samples were fetched; our own workers' tasks say it where samples are too small to be timed."""
-    timed = sum(process.count(EventKind.SAMPLE) for process in processes)
+    timed = sum(int(np.maximum(1, -process.of(EventKind.SAMPLE)["value"]).sum()) for process in processes)
     return timed or sum(process.count(EventKind.FETCH) for process in processes)
 
 

@@ -1,0 +1,242 @@
+"""What a sample's time went into: reading, decoding, transforms, the user's stages, standing still, the rest. Pure.
+
+The worker wrote for each sample the own time of each part, and of many samples how long the thread was not on a core.
+That is waiting for a free core, or standing still; in which proportion is known of whole tasks. A decoder that stands
+still reads its file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.model import EventKind, PartKind
+
+from .processes import ProcessEvents
+
+_KINDS = {kind.value: kind for kind in PartKind}
+# A stage that the user, or a codec, named after one of these is one of these.
+_STAGES = (
+    (re.compile(r"\b(read|download)(ing)?\b|读取|下载", re.IGNORECASE), PartKind.READ),
+    (re.compile(r"\bdecod|decompress|解码|解压", re.IGNORECASE), PartKind.DECODE),
+    (re.compile(r"\btransform|augment|^volume process$|^picture finish$|变换|增强", re.IGNORECASE), PartKind.TRANSFORM),
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Part:
+    """One part, over all samples that were timed."""
+
+    kind: PartKind
+    name: str
+    is_stage: bool  # named in the data set
+    own_s: float
+    nbytes: int
+    still_s: float  # of it, standing still
+    by_sample_s: NDArray[np.float64]  # of the samples that had it
+    error: float  # of its share of the samples' time
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SampleParts:
+    """All parts of a loader's samples; with the rest they add up to the samples."""
+
+    num_samples: int
+    total_s: float  # of the samples that were timed
+    parts: tuple[Part, ...]  # the longest first
+    still_s: float  # the rest of the samples, standing still
+    other_s: float  # the rest, working
+    bytes_per_sample: float  # that went through `read`; 0: none, or not known
+    task_share: float  # of the tasks' time that samples take; the rest is collating
+    rest_by_sample_s: NDArray[np.float64]  # what is in no part, working or standing still
+    heavy: Mapping[PartKind, float]  # of samples of more than five times the median: shares of their time
+
+    @property
+    def mean_s(self) -> float:
+        """Return what a sample takes on average."""
+        return self.total_s / self.num_samples
+
+    def seconds(self, kind: PartKind) -> float:
+        """Return the time of a kind of part; reading is also what decoders stand still for."""
+        own = sum(part.own_s for part in self.parts if part.kind is kind)
+        still = sum(part.still_s for part in self.parts if part.kind is PartKind.DECODE)
+        return own + still if kind is PartKind.READ else own - still if kind is PartKind.DECODE else own
+
+    @property
+    def known_share(self) -> float:
+        """Return the share of a sample that is known as something."""
+        return 1 - self.other_s / self.total_s if self.total_s > 0 else 0.0
+
+
+def read_parts(
+    processes: Sequence[ProcessEvents], *, blocked: float, no_core: float, bytes_per_sample: float
+) -> SampleParts | None:
+    """Return what samples went into; None where that was not recorded.
+
+    `blocked` and `no_core` are shares of the tasks' time: which part of being off the cores is standing still.
+    """
+    samples = _joined(processes, EventKind.SAMPLE)
+    if not len(samples.start_ns) or not any(one.count(EventKind.OFF_CORE) for one in processes):
+        return None
+    parts, of_sample = samples.owning(_joined(processes, EventKind.PART))
+    off_core, looked_at = samples.owning(_joined(processes, EventKind.OFF_CORE))
+    still = blocked / (blocked + no_core) if blocked + no_core > 0 else 0.0
+    total_ns = float(samples.duration_ns.sum())
+    whole = off_core.named("")
+    looked = np.zeros(len(samples.start_ns), bool)
+    looked[looked_at[whole]] = True
+    in_looked = looked[of_sample]
+    found = []
+    for name in parts.names[1:]:
+        chosen = parts.named(name)
+        if not chosen.any():
+            continue
+        own_ns = parts.duration_ns[chosen].astype(float)
+        looked_ns = float(parts.duration_ns[chosen & in_looked].sum())
+        off_ns = float(off_core.duration_ns[off_core.named(name)].sum())
+        off = min(1.0, off_ns / looked_ns) if looked_ns > 0 else 0.0
+        kind, own_name, is_stage = kind_of(name)
+        found.append(
+            Part(
+                kind=kind,
+                name=own_name,
+                is_stage=is_stage,
+                own_s=float(own_ns.sum()) / 1e9,
+                nbytes=int(parts.value[chosen].sum()),
+                still_s=float(own_ns.sum()) / 1e9 * off * still,
+                by_sample_s=own_ns / 1e9,
+                error=_error_of_share(_by_sample(of_sample[chosen], own_ns, samples), samples.duration_ns),
+            )
+        )
+    known_ns = float(parts.duration_ns.sum())
+    looked_rest = float(samples.duration_ns[looked].sum()) - float(parts.duration_ns[in_looked].sum())
+    off_rest = float(off_core.duration_ns[whole].sum()) - float(off_core.duration_ns[~whole].sum())
+    rest_ns = max(0.0, total_ns - known_ns)
+    rest_off = min(1.0, max(0.0, off_rest / looked_rest)) if looked_rest > 0 else 0.0
+    return SampleParts(
+        num_samples=int(np.where(samples.value < -1, -samples.value, 1).sum()),
+        total_s=total_ns / 1e9,
+        parts=tuple(sorted(found, key=lambda one: -one.own_s)),
+        still_s=rest_ns * rest_off * still / 1e9,
+        other_s=rest_ns * (1 - rest_off * still) / 1e9,
+        bytes_per_sample=bytes_per_sample,
+        task_share=_task_share(processes),
+        rest_by_sample_s=(samples.duration_ns - _by_sample(of_sample, parts.duration_ns, samples)) / 1e9,
+        heavy=_heavy(samples, parts, of_sample),
+    )
+
+
+def kind_of(name: str) -> tuple[PartKind, str, bool]:
+    """Return what a part is by its name in a recording, its own name, and whether a data set named it.
+
+    >>> kind_of("decode Pillow"), kind_of("stage volume process")[0].value, kind_of("stage mine")[0].value
+    ((<PartKind.DECODE: 'decode'>, 'Pillow', False), 'transform', 'stage')
+    """
+    word, _, rest = name.partition(" ")
+    kind = _KINDS.get(word, PartKind.STAGE)
+    if kind is not PartKind.STAGE:
+        return kind, rest, False
+    return next((known for pattern, known in _STAGES if pattern.search(rest)), kind), rest, True
+
+
+@dataclass(frozen=True, eq=False)
+class _Events:
+    """Events of one kind of several processes, side by side."""
+
+    process: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+    duration_ns: NDArray[np.int64]
+    value: NDArray[np.int64]
+    names: tuple[str, ...]
+    name: NDArray[np.int64]  # which of the names
+
+    def named(self, name: str) -> NDArray[np.bool_]:
+        return np.asarray(self.name == (self.names.index(name) if name in self.names else -1))
+
+    def owning(self, others: _Events) -> tuple[_Events, NDArray[np.int64]]:
+        """Return those of the others that one of these has the process and the start of, and which one."""
+        first = int(self.start_ns.min())
+        span = int(self.start_ns.max()) - first + 1
+        own = self.process * span + self.start_ns - first
+        order = np.argsort(own, kind="stable")
+        wanted = others.process * span + others.start_ns - first
+        at = np.searchsorted(own[order], wanted).clip(0, len(order) - 1)
+        hit = (own[order][at] == wanted) & (others.start_ns >= first) & (others.start_ns < first + span)
+        kept = _Events(
+            others.process[hit],
+            others.start_ns[hit],
+            others.duration_ns[hit],
+            others.value[hit],
+            others.names,
+            others.name[hit],
+        )
+        return kept, np.asarray(order[at[hit]])
+
+
+def _joined(processes: Sequence[ProcessEvents], kind: EventKind) -> _Events:
+    names: dict[str, int] = {"": 0}
+    columns: list[list[NDArray[np.int64]]] = [[], [], [], [], []]
+    for number, process in enumerate(processes):
+        events = process.of(kind)
+        known = np.zeros(1 + max(process.names, default=0), np.int64)
+        if kind is not EventKind.SAMPLE:
+            for arg in np.unique(events["arg"]).tolist():
+                if arg in process.names:
+                    known[arg] = names.setdefault(process.names[arg], len(names))
+        args = np.where(events["arg"] < len(known), events["arg"], 0).astype(np.int64)
+        for column, values in zip(
+            columns,
+            (np.full(len(events), number), events["start_ns"], events["duration_ns"], events["value"], known[args]),
+            strict=True,
+        ):
+            column.append(np.asarray(values).astype(np.int64))
+    process_of, start, duration, value, name = (
+        np.concatenate(column) if column else np.empty(0, np.int64) for column in columns
+    )
+    return _Events(process_of, start, duration, value, tuple(names), name)
+
+
+def _by_sample(places: NDArray[np.int64], values: NDArray[Any], samples: _Events) -> NDArray[np.float64]:
+    """Return the sum of the values of each sample."""
+    return np.bincount(places, values.astype(float), len(samples.start_ns)).astype(float)
+
+
+def _error_of_share(by_sample_ns: NDArray[np.float64], sample_ns: NDArray[np.int64]) -> float:
+    """Return the standard error of a part's share of the samples' time, as of a ratio of two sums."""
+    total, count = float(sample_ns.sum()), len(sample_ns)
+    if count < 2 or total <= 0:
+        return 1.0
+    rest = by_sample_ns - float(by_sample_ns.sum()) / total * sample_ns
+    return float(rest.std()) * float(np.sqrt(count)) / total
+
+
+def _task_share(processes: Sequence[ProcessEvents]) -> float:
+    fetch, collate = (
+        sum(float(one.of(kind)["duration_ns"].sum()) for one in processes)
+        for kind in (EventKind.FETCH, EventKind.COLLATE)
+    )
+    return max(0.0, 1 - collate / fetch) if fetch > 0 else 1.0
+
+
+def _heavy(samples: _Events, parts: _Events, of_sample: NDArray[np.int64]) -> dict[PartKind, float]:
+    durations = samples.duration_ns
+    is_heavy = durations > 5 * np.median(durations)
+    total = float(durations[is_heavy].sum())
+    if len(durations) < 20 or total <= 0:
+        return {}
+    sums: dict[PartKind, float] = {}
+    for name, kind in _kinds(parts.names):
+        chosen = parts.named(name) & is_heavy[of_sample]
+        sums[kind] = sums.get(kind, 0.0) + float(parts.duration_ns[chosen].sum()) / total
+    return sums
+
+
+def _kinds(names: Sequence[str]) -> Iterator[tuple[str, PartKind]]:
+    for name in names:
+        if name:
+            yield name, kind_of(name)[0]
