@@ -12,10 +12,12 @@ from types import ModuleType
 from . import (
     hooks_checkpoint,
     hooks_device,
+    hooks_frameworks,
     hooks_gc,
     hooks_headrace,
     hooks_loader,
     hooks_logging,
+    hooks_rank,
     hooks_step,
     hooks_traceback,
 )
@@ -24,8 +26,10 @@ from .tape import note
 Hook = Callable[[ModuleType], None]
 
 _HOOKS: dict[str, tuple[Hook, ...]] = {
+    **{name: (hooks_frameworks.hook_of(name),) for name in hooks_frameworks.METHODS},
     "headrace.engine.worker": (hooks_headrace.time_worker,),
     "headrace.loader.workers": (hooks_headrace.time_iterator,),
+    "loguru._handler": (hooks_logging.time_loguru,),
     "safetensors.torch": (hooks_checkpoint.time_safetensors,),
     "tensorboardX.writer": (hooks_logging.time_summary_writer,),
     "torch": (
@@ -37,6 +41,7 @@ _HOOKS: dict[str, tuple[Hook, ...]] = {
         hooks_gc.time_collections,
     ),
     "torch.distributed.checkpoint.state_dict_saver": (hooks_checkpoint.time_distributed_save,),
+    "torch.distributed.distributed_c10d": (hooks_rank.time_collectives,),
     "torch.utils.data.dataloader": (hooks_loader.time_loaders,),
     "torch.utils.tensorboard.writer": (hooks_logging.time_summary_writer,),
     "tqdm.std": (hooks_logging.time_tqdm,),

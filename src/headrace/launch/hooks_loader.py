@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.model import EventKind
 
-from . import hooks_step, hooks_worker
+from . import hooks_rank, hooks_step, hooks_worker
 from .tape import now, tape
 from .wrapping import Depth
 
@@ -66,6 +66,7 @@ def _time_iter(cls: Any) -> None:
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
         tape.say_role("trainer")
+        hooks_rank.say_rank()
         hooks_step.look_for_models()
         text = describe(self)
         epoch = _epochs[self] = _epochs.get(self, -1) + 1

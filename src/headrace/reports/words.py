@@ -93,6 +93,7 @@ ACTIVITIES = {
     Activity.BACKWARD: Text("backward", "反向"),
     Activity.OPTIMIZER: Text("optimizer", "优化器"),
     Activity.SYNC: Text("waiting for the device, which computes", "等设备算完"),
+    Activity.RANKS: Text("waiting for other ranks (barriers)", "等其他 rank（barrier）"),
     Activity.CHECKPOINT: Text("checkpoints", "检查点"),
     Activity.EVALUATION: Text("evaluation", "评估"),
     Activity.LOGGING: Text("logging", "写日志"),

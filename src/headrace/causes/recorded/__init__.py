@@ -6,6 +6,7 @@
 - `estimates`: what more workers would bring.
 - `interruptions`: checkpoints, evaluation, logging, garbage collection, copies.
 - `processes`: the processes of a recording, each with its events.
+- `ranks`: which rank holds the others up, and which one ended first.
 - `slow_steps`: slow steps that nothing explains.
 - `trainer`: a training process: where its time went, and its steps.
 - `wording`: the evidence in sentences.

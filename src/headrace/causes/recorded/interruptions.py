@@ -5,17 +5,20 @@ These are timed as such, so there is nothing to guess; what is to be decided is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.model import Activity, Cause, EventKind
 
 from ..losses import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM
 from ..periods import Period, find_period
 from ..stalls import of_weight
-from .trainer import CAUSE_OF, Trainer, outermost
+from ..timeline import Span
+from .processes import starts_of
+from .trainer import CAUSE_OF, Label, Trainer, coverage, outermost
 
 _KIND_OF = {
     Activity.CHECKPOINT: EventKind.CHECKPOINT,
@@ -45,7 +48,7 @@ def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
         spans = [span for span in outermost(activity, trainer.spans) if span.start >= trainer.train_start_ns]
         if lost_s <= 0 or not spans:
             continue
-        lengths = np.array([span.end - span.start for span in spans]) / 1e9
+        lengths = _lengths_s(activity, spans, trainer)
         yield Interruption(
             cause=cause,
             lost_s=lost_s,
@@ -56,6 +59,13 @@ def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
             period=_period(trainer, [span.start for span, length in zip(spans, lengths, strict=True) if length > 1e-3]),
             calls=_calls(trainer, activity),
         )
+
+
+def _lengths_s(activity: Activity, spans: Sequence[Span[Label]], trainer: Trainer) -> NDArray[np.float64]:
+    """Return how long each took, without what shows through it."""
+    starts, ends = (np.array([getattr(span, end) for span in spans], np.int64) for end in ("start", "end"))
+    others = [span for span in trainer.spans if span.shows_through and span.label[0] is not activity]
+    return np.asarray((ends - starts - coverage(others).between(starts, ends)) / 1e9)
 
 
 def is_worth_telling(cause: Cause, count: int, share: float) -> bool:
@@ -86,7 +96,8 @@ def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
     if kind is None:
         return ()
     sums: dict[str, int] = {}
-    events = trainer.process.of(kind)
+    events = trainer.process.of(kind, thread=trainer.thread)
+    events = events[starts_of(events) >= trainer.train_start_ns]
     for arg, duration in zip(events["arg"].tolist(), events["duration_ns"].tolist(), strict=True):
         name = trainer.process.names.get(arg, "")
         sums[name] = sums.get(name, 0) + duration

@@ -1,0 +1,91 @@
+"""What the hooks hang into: the same list on both sides, and tensors that know whether they were copied."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headrace.launch import hooks_device
+from headrace.launch.hooks import WATCHED
+from headrace.launch.hooks_frameworks import METHODS
+from headrace.model import EventKind
+
+_SITE = Path(hooks_device.__file__).parent / "site" / "sitecustomize.py"
+
+
+def test_what_is_looked_for_at_start_is_what_there_are_hooks_for() -> None:
+    tree = ast.parse(_SITE.read_text(encoding="utf-8"))
+    (watched,) = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) == "_WATCHED"
+        and isinstance(node.value, ast.Call)
+    ]
+    assert ast.literal_eval(watched.args[0]) == WATCHED
+    assert METHODS.keys() <= WATCHED
+
+
+class Written:
+    """What was written, instead of a lane."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[tuple[EventKind, int]] = []
+        monkeypatch.setattr(hooks_device.tape, "write", self._write)
+
+    def _write(self, kind: int, _start: int, _duration: int, value: int = 0, _arg: int = 0) -> None:
+        self.events.append((EventKind(kind), value))
+
+    def take(self) -> list[tuple[EventKind, int]]:
+        events, self.events = self.events, []
+        return events
+
+
+@pytest.fixture
+def timed() -> type[torch.Tensor]:
+    class Timed(torch.Tensor):
+        pass
+
+    hooks_device.time_tensors(Timed)
+    return Timed
+
+
+def test_copies_are_known_by_where_a_tensor_was_and_is(
+    timed: type[torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Written(monkeypatch)
+    tensor: Any = torch.ones(3, 4).as_subclass(timed)
+    device = torch.empty(3, 4, device="meta").as_subclass(timed)  # a device on every machine, that holds nothing
+    copy = [(EventKind.H2D, 48)]
+    assert tensor.to("meta").device.type == "meta"
+    assert written.take() == copy
+    tensor.to(torch.device("meta"))
+    assert written.take() == copy
+    tensor.to(device="meta", dtype=torch.float64)
+    assert written.take() == [(EventKind.H2D, 96)]
+    tensor.to(device)
+    assert written.take() == copy
+    device.copy_(torch.ones(3, 4))
+    assert written.take() == copy
+    tensor.to(torch.float64)
+    tensor.cpu()
+    tensor.copy_(torch.zeros(3, 4))
+    tensor.to("cpu")
+    device.to("meta")
+    assert (tensor.sum().item(), float(tensor[0, 0]), bool(tensor.sum() == 0), tensor.tolist()[0][0]) == (0, 0, True, 0)
+    assert written.take() == []
+
+
+def test_a_copy_that_fails_leaves_the_next_one_timed(
+    timed: type[torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Written(monkeypatch)
+    device = torch.empty(3, device="meta").as_subclass(timed)
+    for ask in (device.cpu, device.sum().item, device.tolist):
+        with pytest.raises((NotImplementedError, RuntimeError)):
+            ask()
+    written.take()
+    torch.ones(3).as_subclass(timed).to("meta")
+    assert written.take() == [(EventKind.H2D, 12)]
