@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from headrace.launch import hooks_device
+from headrace.launch import hooks_device, hooks_gc, tape
 from headrace.launch.hooks import WATCHED
 from headrace.launch.hooks_frameworks import METHODS
 from headrace.model import EventKind
@@ -26,6 +26,22 @@ def test_what_is_looked_for_at_start_is_what_there_are_hooks_for() -> None:
     ]
     assert ast.literal_eval(watched.args[0]) == WATCHED
     assert METHODS.keys() <= WATCHED
+
+
+def test_a_collection_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come in the middle of an import, where another import would break the interpreter's locks."""
+    own = tape.Tape()
+    monkeypatch.setattr(hooks_gc, "tape", own)
+    monkeypatch.setattr(hooks_gc, "_WORTH_NS", 0)
+    monkeypatch.setattr(own, "_open", lambda: pytest.fail("a lane was opened"))
+    hooks_gc._note_collection("start", {})
+    hooks_gc._note_collection("stop", {"collected": 1, "generation": 2})
+    written: list[tuple[int, ...]] = []
+    own._lane = object()  # type: ignore[assignment]
+    own.write = lambda *event: written.append(event)
+    hooks_gc._note_collection("start", {})
+    hooks_gc._note_collection("stop", {"collected": 1, "generation": 2})
+    assert [(event[0], event[3:]) for event in written] == [(int(EventKind.GC), (1, 3))]
 
 
 class Written:
