@@ -1,6 +1,8 @@
 """What the hooks hang into: the same list on both sides, and tensors that know whether they were copied."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,52 @@ def test_a_copy_that_fails_leaves_the_next_one_timed(
     written.take()
     torch.ones(3).as_subclass(timed).to("meta")
     assert written.take() == [(EventKind.H2D, 12)]
+
+
+COMPILED = """
+import sys, torch
+if "hooks" in sys.argv:
+    from headrace.launch import hooks_device, hooks_step
+    hooks_device.time_tensors(torch.Tensor)
+    hooks_step.time_steps(torch)
+from torch._dynamo.utils import counters
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+if "hooks" in sys.argv:
+    hooks_step.look_for_models()
+print(model(torch.ones(2, 4)).shape)  # the class is timed from here on
+if "hooks" in sys.argv:
+    assert "__call__" in vars(torch.nn.Sequential)
+
+def step(batch):
+    out = model(batch.to(torch.float32)).to(torch.float64).cpu()
+    return out.square().mean()
+
+traced = torch.fx.symbolic_trace(model)
+print([str(node.target) for node in traced.graph.nodes])
+compiled = torch.compile(step, backend="eager")
+assert "__call__" not in vars(torch.nn.Sequential)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    loss = compiled(torch.ones(2, 4, dtype=torch.float64))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+whole = torch.compile(model, backend="eager", fullgraph=True)
+print(float(loss), float(whole(torch.ones(2, 4)).sum()))
+print(dict(counters["stats"]), dict(counters["graph_break"]))
+"""
+
+
+@pytest.mark.slow
+def test_a_compiler_sees_none_of_the_hooks(tmp_path: Path) -> None:
+    script = tmp_path / "compiled.py"
+    script.write_text(COMPILED, encoding="utf-8")
+    said = [
+        subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, timeout=110)
+        for words in ((), ("hooks",))
+    ]
+    assert said[0].returncode == said[1].returncode == 0, said[0].stderr + said[1].stderr
+    assert said[0].stdout == said[1].stdout
+    assert "'unique_graphs': 2" in said[0].stdout
+    assert said[0].stdout.rstrip().endswith("{}")  # no break of a graph

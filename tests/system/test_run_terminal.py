@@ -54,13 +54,13 @@ class Screen:
             start_new_session=True,
         )
 
-    def read_until(self, wanted: bytes) -> None:
+    def read_until(self, wanted: bytes, *, times: int = 1) -> None:
         """Read what is drawn until something was; fails with all of it at the deadline."""
         deadline = time.monotonic() + _DEADLINE_S
-        while wanted not in self.said:
-            self._read(0.2)
+        while self.said.count(wanted) < times:
+            has_ended = self.running.poll() is not None
+            assert self._read(0.2) or not has_ended, self.said[-4000:]
             assert time.monotonic() < deadline, self.said[-4000:]
-            assert wanted in self.said or self.running.poll() is None, self.said[-4000:]
 
     def press(self, keys: bytes) -> None:
         os.write(self._ours, keys)

@@ -20,6 +20,7 @@ from . import (
     hooks_rank,
     hooks_step,
     hooks_traceback,
+    hooks_worker,
 )
 from .tape import note
 
@@ -44,6 +45,8 @@ _HOOKS: dict[str, tuple[Hook, ...]] = {
     "torch.distributed.distributed_c10d": (hooks_rank.time_collectives,),
     "torch.utils.data.dataloader": (hooks_loader.time_loaders,),
     "torch.utils.tensorboard.writer": (hooks_logging.time_summary_writer,),
+    "torchdata.stateful_dataloader.stateful_dataloader": (hooks_loader.time_stateful_loader,),
+    "torchdata.stateful_dataloader.worker": (hooks_worker.time_worker_loop,),
     "tqdm.std": (hooks_logging.time_tqdm,),
     "wandb.sdk.wandb_run": (hooks_logging.time_wandb,),
 }

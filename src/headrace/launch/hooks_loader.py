@@ -37,6 +37,15 @@ def time_loaders(dataloader: ModuleType) -> None:
     _time_pinning(dataloader._utils.pin_memory)
 
 
+def time_stateful_loader(module: ModuleType) -> None:
+    """Time torchdata's loader, which has iterators of its own; its workers are timed as torch's are."""
+    _time_iter(module.StatefulDataLoader)
+    workers = module._StatefulMultiProcessingDataLoaderIter
+    for cls in (module._StatefulSingleProcessDataLoaderIter, workers):
+        cls.__next__ = timed_next(module._StatefulBaseDataLoaderIter.__next__)
+    workers._try_get_data = _timed_get(workers._try_get_data)
+
+
 def describe(loader: Any) -> str:
     """Return what tells a loader from others: its data set and the settings that matter for its speed.
 

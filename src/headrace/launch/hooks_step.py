@@ -38,7 +38,7 @@ class _State:
 _state = _State()
 forward_depth, evaluation_depth = Depth(), Depth()
 _models: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that were called as the outermost one
-_evaluating: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # since when
+_evaluating: dict[int, tuple[int, weakref.ref[Any]]] = {}  # by the model's id: since when
 _timed_classes: dict[type, Any] = {}  # the `__call__` that they had of their own, or None
 
 
@@ -174,9 +174,9 @@ def _time_modes(module_class: Any) -> None:
     @functools.wraps(original)
     def train(self: Any, mode: bool = True) -> Any:
         if not mode and self.training and not evaluation_depth.calls and _is_model(self):
-            _evaluating.setdefault(self, now())
-        elif mode and _evaluating and (start := _evaluating.pop(self, 0)):
-            tape.write(_EVALUATION, start, now() - start)
+            _evaluation_starts(self)
+        elif mode and _evaluating:
+            _evaluation_ends(id(self))
         return original(self, mode)
 
     module_class.train = train
@@ -190,8 +190,20 @@ def _is_model(module: Any) -> bool:
     return module in _models or any(model._modules.get("module") is module for model in _models)
 
 
+def _evaluation_starts(model: Any) -> None:
+    key = id(model)
+    if key not in _evaluating:
+        # A model may be gone before the script ends, and its last evaluation with it.
+        _evaluating[key] = (now(), weakref.ref(model, lambda _: _evaluation_ends(key, is_open=True)))
+
+
+def _evaluation_ends(key: int, *, is_open: bool = False) -> None:
+    start, _ = _evaluating.pop(key, (0, None))
+    if start and tape.has_lane:  # this may be called by a garbage collection, which opens nothing
+        tape.write(_EVALUATION, start, now() - start, int(is_open))
+
+
 def _end_evaluations() -> None:
     """Count an evaluation with which the script ends."""
-    for start in list(_evaluating.values()):
-        tape.write(_EVALUATION, start, now() - start)
-    _evaluating.clear()
+    for key in list(_evaluating):
+        _evaluation_ends(key, is_open=True)

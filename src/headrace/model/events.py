@@ -28,7 +28,7 @@ class EventKind(IntEnum):
     OPTIMIZER = 17
     SYNC = 18  # the host waits for the device, `.item()` and the like; arg: which call
     CHECKPOINT = 19  # value: bytes where known, arg: which call
-    EVALUATION = 20  # from `model.eval()` to `model.train()`, or a framework's validation loop
+    EVALUATION = 20  # from `model.eval()` to `model.train()` (value 1: to the end), or a framework's; arg: which one
     LOGGING = 21  # arg: the writer ("logging", "tensorboard", "wandb", "tqdm", …)
     GC = 22  # value: objects collected, arg: generation + 1
     PHASE = 23  # the user's own mark; arg: its name

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Activity, Cause, EventKind
+from headrace.model import Activity, Cause, EventKind, format_seconds
 
 from ..losses import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM
 from ..periods import Period, find_period
@@ -22,6 +22,7 @@ from .trainer import CAUSE_OF, Label, Trainer, coverage, outermost
 
 _KIND_OF = {
     Activity.CHECKPOINT: EventKind.CHECKPOINT,
+    Activity.EVALUATION: EventKind.EVALUATION,  # a framework's
     Activity.LOGGING: EventKind.LOGGING,
 }
 _FEWEST_COLLECTIONS = 4  # long ones: every program has one or two of them after its imports
@@ -38,7 +39,7 @@ class Interruption:
     typical_s: float
     worst_s: float
     period: Period | None  # in steps
-    calls: tuple[str, ...] = ()  # which calls, the longest in sum first
+    calls: tuple[str, ...] = ()  # which calls, the longest in sum first; of several, how long each took
 
 
 def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
@@ -101,4 +102,7 @@ def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
     for arg, duration in zip(events["arg"].tolist(), events["duration_ns"].tolist(), strict=True):
         name = trainer.process.names.get(arg, "")
         sums[name] = sums.get(name, 0) + duration
-    return tuple(name for name in sorted(sums, key=lambda one: -sums[one]) if name)
+    names = [name for name in sorted(sums, key=lambda one: -sums[one]) if name]
+    if len(names) < 2:
+        return tuple(names)
+    return tuple(f"{name} {format_seconds(sums[name] / 1e9)}" for name in names)

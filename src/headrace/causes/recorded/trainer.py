@@ -125,6 +125,8 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     begins = [span.start for span in spans if span.label[0] is Activity.EPOCH_START]
     begins += starts_of(process.of(EventKind.EPOCH)).tolist()  # of another thread, where that one asks for batches
     first = min(begins, default=start_ns)
+    # An evaluation comes before the first epoch of its loader.
+    first = min([first, *(span.start for span in spans if span.is_opaque and span.start <= first < span.end)])
     train_start = min(max(first, start_ns), end_ns)
     # A collection while the interpreter ends is not training.
     lasts = [span.end for span in spans if span.label[0] not in {Activity.GC, Activity.LOGGING}]
@@ -186,7 +188,7 @@ def _spans(process: ProcessEvents, thread: int) -> list[Span[Label]]:
             inside = np.searchsorted(worked, [start, end])
             if inside[1] > inside[0]:
                 continue
-            end = turns.end_of(start, end)
+            end = turns.end_of(start, end, is_open=value == 1)
         spans.append(Span(start, end, (activity, name), activity in _OPAQUE, activity in _SHOWS_THROUGH))
     return spans
 
@@ -196,6 +198,9 @@ class _Turns:
 
     def __init__(self, process: ProcessEvents, thread: int) -> None:
         self._forward = ends_of(process.of(EventKind.FORWARD, thread=thread))
+        self._ends = np.sort(
+            ends_of(process.of(EventKind.FORWARD, EventKind.WAIT, EventKind.LOGGING, EventKind.SYNC, thread=thread))
+        )
         asked = process.of(EventKind.EPOCH, EventKind.WAIT, thread=thread)
         asked = asked[asked["value"] >= 0]  # the `next` that ends an evaluation's epoch belongs to it
         evaluating = covering(process.of(EventKind.EVALUATION, thread=thread))
@@ -203,8 +208,13 @@ class _Turns:
         asked = asked[np.isin(asked["arg"], np.unique(asked["arg"][is_outside]))]  # of loaders that are trained on
         self._asked = starts_of(asked)
 
-    def end_of(self, start: int, end: int) -> int:
-        """Return when the loop asked for a batch to train on, after the last forward of the evaluation."""
+    def end_of(self, start: int, end: int, *, is_open: bool) -> int:
+        """Return when the loop asked for a batch to train on, after the last forward of the evaluation.
+
+        An open one ended with the script or its model, at the latest: then it is over with the last thing it did.
+        """
+        if is_open and (place := int(np.searchsorted(self._ends, end, side="right"))) and self._ends[place - 1] > start:
+            end = int(self._ends[place - 1])
         first, last = np.searchsorted(self._forward, [start, end], side="right")
         if last <= first:
             return end
@@ -214,8 +224,12 @@ class _Turns:
 
 def _rows(totals: Any, spans: Sequence[Span[Label]], wall_ns: int) -> tuple[TimeRow, ...]:
     counts: dict[Label, int] = {}
-    for span in spans:
-        counts[span.label] = counts.get(span.label, 0) + 1
+    reach = -1
+    for span in sorted(spans, key=lambda one: (one.start, -one.end)):
+        if span.start >= reach or span.shows_through:  # what an opaque one keeps is not counted either
+            counts[span.label] = counts.get(span.label, 0) + 1
+        if span.is_opaque:
+            reach = max(reach, span.end)
     order = list(Activity)
     return tuple(
         TimeRow(

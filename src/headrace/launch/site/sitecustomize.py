@@ -41,6 +41,8 @@ _WATCHED = frozenset(
         "torch.distributed.distributed_c10d",
         "torch.utils.data.dataloader",
         "torch.utils.tensorboard.writer",
+        "torchdata.stateful_dataloader.stateful_dataloader",
+        "torchdata.stateful_dataloader.worker",
         "tqdm.std",
         "transformers.modeling_utils",
         "transformers.trainer",
