@@ -89,6 +89,39 @@ def test_a_rank_that_vanished_is_told_by_the_echo_of_the_others() -> None:
     assert "rank 1 (pid 101) was gone after 40 batches without an exception" in said
 
 
+LAUNCHER = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+ranks.py FAILED
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 100)
+  traceback : Signal 15 (SIGTERM) received by PID 100
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:00:00
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code} (pid: 101)
+  error_file: <N/A>
+  traceback : {traceback}
+"""
+
+
+def test_what_a_launcher_says_of_a_killed_rank_is_told() -> None:
+    text = LAUNCHER.format(code=-9, traceback="Signal 9 (SIGKILL) received by PID 101")
+    found = explain(rank(0), rank(1), raising(Tape(99, ""), 5.0, text), exit_code=1)
+    assert "rank 1 (pid 101) ended first, by SIGKILL, as its launcher says; 40 batches came before" in facts(found)
+    assert "SIGTERM" not in str([one.evidence[0].en for one in found.findings])
+
+
+def test_what_a_launcher_says_of_ranks_it_ended_itself_is_no_finding() -> None:
+    text = LAUNCHER.format(code=1, traceback="To enable traceback see: https://pytorch.org/docs/")
+    launcher = raising(Tape(99, ""), 5.1, text)
+    found = explain(rank(0), raising(rank(1), 5.0, "ValueError: bad"), launcher, exit_code=1)
+    assert "rank 1 (pid 101) ended first, after 40 batches and 5.00 s: ValueError: bad" in facts(found)
+    assert [one.cause.value for one in found.findings] == []
+
+
 def test_a_run_that_ended_well_or_by_nobody_knows_what_says_nothing_of_ends() -> None:
     assert "ended first" not in facts(explain(raising(rank(0), 4.9, "ValueError: x"), rank(1), exit_code=0))
     assert "gone" not in facts(explain(rank(0), rank(1), exit_code=1))

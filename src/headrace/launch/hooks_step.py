@@ -39,7 +39,7 @@ _state = _State()
 forward_depth, evaluation_depth = Depth(), Depth()
 _models: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that were called as the outermost one
 _evaluating: dict[int, tuple[int, weakref.ref[Any]]] = {}  # by the model's id: since when
-_timed_classes: dict[type, Any] = {}  # the `__call__` that they had of their own, or None
+_timed_classes: dict[type, tuple[Any, Any]] = {}  # the `__call__` that they had of their own, or None; and ours
 
 
 def time_steps(torch: ModuleType) -> None:
@@ -86,8 +86,7 @@ def _found(module: Any, _inputs: Any) -> None:
 def _time_class(cls: Any) -> None:
     if cls in _timed_classes:
         return
-    own = _timed_classes[cls] = cls.__dict__.get("__call__")
-    inherited = cls.__call__
+    own, inherited = cls.__dict__.get("__call__"), cls.__call__
 
     @functools.wraps(inherited)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -106,12 +105,15 @@ def _time_class(cls: Any) -> None:
             forward_depth.calls = 0
             tape.write(_FORWARD, start, now() - start)
 
+    _timed_classes[cls] = (own, __call__)
     cls.__call__ = __call__
 
 
 def _time_classes_no_more() -> None:
     """Give classes their own `__call__` back: a compiler that traces through ours would break its graph there."""
-    for cls, own in _timed_classes.items():
+    for cls, (own, ours) in _timed_classes.items():
+        if cls.__dict__.get("__call__") is not ours:
+            continue  # somebody has wrapped it again
         if own is not None:
             cls.__call__ = own  # type: ignore[operator]
         else:

@@ -5,6 +5,7 @@
 - `epoch_starts`: what the start of epochs cost.
 - `estimates`: what more workers would bring.
 - `interruptions`: checkpoints, evaluation, logging, garbage collection, copies.
+- `launchers`: what torchrun says of the rank that failed first.
 - `processes`: the processes of a recording, each with its events.
 - `ranks`: which rank holds the others up, and which one ended first.
 - `slow_steps`: slow steps that nothing explains.

@@ -30,6 +30,7 @@ from .ending import find_ending
 from .epoch_starts import find_epoch_starts
 from .estimates import estimate_more_workers
 from .interruptions import Interruption, find_interruptions, is_worth_telling
+from .launchers import root_cause
 from .processes import ProcessEvents
 from .ranks import end_facts, rank_facts
 from .shortages import Shortage, find_shortages, without
@@ -103,7 +104,11 @@ def explain_processes(
     return Findings(
         verdict=_verdict(findings, trainer) if data is not None or findings else Verdict.UNKNOWN,
         findings=findings,
-        facts=(*_facts(trainer, data), *rank_facts(trainer, trainers), *end_facts(trainers, exit_code)),
+        facts=(
+            *_facts(trainer, data),
+            *rank_facts(trainer, trainers),
+            *end_facts(trainers, root_cause(processes), exit_code),
+        ),
         limits=limits,
         measure=findings[0].measure if findings else (),
         figures=_figures(trainer, data),

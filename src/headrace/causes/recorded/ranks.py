@@ -7,16 +7,19 @@ difference where they wait for it: in backward, where gradients are summed up, i
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 from statistics import median
 
 from headrace.model import Activity, EventKind, Text, format_seconds, format_share
 
+from .launchers import RootCause
 from .processes import ends_of, starts_of
 from .trainer import Trainer
 
 _MEETING = (Activity.BACKWARD, Activity.SYNC, Activity.RANKS)  # where ranks wait for each other
 _APART_FROM = 0.1  # of the training's time
+_TOGETHER = 1.25  # times as long as the other at most: ranks that train together
 _MOST_SHOWN = 8
 _MOST_LETTERS = 160
 # What the others raise when one of them is gone: not the cause, but its echo.
@@ -85,16 +88,17 @@ def _shares(trainer: Trainer) -> Text:
 def _held_up_by(trainers: Sequence[Trainer]) -> Text | None:
     """Say which rank the others wait for; nothing where all have about the same to do."""
     alive = [one for one in trainers if one.train_s > 0]
-    if len(alive) < 2:
-        return None
+    lengths = [one.train_s for one in alive]
+    if len(alive) < 2 or max(lengths) > _TOGETHER * min(lengths):
+        return None  # one of them fell, and the others waited for what did not come
     own = {one.process.pid: 1 - _share(one, *_MEETING) for one in alive}
     slow = max(alive, key=lambda one: own[one.process.pid])
     others = [one for one in alive if one is not slow]
     usual = median(own[one.process.pid] for one in others)
-    if own[slow.process.pid] - usual < _APART_FROM:
-        return None
     excess = {one: _share(slow, one) - median(_share(other, one) for other in others) for one in _OWN}
     most = max(excess, key=lambda one: excess[one])
+    if min(own[slow.process.pid] - usual, excess[most]) < _APART_FROM:
+        return None
     said = Text(
         "{which} holds the others up: {what} takes {own} of its time, of the others' {usual}; they spend {waiting} "
         "of theirs in backward or waiting, it {meeting}",
@@ -112,10 +116,12 @@ def _held_up_by(trainers: Sequence[Trainer]) -> Text | None:
     )
 
 
-def end_facts(trainers: Sequence[Trainer], exit_code: int | None) -> list[Text]:
+def end_facts(trainers: Sequence[Trainer], launcher: RootCause | None, exit_code: int | None) -> list[Text]:
     """Return which training process ended a run that failed, and by what; nothing where that is not known."""
     if not exit_code:
         return []
+    if launcher is not None and launcher.exit_code < 0:
+        return [_killed(launcher, next((one for one in trainers if one.process.pid == launcher.pid), None))]
     raised = {one.process.pid: _raised(one) for one in trainers}
     own = [one for one in trainers if (found := raised[one.process.pid]) and not _ECHO.search(found[1])]
     if own:
@@ -149,6 +155,22 @@ def end_facts(trainers: Sequence[Trainer], exit_code: int | None) -> list[Text]:
         )
         for one in silent
     ]
+
+
+def _killed(launcher: RootCause, trainer: Trainer | None) -> Text:
+    try:
+        name = signal.Signals(-launcher.exit_code).name
+    except ValueError:
+        name = f"signal {-launcher.exit_code}"
+    return Text(
+        "rank {rank} (pid {pid}) ended first, by {name}, as its launcher says; {batches} batches came before",
+        "rank {rank} (pid {pid}) 最先结束：启动器报告它因 {name} 退出，此前取过 {batches} 个 batch",
+    ).filled(
+        rank=launcher.rank,
+        pid=launcher.pid,
+        name=name,
+        batches=_num_batches(trainer) if trainer is not None else 0,
+    )
 
 
 def _raised(trainer: Trainer) -> tuple[int, str] | None:
