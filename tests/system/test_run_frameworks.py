@@ -35,7 +35,7 @@ def run(folder: Path, *words: str) -> tuple["subprocess.CompletedProcess[str]", 
         timeout=_DEADLINE_S,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "not timed" not in done.stderr
+    assert "not timed, in" not in done.stderr
     found = document(folder / "recorded")
     assert_adds_up(found)
     return done, {row["activity"]: row for row in found["times"]}  # type: ignore[attr-defined]

@@ -145,7 +145,11 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
         train_start_ns=train_start,
         train_end_ns=train_end,
         end_ns=end_ns,
-        rows=_rows({label: ns for label, ns in whole.items() if ns}, spans, end_ns - start_ns),
+        rows=_rows(
+            {label: ns for label, ns in whole.items() if ns},
+            [span for span in spans if span.end > train_start and span.start <= train_end],
+            end_ns - start_ns,
+        ),
         exclusive_s={label: ns / 1e9 for label, ns in training.items()},
         spans=tuple(spans),
         loaders=_loaders(process, thread, spans) if is_fed else (),
