@@ -63,3 +63,13 @@ def test_coverage_counts_each_covered_moment_once(
     last = np.array([start + length for start, length in windows], np.int64)
     expected = [len(covered & set(range(a, b))) for a, b in zip(first, last, strict=True)]
     assert Coverage(starts, ends).between(first, last).tolist() == expected
+
+
+def test_what_shows_through_an_opaque_span_is_counted_by_itself() -> None:
+    spans = [
+        Span(0, 50, "evaluation", is_opaque=True),
+        Span(10, 30, "checkpoint", is_opaque=True, shows_through=True),
+        Span(12, 20, "wait"),
+        Span(35, 40, "wait"),
+    ]
+    assert exclusive_times(spans, 0, 60, rest="other") == {"evaluation": 30, "checkpoint": 20, "other": 10}

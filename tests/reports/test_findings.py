@@ -1,6 +1,7 @@
 """Findings as text, Markdown and JSON say the same, in both languages."""
 
 import json
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -72,6 +73,20 @@ def test_markdown_keeps_the_words_of_a_log_from_becoming_markup() -> None:
 def test_nothing_wrong_is_said_in_words() -> None:
     assert "Nothing wrong was found." in text_of(HEALTHY, "en")
     assert "没有发现问题" in findings_markdown(HEALTHY, language="zh")
+
+
+@pytest.mark.parametrize("code", [1, 134])
+def test_a_script_that_failed_is_not_called_healthy(code: int) -> None:
+    failed = replace(HEALTHY, source={"exit_code": code})
+    assert f"ended with exit code {code}" in text_of(failed, "en")
+    assert "Nothing wrong" not in text_of(failed, "en")
+    assert "nothing to do" not in text_of(failed, "en")
+    assert f"退出码 {code}" in text_of(failed, "zh")
+
+
+@pytest.mark.parametrize("code", [0, 130, 143])
+def test_a_script_that_was_told_to_end_did_not_fail(code: int) -> None:
+    assert "Nothing wrong was found." in text_of(replace(HEALTHY, source={"exit_code": code}), "en")
 
 
 def test_every_value_has_its_words() -> None:

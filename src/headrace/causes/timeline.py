@@ -1,7 +1,8 @@
 """Where a thread's time went, from events that lie inside each other: every moment is counted exactly once. Pure.
 
 Each moment belongs to the event that began last among those that are open, so what lies inside another event is taken
-from it. An *opaque* event keeps what lies inside it: the waits of an evaluation are evaluation.
+from it. An *opaque* event keeps what lies inside it (the waits of an evaluation are evaluation), but for what *shows
+through*: a checkpoint is one, in an evaluation too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Span(Generic[_L]):
     end: int
     label: _L
     is_opaque: bool = False
+    shows_through: bool = False
 
 
 def exclusive_times(spans: Sequence[Span[_L]], start: int, end: int, *, rest: _L) -> Mapping[_L, int]:
@@ -52,7 +54,7 @@ def exclusive_times(spans: Sequence[Span[_L]], start: int, end: int, *, rest: _L
             continue
         advance(first)
         inside = open_spans[-1] if open_spans else None
-        if inside is not None and inside[2]:
+        if inside is not None and inside[2] and not span.shows_through:
             open_spans.append((last, inside[1], True))
         else:
             open_spans.append((last, span.label, span.is_opaque))

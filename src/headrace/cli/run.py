@@ -51,7 +51,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], sh
     )
     parser.add_argument("--json", metavar="FILE", help="write the findings there, schema headrace/findings/1")
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--live", action="store_true", help="a line on stderr every few seconds while it runs")
+    shown.add_argument(
+        "--live",
+        action="store_true",
+        help="a status line while it runs: at the bottom of a terminal, else on stderr every few seconds",
+    )
     shown.add_argument(
         "--tui", action="store_true", help="a live screen; the script's output goes into the run directory meanwhile"
     )
@@ -87,6 +91,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             tick=display.tick if display.is_on else None,
             output=display.output,
         )
+    display.tell_output(failed=ended.returncode != 0)
     try:
         _report(args, terminal, words, directory, ended, language)
     except Exception as error:  # whatever happens to the report, the script's end is what counts

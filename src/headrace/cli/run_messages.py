@@ -14,10 +14,14 @@ class RunMessages:
     no_report: str
     live: str
     live_none: str
+    live_quiet: str
     workers: str
     no_terminal: str
+    no_screen: str
     now: str
     output: str
+    nothing_written: str
+    written: str
 
 
 RUN_MESSAGES = {
@@ -25,22 +29,30 @@ RUN_MESSAGES = {
         title="headrace run: {duration}, exit code {code}",
         recorded="recorded in {directory}",
         no_report="the report failed: {error}; the recording is in {directory}",
-        live="{steps} steps, {rate}/s, waiting for data {share}, worst wait {worst}{workers}",
-        live_none="no batch yet",
+        live="{elapsed}: {steps} steps, {rate}/s, waiting for data {share}, worst wait {worst}{workers}",
+        live_none="{elapsed}: no batch yet",
+        live_quiet="{elapsed}: {steps} steps, and nothing that is timed for {quiet}",
         workers=", workers busy {busy}",
-        no_terminal="--tui needs a terminal on stderr; the script runs without the live screen",
+        no_terminal="stderr is no terminal: --live writes a line every 5 s",
+        no_screen="--tui needs a terminal on stderr: a line every 5 s instead, and the script's output is its own",
         now="the last 10 s",
-        output="the script's last lines",
+        output="what the script wrote",
+        nothing_written="nothing yet",
+        written="the script's output is in {directory}: stdout.log, stderr.log",
     ),
     "zh": RunMessages(
         title="headrace run：{duration}，退出码 {code}",
         recorded="录制保存在 {directory}",
         no_report="报告生成失败：{error}；录制保存在 {directory}",
-        live="{steps} 步，{rate} 步/秒，等数据 {share}，最长等待 {worst}{workers}",
-        live_none="还没有取到 batch",
+        live="{elapsed}：{steps} 步，{rate} 步/秒，等数据 {share}，最长等待 {worst}{workers}",
+        live_none="{elapsed}：还没有取到 batch",
+        live_quiet="{elapsed}：{steps} 步，已有 {quiet} 没有任何被计时的事发生",
         workers="，worker 忙碌 {busy}",
-        no_terminal="--tui 需要 stderr 是终端；脚本照常运行，不显示实时界面",
+        no_terminal="stderr 不是终端：--live 改为每 5 秒输出一行",
+        no_screen="--tui 需要 stderr 是终端：改为每 5 秒输出一行，脚本的输出不受影响",
         now="最近 10 秒",
-        output="脚本最近的输出",
+        output="脚本的输出",
+        nothing_written="暂无",
+        written="脚本的输出保存在 {directory}：stdout.log、stderr.log",
     ),
 }

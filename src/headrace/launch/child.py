@@ -26,6 +26,7 @@ _SITE = Path(__file__).parent / "site"
 _PASSED_ON = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
 )
+_UNCATCHABLE = frozenset({signal.SIGKILL, signal.SIGSTOP})
 _FROM_KERNEL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the child gets as well
 _SIGNALS_ALL = "slurmstepd"  # signals every process of a step, so the child gets it as well
 
@@ -60,10 +61,11 @@ class Ended:
             sys.stdout.flush()
             sys.stderr.flush()
             try:
-                signal.signal(number, signal.SIG_DFL)
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+                if number not in _UNCATCHABLE:
+                    signal.signal(number, signal.SIG_DFL)
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
                 os.kill(os.getpid(), number)
-            except (OSError, ValueError):  # SIGKILL has no handler to set; a number that Python does not know
+            except (OSError, ValueError):  # a number that Python does not know
                 pass
         return self.exit_code
 
@@ -141,7 +143,9 @@ def _start(
 
 def _environment(recording: Mapping[str, str], directory: Path) -> dict[str, str]:
     """Return the child's environment: ours, the recording, and our folder at the head of PYTHONPATH."""
-    paths = [str(_SITE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [str(_SITE)]
+    if before := os.environ.get("PYTHONPATH"):
+        paths.append(before)  # as it is: an empty entry in it means the working directory
     return {
         **os.environ,
         **recording,

@@ -12,22 +12,27 @@ from types import ModuleType
 from . import (
     hooks_checkpoint,
     hooks_device,
+    hooks_frameworks,
     hooks_gc,
     hooks_headrace,
     hooks_loader,
     hooks_logging,
     hooks_parts,
+    hooks_rank,
     hooks_stdout,
     hooks_step,
     hooks_traceback,
+    hooks_worker,
 )
 from .tape import note
 
 Hook = Callable[[ModuleType], None]
 
 _HOOKS: dict[str, tuple[Hook, ...]] = {
+    **{name: (hooks_frameworks.hook_of(name),) for name in hooks_frameworks.METHODS},
     "headrace.engine.worker": (hooks_headrace.time_worker,),
     "headrace.loader.workers": (hooks_headrace.time_iterator,),
+    "loguru._handler": (hooks_logging.time_loguru,),
     "safetensors.torch": (hooks_checkpoint.time_safetensors,),
     "tensorboardX.writer": (hooks_logging.time_summary_writer,),
     "torch": (
@@ -39,8 +44,11 @@ _HOOKS: dict[str, tuple[Hook, ...]] = {
         hooks_gc.time_collections,
     ),
     "torch.distributed.checkpoint.state_dict_saver": (hooks_checkpoint.time_distributed_save,),
+    "torch.distributed.distributed_c10d": (hooks_rank.time_collectives,),
     "torch.utils.data.dataloader": (hooks_loader.time_loaders, hooks_parts.time_own_parts, hooks_stdout.time_stdout),
     "torch.utils.tensorboard.writer": (hooks_logging.time_summary_writer,),
+    "torchdata.stateful_dataloader.stateful_dataloader": (hooks_loader.time_stateful_loader,),
+    "torchdata.stateful_dataloader.worker": (hooks_worker.time_worker_loop,),
     "tqdm.std": (hooks_logging.time_tqdm,),
     "wandb.sdk.wandb_run": (hooks_logging.time_wandb,),
 }

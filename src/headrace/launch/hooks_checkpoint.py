@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from concurrent.futures import Future
 from types import ModuleType
+from typing import Any
 
 from headrace.model import EventKind
 
@@ -10,22 +13,37 @@ from .saved_bytes import saved_bytes
 from .wrapping import Depth, replace
 
 _KIND = int(EventKind.CHECKPOINT)
-_depth = Depth()
+_COMPLETIONS = ("staging_completion", "upload_completion")
+checkpoint_depth = Depth()
 
 
 def time_save(torch: ModuleType) -> None:
     """Time `torch.save`, by both of its names."""
-    replace(torch, "save", _KIND, "torch.save", _depth, saved_bytes)
+    replace(torch, "save", _KIND, "torch.save", checkpoint_depth, saved_bytes)
     torch.serialization.save = torch.save
 
 
 def time_distributed_save(saver: ModuleType) -> None:
-    """Time the part of distributed saves for which the training waits."""
+    """Time the part of distributed saves for which the training waits.
+
+    What an asynchronous save does in its own thread or process is nobody's wait; asking for its result is.
+    """
     for name in ("save", "async_save", "save_state_dict"):
-        replace(saver, name, _KIND, f"torch.distributed.checkpoint.{name}", _depth, saved_bytes)
+        replace(saver, name, _KIND, f"torch.distributed.checkpoint.{name}", checkpoint_depth, saved_bytes)
+    original: Any = saver.async_save
+
+    @functools.wraps(original)
+    def async_save(*args: Any, **kwargs: Any) -> Any:
+        response = original(*args, **kwargs)
+        for future in (response, *(getattr(response, name, None) for name in _COMPLETIONS)):
+            if isinstance(future, Future):
+                replace(future, "result", _KIND, "async_save().result", checkpoint_depth)
+        return response
+
+    saver.async_save = async_save  # type: ignore[attr-defined]
 
 
 def time_safetensors(safetensors: ModuleType) -> None:
     """Time what Hugging Face's libraries save with."""
     for name in ("save_file", "save_model"):
-        replace(safetensors, name, _KIND, f"safetensors.{name}", _depth, saved_bytes)
+        replace(safetensors, name, _KIND, f"safetensors.{name}", checkpoint_depth, saved_bytes)

@@ -26,6 +26,8 @@ def _note_collection(phase: str, info: dict[str, int]) -> None:
         _started_ns = now()
     elif _started_ns:
         duration = now() - _started_ns
-        if duration >= _WORTH_NS:
+        # A collection may come in the middle of an import, where another import breaks the interpreter's locks
+        # (Python 3.11: KeyError in `_blocking_on`), so nothing is opened here. Before the first event there is no loop.
+        if duration >= _WORTH_NS and tape.has_lane:
             tape.write(_GC, _started_ns, duration, info["collected"], info["generation"] + 1)
         _started_ns = 0

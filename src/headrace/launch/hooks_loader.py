@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.model import EventKind
 
-from . import hooks_step, hooks_worker
+from . import hooks_rank, hooks_step, hooks_worker
 from .tape import now, tape
 from .wrapping import Depth
 
@@ -35,6 +35,15 @@ def time_loaders(dataloader: ModuleType) -> None:
     hooks_worker.time_fetchers(dataloader._DatasetKind)
     hooks_worker.time_worker_loop(dataloader._utils.worker)
     _time_pinning(dataloader._utils.pin_memory)
+
+
+def time_stateful_loader(module: ModuleType) -> None:
+    """Time torchdata's loader, which has iterators of its own; its workers are timed as torch's are."""
+    _time_iter(module.StatefulDataLoader)
+    workers = module._StatefulMultiProcessingDataLoaderIter
+    for cls in (module._StatefulSingleProcessDataLoaderIter, workers):
+        cls.__next__ = timed_next(module._StatefulBaseDataLoaderIter.__next__)
+    workers._try_get_data = _timed_get(workers._try_get_data)
 
 
 def describe(loader: Any) -> str:
@@ -66,6 +75,7 @@ def _time_iter(cls: Any) -> None:
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
         tape.say_role("trainer")
+        hooks_rank.say_rank()
         hooks_step.look_for_models()
         text = describe(self)
         epoch = _epochs[self] = _epochs.get(self, -1) + 1

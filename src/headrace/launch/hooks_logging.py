@@ -1,4 +1,4 @@
-"""Log writers: handlers of `logging`, TensorBoard, wandb, tqdm's display."""
+"""Log writers: handlers of `logging` by their class, loguru, TensorBoard, wandb, tqdm's display."""
 
 from __future__ import annotations
 
@@ -15,44 +15,52 @@ from .wrapping import Depth, replace
 _KIND = int(EventKind.LOGGING)
 _WORTH_NS = 20_000  # a short line: many of them become one event
 _TOGETHER_NS = 1_000_000
-_depth = Depth()
-
-
-class _Small:
-    """Many short writes, told of as one event when they have become worth it."""
-
-    total_ns = 0
+logging_depth = Depth()
 
 
 def _timed_often(function: Any, what: str) -> Any:
-    """Time a function that is called for every line; what takes microseconds is summed up first."""
-    small = _Small()
+    """Time a method that is called for every line; what takes microseconds is summed up first.
+
+    An empty `what` stands for the class of the object.
+    """
+    small: dict[str, int] = {}  # many short writes, told of as one event when they have become worth it
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _depth.calls:
+        if logging_depth.calls:
             return function(*args, **kwargs)
-        _depth.calls = 1
+        logging_depth.calls = 1
         start = now()
         try:
             return function(*args, **kwargs)
         finally:
-            _depth.calls = 0
+            logging_depth.calls = 0
             duration = now() - start
+            name = what or _class_of(args[0])
             if duration >= _WORTH_NS:
-                tape.write(_KIND, start, duration, 1, tape.name(what))
+                tape.write(_KIND, start, duration, 1, tape.name(name))
             else:
-                small.total_ns += duration
-                if small.total_ns >= _TOGETHER_NS:
-                    tape.write(_KIND, start + duration - small.total_ns, small.total_ns, 0, tape.name(what))
-                    small.total_ns = 0
+                total_ns = small.get(name, 0) + duration
+                if total_ns >= _TOGETHER_NS:
+                    tape.write(_KIND, start + duration - total_ns, total_ns, 0, tape.name(name))
+                    total_ns = 0
+                small[name] = total_ns
 
     return wrapper
 
 
+def _class_of(handler: object) -> str:
+    return f"{type(handler).__module__}.{type(handler).__qualname__}"
+
+
 def time_logging(_torch: ModuleType) -> None:
     """Time what handlers of the standard library's `logging` take."""
-    logging.Handler.handle = _timed_often(logging.Handler.handle, "logging")  # type: ignore[method-assign]
+    logging.Handler.handle = _timed_often(logging.Handler.handle, "")  # type: ignore[method-assign]
+
+
+def time_loguru(handler: ModuleType) -> None:
+    """Time what loguru's sinks take."""
+    handler.Handler.emit = _timed_often(handler.Handler.emit, "loguru")
 
 
 def time_tqdm(std: ModuleType) -> None:
@@ -65,10 +73,10 @@ def time_summary_writer(writer: ModuleType) -> None:
     cls = writer.SummaryWriter
     for name in dir(cls):
         if name.startswith("add_") or name in {"flush", "close"}:
-            replace(cls, name, _KIND, "tensorboard", _depth)
+            replace(cls, name, _KIND, "tensorboard", logging_depth)
 
 
 def time_wandb(run: ModuleType) -> None:
     """Time `wandb.log`, which is a method of the run."""
     for name in ("log", "save", "log_artifact"):
-        replace(run.Run, name, _KIND, "wandb", _depth)
+        replace(run.Run, name, _KIND, "wandb", logging_depth)

@@ -1,15 +1,15 @@
 """The training step: forward of the outermost module, backward, optimizer, and evaluation from `eval()` to `train()`.
 
 Which module is the outermost is found by a hook that torch calls for every module, and which is taken away again at the
-first call: from then on only the class of that module is timed. `torch.compile` must not see hooks come and go, so
-nothing is looked for once it has been called; what it returns is timed instead.
+first call: from then on only the class of that module is timed. `torch.compile` must not see hooks come and go, nor
+trace through our timing, so nothing is looked for once it has been called, and classes are timed no more; what it
+returns is timed instead. A framework's own evaluation (`hooks_frameworks`) goes before `eval()`.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
-import threading
 import weakref
 from types import ModuleType
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from headrace.model import EventKind
 
 from .tape import now, tape
+from .wrapping import Depth
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _EVALUATION = (
     int(kind) for kind in (EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, EventKind.EVALUATION)
@@ -34,15 +35,11 @@ class _State:
     optimizer_started: int = 0
 
 
-class _Calls(threading.local):
-    depth = 0
-
-
 _state = _State()
-_calls = _Calls()
+forward_depth, evaluation_depth = Depth(), Depth()
 _models: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that were called as the outermost one
-_evaluating: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # since when
-_timed_classes: set[type] = set()
+_evaluating: dict[int, tuple[int, weakref.ref[Any]]] = {}  # by the model's id: since when
+_timed_classes: dict[type, tuple[Any, Any]] = {}  # the `__call__` that they had of their own, or None; and ours
 
 
 def time_steps(torch: ModuleType) -> None:
@@ -81,7 +78,7 @@ def _stop_looking() -> None:
 
 def _found(module: Any, _inputs: Any) -> None:
     _stop_looking()
-    if _calls.depth == 0 and isinstance(module, _state.torch.nn.Module):
+    if not forward_depth.calls and isinstance(module, _state.torch.nn.Module):
         _models.add(module)
         _time_class(type(module))
 
@@ -89,25 +86,39 @@ def _found(module: Any, _inputs: Any) -> None:
 def _time_class(cls: Any) -> None:
     if cls in _timed_classes:
         return
-    _timed_classes.add(cls)
-    original = cls.__call__
+    own, inherited = cls.__dict__.get("__call__"), cls.__call__
 
-    @functools.wraps(original)
+    @functools.wraps(inherited)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _calls.depth:
-            return original(self, *args, **kwargs)
-        _calls.depth = 1
+        # An inherited one is looked up anew: `torch.fx` puts its own in the place of `Module.__call__` for a while.
+        call = own.__get__(self) if own is not None else super(cls, self).__call__
+        if forward_depth.calls:
+            return call(*args, **kwargs)
+        forward_depth.calls = 1
         if id(self) != _state.last_model:  # a weak set costs as much as an event
             _state.last_model = id(self)
             _models.add(self)
         start = now()
         try:
-            return original(self, *args, **kwargs)
+            return call(*args, **kwargs)
         finally:
-            _calls.depth = 0
+            forward_depth.calls = 0
             tape.write(_FORWARD, start, now() - start)
 
+    _timed_classes[cls] = (own, __call__)
     cls.__call__ = __call__
+
+
+def _time_classes_no_more() -> None:
+    """Give classes their own `__call__` back: a compiler that traces through ours would break its graph there."""
+    for cls, (own, ours) in _timed_classes.items():
+        if cls.__dict__.get("__call__") is not ours:
+            continue  # somebody has wrapped it again
+        if own is not None:
+            cls.__call__ = own  # type: ignore[operator]
+        else:
+            del cls.__call__  # type: ignore[operator]
+    _timed_classes.clear()
 
 
 def _watch_compile(torch: Any) -> None:
@@ -115,8 +126,7 @@ def _watch_compile(torch: Any) -> None:
 
     @functools.wraps(compile_any)
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        _state.compiles = True
-        _stop_looking()
+        _compiles()
         result = compile_any(*args, **kwargs)
         if isinstance(result, torch.nn.Module):
             _models.add(result)
@@ -125,11 +135,17 @@ def _watch_compile(torch: Any) -> None:
 
     @functools.wraps(compile_module)
     def compiled_in_place(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _state.compiles = True
-        _stop_looking()
+        _compiles()
         return compile_module(self, *args, **kwargs)
 
     torch.compile, torch.nn.Module.compile = compiled, compiled_in_place
+
+
+def _compiles() -> None:
+    if not _state.compiles:
+        _state.compiles = True
+        _stop_looking()
+        _time_classes_no_more()
 
 
 def _timed_backward(original: Any) -> Any:
@@ -159,10 +175,10 @@ def _time_modes(module_class: Any) -> None:
 
     @functools.wraps(original)
     def train(self: Any, mode: bool = True) -> Any:
-        if not mode and self.training and _is_model(self):
-            _evaluating.setdefault(self, now())
-        elif mode and _evaluating and (start := _evaluating.pop(self, 0)):
-            tape.write(_EVALUATION, start, now() - start)
+        if not mode and self.training and not evaluation_depth.calls and _is_model(self):
+            _evaluation_starts(self)
+        elif mode and _evaluating:
+            _evaluation_ends(id(self))
         return original(self, mode)
 
     module_class.train = train
@@ -176,8 +192,20 @@ def _is_model(module: Any) -> bool:
     return module in _models or any(model._modules.get("module") is module for model in _models)
 
 
+def _evaluation_starts(model: Any) -> None:
+    key = id(model)
+    if key not in _evaluating:
+        # A model may be gone before the script ends, and its last evaluation with it.
+        _evaluating[key] = (now(), weakref.ref(model, lambda _: _evaluation_ends(key, is_open=True)))
+
+
+def _evaluation_ends(key: int, *, is_open: bool = False) -> None:
+    start, _ = _evaluating.pop(key, (0, None))
+    if start and tape.has_lane:  # this may be called by a garbage collection, which opens nothing
+        tape.write(_EVALUATION, start, now() - start, int(is_open))
+
+
 def _end_evaluations() -> None:
     """Count an evaluation with which the script ends."""
-    for start in list(_evaluating.values()):
-        tape.write(_EVALUATION, start, now() - start)
-    _evaluating.clear()
+    for key in list(_evaluating):
+        _evaluation_ends(key, is_open=True)

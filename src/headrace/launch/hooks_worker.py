@@ -66,7 +66,8 @@ def time_fetchers(kinds: Any) -> None:
 
 def _time_fetcher(fetcher: Any) -> None:
     if hasattr(fetcher, "dataset_iter"):
-        fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter)
+        if fetcher.dataset_iter is not fetcher.dataset:  # torchdata saves the state of one that is both once
+            fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter)
     elif not (hasattr(fetcher.dataset, "__getitems__") and fetcher.auto_collation):
         fetcher.dataset = _TimedDataset(fetcher.dataset)
     elif type(fetcher.dataset).__module__ == "torch.utils.data.dataset" and hasattr(fetcher.dataset, "indices"):
@@ -127,6 +128,9 @@ class _TimedIterator:
 
     def __init__(self, iterator: Iterator[Any]) -> None:
         self._iterator = iterator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._iterator, name)  # torchdata asks an iterator for its state
 
     def __iter__(self) -> Iterator[Any]:
         return self

@@ -19,6 +19,7 @@ _COUNTED = {
         EventKind.OPTIMIZER,
         EventKind.H2D,
         EventKind.SYNC,
+        EventKind.RANKS,
         EventKind.CHECKPOINT,
         EventKind.EVALUATION,
         EventKind.LOGGING,
@@ -37,6 +38,7 @@ class LiveStatus:
     steps_per_s: float
     wait_share: float
     worst_wait_s: float
+    quiet_s: float  # since anything was timed
     num_trainers: int
     num_workers: int
     busy_share: float | None  # of the workers
@@ -50,6 +52,7 @@ class LiveTally:
         self._steps = 0
         self._trainers: set[int] = set()
         self._workers: set[int] = set()
+        self._last_s = 0.0
         self._recent: deque[tuple[float, int, dict[EventKind, tuple[int, float, float]]]] = deque()
 
     def feed(self, pid: int, records: Any, now_s: float) -> None:
@@ -70,14 +73,20 @@ class LiveTally:
             sums[kind] = (count, float(durations[chosen].sum()) / 1e9, float(durations[chosen].max()) / 1e9)
         if sums:
             self._recent.append((now_s, pid, sums))
+            self._last_s = now_s
+        self._forget(now_s)
+
+    def _forget(self, now_s: float) -> None:
         while self._recent and self._recent[0][0] < now_s - _WINDOW_S:
             self._recent.popleft()
 
     def status(self, now_s: float) -> LiveStatus | None:
         """Return what is known; None before the first batch."""
-        if not self._trainers or not self._recent:
+        if not self._trainers:
             return None
-        span_s = max(0.5, min(_WINDOW_S, now_s - self._recent[0][0] + 0.5))
+        self._forget(now_s)
+        first_s = self._recent[0][0] if self._recent else now_s
+        span_s = max(0.5, min(_WINDOW_S, now_s - first_s + 0.5))
         totals: dict[EventKind, float] = {}
         steps, worst, seen = 0, 0.0, set()
         for _, pid, sums in self._recent:
@@ -97,6 +106,7 @@ class LiveTally:
             steps_per_s=steps / span_s,
             wait_share=min(1.0, totals.get(EventKind.WAIT, 0.0) / trained_s),
             worst_wait_s=worst,
+            quiet_s=max(0.0, now_s - self._last_s),
             num_trainers=len(self._trainers),
             num_workers=len(workers),
             busy_share=fetched / (fetched + idled) if workers and fetched + idled > 0 else None,

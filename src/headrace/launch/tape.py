@@ -55,6 +55,11 @@ class Tape:
         return number
 
     @property
+    def has_lane(self) -> bool:
+        """Whether a lane is open; opens none."""
+        return self._lane is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether events go anywhere; opens the lane if need be."""
         self._open()

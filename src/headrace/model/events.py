@@ -15,6 +15,8 @@ class EventKind(IntEnum):
     PROCESS = 1  # the process has begun to record; value: pid, arg: its role (a name: "trainer", "worker", "reader")
     THREAD = 2  # a thread other than the main one has begun to record; value: its native id, arg: its name
 
+    RANK = 3  # which of the training processes of a run this one is; value: its rank, arg: how many there are
+
     # the training process
     EPOCH = 10  # `iter(loader)` until it returns; value: which epoch of this loader, arg: the loader
     WAIT = 11  # `next(loader)`; value: which batch of the epoch, arg: the loader
@@ -26,10 +28,11 @@ class EventKind(IntEnum):
     OPTIMIZER = 17
     SYNC = 18  # the host waits for the device, `.item()` and the like; arg: which call
     CHECKPOINT = 19  # value: bytes where known, arg: which call
-    EVALUATION = 20  # from `model.eval()` to `model.train()`, or a framework's validation loop
+    EVALUATION = 20  # from `model.eval()` to `model.train()` (value 1: to the end), or a framework's; arg: which one
     LOGGING = 21  # arg: the writer ("logging", "tensorboard", "wandb", "tqdm", …)
     GC = 22  # value: objects collected, arg: generation + 1
     PHASE = 23  # the user's own mark; arg: its name
+    RANKS = 24  # the host waits for other ranks, in a barrier and the like; arg: which call
 
     # workers and whoever reads for them
     FETCH = 40  # one task of a worker, whole; value: batch number (torch) or samples (ours), arg: the loader

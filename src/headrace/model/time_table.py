@@ -19,6 +19,7 @@ class Activity(Enum):
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
     SYNC = "sync"  # the host waits for the device, which computes
+    RANKS = "ranks"  # the host waits for other ranks
     CHECKPOINT = "checkpoint"
     EVALUATION = "evaluation"
     LOGGING = "logging"

@@ -11,5 +11,6 @@
 from .findings_json import findings_json
 from .findings_markdown import findings_markdown
 from .findings_text import findings_text, headline_of
+from .time_table import activity_name
 
-__all__ = ["findings_json", "findings_markdown", "findings_text", "headline_of"]
+__all__ = ["activity_name", "findings_json", "findings_markdown", "findings_text", "headline_of"]

@@ -14,6 +14,7 @@ from .time_table import time_table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_TOLD_TO_END = {0, 128 + 2, 128 + 15}  # SIGINT, SIGTERM
 _STYLES = {Severity.FATAL: "bold red", Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold"}
 
 
@@ -24,7 +25,9 @@ def findings_text(findings: Findings, *, language: str = "en") -> RenderableType
     from rich.text import Text as Line
 
     parts: list[RenderableType] = [Line(headline_of(findings, language), style="bold")]
-    if not findings.findings:
+    if not findings.findings and (code := _failed(findings)):
+        parts.append(Line(words.FAILED.filled(code=code).of(language)))
+    elif not findings.findings:
         parts.append(Line(words.NOTHING_WRONG.of(language)))
     for number, finding in enumerate(findings.findings, start=1):
         parts += [Line(""), Line(f"{number}. {title_of(finding, language)}", style=_STYLES[finding.severity])]
@@ -60,6 +63,12 @@ def _bullet(sentence: str) -> RenderableType:
 
     grid.add_row("-", Line(sentence))
     return grid
+
+
+def _failed(findings: Findings) -> int:
+    """Return the exit code of a script that failed by itself; 0 where it ended well, or was told to end."""
+    code = findings.source.get("exit_code", 0)
+    return code if isinstance(code, int) and code not in _TOLD_TO_END else 0
 
 
 def headline_of(findings: Findings, language: str) -> str:
@@ -115,4 +124,4 @@ def next_step(findings: Findings, language: str) -> str:
         return words.NEXT_FINDING.filled(what=(first.measure or first.fix)[0].of(language)).of(language)
     if first is None and findings.measure:
         return words.NEXT_FINDING.filled(what=findings.measure[0].of(language)).of(language)
-    return words.NEXT_NONE.of(language)
+    return (words.NEXT_FAILED if _failed(findings) else words.NEXT_NONE).of(language)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.model import TimeRow, format_seconds, format_share
+from headrace.model import Activity, TimeRow, format_seconds, format_share
 
 from . import words
 
@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 _SHOWN_FROM = 0.0005  # of the wall clock
 
 
+def activity_name(activity: Activity, language: str, *, phase: str = "") -> str:
+    """Return what a training process was doing, in words."""
+    return words.ACTIVITIES[activity].of(language).format(name=phase)
+
+
 def time_rows(rows: Sequence[TimeRow], language: str) -> Iterator[tuple[str, str, str, str]]:
     """Yield the cells of each row, and of their sum; what took next to nothing is in the sum alone."""
     comma = "，" if language == "zh" else ", "
     for row in rows:
         if row.share < _SHOWN_FROM:
             continue
-        name = words.ACTIVITIES[row.activity].of(language).format(name=row.name)
+        name = activity_name(row.activity, language, phase=row.name)
         yield name, format_seconds(row.seconds), format_share(row.share), str(row.count) if row.count else ""
         if row.parts:
             parts = [

@@ -18,6 +18,11 @@ VERDICTS = {
 }
 RUN_ENDED = Text("the run was ended by what finding 1 names", "运行因下面第 1 项而终止")
 NOTHING_WRONG = Text("Nothing wrong was found.", "没有发现问题。")
+FAILED = Text(
+    "The script ended with exit code {code}, for no reason that is known here: its own last lines say why. Of its time "
+    "nothing was found wrong.",
+    "脚本以退出码 {code} 结束，原因不在已知之列：请看它最后的输出。时间上没有发现问题。",
+)
 
 CAUSES = {
     Cause.LOADER_THROUGHPUT: Text("the loader is too slow", "加载器吞吐不足"),
@@ -70,6 +75,7 @@ SAMPLED = Text(
 )
 NEXT_FINDING = Text("Next: {what}", "下一步：{what}")
 NEXT_NONE = Text("Next: nothing to do.", "下一步：无需处理。")
+NEXT_FAILED = Text("Next: what the script wrote last.", "下一步：看脚本最后的输出。")
 DOCS = Text("more: docs/causes/{cause}.md", "详见 docs/causes/{cause}.md")
 FORMATS = {
     "progress bar": Text("progress bars", "进度条"),
@@ -93,6 +99,7 @@ ACTIVITIES = {
     Activity.BACKWARD: Text("backward", "反向"),
     Activity.OPTIMIZER: Text("optimizer", "优化器"),
     Activity.SYNC: Text("waiting for the device, which computes", "等设备算完"),
+    Activity.RANKS: Text("waiting for other ranks (barriers)", "等其他 rank（barrier）"),
     Activity.CHECKPOINT: Text("checkpoints", "检查点"),
     Activity.EVALUATION: Text("evaluation", "评估"),
     Activity.LOGGING: Text("logging", "写日志"),

@@ -5,10 +5,12 @@
 - `epoch_starts`: what the start of epochs cost.
 - `estimates`: what more workers would bring.
 - `interruptions`: checkpoints, evaluation, logging, garbage collection, copies.
+- `launchers`: what torchrun says of the rank that failed first.
 - `part_gains`: what a cheaper part of a sample would bring.
 - `part_rows`: where the workers' time went, as rows.
 - `part_wording`: what a sample's time went into, in sentences.
 - `processes`: the processes of a recording, each with its events.
+- `ranks`: which rank holds the others up, and which one ended first.
 - `sample_parts`: what a sample's time went into.
 - `slow_steps`: slow steps that nothing explains.
 - `trainer`: a training process: where its time went, and its steps.

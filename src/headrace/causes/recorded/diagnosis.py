@@ -32,10 +32,12 @@ from .ending import find_ending
 from .epoch_starts import find_epoch_starts
 from .estimates import estimate_more_workers
 from .interruptions import Interruption, find_interruptions, is_worth_telling
+from .launchers import root_cause
 from .part_gains import estimate_cheaper_part
 from .part_rows import part_rows
 from .part_wording import cheaper_part_text, untimed_advice
 from .processes import ProcessEvents
+from .ranks import end_facts, rank_facts
 from .sample_parts import SampleParts
 from .shortages import Shortage, find_shortages, without
 from .slow_steps import find_slow_steps
@@ -101,12 +103,18 @@ def explain_processes(
         shortages = find_shortages(around, found, wait_share=waited)
         found = [*without(found, shortages), *(_shortage_finding(one) for one in shortages)]
     findings = Findings.in_order([*ended, *found])
-    if data is None and not findings:
+    if not trainer.is_fed:
+        limits = (_FED_BY_ANOTHER, *limits)
+    elif data is None and not findings:
         limits = (_TOO_FEW, *limits)
     return Findings(
         verdict=_verdict(findings, trainer) if data is not None or findings else Verdict.UNKNOWN,
         findings=findings,
-        facts=(*_facts(trainer, data), *_others(trainer, trainers)),
+        facts=(
+            *_facts(trainer, data),
+            *rank_facts(trainer, trainers),
+            *end_facts(trainers, root_cause(processes), exit_code),
+        ),
         limits=limits,
         measure=findings[0].measure if findings else (),
         figures=_figures(trainer, data),
@@ -299,25 +307,6 @@ def _facts(trainer: Trainer, data: DataVerdict | None) -> list[Text]:
     return facts
 
 
-def _others(chosen: Trainer, trainers: Sequence[Trainer]) -> list[Text]:
-    if len(trainers) < 2:
-        return []
-    waits = [one.seconds(Activity.WAIT) / one.train_s for one in trainers if one.train_s > 0]
-    return [
-        Text(
-            "{count} training processes; this is process {pid}, which lost most. They wait for data for {low} to "
-            "{high} "
-            "of the time",
-            "共 {count} 个训练进程；这里是损失最多的进程 {pid}。各进程等数据的时间占 {low} 到 {high}",
-        ).filled(
-            count=len(trainers),
-            pid=chosen.process.pid,
-            low=format_share(min(waits, default=0.0)),
-            high=format_share(max(waits, default=0.0)),
-        )
-    ]
-
-
 def _figures(trainer: Trainer, data: DataVerdict | None) -> dict[str, float]:
     figures = {
         "wall_s": (trainer.end_ns - trainer.start_ns) / 1e9,
@@ -336,6 +325,11 @@ _NO_TRAINER = Text(
 _SEE_MORE = Text(
     "for a loop over anything else than torch's or our DataLoader: `for batch in headrace.monitor(iterable):`",
     "若遍历的不是 torch 或 Headrace 的 DataLoader：`for batch in headrace.monitor(iterable):`",
+)
+_FED_BY_ANOTHER = Text(
+    "batches are asked for by another thread than the one that trains (a prefetching iterator): how long the training "
+    "itself waits for that thread is not seen, and counts as `other`",
+    "取 batch 的线程不是训练线程（用了预取迭代器）：训练线程等它多久无从得知，计入“其他”",
 )
 _TOO_FEW = Text(
     "fewer than nine batches in an epoch: too few to tell a pattern", "一个 epoch 不到九个 batch：太少，看不出规律"

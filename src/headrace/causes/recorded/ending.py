@@ -9,6 +9,7 @@ from headrace.knowledge import MessageFound, MessageScanner
 from headrace.model import EventKind, Finding
 
 from ..crashes import findings_of
+from .launchers import own_words
 from .processes import ProcessEvents
 from .surroundings import Surroundings
 
@@ -24,7 +25,7 @@ def find_ending(
     texts = []
     for process in processes:
         events = process.of(EventKind.EXCEPTION)
-        texts += [(int(one["start_ns"]), process.names.get(int(one["arg"]), "")) for one in events]
+        texts += [(int(one["start_ns"]), own_words(process.names.get(int(one["arg"]), ""))) for one in events]
     found: dict[str, MessageFound] = {}
     for _, text in sorted(texts):
         scanner = MessageScanner()

@@ -5,20 +5,24 @@ These are timed as such, so there is nothing to guess; what is to be decided is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from headrace.model import Activity, Cause, EventKind
+from headrace.model import Activity, Cause, EventKind, format_seconds
 
 from ..losses import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM
 from ..periods import Period, find_period
 from ..stalls import of_weight
-from .trainer import CAUSE_OF, Trainer, outermost
+from ..timeline import Span
+from .processes import starts_of
+from .trainer import CAUSE_OF, Label, Trainer, coverage, outermost
 
 _KIND_OF = {
     Activity.CHECKPOINT: EventKind.CHECKPOINT,
+    Activity.EVALUATION: EventKind.EVALUATION,  # a framework's
     Activity.LOGGING: EventKind.LOGGING,
 }
 _FEWEST_COLLECTIONS = 4  # long ones: every program has one or two of them after its imports
@@ -35,7 +39,7 @@ class Interruption:
     typical_s: float
     worst_s: float
     period: Period | None  # in steps
-    calls: tuple[str, ...] = ()  # which calls, the longest in sum first
+    calls: tuple[str, ...] = ()  # which calls, the longest in sum first; of several, how long each took
     typical_bytes: int = 0  # that one wrote; 0: not known
 
 
@@ -46,7 +50,7 @@ def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
         spans = [span for span in outermost(activity, trainer.spans) if span.start >= trainer.train_start_ns]
         if lost_s <= 0 or not spans:
             continue
-        lengths = np.array([span.end - span.start for span in spans]) / 1e9
+        lengths = _lengths_s(activity, spans, trainer)
         yield Interruption(
             cause=cause,
             lost_s=lost_s,
@@ -58,6 +62,13 @@ def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
             calls=_calls(trainer, activity),
             typical_bytes=_typical_bytes(trainer) if activity is Activity.CHECKPOINT else 0,
         )
+
+
+def _lengths_s(activity: Activity, spans: Sequence[Span[Label]], trainer: Trainer) -> NDArray[np.float64]:
+    """Return how long each took, without what shows through it."""
+    starts, ends = (np.array([getattr(span, end) for span in spans], np.int64) for end in ("start", "end"))
+    others = [span for span in trainer.spans if span.shows_through and span.label[0] is not activity]
+    return np.asarray((ends - starts - coverage(others).between(starts, ends)) / 1e9)
 
 
 def is_worth_telling(cause: Cause, count: int, share: float) -> bool:
@@ -94,8 +105,12 @@ def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
     if kind is None:
         return ()
     sums: dict[str, int] = {}
-    events = trainer.process.of(kind)
+    events = trainer.process.of(kind, thread=trainer.thread)
+    events = events[starts_of(events) >= trainer.train_start_ns]
     for arg, duration in zip(events["arg"].tolist(), events["duration_ns"].tolist(), strict=True):
         name = trainer.process.names.get(arg, "")
         sums[name] = sums.get(name, 0) + duration
-    return tuple(name for name in sorted(sums, key=lambda one: -sums[one]) if name)
+    names = [name for name in sorted(sums, key=lambda one: -sums[one]) if name]
+    if len(names) < 2:
+        return tuple(names)
+    return tuple(f"{name} {format_seconds(sums[name] / 1e9)}" for name in names)

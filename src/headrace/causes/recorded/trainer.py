@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headrace.model import Activity, Cause, EventKind, TimeRow
 
 from ..timeline import Span, exclusive_times
-from .processes import Coverage, ProcessEvents, Times, ends_of, starts_of
+from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts_of
 
 Label = tuple[Activity, str]  # and the name of a phase
 
@@ -26,6 +26,7 @@ _ACTIVITY = {
     EventKind.BACKWARD: Activity.BACKWARD,
     EventKind.OPTIMIZER: Activity.OPTIMIZER,
     EventKind.SYNC: Activity.SYNC,
+    EventKind.RANKS: Activity.RANKS,
     EventKind.CHECKPOINT: Activity.CHECKPOINT,
     EventKind.EVALUATION: Activity.EVALUATION,
     EventKind.LOGGING: Activity.LOGGING,
@@ -34,6 +35,8 @@ _ACTIVITY = {
 }
 # What lies inside these belongs to them: an evaluation's waits are evaluation.
 _OPAQUE = {Activity.CHECKPOINT, Activity.EVALUATION, Activity.LOGGING}
+# And yet: a script that leaves `eval()` with its next step has saved meanwhile.
+_SHOWS_THROUGH = {Activity.CHECKPOINT}
 # A phase that the user named after one of these is one of these.
 _PHASES = (
     (re.compile(r"checkpoint|ckpt|\bsav(e|ing)\b|检查点|保存", re.IGNORECASE), Activity.CHECKPOINT),
@@ -83,6 +86,8 @@ class Trainer:
     """A training process, taken apart."""
 
     process: ProcessEvents
+    thread: int  # the one that trains
+    is_fed: bool  # by itself: it is this thread that asks for batches, and no other on its behalf
     start_ns: int
     train_start_ns: int  # the first epoch begins
     train_end_ns: int  # the last thing that was timed has ended
@@ -101,6 +106,12 @@ class Trainer:
         """Return the exclusive time of an activity while training."""
         return sum(seconds for (one, _), seconds in self.exclusive_s.items() if one is activity)
 
+    @property
+    def rank(self) -> int | None:
+        """Return which rank it is; None for a training of one process."""
+        said = self.process.of(EventKind.RANK)
+        return int(said["value"][-1]) if len(said) else None
+
 
 def is_trainer(process: ProcessEvents) -> bool:
     """Whether a process ran a training loop: it asked a loader for batches."""
@@ -109,36 +120,56 @@ def is_trainer(process: ProcessEvents) -> bool:
 
 def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     """Take a training process apart, from the start of the run to its end."""
-    waits = process.of(EventKind.WAIT)
-    thread = int(np.bincount(waits["thread"]).argmax())
+    thread, is_fed = _thread(process)
     spans = _spans(process, thread)
-    first = min((span.start for span in spans if span.label[0] is Activity.EPOCH_START), default=start_ns)
+    begins = [span.start for span in spans if span.label[0] is Activity.EPOCH_START]
+    begins += starts_of(process.of(EventKind.EPOCH)).tolist()  # of another thread, where that one asks for batches
+    first = min(begins, default=start_ns)
+    # An evaluation comes before the first epoch of its loader.
+    first = min([first, *(span.start for span in spans if span.is_opaque and span.start <= first < span.end)])
     train_start = min(max(first, start_ns), end_ns)
     # A collection while the interpreter ends is not training.
     lasts = [span.end for span in spans if span.label[0] not in {Activity.GC, Activity.LOGGING}]
     train_end = max(train_start, min(end_ns, max(lasts, default=end_ns)))
-    around = (
-        Span(start_ns, train_start, (Activity.STARTUP, ""), is_opaque=True),
-        Span(train_end, end_ns, (Activity.ENDING, ""), is_opaque=True),
-    )
-    whole = exclusive_times([*around, *spans], start_ns, end_ns, rest=(Activity.OTHER, ""))
     training = exclusive_times(spans, train_start, train_end, rest=(Activity.OTHER, ""))
+    whole: dict[Label, int] = {
+        (Activity.STARTUP, ""): train_start - start_ns,
+        **training,
+        (Activity.ENDING, ""): end_ns - train_end,
+    }
     return Trainer(
         process=process,
+        thread=thread,
+        is_fed=is_fed,
         start_ns=start_ns,
         train_start_ns=train_start,
         train_end_ns=train_end,
         end_ns=end_ns,
-        rows=_rows(whole, spans, end_ns - start_ns),
+        rows=_rows(
+            {label: ns for label, ns in whole.items() if ns},
+            [span for span in spans if span.end > train_start and span.start <= train_end],
+            end_ns - start_ns,
+        ),
         exclusive_s={label: ns / 1e9 for label, ns in training.items()},
         spans=tuple(spans),
-        loaders=_loaders(process, thread, spans),
+        loaders=_loaders(process, thread, spans) if is_fed else (),
     )
+
+
+def _thread(process: ProcessEvents) -> tuple[int, bool]:
+    """Return the thread that trains, and whether it is the one that asks for batches; a prefetching one may do that."""
+    asking = process.of(EventKind.WAIT)["thread"]
+    working = process.of(EventKind.BACKWARD, EventKind.OPTIMIZER)["thread"]
+    if not len(working):
+        return int(np.bincount(asking).argmax()), True
+    thread = int(np.bincount(working).argmax())
+    return thread, bool((asking == thread).any())
 
 
 def _spans(process: ProcessEvents, thread: int) -> list[Span[Label]]:
     events = process.of(*_ACTIVITY, thread=thread)
     worked = np.sort(starts_of(process.of(EventKind.BACKWARD, EventKind.OPTIMIZER, thread=thread)))
+    turns = _Turns(process, thread)
     activities = {int(kind): activity for kind, activity in _ACTIVITY.items()}
     spans: list[Span[Label]] = []
     for start, duration, kind, arg, value in zip(
@@ -149,7 +180,7 @@ def _spans(process: ProcessEvents, thread: int) -> list[Span[Label]]:
         events["value"].tolist(),
         strict=True,
     ):
-        activity, name = activities[kind], ""
+        activity, name, end = activities[kind], "", start + duration
         if activity is Activity.WAIT and value <= 0:  # the first batch, or the end of the epoch
             activity = Activity.EPOCH_START
         elif activity is Activity.PHASE:
@@ -158,17 +189,51 @@ def _spans(process: ProcessEvents, thread: int) -> list[Span[Label]]:
             name = name if activity is Activity.PHASE else ""
         elif activity is Activity.EVALUATION:
             # A model that is trained in `eval()` mode is trained.
-            inside = np.searchsorted(worked, [start, start + duration])
+            inside = np.searchsorted(worked, [start, end])
             if inside[1] > inside[0]:
                 continue
-        spans.append(Span(start, start + duration, (activity, name), activity in _OPAQUE))
+            end = turns.end_of(start, end, is_open=value == 1)
+        spans.append(Span(start, end, (activity, name), activity in _OPAQUE, activity in _SHOWS_THROUGH))
     return spans
+
+
+class _Turns:
+    """Where an evaluation turns into training again: scripts may call `train()` as late as in the next step."""
+
+    def __init__(self, process: ProcessEvents, thread: int) -> None:
+        self._forward = ends_of(process.of(EventKind.FORWARD, thread=thread))
+        self._ends = np.sort(
+            ends_of(process.of(EventKind.FORWARD, EventKind.WAIT, EventKind.LOGGING, EventKind.SYNC, thread=thread))
+        )
+        asked = process.of(EventKind.EPOCH, EventKind.WAIT, thread=thread)
+        asked = asked[asked["value"] >= 0]  # the `next` that ends an evaluation's epoch belongs to it
+        evaluating = covering(process.of(EventKind.EVALUATION, thread=thread))
+        is_outside = evaluating.between(starts_of(asked), ends_of(asked)) == 0
+        asked = asked[np.isin(asked["arg"], np.unique(asked["arg"][is_outside]))]  # of loaders that are trained on
+        self._asked = starts_of(asked)
+
+    def end_of(self, start: int, end: int, *, is_open: bool) -> int:
+        """Return when the loop asked for a batch to train on, after the last forward of the evaluation.
+
+        An open one ended with the script or its model, at the latest: then it is over with the last thing it did.
+        """
+        if is_open and (place := int(np.searchsorted(self._ends, end, side="right"))) and self._ends[place - 1] > start:
+            end = int(self._ends[place - 1])
+        first, last = np.searchsorted(self._forward, [start, end], side="right")
+        if last <= first:
+            return end
+        place = int(np.searchsorted(self._asked, self._forward[last - 1]))
+        return min(end, int(self._asked[place])) if place < len(self._asked) else end
 
 
 def _rows(totals: Any, spans: Sequence[Span[Label]], wall_ns: int) -> tuple[TimeRow, ...]:
     counts: dict[Label, int] = {}
-    for span in spans:
-        counts[span.label] = counts.get(span.label, 0) + 1
+    reach = -1
+    for span in sorted(spans, key=lambda one: (one.start, -one.end)):
+        if span.start >= reach or span.shows_through:  # what an opaque one keeps is not counted either
+            counts[span.label] = counts.get(span.label, 0) + 1
+        if span.is_opaque:
+            reach = max(reach, span.end)
     order = list(Activity)
     return tuple(
         TimeRow(
@@ -185,8 +250,8 @@ def _rows(totals: Any, spans: Sequence[Span[Label]], wall_ns: int) -> tuple[Time
 def _loaders(process: ProcessEvents, thread: int, spans: Sequence[Span[Label]]) -> tuple[LoaderWaits, ...]:
     waits = process.of(EventKind.WAIT, thread=thread)
     hidden = [span for span in spans if span.is_opaque]
-    inside = _coverage(hidden).between(starts_of(waits), ends_of(waits)) > 0
-    interruptions = _coverage([span for span in spans if span.label[0] in (*CAUSE_OF, Activity.PHASE)])
+    inside = coverage(hidden).between(starts_of(waits), ends_of(waits)) > 0
+    interruptions = coverage([span for span in spans if span.label[0] in (*CAUSE_OF, Activity.PHASE)])
     waits = waits[~inside]
     gets = process.of(EventKind.QUEUE_GET, thread=thread)
     loaders = [
@@ -231,19 +296,22 @@ def _were_ready(starts: Times, ends: Times, gets: NDArray[Any]) -> NDArray[np.bo
     return np.asarray((looks == 0) | ((looks == 1) & has_some))
 
 
-def _coverage(spans: Sequence[Span[Label]]) -> Coverage:
+def coverage(spans: Sequence[Span[Label]]) -> Coverage:
+    """Return how much of a stretch of time some spans cover."""
     return Coverage(
         np.array([span.start for span in spans], np.int64), np.array([span.end for span in spans], np.int64)
     )
 
 
 def outermost(activity: Activity, spans: Sequence[Span[Label]]) -> list[Span[Label]]:
-    """Return the spans of an activity that do not lie in another opaque one."""
+    """Return the spans of an activity that do not lie in another opaque one, unless they show through it."""
     found: list[Span[Label]] = []
-    reach = -1
+    reach = own = -1
     for span in sorted(spans, key=lambda one: (one.start, -one.end)):
-        if span.start >= reach and span.label[0] is activity:
+        if span.label[0] is activity and span.start >= (own if span.shows_through else reach):
             found.append(span)
+        if span.label[0] is activity:
+            own = max(own, span.end)
         if span.is_opaque or span.label[0] is activity:
             reach = max(reach, span.end)
     return found

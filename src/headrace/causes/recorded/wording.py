@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from headrace.model import Bottleneck, Cause, Confidence, Text, format_bytes, format_seconds, format_share, three_digits
@@ -23,8 +25,8 @@ _WHAT = {
         "{count} 次保存（{calls}）共用 {lost}，每次约 {typical}（最长 {worst}），期间训练停住",
     ),
     Cause.EVALUATION: Text(
-        "{count} evaluations, from `eval()` to `train()`, took {lost} in all, {typical} each ({worst} at worst)",
-        "{count} 次评估（从 `eval()` 到 `train()`）共用 {lost}，每次约 {typical}（最长 {worst}）",
+        "{count} evaluations ({calls}) took {lost} in all, {typical} each ({worst} at worst)",
+        "{count} 次评估（{calls}）共用 {lost}，每次约 {typical}（最长 {worst}）",
     ),
     Cause.LOGGING: Text(
         "{count} writes ({calls}) took {lost} in all, {typical} each ({worst} at worst), in the training loop itself",
@@ -39,6 +41,8 @@ _WHAT = {
         "{count} 次拷贝到设备共让主机等待 {lost}，每次约 {typical}（最长 {worst}）",
     ),
 }
+_BY_MODE = Text("from `eval()` to `train()`", "从 `eval()` 到 `train()`")
+_ONE = re.compile(r"^(1 (?:garbage )?(?:save|evaluation|write|collection))s")
 _BOTTLENECKS = {
     Bottleneck.CPU_DECODE: Text(
         "a task spends {cpu} of its time on a core and {no_core} waiting for a free one: computing (decoding, "
@@ -207,16 +211,19 @@ def _resource_evidence(verdict: DataVerdict, resources: Resources) -> list[Text]
 
 def interruption_evidence(found: Interruption) -> tuple[Text, ...]:
     """Return the sentences that carry something beside training."""
-    comma = ", "
+    what = _WHAT[found.cause]
+    calls = ", ".join(found.calls[:3]) or "-"
+    named = Text(calls, calls) if found.calls or found.cause is not Cause.EVALUATION else _BY_MODE
     said = [
-        _WHAT[found.cause].filled(
+        Text(what.en.replace("{calls}", named.en), what.zh.replace("{calls}", named.zh)).filled(
             count=found.count,
-            calls=comma.join(found.calls[:3]) or "-",
             lost=format_seconds(found.lost_s),
             typical=format_seconds(found.typical_s),
             worst=format_seconds(found.worst_s),
         )
     ]
+    if found.count == 1:
+        said = [Text(_ONE.sub(r"\1", said[0].en).replace("1 copies", "1 copy", 1), said[0].zh)]
     if found.typical_bytes and found.typical_s > 0:
         said.append(
             Text("each writes {size}, {rate}/s", "每次写入 {size}，速度 {rate}/s").filled(
