@@ -152,6 +152,8 @@ def ask(question: Question) -> int:
                     results[contender.key] = outcome
                     _say(f"round {turn}/{options.rounds}  {contender.key}: {brief(outcome, question.columns)}")
 
+    if options.add:
+        _add_earlier(Path(options.json), rounds)
     bars = [_judge(bar, rounds) for bar in question.bars(options)]
     _print_answer(question, options, running, rounds, bars, failures)
     if options.json:
@@ -180,6 +182,7 @@ def _parse(question: Question) -> Options:
         parser.add_argument("--seconds", type=float, help=f"measured seconds a contender ({question.seconds:g})")
     parser.add_argument("--quick", action="store_true", help="one short round: does it still run?")
     parser.add_argument("--json", metavar="FILE", help="also write figures, machine facts and settings there")
+    parser.add_argument("--add", action="store_true", help="keep what that file holds of other contenders")
     parser.add_argument("--only", metavar="TEXT", help="only contenders whose name holds one of these, by comma")
     parser.add_argument("--list", action="store_true", help="name the contenders and stop")
     parser.add_argument("--cache", choices=["warm", "cold"], default="warm", help="page cache for the files read")
@@ -189,6 +192,8 @@ def _parse(question: Question) -> Options:
     parser.add_argument("--json-out", help=argparse.SUPPRESS)
     question.arguments(parser)
     options = parser.parse_args()
+    if options.add and not options.json:
+        parser.error("--add needs --json FILE")
     options.rounds = options.rounds or (1 if options.quick else question.rounds)
     if question.seconds:
         options.seconds = options.seconds or (question.quick_seconds if options.quick else question.seconds)
@@ -196,6 +201,15 @@ def _parse(question: Question) -> Options:
     if getattr(options, "workloads", "") is None:
         options.workloads = ",".join(question.quick_workloads if options.quick else question.workloads)
     return options
+
+
+def _add_earlier(path: Path, rounds: list[dict[str, Result]]) -> None:
+    """Put what a file holds of contenders that did not run now beside what was measured, round by round."""
+    earlier = json.loads(path.read_text())["rounds"] if path.exists() else []
+    ran = {key for results in rounds for key in results}
+    rounds += [{} for _ in earlier[len(rounds) :]]
+    for results, known in zip(rounds, earlier, strict=False):
+        results.update({key: value for key, value in known.items() if key not in ran})
 
 
 def _is_chosen(contender: Contender, only: str) -> bool:
@@ -313,7 +327,7 @@ def _print_answer(
 
 
 def _settings(options: Options) -> dict[str, Any]:
-    hidden = {"contender", "round", "json_out", "json", "list"}
+    hidden = {"contender", "round", "json_out", "json", "list", "add", *(("only",) if options.add else ())}
     return {name: value for name, value in vars(options).items() if name not in hidden}
 
 

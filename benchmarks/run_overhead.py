@@ -1,124 +1,188 @@
-"""What does `headrace run` cost? The same training with and without it, interleaved; the loop times itself.
+"""What does `headrace run` cost the training?
 
-Three loops on CPU: samples of a few milliseconds that are decoded by workers (data-bound), a step of some
-milliseconds with a small convolution (compute-bound), and tiny samples (the worst case: an event for every few
-microseconds of work). Ratios are of the loops' own time from the first batch on, and of the CPU time of the training
-thread over the same stretch, which a busy machine disturbs less. Starting up is not in them: it is told in seconds.
+A training runs under `headrace run` and takes its hooks out and puts them back in short windows, workers included: off
+is the code without them (`hook_switch.py`). Each window with them is compared with those beside it: time a step, and
+CPU time of the training process and its workers a step, both with a 95 % interval of the median. "hooks" switches them
+alone; what the recorder uses beside them is counted exactly, as CPU time. "all" stops the recorder too, in windows of
+two seconds. "neither" switches nothing: it shows the method's error. Starting and ending, which no window holds, is
+told in seconds, for a script that imports torch and ends.
+
+Tiny samples (W3, batches of 256) have no step at all: the loader alone, the worst case. Steps of 2 ms: forward,
+backward and optimizer of a small network, rows that are in memory. Photographs: 16 JPEGs a batch, decoded by the
+workers, and a training step of about 30 ms.
 """
 
-import argparse
+from __future__ import annotations
+
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+from harness import Bar, Contender, Options, Question, Result, ask
+from switching import Window, added, cost
 
-CASES = ("decode", "compute", "tiny")
+_TRAINING = Path(__file__).parent / "overhead_training.py"
+# what `overhead_training.py` calls them; it imports torch, which this need not
+CASES = {
+    "tiny": "tiny samples in-process",
+    "tiny-workers": "tiny samples with 2 workers",
+    "tiny-ours": "tiny samples with 2 workers (ours)",
+    "steps": "steps of 2 ms with 2 workers",
+    "steps-local": "steps of 2 ms in-process",
+    "photos": "photographs with 2 workers",
+    "photos-ours": "photographs with 2 workers (ours)",
+}
+SWITCHES = {"hooks": "hooks", "all": "all", "neither": "nothing"}
+_START = "start and end of a script that imports torch"
 
 
-def loop(case: str, steps: int) -> None:
-    """Train and print the seconds from the first batch to the last."""
+def contenders(options: Options) -> list[Contender]:
+    found = [
+        Contender(name, case(key, switch, options), group, needs=("torch", "simplejpeg", "cv2"))
+        for key, group in CASES.items()
+        for name, switch in SWITCHES.items()
+    ]
+    return [*found, Contender("run", start, _START, needs=("torch",))]
+
+
+def case(key: str, switch: str, options: Options) -> Callable[[], Result]:
+    def run() -> Result:
+        with tempfile.TemporaryDirectory() as folder:
+            out, recording = Path(folder, "windows.json"), Path(folder, "run")
+            command = [str(_TRAINING), key, "--switch", switch, "--seconds", str(options.seconds)]
+            _run(["-q", "run", "--out", str(recording), *command, "--size", options.size, "--out", str(out)])
+            document = json.loads(out.read_text())
+            windows = [Window(**window) for window in document["windows"]]
+            return (
+                {"seconds": options.seconds}
+                | summary(windows)
+                | events(windows, recording, is_switched=switch != "nothing")
+            )
+
+    return run
+
+
+def summary(windows: list[Window]) -> Result:
+    who = ("trainer", "workers")
+    steps, cpu = [one.step_s for one in windows], [one.cpu_step_s(who) for one in windows]
+    on = [one for one in windows if one.is_on]
+    seconds = sum(one.end_ns - one.start_ns for one in on) / 1e9
+    return {
+        "step_ms": 1e3 * statistics.median(steps),
+        **cost(steps),
+        **cost(cpu, "cpu_"),
+        "added_us": 1e6 * added(steps),
+        "added_cpu_us": 1e6 * added(cpu),
+        "added_cpu_us_trainer": 1e6 * added([one.cpu_step_s(("trainer",)) for one in windows]),
+        "recorder_core_percent": 100 * sum(one.cpu_s["recorder"] for one in on) / seconds,
+        "num_windows": len(windows),
+    }
+
+
+def events(windows: list[Window], recording: Path, *, is_switched: bool) -> Result:
+    """Events a step, by kind, while on; there must be none while off, or off would not be off."""
     import numpy as np
-    import torch
-    from torch.utils.data import DataLoader, Dataset
 
-    class Samples(Dataset[torch.Tensor]):
-        def __len__(self) -> int:
-            return (steps + 1) * 8
+    from headrace.model import EventKind
+    from headrace.signals import read_run
 
-        def __getitem__(self, index: int) -> torch.Tensor:
-            if case == "decode":
-                values = np.random.default_rng(index).random((96, 96, 3), np.float32)
-                for _ in range(6):
-                    values = np.sqrt(values + 0.1)
-                return torch.from_numpy(values).permute(2, 0, 1).contiguous()
-            return torch.full((3, 32, 32), float(index % 7))
-
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        *(
-            torch.nn.Conv2d(3 if not depth else 16, 16, 3, stride=2 if depth < 3 else 1, padding=1)
-            for depth in range(5)
-        ),
-        torch.nn.AdaptiveAvgPool2d(1),
-        torch.nn.Flatten(),
-        torch.nn.Linear(16, 4),
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    repeats = {"decode": 1, "compute": 8, "tiny": 0}[case]
-    started = cpu = 0.0
-    for batch in DataLoader(Samples(), batch_size=8, num_workers=1):
-        if not started:
-            started, cpu = time.perf_counter(), time.thread_time()
-        for _ in range(repeats):
-            optimizer.zero_grad()
-            model(batch).square().mean().backward()
-            optimizer.step()
-    print("seconds", time.perf_counter() - started, time.thread_time() - cpu)
+    found = read_run(recording).events
+    counts: dict[bool, dict[str, float]] = {}
+    for is_on in (True, False):
+        inside = np.zeros(len(found), bool)
+        for one in windows:
+            if one.is_on == is_on:
+                inside |= (found["start_ns"] >= one.start_ns) & (found["start_ns"] < one.end_ns)
+        steps = sum(one.steps for one in windows if one.is_on == is_on)
+        kinds, numbers = np.unique(found["kind"][inside], return_counts=True)
+        counts[is_on] = {
+            EventKind(int(kind)).name: float(count) / steps for kind, count in zip(kinds, numbers, strict=True)
+        }
+    on, off = sum(counts[True].values()), sum(counts[False].values())
+    if is_switched and (not on or off > 0.02 * on):
+        raise RuntimeError(f"{on:.3f} events a step while on, {off:.3f} while off: the switch does not reach all hooks")
+    return {"events_per_step": on, "events_by_kind": counts[True], "events_off_by_kind": counts[False]}
 
 
-def measure(case: str, steps: int, *, is_recorded: bool) -> tuple[float, float, float]:
-    """Run the loop in a process of its own; return its seconds, its CPU seconds, and those of the whole command."""
-    own = [str(Path(__file__)), "--loop", case, "--steps", str(steps)]
+def start() -> Result:
+    """Seconds and CPU seconds that `headrace run` adds to a script that does next to nothing: medians of pairs."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, *own]
-        if is_recorded:
-            command = [sys.executable, "-m", "headrace", "-q", "run", "--out", f"{folder}/run", *own]
-        began = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        whole_s = time.perf_counter() - began
-    loop_s, cpu_s = map(float, done.stdout.split()[-2:])
-    return loop_s, cpu_s, whole_s
+        script = Path(folder, "train.py")
+        script.write_text("import torch.utils.data\nfor _ in torch.utils.data.DataLoader(range(2)):\n    pass\n")
+        walls, cpus = [], []
+        for number in range(7):
+            taken = {}
+            for is_recorded in (False, True) if number % 2 else (True, False):
+                before, began = os.times(), time.monotonic()
+                if is_recorded:
+                    _run(["-q", "run", "--out", f"{folder}/run{number}", str(script)])
+                else:
+                    subprocess.run([sys.executable, str(script)], check=True)
+                wall, after = time.monotonic() - began, os.times()
+                cpu = after.children_user + after.children_system - before.children_user - before.children_system
+                taken[is_recorded] = wall, cpu
+            walls.append(taken[True][0] - taken[False][0])
+            cpus.append(taken[True][1] - taken[False][1])
+        return {
+            "start_s": statistics.median(walls),
+            "start_least_s": min(walls),
+            "start_most_s": max(walls),
+            "start_cpu_s": statistics.median(cpus),
+        }
 
 
-def main() -> None:
-    """Run the rounds and print the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--loop", choices=CASES, help=argparse.SUPPRESS)
-    parser.add_argument("--steps", type=int, default=0, help="steps a loop (default: depends on the case)")
-    parser.add_argument("--cases", nargs="*", choices=CASES, default=CASES)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="one short round: does it still run?")
-    parser.add_argument("--json", metavar="FILE", help="store the result there")
-    args = parser.parse_args()
-    if args.loop:
-        loop(args.loop, args.steps)
-        return
-    rounds = 1 if args.quick else args.rounds
-    results: dict[str, Any] = {}
-    for case in args.cases:
-        steps = args.steps or ({"decode": 300, "compute": 200, "tiny": 3000}[case] if not args.quick else 20)
-        pairs = []
-        for number in range(rounds):
-            order = (False, True) if number % 2 == 0 else (True, False)
-            taken = {is_recorded: measure(case, steps, is_recorded=is_recorded) for is_recorded in order}
-            pairs.append((taken[False], taken[True]))
-        results[case] = {"steps": steps, "rounds": rounds}
-        for place, what in enumerate(("loop", "loop_cpu")):
-            ratios = [with_it[place] / without[place] for without, with_it in pairs]
-            results[case][what] = {
-                "seconds_without": [round(one[place], 4) for one, _ in pairs],
-                "seconds_with": [round(one[place], 4) for _, one in pairs],
-                "ratio": round(statistics.median(ratios), 4),
-                "ratios": [round(one, 4) for one in ratios],
-            }
-            shown = ", ".join(f"{one:.3f}" for one in ratios)
-            print(f"{case}, {what}: {statistics.median(ratios):.3f} (rounds: {shown})", flush=True)
-        added = [with_it[2] - with_it[0] - (without[2] - without[0]) for without, with_it in pairs]
-        results[case]["start_and_report_s"] = round(statistics.median(added), 3)
-        print(f"{case}, start and report: {statistics.median(added):+.2f} s", flush=True)
-    if args.json:
-        from probes import machine_facts
+def _run(arguments: list[str]) -> None:
+    import headrace
 
-        document = {"question": "what does headrace run cost?", "machine": machine_facts(), "results": results}
-        Path(args.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    source = str(Path(headrace.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"exit code {done.returncode}:\n{done.stderr[-2000:]}")
 
+
+def bars(_: Options) -> list[Bar]:
+    found = []
+    for group in CASES.values():
+        found += [
+            Bar(f"{group}: hooks add, % of the time", f"{group}/hooks", "cost_percent", at_most=2.0),
+            Bar(f"{group}: hooks add, % of the CPU time", f"{group}/hooks", "cpu_cost_percent"),
+            Bar(f"{group}: the recorder takes, % of a core", f"{group}/hooks", "recorder_core_percent"),
+            Bar(f"{group}: hooks and recorder add, % of the time", f"{group}/all", "cost_percent", at_most=2.0),
+            Bar(f"{group}: the same where nothing is switched", f"{group}/neither", "cost_percent"),
+        ]
+    return [*found, Bar("starting and ending add, s", f"{_START}/run", "start_s")]
+
+
+QUESTION = Question(
+    doc=__doc__,
+    contenders=contenders,
+    bars=bars,
+    files=lambda options: [("small", options.size)],
+    columns=(
+        *("step_ms", "cost_percent", "cost_low_percent", "cost_high_percent"),
+        *("cpu_cost_percent", "cpu_cost_low_percent", "cpu_cost_high_percent"),
+        *(
+            "added_us",
+            "added_cpu_us",
+            "events_per_step",
+            "recorder_core_percent",
+            "num_windows",
+            "start_s",
+            "start_cpu_s",
+        ),
+    ),
+    rounds=1,
+    seconds=40.0,
+)
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ask(QUESTION))

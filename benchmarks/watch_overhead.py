@@ -1,16 +1,16 @@
 """What does `headrace watch` cost the training that is watched?
 
-One training runs all the time; stretches with the watch attached and without it alternate (A B A B), and the steps of
-each are counted. The headline is the median over rounds of (steps watched / steps unwatched), so a figure of 0.99 is a
-loss of 1 %. Cases: `compute`, a loop that computes on one core with idle workers (the watch runs on another core);
-`decode`, workers that decode in Python and a loop that waits for them, on as many cores as there are (the watch takes
-its share of a core that is wanted); `small`, the shortest steps, where a pause would show.
+One training, watched by `headrace watch PID --json` at its default rate. The watch is stopped by a signal, with its
+py-spy, after each look (two seconds), and goes on after as long a pause; each window with it is compared with those
+beside it: time a step, and CPU time of the training's processes a step, both with a 95 % interval of the median.
+`compute`: a loop that computes on one core, its workers idle; `decode`: workers that decode in Python and a loop that
+waits for them, on as many cores as there are; `small`: the shortest steps, where a pause would show. "neither" lets the
+watch go on: it shows the method's error. "pauses" looks every millisecond whether a thread of the training is stopped
+or traced, which a py-spy that pauses its target would show.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import mmap
 import os
 import signal
@@ -20,14 +20,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+from harness import Bar, Contender, Options, Question, Result, ask
+from probes import tree_pids
+from switching import Window, added, cost, cpu_clock
 
-from probes import machine_facts
-
-CASES = ("compute", "decode", "small")
-_BAR = 0.98  # at most 2 %
+CASES = {
+    "compute": "a loop that computes on one of two cores",
+    "decode": "two workers that decode on two cores",
+    "small": "the shortest steps",
+}
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_PROGRESS = struct.Struct("qq")  # steps, and when the last of them ended
 
 
 class Samples:
@@ -53,121 +60,201 @@ def train(case: str, path: str) -> None:
 
     torch.set_num_threads(1)
     with open(path, "r+b") as file:
-        counter = mmap.mmap(file.fileno(), 8)
+        progress = mmap.mmap(file.fileno(), _PROGRESS.size)
     loader = DataLoader(Samples(0.005 if case == "decode" else 0.0), batch_size=4, num_workers=2)  # type: ignore[arg-type]
     x = torch.randn(192, 192)
     for step, _ in enumerate(loader, start=1):
         for _ in range({"compute": 40, "decode": 0, "small": 1}[case]):
             x @ x
-        counter[:8] = struct.pack("q", step)
+        _PROGRESS.pack_into(progress, 0, step, time.monotonic_ns())
 
 
 class Training:
-    """The watched process and its counter."""
+    """The watched process, its workers and its steps."""
 
     def __init__(self, case: str) -> None:
         self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115  # closed in `close`
-        self._file.write(bytes(8))
+        self._file.write(bytes(_PROGRESS.size))
         self._file.flush()
         command = [sys.executable, __file__, "--train", case, self._file.name]
-        self.process = subprocess.Popen(command, start_new_session=True)
-        while self.steps() < 50:
+        self.process = subprocess.Popen(command)
+        while self.progress()[0] < 50:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the training ended with {self.process.returncode}")
             time.sleep(0.05)
+        time.sleep(1.0)
+        self.pids = tree_pids(self.process.pid)
 
-    def steps(self) -> int:
-        return int(struct.unpack("q", os.pread(self._file.fileno(), 8, 0))[0])
+    def progress(self) -> tuple[int, int]:
+        """Steps, and when the last of them ended."""
+        while True:  # it may be half written
+            one, other = (os.pread(self._file.fileno(), _PROGRESS.size, 0) for _ in range(2))
+            if one == other:
+                steps, at_ns = _PROGRESS.unpack(one)
+                return steps, at_ns
 
-    def rate(self, seconds: float) -> float:
-        first, start = self.steps(), time.perf_counter()
-        time.sleep(seconds)
-        return (self.steps() - first) / (time.perf_counter() - start)
+    def cpu_s(self) -> float:
+        return sum(time.clock_gettime(cpu_clock(pid)) for pid in self.pids)
 
     def close(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
+        for pid in tree_pids(self.process.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
         self.process.wait()
         self._file.close()
 
 
-def watched_rate(training: Training, seconds: float) -> tuple[float, float]:
-    """Steps a second while the watch is attached, and the share of a core that the watch takes."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent / "src")}
-    command = [sys.executable, "-m", "headrace", "watch", str(training.process.pid), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as watch:
-        assert watch.stdout is not None
-        watch.stdout.readline()  # it has attached and looked once
-        start = time.perf_counter()
-        used = _cpu_s(watch.pid)
-        rate = training.rate(seconds)
-        used = _cpu_s(watch.pid) - used
-        seconds = time.perf_counter() - start
-        watch.send_signal(signal.SIGINT)
-        watch.communicate()
-    return rate, used / seconds
+class Watch:
+    """`headrace watch`, stopped and continued."""
+
+    def __init__(self, pid: int) -> None:
+        import headrace
+
+        source = str(Path(headrace.__file__).parent.parent)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
+        command = [sys.executable, "-m", "headrace", "watch", str(pid), "--json"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+
+    def next_look(self) -> None:
+        assert self.process.stdout is not None
+        if not self.process.stdout.readline():
+            assert self.process.stderr is not None
+            raise RuntimeError(f"the watch ended: {self.process.stderr.read().decode()}")
+
+    def tell(self, number: signal.Signals) -> None:
+        for pid in tree_pids(self.process.pid):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+
+    def cpu_s(self) -> float:
+        """Of the watch and of the children that it has waited for: a py-spy for every look."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) * _TICK_S
+
+    def close(self) -> None:
+        self.tell(signal.SIGCONT)
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate()
 
 
-def _cpu_s(pid: int) -> float:
-    """Processor time of a process and of the children that it has waited for (py-spy, once a stretch)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
-def measure(case: str, rounds: int, seconds: float) -> dict[str, object]:
-    """Alternate; the first of a pair is the watched one in every second round."""
+@contextmanager
+def watched(case: str) -> Iterator[tuple[Training, Watch]]:
     training = Training(case)
-    ratios, shares, rates = [], [], []
     try:
-        time.sleep(1.0)
-        for number in range(rounds):
-            if number % 2:
-                plain = training.rate(seconds)
-                rate, share = watched_rate(training, seconds)
-            else:
-                rate, share = watched_rate(training, seconds)
-                plain = training.rate(seconds)
-            ratios.append(rate / plain)
-            shares.append(share)
-            rates.append(plain)
+        watch = Watch(training.process.pid)
+        try:
+            for _ in range(2):
+                watch.next_look()
+            yield training, watch
+        finally:
+            watch.close()
     finally:
         training.close()
-    return {
-        "case": case,
-        "ratio": statistics.median(ratios),
-        "least": min(ratios),
-        "greatest": max(ratios),
-        "steps_per_s": statistics.median(rates),
-        "watch_share_of_a_core": statistics.median(shares),
-        "rounds": rounds,
-        "seconds": seconds,
-    }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of a stretch (%(default)s)")
-    parser.add_argument("--quick", action="store_true", help="does it still run? its figures mean nothing")
-    parser.add_argument("--json", type=Path, help="write the result; cases that are there already stay")
-    parser.add_argument("--train", nargs=2, metavar=("CASE", "FILE"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.train:
-        train(*options.train)
-        return 0
-    rounds, seconds = (1, 1.0) if options.quick else (options.rounds, options.seconds)
-    results = [measure(case, rounds, seconds) for case in options.cases]
-    line = (
-        "{case}: {ratio:.4f} of the steps ({least:.4f} to {greatest:.4f}), {bar} 2 %; it takes {core:.1f} % of a core"
-    )
-    for result in results:
-        bar = "within" if float(str(result["ratio"])) >= _BAR else "BEYOND"
-        print(line.format(**result, bar=bar, core=100 * float(str(result["watch_share_of_a_core"]))))
-    if options.json:
-        known = json.loads(options.json.read_text())["results"] if options.json.exists() else []
-        kept = [one for one in known if one["case"] not in options.cases]
-        document = {"machine": machine_facts(), "bar": _BAR, "results": [*kept, *results]}
-        options.json.write_text(json.dumps(document, indent=2) + "\n")
-    return 0
+def switched(case: str, options: Options, *, switches: bool) -> Callable[[], Result]:
+    def run() -> Result:
+        with watched(case) as (training, watch):
+            windows, watch_s, taken_s = [], 0.0, 0.0
+            stopped_s = 0.2 if options.quick else 2.0
+            number, end = 0, time.monotonic() + options.seconds
+            while time.monotonic() < end or number % 2 == 0:
+                is_on = bool(number % 2)
+                if switches:
+                    watch.tell(signal.SIGCONT if is_on else signal.SIGSTOP)
+                (steps, start_ns), cpu_s, used_s = training.progress(), training.cpu_s(), watch.cpu_s()
+                if is_on or not switches:
+                    watch.next_look()
+                    watch_s, taken_s = watch_s + watch.cpu_s() - used_s, taken_s + time.monotonic() - start_ns / 1e9
+                else:
+                    time.sleep(stopped_s)
+                (steps_after, end_ns), cpu_after_s = training.progress(), training.cpu_s()
+                done = steps_after - steps
+                windows.append(Window(is_on, start_ns, end_ns, done, {"training": cpu_after_s - cpu_s}))
+                number += 1
+        steps_s = [one.step_s for one in windows]
+        cpu_s_per_step = [one.cpu_step_s(("training",)) for one in windows]
+        return {
+            "step_ms": 1e3 * statistics.median(steps_s),
+            **cost(steps_s),
+            **cost(cpu_s_per_step, "cpu_"),
+            "added_us": 1e6 * added(steps_s),
+            "watcher_core_percent": 100 * watch_s / taken_s,
+            "seconds": options.seconds,
+            "on_s": statistics.median((one.end_ns - one.start_ns) / 1e9 for one in windows[1::2]),
+            "num_windows": len(windows),
+        }
 
+    return run
+
+
+def pauses(case: str, options: Options) -> Callable[[], Result]:
+    """Count the looks at which a thread of the training was stopped or had a tracer."""
+
+    def run() -> Result:
+        with watched(case) as (training, _):
+            paths = [
+                f"/proc/{pid}/task/{task}/status" for pid in training.pids for task in os.listdir(f"/proc/{pid}/task")
+            ]
+            looks = stopped = traced = 0
+            end = time.monotonic() + min(options.seconds, 10.0)
+            while time.monotonic() < end:
+                for path in paths:
+                    with open(path, "rb") as file:
+                        text = file.read()
+                    looks += 1
+                    stopped += text.partition(b"State:\t")[2][:1] in b"tT"
+                    traced += text.partition(b"TracerPid:\t")[2].split(None, 1)[0] != b"0"
+                time.sleep(0.001)
+        return {"num_looks": looks, "num_stopped": stopped, "num_traced": traced}
+
+    return run
+
+
+def contenders(options: Options) -> list[Contender]:
+    found = []
+    for case, group in CASES.items():
+        found += [
+            Contender("stopped and continued", switched(case, options, switches=True), group, needs=("torch",)),
+            Contender("neither", switched(case, options, switches=False), group, needs=("torch",)),
+            Contender("pauses", pauses(case, options), group, needs=("torch",)),
+        ]
+    return found
+
+
+def bars(_: Options) -> list[Bar]:
+    found = []
+    for group in CASES.values():
+        of = f"{group}/stopped and continued"
+        found += [
+            Bar(f"{group}: the watch adds, % of a step", of, "cost_percent", at_most=2.0),
+            Bar(f"{group}: the watch adds, % of the training's CPU time", of, "cpu_cost_percent"),
+            Bar(f"{group}: the watch takes, % of a core", of, "watcher_core_percent"),
+            Bar(f"{group}: the same where nothing is stopped, %", f"{group}/neither", "cost_percent"),
+            Bar(f"{group}: looks at which a thread was stopped", f"{group}/pauses", "num_stopped", at_most=0.0),
+        ]
+    return found
+
+
+QUESTION = Question(
+    doc=__doc__,
+    contenders=contenders,
+    bars=bars,
+    columns=(
+        *("step_ms", "cost_percent", "cost_low_percent", "cost_high_percent"),
+        *("cpu_cost_percent", "cpu_cost_low_percent", "cpu_cost_high_percent"),
+        *("added_us", "watcher_core_percent", "num_windows", "num_looks", "num_stopped", "num_traced"),
+    ),
+    rounds=1,
+    seconds=60.0,
+    quick_seconds=6.0,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--train"]:
+        train(*sys.argv[2:4])
+    sys.exit(ask(QUESTION))

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -21,6 +22,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _STAYING_FDS = 4  # and their pipes
 _TIME_TO_CLEAN_UP_S = 30.0
+# What a process has loaded that may leave something in /dev/shm at any moment: another test run on this machine has it.
+_MAKERS = ("libtorch", "_multiprocessing.", "_posixshmem.")
+_known_pids: set[int] = {os.getpid()}  # this process and whatever was seen below it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,9 +67,7 @@ def _left_behind(children: set[int], shm: set[str], fds: dict[int, str]) -> list
             left.append(f"process {pid}: {' '.join(psutil.Process(pid).cmdline())}")
         except psutil.NoSuchProcess:
             continue
-    new_entries = _shm_entries() - shm
-    if new_entries:
-        left += [f"/dev/shm/{name}" for name in sorted(new_entries - _mapped_by_others())]
+    left += [f"/dev/shm/{name}" for name in sorted(_made_here(_shm_entries() - shm))]
     now = _open_fds()
     if len(now) > len(fds) + _STAYING_FDS:
         left += [f"open file {fd}: {what}" for fd, what in sorted(now.items()) if fds.get(fd) != what]
@@ -75,6 +77,7 @@ def _left_behind(children: set[int], shm: set[str], fds: dict[int, str]) -> list
 def _children() -> set[int]:
     found = set()
     for child in psutil.Process().children(recursive=True):
+        _known_pids.add(child.pid)
         try:
             if not any(name in " ".join(child.cmdline()) for name in _STAYING):
                 found.add(child.pid)
@@ -84,39 +87,62 @@ def _children() -> set[int]:
 
 
 def _shm_entries() -> set[str]:
-    """Return the entries of /dev/shm that may be ours: not another user's, and not another living process's."""
+    """Return the entries of /dev/shm that are not another user's."""
     entries = set()
-    family: set[int] | None = None
     for path in Path("/dev/shm").glob("*"):
-        owner = path.name.split("_")[1] if path.name.startswith("torch_") else ""
-        is_others = False
-        if owner.isdigit():
-            family = _family() if family is None else family
-            is_others = int(owner) not in family and psutil.pid_exists(int(owner))
         try:
-            if path.stat().st_uid == os.geteuid() and not is_others:
+            if path.stat().st_uid == os.geteuid():
                 entries.add(path.name)
         except FileNotFoundError:
             continue
     return entries
 
 
-def _mapped_by_others() -> set[str]:
-    """Return the entries of /dev/shm that processes of no concern to the test have mapped: another run's semaphores."""
-    family, mapped = _family(), set()
-    for process in Path("/proc").glob("[0-9]*"):
-        if int(process.name) in family:
-            continue
-        try:
-            lines = (process / "maps").read_text().splitlines()
-        except OSError:
-            continue
-        mapped |= {line.partition("/dev/shm/")[2].split()[0] for line in lines if "/dev/shm/" in line}
-    return mapped
+def _made_here(names: set[str]) -> set[str]:
+    """Return the entries of /dev/shm that this process or one below it made.
+
+    The name says so where it holds a pid, else who has it mapped. Of one that nobody has mapped and that bears no pid
+    of ours nothing is known: it is ours only where no other process on the machine could have made it.
+    """
+    if not names:
+        return set()
+    family = _family()
+    _known_pids.update(family)
+    ours = {name for name in names if _pids_in(name) & _known_pids}
+    for pid in family:
+        ours |= names & _mapped_in_shm(_maps_of(pid))
+    unknown = names - ours
+    if unknown:
+        known_to_us = family | _ancestors()
+        strangers = [_maps_of(pid) for pid in psutil.pids() if pid not in known_to_us]
+        if not any(maker in maps for maps in strangers for maker in _MAKERS):
+            ours |= unknown.difference(*map(_mapped_in_shm, strangers))
+    return ours
+
+
+def _pids_in(name: str) -> set[int]:
+    """Return the numbers in a name that may be a pid: torch says where it stands (torch_PID_RANDOM_COUNT)."""
+    numbers = re.findall(r"\d+", name)
+    return set(map(int, numbers[:1] if name.startswith("torch_") else numbers))
+
+
+def _maps_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return ""
+
+
+def _mapped_in_shm(maps: str) -> set[str]:
+    return set(re.findall(r"/dev/shm/(\S+)", maps))
 
 
 def _family() -> set[int]:
     return {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+
+
+def _ancestors() -> set[int]:
+    return {parent.pid for parent in psutil.Process().parents()}
 
 
 def _open_fds() -> dict[int, str]:

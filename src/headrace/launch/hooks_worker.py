@@ -32,6 +32,10 @@ _FETCH, _COLLATE, _SEND, _IDLE, _READ, _CPU, _WORKER_START = (
 _TINY_SAMPLE_NS = 100_000  # below this, looking at the clock for each sample would show in the rate
 _OWN_BYTES = 1024  # what looking at /proc reads itself
 _LOOK_AGAIN = 32  # tasks: of tiny samples every so many tasks have theirs timed
+_TINIEST_NS = 50_000  # below this, so many times more tasks: timing a sample takes more than a microsecond
+_MOST_TASKS = 512
+_SHORT_TASK_NS = 5_000_000  # below this, looking at /proc for each task would show in the rate
+_LOOK_AT_SHORT = 8  # tasks: of short ones every so many are looked at, and so are the first ones of a process
 
 
 class _Task:
@@ -39,6 +43,7 @@ class _Task:
 
     number = -1
     times_samples = True
+    look_again = _LOOK_AGAIN
     done = 0
     samples_ns = 0
     samples = 0
@@ -164,9 +169,14 @@ def _timed_collate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _timed_fetch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     resources = _Resources()
+    fetcher: Any = getattr(original, "__self__", None)
+    timed = getattr(fetcher, "dataset", None)
+    plain = timed._dataset if isinstance(timed, _TimedDataset) else timed
 
     def fetch(index: Any) -> Any:
         _task.samples = _task.samples_ns = 0
+        if plain is not timed:  # samples that are not timed are fetched as without us: even to ask would show
+            fetcher.dataset = timed if _task.times_samples else plain
         resources.start()
         start = now()
         try:
@@ -177,30 +187,54 @@ def _timed_fetch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
             resources.write(start, duration)
             _task.done += 1
             if _task.samples:
-                _task.times_samples = _task.samples_ns >= _task.samples * _TINY_SAMPLE_NS
+                sample_ns = _task.samples_ns // _task.samples
+                _task.times_samples = sample_ns >= _TINY_SAMPLE_NS
+                _task.look_again = min(_MOST_TASKS, _LOOK_AGAIN * max(1, _TINIEST_NS // max(1, sample_ns)))
             else:
-                _task.times_samples = _task.done % _LOOK_AGAIN == 0
+                _task.times_samples = _task.done % _task.look_again == 0
 
     return fetch
 
 
+class _Files:
+    """The two files of /proc about this process, held open: once for all the loaders that it ever has."""
+
+    pid, schedule, io = 0, -1, -1
+
+    def open(self) -> None:
+        for fd in (self.schedule, self.io):  # of the process that this one was forked from
+            if fd >= 0:
+                os.close(fd)
+        self.pid = os.getpid()
+        self.schedule, self.io = (_opened(f"/proc/self/{name}") for name in ("schedstat", "io"))
+
+
+_files = _Files()
+
+
 class _Resources:
-    """CPU time, time without a core and bytes read of this process, between two moments."""
+    """CPU time, time without a core and bytes read of this process, over a task; of short tasks over one in eight."""
 
     def __init__(self) -> None:
-        self._pid = 0
-
-    def _open(self) -> None:
-        self._pid = os.getpid()
-        self._schedule, self._io = (_opened(f"/proc/self/{name}") for name in ("schedstat", "io"))
+        self._num_tasks = 0
+        self._is_short = self._looks = False
 
     def start(self) -> None:
-        if self._pid != os.getpid():
-            self._open()
+        """Begin a task. Whether it is looked at depends on those before it alone, so what is seen is not chosen."""
+        number, self._num_tasks = self._num_tasks, self._num_tasks + 1
+        self._looks = not self._is_short or number < _LOOK_AT_SHORT or number % _LOOK_AT_SHORT == 0
+        if not self._looks:
+            return
+        if _files.pid != os.getpid():
+            _files.open()
         self._cpu_ns = time.process_time_ns()
         self._delay_ns, self._bytes = self._run_delay_ns(), self._bytes_read()
 
     def write(self, start: int, duration: int) -> None:
+        """End it."""
+        self._is_short = duration < _SHORT_TASK_NS
+        if not self._looks:
+            return
         cpu_ns = time.process_time_ns() - self._cpu_ns
         delay_us = (self._run_delay_ns() - self._delay_ns) // 1000
         tape.write(_CPU, start, duration, cpu_ns, max(0, delay_us))
@@ -209,15 +243,15 @@ class _Resources:
 
     def _run_delay_ns(self) -> int:
         """How long the main thread was ready to run and had no core."""
-        if self._schedule < 0:
+        if _files.schedule < 0:
             return 0
-        return int(os.pread(self._schedule, 128, 0).split()[1])
+        return int(os.pread(_files.schedule, 128, 0).split()[1])
 
     def _bytes_read(self) -> int:
         """Bytes that went through `read` and its like; of a mapped file nothing is seen."""
-        if self._io < 0:
+        if _files.io < 0:
             return 0
-        text = os.pread(self._io, 64, 0)
+        text = os.pread(_files.io, 64, 0)
         return int(text[7 : text.index(b"\n")])
 
 

@@ -69,9 +69,13 @@ class Monitor(Generic[_T]):
             slow_batches=self._slow,
             wait_median_s=median(self._waits) if self._waits else 0.0,
             wait_worst_s=self._worst_s,
-            wait_share=self._wait_total_s / self._total_s if self._total_s > 0 else 0.0,
+            wait_share=self._wait_share,
             step_median_s=median(self._steps) if self._steps else 0.0,
         )
+
+    @property
+    def _wait_share(self) -> float:
+        return self._wait_total_s / self._total_s if self._total_s > 0 else 0.0
 
     def __iter__(self) -> Iterator[_T]:
         name = type(self._loader).__name__
@@ -104,7 +108,7 @@ class Monitor(Generic[_T]):
             if len(recent) == self._every:
                 self._tell(recent, slow)
                 recent = []
-            self._draw(wait_s, end)
+            self._draw(wait_s, end, slow)
             number, came_ns = number + 1, end
             yield batch
 
@@ -135,15 +139,14 @@ class Monitor(Generic[_T]):
                 "[DATA LOAD] Found %d slow batches in recent %d batches (already reported above)", count, len(recent)
             )
 
-    def _draw(self, wait_s: float, at_ns: int) -> None:
+    def _draw(self, wait_s: float, at_ns: int, slow: SlowBatches) -> None:
         if self._bar is None or at_ns - self._drawn_ns < _REDRAW_S * 1e9:
             return
         self._drawn_ns = at_ns
-        figures = self.stats()
         self._bar.set_postfix(
             data=f"{1000 * wait_s:.0f}ms",
-            step=f"{1000 * figures.step_median_s:.0f}ms",
-            wait=format_share(figures.wait_share),
+            step=f"{1000 * slow.typical_step_s:.0f}ms",  # of the last ones: sorting 10,000 would show in the rate
+            wait=format_share(self._wait_share),
             refresh=False,
         )
 

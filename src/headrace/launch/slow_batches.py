@@ -30,8 +30,14 @@ class SlowBatches:
 
     def is_slow(self, seconds: float) -> bool:
         """Whether a wait or a step is far longer than what is typical."""
-        typical = (median(self._steps) if self._steps else 0.0) + (median(self._waits) if self._waits else 0.0)
-        return seconds >= self._at_least_s and seconds > _FACTOR * typical
+        if seconds < self._at_least_s:  # most are: medians take longer than all the rest of a batch
+            return False
+        return seconds > _FACTOR * (self.typical_step_s + (median(self._waits) if self._waits else 0.0))
+
+    @property
+    def typical_step_s(self) -> float:
+        """The median of the last steps, 0 where there was none."""
+        return median(self._steps) if self._steps else 0.0
 
     def judge(self, number: int, wait_s: float) -> tuple[int, float, str, int] | None:
         """Take in a wait; return its number, length, cause and the fast batches before it if it was slow."""
