@@ -16,6 +16,7 @@ from . import (
     hooks_headrace,
     hooks_loader,
     hooks_logging,
+    hooks_shards,
     hooks_step,
     hooks_traceback,
 )
@@ -27,6 +28,7 @@ _HOOKS: dict[str, tuple[Hook, ...]] = {
     "headrace.engine.worker": (hooks_headrace.time_worker,),
     "headrace.loader.workers": (hooks_headrace.time_iterator,),
     "safetensors.torch": (hooks_checkpoint.time_safetensors,),
+    "tarfile": (hooks_shards.time_archives,),
     "tensorboardX.writer": (hooks_logging.time_summary_writer,),
     "torch": (
         hooks_traceback.hide_our_frames,

@@ -44,6 +44,7 @@ class EventKind(IntEnum):
     WORKER_START = 49  # from the start of the process to its first task
     READ_AHEAD = 50  # an I/O thread's read; value: bytes
     CPU = 51  # over one FETCH: value: CPU time of the process in ns, arg: µs that its main thread had no core
+    SHARD_OPEN = 55  # a tar archive opened for reading; arg: its name, where it is one of the first
 
     # what went wrong
     WORKER_LOST = 60  # value: pid

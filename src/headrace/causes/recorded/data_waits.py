@@ -17,6 +17,7 @@ from headrace.model import Bottleneck, Cause, Confidence
 from ..periods import Period, find_period, find_rhythm
 from ..stalls import of_weight
 from .processes import ProcessEvents
+from .shard_starts import ShardStarts, find_shard_starts
 from .trainer import LoaderWaits
 from .workers import Pool, Resources, read_pool, read_resources, workers_of
 
@@ -47,6 +48,7 @@ class DataVerdict:
     period: Period | None
     resources: Resources | None
     ready_share: float  # of the waiting that is for batches that were ready
+    shard_starts: ShardStarts | None = None
 
     @property
     def bottleneck(self) -> Bottleneck | None:
@@ -98,6 +100,7 @@ def judge_data(
         period=period,
         resources=resources,
         ready_share=ready_share,
+        shard_starts=find_shard_starts(loader, workers or (trainer,), later, is_slow) if cause is not None else None,
     )
 
 

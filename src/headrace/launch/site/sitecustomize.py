@@ -21,6 +21,7 @@ _WATCHED = frozenset(
         "headrace.engine.worker",
         "headrace.loader.workers",
         "safetensors.torch",
+        "tarfile",
         "tensorboardX.writer",
         "torch",
         "torch.distributed.checkpoint.state_dict_saver",

@@ -1,0 +1,128 @@
+"""What the starts of shards cost: late batches in whose making a shard was opened. Pure.
+
+A late batch at a shard's start looks like a straggler, and shards of one size look like workers in lock-step. Two
+things decide: the late batches are those in whose task a shard was opened, and such tasks take much longer than the
+others. Where every task opens one, or opening is quick, shards are not what is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.model import EventKind
+
+from .processes import Coverage, ProcessEvents, Times, ends_of, starts_of
+from .trainer import LoaderWaits
+
+_FEWEST = 3  # tasks that open a shard: fewer are no pattern
+_MOST_OF_TASKS = 0.5  # where more tasks than that open one, that is how samples are read
+_TIMES_LONGER = 2.0
+_LONGER_S = 0.02
+_MOST_OF_LATE = 0.6  # of the waiting for late batches
+_COVERED = 0.5  # of a wait, where batches cannot be told apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardStarts:
+    """The starts of shards that the loop waited for."""
+
+    num_opened: int
+    num_late: int  # batches that came late for it
+    lost_s: float
+    of_late: float  # share of the waiting for late batches
+    with_start_s: float  # a task that opens a shard, typically
+    without_s: float  # a task that does not
+    typical_s: float  # a late batch
+    worst_s: float
+    tasks_a_shard: float
+    slowest: str  # the shard whose task took longest; empty: not known
+
+
+def find_shard_starts(
+    loader: LoaderWaits, workers: Sequence[ProcessEvents], later: NDArray[np.bool_], is_late: NDArray[np.bool_]
+) -> ShardStarts | None:
+    """Return what starts of shards cost the loop; None where it does not wait for them.
+
+    `later` chooses the batches that are judged, `is_late` those of them that came late.
+    """
+    tasks = _tasks(workers, int(loader.end_ns[0])) if len(loader.end_ns) else None
+    if tasks is None or not is_late.any():
+        return None
+    length_s = (tasks.ends - tasks.starts) / 1e9
+    opens = tasks.opens
+    if opens.sum() < _FEWEST or opens.mean() > _MOST_OF_TASKS or opens.all():
+        return None
+    with_start_s, without_s = float(np.median(length_s[opens])), float(np.median(length_s[~opens]))
+    if with_start_s < max(_TIMES_LONGER * without_s, without_s + _LONGER_S):
+        return None
+    wait_s = loader.wait_s[later]
+    at_start = is_late & _begins_shard(loader, tasks, later)
+    of_late = float(wait_s[at_start].sum() / wait_s[is_late].sum())
+    if at_start.sum() < _FEWEST or of_late < _MOST_OF_LATE:
+        return None
+    return ShardStarts(
+        num_opened=int(tasks.opened.sum()),
+        num_late=int(at_start.sum()),
+        lost_s=float(wait_s[at_start].sum()),
+        of_late=of_late,
+        with_start_s=with_start_s,
+        without_s=without_s,
+        typical_s=float(np.median(wait_s[at_start])),
+        worst_s=float(wait_s[at_start].max()),
+        tasks_a_shard=len(opens) / float(tasks.opened.sum()),
+        slowest=tasks.names[int(np.argmax(np.where(opens, length_s, 0.0)))],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Tasks:
+    """The tasks of some workers, in the order in which they ended."""
+
+    starts: Times
+    ends: Times
+    batch: NDArray[np.int64]
+    opened: NDArray[np.int64]  # shards, in the task
+    names: list[str]
+
+    @property
+    def opens(self) -> NDArray[np.bool_]:
+        return self.opened > 0
+
+
+def _tasks(workers: Sequence[ProcessEvents], first_ns: int) -> _Tasks | None:
+    """Return the tasks that began after the first batch was there: those before it belong to the epoch's start."""
+    rows: list[tuple[int, int, int, int, str]] = []
+    for worker in workers:
+        fetches, openings = worker.of(EventKind.FETCH), worker.of(EventKind.SHARD_OPEN)
+        opened_at = starts_of(openings)
+        for start, end, batch in zip(
+            starts_of(fetches).tolist(), ends_of(fetches).tolist(), fetches["value"].tolist(), strict=True
+        ):
+            if start < first_ns:
+                continue
+            low, high = np.searchsorted(opened_at, [start, end])
+            name = worker.names.get(int(openings["arg"][low]), "") if high > low else ""
+            rows.append((end, start, batch, int(high - low), name))
+    if not rows:
+        return None
+    rows.sort()
+    ends, starts, batch, opened, names = zip(*rows, strict=True)
+    return _Tasks(np.array(starts), np.array(ends), np.array(batch), np.array(opened), list(names))
+
+
+def _begins_shard(loader: LoaderWaits, tasks: _Tasks, later: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which batches were made by a task that opened a shard."""
+    starts, ends, batch = loader.start_ns[later], loader.end_ns[later], loader.batch[later]
+    if " by=torch" not in loader.name and " by=" in loader.name:
+        # several tasks fill a batch: the loop waited at a shard's start if such a task covers the wait
+        covered = Coverage(tasks.starts[tasks.opens], tasks.ends[tasks.opens]).between(starts, ends)
+        return np.asarray(covered >= _COVERED * np.maximum(ends - starts, 1))
+    found = np.zeros(len(batch), bool)
+    for place, (number, end) in enumerate(zip(batch.tolist(), ends.tolist(), strict=True)):
+        made = np.flatnonzero((tasks.batch == number) & (tasks.ends <= end))
+        found[place] = bool(len(made)) and bool(tasks.opens[made[-1]])
+    return found
