@@ -32,7 +32,7 @@ if importlib.util.find_spec("headrace") is None:  # not installed: the source tr
 from probes import machine_facts
 from recorded_runs.kinds import KINDS, draw
 from recorded_runs.limits import CannotLimit
-from recorded_runs.one_run import Outcome, run_one
+from recorded_runs.one_run import CouldNotRun, Outcome, run_one
 from recorded_runs.tables import matrix, page, summary, wrong_ones
 
 Task = tuple[str, int]  # kind, seed
@@ -45,10 +45,12 @@ class Score:
         self._options = options
         self.runs: list[dict[str, Any]] = []
         self.left_out: dict[str, str] = {}
+        self.failed: list[str] = []  # trainings that failed by themselves: they say nothing, and are shown
         self._lock = threading.Lock()
         if options.resume and options.json and Path(options.json).exists():
             before = json.loads(Path(options.json).read_text())
             self.runs, self.left_out = before["runs"], before["left_out"]
+            self.failed = before["failed"]
 
     def has(self, task: Task) -> bool:
         return task[0] in self.left_out or any((one["kind"], one["seed"]) == task for one in self.runs)
@@ -66,6 +68,11 @@ class Score:
     def leave_out(self, kind: str, why: str) -> None:
         with self._lock:
             self.left_out[kind] = why
+            self.save()
+
+    def fail(self, why: str) -> None:
+        with self._lock:
+            self.failed.append(why)
             self.save()
 
     def save(self) -> None:
@@ -87,6 +94,7 @@ class Score:
             "right": sum(one["is_right"] for one in self.runs),
             "runs": self.runs,
             "left_out": self.left_out,
+            "failed": self.failed,
         }
         written = Path(options.json + ".new")
         written.write_text(json.dumps(document, indent=1) + "\n")
@@ -111,6 +119,8 @@ def run_all(score: Score, tasks: Iterable[Task], options: argparse.Namespace) ->
             score.add(run_one(*task, seconds=options.seconds, keep=options.keep, cpus=cpus))
         except CannotLimit as error:
             score.leave_out(task[0], str(error))
+        except CouldNotRun as error:
+            score.fail(str(error))
 
     def run_beside(task: Task) -> None:
         with free_lock:
@@ -191,6 +201,8 @@ def main() -> int:
         print(f"wrong: {one}")
     for kind, why in score.left_out.items():
         print(f"left out: {kind}: {why}")
+    for why in score.failed:
+        print(f"failed: {why}")
     if options.markdown:
         Path(options.markdown).write_text(page(score.runs, score.left_out, machines))
     return 0

@@ -26,6 +26,10 @@ _MOST_ATTEMPTS = 4
 _HANGS_FOR_S = 8.0  # before somebody ends it
 
 
+class CouldNotRun(Exception):
+    """A training that failed by itself, or of which nothing was said."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One training and what was said of it."""
@@ -73,7 +77,7 @@ def run_one(
             drawn = replace(drawn, spec={**drawn.spec, "loader": "headrace" if "backend" in drawn.spec else loader})
         if drawn.needs_gpu and not Path("/dev/nvidia0").exists():
             raise CannotLimit("no GPU here")
-        document, measured, counted, exit_code, reason = _run(drawn, kind, seed, keep, cpus)
+        document, measured, counted, exit_code, reason = _run(drawn, kind, seed, attempt, keep, cpus)
         if not reason:
             return _outcome(kind, seed, drawn, document, measured, counted, exit_code, redrawn)
         redrawn.append(reason)
@@ -81,13 +85,13 @@ def run_one(
 
 
 def _run(
-    drawn: Drawn, kind: str, seed: int, keep: str | None, cpus: Sequence[int]
+    drawn: Drawn, kind: str, seed: int, attempt: int, keep: str | None, cpus: Sequence[int]
 ) -> tuple[dict[str, Any], dict[str, float], dict[str, int], int, str]:
     with scratch_folder() as name:
         folder = Path(name)
         spec = {**drawn.spec, "folder": name, **make_data(drawn, folder)}
         result, measured = folder / "findings.json", folder / "measured.json"
-        out = Path(keep) / f"{kind}-{seed}" if keep else folder / "run"
+        out = Path(keep) / f"{kind}-{seed}-{attempt}" if keep else folder / "run"
         with limited(drawn.limits, folder, cpus=cpus) as limits, open(folder / "stderr", "wb") as errors:
             command = [*limits.prefix, sys.executable, "-m", "headrace", "run", "-q", "--out", str(out)]
             command += ["--json", str(result), str(TRAINING), json.dumps(spec)]
@@ -106,7 +110,7 @@ def _run(
         if is_lost and "memory_bytes" in drawn.limits:
             return {}, {}, counted, exit_code, f"it was ended ({exit_code}): the limit was too small to train in"
         if is_lost or not result.exists():
-            raise RuntimeError(f"{kind} {seed} failed with {exit_code}:\n{said}")
+            raise CouldNotRun(f"{kind} {seed} failed with {exit_code}:\n{said}")
         seconds = json.loads(measured.read_text()) if measured.exists() else {}
         reason = why_not(drawn, seconds, counted, exit_code, hung=(folder / HUNG).exists())
         return json.loads(result.read_text()), seconds, counted, exit_code, reason

@@ -52,14 +52,16 @@ def fd_limit(rng: random.Random, spec: Spec) -> Drawn:
 
 
 def worker_dies(rng: random.Random, spec: Spec) -> Drawn:
-    spec = fast({**spec, "loader": "torch", "num_workers": 2, "dies_after": rng.randint(30, 200)}, rng)
+    spec = fast(
+        {**spec, "loader": "torch", "num_workers": 2, "dies_after": rng.randint(4, 20) * spec["batch_size"]}, rng
+    )
     return Drawn("worker_lost", spec, frozenset({"worker_lost"}), may_fail=True)
 
 
 def worker_hang(rng: random.Random, spec: Spec) -> Drawn:
     """A worker that stands still for good: until torch's `timeout`, or until somebody ends the run."""
     spec = fast({**spec, "num_workers": rng.choice([2, 3]), "loader": "torch"}, rng)
-    spec["hangs_after"] = rng.randint(30, 200)
+    spec["hangs_after"] = rng.randint(3, 12) * spec["batch_size"]
     ended_by = rng.choice(["timeout", "SIGINT", "SIGTERM"])
     if ended_by == "timeout":
         spec["timeout"] = rng.choice([3, 5])

@@ -65,7 +65,7 @@ def explain_recording(recording: Recording) -> Findings:
         cores=recording.facts.core_quota or float(recording.facts.cores or 1),
         limits=tuple(Text(problem, problem) for problem in recording.problems),
         system=recording.system,
-        exit_code=recording.facts.exit_code,
+        exit_code=_exit_code(recording),
     )
 
 
@@ -115,6 +115,12 @@ def explain_processes(
         figures=_figures(trainer, data),
         times=_rows(trainer, data),
     )
+
+
+def _exit_code(recording: Recording) -> int | None:
+    """How the run ended, as a shell tells it: a signal is 128 and its number."""
+    facts = recording.facts
+    return 128 + facts.exit_signal if facts.exit_signal else facts.exit_code
 
 
 def _processes(recording: Recording) -> list[ProcessEvents]:

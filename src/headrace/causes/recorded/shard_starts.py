@@ -49,14 +49,15 @@ def find_shard_starts(
 
     `later` chooses the batches that are judged, `is_late` those of them that came late.
     """
-    tasks = _tasks(workers, int(loader.end_ns[0])) if len(loader.end_ns) else None
+    tasks = _tasks(workers)
     if tasks is None or not is_late.any():
         return None
     length_s = (tasks.ends - tasks.starts) / 1e9
-    opens = tasks.opens
-    if opens.sum() < _FEWEST or opens.mean() > _MOST_OF_TASKS or opens.all():
+    is_later = tasks.starts >= int(loader.end_ns[0])  # what began before the first batch belongs to the epoch's start
+    opens, others = tasks.opens & is_later, ~tasks.opens & is_later
+    if opens.sum() < _FEWEST or not others.any() or opens.sum() > _MOST_OF_TASKS * is_later.sum():
         return None
-    with_start_s, without_s = float(np.median(length_s[opens])), float(np.median(length_s[~opens]))
+    with_start_s, without_s = float(np.median(length_s[opens])), float(np.median(length_s[others]))
     if with_start_s < max(_TIMES_LONGER * without_s, without_s + _LONGER_S):
         return None
     wait_s = loader.wait_s[later]
@@ -73,7 +74,7 @@ def find_shard_starts(
         without_s=without_s,
         typical_s=float(np.median(wait_s[at_start])),
         worst_s=float(wait_s[at_start].max()),
-        tasks_a_shard=len(opens) / float(tasks.opened.sum()),
+        tasks_a_shard=len(tasks.starts) / float(tasks.opened.sum()),
         slowest=tasks.names[int(np.argmax(np.where(opens, length_s, 0.0)))],
     )
 
@@ -93,8 +94,7 @@ class _Tasks:
         return self.opened > 0
 
 
-def _tasks(workers: Sequence[ProcessEvents], first_ns: int) -> _Tasks | None:
-    """Return the tasks that began after the first batch was there: those before it belong to the epoch's start."""
+def _tasks(workers: Sequence[ProcessEvents]) -> _Tasks | None:
     rows: list[tuple[int, int, int, int, str]] = []
     for worker in workers:
         fetches, openings = worker.of(EventKind.FETCH), worker.of(EventKind.SHARD_OPEN)
@@ -102,8 +102,6 @@ def _tasks(workers: Sequence[ProcessEvents], first_ns: int) -> _Tasks | None:
         for start, end, batch in zip(
             starts_of(fetches).tolist(), ends_of(fetches).tolist(), fetches["value"].tolist(), strict=True
         ):
-            if start < first_ns:
-                continue
             low, high = np.searchsorted(opened_at, [start, end])
             name = worker.names.get(int(openings["arg"][low]), "") if high > low else ""
             rows.append((end, start, batch, int(high - low), name))
