@@ -32,9 +32,9 @@ _BESIDES = {"checkpoint", "evaluation", "chatty_logging", "garbage", "hidden", "
 Row = dict[str, Any]
 
 
-def by_traceml(command: str, kind: str, seed: int, *, seconds: float, place: str) -> str:
+def by_traceml(command: str, kind: str, seed: int, *, seconds: float, attempt: int, place: str) -> str:
     """Return its verdict and what it advises."""
-    drawn = draw(kind, seed, seconds=seconds)
+    drawn = draw(kind, seed, seconds=seconds, attempt=attempt)
     with scratch_folder() as name:
         folder = Path(name)
         spec = {**drawn.spec, "folder": name, "loader": "torch", "traceml": place, **make_data(drawn, folder)}
@@ -61,11 +61,12 @@ def by_traceml(command: str, kind: str, seed: int, *, seconds: float, place: str
         return f"{said['status']}: {said['summary']} {said['action']}"
 
 
-def by_headrace(kind: str, seed: int, *, seconds: float) -> tuple[str, bool]:
+def by_headrace(kind: str, seed: int, *, seconds: float) -> tuple[str, bool, int]:
+    """Return what we say, whether that is right, and how often the training was drawn before its cause came about."""
     one = run_one(kind, seed, seconds=seconds, loader="torch")
     found = ", ".join(f"`{cause}` {share:.0%}" for cause, share in one.found[:3]) or "no finding"
     bottleneck = f" ({one.bottleneck})" if one.bottleneck else ""
-    return f"{one.verdict}: {found}{bottleneck}", one.is_right
+    return f"{one.verdict}: {found}{bottleneck}", one.is_right, len(one.redrawn)
 
 
 def page(rows: list[Row]) -> str:
@@ -129,7 +130,7 @@ def main() -> int:
         if any(row["kind"] == kind for row in rows):
             continue
         try:
-            ours, is_right = by_headrace(kind, options.seed, seconds=options.seconds)
+            ours, is_right, attempt = by_headrace(kind, options.seed, seconds=options.seconds)
         except CannotLimit as error:
             print(f"left out: {kind}: {error}")
             continue
@@ -137,11 +138,13 @@ def main() -> int:
         row = {
             "kind": kind,
             "seed": options.seed,
-            "injected": draw(kind, options.seed, seconds=1).name,
+            "injected": draw(kind, options.seed, seconds=1, attempt=attempt).name,
             "headrace": ours,
             "headrace_is_right": is_right,
             "traceml": {
-                place: by_traceml(options.traceml, kind, options.seed, seconds=options.seconds, place=place)
+                place: by_traceml(
+                    options.traceml, kind, options.seed, seconds=options.seconds, attempt=attempt, place=place
+                )
                 for place in places
             },
         }

@@ -61,7 +61,7 @@ def find_shard_starts(
     if with_start_s < max(_TIMES_LONGER * without_s, without_s + _LONGER_S):
         return None
     wait_s = loader.wait_s[later]
-    at_start = is_late & _begins_shard(loader, tasks, later)
+    at_start = _begin_shards(loader, tasks, later, is_late)
     of_late = float(wait_s[at_start].sum() / wait_s[is_late].sum())
     if at_start.sum() < _FEWEST or of_late < _MOST_OF_LATE:
         return None
@@ -95,32 +95,36 @@ class _Tasks:
 
 
 def _tasks(workers: Sequence[ProcessEvents]) -> _Tasks | None:
-    rows: list[tuple[int, int, int, int, str]] = []
+    """Return all tasks; None where nobody opened a shard."""
+    if not any(worker.count(EventKind.SHARD_OPEN) for worker in workers):
+        return None
+    starts, ends, batch, opened = (np.empty(0, np.int64) for _ in range(4))
+    names: list[str] = []
     for worker in workers:
         fetches, openings = worker.of(EventKind.FETCH), worker.of(EventKind.SHARD_OPEN)
-        opened_at = starts_of(openings)
-        for start, end, batch in zip(
-            starts_of(fetches).tolist(), ends_of(fetches).tolist(), fetches["value"].tolist(), strict=True
-        ):
-            low, high = np.searchsorted(opened_at, [start, end])
-            name = worker.names.get(int(openings["arg"][low]), "") if high > low else ""
-            rows.append((end, start, batch, int(high - low), name))
-    if not rows:
-        return None
-    rows.sort()
-    ends, starts, batch, opened, names = zip(*rows, strict=True)
-    return _Tasks(np.array(starts), np.array(ends), np.array(batch), np.array(opened), list(names))
+        first, last = (np.searchsorted(starts_of(openings), edge(fetches)) for edge in (starts_of, ends_of))
+        starts, ends = np.append(starts, starts_of(fetches)), np.append(ends, ends_of(fetches))
+        batch, opened = np.append(batch, fetches["value"].astype(np.int64)), np.append(opened, last - first)
+        args = [int(openings["arg"][low]) if high > low else 0 for low, high in zip(first, last, strict=True)]
+        names += [worker.names.get(arg, "") for arg in args]
+    order = np.argsort(ends, kind="stable")
+    return _Tasks(starts[order], ends[order], batch[order], opened[order], [names[place] for place in order])
 
 
-def _begins_shard(loader: LoaderWaits, tasks: _Tasks, later: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which batches were made by a task that opened a shard."""
+def _begin_shards(
+    loader: LoaderWaits, tasks: _Tasks, later: NDArray[np.bool_], is_late: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which of the late batches were made by a task that opened a shard."""
     starts, ends, batch = loader.start_ns[later], loader.end_ns[later], loader.batch[later]
     if " by=torch" not in loader.name and " by=" in loader.name:
         # several tasks fill a batch: the loop waited at a shard's start if such a task covers the wait
         covered = Coverage(tasks.starts[tasks.opens], tasks.ends[tasks.opens]).between(starts, ends)
-        return np.asarray(covered >= _COVERED * np.maximum(ends - starts, 1))
+        return np.asarray(is_late & (covered >= _COVERED * np.maximum(ends - starts, 1)))
+    by_batch = np.argsort(tasks.batch, kind="stable")  # of each number one task an epoch, in the order of their ends
+    numbers, task_ends = tasks.batch[by_batch], tasks.ends[by_batch]
     found = np.zeros(len(batch), bool)
-    for place, (number, end) in enumerate(zip(batch.tolist(), ends.tolist(), strict=True)):
-        made = np.flatnonzero((tasks.batch == number) & (tasks.ends <= end))
-        found[place] = bool(len(made)) and bool(tasks.opens[made[-1]])
+    for place in np.flatnonzero(is_late):
+        low, high = np.searchsorted(numbers, [batch[place], batch[place] + 1])
+        made = low + np.searchsorted(task_ends[low:high], ends[place], side="right") - 1  # the last before it came
+        found[place] = made >= low and bool(tasks.opens[by_batch[made]])
     return found
