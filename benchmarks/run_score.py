@@ -45,6 +45,7 @@ class Score:
         self._options = options
         self.runs: list[dict[str, Any]] = []
         self.left_out: dict[str, str] = {}
+        self.merged: list[dict[str, Any]] = []  # machine and settings of each file that was put in
         self.failed: list[str] = []  # trainings that failed by themselves: they say nothing, and are shown
         self._lock = threading.Lock()
         if options.resume and options.json and Path(options.json).exists():
@@ -81,16 +82,12 @@ class Score:
         order = list(KINDS)
         self.runs.sort(key=lambda one: (order.index(one["kind"]), one["seed"]))
         options = self._options
+        settings = {"draws": options.draws, "seed": options.seed, "seconds": options.seconds, "jobs": options.jobs}
+        here = {"merged": self.merged} if self.merged else {"machine": machine_facts(), "settings": settings}
         document = {
             "schema": "headrace/benchmark/1",
             "script": Path(__file__).name,
-            "machine": machine_facts(),
-            "settings": {
-                "draws": options.draws,
-                "seed": options.seed,
-                "seconds": options.seconds,
-                "jobs": options.jobs,
-            },
+            **here,
             "right": sum(one["is_right"] for one in self.runs),
             "runs": self.runs,
             "left_out": self.left_out,
@@ -149,15 +146,21 @@ def _cpu_sets(count: int) -> list[list[int]]:
     return [cpus[number * size : (number + 1) * size] for number in range(count)]
 
 
-def merged(paths: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, str], list[str]]:
-    """The trainings of several result files, what none of them could run, and their machines."""
+def merge(score: Score, paths: Sequence[str]) -> list[str]:
+    """Put the trainings of several result files together; returns their machines."""
     documents = [json.loads(Path(path).read_text()) for path in paths]
-    runs = [one for document in documents for one in document["runs"]]
-    order = list(KINDS)
-    runs.sort(key=lambda one: (order.index(one["kind"]), one["seed"]))
-    known = {one["kind"] for one in runs}
-    left_out = {kind: why for document in documents for kind, why in document["left_out"].items() if kind not in known}
-    return runs, left_out, [_machine(document["machine"], len(document["runs"])) for document in documents]
+    score.runs = [one for document in documents for one in document["runs"]]
+    score.failed = [one for document in documents for one in document["failed"]]
+    known = {one["kind"] for one in score.runs}
+    score.left_out = {kind: why for one in documents for kind, why in one["left_out"].items() if kind not in known}
+    score.merged = [
+        one
+        for document in documents
+        for one in document.get("merged")
+        or [{"machine": document["machine"], "settings": document["settings"], "trainings": len(document["runs"])}]
+    ]
+    score.save()
+    return [_machine(one["machine"], one["trainings"]) for one in score.merged]
 
 
 def _machine(facts: dict[str, Any], count: int) -> str:
@@ -189,8 +192,7 @@ def main() -> int:
         kinds, options.draws, options.seconds = ["healthy"], 1, 2.0
     score = Score(options)
     if options.merge:
-        score.runs, score.left_out, machines = merged(options.merge)
-        score.save()
+        machines = merge(score, options.merge)
     else:
         seeds = range(options.seed, options.seed + options.draws)
         run_all(score, [(kind, seed) for seed in seeds for kind in kinds], options)

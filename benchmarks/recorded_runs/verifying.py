@@ -37,18 +37,18 @@ def why_not(drawn: Drawn, measured: dict[str, float], counted: dict[str, int], e
     shares = {name: seconds / train_s for name, seconds in measured.items() if name.endswith("_s")}
     if not drawn.expected:
         waited = shares["waited_s"] + shares["starts_s"]
-        return f"nothing was injected, and it waited for data for {waited:.0%} of the time" if waited > _QUIET else ""
+        return f"nothing was injected, and it waited for data for {waited:.1%} of the time" if waited > _QUIET else ""
     names = [name for name, _ in drawn.pair] or [_MEASURED[cause] for cause in drawn.expected if cause in _MEASURED]
     for name in names:
         if shares.get(name, 0.0) < _SOME:
-            return f"{name.removesuffix('_s')} took {shares.get(name, 0.0):.0%} of the time"
+            return f"{name.removesuffix('_s')} took {shares.get(name, 0.0):.1%} of the time"
     return _why_not_counted(drawn, counted, train_s)
 
 
 def _why_not_counted(drawn: Drawn, counted: dict[str, int], train_s: float) -> str:
     if "cpu_throttled" in drawn.expected:
         share = counted["throttled_periods"] / max(1, counted["periods"])
-        return f"the quota was used up in {share:.0%} of its periods" if share < 0.25 else ""
+        return f"the quota was used up in {share:.1%} of its periods" if share < 0.25 else ""
     if "memory_pressure" in drawn.expected:
         rate = 4096 * counted["refault_pages"] / train_s
         least = 0.25 * drawn.limits["read_bytes_per_s"]
