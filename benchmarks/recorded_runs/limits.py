@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
@@ -22,9 +21,39 @@ class CannotLimit(Exception):
     """A limit that this machine does not let us set."""
 
 
+@dataclass
+class Limited:
+    """Limits that are set: what to put before a command to have it run under them, and what the kernel counted."""
+
+    prefix: list[str]
+    groups: list[Path]
+    _swapped_in: int = field(default_factory=lambda: _counter(Path("/proc/vmstat"), "pswpin"))
+
+    def counted(self) -> dict[str, int]:
+        """What the kernel has counted since the limits were set; to be read while they are."""
+        found = {"swapped_in_bytes": 4096 * (_counter(Path("/proc/vmstat"), "pswpin") - self._swapped_in)}
+        for group in self.groups:
+            for file, names in _COUNTERS.items():
+                if (group / file).exists():
+                    found |= {key: _counter(group / file, *lines) for key, lines in names.items()}
+        return found
+
+
+_COUNTERS = {
+    "memory.stat": {"refault_pages": ("total_workingset_refault_file", "workingset_refault_file")},  # v1, v2
+    "cpu.stat": {"periods": ("nr_periods",), "throttled_periods": ("nr_throttled",)},
+}
+
+
+def _counter(path: Path, *names: str) -> int:
+    """The first of some counters that a file has; 0 where it has none."""
+    lines = dict(line.split(None, 1) for line in path.read_text().splitlines() if " " in line)
+    return next((int(lines[name]) for name in names if name in lines), 0)
+
+
 @contextlib.contextmanager
-def limited(limits: dict[str, float], folder: Path) -> Iterator[tuple[list[str], Callable[[], None]]]:
-    """Yield what to put before a command, and what its process does before it begins, to run under the limits."""
+def limited(limits: dict[str, float], folder: Path, *, cpus: Sequence[int] = ()) -> Iterator[Limited]:
+    """Set limits for a command that is run meanwhile, on some processors only if they are named."""
     if limits and os.geteuid() != 0:
         raise CannotLimit("needs to be root")
     wanted: list[tuple[str, Settings, Settings]] = []  # controller, files of v1, files of v2
@@ -46,28 +75,28 @@ def limited(limits: dict[str, float], folder: Path) -> Iterator[tuple[list[str],
         }
         line = device + (f" rbps={bps}" if bps else "") + (f" riops={iops}" if iops else "")
         wanted.append(("blkio", v1, {"io.max": line}))
-    prefix: list[str] = []
-    if "shm_bytes" in limits:
-        size = int(limits["shm_bytes"])
-        prefix = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh"]
     with contextlib.ExitStack() as stack:
         if swap:
             stack.enter_context(_swap_file(folder / "swap", swap))
-        groups = [stack.enter_context(_group(path, settings)) for path, settings in _places(wanted)]
-
-        def begin() -> None:
-            for group in groups:
-                (group / "cgroup.procs").write_text(str(os.getpid()))
-            if "open_files" in limits:
-                count = int(limits["open_files"])
-                resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
-
-        yield prefix, begin
+        groups = [stack.enter_context(_group(path, settings)) for path, settings in _places(wanted, folder.name)]
+        yield Limited(_prefix(limits, groups, cpus), groups)
 
 
-def _places(wanted: list[tuple[str, Settings, Settings]]) -> list[tuple[Path, Settings]]:
+def _prefix(limits: dict[str, float], groups: Sequence[Path], cpus: Sequence[int]) -> list[str]:
+    """A shell that takes its place under the limits and becomes the command."""
+    lines = [f"echo $$ > {group}/cgroup.procs" for group in groups]
+    if "shm_bytes" in limits:
+        lines.append(f"mount -t tmpfs -o size={int(limits['shm_bytes'])} tmpfs /dev/shm")
+    if "open_files" in limits:
+        lines.append(f"ulimit -n {int(limits['open_files'])}")
+    shell = ["sh", "-c", " && ".join([*lines, 'exec "$@"']), "sh"] if lines else []
+    apart = ["unshare", "-m"] if "shm_bytes" in limits else []
+    chosen = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
+    return [*chosen, *apart, *shell]
+
+
+def _places(wanted: list[tuple[str, Settings, Settings]], name: str) -> list[tuple[Path, Settings]]:
     """One group a controller (v1), or one for all of them (v2), where a process has only one."""
-    name = f"headrace-runs-{os.getpid()}"
     if not wanted:
         return []
     if all((GROUPS / controller).is_dir() for controller, _, _ in wanted):
@@ -133,19 +162,3 @@ def _device_of(folder: Path) -> str:
     if (disk / "partition").exists():
         disk = disk.parent
     return (disk / "dev").read_text().strip()
-
-
-def make_files(folder: Path, count: int, size: int) -> None:
-    """Write the files that a training reads, and let go of them in the page cache."""
-    folder.mkdir(exist_ok=True)
-    for number in range(count):
-        with open(folder / f"{number:04d}.bin", "wb") as file:
-            file.write(os.urandom(size))
-            file.flush()
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def scratch_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder on a disk that can be throttled, not on a tmpfs."""
-    return tempfile.TemporaryDirectory(prefix="headrace-runs-", dir="/var/tmp")

@@ -1,6 +1,8 @@
 """A short real training with one or two causes injected, each for real. It knows nothing of Headrace.
 
-`training.py SPEC`: a JSON object as `drawing.py` draws it. Only `"loader": "headrace"` imports Headrace, as users do.
+`training.py SPEC`: a JSON object as `kinds.py` draws it. Only `"loader": "headrace"` imports Headrace, as users do.
+What it lost, and to what, it measures on its own clock and leaves in `measured.json`: whether a cause came about, and
+which of two cost more, is not for the diagnosis to say.
 """
 
 from __future__ import annotations
@@ -10,80 +12,22 @@ import gc
 import json
 import logging
 import os
-import signal
 import sys
 import time
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # a profiler may run this file as something else
+
+from injected_data import make_loader, read_all
 
 Spec = dict[str, Any]
 
 _TOUCHED_BYTES = 48 << 20  # of what does not fit in memory, a step
-
-
-def burn(seconds: float) -> None:
-    """Compute with the interpreter's lock released most of the time, as decoders do."""
-    end = time.perf_counter() + seconds
-    packed = zlib.compress(np.arange(40_000, dtype=np.int32).tobytes(), 1)
-    while time.perf_counter() < end:
-        zlib.decompress(packed)
-
-
-def burn_python(seconds: float) -> None:
-    """Compute in pure Python: the interpreter's lock is held."""
-    end, total = time.perf_counter() + seconds, 0
-    while time.perf_counter() < end:
-        total += sum(range(200))
-
-
-class Samples(Dataset[tuple[torch.Tensor, int]]):
-    """What a sample costs is in the spec: waiting, computing, reading."""
-
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
-        self.files = sorted(Path(spec["files"]).glob("*.bin")) if spec.get("files") else []
-        self.kept: list[Any] = []
-        self.num_fetched = 0
-
-    def __len__(self) -> int:
-        return int(self.spec["num_samples"])
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        spec = self.spec
-        if self.files:
-            self._read(self.files[index % len(self.files)])
-        time.sleep(spec.get("sleep_s", 0.0))
-        if spec.get("burn_s"):
-            burn(spec["burn_s"])
-        if spec.get("python_s"):
-            burn_python(spec["python_s"])
-        if spec.get("heavy_every") and index % spec["heavy_every"] == spec["heavy_every"] // 2:
-            burn(spec["heavy_s"])
-        worker = get_worker_info()
-        if spec.get("slow_worker_s") and worker is not None and worker.id == 0:
-            time.sleep(spec["slow_worker_s"])
-        if spec.get("leaks_files"):
-            self.kept.append(open(os.devnull))  # noqa: SIM115  # a leak is the point
-        self.num_fetched += 1
-        if spec.get("dies_after") == self.num_fetched and worker is not None and worker.id == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return torch.full((int(spec.get("floats", 1024)),), float(index)), index
-
-    def _read(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            if self.spec.get("is_cold"):
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            with os.fdopen(os.dup(fd), "rb") as file:
-                zlib.adler32(file.read())
-        finally:
-            os.close(fd)
 
 
 class Model(torch.nn.Module):
@@ -119,23 +63,29 @@ class SyncingHandler(logging.FileHandler):
         time.sleep(self._delay_s)
 
 
-def make_loader(spec: Spec, dataset: Dataset[Any]) -> Any:
-    settings: dict[str, Any] = {"batch_size": spec["batch_size"], "num_workers": spec["num_workers"], "shuffle": True}
-    if spec["num_workers"]:
-        settings["persistent_workers"] = spec.get("persistent", False)
-        settings["prefetch_factor"] = spec.get("prefetch_factor", 2)
-        if spec.get("start_method"):
-            settings["multiprocessing_context"] = spec["start_method"]
-    if spec.get("loader") == "headrace":
-        import headrace
+class Measured:
+    """Seconds that the training spent on each thing, by its own clock."""
 
-        return headrace.DataLoader(dataset, backend=spec.get("backend", "auto"), **settings)
-    return DataLoader(dataset, **settings)
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.seconds: dict[str, float] = {"steps": 0, "train_s": 0.0, "waited_s": 0.0, "starts_s": 0.0}
+
+    def add(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+    @contextlib.contextmanager
+    def timing(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.add(name, time.perf_counter() - start)
+
+    def save(self) -> None:
+        self._path.write_text(json.dumps(self.seconds))
 
 
-def step_marks(spec: Spec) -> Callable[[torch.nn.Module], contextlib.AbstractContextManager[Any]]:
-    """The lines that TraceML asks of a plain loop, where the spec says so; nothing otherwise."""
-    if not spec.get("traceml"):
+def step_marks(spec: Spec, place: str) -> Callable[[torch.nn.Module], contextlib.AbstractContextManager[Any]]:
+    """The mark that TraceML asks of a plain loop, where the spec has it: around the step, or the loop's whole body."""
+    if spec.get("traceml") != place:
         return contextlib.nullcontext
     import traceml_ai
 
@@ -143,10 +93,24 @@ def step_marks(spec: Spec) -> Callable[[torch.nn.Module], contextlib.AbstractCon
     return traceml_ai.trace_step  # type: ignore[no-any-return]
 
 
-def own_bytes() -> int:
+def fill_memory(spec: Spec) -> np.ndarray[Any, Any]:
+    """Memory that the training holds: so much in all, or all but so much of what its control group may have."""
+    if spec.get("leave_bytes"):
+        limit, held = spec["memory_bytes"], _group_bytes()
+        return np.ones(max(0, int(limit) - held - spec["leave_bytes"]), np.uint8)
+    return np.ones(max(0, int(spec.get("ballast_bytes", 0)) - _own_bytes()), np.uint8)
+
+
+def _own_bytes() -> int:
     """What this process holds for itself: how much torch takes depends on how it was built."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("RssAnon:")[2].split()[0]) << 10
+
+
+def _group_bytes() -> int:
+    """What this process and the one that started it hold for themselves: they share a control group."""
+    status = Path(f"/proc/{os.getppid()}/status").read_text()
+    return _own_bytes() + (int(status.partition("RssAnon:")[2].split()[0]) << 10)
 
 
 def evaluate(model: Model, spec: Spec) -> None:
@@ -159,7 +123,15 @@ def evaluate(model: Model, spec: Spec) -> None:
     model.train()
 
 
-def train(spec: Spec) -> None:
+def save(model: Model, step: int, path: Path, *, syncs: bool) -> None:
+    with open(path, "wb") as file:
+        torch.save({"model": model.state_dict(), "step": step}, file)
+        if syncs:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def train(spec: Spec, measured: Measured) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(spec["seed"])
     folder = Path(spec["folder"])
@@ -171,37 +143,77 @@ def train(spec: Spec) -> None:
     model = Model(spec).to(device)
     optimizer = torch.optim.SGD([model.layer.weight, model.layer.bias], lr=1e-9)
     hoard = [{"id": [number]} for number in range(spec.get("objects", 0))]
-    ballast = np.ones(max(0, int(spec.get("ballast_bytes", 0)) - own_bytes()), np.uint8)
-    loader = make_loader(spec, Samples(spec))
-    traced = step_marks(spec)
+    ballast = fill_memory(spec)
+    if spec.get("reads_first"):
+        read_all(spec)
+    loader = make_loader(spec)
+    traced_step, traced_body = step_marks(spec, "step"), step_marks(spec, "body")
     step, started = 0, time.perf_counter()
-    for _ in range(spec["num_epochs"]):
-        for batch, _index in loader:
-            with traced(model):
-                optimizer.zero_grad()
-                loss = model(batch.to(device))
-                loss.backward()
-                optimizer.step()
-            step += 1
-            for _ in range(spec.get("log_lines", 0)):
-                log.info("step %d loss %.3f", step, loss.detach().item())
-            if spec.get("collect_every") and step % spec["collect_every"] == 0:
-                gc.collect()
-            if spec.get("touch_ballast") and ballast.nbytes:
-                at = step * _TOUCHED_BYTES % ballast.nbytes
-                ballast[at : at + _TOUCHED_BYTES : 4096] += 1
-            if spec.get("checkpoint_every") and step % spec["checkpoint_every"] == 0:
-                with open(folder / "model.pt", "wb") as file:
-                    torch.save({"model": model.state_dict(), "step": step}, file)
-                    file.flush()
-                    os.fsync(file.fileno())
-            if spec.get("evaluate_every") and step % spec["evaluate_every"] == 0:
-                evaluate(model, spec)
-            if time.perf_counter() - started > spec["seconds"]:
+    since = started
+    for epoch in range(spec["num_epochs"]):
+        for number, (batch, _index) in enumerate(loader):
+            if number or epoch:
+                measured.add("waited_s" if number else "starts_s", time.perf_counter() - since)
+            else:
+                started = time.perf_counter()  # the first batch belongs to the start of the run
+            with traced_body(model):
+                with traced_step(model):
+                    optimizer.zero_grad()
+                    with measured.timing("copies_s"):
+                        batch = batch.to(device)
+                    loss = model(batch)
+                    loss.backward()
+                    optimizer.step()
+                step += 1
+                do_besides(spec, step, model, loss, log, ballast, measured)
+            since = time.perf_counter()
+            measured.seconds |= {"steps": step, "train_s": since - started}
+            if since - started > spec["seconds"]:
                 print(f"stopped after {step} steps")
                 return
     print(f"done after {step} steps, {len(hoard)} objects")
 
 
+def do_besides(
+    spec: Spec,
+    step: int,
+    model: Model,
+    loss: torch.Tensor,
+    log: logging.Logger,
+    ballast: np.ndarray[Any, Any],
+    measured: Measured,
+) -> None:
+    """What a loop does besides training, each as often as the spec says."""
+    if spec.get("log_lines"):
+        with measured.timing("logging_s"):
+            for _ in range(spec["log_lines"]):
+                log.info("step %d loss %.3f", step, loss.detach().item())
+    if spec.get("collect_every") and step % spec["collect_every"] == 0:
+        with measured.timing("gc_s"):
+            gc.collect()
+    if spec.get("touch_ballast") and ballast.nbytes:
+        at = step * _TOUCHED_BYTES % ballast.nbytes
+        with measured.timing("touched_s"):
+            ballast[at : at + _TOUCHED_BYTES : 4096] += 1
+    if spec.get("checkpoint_every") and step % spec["checkpoint_every"] == 0:
+        with measured.timing("checkpoint_s"):
+            save(model, step, Path(spec["folder"]) / "model.pt", syncs=spec.get("syncs_checkpoints", True))
+    if spec.get("evaluate_every") and step % spec["evaluate_every"] == 0:
+        with measured.timing("evaluation_s"):
+            evaluate(model, spec)
+    if spec.get("hidden_every") and step % spec["hidden_every"] == 0:
+        with measured.timing("hidden_s"):
+            time.sleep(spec["hidden_s"])
+
+
+def main() -> None:
+    spec = json.loads(sys.argv[1])
+    measured = Measured(Path(spec["folder"]) / "measured.json")
+    try:
+        train(spec, measured)
+    finally:
+        measured.save()
+
+
 if __name__ == "__main__":
-    train(json.loads(sys.argv[1]))
+    main()

@@ -73,3 +73,55 @@ def test_a_run_that_ended_well_or_for_reasons_of_its_own_has_no_such_finding() -
     assert find_ending([process(5, (1, KILLED))], AROUND, 0) == []
     assert find_ending([process(5, (1, "ValueError: nan in the loss"))], AROUND, 1) == []
     assert find_ending([], None, 1) == []
+
+
+BAD_CRC = "zipfile.BadZipFile: Bad CRC-32 for file 'volume.npy'"
+
+
+@pytest.mark.parametrize("worker_number", [0, 1])
+def test_a_damaged_sample_is_named_by_the_batch_that_raised(worker_number: int) -> None:
+    def events(pid: int, *rows: tuple[int, int, EventKind, int, int]) -> np.ndarray:  # type: ignore[type-arg]
+        made = np.zeros(len(rows), EVENTS)
+        for number, (start, length, kind, arg, value) in enumerate(rows):
+            made[number] = (start, length, kind, pid, 0, arg, value)
+        return made
+
+    bad = 6 + worker_number
+    trainer = ProcessEvents(
+        5,
+        1,
+        "trainer",
+        events(
+            5,
+            (10, 5, EventKind.WAIT, 2, bad - 2),
+            (100, 50, EventKind.WAIT, 2, bad),
+            (151, 0, EventKind.EXCEPTION, 3, 0),
+        ),
+        {2: "Samples#1 batch_size=2 num_workers=2 by=torch", 3: BAD_CRC},
+    )
+    workers = [
+        ProcessEvents(
+            20 + number,
+            5,
+            "worker",
+            events(
+                20 + number,
+                (50, 20, EventKind.FETCH, 0, 6 + number),
+                (51, 5, EventKind.SAMPLE, 0, 30 + number),
+                (60, 9, EventKind.SAMPLE, 0, 40 + number),
+                (80, 20, EventKind.FETCH, 0, 8 + number),  # torch's worker goes on with its next task
+                (81, 5, EventKind.SAMPLE, 0, 50 + number),
+            ),
+        )
+        for number in range(2)
+    ]
+    (finding,) = find_ending([trainer, *workers], AROUND, 1)
+    assert finding.cause is Cause.CORRUPT_SAMPLE
+    assert finding.figures["sample_index"] == 40 + worker_number
+    assert f"sample {40 + worker_number} " in finding.evidence[0].en
+
+
+def test_without_a_task_to_look_at_no_sample_is_named() -> None:
+    (finding,) = find_ending([process(5, (1, BAD_CRC))], AROUND, 1)
+    assert finding.cause is Cause.CORRUPT_SAMPLE
+    assert "sample_index" not in finding.figures

@@ -132,6 +132,12 @@ def test_files_that_are_read_again_explain_a_slow_disk() -> None:
     assert without(found, [shortage]) == []
     decoding = [data_finding(0.4, Bottleneck.CPU_DECODE, read_bytes_per_s=50e6)]
     assert find_shortages(around, decoding, wait_share=0.4) == []  # the cores are what is waited for
+    pages = [machine(refault_pages=count) for count in (0, 120_000)]  # of whoever else runs here
+    elsewhere = [SystemSample(at_ns=at, machine=one) for at, one in zip((0, 10 * SECOND), pages, strict=True)]
+    unlimited = read_surroundings(elsewhere, 0, 10 * SECOND, cores=2)
+    assert unlimited is not None
+    assert find_shortages(unlimited, [data_finding(0.4)], wait_share=0.4) == []  # tasks that read nothing
+    assert find_shortages(unlimited, found, wait_share=0.4) != []
     few = read_surroundings(samples(100), 0, 10 * SECOND, cores=2)
     assert few is not None
     assert find_shortages(few, found, wait_share=0.4) == []

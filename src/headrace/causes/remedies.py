@@ -279,6 +279,56 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             ),
         ),
     ),
+    Cause.SHARD_BOUNDARY: CauseAdvice(
+        fix=(
+            Text(
+                "open the next shard before the current one ends: a thread in the worker that opens it and reads its "
+                "beginning; or `headrace.Shards` with `headrace.DataLoader`, which reads ahead across shards from an "
+                "index",
+                "在当前分片读完之前就打开下一个：在 worker 里用一个线程预先打开并读取开头；或用 `headrace.Shards` 配合 "
+                "`headrace.DataLoader`，它按索引跨分片预读",
+            ),
+            Text(
+                "less to do at the start: stream the archive (`mode='r|'`) or keep an index instead of walking it with "
+                "`getmembers()`, no `.gz` around it, a copy on a local disk",
+                "减少分片开头的工作：流式读取（`mode='r|'`）或保存索引，不要用 `getmembers()` 遍历整个归档；不要再套 "
+                "`.gz`；把分片放到本地盘",
+            ),
+            Text(
+                "fewer starts: larger shards, and of different sizes or begun at different places, so that the workers "
+                "do not reach their ends at the same time",
+                "减少切换次数：用更大的分片，并让各 worker 的分片大小或起点错开，避免同时读到末尾",
+            ),
+        ),
+        futile=(
+            Text(
+                "more workers with the same shards: each of them opens its own, at the same moments",
+                "分片不变而增加 worker：每个 worker 照样要打开自己的分片，而且往往同时打开",
+            ),
+        ),
+    ),
+    Cause.WORKER_HANG: CauseAdvice(
+        fix=(
+            Text(
+                "see where it stands next time: `headrace watch PID --dump hung.txt` while it hangs writes the "
+                "stacks of all processes",
+                "下次卡住时看它停在哪里：趁卡住时运行 `headrace watch PID --dump hung.txt`，会写出所有进程的调用栈",
+            ),
+            Text(
+                "a limit on what can hang in a sample: a timeout on network reads and locks, no library with threads "
+                "started before the fork (`multiprocessing_context='spawn'`, `cv2.setNumThreads(0)`)",
+                "给样本里可能卡住的操作加上时限：网络读取和锁设置超时；不要在 fork 之前启动带线程的库"
+                "（`multiprocessing_context='spawn'`、`cv2.setNumThreads(0)`）",
+            ),
+            Text(
+                "`headrace.DataLoader(…, timeout=60, on_error='quarantine')`: a worker that hangs is replaced, its "
+                "sample tried again and, if need be, left out and named",
+                "`headrace.DataLoader(…, timeout=60, on_error='quarantine')`：卡住的 worker 会被替换，样本重试，仍不行"
+                "则剔除并记录",
+            ),
+        ),
+        futile=(Text("waiting: torch's `timeout=0` means for ever", "干等：torch 的 `timeout=0` 表示永远等下去"),),
+    ),
     Cause.UNKNOWN: CauseAdvice(
         fix=(),
         measure=(

@@ -19,6 +19,7 @@ from . import (
     hooks_logging,
     hooks_parts,
     hooks_rank,
+    hooks_shards,
     hooks_stdout,
     hooks_step,
     hooks_traceback,
@@ -34,6 +35,7 @@ _HOOKS: dict[str, tuple[Hook, ...]] = {
     "headrace.loader.workers": (hooks_headrace.time_iterator,),
     "loguru._handler": (hooks_logging.time_loguru,),
     "safetensors.torch": (hooks_checkpoint.time_safetensors,),
+    "tarfile": (hooks_shards.time_archives,),
     "tensorboardX.writer": (hooks_logging.time_summary_writer,),
     "torch": (
         hooks_traceback.hide_our_frames,

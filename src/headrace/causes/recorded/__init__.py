@@ -1,5 +1,6 @@
 """Why a recorded training waits: pure functions from events to findings.
 
+- `bad_samples`: which sample a training ended with.
 - `data_waits`: why the loop waited for data: pool too slow, lock-step, single late batches.
 - `diagnosis`: from a recording to findings.
 - `epoch_starts`: what the start of epochs cost.
@@ -12,9 +13,12 @@
 - `processes`: the processes of a recording, each with its events.
 - `ranks`: which rank holds the others up, and which one ended first.
 - `sample_parts`: what a sample's time went into.
+- `shard_starts`: what the starts of shards cost.
 - `slow_steps`: slow steps that nothing explains.
+- `stuck_workers`: workers that hung.
 - `trainer`: a training process: where its time went, and its steps.
 - `wording`: the evidence in sentences.
+- `wording_hangs`: the evidence of hung workers and starts of shards in sentences.
 - `workers`: what a loader's workers did.
 """
 

@@ -18,6 +18,7 @@ from ..periods import Period, find_period, find_rhythm
 from ..stalls import of_weight
 from .processes import ProcessEvents
 from .sample_parts import SampleParts, read_parts
+from .shard_starts import ShardStarts, find_shard_starts
 from .trainer import LoaderWaits
 from .workers import Pool, Resources, read_pool, read_resources, workers_of
 
@@ -50,6 +51,7 @@ class DataVerdict:
     ready_share: float  # of the waiting that is for batches that were ready
     fetchers: tuple[ProcessEvents, ...] = ()  # who fetched: the workers, or the training process itself
     parts: SampleParts | None = None  # what samples went into, where that was recorded
+    shard_starts: ShardStarts | None = None
 
     @property
     def bottleneck(self) -> Bottleneck | None:
@@ -103,6 +105,7 @@ def judge_data(
         ready_share=ready_share,
         fetchers=workers or (trainer,),
         parts=_parts(workers or (trainer,), resources),
+        shard_starts=find_shard_starts(loader, workers or (trainer,), later, is_slow) if cause is not None else None,
     )
 
 

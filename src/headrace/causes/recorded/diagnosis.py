@@ -41,8 +41,9 @@ from .ranks import end_facts, rank_facts
 from .sample_parts import SampleParts
 from .shortages import Shortage, find_shortages, without
 from .slow_steps import find_slow_steps
+from .stuck_workers import StuckWorker, find_replaced_workers, find_stuck_worker
 from .surroundings import read_surroundings
-from .trainer import Trainer, is_trainer, read_trainer
+from .trainer import LoaderWaits, Trainer, is_trainer, read_trainer
 from .wording import (
     data_evidence,
     epoch_start_evidence,
@@ -50,12 +51,16 @@ from .wording import (
     more_workers_text,
     slow_step_evidence,
 )
+from .wording_hangs import replaced_workers_evidence, shard_start_evidence, stuck_worker_evidence
+from .workers import workers_of
 
 if TYPE_CHECKING:
     from headrace.signals import Recording, SystemSample
 
 _DATA = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
+_WAITS = {*_DATA, Cause.STRAGGLER_SAMPLE, Cause.SHARD_BOUNDARY}
 _UNKNOWN_FROM = 0.10
+_REST_FROM = 0.10  # of the time: what other waits must cost beside starts of shards, or hangs, to be told too
 _MOSTLY_WAITS = 0.5  # a straggler that takes this much of the time is what the run is bound by
 
 
@@ -68,7 +73,7 @@ def explain_recording(recording: Recording) -> Findings:
         cores=recording.facts.core_quota or float(recording.facts.cores or 1),
         limits=tuple(Text(problem, problem) for problem in recording.problems),
         system=recording.system,
-        exit_code=recording.facts.exit_code,
+        exit_code=_exit_code(recording),
     )
 
 
@@ -97,6 +102,10 @@ def explain_processes(
         ((found, data, trainer) for (found, data), trainer in zip(judged, trainers, strict=True)),
         key=lambda one: sum(finding.share for finding in one[0]),
     )
+    stuck = _stuck_finding(trainer, processes, exit_code, end_ns)
+    if stuck is not None:  # the last wait is told as what it was, not as a late batch
+        found = [one for one in found if one.cause not in _WAITS or one.share > 2 * stuck.share]
+        ended = [stuck, *(one for one in ended if one.cause is not Cause.WORKER_HANG)]
     around = read_surroundings(system, trainer.train_start_ns, trainer.train_end_ns, cores=cores)
     if around is not None:
         waited = trainer.seconds(Activity.WAIT) / trainer.train_s if trainer.train_s > 0 else 0.0
@@ -121,6 +130,12 @@ def explain_processes(
         times=_rows(trainer, data),
         parts=part_rows(data.parts, data.fetchers) if data is not None else (),
     )
+
+
+def _exit_code(recording: Recording) -> int | None:
+    """How the run ended, as a shell tells it: a signal is 128 and its number."""
+    facts = recording.facts
+    return 128 + facts.exit_signal if facts.exit_signal else facts.exit_code
 
 
 def _processes(recording: Recording) -> list[ProcessEvents]:
@@ -151,7 +166,7 @@ def _judge(
             continue
         data = data or verdict
         if verdict.cause is not None:
-            found.append(_data_finding(verdict, train_s, cores))
+            found += _data_findings(verdict, trainer, loader, cores)
     for loader in trainer.loaders:
         starts = find_epoch_starts(trainer, loader)
         if starts is not None and is_worth_telling(Cause.EPOCH_START, starts.count, starts.lost_s / train_s):
@@ -208,9 +223,38 @@ def _interruption_finding(found: Interruption, share: float) -> Finding:
     return replace(finding, figures=figures)
 
 
-def _data_finding(verdict: DataVerdict, train_s: float, cores: float) -> Finding:
+def _data_findings(verdict: DataVerdict, trainer: Trainer, loader: LoaderWaits, cores: float) -> list[Finding]:
+    """Return what the waits for a loader are; a second of them is told once."""
+    train_s, rest_s = trainer.train_s, verdict.lost_s
+    found = []
+    starts, replaced = verdict.shard_starts, find_replaced_workers(trainer, loader)
+    if starts is not None:
+        one = _finding(Cause.SHARD_BOUNDARY, starts.lost_s / train_s, shard_start_evidence(starts), starts.num_late)
+        found.append(replace(one, figures={"lost_s": starts.lost_s, "count": float(starts.num_late)}))
+        rest_s -= starts.lost_s
+    if replaced is not None and is_worth_telling(Cause.WORKER_HANG, replaced.count, replaced.lost_s / train_s):
+        evidence = replaced_workers_evidence(replaced)
+        found.append(_finding(Cause.WORKER_HANG, replaced.lost_s / train_s, evidence, replaced.count))
+        rest_s -= replaced.lost_s
+    if not found or rest_s >= _REST_FROM * train_s:
+        found.append(_data_finding(verdict, rest_s / train_s, cores, train_s))
+    return found
+
+
+def _stuck_finding(
+    trainer: Trainer, processes: Sequence[ProcessEvents], exit_code: int | None, end_ns: int
+) -> Finding | None:
+    workers = {one.pid: one for loader in trainer.loaders for one in workers_of(loader, trainer.process, processes)}
+    stuck: StuckWorker | None = find_stuck_worker(trainer, [*workers.values()], exit_code, end_ns)
+    if stuck is None:
+        return None
+    finding = _finding(Cause.WORKER_HANG, 1.0, stuck_worker_evidence(stuck), 1)
+    return replace(finding, severity=Severity.FATAL, figures={"stuck_s": stuck.stuck_s, "pid": float(stuck.pid)})
+
+
+def _data_finding(verdict: DataVerdict, share: float, cores: float, train_s: float) -> Finding:
     assert verdict.cause is not None
-    share = min(1.0, verdict.lost_s / train_s)
+    share = min(1.0, share)
     finding = _finding(
         verdict.cause, share, data_evidence(verdict, share), int(verdict.is_slow.sum()), verdict.confidence
     )

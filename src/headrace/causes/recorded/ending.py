@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headrace.knowledge import MessageFound, MessageScanner
-from headrace.model import EventKind, Finding
+from headrace.model import Cause, EventKind, Finding, Text
 
 from ..crashes import findings_of
+from .bad_samples import find_bad_sample
 from .launchers import own_words
 from .processes import ProcessEvents
 from .surroundings import Surroundings
@@ -36,7 +37,17 @@ def find_ending(
         for one in messages:
             if one.last_line == last:
                 found.setdefault(one.entry.id, _decided(one, around))
-    return findings_of([*found.values()])  # the first that was raised comes first
+    findings = findings_of([*found.values()])  # the first that was raised comes first
+    return [_with_sample(one, processes) if one.cause is Cause.CORRUPT_SAMPLE else one for one in findings]
+
+
+def _with_sample(finding: Finding, processes: Sequence[ProcessEvents]) -> Finding:
+    index = find_bad_sample(processes)
+    if index is None:
+        return finding
+    said = Text("it is sample {index} of the data set", "是数据集的第 {index} 号样本（索引）").filled(index=index)
+    figures = {**finding.figures, "sample_index": float(index)}
+    return replace(finding, evidence=(said, *finding.evidence), figures=figures)
 
 
 def _decided(found: MessageFound, around: Surroundings | None) -> MessageFound:

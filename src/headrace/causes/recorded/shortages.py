@@ -114,8 +114,11 @@ def _pressed(around: Surroundings, found: list[Finding], wait_share: float) -> S
     share = min(1.0, stall / around.seconds) if around.seconds > 0 else 0.0
     rate = around.refault_bytes_per_s
     data = next((one for one in found if one.cause in _DATA and one.bottleneck not in _COMPUTES), None)
-    if rate >= _REFAULTS_FROM and data is not None:
+    read = 0.0
+    if data is not None:
         read = data.figures.get("read_bytes_per_s", 0.0) * max(1.0, data.figures.get("num_workers", 1.0))
+    # Without a limit of our own the count is the machine's: only tasks that read can have waited for it.
+    if rate >= _REFAULTS_FROM and data is not None and (read > 0 or around.limit_bytes is not None):
         again = min(1.0, rate / read) if read > 0 else 1.0
         share = max(share, again * min(data.share, wait_share or data.share))
     if share < _LEAST_SHARE:

@@ -53,6 +53,7 @@ _WATCHED = frozenset(
         "scipy.ndimage._interpolation",
         "simplejpeg",
         "soundfile",
+        "tarfile",
         "tensorboardX.writer",
         "torch",
         "torch.distributed.checkpoint.state_dict_saver",

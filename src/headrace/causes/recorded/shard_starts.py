@@ -1,0 +1,130 @@
+"""What the starts of shards cost: late batches in whose making a shard was opened. Pure.
+
+A late batch at a shard's start looks like a straggler, and shards of one size look like workers in lock-step. Two
+things decide: the late batches are those in whose task a shard was opened, and such tasks take much longer than the
+others. Where every task opens one, or opening is quick, shards are not what is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.model import EventKind
+
+from .processes import Coverage, ProcessEvents, Times, ends_of, starts_of
+from .trainer import LoaderWaits
+
+_FEWEST = 3  # tasks that open a shard: fewer are no pattern
+_MOST_OF_TASKS = 0.5  # where more tasks than that open one, that is how samples are read
+_TIMES_LONGER = 2.0
+_LONGER_S = 0.02
+_MOST_OF_LATE = 0.6  # of the waiting for late batches
+_COVERED = 0.5  # of a wait, where batches cannot be told apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardStarts:
+    """The starts of shards that the loop waited for."""
+
+    num_opened: int
+    num_late: int  # batches that came late for it
+    lost_s: float
+    of_late: float  # share of the waiting for late batches
+    with_start_s: float  # a task that opens a shard, typically
+    without_s: float  # a task that does not
+    typical_s: float  # a late batch
+    worst_s: float
+    tasks_a_shard: float
+    slowest: str  # the shard whose task took longest; empty: not known
+
+
+def find_shard_starts(
+    loader: LoaderWaits, workers: Sequence[ProcessEvents], later: NDArray[np.bool_], is_late: NDArray[np.bool_]
+) -> ShardStarts | None:
+    """Return what starts of shards cost the loop; None where it does not wait for them.
+
+    `later` chooses the batches that are judged, `is_late` those of them that came late.
+    """
+    tasks = _tasks(workers)
+    if tasks is None or not is_late.any():
+        return None
+    length_s = (tasks.ends - tasks.starts) / 1e9
+    is_later = tasks.starts >= int(loader.end_ns[0])  # what began before the first batch belongs to the epoch's start
+    opens, others = tasks.opens & is_later, ~tasks.opens & is_later
+    if opens.sum() < _FEWEST or not others.any() or opens.sum() > _MOST_OF_TASKS * is_later.sum():
+        return None
+    with_start_s, without_s = float(np.median(length_s[opens])), float(np.median(length_s[others]))
+    if with_start_s < max(_TIMES_LONGER * without_s, without_s + _LONGER_S):
+        return None
+    wait_s = loader.wait_s[later]
+    at_start = _begin_shards(loader, tasks, later, is_late)
+    of_late = float(wait_s[at_start].sum() / wait_s[is_late].sum())
+    if at_start.sum() < _FEWEST or of_late < _MOST_OF_LATE:
+        return None
+    return ShardStarts(
+        num_opened=int(tasks.opened.sum()),
+        num_late=int(at_start.sum()),
+        lost_s=float(wait_s[at_start].sum()),
+        of_late=of_late,
+        with_start_s=with_start_s,
+        without_s=without_s,
+        typical_s=float(np.median(wait_s[at_start])),
+        worst_s=float(wait_s[at_start].max()),
+        tasks_a_shard=len(tasks.starts) / float(tasks.opened.sum()),
+        slowest=tasks.names[int(np.argmax(np.where(opens, length_s, 0.0)))],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Tasks:
+    """The tasks of some workers, in the order in which they ended."""
+
+    starts: Times
+    ends: Times
+    batch: NDArray[np.int64]
+    opened: NDArray[np.int64]  # shards, in the task
+    names: list[str]
+
+    @property
+    def opens(self) -> NDArray[np.bool_]:
+        return self.opened > 0
+
+
+def _tasks(workers: Sequence[ProcessEvents]) -> _Tasks | None:
+    """Return all tasks; None where nobody opened a shard."""
+    if not any(worker.count(EventKind.SHARD_OPEN) for worker in workers):
+        return None
+    starts, ends, batch, opened = (np.empty(0, np.int64) for _ in range(4))
+    names: list[str] = []
+    for worker in workers:
+        fetches, openings = worker.of(EventKind.FETCH), worker.of(EventKind.SHARD_OPEN)
+        first, last = (np.searchsorted(starts_of(openings), edge(fetches)) for edge in (starts_of, ends_of))
+        starts, ends = np.append(starts, starts_of(fetches)), np.append(ends, ends_of(fetches))
+        batch, opened = np.append(batch, fetches["value"].astype(np.int64)), np.append(opened, last - first)
+        args = [int(openings["arg"][low]) if high > low else 0 for low, high in zip(first, last, strict=True)]
+        names += [worker.names.get(arg, "") for arg in args]
+    order = np.argsort(ends, kind="stable")
+    return _Tasks(starts[order], ends[order], batch[order], opened[order], [names[place] for place in order])
+
+
+def _begin_shards(
+    loader: LoaderWaits, tasks: _Tasks, later: NDArray[np.bool_], is_late: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which of the late batches were made by a task that opened a shard."""
+    starts, ends, batch = loader.start_ns[later], loader.end_ns[later], loader.batch[later]
+    if " by=torch" not in loader.name and " by=" in loader.name:
+        # several tasks fill a batch: the loop waited at a shard's start if such a task covers the wait
+        covered = Coverage(tasks.starts[tasks.opens], tasks.ends[tasks.opens]).between(starts, ends)
+        return np.asarray(is_late & (covered >= _COVERED * np.maximum(ends - starts, 1)))
+    by_batch = np.argsort(tasks.batch, kind="stable")  # of each number one task an epoch, in the order of their ends
+    numbers, task_ends = tasks.batch[by_batch], tasks.ends[by_batch]
+    found = np.zeros(len(batch), bool)
+    for place in np.flatnonzero(is_late):
+        low, high = np.searchsorted(numbers, [batch[place], batch[place] + 1])
+        made = low + np.searchsorted(task_ends[low:high], ends[place], side="right") - 1  # the last before it came
+        found[place] = made >= low and bool(tasks.opens[by_batch[made]])
+    return found
