@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.model import EventKind
 
-from .hooks_logging import _depth
+from .hooks_logging import logging_depth
 from .tape import now, tape
 
 _LOGGING = int(EventKind.LOGGING)
@@ -38,7 +38,7 @@ def time_stdout(_dataloader: ModuleType) -> None:
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def method(*args: Any, **kwargs: Any) -> Any:
-        if _depth.calls:  # a log writer that ends here is told of as such
+        if logging_depth.calls:  # a log writer that ends here is told of as such
             return original(*args, **kwargs)
         start = now()
         try:

@@ -115,9 +115,9 @@ def _time_classes_no_more() -> None:
         if cls.__dict__.get("__call__") is not ours:
             continue  # somebody has wrapped it again
         if own is not None:
-            cls.__call__ = own  # type: ignore[operator]
+            cls.__call__ = own  # type: ignore[method-assign]
         else:
-            del cls.__call__  # type: ignore[operator]
+            del cls.__call__
     _timed_classes.clear()
 
 

@@ -47,8 +47,8 @@ class EventKind(IntEnum):
     WORKER_START = 49  # from the start of the process to its first task
     READ_AHEAD = 50  # an I/O thread's read; value: bytes
     CPU = 51  # over one FETCH: value: CPU time of the process in ns, arg: µs that its main thread had no core
-    # of the SAMPLE with the same start: all of one part, without parts inside it; value: bytes, arg: its name, which begins
-    # with what it is: "read …", "decode …", "transform …", "stage …"
+    # of the SAMPLE with the same start: all of one part, without parts inside it; value: bytes, arg: its name, which
+    # begins with what it is: "read …", "decode …", "transform …", "stage …"
     PART = 54
     OFF_CORE = 55  # how long the thread of that SAMPLE was not on a core; arg: in which PART, 0: in all of the sample
     SHARD_OPEN = 56  # a tar archive opened for reading; arg: its name, where it is one of the first
