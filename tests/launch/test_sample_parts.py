@@ -15,9 +15,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import Subset
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from headrace.launch import hooks
 from headrace.launch.hooks_loader import nbytes_of
+from headrace.launch.hooks_worker import _task, _time_fetcher
 from headrace.launch.part_wrapping import ClassNames, bytes_of, replace_part, timed_part
 from headrace.launch.sample_clock import begin_sample, current, end_sample
 from headrace.launch.saved_bytes import saved_bytes
@@ -107,6 +110,48 @@ def test_a_sample_inside_a_sample_is_part_of_it(sample: Any) -> None:
 def test_outside_of_a_sample_nothing_is_timed() -> None:
     assert current.sample is None
     assert timed_part(lambda value: value + 1, "decode it")(1) == 2
+
+
+class Squares:
+    """Says of each sample whether it was timed."""
+
+    def __getitem__(self, index: int) -> tuple[int, bool]:
+        return index * index, current.sample is not None
+
+    def __len__(self) -> int:
+        return 10
+
+
+class AtOnce(Squares):
+    def __getitems__(self, indices: list[int]) -> list[tuple[int, bool]]:
+        return [self[index] for index in indices]
+
+
+class NotAtOnce(Squares):
+    __getitems__ = None
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Squares(),
+        AtOnce(),
+        NotAtOnce(),
+        Subset(Squares(), range(10)),  # type: ignore[arg-type]
+        Subset(Subset(AtOnce(), range(10)), range(10)),  # type: ignore[arg-type]
+    ],
+    ids=["one by one", "at once", "not at once", "subset", "subset of a subset"],
+)
+def test_whatever_a_fetcher_fetches_from_is_timed_and_gives_the_same(dataset: Any) -> None:
+    fetcher = _MapDatasetFetcher(dataset, True, list, False)  # type: ignore[no-untyped-call]
+    plain = fetcher.fetch([3, 1, 2])
+    _task.times_samples = True
+    _time_fetcher(fetcher)
+    timed = fetcher.fetch([3, 1, 2])
+    assert [value for value, _ in timed] == [value for value, _ in plain] == [9, 1, 4]
+    assert not any(is_timed for _, is_timed in plain)
+    assert all(is_timed for _, is_timed in timed)
+    assert current.sample is None
 
 
 # ------------------------------------------------------------------------------------ what is timed stays what it was

@@ -73,7 +73,7 @@ def _time_fetcher(fetcher: Any) -> None:
     if hasattr(fetcher, "dataset_iter"):
         if fetcher.dataset_iter is not fetcher.dataset:  # torchdata saves the state of one that is both once
             fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter)
-    elif not (hasattr(fetcher.dataset, "__getitems__") and fetcher.auto_collation):
+    elif not (getattr(fetcher.dataset, "__getitems__", None) and fetcher.auto_collation):
         fetcher.dataset = _TimedDataset(fetcher.dataset)
     elif type(fetcher.dataset).__module__ == "torch.utils.data.dataset" and hasattr(fetcher.dataset, "indices"):
         fetcher.dataset = _timed_subset(fetcher.dataset)
