@@ -39,7 +39,7 @@ _state = _State()
 forward_depth, evaluation_depth = Depth(), Depth()
 _models: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that were called as the outermost one
 _evaluating: dict[int, tuple[int, weakref.ref[Any]]] = {}  # by the model's id: since when
-_timed_classes: dict[type, tuple[Any, Any]] = {}  # the `__call__` that they had of their own, or None; and ours
+_timed_classes: dict[Any, tuple[Any, Any]] = {}  # the `__call__` that they had of their own, or None; and ours
 
 
 def time_steps(torch: ModuleType) -> None:
@@ -115,7 +115,7 @@ def _time_classes_no_more() -> None:
         if cls.__dict__.get("__call__") is not ours:
             continue  # somebody has wrapped it again
         if own is not None:
-            cls.__call__ = own  # type: ignore[method-assign]
+            cls.__call__ = own
         else:
             del cls.__call__
     _timed_classes.clear()
