@@ -99,8 +99,8 @@ _NOTE = """What to make of it. TraceML measures the share of each phase of a ste
 wherever the loop waits for data or computes; it does so with the same two lines on GPUs and over ranks,
 where it also names the slow rank, which this table does not show. It does not look into workers or at the
 kernel's counters, so all waits for data are one verdict with one advice, whatever they come from; and what
-lies outside its phases is one residual. Its default analysis is made for longer trainings than these of 8
-seconds."""
+lies outside its phases is one residual. These trainings take 5 to 8 seconds, TraceML is made for longer
+ones; and the machine did other work beside them, for both alike."""
 
 
 def main() -> int:
