@@ -28,6 +28,7 @@ from recorded_runs.limits import CannotLimit, limited
 from recorded_runs.one_run import HUNG, TRAINING, end_once_hung, run_one
 
 PLACES = ("unchanged", "step", "body")
+_UNCHANGED = {"healthy", "cpu_decode", "checkpoint"}  # without marks it says the same of any plain loop
 _BESIDES = {"checkpoint", "evaluation", "chatty_logging", "garbage", "hidden", "swapping", "mixture"}
 Row = dict[str, Any]
 
@@ -90,16 +91,16 @@ _HEAD = """# `headrace run` and TraceML on the same trainings
 Written by [`benchmarks/run_beside_traceml.py`](../../benchmarks/run_beside_traceml.py) from [stored
 results](../../benchmarks/results/run_beside_traceml.json): what each says first of one drawn training of each kind,
 with torch's loader, on two cores without a GPU. TraceML's words (version 0.5.0) are its own. It asks two lines of a
-plain loop; without them it has no step to time. The last column has `trace_step` around the whole body of the loop
-rather than around the step, as its documentation shows it, so that saving, evaluating and logging are in its sight;
-it was tried where that can make a difference.
+plain loop; without them it has no step to time, as the three that were tried show. The last column has `trace_step`
+around the whole body of the loop rather than around the step, as its documentation shows it, so that saving,
+evaluating and logging are in its sight; it was tried where that can make a difference.
 """
 _NOTE = """What to make of it. TraceML measures the share of each phase of a step, and for that its verdict is right
 wherever the loop waits for data or computes; it does so with the same two lines on GPUs and over ranks,
 where it also names the slow rank, which this table does not show. It does not look into workers or at the
 kernel's counters, so all waits for data are one verdict with one advice, whatever they come from; and what
-lies outside its phases is one residual. Its default analysis is made for longer trainings than these of 8
-seconds."""
+lies outside its phases is one residual. These trainings take 5 to 8 seconds, TraceML is made for longer
+ones; and the machine did other work beside them, for both alike."""
 
 
 def main() -> int:
@@ -134,7 +135,11 @@ def main() -> int:
         except CannotLimit as error:
             print(f"left out: {kind}: {error}")
             continue
-        places = [place for place in PLACES if place != "body" or kind in _BESIDES] if options.traceml else []
+        places = [
+            place
+            for place in PLACES
+            if options.traceml and kind in {"unchanged": _UNCHANGED, "body": _BESIDES}.get(place, kinds)
+        ]
         row = {
             "kind": kind,
             "seed": options.seed,

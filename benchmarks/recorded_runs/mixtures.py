@@ -33,7 +33,8 @@ def mixture(rng: random.Random, spec: Spec) -> Drawn:
     spec = {**fast(spec, rng), "step": "waits"}
     step_s = spec["step_s"]
     whole_s = step_s / (1 - sum(shares.values()))  # a step with all that it loses
-    every = rng.randint(12, 20)
+    # each comes five times or more, not only at the end: what happened once is no pattern
+    every = max(4, min(rng.randint(12, 20), int(spec["seconds"] / 6 / whole_s)))
     for name in names:
         lost_s = shares[name] * whole_s  # a step
         if name == "evaluation":

@@ -83,6 +83,7 @@ def wrong_ones(runs: Iterable[Run]) -> list[str]:
         f"{one['kind']} {one['seed']} ({one['name']}, {one['loader']}): "
         f"{', '.join(f'{cause} {share:.0%}' for cause, share in one['found'][:4]) or 'no finding'}; "
         f"wanted first: {' or '.join(one['expected']) or 'no finding'}"
+        + (f", and all of {', '.join(' or '.join(causes) for causes in one['among'])}" if one["among"] else "")
         for one in runs
         if not one["is_right"]
     ]
