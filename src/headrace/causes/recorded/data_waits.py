@@ -7,7 +7,7 @@ workers themselves decide: all busy, the pool is too slow; most idle while the l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from headrace.model import Bottleneck, Cause, Confidence
 
 from ..periods import Period, find_period, find_rhythm
 from ..stalls import of_weight
+from .ceiling import Ceiling
 from .processes import ProcessEvents
 from .trainer import LoaderWaits
 from .workers import Pool, Resources, read_pool, read_resources, workers_of
@@ -47,6 +48,7 @@ class DataVerdict:
     period: Period | None
     resources: Resources | None
     ready_share: float  # of the waiting that is for batches that were ready
+    ceiling: Ceiling | None = None  # where the demand was measured by a replay
 
     @property
     def bottleneck(self) -> Bottleneck | None:
@@ -99,6 +101,13 @@ def judge_data(
         resources=resources,
         ready_share=ready_share,
     )
+
+
+def with_ceiling(verdict: DataVerdict, ceiling: Ceiling | None) -> DataVerdict:
+    """Put the demand that was measured in the place of the one that was estimated."""
+    if ceiling is None or ceiling.loader != verdict.loader.name:
+        return verdict
+    return replace(verdict, ceiling=ceiling, step_s=ceiling.step.value, demand_per_s=ceiling.steps_per_s)
 
 
 def _cause(

@@ -25,10 +25,13 @@ from headrace.model import (
 )
 
 from ..remedies import MORE_SUPPLY, advice_on, bottleneck_fix
-from .data_waits import DataVerdict, judge_data
+from .ceiling import Ceiling, measure_ceiling, why_not_replayed
+from .ceiling_wording import ceiling_facts, ceiling_limits, no_replay_text
+from .data_waits import DataVerdict, judge_data, with_ceiling
 from .ending import find_ending
 from .epoch_starts import find_epoch_starts
-from .estimates import estimate_more_workers
+from .estimate_wording import estimate_text
+from .estimates import Estimate, Remedy, Room, estimate_async_checkpoint, estimate_data
 from .interruptions import Interruption, find_interruptions, is_worth_telling
 from .processes import ProcessEvents
 from .shortages import Shortage, find_shortages, without
@@ -39,9 +42,9 @@ from .wording import (
     data_evidence,
     epoch_start_evidence,
     interruption_evidence,
-    more_workers_text,
     slow_step_evidence,
 )
+from .workers import workers_of
 
 if TYPE_CHECKING:
     from headrace.signals import Recording, SystemSample
@@ -61,6 +64,7 @@ def explain_recording(recording: Recording) -> Findings:
         limits=tuple(Text(problem, problem) for problem in recording.problems),
         system=recording.system,
         exit_code=recording.facts.exit_code,
+        replay_steps=recording.facts.replay_steps,
     )
 
 
@@ -73,6 +77,7 @@ def explain_processes(
     limits: tuple[Text, ...] = (),
     system: Sequence[SystemSample] = (),
     exit_code: int | None = None,
+    replay_steps: int = 0,
 ) -> Findings:
     """Return the findings of the training process that lost most; the others are told of as facts."""
     trainers = [read_trainer(one, start_ns, end_ns) for one in processes if is_trainer(one)]
@@ -84,9 +89,10 @@ def explain_processes(
             limits=(_NO_TRAINER, *limits),
             measure=(_SEE_MORE,),
         )
-    judged = [_judge(trainer, processes, cores) for trainer in trainers]
-    found, data, trainer = max(
-        ((found, data, trainer) for (found, data), trainer in zip(judged, trainers, strict=True)),
+    ceilings = [measure_ceiling(trainer, processes) for trainer in trainers]
+    judged = [_judge(*one, processes, _room(one[0], system, cores)) for one in zip(trainers, ceilings, strict=True)]
+    found, data, trainer, ceiling = max(
+        ((*one, trainer, ceiling) for one, trainer, ceiling in zip(judged, trainers, ceilings, strict=True)),
         key=lambda one: sum(finding.share for finding in one[0]),
     )
     around = read_surroundings(system, trainer.train_start_ns, trainer.train_end_ns, cores=cores)
@@ -97,13 +103,17 @@ def explain_processes(
     findings = Findings.in_order([*ended, *found])
     if data is None and not findings:
         limits = (_TOO_FEW, *limits)
+    if ceiling is not None:
+        limits = (*ceiling_limits(ceiling), *limits)
+    elif replay_steps:
+        limits = (no_replay_text(next(filter(None, map(why_not_replayed, processes)), "")), *limits)
     return Findings(
         verdict=_verdict(findings, trainer) if data is not None or findings else Verdict.UNKNOWN,
         findings=findings,
-        facts=(*_facts(trainer, data), *_others(trainer, trainers)),
+        facts=(*_facts(trainer, data, ceiling), *_others(trainer, trainers)),
         limits=limits,
         measure=findings[0].measure if findings else (),
-        figures=_figures(trainer, data),
+        figures=_figures(trainer, data, ceiling),
         times=_rows(trainer, data),
     )
 
@@ -124,8 +134,16 @@ def _processes(recording: Recording) -> list[ProcessEvents]:
     return found
 
 
+def _room(trainer: Trainer, system: Sequence[SystemSample], cores: float) -> Room:
+    """Return what the machine had left while a process trained."""
+    around = read_surroundings(system, trainer.train_start_ns, trainer.train_end_ns, cores=cores)
+    if around is None:
+        return Room(cores=cores)
+    return Room(cores=cores, idle_cores=around.idle_cores, disk_busy=around.disk_busy)
+
+
 def _judge(
-    trainer: Trainer, processes: Sequence[ProcessEvents], cores: float
+    trainer: Trainer, ceiling: Ceiling | None, processes: Sequence[ProcessEvents], room: Room
 ) -> tuple[list[Finding], DataVerdict | None]:
     train_s = trainer.train_s
     found: list[Finding] = []
@@ -134,9 +152,11 @@ def _judge(
         verdict = judge_data(loader, trainer.process, processes, train_s)
         if verdict is None:
             continue
+        verdict = with_ceiling(verdict, ceiling)
         data = data or verdict
         if verdict.cause is not None:
-            found.append(_data_finding(verdict, train_s, cores))
+            workers = workers_of(loader, trainer.process, processes)
+            found.append(_data_finding(verdict, train_s, estimate_data(verdict, train_s, room, workers)))
     for loader in trainer.loaders:
         starts = find_epoch_starts(trainer, loader)
         if starts is not None and is_worth_telling(Cause.EPOCH_START, starts.count, starts.lost_s / train_s):
@@ -146,7 +166,7 @@ def _judge(
     for interruption in find_interruptions(trainer):
         share = interruption.lost_s / train_s
         if is_worth_telling(interruption.cause, interruption.num_heavy, share):
-            found.append(_interruption_finding(interruption, share))
+            found.append(_interruption_finding(interruption, share, train_s))
     if trainer.loaders:
         loader = max(trainer.loaders, key=lambda one: len(one.batch))
         slow = find_slow_steps(loader)
@@ -178,7 +198,7 @@ def _shortage_finding(found: Shortage) -> Finding:
     return replace(_finding(found.cause, found.share, found.evidence, 1), figures=found.figures)
 
 
-def _interruption_finding(found: Interruption, share: float) -> Finding:
+def _interruption_finding(found: Interruption, share: float, train_s: float) -> Finding:
     finding = _finding(found.cause, share, interruption_evidence(found), found.count)
     figures = {
         "lost_s": found.lost_s,
@@ -188,18 +208,30 @@ def _interruption_finding(found: Interruption, share: float) -> Finding:
     }
     if found.period is not None:
         figures["period_steps"] = float(found.period.steps)
+    if found.cause is Cause.CHECKPOINT and (estimate := estimate_async_checkpoint(found, train_s)) is not None:
+        figures |= _estimate_figures([estimate])
+        finding = replace(finding, fix=(estimate_text(estimate), *finding.fix))
     return replace(finding, figures=figures)
 
 
-def _data_finding(verdict: DataVerdict, train_s: float, cores: float) -> Finding:
+def _estimate_figures(estimates: Sequence[Estimate]) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for one in estimates:
+        name = one.remedy.value
+        figures |= {f"{name}_gain": one.gain, f"{name}_gain_error": one.error}
+        if one.remedy is Remedy.MORE_WORKERS:
+            figures[name] = float(one.workers)
+    return figures
+
+
+def _data_finding(verdict: DataVerdict, train_s: float, estimates: Sequence[Estimate]) -> Finding:
     assert verdict.cause is not None
     share = min(1.0, verdict.lost_s / train_s)
     finding = _finding(
         verdict.cause, share, data_evidence(verdict, share), int(verdict.is_slow.sum()), verdict.confidence
     )
-    known = list(bottleneck_fix(verdict.bottleneck))
-    if verdict.cause in _DATA and (estimate := estimate_more_workers(verdict, cores, train_s)) is not None:
-        known.insert(0, more_workers_text(estimate))
+    estimates = estimates if verdict.cause in _DATA else ()
+    known = [*map(estimate_text, estimates), *bottleneck_fix(verdict.bottleneck)]
     is_decided = bool(known) and verdict.confidence is Confidence.CERTAIN
     fix = [*known, *(text for text in finding.fix if not is_decided or text is not MORE_SUPPLY)]
     figures = {
@@ -209,6 +241,7 @@ def _data_finding(verdict: DataVerdict, train_s: float, cores: float) -> Finding
         "wait_median_s": float(np.median(verdict.wait_s)),
         "wait_worst_s": float(verdict.wait_s.max()),
         "slow_steps": float(verdict.is_slow.sum()),
+        **_estimate_figures(estimates),
     }
     if verdict.period is not None:
         figures["period_steps"] = float(verdict.period.steps)
@@ -222,7 +255,8 @@ def _data_finding(verdict: DataVerdict, train_s: float, cores: float) -> Finding
             "read_bytes_per_s": verdict.resources.bytes_per_s,
         }
     measure = () if is_decided or verdict.cause not in _DATA else advice_on(verdict.cause).measure
-    return replace(finding, fix=tuple(fix), bottleneck=verdict.bottleneck, figures=figures, measure=measure)
+    gain = verdict.ceiling.gain if verdict.ceiling is not None else finding.gain  # measured, where it was
+    return replace(finding, fix=tuple(fix), gain=gain, bottleneck=verdict.bottleneck, figures=figures, measure=measure)
 
 
 def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
@@ -245,8 +279,8 @@ def _rows(trainer: Trainer, data: DataVerdict | None) -> tuple[TimeRow, ...]:
     return tuple(replace(row, parts=parts) if row.activity is Activity.WAIT else row for row in trainer.rows)
 
 
-def _facts(trainer: Trainer, data: DataVerdict | None) -> list[Text]:
-    facts = []
+def _facts(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> list[Text]:
+    facts = [] if ceiling is None else ceiling_facts(ceiling)
     if data is not None:
         steps = len(data.wait_s)
         facts.append(
@@ -292,7 +326,7 @@ def _others(chosen: Trainer, trainers: Sequence[Trainer]) -> list[Text]:
     ]
 
 
-def _figures(trainer: Trainer, data: DataVerdict | None) -> dict[str, float]:
+def _figures(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> dict[str, float]:
     figures = {
         "wall_s": (trainer.end_ns - trainer.start_ns) / 1e9,
         "train_s": trainer.train_s,
@@ -300,6 +334,18 @@ def _figures(trainer: Trainer, data: DataVerdict | None) -> dict[str, float]:
     }
     if data is not None:
         figures |= {"steps": float(len(data.wait_s)), "step_typical_s": data.step_s}
+    if ceiling is not None:
+        figures |= {
+            "replayed_steps": float(ceiling.num_served),
+            "ceiling_step_s": ceiling.step.value,
+            "ceiling_step_error_s": ceiling.step.error,
+            "ceiling_steps_per_s": ceiling.steps_per_s,
+            "estimated_step_s": ceiling.estimated_step_s,
+            "real_step_s": ceiling.real.value,
+            "accelerator_utilisation": ceiling.au,
+            "perfect_loader_gain": ceiling.gain,
+            "perfect_loader_gain_error": ceiling.gain_error,
+        }
     return figures
 
 
