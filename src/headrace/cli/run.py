@@ -31,8 +31,9 @@ examples:
   headrace run --out runs/first -- torchrun --nproc_per_node 4 train.py
   headrace run --json why.json --lang zh -- accelerate launch train.py
   headrace run --replay train.py                    how fast with a perfect loader? (changes the training)
+  headrace run --report headrace-runs/train-…       the report of a run directory, also after a crash
 
-The exit code is the script's own.
+The exit code is the script's own; of --report it is 0 without findings and 1 with some.
 """
 
 
@@ -63,6 +64,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], sh
         help="language of the report (default: HEADRACE_LANG, else the locale's)",
     )
     add_replay_options(parser)
+    parser.add_argument(
+        "--report",
+        metavar="DIR",
+        help="run nothing: report on a run directory, also one that a crash left or of monitor",
+    )
     parser.add_argument("-m", dest="module", metavar="module", nargs=argparse.REMAINDER, help="run a module")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="a script and its arguments, or -- and any command")
     parser.set_defaults(run=run)
@@ -76,6 +82,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     language = args.lang or default_language()
     words = RUN_MESSAGES[language]
+    if args.report:
+        from .run_report import report_on
+
+        return report_on(args, terminal, language)
     command = command_of(args.command, module=args.module)
     for warning in command.warnings:
         terminal.warn(warning.of(language))
