@@ -41,14 +41,16 @@ def report(directory: Path, *options: str) -> "subprocess.CompletedProcess[str]"
     return run("--report", directory, *options, cwd=directory.parent)
 
 
-def monitored(tmp_path: Path, kind: str, record: str | None = None) -> "subprocess.CompletedProcess[str]":
+def monitored(
+    tmp_path: Path, kind: str, record: str | None = None, rank: str = ""
+) -> "subprocess.CompletedProcess[str]":
     path = script(tmp_path, MONITORED)
     return subprocess.run(
         [sys.executable, str(path), record or str(tmp_path / "run"), kind],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env=_environment(None),
+        env=_environment({"RANK": rank} if rank else None),
         timeout=_DEADLINE_S,
     )
 
@@ -80,6 +82,16 @@ def test_true_makes_a_directory_and_a_chosen_end_is_an_end(tmp_path: Path) -> No
     assert done.stdout.strip() == str(directory.relative_to(tmp_path))
     facts = json.loads((directory / "run.json").read_text(encoding="utf-8"))
     assert facts["end_monotonic_ns"] is not None
+
+
+def test_ranks_have_directories_of_their_own(tmp_path: Path) -> None:
+    for rank in ("0", "1"):
+        done = monitored(tmp_path, "plain", rank=rank)
+        assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"run", "run-rank1"}
+    again = monitored(tmp_path, "plain")
+    assert again.returncode == 1
+    assert "holds a recording already" in again.stderr
 
 
 def test_an_exception_leaves_the_exit_code_and_the_traceback(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ class Replay:
         turn = self._turn.get(loader, 0)
         self._turn[loader] = turn + 1
         number, one = whole[turn % len(whole)]
-        batch = one.give(as_copy=self._copies)
+        batch = one.give(as_copy=self._copies or len(kept) == 1)  # the only one must not be lost
         tape.write(_CACHED, start, now() - start, number, tape.name(loader))
         return batch
 

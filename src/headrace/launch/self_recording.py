@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import UnusableInput
-from headrace.model import recording_place
+from headrace.model import find_rank, recording_place
 
 from .command import new_run_directory
 from .tape import tape
@@ -81,7 +81,7 @@ def record_here(directory: str | os.PathLike[str] | None) -> SelfRecording | Non
     """Record this process from now on; None where somebody else does already, such as `headrace run`."""
     global _current
     if _current is not None and _current.is_on:
-        if directory is not None and Path(directory).resolve() != _current.directory.resolve():
+        if directory is not None and _of_rank(Path(directory)).resolve() != _current.directory.resolve():
             raise UnusableInput(
                 f"this process is recorded in {_current.directory} already",
                 asked_for=directory,
@@ -92,10 +92,16 @@ def record_here(directory: str | os.PathLike[str] | None) -> SelfRecording | Non
         _log.info("this process is recorded already: record= adds nothing")
         return None
     name = Path(sys.argv[0] if sys.argv else "").stem
-    chosen = Path(directory) if directory is not None else new_run_directory(name)
+    chosen = _of_rank(Path(directory) if directory is not None else new_run_directory(name))
     _current = SelfRecording(chosen)
     _log.info("recording into %s; `headrace run --report %s` reads it", chosen, chosen)
     return _current
+
+
+def _of_rank(directory: Path) -> Path:
+    """Return a directory of this rank's own: the ranks of a training run the same line."""
+    rank = find_rank()
+    return directory.with_name(f"{directory.name}-rank{rank}") if rank else directory
 
 
 def _exit_code() -> int | None:

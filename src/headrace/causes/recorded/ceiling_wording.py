@@ -84,8 +84,9 @@ def ceiling_limits(ceiling: Ceiling) -> list[Text]:
     if ceiling.has_copied:
         limits.append(
             Text(
-                "the training writes into its batches, so a copy was given each time; copying is not in the steps",
-                "训练会原地改写 batch，因此每次给的是副本；复制的时间不计入步长",
+                "a copy was given each time, for the training writes into its batches or they hold more than tensors; "
+                "copying is not in the steps",
+                "训练会原地改写 batch，或 batch 里不只有张量，因此每次给的是副本；复制的时间不计入步长",
             )
         )
     return limits
