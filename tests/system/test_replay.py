@@ -1,6 +1,7 @@
 """`headrace run --replay` on real trainings: the ceiling is what the loop itself measures, and nothing is lost."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,35 @@ def test_a_loop_that_ends_by_count_is_told_what_it_did_not_get(tmp_path: Path) -
     said, _, seen, _ = replay(tmp_path, "torch", "counted")
     assert len(seen) == 28
     assert "may not have come" in said
+
+
+RANKS = """
+import time, torch, torch.distributed as dist
+from torch.utils.data import DataLoader
+def main():
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    steps = 0
+    for batch in DataLoader([torch.ones(4)] * 60, batch_size=2, num_workers=1):
+        model(batch).mean().backward()
+        time.sleep(0.01)
+        steps += 1
+    print(steps)
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow
+def test_ranks_make_the_same_steps(tmp_path: Path) -> None:
+    path = script(tmp_path, RANKS)
+    torchrun = Path(sys.executable).with_name("torchrun")
+    command = ("--", torchrun, "--standalone", "--nproc_per_node", "2", path)
+    done = run("--out", tmp_path / "run", "--replay-steps", str(STEPS), *command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(30 + STEPS)] * 2
+    assert done.stderr.count("trains on cached batches from here on") == 2
 
 
 def test_a_training_that_is_too_short_says_so_and_stays_itself(tmp_path: Path) -> None:
