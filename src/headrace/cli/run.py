@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .messages import LANGUAGES, default_language
 from .run_messages import RUN_MESSAGES, RunMessages
+from .run_replay import ReplayNews, steps_of
+from .run_replay import add_options as add_replay_options
 from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from headrace.launch import Command, Ended
+    from headrace.launch import Ended
     from headrace.model import Findings
 
 _DESCRIPTION = """\
@@ -30,8 +30,10 @@ examples:
   headrace run -m package.train --epochs 3
   headrace run --out runs/first -- torchrun --nproc_per_node 4 train.py
   headrace run --json why.json --lang zh -- accelerate launch train.py
+  headrace run --replay train.py                    how fast with a perfect loader? (changes the training)
+  headrace run --report headrace-runs/train-…       the report of a run directory, also after a crash
 
-The exit code is the script's own.
+The exit code is the script's own; of --report it is 0 without findings and 1 with some.
 """
 
 
@@ -65,6 +67,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], sh
         default=None,
         help="language of the report (default: HEADRACE_LANG, else the locale's)",
     )
+    add_replay_options(parser)
+    parser.add_argument(
+        "--report",
+        metavar="DIR",
+        help="run nothing: report on a run directory, also one that a crash left or of monitor",
+    )
     parser.add_argument("-m", dest="module", metavar="module", nargs=argparse.REMAINDER, help="run a module")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="a script and its arguments, or -- and any command")
     parser.set_defaults(run=run)
@@ -72,25 +80,37 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], sh
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run the script, report, and end as it ended."""
-    from headrace.launch import RunOptions, command_of, run_recorded
+    from headrace.launch import RunOptions, command_of, new_run_directory, run_recorded
 
     from .run_live import Display
 
     language = args.lang or default_language()
     words = RUN_MESSAGES[language]
+    if args.report:
+        from .run_report import report_on
+
+        return report_on(args, terminal, language)
     command = command_of(args.command, module=args.module)
     for warning in command.warnings:
         terminal.warn(warning.of(language))
-    directory = Path(args.out) if args.out else _new_directory(command)
+    directory = Path(args.out) if args.out else new_run_directory(command.name)
     display = Display(terminal, language, kind="tui" if args.tui else "live" if args.live else "", directory=directory)
+    news = ReplayNews(words, steps_of(args), is_held=args.tui)
+
+    def observe(pid: int, records: Any) -> None:
+        news.observe(pid, records)
+        if display.is_on:
+            display.observe(pid, records)
+
     with display:
         ended = run_recorded(
             command,
-            RunOptions(directory=directory),
-            observer=display.observe if display.is_on else None,
+            RunOptions(directory=directory, replay_steps=steps_of(args)),
+            observer=observe if display.is_on or steps_of(args) else None,
             tick=display.tick if display.is_on else None,
             output=display.output,
         )
+    news.release()
     display.tell_output(failed=ended.returncode != 0)
     try:
         _report(args, terminal, words, directory, ended, language)
@@ -140,13 +160,3 @@ def _length(ended: Ended) -> str:
     from headrace.model import format_seconds
 
     return format_seconds(ended.duration_s)
-
-
-def _new_directory(command: Command) -> Path:
-    name = re.sub(r"[^\w.-]+", "_", command.name) or "run"
-    stem = Path("headrace-runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    directory, number = stem, 1
-    while directory.exists():
-        number += 1
-        directory = stem.with_name(f"{stem.name}-{number}")
-    return directory

@@ -22,6 +22,11 @@ class RunMessages:
     output: str
     nothing_written: str
     written: str
+    report_title: str
+    replay_before: str
+    replay_begins: str
+    replay_ends: str
+    replay_after: str
 
 
 RUN_MESSAGES = {
@@ -39,6 +44,14 @@ RUN_MESSAGES = {
         output="what the script wrote",
         nothing_written="nothing yet",
         written="the script's output is in {directory}: stdout.log, stderr.log",
+        report_title="headrace run: the recording in {directory}: {duration}, {ended}",
+        replay_before=(
+            "--replay changes this training: after 16 steps it gets {steps} steps on batches that it has seen already. "
+            "Use the run for its figures, not for its weights"
+        ),
+        replay_begins="process {pid} trains on cached batches from here on, for {steps} steps; its loader stands still",
+        replay_ends="process {pid} gets its loader's own batches again, from where the loader stood",
+        replay_after="this run trained on cached batches for some steps: throw its weights away",
     ),
     "zh": RunMessages(
         title="headrace run：{duration}，退出码 {code}",
@@ -54,5 +67,13 @@ RUN_MESSAGES = {
         output="脚本的输出",
         nothing_written="暂无",
         written="脚本的输出保存在 {directory}：stdout.log、stderr.log",
+        report_title="headrace run：{directory} 里的录制：{duration}，{ended}",
+        replay_before=(
+            "--replay 会改变这次训练：16 步之后，有 {steps} 步用的是已经见过的 batch。"
+            "这次运行只用来看数字，不要保留它的权重"
+        ),
+        replay_begins="进程 {pid} 从现在起用缓存的 batch 训练 {steps} 步；加载器停在原处",
+        replay_ends="进程 {pid} 又从加载器取真实的 batch，接着停下的地方继续",
+        replay_after="这次运行有若干步用的是缓存 batch：它的权重请丢弃",
     ),
 }

@@ -8,10 +8,13 @@ A script that runs unchanged and is timed all the same (`headrace run`):
 - `live`: what a training is doing now.
 - `monitoring`: a line of code for those who prefer one: waits, slow batches, a bar's postfix.
 - `notes`: what could not be timed.
+- `batch_copies`: batches that are given more than once.
 - `part_wrapping`: a function as a part of a sample.
 - `phases`: the user's own marks.
-- `saved_bytes`: how many bytes a save has written.
+- `replay_plan`, `replaying`: `--replay`: when batches are kept and given again, and doing so.
 - `sample_clock`: what a sample took, and of that each part.
+- `saved_bytes`: how many bytes a save has written.
+- `self_recording`: a recording of this very process.
 - `slow_batches`: which batches were slow, as far as the loop alone can know.
 - `tape`: where the hooks of a process write.
 - `wrapping`: a function timed from outside.
@@ -39,7 +42,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .child import Ended, RunOptions, run_recorded
-    from .command import Command, command_of
+    from .command import Command, command_of, new_run_directory
     from .live import LiveStatus, LiveTally
     from .monitoring import Monitor, monitor
     from .notes import read_notes
@@ -88,6 +91,7 @@ __all__ = [
     "dump_run",
     "judge",
     "monitor",
+    "new_run_directory",
     "phase",
     "read_notes",
     "read_trainer",
@@ -126,6 +130,7 @@ _HOME_OF = {
     "dump_run": ".watch_dump",
     "judge": ".watch_findings",
     "monitor": ".monitoring",
+    "new_run_directory": ".command",
     "phase": ".phases",
     "read_notes": ".notes",
     "read_trainer": ".stack_reading",

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,6 +38,7 @@ class RunOptions:
     directory: Path
     interval_s: float = 0.5
     sample_interval_s: float = 1.0
+    replay_steps: int = 0  # that the training makes on cached batches, which changes it
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,10 @@ def run_recorded(
             options.directory,
             interval_s=options.interval_s,
             sample_interval_s=options.sample_interval_s,
-            facts=RunFacts.here(command.argv),
+            facts=replace(RunFacts.here(command.argv), replay_steps=options.replay_steps),
             observer=observer,
         ) as recorder:
-            environment = _environment(recorder.environment, options.directory)
+            environment = _environment(recorder.environment, options)
             started, problem = time.monotonic(), ""
             child = _start(command, environment, before, output)
             recorder.watch(child.pid)
@@ -141,7 +142,7 @@ def _start(
         ) from error
 
 
-def _environment(recording: Mapping[str, str], directory: Path) -> dict[str, str]:
+def _environment(recording: Mapping[str, str], options: RunOptions) -> dict[str, str]:
     """Return the child's environment: ours, the recording, and our folder at the head of PYTHONPATH."""
     paths = [str(_SITE)]
     if before := os.environ.get("PYTHONPATH"):
@@ -149,7 +150,8 @@ def _environment(recording: Mapping[str, str], directory: Path) -> dict[str, str
     return {
         **os.environ,
         **recording,
-        "HEADRACE_RUN_DIR": str(directory.resolve()),
+        "HEADRACE_REPLAY": str(options.replay_steps),
+        "HEADRACE_RUN_DIR": str(options.directory.resolve()),
         "PYTHONPATH": os.pathsep.join(paths),
     }
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,17 @@ def command_of(words: Sequence[str], *, module: Sequence[str] | None = None) -> 
             next_step="headrace run train.py, headrace run -m package.train, or headrace run -- torchrun train.py",
         )
     return Command(tuple(words), _name_of(words), _warnings(words))
+
+
+def new_run_directory(name: str) -> Path:
+    """Return where the recording of a run goes if nobody says: `headrace-runs/NAME-TIME`, one that is not there yet."""
+    name = re.sub(r"[^\w.-]+", "_", name) or "run"
+    stem = Path("headrace-runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    directory, number = stem, 1
+    while directory.exists():
+        number += 1
+        directory = stem.with_name(f"{stem.name}-{number}")
+    return directory
 
 
 def _name_of(words: Sequence[str]) -> str:

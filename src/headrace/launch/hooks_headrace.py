@@ -10,6 +10,7 @@ from headrace.model import EventKind
 
 from .hooks_loader import timed_next
 from .hooks_worker import _Resources
+from .replaying import with_replay
 from .tape import now, tape
 
 _FETCH, _IDLE = int(EventKind.FETCH), int(EventKind.IDLE)
@@ -18,7 +19,7 @@ _FETCH, _IDLE = int(EventKind.FETCH), int(EventKind.IDLE)
 def time_iterator(workers: ModuleType) -> None:
     """Time `next` on the iterator over a pool."""
     cls = workers.WorkersIterator
-    cls.__next__ = timed_next(cls.__next__)
+    cls.__next__ = with_replay(timed_next(cls.__next__))
 
 
 def time_worker(module: ModuleType) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.model import EventKind
 
 from . import hooks_rank, hooks_step, hooks_worker
+from .replaying import with_replay
 from .tape import now, tape
 from .wrapping import Depth
 
@@ -29,7 +30,7 @@ def time_loaders(dataloader: ModuleType) -> None:
     _time_iter(dataloader.DataLoader)
     base = dataloader._BaseDataLoaderIter
     for cls in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
-        cls.__next__ = timed_next(base.__next__)
+        cls.__next__ = with_replay(timed_next(base.__next__))
     workers = dataloader._MultiProcessingDataLoaderIter
     workers._try_get_data = _timed_get(workers._try_get_data)
     hooks_worker.time_fetchers(dataloader._DatasetKind)

@@ -33,6 +33,7 @@ class _State:
     last_model = 0
     compiles = False
     optimizer_started: int = 0
+    num_worked = 0  # backward passes and optimizer steps so far
 
 
 _state = _State()
@@ -59,6 +60,11 @@ def step_begins(number: int) -> None:
     """Look for models in the first steps, and now and then."""
     if number < 4 or not number % _LOOK_EVERY:
         look_for_models()
+
+
+def num_worked() -> int:
+    """Return how often a backward pass or an optimizer step has ended: what tells a training loop from others."""
+    return _state.num_worked
 
 
 def look_for_models() -> None:
@@ -155,6 +161,7 @@ def _timed_backward(original: Any) -> Any:
         try:
             return original(*args, **kwargs)
         finally:
+            _state.num_worked += 1
             tape.write(_BACKWARD, start, now() - start)
 
     return backward
@@ -167,6 +174,7 @@ def _optimizer_starts(*_: Any) -> None:
 def _optimizer_ends(*_: Any) -> None:
     start, _state.optimizer_started = _state.optimizer_started, 0
     if start:
+        _state.num_worked += 1
         tape.write(_OPTIMIZER, start, now() - start)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any, Generic, TypeVar
 
 from headrace.model import EventKind, format_share
 
 from .phases import longest_phase
+from .self_recording import SelfRecording, record_here
 from .slow_batches import SlowBatches
 from .tape import now, tape
 
@@ -39,7 +42,16 @@ class Monitor(Generic[_T]):
     `len()` and attributes are those of the iterable itself.
     """
 
-    def __init__(self, loader: Iterable[_T], *, bar: Any, every: int, slow_s: float, logger: logging.Logger) -> None:
+    def __init__(
+        self,
+        loader: Iterable[_T],
+        *,
+        bar: Any,
+        every: int,
+        slow_s: float,
+        logger: logging.Logger,
+        record: bool | str | os.PathLike[str] = False,
+    ) -> None:
         if every < 2:
             raise ValueError(f"every must be at least 2 batches, got {every}")
         if slow_s <= 0:
@@ -52,6 +64,9 @@ class Monitor(Generic[_T]):
         self._batches = self._slow = self._epochs = 0
         self._wait_total_s = self._total_s = self._worst_s = 0.0
         self._drawn_ns = 0
+        self._recording: SelfRecording | None = None
+        if record:
+            self._recording = record_here(None if record is True else record)
 
     def __repr__(self) -> str:
         return f"Monitor({self._loader!r}, batches={self._batches}, slow={self._slow})"
@@ -61,6 +76,16 @@ class Monitor(Generic[_T]):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_loader"], name)
+
+    @property
+    def recorded_in(self) -> Path | None:
+        """The run directory that `record=` writes; None where nothing is recorded from here."""
+        return self._recording.directory if self._recording is not None else None
+
+    def end_recording(self) -> None:
+        """Write the recording's end now instead of at the end of the program. Safe to call twice."""
+        if self._recording is not None:
+            self._recording.end()
 
     def stats(self) -> MonitorStats:
         """Return the figures so far; medians are of the last 10,000 batches."""
@@ -158,6 +183,7 @@ def monitor(
     every: int = 50,
     slow_s: float = 0.05,
     logger: logging.Logger | None = None,
+    record: bool | str | os.PathLike[str] = False,
 ) -> Monitor[_T]:
     """Return an iterable that yields the same items and logs how long the loop waited for them.
 
@@ -165,7 +191,10 @@ def monitor(
     its cause as far as it can be seen from here; after every `every` batches their statistics. `bar` is a tqdm bar
     (or the loader itself is one): it shows the last wait, a typical step and the share of waiting.
 
+    `record` writes a run directory, as `headrace run` does: the one that is named, or with True a new one in
+    `headrace-runs`. It ends with the program, and `headrace run --report DIR` reads it, also after a crash.
+
     >>> [item for item in monitor([1, 2, 3])]
     [1, 2, 3]
     """
-    return Monitor(loader, bar=bar, every=every, slow_s=slow_s, logger=logger or _log)
+    return Monitor(loader, bar=bar, every=every, slow_s=slow_s, logger=logger or _log, record=record)

@@ -45,6 +45,10 @@ class Tape:
         self._names = {}
         self.write = self._open_and_write
 
+    def start_over(self) -> None:
+        """Look for a lane again with the next event: a recording of this process has begun or ended."""
+        self._reset()
+
     def name(self, text: str) -> int:
         """Return the number by which a record may name a text."""
         number = self._names.get(text)

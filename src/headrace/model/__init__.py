@@ -26,6 +26,7 @@ from .environment import (
     num_local_ranks,
     prints_timing,
     recording_place,
+    replay_steps,
 )
 from .error_policy import BadTally, ErrorPolicy, OnError, Replacement, is_too_many
 from .events import EventKind
@@ -129,6 +130,7 @@ __all__ = [
     "read_stages",
     "record_stages",
     "recording_place",
+    "replay_steps",
     "sample",
     "stage",
     "stages_of",

@@ -4,6 +4,7 @@
 | --- | --- |
 | `HEADRACE_LANG` | language of the commands' output: `en` or `zh`; else the locale decides |
 | `HEADRACE_RECORDING` | set by `headrace run` for the processes it starts: where they leave their events |
+| `HEADRACE_REPLAY` | set by `headrace run --replay`: how many steps the training gets cached batches for |
 | `HEADRACE_STATS` | `0`: loaders keep no times and histograms, unless `record=True` is passed |
 | `HEADRACE_TIMING` | `1`: named stages print a line each, sample by sample; `0`: they do not, whatever the next says |
 | `DEBUG_TIMING` | `true`: the same, by the name that our users' scripts already know |
@@ -26,6 +27,16 @@ def language(environ: Mapping[str, str] | None = None) -> str:
 def recording_place(environ: Mapping[str, str] | None = None) -> str:
     """Where this process's events go; empty where nobody records."""
     return (os.environ if environ is None else environ).get("HEADRACE_RECORDING", "")
+
+
+def replay_steps(environ: Mapping[str, str] | None = None) -> int:
+    """For how many steps cached batches are given, to measure the ceiling; 0: not at all.
+
+    >>> replay_steps({"HEADRACE_REPLAY": "64"}), replay_steps({})
+    (64, 0)
+    """
+    value = (os.environ if environ is None else environ).get("HEADRACE_REPLAY", "")
+    return int(value) if value.isdigit() else 0
 
 
 def keeps_statistics(environ: Mapping[str, str] | None = None) -> bool:

@@ -33,6 +33,10 @@ class EventKind(IntEnum):
     GC = 22  # value: objects collected, arg: generation + 1
     PHASE = 23  # the user's own mark; arg: its name
     RANKS = 24  # the host waits for other ranks, in a barrier and the like; arg: which call
+    # `--replay`, a stretch of it; arg: the loader. value: from 0 on, cached batches were given, and the loader had so
+    # many of its own ready or under way when that ended; -1: a batch was copied; -2: not done, arg: why
+    REPLAY = 30
+    CACHED = 31  # inside REPLAY: `next` gave a batch again; value: which of those that were kept, arg: the loader
 
     # workers and whoever reads for them
     FETCH = 40  # one task of a worker, whole; value: batch number (torch) or samples (ours), arg: the loader

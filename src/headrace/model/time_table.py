@@ -25,6 +25,7 @@ class Activity(Enum):
     LOGGING = "logging"
     GC = "gc"
     PHASE = "phase"  # the user's own mark
+    REPLAY = "replay"  # steps on cached batches, which measure the ceiling; copying them
     ENDING = "ending"  # after the last thing that was timed: the script's end
     OTHER = "other"  # the loop's own code, and what nobody timed
 

@@ -105,6 +105,7 @@ ACTIVITIES = {
     Activity.LOGGING: Text("logging", "写日志"),
     Activity.GC: Text("garbage collection", "垃圾回收"),
     Activity.PHASE: Text("phase: {name}", "阶段：{name}"),
+    Activity.REPLAY: Text("replay: steps on cached batches, to measure", "回放：用缓存 batch 训练的步，用于测量"),
     Activity.ENDING: Text("ending: after the last event", "收尾：最后一个事件之后"),
     Activity.OTHER: Text("other: the loop's own code, not timed", "其他：循环自身的代码，未计时"),
 }

@@ -37,6 +37,7 @@ class RunFacts:
     start_wall_s: float = 0.0  # seconds since 1970
     start_monotonic_ns: int = 0  # the same moment on the clock of the events
     end_monotonic_ns: int | None = None
+    replay_steps: int = 0  # that the training was to make on cached batches: it is not the training it would have been
     exit_code: int | None = None
     exit_signal: int | None = None
     problems: tuple[str, ...] = ()  # of the recording itself, as the recorder saw them

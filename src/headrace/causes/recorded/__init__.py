@@ -1,10 +1,11 @@
 """Why a recorded training waits: pure functions from events to findings.
 
 - `bad_samples`: which sample a training ended with.
+- `ceiling`, `ceiling_wording`: what a perfect loader would bring, measured by a replay.
 - `data_waits`: why the loop waited for data: pool too slow, lock-step, single late batches.
 - `diagnosis`: from a recording to findings.
 - `epoch_starts`: what the start of epochs cost.
-- `estimates`: what more workers would bring.
+- `estimates`, `estimate_wording`: what would help, by how much.
 - `interruptions`: checkpoints, evaluation, logging, garbage collection, copies.
 - `launchers`: what torchrun says of the rank that failed first.
 - `part_gains`: what a cheaper part of a sample would bring.
@@ -14,6 +15,7 @@
 - `ranks`: which rank holds the others up, and which one ended first.
 - `sample_parts`: what a sample's time went into.
 - `shard_starts`: what the starts of shards cost.
+- `spread`: means with their error.
 - `slow_steps`: slow steps that nothing explains.
 - `stuck_workers`: workers that hung.
 - `trainer`: a training process: where its time went, and its steps.

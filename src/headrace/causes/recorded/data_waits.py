@@ -7,7 +7,7 @@ workers themselves decide: all busy, the pool is too slow; most idle while the l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from headrace.model import Bottleneck, Cause, Confidence
 
 from ..periods import Period, find_period, find_rhythm
 from ..stalls import of_weight
+from .ceiling import Ceiling
 from .processes import ProcessEvents
 from .sample_parts import SampleParts, read_parts
 from .shard_starts import ShardStarts, find_shard_starts
@@ -52,6 +53,7 @@ class DataVerdict:
     fetchers: tuple[ProcessEvents, ...] = ()  # who fetched: the workers, or the training process itself
     parts: SampleParts | None = None  # what samples went into, where that was recorded
     shard_starts: ShardStarts | None = None
+    ceiling: Ceiling | None = None  # where the demand was measured by a replay
 
     @property
     def bottleneck(self) -> Bottleneck | None:
@@ -118,6 +120,13 @@ def _parts(processes: Sequence[ProcessEvents], resources: Resources | None) -> S
         no_core=resources.no_core,
         bytes_per_sample=resources.bytes_per_sample,
     )
+
+
+def with_ceiling(verdict: DataVerdict, ceiling: Ceiling | None) -> DataVerdict:
+    """Put the demand that was measured in the place of the one that was estimated."""
+    if ceiling is None or ceiling.loader != verdict.loader.name:
+        return verdict
+    return replace(verdict, ceiling=ceiling, step_s=ceiling.step.value, demand_per_s=ceiling.steps_per_s)
 
 
 def _cause(

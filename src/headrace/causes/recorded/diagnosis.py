@@ -27,10 +27,13 @@ from headrace.model import (
 )
 
 from ..remedies import MORE_SUPPLY, advice_on, bottleneck_fix
-from .data_waits import DataVerdict, judge_data
+from .ceiling import Ceiling, measure_ceiling, why_not_replayed
+from .ceiling_wording import ceiling_facts, ceiling_limits, no_replay_text
+from .data_waits import DataVerdict, judge_data, with_ceiling
 from .ending import find_ending
 from .epoch_starts import find_epoch_starts
-from .estimates import estimate_more_workers
+from .estimate_wording import estimate_text
+from .estimates import Estimate, Remedy, Room, estimate_async_checkpoint, estimate_data
 from .interruptions import Interruption, find_interruptions, is_worth_telling
 from .launchers import root_cause
 from .part_gains import estimate_cheaper_part
@@ -48,7 +51,6 @@ from .wording import (
     data_evidence,
     epoch_start_evidence,
     interruption_evidence,
-    more_workers_text,
     slow_step_evidence,
 )
 from .wording_hangs import replaced_workers_evidence, shard_start_evidence, stuck_worker_evidence
@@ -74,6 +76,7 @@ def explain_recording(recording: Recording) -> Findings:
         limits=tuple(Text(problem, problem) for problem in recording.problems),
         system=recording.system,
         exit_code=_exit_code(recording),
+        replay_steps=recording.facts.replay_steps,
     )
 
 
@@ -86,6 +89,7 @@ def explain_processes(
     limits: tuple[Text, ...] = (),
     system: Sequence[SystemSample] = (),
     exit_code: int | None = None,
+    replay_steps: int = 0,
 ) -> Findings:
     """Return the findings of the training process that lost most; the others are told of as facts."""
     trainers = [read_trainer(one, start_ns, end_ns) for one in processes if is_trainer(one)]
@@ -97,9 +101,10 @@ def explain_processes(
             limits=(_NO_TRAINER, *limits),
             measure=(_SEE_MORE,),
         )
-    judged = [_judge(trainer, processes, cores) for trainer in trainers]
-    found, data, trainer = max(
-        ((found, data, trainer) for (found, data), trainer in zip(judged, trainers, strict=True)),
+    ceilings = [measure_ceiling(trainer, processes) for trainer in trainers]
+    judged = [_judge(*one, processes, _room(one[0], system, cores)) for one in zip(trainers, ceilings, strict=True)]
+    found, data, trainer, ceiling = max(
+        ((*one, trainer, ceiling) for one, trainer, ceiling in zip(judged, trainers, ceilings, strict=True)),
         key=lambda one: sum(finding.share for finding in one[0]),
     )
     stuck = _stuck_finding(trainer, processes, exit_code, end_ns)
@@ -116,17 +121,21 @@ def explain_processes(
         limits = (_FED_BY_ANOTHER, *limits)
     elif data is None and not findings:
         limits = (_TOO_FEW, *limits)
+    if ceiling is not None:
+        limits = (*ceiling_limits(ceiling), *limits)
+    elif replay_steps:
+        limits = (no_replay_text(next(filter(None, map(why_not_replayed, processes)), "")), *limits)
     return Findings(
         verdict=_verdict(findings, trainer) if data is not None or findings else Verdict.UNKNOWN,
         findings=findings,
         facts=(
-            *_facts(trainer, data),
+            *_facts(trainer, data, ceiling),
             *rank_facts(trainer, trainers),
             *end_facts(trainers, root_cause(processes), exit_code),
         ),
         limits=limits,
         measure=findings[0].measure if findings else (),
-        figures=_figures(trainer, data),
+        figures=_figures(trainer, data, ceiling),
         times=_rows(trainer, data),
         parts=part_rows(data.parts, data.fetchers) if data is not None else (),
     )
@@ -154,8 +163,16 @@ def _processes(recording: Recording) -> list[ProcessEvents]:
     return found
 
 
+def _room(trainer: Trainer, system: Sequence[SystemSample], cores: float) -> Room:
+    """Return what the machine had left while a process trained."""
+    around = read_surroundings(system, trainer.train_start_ns, trainer.train_end_ns, cores=cores)
+    if around is None:
+        return Room(cores=cores)
+    return Room(cores=cores, idle_cores=around.idle_cores, disk_busy=around.disk_busy)
+
+
 def _judge(
-    trainer: Trainer, processes: Sequence[ProcessEvents], cores: float
+    trainer: Trainer, ceiling: Ceiling | None, processes: Sequence[ProcessEvents], room: Room
 ) -> tuple[list[Finding], DataVerdict | None]:
     train_s = trainer.train_s
     found: list[Finding] = []
@@ -164,9 +181,11 @@ def _judge(
         verdict = judge_data(loader, trainer.process, processes, train_s)
         if verdict is None:
             continue
+        verdict = with_ceiling(verdict, ceiling)
         data = data or verdict
         if verdict.cause is not None:
-            found += _data_findings(verdict, trainer, loader, cores)
+            workers = workers_of(loader, trainer.process, processes)
+            found += _data_findings(verdict, trainer, loader, estimate_data(verdict, train_s, room, workers))
     for loader in trainer.loaders:
         starts = find_epoch_starts(trainer, loader)
         if starts is not None and is_worth_telling(Cause.EPOCH_START, starts.count, starts.lost_s / train_s):
@@ -176,7 +195,7 @@ def _judge(
     for interruption in find_interruptions(trainer):
         share = interruption.lost_s / train_s
         if is_worth_telling(interruption.cause, interruption.num_heavy, share):
-            found.append(_interruption_finding(interruption, share))
+            found.append(_interruption_finding(interruption, share, train_s))
     if trainer.loaders:
         loader = max(trainer.loaders, key=lambda one: len(one.batch))
         slow = find_slow_steps(loader)
@@ -208,7 +227,7 @@ def _shortage_finding(found: Shortage) -> Finding:
     return replace(_finding(found.cause, found.share, found.evidence, 1), figures=found.figures)
 
 
-def _interruption_finding(found: Interruption, share: float) -> Finding:
+def _interruption_finding(found: Interruption, share: float, train_s: float) -> Finding:
     finding = _finding(found.cause, share, interruption_evidence(found), found.count)
     figures = {
         "lost_s": found.lost_s,
@@ -220,10 +239,25 @@ def _interruption_finding(found: Interruption, share: float) -> Finding:
         figures["typical_bytes"] = float(found.typical_bytes)
     if found.period is not None:
         figures["period_steps"] = float(found.period.steps)
+    if found.cause is Cause.CHECKPOINT and (estimate := estimate_async_checkpoint(found, train_s)) is not None:
+        figures |= _estimate_figures([estimate])
+        finding = replace(finding, fix=(estimate_text(estimate), *finding.fix))
     return replace(finding, figures=figures)
 
 
-def _data_findings(verdict: DataVerdict, trainer: Trainer, loader: LoaderWaits, cores: float) -> list[Finding]:
+def _estimate_figures(estimates: Sequence[Estimate]) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for one in estimates:
+        name = one.remedy.value
+        figures |= {f"{name}_gain": one.gain, f"{name}_gain_error": one.error}
+        if one.remedy is Remedy.MORE_WORKERS:
+            figures[name] = float(one.workers)
+    return figures
+
+
+def _data_findings(
+    verdict: DataVerdict, trainer: Trainer, loader: LoaderWaits, estimates: Sequence[Estimate]
+) -> list[Finding]:
     """Return what the waits for a loader are; a second of them is told once."""
     train_s, rest_s = trainer.train_s, verdict.lost_s
     found = []
@@ -237,7 +271,7 @@ def _data_findings(verdict: DataVerdict, trainer: Trainer, loader: LoaderWaits, 
         found.append(_finding(Cause.WORKER_HANG, replaced.lost_s / train_s, evidence, replaced.count))
         rest_s -= replaced.lost_s
     if not found or rest_s >= _REST_FROM * train_s:
-        found.append(_data_finding(verdict, rest_s / train_s, cores, train_s))
+        found.append(_data_finding(verdict, rest_s / train_s, estimates, train_s))
     return found
 
 
@@ -252,17 +286,19 @@ def _stuck_finding(
     return replace(finding, severity=Severity.FATAL, figures={"stuck_s": stuck.stuck_s, "pid": float(stuck.pid)})
 
 
-def _data_finding(verdict: DataVerdict, share: float, cores: float, train_s: float) -> Finding:
+def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estimate], train_s: float) -> Finding:
     assert verdict.cause is not None
     share = min(1.0, share)
     finding = _finding(
         verdict.cause, share, data_evidence(verdict, share), int(verdict.is_slow.sum()), verdict.confidence
     )
-    known = list(bottleneck_fix(verdict.bottleneck))
-    if (cheaper := estimate_cheaper_part(verdict, train_s)) is not None:
-        known.insert(0, cheaper_part_text(cheaper))
-    if verdict.cause in _DATA and (estimate := estimate_more_workers(verdict, cores, train_s)) is not None:
-        known.insert(0, more_workers_text(estimate))
+    estimates = estimates if verdict.cause in _DATA else ()
+    cheaper = estimate_cheaper_part(verdict, train_s)
+    if cheaper is not None:  # what takes most of a sample is known by its name
+        estimates = [one for one in estimates if one.remedy is not Remedy.FASTER_DECODE]
+    known = [*map(estimate_text, estimates), *bottleneck_fix(verdict.bottleneck)]
+    if cheaper is not None:
+        known.insert(len(estimates), cheaper_part_text(cheaper))
     is_decided = bool(known) and verdict.confidence is Confidence.CERTAIN
     fix = [*known, *(text for text in finding.fix if not is_decided or text is not MORE_SUPPLY)]
     if verdict.parts is not None and verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
@@ -274,6 +310,7 @@ def _data_finding(verdict: DataVerdict, share: float, cores: float, train_s: flo
         "wait_median_s": float(np.median(verdict.wait_s)),
         "wait_worst_s": float(verdict.wait_s.max()),
         "slow_steps": float(verdict.is_slow.sum()),
+        **_estimate_figures(estimates),
     }
     if verdict.period is not None:
         figures["period_steps"] = float(verdict.period.steps)
@@ -289,7 +326,8 @@ def _data_finding(verdict: DataVerdict, share: float, cores: float, train_s: flo
     if verdict.parts is not None:
         figures |= _part_figures(verdict.parts)
     measure = () if is_decided or verdict.cause not in _DATA else advice_on(verdict.cause).measure
-    return replace(finding, fix=tuple(fix), bottleneck=verdict.bottleneck, figures=figures, measure=measure)
+    gain = verdict.ceiling.gain if verdict.ceiling is not None else finding.gain  # measured, where it was
+    return replace(finding, fix=tuple(fix), gain=gain, bottleneck=verdict.bottleneck, figures=figures, measure=measure)
 
 
 def _part_figures(parts: SampleParts) -> dict[str, float]:
@@ -323,8 +361,8 @@ def _rows(trainer: Trainer, data: DataVerdict | None) -> tuple[TimeRow, ...]:
     return tuple(replace(row, parts=parts) if row.activity is Activity.WAIT else row for row in trainer.rows)
 
 
-def _facts(trainer: Trainer, data: DataVerdict | None) -> list[Text]:
-    facts = []
+def _facts(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> list[Text]:
+    facts = [] if ceiling is None else ceiling_facts(ceiling)
     if data is not None:
         steps = len(data.wait_s)
         facts.append(
@@ -351,7 +389,7 @@ def _facts(trainer: Trainer, data: DataVerdict | None) -> list[Text]:
     return facts
 
 
-def _figures(trainer: Trainer, data: DataVerdict | None) -> dict[str, float]:
+def _figures(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> dict[str, float]:
     figures = {
         "wall_s": (trainer.end_ns - trainer.start_ns) / 1e9,
         "train_s": trainer.train_s,
@@ -359,6 +397,18 @@ def _figures(trainer: Trainer, data: DataVerdict | None) -> dict[str, float]:
     }
     if data is not None:
         figures |= {"steps": float(len(data.wait_s)), "step_typical_s": data.step_s}
+    if ceiling is not None:
+        figures |= {
+            "replayed_steps": float(ceiling.num_served),
+            "ceiling_step_s": ceiling.step.value,
+            "ceiling_step_error_s": ceiling.step.error,
+            "ceiling_steps_per_s": ceiling.steps_per_s,
+            "estimated_step_s": ceiling.estimated_step_s,
+            "real_step_s": ceiling.real.value,
+            "accelerator_utilisation": ceiling.au,
+            "perfect_loader_gain": ceiling.gain,
+            "perfect_loader_gain_error": ceiling.gain_error,
+        }
     return figures
 
 

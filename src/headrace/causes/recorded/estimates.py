@@ -1,58 +1,218 @@
-"""What more workers would bring, estimated from measured service times; withheld where noise is larger. Pure."""
+"""What would help and by how much, from measured service times; withheld where noise is larger than the effect. Pure.
+
+The loop makes a step when it has a batch: a step takes as long as the slower of the two, its own work (the demand) and
+the pool's time for a batch (the supply). A remedy makes the pool so many times as fast; what the loop then no longer
+waits is what it gains, never more than it lost to waiting. The error is half of the 95 % interval of the gain when the
+step, the pool's time for a batch and the remedy's own factor are drawn within their errors.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
-from headrace.model import Bottleneck
+from headrace.model import Bottleneck, EventKind
 
 from .data_waits import DataVerdict
+from .interruptions import Interruption
+from .processes import ProcessEvents
+from .spread import Mean, mean_of
 
 _FEWEST_TASKS = 12
 _WORTH = 1.05
-_PER_DOUBLING = 0.1  # of the gain: how unsure each doubling of the workers makes it
+_HEADROOM = 1.05  # as many workers as needed on average are late half of the time
+_PER_DOUBLING = 0.1  # of the factor: the further from what was measured, the less sure it is
+_UNSURE_STEP = 0.05  # of a step: no two runs take the same, and loop and pool share cores and memory
+_DRAWS = 500
+_FASTER = 2.0  # times: what a faster decoder is taken for
+_SLICE = 0.5  # of a core: what hardly computes finds its slice on a machine without an idle core, too
+_DISK_FULL = 0.9  # of the time with a request in flight: more readers would queue
+_HIDDEN = 0.9  # of a save that is made beside the training: the state is copied first,
+_HIDDEN_ERROR = 0.1  # and how long that takes is not known here
 
 
-@dataclass(frozen=True)
-class MoreWorkers:
-    """So many workers would make the loop so many times as fast, give or take."""
+class Remedy(Enum):
+    """What could be done."""
 
-    workers: int
+    MORE_WORKERS = "more_workers"
+    FASTER_DECODE = "faster_decode"
+    GPU_DECODE = "gpu_decode"
+    WARM_CACHE = "warm_cache"
+    ASYNC_CHECKPOINT = "async_checkpoint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """So many times as fast the training would be, give or take."""
+
+    remedy: Remedy
     gain: float
     error: float
-    is_short_of_cores: bool  # as many as would be needed do not fit the machine
+    workers: int = 0  # of MORE_WORKERS
+    is_short: bool = False  # of MORE_WORKERS: as many as would be needed do not fit the cores
+    share: float = 0.0  # of a task that goes away
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is worth telling, and larger than its error."""
+        return self.gain >= _WORTH and self.gain - 1 > self.error
 
 
-def estimate_more_workers(verdict: DataVerdict, cores: float, train_s: float) -> MoreWorkers | None:
-    """Estimate the least number of workers that feed the loop: demand times the time of a task.
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What the machine has left for more workers."""
 
-    A task costs the same whatever the number of workers, as long as cores are free for its CPU time; a disk that is
-    at its limit is not in this model, so nothing is said where tasks wait for bytes at a high rate.
+    cores: float
+    idle_cores: float | None = None  # on average, while it trained
+    disk_busy: float | None = None  # share of the time, of the busiest disk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supply:
+    """What was measured of a loop and its pool."""
+
+    train_s: float
+    lost_s: float  # in waiting
+    num_steps: int
+    step: Mean  # seconds of a step without its wait
+    batch: Mean  # seconds in which the pool as it is makes one batch
+
+    @property
+    def deficit(self) -> float:
+        """Return demand / supply: how many times as fast the pool would have to be."""
+        return self.batch.value / self.step.value if self.step.value > 0 else math.inf
+
+    def gain_with(self, factor: float, *, factor_error: float = 0.0) -> tuple[float, float]:
+        """Return the gain of a pool that is so many times as fast, and its error."""
+        draws = np.random.default_rng(0).standard_normal((3, _DRAWS)) / 1.96
+        step = np.maximum(0.0, self.step.value + _finite(self.step.error) * draws[0])
+        batch = np.maximum(0.0, self.batch.value + _finite(self.batch.error) * draws[1])
+        gains = self._gain(step, batch, factor * np.exp(factor_error * draws[2]), most_s=math.inf)
+        low, high = np.quantile(gains, [0.025, 0.975])
+        value = self._gain(
+            np.array([self.step.value]), np.array([self.batch.value]), np.array([factor]), most_s=self.lost_s
+        )
+        return float(value[0]), float(high - low) / 2
+
+    def _gain(self, step: _Floats, batch: _Floats, factor: _Floats, *, most_s: float) -> _Floats:
+        now_s = np.maximum(step, batch)
+        then_s = np.maximum(step, batch / factor)
+        saved_s = np.clip(self.num_steps * (now_s - then_s), 0.0, most_s)
+        gains: _Floats = self.train_s / np.maximum(self.train_s - saved_s, 0.01 * self.train_s)
+        return gains
+
+
+_Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:
+    """Return what the estimates rest on; None where too little was recorded of the pool."""
+    pool, loader = verdict.pool, verdict.loader
+    if pool is None or len(pool.task_s) < _FEWEST_TASKS or verdict.supply_per_s <= 0 or verdict.step_s <= 0:
+        return None
+    chosen = (loader.batch > 0) & np.isfinite(loader.step_s)
+    workers = max(1, loader.settings.get("num_workers", 0))
+    real = mean_of((loader.wait_s + loader.step_s)[chosen], round_length=workers)
+    step = verdict.ceiling.step if verdict.ceiling is not None else mean_of(loader.step_s[chosen])
+    # With batches in plenty a step takes what it takes now, and taking a batch that is ready.
+    ready = loader.wait_s[loader.is_ready & (loader.batch > 0)]
+    taking_s = float(np.median(ready)) if len(ready) >= _FEWEST_TASKS else 0.0
+    step_s = step.value + min(taking_s, float(np.median(loader.wait_s)))
+    # What the pool could do is what it did, over the time in which it worked.
+    busy = min(1.0, max(pool.busy, 0.05))
+    return Supply(
+        train_s=train_s,
+        lost_s=verdict.lost_s,
+        num_steps=len(verdict.wait_s),
+        step=Mean(step_s, float(np.hypot(_finite(step.error), _UNSURE_STEP * step_s)), step.count),
+        batch=Mean(busy / verdict.supply_per_s, busy * real.error, real.count),
+    )
+
+
+def estimate_data(
+    verdict: DataVerdict, train_s: float, room: Room, workers: Sequence[ProcessEvents] = ()
+) -> list[Estimate]:
+    """Return what would help against waiting for data, as far as it is worth telling; more workers first."""
+    supply, resources = supply_of(verdict, train_s), verdict.resources
+    if supply is None or resources is None:
+        return []
+    found = [estimate_more_workers(verdict, supply, room)]
+    computing = min(1.0, resources.cpu + resources.no_core)
+    if verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
+        found.append(_estimate(Remedy.FASTER_DECODE, supply, computing, 1 - 1 / _FASTER))
+        if (decoding := decode_share(workers)) > 0:
+            found.append(_estimate(Remedy.GPU_DECODE, supply, min(decoding, computing), 1.0))
+    elif verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IO_LATENCY} and resources.bytes_per_s > 0:
+        found.append(_estimate(Remedy.WARM_CACHE, supply, resources.blocked, 1.0))
+    return [one for one in found if one is not None and one.is_shown]
+
+
+def estimate_more_workers(verdict: DataVerdict, supply: Supply, room: Room) -> Estimate | None:
+    """Estimate the least number of workers that feed the loop; None where more would not help, or nobody knows.
+
+    A worker makes as many batches a second as one of those that are there, as long as cores are free for its CPU time.
+    A disk or a lock that is at its limit serves more of them no faster.
     """
-    pool, resources = verdict.pool, verdict.resources
-    current = verdict.loader.settings.get("num_workers", 0)
-    if pool is None or resources is None or current < 1 or len(pool.task_s) < _FEWEST_TASKS:
+    resources, current = verdict.resources, verdict.loader.settings.get("num_workers", 0)
+    if resources is None or current < 1 or verdict.bottleneck is Bottleneck.GIL:
         return None
     if verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IPC_COPY, None} and resources.bytes_per_s > 0:
         return None
-    # Without a core to run on, a task takes longer than it would: that part goes away with fewer tasks, not more.
-    task_s = float(pool.task_s.mean()) * (1 - resources.no_core)
-    error = float(pool.task_s.std()) / math.sqrt(len(pool.task_s)) / float(pool.task_s.mean())
-    needed = math.ceil(verdict.demand_per_s * task_s * 1.05)
-    on_core = min(1.0, max(resources.cpu, 0.01))
-    most = math.floor(max(1.0, cores - 1) / on_core)  # one core is the training's own
+    if verdict.bottleneck is Bottleneck.IO_LATENCY and (room.disk_busy or 0.0) >= _DISK_FULL:
+        return None
+    needed = math.ceil(supply.deficit * current * _HEADROOM)
+    most = most_workers(current, resources.cpu, room)
     workers = min(needed, most)
     if workers <= current:
         return None
-    supply = min(verdict.demand_per_s, workers / task_s)
-    loop_s = len(verdict.wait_s) / verdict.supply_per_s
-    saved_s = min(verdict.lost_s, loop_s - len(verdict.wait_s) / supply)
-    gain = train_s / max(train_s - saved_s, 0.01 * train_s)
-    # The further from what was measured, the less sure: tasks get in each other's way as there are more of them.
-    error = float(np.hypot(error, _PER_DOUBLING * math.log2(workers / current)))
-    if gain - 1 < max(_WORTH - 1, 2 * error * (gain - 1)):
+    factor = workers / current
+    gain, error = supply.gain_with(factor, factor_error=_PER_DOUBLING * math.log2(factor) * 1.96)
+    return Estimate(remedy=Remedy.MORE_WORKERS, gain=gain, error=error, workers=workers, is_short=needed > most)
+
+
+def most_workers(current: int, cpu_share: float, room: Room) -> int:
+    """Return how many workers the cores can carry, each with so much of one; one core is the training's own.
+
+    >>> most_workers(2, 1.0, Room(cores=8)), most_workers(2, 1.0, Room(cores=8, idle_cores=3.2))
+    (7, 5)
+    """
+    on_core = min(1.0, max(cpu_share, 0.01))
+    most = math.floor(max(1.0, room.cores - 1) / on_core)
+    if room.idle_cores is not None:
+        most = min(most, current + math.floor((room.idle_cores + _SLICE) / on_core))
+    return most
+
+
+def estimate_async_checkpoint(found: Interruption, train_s: float) -> Estimate | None:
+    """Estimate what saving beside the training would bring."""
+    saved_s = _HIDDEN * found.lost_s
+    if not 0 < saved_s < train_s:
         return None
-    return MoreWorkers(workers, gain, error * (gain - 1), needed > most)
+    gain = train_s / (train_s - saved_s)
+    error = train_s / max(train_s - saved_s - _HIDDEN_ERROR * found.lost_s, 0.01 * train_s) - gain
+    estimate = Estimate(remedy=Remedy.ASYNC_CHECKPOINT, gain=gain, error=error)
+    return estimate if estimate.is_shown else None
+
+
+def decode_share(workers: Sequence[ProcessEvents]) -> float:
+    """Return the share of the workers' tasks that is decoding, where stages tell; else 0."""
+    tasks = sum(float(one.of(EventKind.FETCH)["duration_ns"].sum()) for one in workers)
+    decoding = sum(float(one.of(EventKind.DECODE)["duration_ns"].sum()) for one in workers)
+    return min(1.0, decoding / tasks) if tasks > 0 else 0.0
+
+
+def _estimate(remedy: Remedy, supply: Supply, share: float, goes_away: float) -> Estimate | None:
+    """Estimate what it brings if a part of a share of every task goes away."""
+    if share <= 0:
+        return None
+    factor = 1 / max(0.01, 1 - share * goes_away)
+    gain, error = supply.gain_with(factor, factor_error=_PER_DOUBLING * math.log2(factor) * 1.96)
+    return Estimate(remedy=remedy, gain=gain, error=error, share=share)
+
+
+def _finite(error: float) -> float:
+    return error if math.isfinite(error) else 1.0

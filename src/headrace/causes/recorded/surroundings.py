@@ -29,6 +29,8 @@ class Surroundings:
     limit_bytes: int | None  # of the innermost memory group that has one
     most_used_bytes: int
     kills: int | None  # by the kernel, for memory
+    idle_cores: float | None = None  # of the machine, on average
+    disk_busy: float | None = None  # share of the time with a request in flight, of the busiest disk
 
     @property
     def refault_bytes_per_s(self) -> float:
@@ -81,7 +83,22 @@ def read_surroundings(
         limit_bytes=limits[0].limit_bytes if limits else None,
         most_used_bytes=max(used, default=0),
         kills=_kills(first, last),
+        idle_cores=_idle_cores(first, last, seconds),
+        disk_busy=_disk_busy(first, last, seconds),
     )
+
+
+def _idle_cores(first: SystemSample, last: SystemSample, seconds: float) -> float | None:
+    if first.machine is None or last.machine is None or seconds <= 0:
+        return None
+    idle = last.machine.cpu_idle_s + last.machine.cpu_iowait_s - first.machine.cpu_idle_s - first.machine.cpu_iowait_s
+    return max(0.0, idle / seconds)
+
+
+def _disk_busy(first: SystemSample, last: SystemSample, seconds: float) -> float | None:
+    before = {disk.name: disk.busy_s for disk in first.disks or ()}
+    shares = [(disk.busy_s - before[disk.name]) / seconds for disk in last.disks or () if disk.name in before]
+    return min(1.0, max(shares)) if shares and seconds > 0 else None
 
 
 def _throttling(first: SystemSample, last: SystemSample) -> tuple[float | None, float, float | None]:

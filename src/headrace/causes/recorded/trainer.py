@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,10 @@ _ACTIVITY = {
     EventKind.LOGGING: Activity.LOGGING,
     EventKind.GC: Activity.GC,
     EventKind.PHASE: Activity.PHASE,
+    EventKind.REPLAY: Activity.REPLAY,
 }
 # What lies inside these belongs to them: an evaluation's waits are evaluation.
-_OPAQUE = {Activity.CHECKPOINT, Activity.EVALUATION, Activity.LOGGING}
+_OPAQUE = {Activity.CHECKPOINT, Activity.EVALUATION, Activity.LOGGING, Activity.REPLAY}
 # And yet: a script that leaves `eval()` with its next step has saved meanwhile.
 _SHOWS_THROUGH = {Activity.CHECKPOINT}
 # A phase that the user named after one of these is one of these.
@@ -43,6 +44,7 @@ _PHASES = (
     (re.compile(r"\beval|valid|\btest(ing)?\b|评估|验证", re.IGNORECASE), Activity.EVALUATION),
     (re.compile(r"\blog(s|ging)?\b|upload|日志|上传", re.IGNORECASE), Activity.LOGGING),
 )
+REPLAY_COPYING, REPLAY_NOT_DONE = -1, -2  # values of a REPLAY event; from 0 on, batches were given again
 CAUSE_OF = {
     Activity.CHECKPOINT: Cause.CHECKPOINT,
     Activity.EVALUATION: Cause.EVALUATION,
@@ -99,8 +101,8 @@ class Trainer:
 
     @property
     def train_s(self) -> float:
-        """Return how long the training itself took, without what came before and after it."""
-        return (self.train_end_ns - self.train_start_ns) / 1e9
+        """Return how long the training itself took, without what came before and after it, and without a replay."""
+        return (self.train_end_ns - self.train_start_ns) / 1e9 - self.seconds(Activity.REPLAY)
 
     def seconds(self, activity: Activity) -> float:
         """Return the exclusive time of an activity while training."""
@@ -187,6 +189,8 @@ def _spans(process: ProcessEvents, thread: int) -> list[Span[Label]]:
             name = process.names.get(arg, "?")
             activity = next((known for pattern, known in _PHASES if pattern.search(name)), activity)
             name = name if activity is Activity.PHASE else ""
+        elif activity is Activity.REPLAY and value == REPLAY_NOT_DONE:
+            continue
         elif activity is Activity.EVALUATION:
             # A model that is trained in `eval()` mode is trained.
             inside = np.searchsorted(worked, [start, end])
@@ -194,7 +198,18 @@ def _spans(process: ProcessEvents, thread: int) -> list[Span[Label]]:
                 continue
             end = turns.end_of(start, end, is_open=value == 1)
         spans.append(Span(start, end, (activity, name), activity in _OPAQUE, activity in _SHOWS_THROUGH))
-    return spans
+    return [*spans, *_unfinished_replay(process, thread)]
+
+
+def _unfinished_replay(process: ProcessEvents, thread: int) -> list[Span[Label]]:
+    """Return the stretch of cached batches at whose end nobody was left to write it down."""
+    cached = process.of(EventKind.CACHED, thread=thread)
+    replays = process.of(EventKind.REPLAY, thread=thread)
+    ended = int(ends_of(replays[replays["value"] >= 0]).max(initial=0))
+    cached = cached[starts_of(cached) >= ended]
+    if not len(cached):
+        return []
+    return [Span(int(starts_of(cached)[0]), int(ends_of(cached)[-1]), (Activity.REPLAY, ""), is_opaque=True)]
 
 
 class _Turns:
@@ -251,11 +266,16 @@ def _loaders(process: ProcessEvents, thread: int, spans: Sequence[Span[Label]]) 
     waits = process.of(EventKind.WAIT, thread=thread)
     hidden = [span for span in spans if span.is_opaque]
     inside = coverage(hidden).between(starts_of(waits), ends_of(waits)) > 0
-    interruptions = coverage([span for span in spans if span.label[0] in (*CAUSE_OF, Activity.PHASE)])
+    interruptions = coverage([span for span in spans if span.label[0] in (*CAUSE_OF, Activity.PHASE, Activity.REPLAY)])
     waits = waits[~inside]
     gets = process.of(EventKind.QUEUE_GET, thread=thread)
+    replays = process.of(EventKind.REPLAY, thread=thread)
+    replays = replays[replays["value"] > 0]
     loaders = [
-        _loader_waits(process.names.get(int(arg), "loader"), waits[waits["arg"] == arg], gets, interruptions)
+        _without_backlog(
+            _loader_waits(process.names.get(int(arg), "loader"), waits[waits["arg"] == arg], gets, interruptions),
+            replays[replays["arg"] == arg],
+        )
         for arg in np.unique(waits["arg"])
     ]
     return tuple(
@@ -282,6 +302,25 @@ def _loader_waits(name: str, waits: NDArray[Any], gets: NDArray[Any], interrupti
         step_s=step_s[is_batch],
         is_ready=_were_ready(starts[is_batch], ends[is_batch], gets),
         end_s=(ends - starts)[~is_batch] / 1e9,
+    )
+
+
+def _without_backlog(loader: LoaderWaits, replays: NDArray[Any]) -> LoaderWaits:
+    """Leave out the steps after a replay that found the batches which the loader had made meanwhile."""
+    if not len(replays):
+        return loader
+    keep = np.ones(len(loader.batch), bool)
+    for end, ahead in zip(ends_of(replays).tolist(), replays["value"].tolist(), strict=True):
+        first = int(np.searchsorted(loader.start_ns, end))
+        keep[first : first + ahead + 1] = False
+    return replace(
+        loader,
+        batch=loader.batch[keep],
+        epoch=loader.epoch[keep],
+        start_ns=loader.start_ns[keep],
+        end_ns=loader.end_ns[keep],
+        step_s=loader.step_s[keep],
+        is_ready=loader.is_ready[keep],
     )
 
 

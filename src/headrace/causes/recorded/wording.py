@@ -10,9 +10,9 @@ from headrace.model import Bottleneck, Cause, Confidence, Text, format_bytes, fo
 
 from ..losses import Loss
 from ..wording import lockstep_rounds, supply_and_demand
+from .ceiling_wording import ceiling_evidence
 from .data_waits import DataVerdict
 from .epoch_starts import EpochStarts
-from .estimates import MoreWorkers
 from .interruptions import Interruption
 from .part_wording import heavy_evidence, parts_evidence
 from .slow_steps import SlowSteps
@@ -126,6 +126,8 @@ def data_evidence(verdict: DataVerdict, share: float) -> tuple[Text, ...]:
         )
     if cause is not Cause.STRAGGLER_SAMPLE:
         said.append(supply_and_demand(verdict.supply_per_s, verdict.demand_per_s))
+    if verdict.ceiling is not None:
+        said.append(ceiling_evidence(verdict.ceiling))
     if pool is not None:
         if verdict.bottleneck is not Bottleneck.IPC_COPY:
             said += _pool_evidence(pool, num_workers, is_straggler=cause is Cause.STRAGGLER_SAMPLE)
@@ -280,18 +282,3 @@ def slow_step_evidence(slow: SlowSteps) -> tuple[Text, ...]:
             "当时没有发生任何被计时的事：没有等数据、保存、评估、写日志或垃圾回收",
         ),
     )
-
-
-def more_workers_text(estimate: MoreWorkers) -> Text:
-    """Return an estimate with its formula and its error."""
-    said = Text(
-        "num_workers={workers}: about {gain} ± {error} times as fast (estimate: demand × mean time of a task = workers "
-        "needed)",
-        "num_workers={workers}：约快到 {gain} ± {error} 倍（估计：需求 × 任务平均耗时 = 所需 worker 数）",
-    )
-    if estimate.is_short_of_cores:
-        said = Text(
-            said.en + "; more would be needed, but the cores are used up then: cheaper decoding is the rest",
-            said.zh + "；要完全跟上还需更多，但那时核心已用尽，其余只能靠降低解码开销",
-        )
-    return said.filled(workers=estimate.workers, gain=three_digits(estimate.gain), error=three_digits(estimate.error))

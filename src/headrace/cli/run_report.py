@@ -1,0 +1,67 @@
+"""`headrace run --report DIR`: the report of a run directory that is there already."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from .run_messages import RUN_MESSAGES
+from .terminal import Terminal
+
+_EXIT_OK, _EXIT_FINDINGS = 0, 1
+
+
+def report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> int:
+    """Read a run directory and print its report: the result of this command, so it goes to stdout."""
+    from headrace.causes import explain_recording
+    from headrace.errors import UnusableInput
+    from headrace.launch import read_notes
+    from headrace.model import format_seconds
+    from headrace.reports import findings_json, findings_text, headline_of
+    from headrace.signals import read_run
+
+    if args.command or args.module:
+        raise UnusableInput(
+            "--report runs nothing, and something to run was named",
+            next_step="headrace run --report DIR, or headrace run train.py",
+        )
+    directory = Path(args.report)
+    recording = read_run(directory)
+    facts = recording.facts
+    if not len(recording.events) and not recording.system:
+        raise UnusableInput(
+            f"{directory} holds no recording", problems="; ".join(recording.problems), next_step="headrace run train.py"
+        )
+    findings = explain_recording(recording)
+    source = {"run_directory": str(directory), "command": list(facts.command), "exit_code": facts.exit_code}
+    findings = replace(findings, limits=(*findings.limits, *read_notes(directory)), source=source)
+    if args.json:
+        Path(args.json).write_text(findings_json(findings, language=language) + "\n", encoding="utf-8")
+    if terminal.is_quiet:
+        terminal.document(headline_of(findings, language))
+    else:
+        words = RUN_MESSAGES[language]
+        duration_s = (recording.end_ns - facts.start_monotonic_ns) / 1e9
+        terminal.document(
+            words.report_title.format(
+                directory=directory, duration=format_seconds(duration_s), ended=_ending(facts, language)
+            )
+        )
+        terminal.result(findings_text(findings, language=language))
+    return _EXIT_FINDINGS if findings.findings else _EXIT_OK
+
+
+def _ending(facts: object, language: str) -> str:
+    """Return how the run ended, as far as that was written down."""
+    from headrace.signals import RunFacts
+
+    assert isinstance(facts, RunFacts)
+    is_chinese = language == "zh"
+    if facts.exit_signal is not None:
+        return f"被信号 {facts.exit_signal} 终止" if is_chinese else f"ended by signal {facts.exit_signal}"
+    if facts.exit_code is not None:
+        return f"退出码 {facts.exit_code}" if is_chinese else f"exit code {facts.exit_code}"
+    if facts.is_finished:
+        return "已结束" if is_chinese else "ended"
+    return "没有记下结束" if is_chinese else "no end was written down"
