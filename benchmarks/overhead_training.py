@@ -204,12 +204,18 @@ def read_windows(document: dict[str, Any]) -> list[Window]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=CASES)
+    parser.add_argument("case", choices=CASES, nargs="?", help="without one, they are named")
     parser.add_argument("--switch", choices=("hooks", "all", "nothing"), default="hooks")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--size", choices=("full", "quick"), default="full", help="of the files that are read")
-    parser.add_argument("--out", required=True, help="where the counts go, as JSON")
+    parser.add_argument("--out", help="where the counts go, as JSON")
+    parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)  # as every script here takes it
     options = parser.parse_args()
+    if options.case is None:
+        print("\n".join(CASES))
+        return
+    if options.out is None:
+        parser.error("--out FILE says where the counts go")
     Path(options.out).write_text(json.dumps(train(options.case, options)))
 
 
