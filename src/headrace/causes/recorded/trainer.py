@@ -325,14 +325,12 @@ def _without_backlog(loader: LoaderWaits, replays: NDArray[Any]) -> LoaderWaits:
 
 
 def _were_ready(starts: Times, ends: Times, gets: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which waits found their batch in the queue: one look was enough, and the queue was not empty."""
-    if not len(gets):
-        return np.zeros(len(starts), bool)
-    at = starts_of(gets)
-    first, last = np.searchsorted(at, starts), np.searchsorted(at, ends)
-    looks = last - first
-    has_some = gets["value"][first.clip(0, len(gets) - 1)] > 0
-    return np.asarray((looks == 0) | ((looks == 1) & has_some))
+    """Return which waits found their batch on its way already: the queue was not empty at any look.
+
+    More than one look means that batches of other workers came first; they are taken, and cost what taking costs.
+    """
+    empty_at = starts_of(gets)[gets["value"] <= 0]
+    return np.asarray(np.searchsorted(empty_at, starts) == np.searchsorted(empty_at, ends) if len(gets) else starts < 0)
 
 
 def coverage(spans: Sequence[Span[Label]]) -> Coverage:
