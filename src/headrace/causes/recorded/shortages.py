@@ -113,6 +113,9 @@ def _pressed(around: Surroundings, found: list[Finding], wait_share: float) -> S
     stall = around.memory_stall_s or 0.0
     share = min(1.0, stall / around.seconds) if around.seconds > 0 else 0.0
     rate = around.refault_bytes_per_s
+    swap_rate = around.swapped_in_bytes / around.seconds if around.seconds > 0 else 0.0
+    if around.limit_bytes is None and rate < _REFAULTS_FROM and swap_rate < _SWAP_FROM:
+        return None  # the machine has enough: others waited, under a limit of their own
     data = next((one for one in found if one.cause in _DATA and one.bottleneck not in _COMPUTES), None)
     read = 0.0
     if data is not None:
