@@ -1,42 +1,22 @@
 """Loaders under faults: over backends, start methods, numbers of workers, batch sizes and collations.
 
 A draw is a function of its number, so a failure is repeated by its name. The long mode (`-m slow`) draws many more, at
-least HEADRACE_CHAOS_FAULTS faults (1,000 by default). Whatever hangs is ended by the referee, with stacks.
+least HEADRACE_CHAOS_FAULTS faults (1,000 by default), one draw after the other; `benchmarks/chaos_long.py` runs several
+at a time. Whatever hangs is ended by the referee, with stacks.
 """
 
 import os
-import random
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from headrace.doctor import ALL_KINDS, ChaosReport, ChaosSettings, FaultKind, run_chaos
+from headrace.doctor import ChaosReport, ChaosSettings, FaultKind, run_chaos
 
-_TARGETS = ("slots", "tiny", "large", "lists", "drawing", "general", "kept", "whole")
+from .draws import draw_settings
+
 _QUICK_DRAWS = 6
 _QUICK_FAULTS = 9
-
-
-def draw_settings(number: int, *, num_faults: int) -> ChaosSettings:
-    """Return what the draw of this number runs."""
-    draw = random.Random(f"chaos/{number}")
-    backend = draw.choice(("process", "process", "thread"))
-    start_method = draw.choices(("fork", "forkserver", "spawn"), (10, 1, 1))[0]
-    return ChaosSettings(
-        target=f"tests.chaos.datasets:{draw.choice(_TARGETS)}",
-        # a hang costs its timeout, several times: not in every draw, or the others would hardly get a turn
-        kinds=tuple(k for k in ALL_KINDS if k not in (FaultKind.HANG, FaultKind.STOP) or draw.random() < 0.4),
-        num_faults=num_faults,
-        seed=draw.randrange(1 << 30),
-        num_workers=draw.choice((1, 2, 3, 4)),
-        backend=backend,
-        start_method=start_method,
-        batch_size=draw.choice((1, 3, 8, 16)),
-        timeout_s=1.2 if start_method == "fork" else 3.0,
-        most_samples=draw.choice((200, 400)),
-        faults_a_round=12,
-    )
 
 
 def check(report: ChaosReport) -> None:

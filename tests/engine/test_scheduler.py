@@ -126,6 +126,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         row, end = work.row, work.row + work.rows
         while row < end:
             rows = data.draw(st.integers(1, end - row), label="rows of this piece")
+            if data.draw(st.integers(0, 5), label="is left out") == 0 and self.leave_out(work.seq, row, data):
+                row += 1
+                continue
             if data.draw(st.integers(0, 5), label="fails") == 0:
                 self.fail(work, row, end - row)
                 return
@@ -137,6 +140,19 @@ class SchedulerMachine(RuleBasedStateMachine):
             else:
                 self.say(work, Answer.SAMPLES, row, rows, self.block())
             row += rows
+
+    def leave_out(self, seq: int, row: int, data: st.DataObject) -> bool:
+        """The sample of a row is bad: the driver gives the row to another one, which stands further in the order."""
+        batch = self.scheduler.batches[seq]
+        if batch.is_cancelled or batch.needs_whole:
+            return False
+        before = [batch.position_of(other) for other in range(batch.num_rows)]
+        shift = data.draw(st.integers(0, 100), label="shift")
+        self.pending.append(self.scheduler.issue_again(batch, row, 1, shift=shift))
+        before[row] = batch.first_position + row + shift
+        assert [batch.position_of(other) for other in range(batch.num_rows)] == before
+        assert sum(rows for rows, _, _ in batch.chunks.values()) == batch.num_rows
+        return True
 
     def answer_whole(self, work: Work, told: Told, data: st.DataObject) -> None:
         kind = data.draw(st.sampled_from(["slot", "general", "fails"]), label="whole batch")

@@ -62,3 +62,48 @@ def test_gaps_tell_where_each_row_stands(batches: list[list[int]], bad: set[int]
         for row, position in enumerate(batch.positions):
             shift = shifts.get(row, shift)
             assert position == batch.first_position + row + shift
+
+
+def plan_without(batches: list[list[int]], bad: set[int], ahead: int, data: st.DataObject) -> list[PlannedBatch]:
+    """Take batches as they come while samples are found bad; each may be left out in place, or by planning anew."""
+    found: set[int] = set()
+    order = EpochOrder(iter(batches), found.__contains__)
+    in_flight: list[PlannedBatch] = []
+    taken: list[PlannedBatch] = []
+    while True:
+        while len(in_flight) < ahead and (batch := next(order, None)) is not None:
+            in_flight.append(batch)
+        if not in_flight:
+            return taken
+        hit = [i for i, batch in enumerate(in_flight) if bad & set(batch.keys)]
+        if not hit or (hit[0] != 0 and data.draw(st.booleans(), label="take the first")):
+            taken.append(in_flight.pop(0))
+            continue
+        at = data.draw(st.sampled_from(hit), label="which batch") if hit[0] else 0
+        row = next(row for row, key in enumerate(in_flight[at].keys) if key in bad)
+        found.add(in_flight[at].keys[row])
+        before = in_flight[at:]
+        position = in_flight[at].positions[row]
+        in_place = order.leave_out(before, position) if data.draw(st.booleans(), label="in place") else None
+        if in_place is None:
+            order.give_back(before)
+            del in_flight[at:]
+            continue
+        in_flight[at:] = in_place
+        assert [len(batch.keys) for batch in in_place] == [len(batch.keys) for batch in before]
+        old = {p: key for batch in before for p, key in zip(batch.positions, batch.keys, strict=True) if p != position}
+        new = {p: key for batch in in_place for p, key in zip(batch.positions, batch.keys, strict=True)}
+        assert {p: new[p] for p in old} == old, "all others stay what they were"
+        assert len(new) == len(old) + 1, "one takes the place of the one that is left out"
+
+
+@given(BATCHES, st.sets(st.integers(0, 30)), st.integers(1, 4), st.data())
+def test_leaving_out_in_place_is_the_same_as_planning_anew(
+    batches: list[list[int]], bad: set[int], ahead: int, data: st.DataObject
+) -> None:
+    taken = plan_without(batches, bad, ahead, data)
+    assert [list(batch.keys) for batch in taken] == expected(batches, bad)
+    found_first = list(EpochOrder(iter(batches), bad.__contains__))
+    num_filled = sum(batch.num_filled for batch in found_first)
+    assert sum(batch.num_filled for batch in taken) == num_filled
+    assert [p for batch in taken for p in batch.positions] == [p for batch in found_first for p in batch.positions]

@@ -71,7 +71,9 @@ def _shm() -> frozenset[str]:
     """Entries of /dev/shm that may be ours: of this user, and not named after another process that lives."""
     entries = set()
     for path in Path("/dev/shm").glob("*"):
-        owner = path.name.split("_")[1] if path.name.startswith("torch_") else ""
+        owner = ""  # torch's segments, and what fills /dev/shm for another run of chaos, bear a process's number
+        if path.name.startswith(("torch_", "headrace-chaos-")):
+            owner = path.name.replace("headrace-chaos-", "chaos_").split("_")[1]
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_uid == os.geteuid() and not (owner.isdigit() and _is_others(int(owner))):
                 entries.add(path.name)

@@ -27,6 +27,8 @@ Its guard:
 - `apart`, `sweeping`: samples that are tried alone; work in nobody's hands.
 - `streams`: recovery for iterable data sets.
 - `judging`, `condemned`: samples that fail, and those that are left out.
+- `moving_up`, `homecoming`: the later samples move up where one is left out.
+- `row_moves`, `slot_rows`: rows change places between slots.
 - `carrying`: rows that are done when their batch is planned anew.
 - `memory_sample`, `memory_watch`, `memory_growth`: what the process tree holds, and what grows.
 - `pressure`: whether memory gets short.

@@ -29,18 +29,19 @@ class Delivery:
         self._all_words = pool.arena.bytes.cast("q")
         self._budget_bytes = pool.plan.budget_bytes
         self._slots, self._layouts, self._collate = slots, layouts, collate
-        self._payloads: dict[int, int] = {}  # batch -> block of its indices
+        self._payloads: dict[int, list[int]] = {}  # batch -> blocks of its indices, the last one counts
+        self._taken_texts: dict[int, list[list[Any]]] = {}  # batch -> its texts by leaf, where they were moved
         self.general_bytes = 0  # the largest batch that came down the general path
         self.slot_batches = self.general_batches = self.copied_batches = 0
         self._has_warned_held = False
 
     def keep_payload(self, seq: int, block: int) -> None:
         """Remember the block of a batch's indices until the batch has left."""
-        self._payloads[seq] = block
+        self._payloads.setdefault(seq, []).append(block)
 
     def payload_of(self, seq: int) -> int:
         """The block of a batch's indices; 0 where it has none."""
-        return self._payloads.get(seq, 0)
+        return self._payloads[seq][-1] if seq in self._payloads else 0
 
     def free(self, blocks: list[int]) -> None:
         for block in blocks:
@@ -54,9 +55,8 @@ class Delivery:
         place = self._place_of(batch)
         if place >= 0 and not keep_slot:
             self._slots.free(split_place(place)[1])
-        block = self._payloads.pop(batch.seq, None)
-        if block is not None:
-            release_block(self._arena, self._all_words, block)
+        self._taken_texts.pop(batch.seq, None)
+        self.free(self._payloads.pop(batch.seq, []))
 
     def deliver(self, batch: Batch) -> Any:
         if batch.failure is not None:
@@ -75,7 +75,7 @@ class Delivery:
         layout = self._layouts.layouts[number]
         if batch.samples:
             return self._deliver_mixed(batch, layout, slot)
-        texts = self._texts(batch, layout)
+        texts = self.texts_of(batch) if layout.has_objects else []
         total, leased = self._slots.counts()
         is_short = leased >= total - 1
         owner = self._slots.lease(slot)
@@ -89,11 +89,14 @@ class Delivery:
         self.release(batch, keep_slot=True)
         return build_batch(layout, tensors)
 
-    def _texts(self, batch: Batch, layout: Layout) -> list[list[Any]]:
-        if not layout.has_objects:
-            return []
-        parts = [load(self._arena, block) for _, _, block in sorted(batch.texts)]
-        return [list(chain.from_iterable(columns)) for columns in zip(*parts, strict=True)]
+    def texts_of(self, batch: Batch) -> list[list[Any]]:
+        """The texts of a batch, leaf by leaf, taken out of their blocks; they may be changed until it is delivered."""
+        texts = self._taken_texts.get(batch.seq)
+        if texts is None:
+            parts = [load(self._arena, block) for _, _, block in sorted(batch.texts)]
+            texts = [list(chain.from_iterable(columns)) for columns in zip(*parts, strict=True)]
+            self._taken_texts[batch.seq], batch.texts = texts, []
+        return texts
 
     def _deliver_mixed(self, batch: Batch, layout: Layout, slot: int) -> Any:
         """Some samples did not fit the slot: gather all as samples and collate them as torch would."""

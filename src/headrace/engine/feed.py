@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..errors import InternalError, NotSupported
 from ..model import SKIP, EpochAccount, EventKind, SampleFailure
-from ..order import EpochOrder, PlannedBatch
+from ..order import EpochOrder
 from ..signals import open_lane
 from .blocks import mark_told
 from .board import Board, Entry, Head, Record
@@ -22,16 +22,19 @@ from .delivery import Delivery
 from .feed_settings import FeedSettings
 from .figures import Figures
 from .guard import Guard
+from .homecoming import Homecoming
 from .issuing import Issuing
 from .judging import Judge
 from .known_layouts import KnownLayouts
 from .messages import Answer, CaughtError, Result, Task, Work
+from .moving_up import MovingUp
 from .pacing import Pacing
 from .parcels import load
 from .payload import read_index
 from .pool import Pool
 from .recovery import Recovery
 from .scheduler import Batch, Scheduler
+from .slot_rows import SlotRows
 from .slots import Slots
 from .streams import Streams
 from .thread_trial import ThreadTrial
@@ -74,7 +77,23 @@ class Feed:
         self.recovery = Recovery(pool, self.scheduler, self._note)
         self.streams = Streams(pool, self.scheduler)
         self.condemned = condemned
-        self._judge = Judge(pool, self.scheduler, self.recovery.again, condemned, plan_anew=self._plan_anew)
+        self._moving_up = MovingUp(
+            pool,
+            self.scheduler,
+            rows=SlotRows(pool, self.slots, self._layouts, self.delivery),
+            delivery=self.delivery,
+            again=self.recovery.again,
+            claims=self.recovery.claims,
+            is_batched=settings.is_batched,
+        )
+        self._judge = Judge(
+            pool,
+            self.scheduler,
+            self.recovery.again,
+            condemned,
+            held=self._moving_up.held,
+            leave_out=self._leave_out,
+        )
         self.guard = Guard(
             pool,
             self.recovery,
@@ -119,7 +138,6 @@ class Feed:
             carrying=self._carrying,
         )
         self._order: EpochOrder | None = None  # where samples may be left out
-        self._plans: dict[int, PlannedBatch] = {}
         self._epoch_delivered = self._epoch_filled = 0
         self._indices: Iterator[Any] = iter(())
         self._is_exhausted = True
@@ -140,7 +158,7 @@ class Feed:
         self._words[Head.RUN] = self._run
         self._indices, self._is_exhausted = self._remembered(indices), False
         self._issuing.begin(base_seed)
-        self._plans.clear()
+        self._moving_up.clear()
         self._carrying.clear()
         self.recovery.start_epoch()
         self.streams.start_epoch()
@@ -201,7 +219,7 @@ class Feed:
         if self._lane is not None:
             waited_ns = int((time.perf_counter() - asked) * 1e9)
             self._lane.write(EventKind.QUEUE_GET, int(asked * 1e9), waited_ns, num_ready)
-        plan = self._plans.pop(batch.seq, None)
+        plan = self._moving_up.take(batch.seq)
         self._epoch_delivered += batch.num_rows if self.settings.is_batched else 1
         self._epoch_filled += plan.num_filled if plan is not None else 0
         try:
@@ -230,7 +248,7 @@ class Feed:
             if self._judge.fatal is not None:
                 raise self._judge.fatal
             batch = scheduler.ready()
-            if batch is not None and not self.recovery.claims.is_in_hand(batch.seq):
+            if batch is not None and not self.recovery.claims.is_in_hand(batch.seq) and self._is_as_planned(batch):
                 scheduler.take(batch)
                 if not batch.is_empty:
                     return batch
@@ -248,8 +266,17 @@ class Feed:
             self._collect()
             self._refill()
 
+    def _is_as_planned(self, batch: Batch) -> bool:
+        """Whether a finished batch holds what it is to be delivered with; rows are moved for that."""
+        state = self._moving_up.bring_home(batch)
+        if state is Homecoming.CANNOT:
+            self._plan_anew(batch.seq)
+            self._collect()
+            self._refill()
+        return state is Homecoming.DONE
+
     def _key_of(self, seq: int, row: int) -> object:
-        plan = self._plans.get(seq)
+        plan = self._moving_up.held(seq)
         if plan is not None:
             return plan.keys[row]
         block = self.delivery.payload_of(seq)
@@ -265,7 +292,8 @@ class Feed:
         self._collect()
         batch = self.scheduler.ready()
         # one that will raise waits for its turn
-        return batch is not None and not batch.is_empty and batch.failure is None and not batch.samples
+        is_there = batch is not None and not batch.is_empty and batch.failure is None and not batch.samples
+        return is_there and batch is not None and self._is_as_planned(batch)
 
     def measure_first_samples(self, *, at_least: int = 4, patience_s: float = 10.0) -> tuple[float, float]:
         """Wait until the only worker has run a few chunks; returns a sample's time and its share of processor time.
@@ -321,7 +349,7 @@ class Feed:
         if (
             answer == Answer.FAILED
             and self._order is not None
-            and self._judge.consider(result, self._plans, self.epoch, self.settings.rank)
+            and self._judge.consider(result, self.epoch, self.settings.rank)
         ):
             return
         if answer == Answer.COLLATED:
@@ -363,19 +391,29 @@ class Feed:
         except Exception as error:
             self._judge.fatal = self._judge.fatal or error
 
+    def _leave_out(self, batch: Batch, row: int) -> bool:
+        """Go on without the sample of a row that failed. False: its batch is given up."""
+        assert self._order is not None
+        if self._moving_up.leave_out(batch, row, self._order):
+            return True
+        self._plan_anew(batch.seq)
+        return False
+
     def _plan_anew(self, first: int) -> None:
         """Give up all batches from one on: their samples are given out again without those that are left out.
 
         Rows that are done are carried over; what workers have in hand of them they finish, and it is lost.
         """
         assert self._order is not None
+        first = self._moving_up.first_with(first)
         for seq in self.scheduler.order:
-            if seq >= first:
-                self._carrying.keep(self.scheduler.batches[seq], self._plans[seq])
+            held = self._moving_up.held(seq)
+            if seq >= first and held is not None:
+                self._carrying.keep(self.scheduler.batches[seq], held)
         cancelled = self.scheduler.cancel_from(first)
         for seq in cancelled:
             self._words[Board.entry_at(seq) + Entry.RUN] = -1
-        self._order.give_back([self._plans.pop(seq) for seq in cancelled])
+        self._order.give_back(self._moving_up.give_up(cancelled))
         self._is_exhausted = False
 
     # ------------------------------------------------------------------------------------ issue
@@ -400,7 +438,7 @@ class Feed:
                     break
                 seq = self._issuing.issue(indices, planned, run=self._run, is_first=self.delivered < 1)
                 if planned is not None:
-                    self._plans[seq] = planned
+                    self._moving_up.plans[seq] = planned
         if self.trial.some_indices and self.settings.measures_threads:
             self.trial.begin_if_idle(is_at_end=self._is_exhausted and self.settings.measures_at_end)
         self.pool.pipes.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import TooManyBad, WorkerHang, WorkerLost
@@ -32,19 +32,21 @@ class Judge:
         again: RowsAgain,
         condemned: Condemned,
         *,
-        plan_anew: Callable[[int], None],
+        held: Callable[[int], PlannedBatch | None],
+        leave_out: Callable[[Batch, int], bool],
     ) -> None:
         self._pool, self._scheduler, self._again, self._condemned = pool, scheduler, again, condemned
-        self._plan_anew = plan_anew  # give up all batches from this one on, and plan them without what is left out
+        self._held = held  # what lies in the rows of a batch
+        self._leave_out = leave_out  # without this row's sample; False: the batch is given up, and planned anew
         self._words = pool.board.words
         self._all_words = pool.arena.bytes.cast("q")
         self._tries: dict[tuple[int, int], int] = {}  # (batch, row): how often it was tried again
         self.fatal: Exception | None = None
 
-    def consider(self, result: Result, plans: Mapping[int, PlannedBatch], epoch: int, rank: int) -> bool:
+    def consider(self, result: Result, epoch: int, rank: int) -> bool:
         """Deal with the failure of a sample. False: the batch fails, as torch's would."""
         batch = self._scheduler.batches.get(result.seq)
-        plan = plans.get(result.seq)
+        plan = self._held(result.seq)
         if batch is None or batch.is_cancelled or plan is None or self.fatal is not None:
             return False
         caught: CaughtError = peek(self._pool.arena, result.block)
@@ -67,9 +69,10 @@ class Judge:
                 self._put(batch, result, decision.sample)
             else:
                 self._condemned.condemn(failure)
-                self._plan_anew(batch.seq)
-                self._scheduler.note(result)  # the batch is given up: only its rows are counted
-                return True
+                self._tries.pop((result.seq, result.row), None)
+                if not self._leave_out(batch, result.row):
+                    self._scheduler.note(result)  # the batch is given up: only its rows are counted
+                    return True
         except TooManyBad as error:
             self.fatal = error
         free_block(self._all_words, result.block)

@@ -78,6 +78,9 @@ class Result(NamedTuple):
         return _RESULT.pack(*self)
 
 
+MOST_SHIFT = (1 << 23) - 1  # what is left of 32 bits
+
+
 def join_tries(tries: int, shift: int) -> int:
     """The argument of a chunk: earlier tries, and the samples left out between the batch's first one and this chunk."""
     return shift << 8 | min(tries, 255)

@@ -27,9 +27,9 @@ class RowsAgain:
         """Where a batch's rows go: its slot, or the general path."""
         return self._words[Board.entry_at(batch.seq) + Entry.PLACE]
 
-    def give_out(self, batch: Batch, row: int, rows: int, *, is_alone: bool = False) -> None:
+    def give_out(self, batch: Batch, row: int, rows: int, *, is_alone: bool = False, shift: int | None = None) -> None:
         """Give rows to the next free worker, as a new try."""
-        work = self._scheduler.issue_again(batch, row, rows)
+        work = self._scheduler.issue_again(batch, row, rows, shift=shift)
         tries = batch.chunks[row][1]
         table = self._words[Board.entry_at(batch.seq) + Entry.ROW_WORDS]
         for at in range(table + row, table + row + rows):
@@ -75,7 +75,7 @@ class RowsAgain:
     def is_general(self, batch: Batch) -> bool:
         return self.place(batch) == GENERAL
 
-    def retry(self, batch: Batch, row: int, rows: int) -> None:
+    def retry(self, batch: Batch, row: int, rows: int, *, shift: int | None = None) -> None:
         """Give a row that failed (or a whole batch) out once more, as if nobody had tried it."""
         entry = Board.entry_at(batch.seq)
         if batch.is_whole:
@@ -83,10 +83,12 @@ class RowsAgain:
             return
         table = self._words[entry + Entry.ROW_WORDS]
         with self.locked():
-            if last := self._words[entry + Entry.LAST]:
+            last = self._words[entry + Entry.LAST]
+            if last or batch.is_quiet_told:
                 # the quiet rows are told of already, or will be by who did the last one: not a second time
-                if not batch.is_quiet_told:
-                    batch.owed = (last - 1, self._words[entry + Entry.QUIET_ROWS])
+                quiet = self._words[entry + Entry.QUIET_ROWS]
+                if quiet and not batch.is_quiet_told:
+                    batch.owed = (last - 1, quiet)
                 for at in range(table, table + batch.num_rows):
                     if self._all_words[at] == QUIET:
                         self._all_words[at] = TOLD
@@ -95,7 +97,7 @@ class RowsAgain:
             self._words[entry + Entry.ROWS_DONE] -= rows
             self._words[entry + Entry.LAST] = 0
             self._words[entry + Entry.FAILED] = 0
-            self.give_out(batch, row, rows)
+            self.give_out(batch, row, rows, shift=shift)
 
     def lift_failure(self, batch: Batch) -> None:
         """A row that failed has a sample after all; call it under the lock."""

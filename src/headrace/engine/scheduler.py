@@ -126,15 +126,15 @@ class Scheduler:
         rows, tries, shift = batch.chunks[row]
         return Work(batch.seq, row, rows, Task.WHOLE if batch.is_whole else Task.CHUNK, join_tries(tries, shift))
 
-    def issue_again(self, batch: Batch, row: int, rows: int) -> Work:
-        """Give rows of a chunk out once more: they were lost with their worker."""
+    def issue_again(self, batch: Batch, row: int, rows: int, *, shift: int | None = None) -> Work:
+        """Give rows of a chunk out once more: they were lost with their worker, or are for other samples (`shift`)."""
         chunk = max(first for first in batch.chunks if first <= row)
-        held, tries, shift = batch.chunks[chunk]
+        held, tries, before = batch.chunks[chunk]
         if chunk < row:  # what lies before is done, or goes out on its own
-            batch.chunks[chunk] = (row - chunk, tries, shift)
+            batch.chunks[chunk] = (row - chunk, tries, before)
         if row + rows < chunk + held:
-            batch.chunks[row + rows] = (chunk + held - row - rows, tries, shift)
-        batch.chunks[row] = (rows, tries + 1, shift)
+            batch.chunks[row + rows] = (chunk + held - row - rows, tries, before)
+        batch.chunks[row] = (rows, tries + 1, before if shift is None else shift)
         return self._work(batch, row)
 
     def collate_again(self, batch: Batch) -> Work:

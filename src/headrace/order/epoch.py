@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 # what fills the end of an epoch; more samples than this are left out only where a limit was set that high
@@ -67,21 +68,25 @@ class EpochOrder:
         size = self._sizes.popleft()
         keys: list[Any] = []
         positions: list[int] = []
-        while len(keys) < size and (self._rows or self._pull()):
+        while len(keys) < size and (one := self._next_sample()) is not None:
+            positions.append(one[0])
+            keys.append(one[1])
+        num_real = len(keys)
+        for position, key in self._fill(size - num_real):
+            keys.append(key)
+            positions.append(position)
+        return PlannedBatch(keys, positions, len(keys) - num_real)
+
+    def _next_sample(self) -> tuple[int, Any] | None:
+        """The position and key of the next sample that is not left out; None at the end of the epoch."""
+        while self._rows or self._pull():
             if not self._rows:
                 continue  # the sampler gave an empty batch
             position, key = self._rows.popleft()
-            if self._is_out(key):
-                self.left_out += 1
-                continue
-            keys.append(key)
-            positions.append(position)
-        num_real = len(keys)
-        for key in self._fill(size - num_real):
-            keys.append(key)
-            positions.append(self.given_out + self._num_filled)
-            self._num_filled += 1
-        return PlannedBatch(keys, positions, len(keys) - num_real)
+            if not self._is_out(key):
+                return position, key
+            self.left_out += 1
+        return None
 
     def _pull(self) -> bool:
         """Take one more batch from the sampler."""
@@ -98,9 +103,12 @@ class EpochOrder:
         self._first += keys[: _MOST_KEPT - len(self._first)]
         return True
 
-    def _fill(self, count: int) -> list[Any]:
+    def _fill(self, count: int) -> list[tuple[int, Any]]:
+        """Positions and keys of the next samples that fill the end: none where all of the first are bad."""
         good = [key for key in self._first if not self._is_out(key)] if count else []
-        return [good[(self._num_filled + i) % len(good)] for i in range(count)] if good else []
+        begin = self._num_filled
+        self._num_filled += count if good else 0
+        return [(self.given_out + i, good[i % len(good)]) for i in range(begin, begin + count)] if good else []
 
     def give_back(self, batches: Sequence[PlannedBatch]) -> None:
         """Take planned batches back, the last ones that were planned, in their order: they will be planned anew."""
@@ -109,3 +117,34 @@ class EpochOrder:
             self._num_filled -= batch.num_filled
             self._rows.extendleft(reversed([*zip(batch.positions[:num_real], batch.keys[:num_real], strict=True)]))
             self._sizes.appendleft(len(batch.keys))
+
+    def leave_out(self, batches: Sequence[PlannedBatch], position: int) -> list[PlannedBatch] | None:
+        """Plan batches without one of their samples: what is given back and planned anew, found in a few steps.
+
+        `batches` are the last ones that were planned, from the one that holds the sample on. The later samples move
+        up, and the next one of the order takes the last place. None, and nothing has changed, where more would change
+        than that: give them back instead.
+        """
+        keys = list(chain.from_iterable(batch.keys for batch in batches))
+        positions = list(chain.from_iterable(batch.positions for batch in batches))
+        at, num_filled = positions.index(position), sum(batch.num_filled for batch in batches)
+        key = keys.pop(at)
+        del positions[at]
+        is_again = key in keys if type(key) is int else any(map(self._is_out, keys))
+        if is_again or at >= len(keys) + 1 - num_filled:
+            return None
+        one = self._next_sample()
+        if one is None:
+            filling = self._fill(1)
+            if not filling:
+                return None
+            one, num_filled = filling[0], num_filled + 1
+        self.left_out += 1
+        positions.append(one[0])
+        keys.append(one[1])
+        ends = list(accumulate(len(batch.keys) for batch in batches))
+        num_real = len(keys) - num_filled
+        return [
+            PlannedBatch(keys[begin:end], positions[begin:end], max(0, end - max(begin, num_real)))
+            for begin, end in pairwise([0, *ends])
+        ]
