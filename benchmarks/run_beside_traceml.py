@@ -24,7 +24,7 @@ from typing import Any
 from probes import machine_facts
 from recorded_runs.files import make_data, scratch_folder
 from recorded_runs.kinds import KINDS, draw
-from recorded_runs.limits import CannotLimit, limited
+from recorded_runs.limits import CannotLimit, clean_up_when_ended, limited
 from recorded_runs.one_run import HUNG, TRAINING, end_once_hung, run_one
 
 PLACES = ("unchanged", "step", "body")
@@ -116,6 +116,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="one short training, without TraceML if it is not given")
     options = parser.parse_args()
+    clean_up_when_ended()
     kinds = options.kind or list(KINDS)
     if options.quick:
         kinds, options.seconds = ["healthy"], 2.0

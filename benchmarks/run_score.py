@@ -31,7 +31,7 @@ if importlib.util.find_spec("headrace") is None:  # not installed: the source tr
 
 from probes import machine_facts
 from recorded_runs.kinds import KINDS, draw
-from recorded_runs.limits import CannotLimit
+from recorded_runs.limits import CannotLimit, clean_up_when_ended
 from recorded_runs.one_run import CouldNotRun, Outcome, run_one
 from recorded_runs.tables import matrix, page, summary, wrong_ones
 
@@ -187,6 +187,7 @@ def main() -> int:
     parser.add_argument("--markdown", metavar="FILE", help="write the page with the confusion matrix there")
     parser.add_argument("-v", "--verbose", action="store_true", help="show every training, not only the wrong ones")
     options = parser.parse_args()
+    clean_up_when_ended()
     kinds = options.kind or list(KINDS)
     if options.quick:
         kinds, options.draws, options.seconds = ["healthy"], 1, 2.0
