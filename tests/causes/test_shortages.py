@@ -142,7 +142,8 @@ def test_files_that_are_read_again_explain_a_slow_disk() -> None:
         SystemSample(at_ns=at, machine=machine(), pressures=(stalls(s),)) for at, s in ((0, 0.0), (10 * SECOND, 3.0))
     ]
     theirs = read_surroundings(waits, 0, 10 * SECOND, cores=2)
-    assert theirs is not None and theirs.memory_stall_s == pytest.approx(3.0)
+    assert theirs is not None
+    assert theirs.memory_stall_s == pytest.approx(3.0)
     assert find_shortages(theirs, [data_finding(0.4)], wait_share=0.4) == []  # others, under a limit of their own
     few = read_surroundings(samples(100), 0, 10 * SECOND, cores=2)
     assert few is not None
