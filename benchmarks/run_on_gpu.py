@@ -275,6 +275,7 @@ def run_case(case: str, steps: int, keep: Path) -> tuple[Check, dict[str, Any]]:
             return failed, {}
         truths.append(json.loads(path.read_text(encoding="utf-8")))
     found = json.loads((folder / "run" / "findings.json").read_text(encoding="utf-8"))
+    found.pop("source", None)  # paths of this machine
     plain = truths[1] if len(truths) > 1 else None
     return check(case, found, truths[0], plain, steps), {"found": found, "truth": truths[0], "plain": plain}
 

@@ -46,7 +46,7 @@ class WholeBatches:
         """Fetch each sample of a batch on its own, for one of them took a worker with it: the record tells which."""
         for row, index in enumerate(indices):
             self._record.begin_sample(position + row)
-            self._fetcher.whole([index], base_seed, position + row, is_batch=True)
+            self._fetcher.whole_patiently([index], base_seed, position + row, is_batch=True)
 
     def _fail_whole(self, work: Work, entry: int, indices: Any, error: Exception) -> None:
         """A batch in one piece failed: find the sample that does, where it matters which one that is."""
@@ -56,7 +56,7 @@ class WholeBatches:
             for row, index in enumerate(indices):
                 self._record.begin_sample(position + row)
                 try:
-                    self._fetcher.whole([index], base_seed, position + row, is_batch=True)
+                    self._fetcher.whole_patiently([index], base_seed, position + row, is_batch=True)
                 except Exception as alone:
                     error = alone
                     break

@@ -36,6 +36,7 @@ class Worker:
         self._own_iterator = OwnIterator(bench, self._sharing)
         self._init_error: BaseException | None = None
         self._held = b""  # a message for later
+        self._is_urgent = False  # the message in hand came before all that waits
         self._trimmed = 0  # the last wish of the training process for memory that nobody uses
 
     def run(self, prepare: Callable[[], None]) -> None:
@@ -64,16 +65,18 @@ class Worker:
                 break
             if work.task != Task.LOOK:
                 self._serve(work)
-            if record.is_asked_to_go:
+            if record.is_asked_to_go and not self._held:
                 break
         record.set_state(ENDED)  # not where a sample leaves the process: what it had in hand must stay readable
 
     def _next_message(self) -> bytes:
         words = self._words
+        self._is_urgent = False
         while True:
             if words[Head.URGENT] and self._plan.urgent is not None:
                 try:
                     if message := os.read(self._plan.urgent.fileno(), WORK_BYTES):
+                        self._is_urgent = True
                         return message
                 except BlockingIOError:
                     pass
@@ -92,6 +95,10 @@ class Worker:
         words = self._words
         entry = Board.entry_at(work.seq)
         started = self._record.begin_task(work)
+        if words[Head.HOLD] and work.task == Task.CHUNK and not self._is_urgent:
+            # A sample under suspicion goes out alone once nobody has one in hand, and we had not shown ours yet.
+            self._held = work.pack()
+            return
         if work.task in _OF_A_BATCH:
             if words[entry + Entry.RUN] != words[Head.RUN]:
                 self._teller.tell(work, entry, Answer.DROPPED, work.row, work.rows, is_void=True)
