@@ -310,6 +310,7 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
         "wait_median_s": float(np.median(verdict.wait_s)),
         "wait_worst_s": float(verdict.wait_s.max()),
         "slow_steps": float(verdict.is_slow.sum()),
+        "num_workers": float(verdict.loader.settings.get("num_workers", 0)),
         **_estimate_figures(estimates),
     }
     if verdict.period is not None:
