@@ -205,7 +205,8 @@ def test_who_waits_for_a_read_that_never_comes_reads_for_itself(data: Path) -> N
 
 
 _PARENT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
 from headrace.storage import BlockAccess, BlockReader, ReaderSettings, Extent
 reader = BlockReader(ReaderSettings(space_bytes=1 << 20, block_bytes=1 << 16, depth=2, most_depth=2))
 while reader.table.words[0] != 1:
