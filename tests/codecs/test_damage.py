@@ -211,3 +211,12 @@ def test_damage_at_length(kind: str, data: st.DataObject) -> None:
     got = outcome(decode, bytes(broken))
     if got is not None and is_checked:
         assert _same(got, decode(whole))
+
+
+def test_a_volume_whose_array_lost_its_name_is_damaged() -> None:
+    """One flipped bit in the directory, and `v.npy` is no array any more."""
+    whole = npz_bytes({"v": _VOXELS})
+    at = whole.rindex(b"v.npy") + 4
+    broken = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+    with pytest.raises(DecodeError, match="without an array"):
+        codecs.volume(broken, size=(4, 4, 4))

@@ -76,6 +76,8 @@ def npz_member(source: Source, key: str | None, max_bytes: int) -> Array:
     members = read_directory(source)
     if key is None:
         keys = [name.removesuffix(".npy") for name in members if name.endswith(".npy")]
+        if not keys:
+            raise source.damaged("an NPZ without an array", members=", ".join(members) or "none")
         if len(keys) != 1:
             raise ValueError(f"{source.name} holds {len(keys)} arrays ({', '.join(keys)}): say which with member=")
         (key,) = keys
