@@ -13,6 +13,9 @@ from ..signals import Fd
 
 __all__ = ["Arena", "Fd", "lies_in_dev_shm"]
 
+# most of such a mapping is never written; Python 3.11 has no name for it
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
 
 @functools.cache
 def lies_in_dev_shm() -> bool:
@@ -75,6 +78,12 @@ class Arena:
 
     def view(self, offset: int, size: int) -> memoryview:
         return self.bytes[offset : offset + size]
+
+    def map_apart(self, offset: int, size: int) -> tuple[mmap.mmap, int]:
+        """Map a range once more, so that what is written there stays with the writer; returns where it begins in it."""
+        start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
+        return mmap.mmap(self.fd.fileno(), offset + size - start, flags=flags, offset=start), offset - start
 
     def give_back(self, offset: int, size: int) -> None:
         """Return the whole pages inside a range to the kernel; they read as zeros afterwards."""

@@ -63,20 +63,30 @@ def load(arena: Arena, offset: int, *, on_release: Callable[[], None] | None = N
 
     The block is freed (or `on_release` called) when the last of those views is gone; where there are none, at once.
     """
-    pickled_bytes, count, size = _HEAD.unpack_from(arena.bytes, offset)
-    at = offset + _HEAD.size + _PAIR.size * count
+    count, size = _HEAD.unpack_from(arena.bytes, offset)[1:]
     words = arena.bytes.cast("q")
     release = on_release or (lambda: release_block(arena, words, offset))
     if not count:
         try:
-            return pickle.loads(arena.view(at, pickled_bytes))
+            return read_block(arena.view(offset, size))
         finally:
             release()
     owner: npt.NDArray[np.uint8] = np.frombuffer(arena.map, np.uint8, size, offset)
     weakref.finalize(owner, release).atexit = False
-    view = owner.data
-    pairs = (_PAIR.unpack_from(view, _HEAD.size + i * _PAIR.size) for i in range(count))
-    return pickle.loads(view[at - offset : at - offset + pickled_bytes], buffers=[view[a : a + n] for a, n in pairs])
+    return read_block(owner.data)
+
+
+def read_block(memory: memoryview) -> Any:
+    """Read an object out of the memory of its block; its arrays and tensors are views of that."""
+    pickled_bytes, count, _ = _HEAD.unpack_from(memory)
+    at = _HEAD.size + _PAIR.size * count
+    pairs = (_PAIR.unpack_from(memory, _HEAD.size + i * _PAIR.size) for i in range(count))
+    return pickle.loads(memory[at : at + pickled_bytes], buffers=[memory[a : a + n] for a, n in pairs])
+
+
+def block_bytes(arena: Arena, offset: int) -> int:
+    """Bytes of an object's block."""
+    return int(_HEAD.unpack_from(arena.bytes, offset)[2])
 
 
 def peek(arena: Arena, offset: int) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import BatchTooLarge
 from .blocks import NoRoom, free_block
 from .board import TOLD, Entry, Head
+from .borrowing import Borrowed
 from .messages import Answer, Task, Work, split_tries
 from .parcels import dump, peek
 from .placing import Placed
@@ -73,31 +76,48 @@ class Sharing:
 
     def collate_shared(self, work: Work, entry: int) -> None:
         """Gather a batch whose rows are all in shared memory, and collate it. The blocks are the main process's."""
-        table, num_rows = self._words[entry + Entry.ROW_WORDS], self._words[entry + Entry.NUM_ROWS]
-        gathered: list[Any] = []
+        borrowed = Borrowed(self._arena)
+        # torch's own collation writes into no sample and keeps none
+        read = functools.partial(peek, self._arena) if self._plan.uses_slots else borrowed.read
         try:
-            while len(gathered) < num_rows:
-                block = self._all_words[table + len(gathered)]
-                if block <= TOLD:
-                    return  # a sample that failed: what becomes of it is not decided yet
-                gathered += peek(self._arena, block)
+            held = [self._gather(entry, read)]
         except Exception as error:  # a sample that was pickled and does not come back
             self._teller.fail(work, entry, 0, error, rows=0, is_sample=False)
             return
-        self.collate_and_send(work, entry, gathered)
+        if held[0]:
+            block = self._collate_to_block(work, entry, held, rows=0)
+            borrowed.settle()
+            if block:
+                self._teller.answer(work, Answer.COLLATED, block=block, row=0, rows=0)
+
+    def _gather(self, entry: int, read: Callable[[int], Any]) -> list[Any]:
+        """All samples of a batch; none where one failed, and what becomes of it is not decided yet."""
+        table, num_rows = self._words[entry + Entry.ROW_WORDS], self._words[entry + Entry.NUM_ROWS]
+        gathered: list[Any] = []
+        while len(gathered) < num_rows:
+            block = self._all_words[table + len(gathered)]
+            if block <= TOLD:
+                return []
+            gathered += read(block)
+        return gathered
 
     def collate_and_send(self, work: Work, entry: int, samples: Any, *, rows: int = 0) -> None:
         """Collate a batch and tell of it; `rows` are those that nobody has told of yet."""
+        if block := self._collate_to_block(work, entry, [samples], rows=rows):
+            self._teller.answer(work, Answer.COLLATED, block=block, row=0, rows=rows)
+
+    def _collate_to_block(self, work: Work, entry: int, held: list[Any], *, rows: int) -> int:
+        """Collate what is held, and let go of it; returns the batch's block, 0 where it failed, which is told."""
         seeds = None if self._plan.uses_slots else self._fetcher.seeds
         try:
             if seeds is not None:
                 words = self._words
                 seeds.begin_collation(words[entry + Entry.BASE_SEED], words[entry + Entry.FIRST_POSITION])
-            block, size = dump(self._collate(samples), self._region, self._arena)
+            block, size = dump(self._collate(held.pop()), self._region, self._arena)
             if seeds is not None:
                 seeds.end_collation()
         except Exception as error:
             self._teller.fail(work, entry, 0, error, rows=rows, is_sample=False)
-            return
+            return 0
         self._record.add_bytes(size)
-        self._teller.answer(work, Answer.COLLATED, block=block, row=0, rows=rows)
+        return block
