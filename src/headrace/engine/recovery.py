@@ -172,7 +172,10 @@ class Recovery:
             self._counts[position] = self._counts.get(position, 0) + 1
             if self._counts[position] >= MOST_LOSSES:
                 return [Guilty(batch, suspect, loss, self._counts[position])]
-        self.again.give_out(batch, 0, batch.num_rows)
+        if suspect >= 0 and len(loss.workers) > 1:
+            self.apart.add(batch, 0, batch.num_rows)
+        else:
+            self.again.give_out(batch, 0, batch.num_rows)
         return []
 
     def _suspect(self, batch: Batch, claim: Claim) -> tuple[int, int]:

@@ -19,6 +19,8 @@ from .workbench import Workbench
 
 # tasks that belong to a batch, and so to an epoch
 _OF_A_BATCH = (Task.CHUNK, Task.WHOLE, Task.NEXT, Task.COLLATE)
+# those of them that fetch samples by their keys: they wait while one under suspicion is tried alone
+_WITH_SAMPLES = (Task.CHUNK, Task.WHOLE)
 
 
 class Worker:
@@ -87,7 +89,7 @@ class Worker:
                 return message
             else:
                 message = os.read(self._plan.work.fileno(), WORK_BYTES)
-                if not words[Head.HOLD] or unpack_work(message).task != Task.CHUNK:
+                if not words[Head.HOLD] or unpack_work(message).task not in _WITH_SAMPLES:
                     return message
                 self._held = message
 
@@ -95,7 +97,7 @@ class Worker:
         words = self._words
         entry = Board.entry_at(work.seq)
         started = self._record.begin_task(work)
-        if words[Head.HOLD] and work.task == Task.CHUNK and not self._is_urgent:
+        if words[Head.HOLD] and work.task in _WITH_SAMPLES and not self._is_urgent:
             # A sample under suspicion goes out alone once nobody has one in hand, and we had not shown ours yet.
             self._held = work.pack()
             return
