@@ -53,6 +53,14 @@ def pad(samples: list[torch.Tensor]) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
 
 
+def change(samples: list[dict[str, Any]]) -> torch.Tensor:
+    """Collate as many users do: write into the samples, then join them."""
+    for sample in samples:
+        sample["x"] += 1000
+        sample["x"][::7] *= -1
+    return torch.from_numpy(np.stack([sample["x"][:400] for sample in samples]))
+
+
 def slots() -> Any:
     return Rows()
 
@@ -80,6 +88,15 @@ def general() -> Any:
 
 def kept() -> Any:
     return DataLoader(Rows(), batch_size=7, collate_fn=keep)
+
+
+def changed() -> Any:
+    return DataLoader(Rows(), batch_size=6, collate_fn=change)
+
+
+def changed_large() -> Any:
+    """Samples that are mapped for their collation, not copied."""
+    return DataLoader(Rows(200, 1_200_000), batch_size=4, collate_fn=change)
 
 
 def whole() -> Any:

@@ -4,7 +4,7 @@ import random
 
 from headrace.doctor import ALL_KINDS, ChaosSettings, FaultKind
 
-_TARGETS = ("slots", "tiny", "large", "lists", "drawing", "general", "kept", "whole")
+_TARGETS = ("slots", "tiny", "large", "lists", "drawing", "general", "kept", "whole", "changed", "changed_large")
 
 
 def draw_settings(number: int, *, num_faults: int) -> ChaosSettings:

@@ -167,6 +167,7 @@ class _Process:
             order=order,
             batch_size=subject.batch_size,
             always_share=settings.always_share,
+            with_collation=not subject.is_default,
         )
         draw = random.Random(f"headrace-chaos/blows/{settings.seed}/{number}")
         now = _Round(number, order, faults)

@@ -69,7 +69,7 @@ class Target:
             )
         collate = loader.collate_fn if loader is not None else default_collate
         self.is_default = collate is default_collate
-        self.collate = None if self.is_default else MarkedCollation(collate)
+        self.collate = None if self.is_default else collate
         self.batch_size = settings.batch_size or (loader.batch_size if loader is not None else None) or 8
         own_workers = loader.num_workers if loader is not None else 0
         self.num_workers = settings.num_workers or own_workers or 4
@@ -140,6 +140,7 @@ def main() -> int:
                 order=positions,
                 batch_size=target.batch_size,
                 always_share=settings.always_share,
+                with_collation=not target.is_default,
             )
             voice.say("round", number=number)
             _run_round(settings, target, positions, faults, log, voice, number)
@@ -164,7 +165,9 @@ def _run_round(
     error = ""
     step_s = min(_LONGEST_STEP_S, _STEPS_S / len(order))
     dataset = wrap(target.dataset, faults, log, slow_s=settings.slow_s, is_default=target.is_default)
-    extra: dict[str, Any] = {} if target.collate is None else {"collate_fn": target.collate}
+    extra: dict[str, Any] = {}
+    if target.collate is not None:
+        extra["collate_fn"] = MarkedCollation(target.collate, faults, log, slow_s=settings.slow_s)
     loader: Any = DataLoader(
         dataset,  # type: ignore[arg-type]  # a data set by its methods
         target.batch_size,

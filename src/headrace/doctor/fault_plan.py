@@ -40,6 +40,8 @@ OF_THE_MACHINE = frozenset({FaultKind.SHM_FULL, FaultKind.FD_LIMIT})
 TAKES_A_TIMEOUT = frozenset({FaultKind.HANG, FaultKind.STOP})
 
 _SHARE_OUTSIDE = 0.4
+# of the faults that a worker does not survive, where the collation is the user's own
+_SHARE_IN_COLLATION = 0.4
 # how often a sample that is always deadly takes a worker with it before it is condemned
 _LOSSES_OF_ALWAYS = 3
 # a loader that loses worker after worker and delivers nothing gives up, and rightly: a plan stays below that, even if
@@ -50,13 +52,17 @@ _MOST_CONDEMNED = 0.2  # of a round's samples
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One fault. Inside: it strikes whoever fetches `index`. Outside: it comes when `batch` has been delivered."""
+    """One fault. Inside: it strikes whoever fetches `index`. Outside: it comes when `batch` has been delivered.
+
+    In the collation: it strikes whoever collates the batch of `index`, once the user's function is through.
+    """
 
     number: int
     kind: FaultKind
     index: int = -1
     batch: int = -1
     always: bool = False  # each time the sample is fetched; else only the first time
+    in_collation: bool = False
 
     @property
     def is_inside(self) -> bool:
@@ -93,10 +99,11 @@ def draw_faults(
     order: Sequence[int],
     batch_size: int,
     always_share: float = 0.25,
+    with_collation: bool = False,
 ) -> list[Fault]:
     """Return up to `most` faults for an epoch, each kind about as often as the others.
 
-    Fewer where so many would be a crash loop.
+    Fewer where so many would be a crash loop. `with_collation`: the collation is the user's own, and may be struck too.
     """
     draw = random.Random(f"headrace-chaos/faults/{seed}/{epoch}")
     num_batches = len(order) // batch_size
@@ -110,11 +117,19 @@ def draw_faults(
     faults: list[Fault] = []
     for kind in wanted[:most]:
         is_outside = kind in OF_THE_MACHINE or (kind in FROM_OUTSIDE and draw.random() < _SHARE_OUTSIDE)
-        always = not is_outside and kind in CONDEMNING and condemned_left > 0 and draw.random() < always_share
+        is_deadly = kind in DEADLY or kind in TAKES_A_TIMEOUT
+        in_collation = with_collation and is_deadly and not is_outside and draw.random() < _SHARE_IN_COLLATION
+        always = (
+            not is_outside
+            and not in_collation
+            and kind in CONDEMNING
+            and condemned_left > 0
+            and draw.random() < always_share
+        )
         if not is_outside and not free:
             continue
         place = {"batch": draw.randrange(max(1, num_batches - 1))} if is_outside else {"index": free[-1]}
-        fault = Fault(number=len(faults), kind=kind, always=always, **place)
+        fault = Fault(number=len(faults), kind=kind, always=always, in_collation=in_collation, **place)
         if fault.losses > losses_left:
             continue
         losses_left -= fault.losses

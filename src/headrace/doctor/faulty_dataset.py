@@ -23,7 +23,7 @@ class FaultyDataset:
 
     def __init__(self, base: Any, faults: Sequence[Fault], log: FaultLog, *, slow_s: float, is_default: bool) -> None:
         self._base, self._log, self._slow_s = base, log, slow_s
-        self._faults = {fault.index: fault for fault in faults if fault.is_inside}
+        self._faults = {fault.index: fault for fault in faults if fault.is_inside and not fault.in_collation}
         self._is_default = is_default  # only then can a sample be found again in its batch
 
     def __len__(self) -> int:
@@ -34,14 +34,10 @@ class FaultyDataset:
         return self._mark(index, self._base[index])
 
     def _suffer(self, index: int) -> None:
-        fault = self._faults.get(index)
-        self._log.open()
-        if fault is not None and (fault.always or not self._log.count(fault.number)):
-            self._log.add(fault.number)
-            strike(fault.kind, index=index, always=fault.always, slow_s=self._slow_s)
+        _strike_once(self._faults.get(index), index, self._log, self._slow_s)
 
     def _mark(self, index: int, sample: Any) -> Marked:
-        return index, digest_of_row(default_collate([sample]), 0) if self._is_default else 0, sample
+        return index, digest_of_row(default_collate([sample]), 0) if self._is_default else digest_of_all(sample), sample
 
 
 class FaultyListDataset(FaultyDataset):
@@ -55,14 +51,28 @@ class FaultyListDataset(FaultyDataset):
 
 
 class MarkedCollation:
-    """Wraps a collation of the user's: the batch comes with the indices in it and a digest of all of it."""
+    """Wraps a collation of the user's: the batch comes with its indices, those that came changed, and a digest."""
 
-    def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
-        self._collate = collate
+    def __init__(
+        self, collate: Callable[[list[Any]], Any], faults: Sequence[Fault], log: FaultLog, *, slow_s: float
+    ) -> None:
+        self._collate, self._log, self._slow_s = collate, log, slow_s
+        self._faults = {fault.index: fault for fault in faults if fault.in_collation}
 
-    def __call__(self, samples: list[Marked]) -> tuple[list[int], int, Any]:
+    def __call__(self, samples: list[Marked]) -> tuple[list[int], list[int], int, Any]:
+        changed = [index for index, digest, sample in samples if digest_of_all(sample) != digest]
         batch = self._collate([sample for _, _, sample in samples])
-        return [index for index, _, _ in samples], digest_of_all(batch), batch
+        for index, _, _ in samples:
+            _strike_once(self._faults.get(index), index, self._log, self._slow_s)
+        return [index for index, _, _ in samples], changed, digest_of_all(batch), batch
+
+
+def _strike_once(fault: Fault | None, index: int, log: FaultLog, slow_s: float) -> None:
+    """Let a fault happen, if there is one, and if it has not happened or happens always."""
+    log.open()
+    if fault is not None and (fault.always or not log.count(fault.number)):
+        log.add(fault.number)
+        strike(fault.kind, index=index, always=fault.always, slow_s=slow_s)
 
 
 def wrap(base: Any, faults: Sequence[Fault], log: FaultLog, *, slow_s: float, is_default: bool) -> FaultyDataset:
@@ -73,9 +83,10 @@ def wrap(base: Any, faults: Sequence[Fault], log: FaultLog, *, slow_s: float, is
 
 def take_apart(batch: Any, *, is_default: bool) -> tuple[list[int], list[int]]:
     """Return the indices in a batch, and those of them whose content is not what its worker made."""
-    indices, digest, content = batch
     if not is_default:
-        return list(indices), [] if digest == digest_of_all(content) else list(indices)
+        found, changed, digest, content = batch
+        return list(found), list(changed) if digest == digest_of_all(content) else list(found)
+    indices, digest, content = batch
     found = indices.tolist()
     wrong = [i for row, i in enumerate(found) if digest_of_row(content, row) != int(digest[row])]
     return found, wrong
