@@ -103,9 +103,12 @@ class Record:
     SPAN = 20  # how many samples are in hand at once, from POSITION on
     THREAD = 22  # the kernel's number of its thread
     GO = 21  # 1: end before the next chunk; written by the training process
+    WEIGH = 23  # 1: look what memory you hold after this chunk; written by the training process
+    HOLDINGS = 24  # when it looked (0: not yet), and what it held, in HOLDINGS_WORDS words
     WORDS = 32
 
 
+HOLDINGS_WORDS = 6
 UNBOUND, GENERAL = -1, -2
 FREE, BOUND, LEASED, RETIRED = 0, 1, 2, 3
 STARTING, IDLE, BUSY, ENDED = 0, 1, 2, 3
@@ -239,7 +242,7 @@ class Board:
         """A worker takes the place of one that is gone: what was counted stays."""
         w, at = self.words, self.record_at(worker)
         w[at + Record.STATE] = STARTING
-        w[at + Record.PID] = w[at + Record.GO] = 0
+        w[at + Record.PID] = w[at + Record.GO] = w[at + Record.WEIGH] = w[at + Record.HOLDINGS] = 0
         w[at + Record.POSITION] = w[at + Record.SEQ] = -1
         w[at + Record.START_NS] = start_ns
 

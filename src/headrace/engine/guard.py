@@ -22,10 +22,11 @@ from .death_watch import DeathWatch
 from .diagnosis import recognise
 from .forensics import describe_death
 from .incidents import record_hang
-from .memory_growth import Holdings, Kind, find_growth, read_holdings
+from .memory_growth import Holdings, Kind, find_growth
 from .memory_watch import MemoryWatch
 from .pool import Loss, Pool
 from .pressure import Level, Pressure, PressureLimits, assess, describe_pressure
+from .recording import ask_to_weigh, read_weight
 from .recovery import Recovery
 from .sample_names import name_sample
 from .stuck import format_report, look_at
@@ -263,7 +264,7 @@ class Guard:
             )
         if now >= self._holdings_due:
             self._holdings_due = now + _HOLDINGS_EVERY_S
-            self._look_at_heaps(now)
+            self._look_at_heaps()
 
     def _note_swap(self, now: float) -> None:
         counts = read_swap_counts(_ROOT)
@@ -292,17 +293,17 @@ class Guard:
         self._step_due = now + _STEP_EVERY_S
         return -1 if self.pressure.level is Level.CRITICAL else 1
 
-    def _look_at_heaps(self, now: float) -> None:
-        """Look at one worker's memory, in turn; start it anew where it grows steadily and is large."""
+    def _look_at_heaps(self) -> None:
+        """Take what one worker says of its memory, in turn; start it anew where it grows steadily and is large."""
         running = list(self._pool.running().items())
         if not running or self._pool.plan.is_iterable or self._pool.plan.in_threads:
             return
-        self._next_looked_at += 1
         worker, pid = running[self._next_looked_at % len(running)]
-        held = read_holdings(pid, now)
-        if held is None:
+        self._next_looked_at += 1
+        ask_to_weigh(self._words, running[self._next_looked_at % len(running)][0])  # for the next look
+        held, history = read_weight(self._words, worker), self._holdings.setdefault(pid, deque(maxlen=64))
+        if held is None or (history and history[-1].at_s == held.at_s):
             return
-        history = self._holdings.setdefault(pid, deque(maxlen=64))
         history.append(held)
         own = [g for g in find_growth(tuple(history), skip_s=_WARM_UP_S) if g.kind in (Kind.HEAP, Kind.COPY_ON_WRITE)]
         if own and held.heap_bytes > _RECYCLE_BYTES:

@@ -16,7 +16,7 @@ _SIZES = ("Rss", "Shared_Clean", "Shared_Dirty", "Private_Clean", "Private_Dirty
 
 @dataclass(frozen=True, kw_only=True)
 class Holdings:
-    """What one process holds, by kind. Reading it costs milliseconds: once an epoch is enough."""
+    """What one process holds, by kind. Reading it costs milliseconds, 25 beside CUDA: each worker reads its own."""
 
     at_s: float
     heap_bytes: int  # anonymous memory that is its alone
@@ -122,8 +122,7 @@ def find_growth(
 def _steady(kind: Kind, points: Sequence[tuple[float, int]], at_least_bytes: int) -> Growth | None:
     points = points[:: max(1, len(points) // 64)]  # all pairs of some dozens of points are enough
     over_s = points[-1][0] - points[0][0]
-    slopes = [(b - a) / (t - s) for (s, a), (t, b) in combinations(points, 2) if t > s]
-    if over_s <= 0 or not slopes:
+    if over_s <= 0:
         return None
     values = [value for _, value in points]
     third = len(values) // 3
@@ -133,5 +132,6 @@ def _steady(kind: Kind, points: Sequence[tuple[float, int]], at_least_bytes: int
     grown = values[-1] - values[0]
     if grown < at_least_bytes or high - low < 0.5 * at_least_bytes or not is_steady:
         return None
-    slope = median(slopes)  # of all pairs (Theil and Sen), so that noise does not tilt it
+    # of all pairs (Theil and Sen), so that noise does not tilt it
+    slope = median((b - a) / (t - s) for (s, a), (t, b) in combinations(points, 2) if t > s)
     return Growth(kind=kind, grown_bytes=grown, now_bytes=points[-1][1], bytes_per_s=slope, over_s=over_s)

@@ -7,8 +7,9 @@ import os
 import threading
 import time
 
-from .board import BUSY, HISTOGRAM_BUCKETS, Board, Head, Record
+from .board import BUSY, HISTOGRAM_BUCKETS, HOLDINGS_WORDS, Board, Head, Record
 from .heap import minor_faults
+from .memory_growth import Holdings, read_holdings
 from .messages import Work
 
 # processor time and page faults are system calls: the first chunks, and then now and then, tell enough
@@ -36,6 +37,19 @@ class WorkerRecord:
     @property
     def is_asked_to_go(self) -> bool:
         return bool(self._words[self._at + Record.GO])
+
+    def weigh_if_asked(self) -> None:
+        """Look what memory this process holds: milliseconds that the training process must not spend."""
+        words, at = self._words, self._at
+        if not words[at + Record.WEIGH]:
+            return
+        words[at + Record.WEIGH] = 0
+        held = read_holdings(os.getpid(), time.monotonic())
+        if held is not None:
+            sizes = (held.heap_bytes, held.shared_bytes, held.queued_bytes, held.file_bytes, held.swap_bytes)
+            for number, size in enumerate(sizes):
+                words[at + Record.HOLDINGS + 1 + number] = size
+            words[at + Record.HOLDINGS] = int(held.at_s * 1e9)
 
     def set_state(self, state: int) -> None:
         self._words[self._at + Record.STATE] = state
@@ -92,3 +106,19 @@ class WorkerRecord:
 
     def add_bytes(self, size: int) -> None:
         self._words[self._at + Record.BYTES] += size
+
+
+def ask_to_weigh(words: memoryview, worker: int) -> None:
+    """Let a worker look what memory it holds."""
+    words[Board.record_at(worker) + Record.WEIGH] = 1
+
+
+def read_weight(words: memoryview, worker: int) -> Holdings | None:
+    """What a worker held when it last looked; None where it has not."""
+    at = Board.record_at(worker) + Record.HOLDINGS
+    at_ns, heap, shared, queued, file, swap = words[at : at + HOLDINGS_WORDS].tolist()
+    if not at_ns:
+        return None
+    return Holdings(
+        at_s=at_ns / 1e9, heap_bytes=heap, shared_bytes=shared, queued_bytes=queued, file_bytes=file, swap_bytes=swap
+    )

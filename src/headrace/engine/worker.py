@@ -69,6 +69,7 @@ class Worker:
                 self._serve(work)
             if record.is_asked_to_go and not self._held:
                 break
+            record.weigh_if_asked()
         record.set_state(ENDED)  # not where a sample leaves the process: what it had in hand must stay readable
 
     def _next_message(self) -> bytes:
