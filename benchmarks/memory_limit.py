@@ -76,21 +76,38 @@ def run_here(loader: str, options: argparse.Namespace) -> None:
     os._exit(0)
 
 
+def _make_limited(place: Path, limit_bytes: int) -> Path | None:
+    """Make a group below another one, with a limit; None where there is none to be set."""
+    folder = place / f"headrace-bench-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError:
+        return None
+    set_names = []
+    for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            (folder / name).write_text(str(limit_bytes))
+            set_names.append(name)
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        (folder / "memory.swap.max").write_text("0")
+    if not set_names:
+        folder.rmdir()
+        return None
+    return folder
+
+
 @contextlib.contextmanager
 def memory_group(limit_bytes: int) -> Iterator[Path]:
     """A control group with a memory limit and no swap, removed at the end with whatever is in it."""
     from headrace.signals.cgroups import memory_groups
 
     groups = memory_groups()
-    if not groups or not os.access(groups[0].folder, os.W_OK):
+    # in v2 a group with processes in it may have none below it with a limit of their own, unless it is the topmost
+    places = [group.folder for group in groups] + [Path("/sys/fs/cgroup")] * any(g.version == 2 for g in groups)
+    folder = next((made for place in places if (made := _make_limited(place, limit_bytes)) is not None), None)
+    if folder is None:
         raise SystemExit("memory_limit: needs to be root, and a memory control group that can be written")
-    folder = groups[0].folder / f"headrace-bench-{os.getpid()}"
-    folder.mkdir()
     try:
-        names = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes") if groups[0].version == 1 else ("memory.max",)
-        for name in names:
-            with contextlib.suppress(FileNotFoundError, PermissionError):
-                (folder / name).write_text(str(limit_bytes))
         yield folder
     finally:
         deadline = time.monotonic() + 10
