@@ -2,10 +2,12 @@
 
 The training process:
 
+- `answers`: what workers answer, taken into account.
 - `budget`, `processors`: how much memory and how many processors there are to use.
 - `delivery`: a settled batch becomes what the loop gets.
 - `depth`, `pacing`: how many batches ahead, how many samples a chunk.
 - `device`: copies to the accelerator on a side stream.
+- `epoch_plan`: which samples each batch is to hold, until all are accounted for.
 - `feed`, `feed_settings`: epochs through a pool, sampler to batches.
 - `issuing`, `turns`: a batch goes out to the workers; for an iterable data set, to the one whose turn it is.
 - `known_layouts`: the layouts that samples have.

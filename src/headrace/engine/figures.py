@@ -86,6 +86,18 @@ class Figures:
             worst_s=quantile(_WORST_QUANTILE),
         )
 
+    def worst_sample(self) -> tuple[int, float]:
+        """How many samples were timed, and the worst of them; zeros where nothing is recorded."""
+        times = self.sample_times()
+        return (times.count, times.worst_s) if times is not None else (0, 0.0)
+
+    def quickest_sample(self, *, worker: int) -> tuple[float, float]:
+        """The time of a worker's quickest sample, and the share of processor time in what it did."""
+        at = Board.record_at(worker)
+        busy = self._words[at + Record.CPU_OF_NS]
+        share = min(1.0, self._words[at + Record.CPU_NS] / busy) if busy else 1.0
+        return self._words[at + Record.LEAST_FETCH_NS] / 1e9, share
+
     def oldest_sample_s(self) -> float:
         """Age of the sample that is in hand for the longest time."""
         now, oldest = time.perf_counter_ns(), 0

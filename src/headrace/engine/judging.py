@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import TooManyBad, WorkerHang, WorkerLost
-from ..model import RAISE, RETRY, FailureKind, Replacement, SampleFailure, type_name
+from ..errors import NotSupported, TooManyBad, WorkerHang, WorkerLost
+from ..model import RAISE, RETRY, SKIP, FailureKind, Replacement, SampleFailure, type_name
 from ..order import PlannedBatch
 from .blocks import free_block, mark_told
 from .board import TOLD, Board, Entry
 from .condemned import Condemned
 from .messages import CaughtError, Result
-from .parcels import dump, peek
+from .parcels import dump, load, peek
 from .pool import Pool
 from .rows_again import RowsAgain
 from .sample_names import name_sample, place_sample
@@ -77,6 +77,29 @@ class Judge:
             self.fatal = error
         free_block(self._all_words, result.block)
         return True
+
+    def pass_over(self, result: Result, epoch: int, rank: int) -> None:
+        """A sample of an iterable data set failed: it has no key to ask for again, so it can only be left out."""
+        caught: CaughtError = load(self._pool.arena, result.block)
+        exception, _, message = caught.message.partition(": ")
+        failure = SampleFailure(
+            key=None,
+            epoch=epoch,
+            exception=exception,
+            message=message,
+            traceback=caught.text,
+            worker=caught.worker,
+            file=caught.file,
+            rank=rank,
+        )
+        try:
+            if self._condemned.judge(failure) is not SKIP:
+                raise NotSupported(
+                    "a sample of an IterableDataset cannot be tried again or replaced", sample=str(failure)
+                )
+            self._condemned.condemn(failure)
+        except Exception as error:
+            self.fatal = self.fatal or error
 
     def _failure(
         self, caught: CaughtError, batch: Batch, row: int, plan: PlannedBatch, epoch: int, rank: int

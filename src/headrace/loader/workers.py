@@ -82,7 +82,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         )
         try:
             if self._is_undecided:
-                self._feed.replay = []
+                self._feed.plan.replay = []
             pool.reserve(1 if self._is_undecided else loader.num_workers)
             self._reset(loader, first_iter=True)
             self._launch(pool)
@@ -276,12 +276,12 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             _log.info("%s: num_workers was not given; chosen %s", loader, loader._workers_reason)
         count = loader.num_workers
         if count == 0:
-            indices = chain(feed.replay or [], self._sampler_iter)
-            self._local = local_batches(loader, indices, int(self._base_seed), epoch=feed.epoch)
+            indices = chain(feed.plan.replay or [], self._sampler_iter)
+            self._local = local_batches(loader, indices, int(self._base_seed), epoch=feed.plan.epoch)
             self._stop_pool()
         elif count > 1:
             feed.pool.grow(count - 1)
-        feed.replay = None
+        feed.plan.replay = None
 
     def _next_local(self) -> Any:
         assert self._local is not None
@@ -306,7 +306,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         if num_workers is None or self._local is not None:
             return
         self._is_undecided = False
-        self._feed.replay = None
+        self._feed.plan.replay = None
         change = num_workers - pool.num_workers
         if change > 0:
             pool.grow(change)
@@ -347,7 +347,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             start_method=self._context.get_start_method(),
             budget_bytes=self._budget.bytes,
             budget_reason=self._budget.reason,
-            epoch=feed.epoch,
+            epoch=feed.plan.epoch,
             batches_delivered=feed.delivered,
             samples_delivered=feed.delivered_samples,
             samples_per_s=feed.delivered_samples / elapsed,
@@ -365,7 +365,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             waits=feed.waits.stats(),
             slots=feed.slots.stats(num_filled=feed.scheduler.num_ready),
             workers=workers,
-            account=loader._local_account() if is_local and loader._local_account is not None else feed.account,
+            account=loader._local_account() if is_local and loader._local_account is not None else feed.plan.account,
             workers_lost=feed.recovery.num_losses,
             stages=self._local_stages.figures() if is_local else feed.figures.stages(),
             reader=self._reading.stats() if self._reading is not None else None,
