@@ -1,9 +1,10 @@
 """Does `headrace run` see on a GPU what the script itself measures there?
 
 Each case is a small training in its own process that times, around the very calls, what the report should show: waits
-for the device, copies to it, steps. CUDA events say what the device did. The table compares both; a line fails when
+for the device, copies to it, steps. Its own CUDA events say what the device did: of each copy that blocks, what lies
+between them is the copy, and the rest of the call is waiting for the device. The table compares both; a line fails when
 they are further apart than its tolerance, when a finding is missing or should not be there, or when the training
-computes something else than without `headrace run`. Needs torch and numpy alone; under two minutes.
+computes something else than without `headrace run`. Needs torch and numpy alone; some ten seconds a case.
 
     PYTHONPATH=src python benchmarks/run_on_gpu.py                 # every case
     PYTHONPATH=src python benchmarks/run_on_gpu.py --case item --case compile --keep runs
@@ -30,6 +31,7 @@ STEPS, WIDTH, BATCH = 60, 4096, 2048
 # The report's figure is taken inside the script's own, so it is never larger but for the clock; what lies between is
 # our wrapper and a collection of garbage.
 CLOSE, CLOSE_S = 0.10, 0.02
+MOST_COPY_US = 30.0  # more that a copy of a few bytes may cost the host: its wrapper, its events, its record
 DEVICE_CLOSE = 0.25  # against CUDA events, which count what the device did and not what the host waited for
 
 
@@ -39,9 +41,10 @@ class Truth:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.device_s: dict[str, float] = {}
+        self.held_up_s: dict[str, float] = {}  # of each call, what the device took, as far as the host stood still
         self.counts: dict[str, int] = {}
         self.values: dict[str, float] = {}
-        self._pending: list[tuple[str, Any, Any]] = []
+        self._pending: list[tuple[str, float, Any, Any]] = []
 
     @contextmanager
     def timing(self, name: str, *, device: bool = False) -> Iterator[None]:
@@ -54,21 +57,25 @@ class Truth:
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
+            host_s = time.monotonic() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + host_s
             self.counts[name] = self.counts.get(name, 0) + 1
             if device:
                 end.record()
-                self._pending.append((name, begin, end))
+                self._pending.append((name, host_s, begin, end))
 
     def write(self, path: str) -> None:
         import torch
 
         torch.cuda.synchronize()
-        for name, begin, end in self._pending:
-            self.device_s[name] = self.device_s.get(name, 0.0) + begin.elapsed_time(end) / 1e3
+        for name, host_s, begin, end in self._pending:
+            device_s = begin.elapsed_time(end) / 1e3
+            self.device_s[name] = self.device_s.get(name, 0.0) + device_s
+            self.held_up_s[name] = self.held_up_s.get(name, 0.0) + min(host_s, device_s)
         document = {
             "seconds": self.seconds,
             "device_s": self.device_s,
+            "held_up_s": self.held_up_s,
             "counts": self.counts,
             "values": self.values,
         }
@@ -99,21 +106,21 @@ def training(case: str, steps: int, truth: Truth) -> None:
     model: Any = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(4))).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     scaler = torch.amp.GradScaler("cuda", enabled=case == "amp")
-    kept = Batches.data.cuda() if case not in {"pageable", "pinned"} else None
+    kept = Batches.data.cuda() if case not in _COPYING else None
     loader = DataLoader(Batches(), batch_size=None, pin_memory=case == "pinned")
     if case == "compile":
         model = torch.compile(model)
-    graphed = _graphed(torch, model, optimizer, kept) if case == "graph" else None
+    graphed = None
+    if case == "graph":
+        graphed = _graphed(torch, model, optimizer, kept[0].clone())  # type: ignore[index]  # it is there
+    elif case == "captured":
+        graphed = _graphed(torch, model, optimizer, Batches.data[0].pin_memory())
+    if case == "cost":
+        _copy_often(torch, truth)
+    profiler = _profiler() if case == "profiled" else None
     loss = torch.zeros((), device="cuda")
     for step, host in enumerate(loader):
-        if case == "pageable":
-            with truth.timing("h2d", device=True):
-                batch = host.to("cuda")
-        elif case == "pinned":
-            with truth.timing("h2d"):
-                batch = host.to("cuda", non_blocking=True)
-        else:
-            batch = kept[step % 4]  # type: ignore[index]  # it is there in every other case
+        batch = _to_device(torch, case, host, truth) if kept is None else kept[step % 4]
         with truth.timing("step", device=True):
             if graphed is not None:
                 loss = graphed(batch)
@@ -126,12 +133,61 @@ def training(case: str, steps: int, truth: Truth) -> None:
                     scaler.step(optimizer)
                 scaler.update()
         _ask(torch, case, step, loss, truth)
-    truth.values["loss"] = float(loss)
+    with truth.timing("last"):
+        truth.values["loss"] = float(loss)
+    if profiler is not None:
+        profiler.stop()
+        truth.values["memcpy_s"] = _memcpy_s(profiler)
     if case == "compile":
         from torch._dynamo.utils import counters
 
         truth.values["graphs"] = float(counters["stats"]["unique_graphs"])
         truth.values["breaks"] = float(sum(counters["graph_break"].values()))
+
+
+def _to_device(torch: Any, case: str, host: Any, truth: Truth) -> Any:
+    """Copy a batch as scripts do; `captured` copies in its graph."""
+    if case == "captured":
+        return host
+    if case == "pinned":
+        with truth.timing("h2d"):
+            return host.to("cuda", non_blocking=True)
+    if case == "idle":
+        torch.cuda.synchronize()  # nothing is left to wait for: all of the call is copy
+    if case == "many":
+        parts = []
+        for part in host.chunk(8):  # the first waits for the device, the others for themselves
+            with truth.timing("h2d", device=True):
+                parts.append(part.cuda())
+        return torch.cat(parts)
+    with truth.timing("h2d", device=True):
+        return host.to("cuda", non_blocking=case == "pageable_async")
+
+
+def _copy_often(torch: Any, truth: Truth, count: int = 3000) -> None:
+    """Measure what a small copy costs: the median over stretches of them."""
+    small = torch.ones(16)
+    torch.cuda.synchronize()
+    took_us = []
+    for _ in range(30):
+        start = time.perf_counter()
+        for _ in range(count // 30):
+            small.to("cuda")
+        took_us.append(1e6 * (time.perf_counter() - start) / (count // 30))
+    truth.values["copy_us"] = sorted(took_us)[len(took_us) // 2]
+
+
+def _profiler() -> Any:
+    from torch.profiler import ProfilerActivity, profile
+
+    profiler = profile(activities=[ProfilerActivity.CUDA])
+    profiler.start()
+    return profiler
+
+
+def _memcpy_s(profiler: Any) -> float:
+    """Return how long the device's copy engine ran, for copies from the host."""
+    return float(sum(one.time_range.elapsed_us() for one in profiler.events() if "Memcpy HtoD" in one.name) / 1e6)
 
 
 def _ask(torch: Any, case: str, step: int, loss: Any, truth: Truth) -> None:
@@ -167,9 +223,9 @@ def _event(torch: Any) -> Any:
     return event
 
 
-def _graphed(torch: Any, model: Any, optimizer: Any, kept: Any) -> Callable[[Any], Any]:
-    """Return a step that is captured once and replayed."""
-    static = kept[0].clone()
+def _graphed(torch: Any, model: Any, optimizer: Any, given: Any) -> Callable[[Any], Any]:
+    """Return a step that is captured once and replayed; what is given in page-locked memory is copied in the graph."""
+    static = given.to("cuda")
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -181,12 +237,16 @@ def _graphed(torch: Any, model: Any, optimizer: Any, kept: Any) -> Callable[[Any
     graph = torch.cuda.CUDAGraph()
     optimizer.zero_grad(set_to_none=True)
     with torch.cuda.graph(graph):
+        if given.is_cpu:
+            static.copy_(given, non_blocking=True)
         loss = model(static).square().mean()
         loss.backward()
         optimizer.step()
 
     def step(batch: Any) -> Any:
-        static.copy_(batch)
+        if given.is_cpu:
+            torch.cuda.synchronize()  # the last replay may still read it
+        given.copy_(batch)  # on the device it is the static one itself
         graph.replay()
         return loss
 
@@ -228,16 +288,29 @@ def check(case: str, found: dict[str, Any], truth: dict[str, Any], plain: dict[s
         shown = sum(seconds.get(name, 0.0) for name in ("forward", "backward", "optimizer", "sync", "other"))
         device_s = truth["device_s"]["step"]
         lines.close("a step with all its waiting, against CUDA events", shown, device_s, part=DEVICE_CLOSE)
-    if case == "pageable":
-        lines.close("copies to the device", seconds.get("h2d", 0.0), truth["seconds"]["h2d"])
-        lines.close("copies, against CUDA events", seconds.get("h2d", 0.0), truth["device_s"]["h2d"], part=DEVICE_CLOSE)
-        share = truth["seconds"]["h2d"] / found["figures"]["train_s"]
+    if case in _TIMED_COPIES:
+        copies_s, waits_s = truth["held_up_s"]["h2d"], truth["seconds"]["h2d"] - truth["held_up_s"]["h2d"]
+        lines.close("copies, against the script's own CUDA events", seconds.get("h2d", 0.0), copies_s)
+        host_s = seconds.get("h2d", 0.0) + seconds.get("sync", 0.0) - truth["seconds"]["last"]
+        if case != "idle":  # that one waits in `synchronize`, too
+            lines.close("copies and their waits, against the script's clock", host_s, copies_s + waits_s)
+        share = copies_s / found["figures"]["train_s"]
         lines.equal("finding h2d_copy (from 5 % on)", "h2d_copy" in causes, share >= 0.05)
+        said = " ".join(text for one in found["findings"] for text in one["evidence"])
+        lines.equal("copies are called an upper bound", "upper bound" in said, False)
+    if case == "profiled":  # the copy engine rests while the driver stages the next piece: less than the copy
+        engine_s = truth["values"]["memcpy_s"]
+        fits = 0 < engine_s <= 1.1 * seconds.get("h2d", 0.0)
+        lines.add("copies, at least torch.profiler's memcpy", seconds.get("h2d", 0.0), engine_s, fits, "s")
     elif case == "pinned":
         lines.close("copies to the device, as the host sees them", seconds.get("h2d", 0.0), truth["seconds"]["h2d"])
+    elif case == "cost" and plain is not None:
+        with_us, without_us = (one["values"].pop("copy_us") for one in (truth, plain))
+        fits = with_us - without_us <= MOST_COPY_US
+        lines.add("a small copy, with and without headrace run", with_us, without_us, fits, "µs")
     if case in {"compute", "amp", "item", "values", "synchronize", "graph"}:
         lines.equal("findings about data, copies or saves", [one for one in causes if one != "unknown"], [])
-    if case not in {"graph"}:
+    if case not in {"graph", "captured"}:
         lines.equal("backward", rows.get("backward", {}).get("count", 0), steps)
         lines.equal("forward", rows.get("forward", {}).get("count", 0) >= steps - 1, True)
         lines.equal(
@@ -250,8 +323,11 @@ def check(case: str, found: dict[str, Any], truth: dict[str, Any], plain: dict[s
     return lines
 
 
-CASES = ("compute", "item", "values", "synchronize", "pageable", "pinned", "amp", "compile", "graph")
-_TWICE = ("compile", "graph")  # run without us, too: these must not see the hooks
+CASES = ("compute", "item", "values", "synchronize", "pageable", "pageable_async", "idle", "many", "profiled", "pinned")
+CASES += ("amp", "compile", "graph", "captured", "cost")
+_TIMED_COPIES = ("pageable", "pageable_async", "idle", "many", "profiled")
+_COPYING = (*_TIMED_COPIES, "pinned", "captured")
+_TWICE = ("compile", "graph", "captured", "cost")  # run without us, too: these must not see the hooks
 
 
 def run_case(case: str, steps: int, keep: Path) -> tuple[Check, dict[str, Any]]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.causes.recorded import ProcessEvents, explain_processes
-from headrace.model import Activity, EventKind, Findings, Verdict
+from headrace.model import Activity, EventKind, Findings, Verdict, copy_arg
 
 _DTYPE = np.dtype(
     [
@@ -179,6 +179,61 @@ def test_interruptions_are_named_with_their_distance(kind: EventKind, cause: str
     assert finding.figures["period_steps"] == 10
     assert finding.fix
     assert found.verdict is Verdict.STUTTERING
+
+
+def copying(*, host_s: float, device_s: float | None) -> Findings:
+    """A training of 50 ms a step that copies each batch, by the host's clock and by the device's."""
+    processes, end_s = simulate(
+        workers=2,
+        task_s=[0.01] * 100,
+        step_s=0.05,
+        interruptions=dict.fromkeys(range(100), (EventKind.H2D, host_s)),
+    )
+    events = processes[0].events
+    if device_s is not None:
+        events["arg"][events["kind"] == int(EventKind.H2D)] = copy_arg(round(device_s * _S))
+    return explain(processes, end_s)
+
+
+def test_what_a_copy_waits_for_the_device_is_no_copy() -> None:
+    found = copying(host_s=0.05, device_s=0.01)
+    assert causes(found) == ["h2d_copy"]
+    assert found.findings[0].share == pytest.approx(0.1, abs=0.01)
+    assert found.findings[0].figures["lost_s"] == pytest.approx(1.0, abs=0.01)
+    assert found.findings[0].figures["host_s"] == pytest.approx(5.0, abs=0.01)
+    seconds = {row.activity: (row.seconds, row.count) for row in found.times}
+    assert seconds[Activity.H2D] == (pytest.approx(1.0, abs=0.01), 100)
+    assert seconds[Activity.SYNC] == (pytest.approx(4.0, abs=0.01), 100)
+    assert found.figures["step_typical_s"] == pytest.approx(0.09, abs=0.002)  # the wait is the device's work
+    said = " ".join(text.en for text in found.findings[0].evidence)
+    assert "held the host up for 5.00 s in all; in 4.00 s of that they waited" in said
+    assert "upper bound" not in said
+
+
+def test_a_copy_that_mostly_waits_for_the_device_is_no_finding() -> None:
+    found = copying(host_s=0.05, device_s=0.002)
+    assert causes(found) == []
+    assert found.verdict is Verdict.COMPUTE_BOUND
+
+
+@pytest.mark.parametrize("device_s", [0.05, 0.08])
+def test_a_copy_that_waits_for_nothing_is_all_copy(device_s: float) -> None:
+    found = copying(host_s=0.05, device_s=device_s)
+    assert [row.seconds for row in found.times if row.activity is Activity.H2D] == [pytest.approx(5.0, abs=0.01)]
+    assert not any(row.activity is Activity.SYNC for row in found.times)
+    assert len(found.findings[0].evidence) == 1  # what it took, and nothing of a wait or a bound
+
+
+def test_a_copy_by_the_host_s_clock_alone_is_an_upper_bound() -> None:
+    found = copying(host_s=0.05, device_s=None)
+    assert causes(found) == ["h2d_copy"]
+    assert found.findings[0].share == pytest.approx(0.5, abs=0.01)
+    said = [text for text in found.findings[0].evidence if "upper bound" in text.en]
+    assert len(said) == 1
+    assert "100 %" in said[0].en
+    assert "上限" in said[0].zh
+    launches = copying(host_s=0.00004, device_s=None)  # too short to hold a wait
+    assert causes(launches) == []
 
 
 def test_small_interruptions_are_no_finding() -> None:

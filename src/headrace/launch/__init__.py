@@ -4,6 +4,7 @@ A script that runs unchanged and is timed all the same (`headrace run`):
 
 - `command`: what the user named, as a command line.
 - `child`: the command as a child process: its signals, its exit code, and somebody who records it.
+- `copy_clock`: how long the device took for each copy to it.
 - `hooks`: which modules are timed once they are imported; `hooks_*`: one subject each.
 - `live`: what a training is doing now.
 - `monitoring`: a line of code for those who prefer one: waits, slow batches, a bar's postfix.

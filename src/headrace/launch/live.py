@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.model import EventKind
+from headrace.model import EventKind, copied_ns
 
 _WINDOW_S = 10.0
 _COUNTED = {
@@ -59,6 +59,7 @@ class LiveTally:
         """Take in the records that a process has written since the last time."""
         sums: dict[EventKind, tuple[int, float, float]] = {}
         kinds, durations, values = records["kind"], records["duration_ns"], records["value"]
+        waited_s = 0.0  # by copies, for the device
         for number, kind in _COUNTED.items():
             chosen = kinds == number
             count = int(chosen.sum())
@@ -71,6 +72,13 @@ class LiveTally:
             elif kind is EventKind.IDLE:
                 self._workers.add(pid)
             sums[kind] = (count, float(durations[chosen].sum()) / 1e9, float(durations[chosen].max()) / 1e9)
+            if kind is EventKind.H2D:
+                pairs = zip(durations[chosen].tolist(), records["arg"][chosen].tolist(), strict=True)
+                waited_s = sum(duration - copied_ns(duration, arg) for duration, arg in pairs) / 1e9
+                sums[kind] = (count, sums[kind][1] - waited_s, sums[kind][2])
+        if waited_s:
+            count, seconds, longest = sums.get(EventKind.SYNC, (0, 0.0, 0.0))
+            sums[EventKind.SYNC] = (count, seconds + waited_s, longest)
         if sums:
             self._recent.append((now_s, pid, sums))
             self._last_s = now_s

@@ -1,5 +1,6 @@
 """The words that several rooms share: plain values, no I/O, no torch.
 
+- `copy_times`: what an event of a copy to the device tells.
 - `environment`: the environment variables that are read.
 - `error_policy`: what to do about a sample that failed, and how many are too many.
 - `events`: what can happen in a training, as numbers that a ring can hold.
@@ -18,6 +19,7 @@
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
 
+from .copy_times import LAUNCH_NS, copied_ns, copy_arg, is_copy_timed
 from .environment import (
     cache_folder,
     find_rank,
@@ -66,6 +68,7 @@ from .transient import backoff_s, is_transient
 
 __all__ = [
     "LANGUAGES",
+    "LAUNCH_NS",
     "RAISE",
     "RETRY",
     "SCHEMA",
@@ -109,12 +112,15 @@ __all__ = [
     "WorkerStats",
     "backoff_s",
     "cache_folder",
+    "copied_ns",
+    "copy_arg",
     "find_rank",
     "first_line",
     "format_bytes",
     "format_seconds",
     "format_share",
     "gain_of",
+    "is_copy_timed",
     "is_json_key",
     "is_too_many",
     "is_transient",

@@ -22,7 +22,8 @@ class EventKind(IntEnum):
     WAIT = 11  # `next(loader)`; value: which batch of the epoch, arg: the loader
     QUEUE_GET = 12  # inside WAIT, waiting for workers' results; value: batches that are ready, arg: the loader
     PIN = 13  # a batch copied to page-locked memory; value: bytes
-    H2D = 14  # host to device, the part the host waits for; value: bytes
+    # host to device, the part the host waits for; value: bytes, arg: 1 + µs that the device copied, 0: not known
+    H2D = 14
     FORWARD = 15  # the outermost module's call
     BACKWARD = 16
     OPTIMIZER = 17

@@ -2,6 +2,7 @@
 
 - `bad_samples`: which sample a training ended with.
 - `ceiling`, `ceiling_wording`: what a perfect loader would bring, measured by a replay.
+- `copies`: how much of the host's time in copies to the device was the copy.
 - `data_waits`: why the loop waited for data: pool too slow, lock-step, single late batches.
 - `diagnosis`: from a recording to findings.
 - `epoch_starts`: what the start of epochs cost.

@@ -237,6 +237,8 @@ def _interruption_finding(found: Interruption, share: float, train_s: float) -> 
     }
     if found.typical_bytes:
         figures["typical_bytes"] = float(found.typical_bytes)
+    if found.copies is not None:
+        figures |= {"host_s": found.copies.host_s, "untimed_s": found.copies.untimed_s}
     if found.period is not None:
         figures["period_steps"] = float(found.period.steps)
     if found.cause is Cause.CHECKPOINT and (estimate := estimate_async_checkpoint(found, train_s)) is not None:

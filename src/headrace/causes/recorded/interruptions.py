@@ -17,6 +17,7 @@ from ..losses import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM
 from ..periods import Period, find_period
 from ..stalls import of_weight
 from ..timeline import Span
+from .copies import CopyTimes, read_copies
 from .processes import starts_of
 from .trainer import CAUSE_OF, Label, Trainer, coverage, outermost
 
@@ -41,6 +42,7 @@ class Interruption:
     period: Period | None  # in steps
     calls: tuple[str, ...] = ()  # which calls, the longest in sum first; of several, how long each took
     typical_bytes: int = 0  # that one wrote; 0: not known
+    copies: CopyTimes | None = None  # to the device
 
 
 def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
@@ -61,6 +63,7 @@ def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
             period=_period(trainer, [span.start for span, length in zip(spans, lengths, strict=True) if length > 1e-3]),
             calls=_calls(trainer, activity),
             typical_bytes=_typical_bytes(trainer) if activity is Activity.CHECKPOINT else 0,
+            copies=read_copies(trainer) if activity is Activity.H2D else None,
         )
 
 

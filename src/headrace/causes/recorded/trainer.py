@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Activity, Cause, EventKind, TimeRow
+from headrace.model import Activity, Cause, EventKind, TimeRow, copied_ns
 
 from ..timeline import Span, exclusive_times
 from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts_of
@@ -191,6 +191,9 @@ def _spans(process: ProcessEvents, thread: int) -> list[Span[Label]]:
             name = name if activity is Activity.PHASE else ""
         elif activity is Activity.REPLAY and value == REPLAY_NOT_DONE:
             continue
+        elif activity is Activity.H2D and (begun := end - copied_ns(duration, arg)) > start:
+            spans.append(Span(start, begun, (Activity.SYNC, "")))  # it waited for what the device had yet to do
+            start = begun
         elif activity is Activity.EVALUATION:
             # A model that is trained in `eval()` mode is trained.
             inside = np.searchsorted(worked, [start, end])

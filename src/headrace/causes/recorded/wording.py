@@ -11,6 +11,7 @@ from headrace.model import Bottleneck, Cause, Confidence, Text, format_bytes, fo
 from ..losses import Loss
 from ..wording import lockstep_rounds, supply_and_demand
 from .ceiling_wording import ceiling_evidence
+from .copies import copy_evidence
 from .data_waits import DataVerdict
 from .epoch_starts import EpochStarts
 from .interruptions import Interruption
@@ -37,8 +38,9 @@ _WHAT = {
         "{count} 次垃圾回收共用 {lost}，每次约 {typical}（最长 {worst}）",
     ),
     Cause.H2D_COPY: Text(
-        "{count} copies to the device held the host up for {lost} in all, {typical} each ({worst} at worst)",
-        "{count} 次拷贝到设备共让主机等待 {lost}，每次约 {typical}（最长 {worst}）",
+        "{count} copies to the device took {lost} in all, {typical} each ({worst} at worst), and the loop stood still "
+        "for them",
+        "{count} 次拷贝到设备共用 {lost}，每次约 {typical}（最长 {worst}），期间训练停住",
     ),
 }
 _BY_MODE = Text("from `eval()` to `train()`", "从 `eval()` 到 `train()`")
@@ -232,6 +234,8 @@ def interruption_evidence(found: Interruption) -> tuple[Text, ...]:
                 size=format_bytes(found.typical_bytes), rate=format_bytes(int(found.typical_bytes / found.typical_s))
             )
         )
+    if found.copies is not None:
+        said += copy_evidence(found.copies)
     if found.period is not None:
         said.append(Text("they come every {period} steps", "每 {period} 步一次").filled(period=found.period.steps))
     return tuple(said)
