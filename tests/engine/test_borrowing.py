@@ -109,4 +109,6 @@ def test_a_killed_collation_is_repeated_on_what_was_fetched(
     )
     got = [value for batch in loader for value in batch.tolist()]
     assert flag.exists(), "nobody died"
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    assert "the collation of a batch (for" in said
     assert got == [index + 100 for index in range(48)]

@@ -85,7 +85,7 @@ class Record:
     SEQ = 2
     ROW = 3
     ROWS = 4
-    POSITION = 5  # the sample in hand, -1 for none
+    POSITION = 5  # the sample in hand; NO_SAMPLE, or COLLATING a batch
     SAMPLE_START_NS = 6
     SAMPLES_DONE = 7
     CHUNKS_DONE = 8
@@ -109,6 +109,7 @@ class Record:
 
 
 HOLDINGS_WORDS = 6
+NO_SAMPLE, COLLATING = -1, -2
 UNBOUND, GENERAL = -1, -2
 FREE, BOUND, LEASED, RETIRED = 0, 1, 2, 3
 STARTING, IDLE, BUSY, ENDED = 0, 1, 2, 3
@@ -230,7 +231,7 @@ class Board:
         w, at = self.words, self.record_at(worker)
         for i in range(Record.WORDS):
             w[at + i] = 0
-        w[at + Record.POSITION] = -1
+        w[at + Record.POSITION] = NO_SAMPLE
         w[at + Record.SEQ] = -1
         w[at + Record.START_NS] = start_ns
         at = self.histogram_at(worker)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .board import BUSY, Board, Head, Record
+from .board import BUSY, NO_SAMPLE, Board, Head, Record
 from .pool import Pool
 
 
@@ -16,11 +16,11 @@ class Claim:
     seq: int
     row: int
     rows: int
-    position: int  # -1: no sample yet, or no more
+    position: int  # NO_SAMPLE: not yet, or no more; COLLATING: a batch
     span: int
 
     def as_innocent(self) -> Claim:
-        return replace(self, position=-1)
+        return replace(self, position=NO_SAMPLE)
 
 
 class Claims:

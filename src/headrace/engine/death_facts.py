@@ -49,6 +49,7 @@ class SampleInHand:
     index: object | None = None  # what the data set was asked for
     age_s: float | None = None
     file: str | None = None
+    is_collation: bool = False  # no sample: it was collating a batch
 
 
 @dataclass(frozen=True, kw_only=True)

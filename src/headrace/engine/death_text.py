@@ -38,14 +38,18 @@ def subject_text(facts: DeathFacts, words: DeathWords) -> str:
 def activity_text(facts: DeathFacts, words: DeathWords) -> str:
     if not facts.has_begun:
         return words.before_first
-    named = [_sample_text(s, words) for s in facts.samples if s.position is not None or s.index is not None]
+    named = [
+        _sample_text(s, words) for s in facts.samples if s.position is not None or s.index is not None or s.is_collation
+    ]
     if not named:
         return words.between
     return words.at_sample.format(samples=words.comma.join(named))
 
 
 def _sample_text(sample: SampleInHand, words: DeathWords) -> str:
-    if sample.index is not None:
+    if sample.is_collation:
+        text = words.collation
+    elif sample.index is not None:
         text = words.sample.format(index=sample.index)
     else:
         text = words.position.format(position=sample.position)

@@ -30,6 +30,7 @@ class DeathWords:
     at_sample: str
     sample: str
     position: str
+    collation: str
     age: str
     between: str
     before_first: str
@@ -93,6 +94,7 @@ _EN = DeathWords(
     at_sample=" while working on {samples}",
     sample="sample {index}",
     position="the sample at position {position}",
+    collation="the collation of a batch",
     age="for {age}",
     between=" between two samples",
     before_first=" before its first sample",
@@ -161,6 +163,7 @@ _ZH = DeathWords(
     at_sample="，当时正在处理{samples}",
     sample="样本 {index}",
     position="本 epoch 第 {position} 个位置的样本",
+    collation="一个 batch 的拼接（collate）",
     age="已用 {age}",
     between="，当时手上没有样本",
     before_first="，当时尚未取到第一个样本",

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..model import STAGE_TABLE_WORDS, SampleTimes, Stages, WorkerStats, merge_stages, read_stages, stages_of
-from .board import BUSY, HISTOGRAM_BUCKETS, MAX_WORKERS, WORKER_STATES, Board, Head, Record
+from .board import BUSY, HISTOGRAM_BUCKETS, MAX_WORKERS, NO_SAMPLE, WORKER_STATES, Board, Head, Record
 from .pool import Pool
 
 # one sample in a thousand may be an accident of the machine; what comes more often is the data set's way
@@ -123,7 +123,7 @@ class Figures:
                 continue
             position = w[at + Record.POSITION]
             state = WORKER_STATES[w[at + Record.STATE]]
-            age = (now - w[at + Record.SAMPLE_START_NS]) / 1e9 if position >= 0 and state == "busy" else None
+            age = (now - w[at + Record.SAMPLE_START_NS]) / 1e9 if position != NO_SAMPLE and state == "busy" else None
             found.append(
                 WorkerStats(
                     worker=worker,
@@ -135,7 +135,7 @@ class Figures:
                     busy_share=min(1.0, w[at + Record.BUSY_NS] / max(1, now - w[at + Record.START_NS])),
                     busy_s=w[at + Record.BUSY_NS] / 1e9,
                     page_faults=w[at + Record.FAULTS],
-                    current_position=position if age is not None else None,
+                    current_position=position if age is not None and position >= 0 else None,
                     current_age_s=age,
                 )
             )

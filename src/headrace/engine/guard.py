@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import WorkerHang, WorkerLost
 from ..model import language
 from ..signals import Psi, SwapCounts, read_memory_psi, read_swap_counts
-from .board import ENDED, STARTING, Board, Record
+from .board import COLLATING, ENDED, NO_SAMPLE, STARTING, Board, Record
 from .claims import Claim
 from .death_facts import SampleInHand
 from .death_watch import DeathWatch
@@ -117,7 +117,7 @@ class Guard:
             loss.exit_code,
             now_s=now,
             memory=self._memory.recent(),
-            samples=tuple(self._in_hand(claim) for claim in claims if claim.position >= 0),
+            samples=tuple(self._in_hand(claim) for claim in claims if claim.position != NO_SAMPLE),
             has_begun=has_begun,
             stack=loss.stack,
             sent_by_guard=killed[1] if killed is not None else None,
@@ -128,14 +128,17 @@ class Guard:
         return kind(f"DataLoader {death.sentence}", next_step=death.next_step, **evidence)
 
     def _in_hand(self, claim: Claim) -> SampleInHand:
+        started = self._words[Board.record_at(claim.worker) + Record.SAMPLE_START_NS]
+        age_s = (time.perf_counter_ns() - started) / 1e9
+        if claim.position == COLLATING:
+            return SampleInHand(is_collation=True, age_s=age_s)
         batch = self._recovery.batch_of(claim.seq)
         row = batch.row_of(claim.position) if batch is not None else None
         key = self._key_of(claim.seq, row) if row is not None else None
-        started = self._words[Board.record_at(claim.worker) + Record.SAMPLE_START_NS]
         return SampleInHand(
             position=claim.position,
             index=key,
-            age_s=(time.perf_counter_ns() - started) / 1e9,
+            age_s=age_s,
             file=name_sample(self._pool.plan.dataset, key),
         )
 
@@ -177,7 +180,11 @@ class Guard:
         w, at = self._words, Board.record_at(worker)
         if w[at + Record.STATE] == STARTING:
             return (time.perf_counter_ns() - w[at + Record.START_NS]) / 1e9
-        if w[at + Record.STATE] == ENDED or self._recovery.claims.of(worker) is None or w[at + Record.POSITION] < 0:
+        if (
+            w[at + Record.STATE] == ENDED
+            or self._recovery.claims.of(worker) is None
+            or w[at + Record.POSITION] == NO_SAMPLE
+        ):
             return None
         return (time.perf_counter_ns() - w[at + Record.SAMPLE_START_NS]) / 1e9
 

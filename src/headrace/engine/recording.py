@@ -7,7 +7,7 @@ import os
 import threading
 import time
 
-from .board import BUSY, HISTOGRAM_BUCKETS, HOLDINGS_WORDS, Board, Head, Record
+from .board import BUSY, COLLATING, HISTOGRAM_BUCKETS, HOLDINGS_WORDS, NO_SAMPLE, Board, Head, Record
 from .heap import minor_faults
 from .memory_growth import Holdings, read_holdings
 from .messages import Work
@@ -67,7 +67,7 @@ class WorkerRecord:
         words, at = self._words, self._at
         elapsed = time.perf_counter_ns() - started_ns
         chunks = words[at + Record.CHUNKS_DONE]
-        words[at + Record.POSITION] = -1
+        words[at + Record.POSITION] = NO_SAMPLE
         words[at + Record.CHUNKS_DONE] = chunks + 1
         words[at + Record.BUSY_NS] += elapsed
         if chunks < _FIRST_CHUNKS:
@@ -87,6 +87,12 @@ class WorkerRecord:
         words[at + Record.SPAN] = span
         words[at + Record.SAMPLE_START_NS] = now = time.perf_counter_ns()
         return now
+
+    def begin_collation(self) -> None:
+        """Show that a batch is being collated, and since when: no one sample is to blame for what happens now."""
+        words, at = self._words, self._at
+        words[at + Record.SAMPLE_START_NS] = time.perf_counter_ns()
+        words[at + Record.POSITION] = COLLATING
 
     def note(self, fetch_ns: int, elapsed_ns: int, count: int) -> None:
         """Record what samples cost: to fetch, and in all."""

@@ -109,6 +109,8 @@ class Sharing:
     def _collate_to_block(self, work: Work, entry: int, held: list[Any], *, rows: int) -> int:
         """Collate what is held, and let go of it; returns the batch's block, 0 where it failed, which is told."""
         seeds = None if self._plan.uses_slots else self._fetcher.seeds
+        if self._words[entry + Entry.NUM_ROWS] > 1 and not self._plan.is_iterable:
+            self._record.begin_collation()
         try:
             if seeds is not None:
                 words = self._words

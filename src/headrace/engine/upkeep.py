@@ -164,9 +164,9 @@ class Upkeep:
 
     def _where_workers_stand(self) -> str:
         doing = "; ".join(
-            f"worker {w.worker} at sample {w.current_position} since {w.current_age_s:.1f} s"
-            if w.current_age_s is not None
-            else f"worker {w.worker} is {w.state}"
+            f"worker {w.worker} is {w.state}"
+            if w.current_age_s is None
+            else f"worker {w.worker} at {_name_work(w.current_position)} since {w.current_age_s:.1f} s"
             for w in self._figures.workers()
         )
         return doing or "there is no worker"
@@ -186,3 +186,7 @@ class Upkeep:
                 "a worker is sent home" if step < 0 else "a worker is back",
                 self._pool.num_workers,
             )
+
+
+def _name_work(position: int | None) -> str:
+    return "the collation of a batch" if position is None else f"sample {position}"

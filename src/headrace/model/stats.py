@@ -32,7 +32,7 @@ class WorkerStats:
     busy_share: float
     busy_s: float
     page_faults: int
-    current_position: int | None
+    current_position: int | None  # None with an age: it collates a batch
     current_age_s: float | None
 
 
