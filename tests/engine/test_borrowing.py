@@ -15,6 +15,7 @@ from headrace.engine.arena import Arena
 from headrace.engine.blocks import Region
 from headrace.engine.borrowing import Borrowed
 from headrace.engine.parcels import dump, peek
+from headrace.errors import WorkerLost
 
 SMALL, LARGE = 3_000, 5 << 20
 
@@ -112,3 +113,27 @@ def test_a_killed_collation_is_repeated_on_what_was_fetched(
     said = "\n".join(record.getMessage() for record in caplog.records)
     assert "the collation of a batch (for" in said
     assert got == [index + 100 for index in range(48)]
+
+
+def dies_at_twenty(samples: list[Any]) -> torch.Tensor:
+    if get_worker_info() is not None and any(int(sample[0]) == 20 for sample in samples):
+        os._exit(3)
+    return torch.stack([torch.from_numpy(sample) for sample in samples])
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_a_collation_that_kills_each_worker_ends_the_epoch_with_an_error(backend: Any) -> None:
+    """No sample can be left out for it: which of them is to blame nobody knows."""
+    loader: Any = headrace.DataLoader(
+        Values(SMALL), 8, num_workers=2, backend=backend, collate_fn=dies_at_twenty, on_error="quarantine"
+    )
+    got: list[int] = []
+
+    def take_all() -> None:
+        for batch in loader:
+            got.extend(batch[:, 0].tolist())
+
+    with pytest.raises(WorkerLost, match="the collation of a batch"):
+        take_all()
+    assert got == list(range(16))
+    assert not loader.quarantine

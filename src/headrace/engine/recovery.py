@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .allowance import Allowance, loss_cost
 from .apart import Apart
 from .blocks import mark_told
-from .board import GENERAL, QUIET, TOLD, Board, Entry, Head, Record, split_place
+from .board import COLLATING, GENERAL, QUIET, TOLD, Board, Entry, Head, Record, split_place
 from .claims import Claim, Claims
 from .messages import Answer, Result
 from .pool import Loss, Pool
@@ -47,6 +47,7 @@ class Recovery:
         self._all_words = pool.arena.bytes.cast("q")
         self._lock = pool.lock
         self._counts: dict[int, int] = {}  # position in the epoch: workers lost with that sample in hand
+        self._collations: dict[int, float] = {}  # batch: workers lost while they collated it
         self.num_losses = 0
         self._allowance = Allowance()
         self.claims = Claims(pool)
@@ -56,15 +57,30 @@ class Recovery:
 
     def start_epoch(self) -> None:
         self._counts.clear()
+        self._collations.clear()
 
     def bears(self, loss: Loss) -> bool:
-        """Whether this loss may be made good; False: workers die faster than they work."""
+        """Whether this loss may be made good; False: workers die faster than they work, or of one collation."""
+        if self._is_by_collation(loss):
+            return False
         records = [Board.record_at(worker) for worker in range(self._pool.most_workers)]
         return self._allowance.lose(
             loss_cost(self._pool, loss),
             num_workers=self._pool.num_workers,
             samples_done=sum(self._words[at + Record.SAMPLES_DONE] for at in records),
         )
+
+    def _is_by_collation(self, loss: Loss) -> bool:
+        """Whether the collation of a batch took worker after worker: no sample can be left out for that."""
+        claims = [claim for worker in loss.workers if (claim := self.claims.of(worker)) is not None]
+        # beside a thread that had a sample in hand, it is one of several that may be guilty
+        weight = 1 / 3 if any(claim.position >= 0 for claim in claims) else 1.0
+        for claim in claims:
+            if claim.position == COLLATING:
+                self._collations[claim.seq] = self._collations.get(claim.seq, 0.0) + weight
+                if self._collations[claim.seq] > MOST_LOSSES - 0.01:
+                    return True
+        return False
 
     def batch_of(self, seq: int) -> Batch | None:
         return self._scheduler.batches.get(seq)
