@@ -5,6 +5,7 @@ Time on it is what a test says it is. A stream passes its marks in order, up to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,3 +92,19 @@ class FakeCuda:
         self.work(seconds, device)
         self.now_s = self.streams[device].busy_until_s
         return self.now_s - start_s
+
+
+def check_events(make: Callable[[], Any], stream: Any) -> None:
+    """Check what timing copies asks of events, whoever makes them."""
+    begin, end = make(), make()
+    for _ in range(2):  # they may be used again
+        begin.record(stream)
+        end.record(stream)
+        while not end.query():
+            pass
+        assert begin.elapsed_time(end) >= 0
+    try:
+        make().elapsed_time(make())
+    except (RuntimeError, ValueError):
+        return
+    raise AssertionError("events that were never recorded have no time between them")

@@ -2,7 +2,7 @@
 
 A copy is written down once its second event has passed, with the time between the two. Where events cannot be had it
 is written at once, with the host's time alone: no CUDA yet, a graph that is being captured, too many copies under way.
-After a failure no more events are tried.
+After a failure no more events are tried. A small copy needs none: whatever holds its call up is no copy.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import threading
 from collections import deque
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from headrace.model import LAUNCH_NS, EventKind, copy_arg
@@ -20,6 +21,9 @@ from .tape import note, tape
 _H2D = int(EventKind.H2D)
 # Blocking copies are over when the next one begins. More than this many wait where the host runs far ahead.
 _MOST_PENDING = 64
+# A copy of so little takes the device less than a launch takes the host, on any bus. Its events would cost 17 µs.
+SMALL_BYTES = 64 << 10
+_SMALL_ARG = copy_arg(LAUNCH_NS)
 
 
 @dataclass
@@ -36,6 +40,15 @@ class Pair:
     def __init__(self, cuda: Any, stream: Any) -> None:
         self.begin, self.end = (cuda.Event(enable_timing=True) for _ in range(2))
         self.stream = stream
+
+
+class Small(Enum):
+    """In place of a pair."""
+
+    COPY = "small"
+
+
+Mark = Pair | Small | None
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ class CopyClock(threading.local):
     def __repr__(self) -> str:
         return f"CopyClock(pending={len(self._pending)}, is_off={self._switch.is_off})"
 
-    def begin(self, device: Any) -> Pair | None:
+    def begin(self, device: Any, num_bytes: int) -> Mark:
         """Mark where the device is before a copy to it; None: this copy is timed on the host alone."""
         if self._switch.is_off or self._switch.num_captures:
             return None
@@ -69,6 +82,8 @@ class CopyClock(threading.local):
             cuda = self._cuda
             if not cuda.is_initialized() or cuda.is_current_stream_capturing():
                 return None
+            if num_bytes <= SMALL_BYTES:
+                return Small.COPY
             self._settle()
             if len(self._pending) >= _MOST_PENDING:
                 return None
@@ -82,23 +97,23 @@ class CopyClock(threading.local):
             return None
         return pair
 
-    def end(self, pair: Pair | None, start_ns: int, duration_ns: int, num_bytes: int) -> None:
+    def end(self, mark: Mark, start_ns: int, duration_ns: int, num_bytes: int) -> None:
         """Write a copy down: now where nothing is to be learnt, else once the device is through with it."""
-        if pair is not None and duration_ns >= LAUNCH_NS and not self._switch.num_captures:
+        if isinstance(mark, Pair) and duration_ns >= LAUNCH_NS and not self._switch.num_captures:
             try:
-                pair.end.record(pair.stream)
+                mark.end.record(mark.stream)
             except Exception as error:
                 self._give_up(error)
             else:
-                self._pending.append(Pending(pair, start_ns, duration_ns, num_bytes))
+                self._pending.append(Pending(mark, start_ns, duration_ns, num_bytes))
                 return
-        self.drop(pair)
-        tape.write(_H2D, start_ns, duration_ns, num_bytes)
+        self.drop(mark)
+        tape.write(_H2D, start_ns, duration_ns, num_bytes, _SMALL_ARG if mark is Small.COPY else 0)
 
-    def drop(self, pair: Pair | None) -> None:
-        """Take a pair back whose copy is not to be timed: it failed, or was none."""
-        if pair is not None:
-            self._free.setdefault(pair.stream.device_index, []).append(pair)
+    def drop(self, mark: Mark) -> None:
+        """Take back the mark of a copy that is not to be timed: it failed, or was none."""
+        if isinstance(mark, Pair):
+            self._free.setdefault(mark.stream.device_index, []).append(mark)
 
     def close(self) -> None:
         """Write down what this thread has pending, with what is known by now. Safe to call twice."""

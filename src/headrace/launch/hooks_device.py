@@ -72,30 +72,34 @@ def _time_copy(tensor: Any, name: str, clock: CopyClock) -> None:
         if _depth.calls or (is_from_host and name == "cpu"):
             return original(self, *args, **kwargs)
         _depth.calls = 1
-        pair = None
+        mark = None
         try:
-            if is_from_host:
+            if is_from_host and hasattr(source, "element_size"):  # else torch is about to say what is wrong
                 device = self.device if name == "copy_" else _destination(args, kwargs)
                 if _is_of(clock.kind, device, is_certain=name == "cuda"):
-                    pair = clock.begin(device)
+                    mark = clock.begin(device, _bytes_of(source))
             start = now()
             result = original(self, *args, **kwargs)
             duration = now() - start
         except BaseException:
-            clock.drop(pair)
+            clock.drop(mark)
             raise
         finally:
             _depth.calls = 0
         if is_from_host:
             if result.is_cpu:
-                clock.drop(pair)
+                clock.drop(mark)
             else:
-                clock.end(pair, start, duration, result.numel() * result.element_size())
+                clock.end(mark, start, duration, _bytes_of(result))
         elif result.is_cpu and duration >= _WORTH_NS:
             tape.write(_SYNC, start, duration, 0, tape.name(".cpu()" if name == "cpu" else f".{name}(cpu)"))
         return result
 
     setattr(tensor, name, method)
+
+
+def _bytes_of(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
 
 
 def _destination(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
