@@ -11,7 +11,7 @@ from .drawing import DATA, Drawn
 _SOME = 0.12  # of the time: well above what is reported
 _QUIET = 0.05
 _WAITED = {*DATA, "straggler_sample", "shard_boundary"}
-_MEASURED = {  # what the training measures of a cause
+MEASURED = {  # what the training measures of a cause
     "epoch_start": "starts_s",
     "checkpoint": "checkpoint_s",
     "evaluation": "evaluation_s",
@@ -38,7 +38,7 @@ def why_not(drawn: Drawn, measured: dict[str, float], counted: dict[str, int], e
     if not drawn.expected:
         waited = shares["waited_s"] + shares["starts_s"]
         return f"nothing was injected, and it waited for data for {waited:.1%} of the time" if waited > _QUIET else ""
-    names = [name for name, _ in drawn.pair] or [_MEASURED[cause] for cause in drawn.expected if cause in _MEASURED]
+    names = [name for name, _ in drawn.pair] or [MEASURED[cause] for cause in drawn.expected if cause in MEASURED]
     for name in names:
         if shares.get(name, 0.0) < _SOME:
             return f"{name.removesuffix('_s')} took {shares.get(name, 0.0):.1%} of the time"
