@@ -31,9 +31,10 @@ _HOST_CLOCK = CopyClock(None, Switch(is_off=True), kind="")  # no events: copies
 
 def time_device(torch: ModuleType) -> None:
     """Time copies and synchronisation where torch was built for a device."""
-    if not (torch.version.cuda or getattr(torch.version, "hip", None) or getattr(torch.version, "xpu", None)):
+    has_cuda = bool(torch.version.cuda or getattr(torch.version, "hip", None))  # ROCm goes by the same names
+    if not (has_cuda or getattr(torch.version, "xpu", None)):
         return
-    time_tensors(torch.Tensor, _device_clock(torch.cuda) if torch.version.cuda or torch.version.hip else _HOST_CLOCK)
+    time_tensors(torch.Tensor, _device_clock(torch.cuda) if has_cuda else _HOST_CLOCK)
     replace(torch.cuda, "synchronize", _SYNC, "synchronize()", _depth)
     for name in ("Stream", "Event"):
         replace(getattr(torch.cuda, name), "synchronize", _SYNC, f"{name}.synchronize()", _depth)
