@@ -5,8 +5,10 @@
 - `copies`: how much of the host's time in copies to the device was the copy.
 - `data_waits`: why the loop waited for data: pool too slow, lock-step, single late batches.
 - `diagnosis`: from a recording to findings.
+- `ending`: the exceptions that a training ended with.
 - `epoch_starts`: what the start of epochs cost.
 - `estimates`, `estimate_wording`: what would help, by how much.
+- `findings`: what was found, as findings: shares, evidence, fixes, figures.
 - `interruptions`: checkpoints, evaluation, logging, garbage collection, copies.
 - `launchers`: what torchrun says of the rank that failed first.
 - `part_gains`: what a cheaper part of a sample would bring.
@@ -16,9 +18,12 @@
 - `ranks`: which rank holds the others up, and which one ended first.
 - `sample_parts`: what a sample's time went into.
 - `shard_starts`: what the starts of shards cost.
-- `spread`: means with their error.
+- `shortages`: what the system did not give a training: processor time, memory.
 - `slow_steps`: slow steps that nothing explains.
+- `spread`: means with their error.
 - `stuck_workers`: workers that hung.
+- `summary`: what is told of a run beside its findings.
+- `surroundings`: what the system did meanwhile.
 - `trainer`: a training process: where its time went, and its steps.
 - `wording`: the evidence in sentences.
 - `wording_hangs`: the evidence of hung workers and starts of shards in sentences.

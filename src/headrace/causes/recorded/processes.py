@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.model import EventKind
+
+if TYPE_CHECKING:
+    from headrace.signals import Recording
 
 Times = NDArray[np.int64]
 
@@ -34,6 +37,23 @@ class ProcessEvents:
     def count(self, kind: EventKind) -> int:
         """Return how many events of a kind there are."""
         return int((self.events["kind"] == int(kind)).sum())
+
+
+def processes_of(recording: Recording) -> list[ProcessEvents]:
+    """Return the processes that recorded anything."""
+    names: dict[int, dict[int, str]] = {}
+    for (pid, number), text in recording.names.items():
+        names.setdefault(pid, {})[number] = text
+    order = np.argsort(recording.events["pid"], kind="stable")
+    events = recording.events[order]
+    found = []
+    for process in recording.processes:
+        start, end = np.searchsorted(events["pid"], [process.pid, process.pid + 1])
+        if end > start:
+            found.append(
+                ProcessEvents(process.pid, process.parent, process.role, events[start:end], names.get(process.pid, {}))
+            )
+    return found
 
 
 def starts_of(events: NDArray[Any]) -> Times:

@@ -55,7 +55,7 @@ def rank_facts(chosen: Trainer, trainers: Sequence[Trainer]) -> list[Text]:
     if len(ordered) <= _MOST_SHOWN:
         said += [_shares(trainer) for trainer in ordered if trainer.train_s > 0]
     else:
-        by_wait = sorted((one for one in ordered if one.train_s > 0), key=lambda one: _share(one, Activity.WAIT))
+        by_wait = sorted((one for one in ordered if one.train_s > 0), key=lambda one: one.share(Activity.WAIT))
         said += [_shares(trainer) for trainer in (by_wait[0], by_wait[-1])]
     if (slow := _held_up_by(ordered)) is not None:
         said.append(slow)
@@ -68,10 +68,6 @@ def _name(trainer: Trainer) -> str:
     return f"rank {trainer.rank} (pid {trainer.process.pid})"
 
 
-def _share(trainer: Trainer, *activities: Activity) -> float:
-    return sum(trainer.seconds(one) for one in activities) / trainer.train_s
-
-
 def _shares(trainer: Trainer) -> Text:
     return Text(
         "{which}: waiting for data {wait}, forward {forward}, backward and waiting for other ranks or the device "
@@ -79,9 +75,9 @@ def _shares(trainer: Trainer) -> Text:
         "{which}：等数据 {wait}，前向 {forward}，反向及等其他 rank 或设备 {meeting}",
     ).filled(
         which=_name(trainer),
-        wait=format_share(_share(trainer, Activity.WAIT)),
-        forward=format_share(_share(trainer, Activity.FORWARD)),
-        meeting=format_share(_share(trainer, *_MEETING)),
+        wait=format_share(trainer.share(Activity.WAIT)),
+        forward=format_share(trainer.share(Activity.FORWARD)),
+        meeting=format_share(trainer.share(*_MEETING)),
     )
 
 
@@ -91,11 +87,11 @@ def _held_up_by(trainers: Sequence[Trainer]) -> Text | None:
     lengths = [one.train_s for one in alive]
     if len(alive) < 2 or max(lengths) > _TOGETHER * min(lengths):
         return None  # one of them fell, and the others waited for what did not come
-    own = {one.process.pid: 1 - _share(one, *_MEETING) for one in alive}
+    own = {one.process.pid: 1 - one.share(*_MEETING) for one in alive}
     slow = max(alive, key=lambda one: own[one.process.pid])
     others = [one for one in alive if one is not slow]
     usual = median(own[one.process.pid] for one in others)
-    excess = {one: _share(slow, one) - median(_share(other, one) for other in others) for one in _OWN}
+    excess = {one: slow.share(one) - median(other.share(one) for other in others) for one in _OWN}
     most = max(excess, key=lambda one: excess[one])
     if min(own[slow.process.pid] - usual, excess[most]) < _APART_FROM:
         return None
@@ -109,8 +105,8 @@ def _held_up_by(trainers: Sequence[Trainer]) -> Text | None:
     said = Text(said.en.replace("{what}", what.en), said.zh.replace("{what}", what.zh))
     return said.filled(
         which=_name(slow),
-        own=format_share(_share(slow, most)),
-        usual=format_share(median(_share(one, most) for one in others)),
+        own=format_share(slow.share(most)),
+        usual=format_share(median(one.share(most) for one in others)),
         waiting=format_share(1 - usual),
         meeting=format_share(1 - own[slow.process.pid]),
     )

@@ -108,6 +108,10 @@ class Trainer:
         """Return the exclusive time of an activity while training."""
         return sum(seconds for (one, _), seconds in self.exclusive_s.items() if one is activity)
 
+    def share(self, *activities: Activity) -> float:
+        """Return the share of the training that some activities took; 0 where there was no training."""
+        return sum(map(self.seconds, activities)) / self.train_s if self.train_s > 0 else 0.0
+
     @property
     def rank(self) -> int | None:
         """Return which rank it is; None for a training of one process."""
