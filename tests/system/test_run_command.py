@@ -270,6 +270,7 @@ def test_a_pool_that_is_too_slow(tmp_path: Path) -> None:
     assert found["verdict"] == "data_bound"
     assert "num_workers=2" in done.stderr
     assert "the whole pool is too slow" in done.stderr
+    assert [line for line in done.stderr.splitlines() if line != line.rstrip()] == []
     assert_adds_up(found)
 
 

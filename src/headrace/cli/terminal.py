@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
 
 _NARROWEST = 100  # columns when nobody tells: a pipe or a file should not wrap a table
@@ -27,7 +27,7 @@ class Terminal:
 
     def result(self, what: "RenderableType") -> None:
         """Print a part of the result."""
-        self._console(sys.stdout).print(what)
+        self._print(what, sys.stdout)
 
     def line(self, text: "Text") -> None:
         """Print a line of the result; a narrow terminal may wrap it, we do not: it may be a command to copy."""
@@ -44,7 +44,7 @@ class Terminal:
 
     def aside(self, what: "RenderableType") -> None:
         """Print on stderr what belongs beside a result that is not ours."""
-        self._console(sys.stderr).print(what)
+        self._print(what, sys.stderr)
 
     def console_aside(self) -> "Console":
         """Return what draws on stderr."""
@@ -82,6 +82,9 @@ class Terminal:
                 self._last_line_at = now
             yield
 
+    def _print(self, what: "RenderableType", stream: TextIO) -> None:
+        self._console(stream).print(what if stream.isatty() else _Unpadded(what))
+
     def _console(self, stream: TextIO) -> "Console":
         from rich.console import Console  # not needed for `--help`
 
@@ -95,3 +98,21 @@ class Terminal:
             highlight=False,
             emoji=False,
         )
+
+
+class _Unpadded:
+    """Something to print, without the spaces that rich fills lines up with: in a file they are only in the way."""
+
+    def __init__(self, what: "RenderableType") -> None:
+        self._what = what
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.segment import Segment
+
+        for line in console.render_lines(self._what, options, pad=False):
+            while line and not line[-1].text.strip():
+                line.pop()
+            if line:
+                line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+            yield from line
+            yield Segment.line()
