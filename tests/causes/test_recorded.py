@@ -9,18 +9,8 @@ from hypothesis import strategies as st
 
 from headrace.causes.recorded import ProcessEvents, explain_processes
 from headrace.model import Activity, EventKind, Findings, Verdict, copy_arg
+from headrace.signals import event_dtype
 
-_DTYPE = np.dtype(
-    [
-        ("start_ns", "<i8"),
-        ("duration_ns", "<i8"),
-        ("value", "<i8"),
-        ("pid", "<i4"),
-        ("arg", "<u4"),
-        ("thread", "<u2"),
-        ("kind", "<u2"),
-    ]
-)
 _TRAINER, _FIRST_WORKER = 100, 200
 _S = 1_000_000_000
 
@@ -38,7 +28,7 @@ class Tape:
         self.rows.append((start_s, length_s, value, arg, kind))
 
     def process(self) -> ProcessEvents:
-        events = np.zeros(len(self.rows), _DTYPE)
+        events = np.zeros(len(self.rows), event_dtype())
         for place, (start_s, length_s, value, arg, kind) in enumerate(sorted(self.rows, key=lambda row: row[0])):
             events[place] = (round(start_s * _S), round(length_s * _S), value, self.pid, arg, 0, int(kind))
         return ProcessEvents(self.pid, _TRAINER if self.role == "worker" else 1, self.role, events, self.names)
@@ -244,7 +234,7 @@ def test_small_interruptions_are_no_finding() -> None:
 def test_a_model_trained_in_eval_mode_is_trained() -> None:
     processes, end_s = simulate(workers=2, task_s=[0.01] * 50, step_s=0.05)
     trainer = processes[0]
-    span = np.zeros(1, _DTYPE)
+    span = np.zeros(1, event_dtype())
     span[0] = (round(1.0 * _S), round((end_s - 1.2) * _S), 0, _TRAINER, 0, 0, int(EventKind.EVALUATION))
     events = np.sort(np.concatenate([trainer.events, span]), order="start_ns")
     processes[0] = ProcessEvents(trainer.pid, trainer.parent_pid, trainer.role, events, trainer.names)

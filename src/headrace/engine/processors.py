@@ -7,55 +7,16 @@ import os
 from pathlib import Path
 
 from ..model import num_local_ranks
+from ..signals import read_cpu_groups
 
 
 def usable_processors(root: Path = Path("/")) -> int:
     """Processors by affinity, bounded by the control group's quota (v1 and v2) and shared between local ranks."""
     count = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
-    for quota in _quotas(root):
-        count = min(count, quota)
+    for group in read_cpu_groups(root):
+        if group.quota_cores is not None:
+            count = min(count, group.quota_cores)
     return max(1, math.floor(count / num_local_ranks() + 1e-9))
-
-
-def _quotas(root: Path) -> list[float]:
-    found = []
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        if line.count(":") < 2:
-            continue
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            for folder in _upwards(root / "sys/fs/cgroup", path):
-                quota, _, period = _text(folder / "cpu.max").partition(" ")
-                if quota.isdigit() and period.isdigit():
-                    found.append(int(quota) / int(period))
-        elif "cpu" in controllers.split(","):
-            for folder in _upwards(root / "sys/fs/cgroup/cpu", path):
-                quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
-                if quota.isdigit() and period.isdigit():
-                    found.append(int(quota) / int(period))
-    return found
-
-
-def _upwards(top: Path, path: str) -> list[Path]:
-    folder = top / path.lstrip("/")
-    if not folder.exists():
-        return [top]
-    folders = [folder]
-    while folder != top:
-        folder = folder.parent
-        folders.append(folder)
-    return folders
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def workers_for(sample_s: float, cpu_share: float, processors: int) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.model import Text
-from headrace.signals import read_status
+from headrace.signals import read_status, read_text
 
 _SYS_PTRACE = 1 << 19
 
@@ -27,7 +27,7 @@ class Access:
 def read_access(pid: int, *, root: Path = Path("/")) -> Access:
     """Read what holds for us and for the process."""
     status, own = read_status(root / f"proc/{pid}"), read_status(root / "proc/self")
-    scope = _text(root / "proc/sys/kernel/yama/ptrace_scope").strip()
+    scope = read_text(root / "proc/sys/kernel/yama/ptrace_scope").strip()
     try:
         os.listdir(root / f"proc/{pid}/fd")
         may_list = True
@@ -84,10 +84,3 @@ def explain_refusal(access: Access, pid: int) -> tuple[Text, Text]:
         Text("the system refuses to read the process's memory", "系统拒绝读取该进程的内存"),
         Text(f"`sudo headrace watch {pid}`", f"运行 `sudo headrace watch {pid}`"),
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

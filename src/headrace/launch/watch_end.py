@@ -10,9 +10,9 @@ import select
 import signal
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 
 from headrace.model import Text
+from headrace.signals import read_text
 
 # Linux 6.13: what a pidfd knows of its process; 6.15: also how it ended, after it is gone. linux/pidfd.h
 _GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, 64 bytes)
@@ -108,7 +108,7 @@ def _status(pid: int, fd: int) -> int | None:
     except OSError as error:
         if error.errno not in (errno.ENOTTY, errno.EINVAL, errno.ESRCH, errno.EPERM, errno.ENOSYS):
             raise
-    stat = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    stat = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if len(stat) >= 50 and stat[0] in "ZX" and (stat[49] != "0" or _is_ours(pid)):  # others are told 0 always
         return int(stat[49])
     return None
@@ -119,10 +119,3 @@ def _is_ours(pid: int) -> bool:
         return os.geteuid() in (0, os.stat(f"/proc/{pid}").st_uid)
     except OSError:
         return False
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

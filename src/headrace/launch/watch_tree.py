@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.signals import read_text
+
 # What tells a rank; torchrun, Slurm and MPI set one of them before the program starts.
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _KEPT_VARIABLES = {*_RANK_VARIABLES, "LOCAL_RANK", "WORLD_SIZE", "SLURM_JOB_ID", "CUDA_VISIBLE_DEVICES"}
@@ -105,7 +107,7 @@ class TrainingTree:
         for name in os.listdir(self._proc):
             if not name.isdigit():
                 continue
-            head, _, tail = _text(self._proc / name / "stat").rpartition(")")
+            head, _, tail = read_text(self._proc / name / "stat").rpartition(")")
             fields = tail.split()
             if len(fields) >= 26:
                 found[int(name)] = _Stat(
@@ -123,7 +125,7 @@ class TrainingTree:
         known = self._known.get((stat.pid, stat.started))
         if known is not None and known.has_torch and known.name == stat.name:
             return known
-        command = tuple(part for part in _text(folder / "cmdline").split("\0") if part)
+        command = tuple(part for part in read_text(folder / "cmdline").split("\0") if part)
         parent = stats.get(stat.parent_pid)
         parts = _mapped(folder)
         return ProcessFacts(
@@ -142,12 +144,12 @@ class TrainingTree:
         )
 
     def _command(self, pid: int) -> str:
-        return _text(self._proc / str(pid) / "cmdline").replace("\0", " ").strip()
+        return read_text(self._proc / str(pid) / "cmdline").replace("\0", " ").strip()
 
 
 def _mapped(folder: Path) -> set[str]:
     """Which of Python and torch a process has mapped."""
-    text = _text(folder / "maps")
+    text = read_text(folder / "maps")
     found = set()
     if "libpython" in text:
         found.add("python")
@@ -166,7 +168,7 @@ def _is_python(command: tuple[str, ...], folder: Path) -> bool:
 
 
 def _variables(folder: Path) -> dict[str, str]:
-    pairs = (part.partition("=") for part in _text(folder / "environ").split("\0"))
+    pairs = (part.partition("=") for part in read_text(folder / "environ").split("\0"))
     return {name: value for name, _, value in pairs if name in _KEPT_VARIABLES}
 
 
@@ -175,7 +177,7 @@ def _thread_names(folder: Path) -> tuple[str, ...]:
         tids = sorted(os.listdir(folder / "task"), key=int)
     except OSError:
         return ()
-    return tuple(_text(folder / "task" / tid / "comm").strip() for tid in tids[:64])
+    return tuple(read_text(folder / "task" / tid / "comm").strip() for tid in tids[:64])
 
 
 def _uid(folder: Path) -> int:
@@ -193,10 +195,3 @@ def _may_list(folder: Path) -> bool:
     except OSError:
         return True
     return True
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -55,6 +55,7 @@ from .cgroups import (
 from .cpu_groups import read_cpu_groups
 from .descriptor import Fd
 from .gpus import GpuReader
+from .kernel_files import read_text
 from .lanes import Lane, close_lane, open_lane
 from .machine import read_disks, read_machine
 from .open_files import NETWORK_KINDS, OpenFile, read_open_files
@@ -174,6 +175,7 @@ __all__ = [
     "read_stacks",
     "read_status",
     "read_swap_counts",
+    "read_text",
     "read_threads",
     "record_dtype",
     "register_stack_dump",

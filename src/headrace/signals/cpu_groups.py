@@ -13,7 +13,7 @@ _MARKS = {1: "cpu.cfs_quota_us", 2: "cpu.max"}
 
 def read_cpu_groups(root: Path = Path("/"), *, pid: int | None = None) -> tuple[CpuGroupSample, ...]:
     """The groups above a process that have a quota, the innermost first."""
-    return read_quotas(find_groups("cpu", _MARKS, root, pid=pid))
+    return read_quotas(cpu_groups(root, pid=pid))
 
 
 def read_quotas(groups: list[tuple[int, Path]]) -> tuple[CpuGroupSample, ...]:

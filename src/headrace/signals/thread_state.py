@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from .kernel_files import read_text
 from .system_calls import call_name
 
 _FUTEX_PRIVATE, _FUTEX_COMMAND = 0x80, 0x7F
@@ -81,25 +82,25 @@ def read_moment(pid: int, tid: int | None = None, *, root: Path = Path("/")) -> 
     None where it is gone. Without the right to attach there is no call.
     """
     folder = root / f"proc/{pid}/task/{pid if tid is None else tid}"
-    fields = _text(folder / "stat").rpartition(")")[2].split()
-    return (fields[0], _parse_call(_text(folder / "syscall"))) if fields else None
+    fields = read_text(folder / "stat").rpartition(")")[2].split()
+    return (fields[0], _parse_call(read_text(folder / "syscall"))) if fields else None
 
 
 def _read_thread(folder: Path, tid: int) -> ThreadState | None:
     # "pid (name) state ppid …": the name may hold anything, also brackets
-    head, _, tail = _text(folder / "stat").rpartition(")")
+    head, _, tail = read_text(folder / "stat").rpartition(")")
     fields = tail.split()
     if len(fields) < 13:
         return None
     status = read_status(folder)
-    channel = _text(folder / "wchan").strip()
+    channel = read_text(folder / "wchan").strip()
     return ThreadState(
         tid=tid,
         name=head.partition("(")[2],
         state=fields[0],
         wait_channel="" if channel == "0" else channel,
-        call=_parse_call(_text(folder / "syscall")),
-        kernel_stack=_parse_kernel_stack(_text(folder / "stack")),
+        call=_parse_call(read_text(folder / "syscall")),
+        kernel_stack=_parse_kernel_stack(read_text(folder / "stack")),
         cpu_s=_cpu_s(folder, fields),
         major_faults=int(fields[9]),
         voluntary_switches=int(status.get("voluntary_ctxt_switches", "0")),
@@ -108,7 +109,7 @@ def _read_thread(folder: Path, tid: int) -> ThreadState | None:
 
 def _cpu_s(folder: Path, fields: list[str]) -> float:
     """Processor time so far: exact from the scheduler where it tells, else in ticks of 10 ms."""
-    exact = _text(folder / "schedstat").split()
+    exact = read_text(folder / "schedstat").split()
     if exact and exact[0].isdigit():
         return int(exact[0]) / 1e9
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
@@ -133,24 +134,24 @@ def read_process(pid: int, *, root: Path = Path("/")) -> ProcessState | None:
 
 def _is_frozen(pid: int, root: Path) -> bool:
     """Whether a control group, v1 or v2, holds the process: newer kernels show its threads as if they slept."""
-    for line in _text(root / f"proc/{pid}/cgroup").splitlines():
+    for line in read_text(root / f"proc/{pid}/cgroup").splitlines():
         if line.count(":") < 2:
             continue
         _, controllers, path = line.split(":", 2)
         own = path.lstrip("/")
         if "freezer" in controllers.split(","):
-            if _text(root / "sys/fs/cgroup/freezer" / own / "freezer.state").strip() in ("FROZEN", "FREEZING"):
+            if read_text(root / "sys/fs/cgroup/freezer" / own / "freezer.state").strip() in ("FROZEN", "FREEZING"):
                 return True
         elif not controllers:
             for top in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
-                if "frozen 1" in _text(root / top / own / "cgroup.events"):
+                if "frozen 1" in read_text(root / top / own / "cgroup.events"):
                     return True
     return False
 
 
 def read_status(folder: Path) -> dict[str, str]:
     """The fields of a `status` file."""
-    pairs = (line.partition(":") for line in _text(folder / "status").splitlines())
+    pairs = (line.partition(":") for line in read_text(folder / "status").splitlines())
     return {name: value.strip() for name, _, value in pairs}
 
 
@@ -200,7 +201,7 @@ def _read_memory(root: Path, pid: int, address: int, size: int) -> bytes:
 
 def _code_mappings(root: Path, pid: int) -> list[tuple[int, int, str]]:
     found = []
-    for line in _text(root / f"proc/{pid}/maps").splitlines():
+    for line in read_text(root / f"proc/{pid}/maps").splitlines():
         fields = line.split(maxsplit=5)
         name = os.path.basename(fields[5]) if len(fields) == 6 else ""
         if "x" in fields[1] and (".so" in name or name.startswith("python")):
@@ -232,7 +233,7 @@ def _parse_kernel_stack(text: str) -> tuple[str, ...]:
 
 def _program_place(root: Path, pid: int) -> tuple[str, str] | None:
     """Where the program's code and first stack lie: the same in parent and child only without an `exec` between."""
-    fields = _text(root / f"proc/{pid}/stat").rpartition(")")[2].split()
+    fields = read_text(root / f"proc/{pid}/stat").rpartition(")")[2].split()
     if len(fields) < 26 or fields[25] in ("0", "1"):  # hidden from us
         return None
     return fields[23], fields[25]
@@ -240,10 +241,3 @@ def _program_place(root: Path, pid: int) -> tuple[str, str] | None:
 
 def _kilobytes(text: str | None) -> int:
     return int(text.split()[0]) * 1024 if text else 0
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
