@@ -80,7 +80,7 @@ def test_it_speaks_chinese(folder: Path) -> None:
         (("own_data:few",), "fewer than two batches of 8"),
         (("--faults", "fire"), "fire is no fault"),
         (("--workers", "0"), "0 is not between 1 and 64"),
-        (("--seconds", "soon"), "'soon' is not a number of seconds"),
+        (("--seconds", "soon"), "'soon' is no length of time"),
     ],
 )
 def test_what_cannot_run_is_explained(folder: Path, args: tuple[str, ...], said: str) -> None:

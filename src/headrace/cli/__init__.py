@@ -1,7 +1,8 @@
 """The commands: parse, call, print. Nothing imports this room.
 
-- `entry`: the `headrace` command: its options, its exit codes, the way to each command.
+- `entry`: the `headrace` command: its options, the way to each command.
 - `arguments`: parsers of arguments that several commands take.
+- `exits`: what the exit code of a command says.
 - `terminal`: what goes to stdout and what to stderr, with or without colour.
 - `messages`: the sentences of the commands in English and Chinese.
 - `explain`: `headrace explain`, parse and print.
@@ -18,6 +19,11 @@
 - `quarantine_choice`: which failures of a quarantine are asked for.
 - `quarantine_messages`: its sentences in English and Chinese.
 - `quarantine_report`: the condemned samples as text and as JSON.
+- `run`: `headrace run`, parse, run and report.
+- `run_live`, `run_status_line`, `run_screen`: what it shows while the script runs.
+- `run_messages`: its sentences in English and Chinese.
+- `run_replay`: its options and news of a replay.
+- `run_report`: what a run directory tells.
 - `shards`: `headrace shards`, parse and print.
 - `shards_messages`: its sentences in English and Chinese.
 - `shards_text`: what it found, as text and as JSON.

@@ -3,12 +3,10 @@
 import argparse
 import json
 
-from .arguments import whole
+from .arguments import add_language, language_of, seconds, whole
 from .chaos_messages import chaos_messages
-from .messages import LANGUAGES, default_language
+from .exits import EXIT_FINDINGS, EXIT_OK
 from .terminal import Terminal
-
-_NOTHING_WRONG, _FINDINGS = 0, 1
 
 # the names of `headrace.doctor.FaultKind`, here so that --help does not load that room; a test compares them
 KINDS = ("kill", "segv", "bus", "exit", "abort", "exception", "hang", "stop", "slow", "hog", "shm_full", "fd_limit")
@@ -55,7 +53,7 @@ def add_parser(
     parser.add_argument(
         "--num-faults", type=whole(1, 100_000), default=40, metavar="N", help="how many faults (default: 40)"
     )
-    parser.add_argument("--seconds", type=_seconds, metavar="S", help="go on for so long, instead of --num-faults")
+    parser.add_argument("--seconds", type=seconds(), metavar="S", help="go on for so long, instead of --num-faults")
     parser.add_argument(
         "--seed",
         type=whole(0, 2**63 - 1),
@@ -80,17 +78,12 @@ def add_parser(
     )
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds(),
         default=3.0,
         metavar="S",
         help="past this age a sample counts as hanging; more than your slowest sample takes (default: 3)",
     )
-    parser.add_argument(
-        "--lang",
-        choices=LANGUAGES,
-        default=None,
-        help="language of the output (default: HEADRACE_LANG, else the locale's)",
-    )
+    add_language(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/chaos/1")
     parser.set_defaults(run=run)
 
@@ -101,7 +94,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     from .chaos_text import report_json, report_text
 
-    words = chaos_messages(args.lang or default_language())
+    words = chaos_messages(language_of(args))
     settings = ChaosSettings(
         target=args.target or PRACTICE,
         kinds=args.faults,
@@ -121,7 +114,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.document(json.dumps(report_json(report), ensure_ascii=False, indent=2))
     else:
         terminal.result(report_text(report, words))
-    return _NOTHING_WRONG if report.is_clean and not report.own_failures else _FINDINGS
+    return EXIT_OK if report.is_clean and not report.own_failures else EXIT_FINDINGS
 
 
 def _kinds(text: str) -> tuple[str, ...]:
@@ -132,13 +125,3 @@ def _kinds(text: str) -> tuple[str, ...]:
             f"{', '.join(unknown) or 'nothing'} is no fault; choose from {', '.join(KINDS)}"
         )
     return kinds
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if not 0 < value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text} s is not a time above 0")
-    return value

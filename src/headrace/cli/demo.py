@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import InternalError
 
-from .arguments import whole
-from .messages import LANGUAGES, default_language, demo_messages
+from .arguments import add_language, language_of, whole
+from .exits import EXIT_OK
+from .messages import demo_messages
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -53,12 +54,7 @@ def add_parser(
         metavar="N",
         help="samples in the data set, each 0.5 MB on disk (2 to 4000, default: 192)",
     )
-    parser.add_argument(
-        "--lang",
-        choices=LANGUAGES,
-        default=None,
-        help="language of the output (default: HEADRACE_LANG, else the locale's)",
-    )
+    add_language(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/demo/1")
     parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
 
@@ -73,7 +69,7 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     from .demo_report import report_json, report_text, summarise
     from .demo_run import DemoSettings, Running, run_demo
 
-    words = demo_messages(args.lang or default_language())
+    words = demo_messages(language_of(args))
     settings = DemoSettings(samples=args.samples, batch_size=args.batch_size, workers=args.workers)
 
     def during(stage: "Building | Running") -> AbstractContextManager[None]:
@@ -90,4 +86,4 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
         terminal.result(report_text(report, words))
     if report.first_difference is not None:
         raise InternalError("headrace delivered other batches than torch", first_difference=report.first_difference)
-    return 0
+    return EXIT_OK

@@ -1,4 +1,4 @@
-"""The `headrace` command: its options, its exit codes and the way to each command."""
+"""The `headrace` command: its options and the way to each command."""
 
 import argparse
 import os
@@ -12,14 +12,8 @@ from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
 
 from . import chaos, demo, explain, quarantine, run, shards, storage, watch
+from .exits import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_READER_GONE
 from .terminal import Terminal
-
-EXIT_OK = 0
-EXIT_FINDINGS = 1
-EXIT_COULD_NOT_RUN = 2
-EXIT_OUR_BUG = 3
-EXIT_INTERRUPTED = 130
-EXIT_READER_GONE = 141  # what a shell shows for a program that `head` cut off
 
 _EPILOG = """\
 exit codes: 0 nothing wrong, 1 findings, 2 could not run (usage or input), 3 a bug in headrace, 130 interrupted

@@ -3,7 +3,8 @@
 import argparse
 import sys
 
-from .messages import LANGUAGES, default_language
+from .arguments import add_language, language_of
+from .exits import EXIT_FINDINGS, EXIT_OK
 from .terminal import Terminal
 
 _DESCRIPTION = """\
@@ -15,9 +16,6 @@ It reads progress bars (tqdm, Lightning, transformers, accelerate, Ultralytics),
 but a time stamp and a step number, reports of slow batches, Slurm's output, kernel messages and Python tracebacks.
 Several logs are taken as one run: rotated parts, ranks, stdout and stderr.
 """
-
-_EXIT_OK = 0
-_EXIT_FINDINGS = 1
 
 
 def add_parser(
@@ -47,18 +45,13 @@ def add_parser(
         help="print one JSON document, schema headrace/findings/1",
     )
     form.add_argument("--markdown", dest="format", action="store_const", const="markdown", help="print Markdown")
-    parser.add_argument(
-        "--lang",
-        choices=LANGUAGES,
-        default=None,
-        help="language of the output (default: HEADRACE_LANG, else the locale's)",
-    )
+    add_language(parser)
     parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
 
 
 def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
     """Explain the logs and print what was found."""
-    language = args.lang or default_language()
+    language = language_of(args)
     if args.message is not None:
         if args.logs:
             parser.error("--message takes no logs; give one or the other")
@@ -78,7 +71,7 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
         terminal.document(findings_markdown(findings, language=language))
     else:
         terminal.result(findings_text(findings, language=language))
-    return _EXIT_FINDINGS if findings.findings else _EXIT_OK
+    return EXIT_FINDINGS if findings.findings else EXIT_OK
 
 
 def _look_up(text: str, form: str, language: str, terminal: Terminal) -> int:
@@ -93,4 +86,4 @@ def _look_up(text: str, form: str, language: str, terminal: Terminal) -> int:
         terminal.document(json.dumps(document, ensure_ascii=False, indent=2))
     else:
         terminal.document((render_markdown if form == "markdown" else render_text)(found, language))
-    return _EXIT_FINDINGS if findings.findings else _EXIT_OK
+    return EXIT_FINDINGS if findings.findings else EXIT_OK

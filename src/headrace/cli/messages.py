@@ -4,9 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.model import language
-
-LANGUAGES = ("en", "zh")
+from headrace.model import LANGUAGES, language
 
 
 def default_language(environ: Mapping[str, str] = os.environ) -> str:

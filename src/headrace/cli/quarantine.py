@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
 
-from .messages import LANGUAGES, default_language
+from .arguments import add_language, language_of
+from .exits import EXIT_FINDINGS, EXIT_OK
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -63,12 +64,7 @@ def add_parser(
     parser.add_argument(
         "--limit", type=_limit, default=100, metavar="N", help="show the last N samples (default: 100; 0: all)"
     )
-    parser.add_argument(
-        "--lang",
-        choices=LANGUAGES,
-        default=None,
-        help="language of the output (default: HEADRACE_LANG, else the locale's)",
-    )
+    add_language(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/quarantine/1")
     parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
 
@@ -77,13 +73,11 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     """Read the files and print what was asked for."""
     if args.json and args.indices:
         parser.error("argument --json: not allowed with argument --indices; the document holds the keys too")
-    from rich.text import Text
-
     from .quarantine_choice import Choice
     from .quarantine_messages import quarantine_messages
     from .quarantine_report import key_lines, report_json, report_parts, report_tracebacks
 
-    language = args.lang or default_language()
+    language = language_of(args)
     words = quarantine_messages(language)
     choice = Choice(
         kinds=tuple(args.kind),
@@ -106,12 +100,8 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     elif args.traceback:
         terminal.document(report_tracebacks(report, words, limit=args.limit))
     else:
-        for part in report_parts(report, words, limit=args.limit, language=language):
-            if isinstance(part, Text):
-                terminal.line(part)
-            else:
-                terminal.result(part)
-    return 1 if report.has_findings else 0
+        terminal.parts(report_parts(report, words, limit=args.limit, language=language))
+    return EXIT_FINDINGS if report.has_findings else EXIT_OK
 
 
 def _read(files: list[str], choice: "Choice", *, group_by: str | None) -> "QuarantineReport":

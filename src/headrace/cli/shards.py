@@ -4,14 +4,14 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from .messages import LANGUAGES, default_language
+from .arguments import add_language, language_of
+from .exits import EXIT_FINDINGS, EXIT_OK
 from .shards_messages import shards_messages
 from .terminal import Terminal
 
 if TYPE_CHECKING:
     from headrace.storage import ShardFacts
 
-_NOTHING_WRONG, _FINDINGS = 0, 1
 
 _DESCRIPTION = """\
 Index tar shards and say what is in them and what is wrong: cut or corrupt places with their offsets and what is still
@@ -57,12 +57,7 @@ def add_parser(
     )
     parser.add_argument("--rebuild", action="store_true", help="index anew, even where the index is up to date")
     parser.add_argument("--index-dir", metavar="DIR", help="where the indexes lie (default: beside the shards)")
-    parser.add_argument(
-        "--lang",
-        choices=LANGUAGES,
-        default=None,
-        help="language of the output (default: HEADRACE_LANG, else the locale's)",
-    )
+    add_language(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/shards/1")
     parser.set_defaults(run=run)
 
@@ -73,7 +68,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     from .shards_text import document, list_lines, report_parts
 
-    words = shards_messages(args.lang or default_language())
+    words = shards_messages(language_of(args))
     paths = expand_urls(args.files)
     pairing = dict(args.pair) or "webdataset"
     with terminal.progress(words.reading.format(count=len(paths))):
@@ -93,9 +88,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         for line in list_lines(facts, pairing, args.fields):
             terminal.document(line)
     else:
-        for part in report_parts(facts, words, urls=args.files, verify=args.verify):
-            terminal.result(part) if not isinstance(part, str) else terminal.document(part)
-    return _NOTHING_WRONG if all(shard.is_whole for shard in facts) else _FINDINGS
+        terminal.parts(report_parts(facts, words, urls=args.files, verify=args.verify))
+    return EXIT_OK if all(shard.is_whole for shard in facts) else EXIT_FINDINGS
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
-from .arguments import whole
-from .messages import LANGUAGES, default_language
+from .arguments import add_language, language_of, seconds, whole
+from .exits import EXIT_OK, EXIT_TERMINATED
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ for it. The files that are read are dropped from the page cache. What could not 
 _EPILOG = """\
 exit codes: 0 measured, 2 nothing could be measured (no such path, too little to read, a failed read), 130 interrupted
 """
-_TERMINATED = 143
 
 
 def add_parser(
@@ -43,7 +42,7 @@ def add_parser(
     )
     parser.add_argument("path", metavar="PATH", help="a file, or a folder with data")
     parser.add_argument(
-        "--seconds", type=_seconds, default=15.0, metavar="S", help="about how long to measure (default: 15)"
+        "--seconds", type=seconds(0.5, 3600), default=15.0, metavar="S", help="about how long to measure (default: 15)"
     )
     parser.add_argument(
         "--bytes", type=_size, default=16 << 30, metavar="SIZE", help="read no more than this (default: 16GiB)"
@@ -67,12 +66,7 @@ def add_parser(
         metavar="FILE_MB",
         help="write a file of so many MiB into the folder PATH, measure with that one, and remove it",
     )
-    parser.add_argument(
-        "--lang",
-        choices=LANGUAGES,
-        default=None,
-        help="language of the output (default: HEADRACE_LANG, else the locale's)",
-    )
+    add_language(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/storage/1")
     parser.set_defaults(run=run)
 
@@ -84,16 +78,15 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from .storage_messages import storage_messages
     from .storage_report import kind_json, kind_text, probe_json, probe_text
 
-    language = args.lang or default_language()
+    language = language_of(args)
     words = storage_messages(language)
     if args.no_measure:
         kind = kind_of(args.path)
         if args.json:
             terminal.document(json.dumps(kind_json(args.path, kind, language), ensure_ascii=False, indent=2))
         else:
-            for line in kind_text(args.path, kind, words, language):
-                terminal.line(line)
-        return 0
+            terminal.parts(kind_text(args.path, kind, words, language))
+        return EXIT_OK
 
     def say(phase: "Text") -> None:
         with terminal.progress(phase.of(language)):
@@ -116,16 +109,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         terminal.document(json.dumps(probe_json(result, language), ensure_ascii=False, indent=2))
     else:
-        from rich.text import Text as Line
-
-        for part in probe_text(result, words, language):
-            if isinstance(part, Line):
-                terminal.line(part)
-            else:
-                terminal.result(part)
+        terminal.parts(probe_text(result, words, language))
     if args.remember:
         terminal.warn(words.not_remembered if kept_in is None else words.remembered.format(path=kept_in))
-    return 0
+    return EXIT_OK
 
 
 @contextmanager
@@ -133,23 +120,13 @@ def _removing_on_sigterm() -> Iterator[None]:
     """Let a test file be removed also when a job is told to end."""
 
     def end(*_: object) -> NoReturn:
-        sys.exit(_TERMINATED)
+        sys.exit(EXIT_TERMINATED)
 
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if not 0.5 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0.5 and 3600")
-    return value
 
 
 def _size(text: str) -> int:

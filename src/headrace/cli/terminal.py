@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -33,6 +33,18 @@ class Terminal:
         """Print a line of the result; a narrow terminal may wrap it, we do not: it may be a command to copy."""
         self._console(sys.stdout).print(text, soft_wrap=True)
 
+    def parts(self, parts: "Iterable[RenderableType]") -> None:
+        """Print the parts of a result: text line by line, tables as wide as the terminal allows."""
+        from rich.text import Text
+
+        for part in parts:
+            if isinstance(part, str):
+                self.document(part)
+            elif isinstance(part, Text):
+                self.line(part)
+            else:
+                self.result(part)
+
     def document(self, text: str) -> None:
         """Print the result as it is: no colour, no wrapping."""
         sys.stdout.write(text + "\n")
@@ -44,7 +56,10 @@ class Terminal:
 
     def aside(self, what: "RenderableType") -> None:
         """Print on stderr what belongs beside a result that is not ours."""
-        self._print(what, sys.stderr)
+        if isinstance(what, str):
+            print(what, file=sys.stderr, flush=True)  # a path may be longer than a line
+        else:
+            self._print(what, sys.stderr)
 
     def console_aside(self) -> "Console":
         """Return what draws on stderr."""
@@ -73,7 +88,9 @@ class Terminal:
         if self._verbosity < 0:
             yield
         elif self._verbosity == 0 and sys.stderr.isatty():
-            with self._console(sys.stderr).status(text):
+            from rich.text import Text
+
+            with self._console(sys.stderr).status(Text(text)):
                 yield
         else:
             now = time.monotonic()
@@ -97,6 +114,7 @@ class Terminal:
             width=None if is_terminal else _NARROWEST,
             highlight=False,
             emoji=False,
+            markup=False,  # a path or a name of the user's may hold brackets
         )
 
 

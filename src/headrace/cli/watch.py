@@ -12,8 +12,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from . import watch_messages as words
-from .arguments import whole
-from .messages import LANGUAGES, default_language
+from .arguments import add_language, language_of, seconds, whole
+from .exits import EXIT_FINDINGS, EXIT_INTERRUPTED, EXIT_OK
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ examples:
 
 exit codes: 0 nothing wrong, 1 findings, 2 no such process, not permitted, or not a training, 130 interrupted
 """
-_EXIT_OK, _EXIT_FINDINGS, _EXIT_COULD_NOT_RUN, _EXIT_INTERRUPTED = 0, 1, 2, 130
 _ONCE_S = 5.0  # about a hundred stacks: enough for a share within some ten percent
 
 
@@ -63,8 +62,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], sh
         help="write all stacks, wait channels, locks and open files, to FILE or stdout, and end",
     )
     parser.add_argument("--json", action="store_true", help="print lines of JSON, schema headrace/watch/1")
-    parser.add_argument("--interval", type=seconds, default=2.0, metavar="S", help="seconds per look (default: 2)")
-    parser.add_argument("--duration", type=seconds, metavar="S", help="end after so long, with a verdict")
+    parser.add_argument("--interval", type=seconds(), default=2.0, metavar="S", help="seconds per look (default: 2)")
+    parser.add_argument("--duration", type=seconds(), metavar="S", help="end after so long, with a verdict")
     parser.add_argument(
         "--rate", type=whole(1, 200), default=20, metavar="N", help="stacks a second and process (default: 20)"
     )
@@ -77,7 +76,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], sh
     )
     parser.add_argument(
         "--stuck",
-        type=seconds,
+        type=seconds(),
         default=60.0,
         metavar="S",
         help="alarm when a worker stands at one place for so long (default: 60s)",
@@ -87,38 +86,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], sh
         metavar="CMD",
         help="run for each alarm, by a shell: HEADRACE_ALARM, _TEXT, _PID in its environment, JSON on its stdin",
     )
-    parser.add_argument(
-        "--lang",
-        choices=LANGUAGES,
-        default=None,
-        help="language of the output (default: HEADRACE_LANG, else the locale's)",
-    )
+    add_language(parser)
     parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
-
-
-def seconds(text: str) -> float:
-    """Parse a length of time: `30`, `30s`, `2m`, `1h`.
-
-    >>> seconds("30"), seconds("1.5s"), seconds("2m")
-    (30.0, 1.5, 120.0)
-    """
-    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = text.strip()[len(number) :] or "s"
-    try:
-        value = float(number) * units[unit]
-    except (ValueError, KeyError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no length of time; write 30, 30s, 2m or 1h") from None
-    if not 0 < value <= 30 * 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not between 0 and 30 days")
-    return value
 
 
 def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
     """Watch, and print what was seen."""
     from headrace.launch import AlarmSettings, AlertCommand, History, MemoryLine, WatchSession, WatchSettings
 
-    language = args.lang or default_language()
+    language = language_of(args)
     if args.target is None and args.dump not in (None, "-"):
         args.target, args.dump = args.dump, "-"  # `--dump 4711`: what looks like a file is the process
     if not args.target:
@@ -155,7 +131,7 @@ def _dump(session: WatchSession, path: str, language: str, terminal: Terminal) -
     text = dump_run(session.cast)
     if path == "-":
         terminal.document(text.rstrip("\n"))
-        return _EXIT_OK
+        return EXIT_OK
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
@@ -164,7 +140,7 @@ def _dump(session: WatchSession, path: str, language: str, terminal: Terminal) -
             f"{path} cannot be written", reason=error.strerror, next_step="--dump FILE elsewhere"
         ) from None
     terminal.document(words.DUMPED.filled(count=len(session.cast.processes), path=path).of(language))
-    return _EXIT_OK
+    return EXIT_OK
 
 
 class _Watch:
@@ -247,8 +223,8 @@ class _Watch:
         if self._alerts is not None and self._alerts.num_left_out:
             self._terminal.warn(words.ALERTS_LEFT_OUT.filled(count=self._alerts.num_left_out).of(self._language))
         if interrupted:
-            return _EXIT_INTERRUPTED
-        return _EXIT_FINDINGS if findings.findings else _EXIT_OK
+            return EXIT_INTERRUPTED
+        return EXIT_FINDINGS if findings.findings else EXIT_OK
 
     def _print_end(self, findings: Findings, *, is_once: bool) -> None:
         from headrace.reports import findings_text

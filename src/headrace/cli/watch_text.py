@@ -84,7 +84,6 @@ def _bars(trainer: TrainerLook, language: str) -> RenderableType:
 
 def _workers(workers: Sequence[WorkerLook], language: str) -> RenderableType:
     from rich.table import Table
-    from rich.text import Text as Line
 
     shown = sorted(workers, key=lambda one: (-one.same_for_s, workers.index(one)))[:_MOST_WORKERS]
     shown.sort(key=workers.index)
@@ -99,7 +98,7 @@ def _workers(workers: Sequence[WorkerLook], language: str) -> RenderableType:
             format_share(worker.rates.cpu_share),
             format_bytes(_held(worker)),
             _rate(worker.rates.read_bytes_per_s, language),
-            Line(_where(worker)),  # a path may hold brackets, which are no mark-up
+            _where(worker),
         )
     if len(workers) > len(shown):
         table.add_row(words.MORE_WORKERS.filled(count=len(workers) - len(shown)).of(language))
