@@ -99,10 +99,13 @@ def test_a_directory_that_holds_a_recording_is_not_overwritten(tmp_path: Path) -
 
 
 def test_a_script_that_ends_by_a_signal_ends_us_by_it(tmp_path: Path) -> None:
-    path = script(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)")
+    path = script(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)")
     done = run("--out", tmp_path / "run", path, cwd=tmp_path)
-    assert done.returncode == -signal.SIGTERM
+    assert done.returncode == -signal.SIGUSR1
     assert "recorded in" in done.stderr
+    said = "The script ended with exit code 138, for no reason that is known here"
+    assert said in done.stderr
+    assert said in run("--report", tmp_path / "run", cwd=tmp_path).stdout  # and afterwards it says the same
 
 
 def test_a_script_that_leaves_at_once(tmp_path: Path) -> None:
@@ -225,9 +228,10 @@ def test_quiet_and_chinese(tmp_path: Path) -> None:
     path = script(tmp_path, "print('ran')")
     quiet = run("-q", "--out", tmp_path / "quiet", path, cwd=tmp_path)
     assert quiet.stderr.count("\n") == 1
-    chinese = run("--lang", "zh", "--out", tmp_path / "chinese", path, cwd=tmp_path)
+    directory = tmp_path / "[bold]chinese" / ("long" * 30)
+    chinese = run("--lang", "zh", "--out", directory, path, cwd=tmp_path)
     assert "无法判断" in chinese.stderr
-    assert "录制保存在" in chinese.stderr
+    assert f"\n录制保存在 {directory}\n" in chinese.stderr
 
 
 # ------------------------------------------------------------------------------------------------- trainings

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .messages import LANGUAGES, default_language
+from .arguments import add_language, language_of
 from .run_messages import RUN_MESSAGES, RunMessages
 from .run_replay import ReplayNews, steps_of
 from .run_replay import add_options as add_replay_options
@@ -17,7 +17,6 @@ from .terminal import Terminal
 
 if TYPE_CHECKING:
     from headrace.launch import Ended
-    from headrace.model import Findings
 
 _DESCRIPTION = """\
 Run a training script unchanged and say at the end where its time went and why it waits: verdict, evidence, what helps,
@@ -61,12 +60,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], sh
     shown.add_argument(
         "--tui", action="store_true", help="a live screen; the script's output goes into the run directory meanwhile"
     )
-    parser.add_argument(
-        "--lang",
-        choices=LANGUAGES,
-        default=None,
-        help="language of the report (default: HEADRACE_LANG, else the locale's)",
-    )
+    add_language(parser, of="report")
     add_replay_options(parser)
     parser.add_argument(
         "--report",
@@ -84,7 +78,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     from .run_live import Display
 
-    language = args.lang or default_language()
+    language = language_of(args)
     words = RUN_MESSAGES[language]
     if args.report:
         from .run_report import report_on
@@ -123,40 +117,26 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def _report(
     args: argparse.Namespace, terminal: Terminal, words: RunMessages, directory: Path, ended: Ended, language: str
 ) -> None:
-    from headrace.causes import explain_recording
-    from headrace.launch import read_notes
-    from headrace.model import Text
-    from headrace.reports import findings_json, findings_text
+    from headrace.model import Text, format_seconds
+    from headrace.reports import findings_json, findings_text, headline_of
     from headrace.signals import read_run
 
-    recording = read_run(directory)
-    findings = explain_recording(recording)
-    limits = [*findings.limits, *read_notes(directory)]
+    from .run_report import explain_directory
+
+    findings = explain_directory(directory, read_run(directory))
     if ended.problem:
-        limits.append(Text("the recording ended early: {0}", "录制提前结束：{0}"))
-        limits[-1] = Text(limits[-1].en.format(ended.problem), limits[-1].zh.format(ended.problem))
-    source = {"run_directory": str(directory), "command": list(recording.facts.command), "exit_code": ended.exit_code}
-    findings = replace(findings, limits=tuple(limits), source=source)
+        said = Text("the recording ended early: {problem}", "录制提前结束：{problem}").filled(problem=ended.problem)
+        findings = replace(findings, limits=(*findings.limits, said))
+    # a recording that ended early does not know how the script ended
+    findings = replace(findings, source={**findings.source, "exit_code": ended.exit_code})
     document = findings_json(findings, language=language)
     (directory / "findings.json").write_text(document + "\n", encoding="utf-8")
     if args.json:
         Path(args.json).write_text(document + "\n", encoding="utf-8")
     sys.stdout.flush()
     if terminal.is_quiet:
-        print(f"headrace: {_one_line(findings, language)} ({directory})", file=sys.stderr, flush=True)
+        terminal.aside(f"headrace: {headline_of(findings, language)} ({directory})")
         return
-    terminal.aside(f"\n{words.title.format(duration=_length(ended), code=ended.exit_code)}")
+    terminal.aside(f"\n{words.title.format(duration=format_seconds(ended.duration_s), code=ended.exit_code)}")
     terminal.aside(findings_text(findings, language=language))
     terminal.aside(words.recorded.format(directory=directory))
-
-
-def _one_line(findings: Findings, language: str) -> str:
-    from headrace.reports import headline_of
-
-    return headline_of(findings, language)
-
-
-def _length(ended: Ended) -> str:
-    from headrace.model import format_seconds
-
-    return format_seconds(ended.duration_s)

@@ -1,22 +1,34 @@
-"""`headrace run --report DIR`: the report of a run directory that is there already."""
+"""What a run directory tells: its findings, and `headrace run --report DIR` for one that is there already."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from .exits import EXIT_FINDINGS, EXIT_OK
 from .run_messages import RUN_MESSAGES
 from .terminal import Terminal
 
-_EXIT_OK, _EXIT_FINDINGS = 0, 1
+if TYPE_CHECKING:
+    from headrace.model import Findings
+    from headrace.signals import Recording, RunFacts
+
+
+def explain_directory(directory: Path, recording: Recording) -> Findings:
+    """Return why a recorded training waits, with what was noted beside the recording."""
+    from headrace.causes import explain_recording
+    from headrace.launch import read_notes
+
+    findings, facts = explain_recording(recording), recording.facts
+    source = {"run_directory": str(directory), "command": list(facts.command), "exit_code": facts.shell_code}
+    return replace(findings, limits=(*findings.limits, *read_notes(directory)), source=source)
 
 
 def report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> int:
     """Read a run directory and print its report: the result of this command, so it goes to stdout."""
-    from headrace.causes import explain_recording
     from headrace.errors import UnusableInput
-    from headrace.launch import read_notes
     from headrace.model import format_seconds
     from headrace.reports import findings_json, findings_text, headline_of
     from headrace.signals import read_run
@@ -28,20 +40,17 @@ def report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> in
         )
     directory = Path(args.report)
     recording = read_run(directory)
-    facts = recording.facts
     if not len(recording.events) and not recording.system:
         raise UnusableInput(
             f"{directory} holds no recording", problems="; ".join(recording.problems), next_step="headrace run train.py"
         )
-    findings = explain_recording(recording)
-    source = {"run_directory": str(directory), "command": list(facts.command), "exit_code": facts.exit_code}
-    findings = replace(findings, limits=(*findings.limits, *read_notes(directory)), source=source)
+    findings = explain_directory(directory, recording)
     if args.json:
         Path(args.json).write_text(findings_json(findings, language=language) + "\n", encoding="utf-8")
     if terminal.is_quiet:
         terminal.document(headline_of(findings, language))
     else:
-        words = RUN_MESSAGES[language]
+        words, facts = RUN_MESSAGES[language], recording.facts
         duration_s = (recording.end_ns - facts.start_monotonic_ns) / 1e9
         terminal.document(
             words.report_title.format(
@@ -49,14 +58,11 @@ def report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> in
             )
         )
         terminal.result(findings_text(findings, language=language))
-    return _EXIT_FINDINGS if findings.findings else _EXIT_OK
+    return EXIT_FINDINGS if findings.findings else EXIT_OK
 
 
-def _ending(facts: object, language: str) -> str:
+def _ending(facts: RunFacts, language: str) -> str:
     """Return how the run ended, as far as that was written down."""
-    from headrace.signals import RunFacts
-
-    assert isinstance(facts, RunFacts)
     is_chinese = language == "zh"
     if facts.exit_signal is not None:
         return f"被信号 {facts.exit_signal} 终止" if is_chinese else f"ended by signal {facts.exit_signal}"

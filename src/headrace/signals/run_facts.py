@@ -55,6 +55,11 @@ class RunFacts:
         return self.end_monotonic_ns is not None
 
     @property
+    def shell_code(self) -> int | None:
+        """How it ended, as a shell tells it: a signal is 128 and its number. None where that was not written down."""
+        return 128 + self.exit_signal if self.exit_signal else self.exit_code
+
+    @property
     def started_at(self) -> str:
         """When it began, as people and other programs read it."""
         return datetime.fromtimestamp(self.start_wall_s, UTC).isoformat(timespec="milliseconds")

@@ -44,7 +44,7 @@ def explain_recording(recording: Recording) -> Findings:
         cores=recording.facts.core_quota or float(recording.facts.cores or 1),
         limits=tuple(Text(problem, problem) for problem in recording.problems),
         system=recording.system,
-        exit_code=_exit_code(recording),
+        exit_code=recording.facts.shell_code,
         replay_steps=recording.facts.replay_steps,
     )
 
@@ -107,12 +107,6 @@ def explain_processes(
         times=rows_of(trainer, data),
         parts=part_rows(data.parts, data.fetchers) if data is not None else (),
     )
-
-
-def _exit_code(recording: Recording) -> int | None:
-    """How the run ended, as a shell tells it: a signal is 128 and its number."""
-    facts = recording.facts
-    return 128 + facts.exit_signal if facts.exit_signal else facts.exit_code
 
 
 def _room(trainer: Trainer, system: Sequence[SystemSample], cores: float) -> Room:
