@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import signal
+import threading
 import time
 import zipfile
 from pathlib import Path
@@ -305,6 +306,21 @@ def test_a_hang_under_raise_is_an_error_with_its_stack(monkeypatch: pytest.Monke
     loader = DataLoader(Faulty(80, {60: "hang"}), 4, num_workers=2)
     with pytest.raises(WorkerHang, match="stood still"):
         run(loader)
+
+
+def test_a_hang_by_fork_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Locked(Faulty):
+        def __getitem__(self, index: int) -> Any:
+            if index == 60:
+                with lock:
+                    pass
+            return super().__getitem__(index)
+
+    monkeypatch.setattr("headrace.engine.guard._LEAST_PATIENCE_S", 1.0)
+    lock = threading.Lock()
+    with lock, pytest.raises(WorkerHang, match="is in a deadlock") as caught:
+        run(DataLoader(Locked(80, {}), 4, num_workers=2, multiprocessing_context="fork"))
+    assert "multiprocessing_context='spawn'" in caught.value.next_step
 
 
 def test_a_stopped_worker_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

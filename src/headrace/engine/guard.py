@@ -30,7 +30,7 @@ from .recording import ask_to_weigh, read_weight
 from .recovery import Recovery
 from .sample_names import name_sample
 from .stuck import format_report, look_at
-from .stuck_words import describe_stuck
+from .stuck_words import describe_stuck, next_step_for
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +67,15 @@ class Hung:
     state: str  # the letter of /proc/<pid>/stat
 
 
+@dataclass(frozen=True)
+class _Ended:
+    """A worker that stood still, and that we ended."""
+
+    at_s: float
+    why: str
+    next_step: str
+
+
 class Guard:
     """The watch over one pool. Costs a fraction of a millisecond, four times a second."""
 
@@ -86,7 +95,7 @@ class Guard:
         self._words = pool.board.words
         self._deaths = DeathWatch(now, root=_ROOT)
         self._memory = MemoryWatch(os.getpid(), is_forked=is_forked, groups=self._deaths.groups, root=_ROOT)
-        self._killed: dict[int, tuple[float, str]] = {}  # pid: when we killed it, and why
+        self._killed: dict[int, _Ended] = {}  # by pid
         self._psi_due = self._deaths_due = 0.0
         self._psi: tuple[Psi, ...] = ()  # read, and not judged yet
         self._swap: tuple[float, SwapCounts] | None = None
@@ -120,12 +129,13 @@ class Guard:
             samples=tuple(self._in_hand(claim) for claim in claims if claim.position != NO_SAMPLE),
             has_begun=has_begun,
             stack=loss.stack,
-            sent_by_guard=killed[1] if killed is not None else None,
+            sent_by_guard=killed.why if killed is not None else None,
         )
         death = describe_death(facts, language=language())
         kind = WorkerHang if killed is not None else WorkerLost
         evidence: dict[str, object] = {"pid": loss.pid, **death.evidence}
-        return kind(f"DataLoader {death.sentence}", next_step=death.next_step, **evidence)
+        next_step = killed.next_step if killed is not None and killed.next_step else death.next_step
+        return kind(f"DataLoader {death.sentence}", next_step=next_step, **evidence)
 
     def _in_hand(self, claim: Claim) -> SampleInHand:
         started = self._words[Board.record_at(claim.worker) + Record.SAMPLE_START_NS]
@@ -198,7 +208,8 @@ class Guard:
         _log.warning(
             "worker %d (pid %d): %s; it is ended and replaced\n%s", hung.worker, hung.pid, why, format_report(report)
         )
-        self._killed[hung.pid] = (time.monotonic(), why)
+        next_step = next_step_for(diagnosis, language=language())
+        self._killed[hung.pid] = _Ended(time.monotonic(), why, next_step)
         record_hang(hung.pid, hung.age_s)
         with contextlib.suppress(ProcessLookupError):
             os.kill(hung.pid, signal.SIGKILL)
@@ -206,9 +217,9 @@ class Guard:
     def give_up_undead(self) -> None:
         """Go on without processes that do not die of SIGKILL: they sleep in the kernel, waiting for a disk."""
         now = time.monotonic()
-        for pid, (at, why) in self._killed.items():
-            if now - at > _KILL_PATIENCE_S and self._pool.abandon(pid):
-                _log.warning("pid %d does not even end by SIGKILL (%s): going on without it", pid, why)
+        for pid, ended in self._killed.items():
+            if now - ended.at_s > _KILL_PATIENCE_S and self._pool.abandon(pid):
+                _log.warning("pid %d does not even end by SIGKILL (%s): going on without it", pid, ended.why)
 
     def where_they_stand(self) -> str:
         """What each worker is held by, with its stacks: for a loop that waits and waits."""

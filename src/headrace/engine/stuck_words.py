@@ -86,7 +86,6 @@ _NEXT_EN = {
     StuckKind.FORK_DEADLOCK: (
         "multiprocessing_context='spawn' (or 'forkserver'); for OpenCV, cv2.setNumThreads(0) before the loader starts"
     ),
-    StuckKind.STOPPED: "`kill -CONT {pid}`",
     StuckKind.NETWORK: "give the request a timeout in the data set",
     StuckKind.SWAPPED_OUT: "fewer workers (num_workers=) or less queued data (memory=)",
 }
@@ -94,7 +93,6 @@ _NEXT_ZH = {
     StuckKind.FORK_DEADLOCK: (
         "multiprocessing_context='spawn'（或 'forkserver'）；若是 OpenCV，在启动加载器之前调用 cv2.setNumThreads(0)"
     ),
-    StuckKind.STOPPED: "`kill -CONT {pid}`",
     StuckKind.NETWORK: "在数据集里为请求设置超时",
     StuckKind.SWAPPED_OUT: "减少 worker（num_workers=）或排队数据（memory=）",
 }
@@ -126,8 +124,8 @@ def describe_stuck(diagnosis: Diagnosis, *, language: str = "en") -> str:
 
 
 def next_step_for(diagnosis: Diagnosis, *, language: str = "en") -> str:
-    """What to do about it; empty where nothing sure can be said."""
-    return (_NEXT_ZH if language == "zh" else _NEXT_EN).get(diagnosis.kind, "").format(pid=diagnosis.pid)
+    """What to do about a worker that was ended for it; empty where nothing sure can be said."""
+    return (_NEXT_ZH if language == "zh" else _NEXT_EN).get(diagnosis.kind, "")
 
 
 def _bracket(text: str, *, is_chinese: bool) -> str:
