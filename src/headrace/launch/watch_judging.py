@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.signals import (
@@ -78,6 +78,12 @@ class Judge:
 
     def _of(self, process: ProcessFacts) -> _Known:
         return self.known.setdefault(process.identity, _Known(SourceLines(process.pid)))
+
+    def forget_others(self, those: Iterable[ProcessFacts]) -> None:
+        """Drop what is kept of processes that are gone: a run may start new workers every epoch."""
+        kept = {process.identity for process in those}
+        self.known = {who: known for who, known in self.known.items() if who in kept}
+        self.still.forget_others(kept)
 
     def unseen_trainer(self, process: ProcessFacts) -> TrainerLook:
         """One that is known to be there and nothing more."""

@@ -290,6 +290,7 @@ class WatchSession:
             for trainer in all_trainers
             for number, one in enumerate(cast.workers_of(trainer.pid))
         ]
+        self._judge.forget_others([*all_trainers, *(one for one, _, _ in all_workers)])
         self._alarms.expect(
             [self._judge.unseen_trainer(one) for one in all_trainers],
             [self._judge.unseen_worker(one, number, trainer) for one, number, trainer in all_workers],
