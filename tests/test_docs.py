@@ -76,3 +76,13 @@ def test_the_pages_of_messages_are_what_their_script_writes(tmp_path: Path) -> N
     run(script)
     for name in ("messages.md", "messages.zh-CN.md"):
         assert (tmp_path / name).read_text(encoding="utf-8") == (reference / name).read_text(encoding="utf-8")
+
+
+def test_the_page_of_commands_is_what_their_parser_says(tmp_path: Path) -> None:
+    reference = ROOT / "docs" / "reference"
+    script = tmp_path / "write_commands.py"
+    script.write_text((reference / "write_commands.py").read_text(encoding="utf-8"), encoding="utf-8")
+    run(script)
+    assert (tmp_path / "commands.md").read_text(encoding="utf-8") == (reference / "commands.md").read_text(
+        encoding="utf-8"
+    )

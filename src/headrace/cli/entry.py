@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character still gets the figures
     try:
-        args = _parser().parse_args(argv)
+        args = command_parser().parse_args(argv)
         code: int = args.run(args, Terminal(color=args.color, verbosity=args.verbosity))
         sys.stdout.flush()
     except SystemExit as stop:  # --help, --version, wrong usage that argparse has explained, or a signal
@@ -49,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command and of all commands below it."""
     parser = argparse.ArgumentParser(
         prog="headrace",
         description="Headrace keeps GPUs fed: a loader that does not stall, and the reason why a training waits.",
