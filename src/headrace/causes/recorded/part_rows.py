@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,21 +25,19 @@ def part_rows(parts: SampleParts | None, processes: Sequence[ProcessEvents]) -> 
     scale = parts.task_share / parts.total_s if parts is not None and parts.total_s > 0 else 0.0
     for part in parts.parts if parts is not None else ():
         calls = stages.pop(part.name, None) if part.is_stage else None
-        rows.append(_row(part, calls, part.own_s * scale))
+        rows.append(_part_row(part, calls, part.own_s * scale))
     for name, calls in stages.items():  # of a loader whose samples carry no clock: with what is inside them
         rows.append(_stage_row(name, calls, tasks_s))
     if parts is not None and (parts.parts or rows):
         rest_s = parts.other_s + parts.still_s
+        row = _row(PartKind.OTHER, "", parts.rest_by_sample_s, rest_s * scale)
         rows.append(
-            PartRow(
-                kind=PartKind.OTHER,
-                name="",
-                count=len(parts.rest_by_sample_s),
+            replace(
+                row,
                 total_s=rest_s,
                 own_s=rest_s,
-                median_s=max(0.0, float(np.median(parts.rest_by_sample_s))),
-                p95_s=max(0.0, float(np.quantile(parts.rest_by_sample_s, 0.95))),
-                share=rest_s * scale,
+                median_s=max(0.0, row.median_s),
+                p95_s=max(0.0, row.p95_s),
                 still_share=parts.still_s / rest_s if rest_s > 0 else None,
             )
         )
@@ -47,38 +46,32 @@ def part_rows(parts: SampleParts | None, processes: Sequence[ProcessEvents]) -> 
     return tuple(sorted(rows, key=lambda row: -row.share))
 
 
-def _row(part: Part, calls: NDArray[Any] | None, share: float) -> PartRow:
-    seconds = part.by_sample_s if calls is None else calls["duration_ns"] / 1e9
+def _row(kind: PartKind, name: str, seconds: NDArray[np.float64], share: float, *, nbytes: int = 0) -> PartRow:
+    """Return the row of something that took so many seconds, time and again, and handled so many bytes."""
     total_s = float(seconds.sum())
-    nbytes = part.nbytes if calls is None else int(calls["value"].sum())
     return PartRow(
-        kind=PartKind.STAGE if part.is_stage else part.kind,
-        name=part.name,
-        count=len(seconds),
-        total_s=total_s,
-        own_s=part.own_s,
-        median_s=float(np.median(seconds)),
-        p95_s=float(np.quantile(seconds, 0.95)),
-        share=share,
-        still_share=part.still_s / part.own_s if part.own_s > 0 else None,
-        mb_per_s=nbytes / 1e6 / total_s if nbytes > 0 and total_s > 0 else None,
-    )
-
-
-def _stage_row(name: str, calls: NDArray[Any], tasks_s: float) -> PartRow:
-    seconds = calls["duration_ns"] / 1e9
-    total_s, nbytes = float(seconds.sum()), int(calls["value"].sum())
-    return PartRow(
-        kind=PartKind.STAGE,
+        kind=kind,
         name=name,
-        count=len(calls),
+        count=len(seconds),
         total_s=total_s,
         own_s=total_s,
         median_s=float(np.median(seconds)),
         p95_s=float(np.quantile(seconds, 0.95)),
-        share=total_s / tasks_s,
+        share=share,
         mb_per_s=nbytes / 1e6 / total_s if nbytes > 0 and total_s > 0 else None,
     )
+
+
+def _part_row(part: Part, calls: NDArray[Any] | None, share: float) -> PartRow:
+    seconds = part.by_sample_s if calls is None else calls["duration_ns"] / 1e9
+    nbytes = part.nbytes if calls is None else int(calls["value"].sum())
+    row = _row(PartKind.STAGE if part.is_stage else part.kind, part.name, seconds, share, nbytes=nbytes)
+    return replace(row, own_s=part.own_s, still_share=part.still_s / part.own_s if part.own_s > 0 else None)
+
+
+def _stage_row(name: str, calls: NDArray[Any], tasks_s: float) -> PartRow:
+    seconds = calls["duration_ns"] / 1e9
+    return _row(PartKind.STAGE, name, seconds, float(seconds.sum()) / tasks_s, nbytes=int(calls["value"].sum()))
 
 
 def _stages(processes: Sequence[ProcessEvents]) -> dict[str, NDArray[Any]]:
@@ -99,16 +92,4 @@ def _collating(processes: Sequence[ProcessEvents], tasks_s: float) -> list[PartR
     seconds = np.concatenate([one.of(EventKind.COLLATE)["duration_ns"] / 1e9 for one in processes])
     if not len(seconds):
         return []
-    total_s = float(seconds.sum())
-    return [
-        PartRow(
-            kind=PartKind.COLLATE,
-            name="",
-            count=len(seconds),
-            total_s=total_s,
-            own_s=total_s,
-            median_s=float(np.median(seconds)),
-            p95_s=float(np.quantile(seconds, 0.95)),
-            share=total_s / tasks_s,
-        )
-    ]
+    return [_row(PartKind.COLLATE, "", seconds, float(seconds.sum()) / tasks_s)]
