@@ -33,8 +33,6 @@ class DataWaits:
     median_s: float
     slow_median_s: float
     worst_s: float
-    in_slow_share: float  # of all waiting that lies in the slow steps
-    slow_fraction: float  # of the steps
     period: Period | None
     is_slow: Flags
     explains: Flags  # slow records whose excess is their wait
@@ -69,8 +67,6 @@ def judge_waits(series: Series, stalls: Stalls, free: Flags, settings: Mapping[s
         median_s=median_s,
         slow_median_s=float(np.median(slow_waits)) if len(slow_waits) else 0.0,
         worst_s=float(waits.max()) if len(waits) else 0.0,
-        in_slow_share=in_slow,
-        slow_fraction=fraction,
         period=period,
         is_slow=is_slow,
         explains=explains,

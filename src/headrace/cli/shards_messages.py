@@ -22,8 +22,6 @@ class ShardsMessages:
     not_a_tar: str
     total: str
     indexed: str
-    index_made: str
-    index_kept: str
     damage_title: str
     damage: Mapping[str, str]
     readable: str
@@ -37,7 +35,6 @@ class ShardsMessages:
     other_kind: str
     reasons: Mapping[str, str]
     lacks: str
-    list_line: str
     verified: str
     stored: str
     next_good: str
@@ -60,8 +57,6 @@ _EN = ShardsMessages(
     not_a_tar="not a tar file",
     total="shards: {shards}   samples: {samples}   members: {members}   size: {size}",
     indexed="indexes: {made} made, {kept} were up to date",
-    index_made="made",
-    index_kept="up to date",
     damage_title="Damage:",
     damage={
         "no_end": "{shard}, byte {offset}: it ends without end blocks: cut at a member, or never finished",
@@ -85,7 +80,6 @@ _EN = ShardsMessages(
         "its sample has this field already": "its sample has this field already",
     },
     lacks="its sample has no {fields}",
-    list_line="{key}  {fields}",
     verified="the data of all members was read and compared with the checksums in the index",
     stored="checksums of all data are in the index now; --verify compares with them from the next time on",
     next_unpaired="Next: --pair FIELD=PATTERN, where names are not of the form key.field; in Shards, pairing=.",
@@ -111,8 +105,6 @@ _ZH = ShardsMessages(
     not_a_tar="不是 tar 文件",
     total="共 {shards} 个 shard，{samples} 个样本，{members} 个文件，{size}",
     indexed="索引：新建 {made} 个，{kept} 个已是最新",
-    index_made="新建",
-    index_kept="已是最新",
     damage_title="损坏情况：",
     damage={
         "no_end": "{shard}，第 {offset} 字节：没有结束块就到了文件末尾，可能在两个文件之间被截断，也可能没有写完",
@@ -136,7 +128,6 @@ _ZH = ShardsMessages(
         "its sample has this field already": "所属样本已有这个字段",
     },
     lacks="所属样本缺少 {fields}",
-    list_line="{key}  {fields}",
     verified="已读取全部文件的数据，并与索引中的校验和逐一比对",
     stored="已把全部数据的校验和写入索引，下次使用 --verify 时会据此比对",
     next_unpaired="下一步：文件名如果不是“键.字段”的形式，请用 --pair FIELD=PATTERN 说明规则（Shards 里是 pairing=）。",

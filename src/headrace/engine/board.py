@@ -96,7 +96,6 @@ class Record:
     COST_NS = 13  # running mean of a sample's service time
     CPU_NS = 14  # processor time of the first chunks
     WORST_NS = 15
-    BLOCK_BYTES = 16  # live bytes of its blocks
     TOP_BYTES = 17  # address space its blocks ever took
     CPU_OF_NS = 18  # the time of those chunks
     LEAST_FETCH_NS = 19  # what a sample takes to fetch at best, without placing it
@@ -256,9 +255,6 @@ class Board:
         self.words[at + Slot.STATE] = FREE
         self.words[Head.NUM_SLOTS] = slot + 1
         return slot
-
-    def slot_states(self) -> list[int]:
-        return [self.words[self.slot_at(s) + Slot.STATE] for s in range(self.words[Head.NUM_SLOTS])]
 
     def bind_slot(self, need: int) -> int:
         """Take the lowest free slot of at least `need` bytes, or GENERAL; call it under the lock.

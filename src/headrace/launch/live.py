@@ -39,7 +39,6 @@ class LiveStatus:
     wait_share: float
     worst_wait_s: float
     quiet_s: float  # since anything was timed
-    num_trainers: int
     num_workers: int
     busy_share: float | None  # of the workers
     shares: Mapping[str, float]  # of the training processes' time, by kind of event; they may lie inside each other
@@ -115,7 +114,6 @@ class LiveTally:
             wait_share=min(1.0, totals.get(EventKind.WAIT, 0.0) / trained_s),
             worst_wait_s=worst,
             quiet_s=max(0.0, now_s - self._last_s),
-            num_trainers=len(self._trainers),
             num_workers=len(workers),
             busy_share=fetched / (fetched + idled) if workers and fetched + idled > 0 else None,
             shares={kind.name.lower(): min(1.0, seconds / trained_s) for kind, seconds in totals.items()},

@@ -23,10 +23,6 @@ class KernelLook:
     file: OpenFile | None = None  # of a read
     is_fed: bool = False  # reads or polls a pipe whose other end a worker holds
 
-    @property
-    def is_waiting(self) -> bool:
-        return self.state in "SD"
-
     def as_thread(self) -> ThreadState:
         """Return it as the reader of threads would."""
         return ThreadState(

@@ -69,10 +69,6 @@ class StackSampler:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def is_done(self) -> bool:
-        return self._process is None or self._process.poll() is not None
-
     def finish(self, *, timeout_s: float) -> StackWindow:
         """Wait for the end of the stretch and return what was seen."""
         if self._process is None:

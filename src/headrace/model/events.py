@@ -50,7 +50,6 @@ class EventKind(IntEnum):
     IDLE = 47  # a worker without work
     STAGE = 48  # a named stage, with what is inside it; value: bytes that came out, arg: its name
     WORKER_START = 49  # from the start of the process to its first task
-    READ_AHEAD = 50  # an I/O thread's read; value: bytes
     CPU = 51  # over one FETCH: value: CPU time of the process in ns, arg: µs that its main thread had no core
     # of the SAMPLE with the same start: all of one part, without parts inside it; value: bytes, arg: its name, which
     # begins with what it is: "read …", "decode …", "transform …", "stage …"
@@ -63,4 +62,3 @@ class EventKind(IntEnum):
     WORKER_HANG = 61  # value: pid
     BAD_SAMPLE = 62  # value: its index where it is a number
     EXCEPTION = 64  # nobody caught it, and the program ended with it; arg: its text, with the traceback
-    LOST_RECORDS = 63  # value: records that a reader of the ring came too late for

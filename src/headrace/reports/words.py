@@ -76,7 +76,6 @@ SAMPLED = Text(
 NEXT_FINDING = Text("Next: {what}", "下一步：{what}")
 NEXT_NONE = Text("Next: nothing to do.", "下一步：无需处理。")
 NEXT_FAILED = Text("Next: what the script wrote last.", "下一步：看脚本最后的输出。")
-DOCS = Text("more: docs/causes/{cause}.md", "详见 docs/causes/{cause}.md")
 FORMATS = {
     "progress bar": Text("progress bars", "进度条"),
     "timed steps": Text("lines with step times", "带步耗时的行"),

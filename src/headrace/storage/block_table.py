@@ -48,7 +48,6 @@ class Head(IntEnum):
     CLAIMED_BYTES = 10
     FILES = 11
     FILE_BYTES = 12
-    CACHED_READS = 13
     NUM = 64
 
 
@@ -57,7 +56,6 @@ class State(IntEnum):
 
     STARTING = 0
     ON = 1
-    RESTING = 2  # what is asked for lies in the page cache: workers read it quicker themselves
     GONE = 3
 
 

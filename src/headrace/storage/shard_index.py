@@ -168,8 +168,3 @@ class ShardIndex:
         """Return a stretch of the names."""
         begin = self.head.names_at + at
         return self._map[begin : begin + size]
-
-    @property
-    def all_names(self) -> bytes:
-        """All names, one after the other, in the order of the members."""
-        return self.names(0, self.head.names_bytes)

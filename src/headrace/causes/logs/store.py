@@ -52,11 +52,6 @@ class StepStore:
         """Return one column."""
         return self._rows[COLUMNS.index(name) :: len(COLUMNS)]
 
-    @property
-    def is_thinned(self) -> bool:
-        """Whether some records were dropped."""
-        return self._stride > 1
-
     def blocks(self) -> Iterator[tuple[int, int]]:
         """Yield (first, end) of each stretch of records that follow each other in the log."""
         if self._stride == 1:

@@ -24,11 +24,6 @@ class Mean:
     error: float
     count: int
 
-    @property
-    def relative(self) -> float:
-        """Return the error as a part of the mean."""
-        return self.error / self.value if self.value > 0 else math.inf
-
 
 def mean_of(values: NDArray[np.float64], *, round_length: int = 1) -> Mean:
     """Return the mean of a sequence and its error; a round is so many values long.

@@ -77,11 +77,6 @@ class LoaderWaits:
         """Return what the loader's name tells: `num_workers` and the like."""
         return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", self.name)}
 
-    @property
-    def short_name(self) -> str:
-        """Return the data set's part of the name."""
-        return self.name.split(" ", 1)[0]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trainer:

@@ -57,7 +57,6 @@ class Pool:
 
     num_seen: int
     busy: float  # share of the workers' time that was not idle
-    by_worker: tuple[float, ...]  # mean task of each worker process, in seconds
     task_s: NDArray[np.float64]
     sample_s: NDArray[np.float64]
     sample_index: NDArray[np.int64]
@@ -125,13 +124,11 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> Pool | N
         within = waits[0].clip(start, end), waits[1].clip(start, end)
         during_ns += float((within[1] - within[0]).sum())
         _add_parts(parts, worker, within)
-    task_s, by_worker = _tasks(workers, first)
     samples = [worker.of(EventKind.SAMPLE) for worker in workers]
     return Pool(
         num_seen=len(workers),
         busy=busy_ns / alive_ns if alive_ns else 0.0,
-        by_worker=by_worker,
-        task_s=task_s,
+        task_s=_tasks(workers, first),
         # several that were asked for at once count as one of their mean
         sample_s=np.concatenate([one["duration_ns"] / 1e9 / np.maximum(1, -one["value"]) for one in samples]),
         sample_index=np.concatenate([one["value"].astype(np.int64).clip(-1) for one in samples]),
@@ -168,15 +165,15 @@ def _add_parts(parts: dict[str, float], worker: ProcessEvents, waits: tuple[Time
     parts["starting"] += float(covering(start).between(*waits).sum())
 
 
-def _tasks(workers: Sequence[ProcessEvents], first: int) -> tuple[NDArray[np.float64], tuple[float, ...]]:
+def _tasks(workers: Sequence[ProcessEvents], first: int) -> NDArray[np.float64]:
+    """Return how long the tasks of all workers took, from a moment on; of a worker without such, all of its tasks."""
     tasks = []
     for worker in workers:
         fetches = worker.of(EventKind.FETCH)
         seconds = np.asarray(fetches["duration_ns"] / 1e9)
         later = starts_of(fetches) >= first  # the first task of a worker opens files and fills caches
         tasks.append(seconds[later] if later.any() else seconds)
-    means = tuple(float(one.mean()) for one in tasks if len(one))
-    return np.concatenate(tasks), means
+    return np.concatenate(tasks)
 
 
 def read_resources(processes: Sequence[ProcessEvents]) -> Resources | None:
