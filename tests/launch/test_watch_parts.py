@@ -17,10 +17,11 @@ from headrace.launch.watch_access import Access, explain_refusal, read_access
 from headrace.launch.watch_alerts import AlertCommand
 from headrace.launch.watch_end import End, EndWatch
 from headrace.launch.watch_findings import History, judge
+from headrace.launch.watch_judging import Judge
 from headrace.launch.watch_look import Alarm, Look, MachineLook, TrainerLook, WorkerLook
 from headrace.launch.watch_shares import share_of
 from headrace.launch.watch_stacks import parse_speedscope
-from headrace.launch.watch_tree import TrainingTree
+from headrace.launch.watch_tree import ProcessFacts, TrainingTree
 from headrace.launch.watch_usage import Rates, data_file
 from headrace.launch.worker_reading import WorkerActivity
 from headrace.model import Bottleneck, Cause, Severity, Text, Verdict
@@ -62,6 +63,16 @@ def test_the_file_that_moves_is_the_data() -> None:
     assert data_file(now, now) == now[2]
     assert data_file(now, before, inherited={"/data/a.tar", "/data/b.tar"}) is None
     assert data_file(()) is None
+
+
+def test_processes_that_are_gone_are_forgotten() -> None:
+    gone, there = (ProcessFacts(pid=pid, parent_pid=1, started=10 * pid, name="python") for pid in (4, 5))
+    judge = Judge()
+    for one in (gone, there):
+        judge.still.note(one.identity, "here", 0, 1.0)
+    judge.forget_others([there])
+    assert judge.still.note(there.identity, "here", 0, 6.0) == 5.0
+    assert judge.still.note(gone.identity, "here", 0, 6.0) == 0.0
 
 
 def test_a_process_is_found_by_its_command_line_and_below_its_parents() -> None:
