@@ -13,6 +13,7 @@ from .system_calls import call_name
 
 _FUTEX_PRIVATE, _FUTEX_COMMAND = 0x80, 0x7F
 _STACK_BYTES = 32 << 10
+_MOST_SMALL = 1 << 16
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -179,7 +180,10 @@ def libraries_of(pid: int, call: Call, *, root: Path = Path("/")) -> tuple[str, 
     note(call.code_pointer)
     data = _read_memory(root, pid, call.stack_pointer, _STACK_BYTES)
     for (address,) in struct.iter_unpack("Q", data[: len(data) // 8 * 8]):
-        note(address)
+        # an int that was stored over the lower half of an old pointer (the futex's own operation, say) is no address,
+        # and where a library is mapped across a multiple of 4 GiB it would look like one
+        if address & 0xFFFFFFFF >= _MOST_SMALL:
+            note(address)
     return tuple(found)
 
 
