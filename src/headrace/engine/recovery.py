@@ -30,12 +30,14 @@ MOST_LOSSES = 3
 
 @dataclass(frozen=True)
 class Guilty:
-    """A sample that its workers did not survive."""
+    """A sample that its workers did not survive, or the collation of a batch."""
 
     batch: Batch
     row: int
     loss: Loss
     losses: int
+    rows: int = 1  # that nobody will bring any more
+    is_collation: bool = False
 
 
 class Recovery:
@@ -60,9 +62,7 @@ class Recovery:
         self._collations.clear()
 
     def bears(self, loss: Loss) -> bool:
-        """Whether this loss may be made good; False: workers die faster than they work, or of one collation."""
-        if self._is_by_collation(loss):
-            return False
+        """Whether this loss may be made good; False: workers die faster than they work."""
         records = [Board.record_at(worker) for worker in range(self._pool.most_workers)]
         return self._allowance.lose(
             loss_cost(self._pool, loss),
@@ -70,25 +70,13 @@ class Recovery:
             samples_done=sum(self._words[at + Record.SAMPLES_DONE] for at in records),
         )
 
-    def _is_by_collation(self, loss: Loss) -> bool:
-        """Whether the collation of a batch took worker after worker: no sample can be left out for that."""
-        claims = [claim for worker in loss.workers if (claim := self.claims.of(worker)) is not None]
-        # beside a thread that had a sample in hand, it is one of several that may be guilty
-        weight = 1 / 3 if any(claim.position >= 0 for claim in claims) else 1.0
-        for claim in claims:
-            if claim.position == COLLATING:
-                self._collations[claim.seq] = self._collations.get(claim.seq, 0.0) + weight
-                if self._collations[claim.seq] > MOST_LOSSES - 0.01:
-                    return True
-        return False
-
     def batch_of(self, seq: int) -> Batch | None:
         return self._scheduler.batches.get(seq)
 
     def take_over(self, loss: Loss) -> list[Guilty] | None:
         """Put right what dead workers left, replace them, and give out again what they owed.
 
-        Returns the samples that are guilty of too many losses; None where the lock could not be had: try again.
+        Returns what is guilty of too many losses; None where the lock could not be had: try again.
         """
         self._words[Head.LOSSES] += 1  # before anything is given out twice: workers check from here on
         claims = [claim for worker in loss.workers if (claim := self.claims.of(worker)) is not None]
@@ -97,6 +85,7 @@ class Recovery:
         try:
             for result in self._pool.pipes.receive():
                 self._note(result)
+            self._count_collations(claims)
             judged = self.apart.judge(claims)
             lost = [self._mend(batch, judged, loss) for batch in [*self._scheduler.batches.values()]]
             # those that were given up and not released yet too: a slot freed twice would be in two batches
@@ -108,6 +97,18 @@ class Recovery:
             self._pool.region_of(worker).free_untold()
         self.num_losses += 1
         return [guilty for rows in lost for guilty in rows]
+
+    def _count_collations(self, claims: list[Claim]) -> None:
+        """Count a loss against the batches that were being collated."""
+        # beside a thread that had a sample in hand, it is one of several that may be guilty
+        weight = 1 / MOST_LOSSES if any(claim.position >= 0 for claim in claims) else 1.0
+        for claim in claims:
+            if claim.position == COLLATING:
+                self._collations[claim.seq] = self._collations.get(claim.seq, 0.0) + weight
+
+    def _is_doomed(self, batch: Batch) -> bool:
+        """Whether its collation took worker after worker: no sample can be left out for that."""
+        return self._collations.get(batch.seq, 0.0) > MOST_LOSSES - 0.01
 
     def _mend(self, batch: Batch, claims: list[Claim], loss: Loss) -> list[Guilty]:
         """Put a batch right: rows that are done stay done, rows that the dead owed go out again."""
@@ -130,6 +131,8 @@ class Recovery:
         if done < batch.num_rows:
             self._words[entry + Entry.LAST] = 0
         elif last in loss.workers or last < 0:
+            if batch.is_general and batch.failure is None and self._is_doomed(batch):
+                return [Guilty(batch, 0, loss, MOST_LOSSES, rows=0, is_collation=True)]
             self.again.finish_for(batch, quiet)
         return [g for claim, rows in zip(mine, lost, strict=True) for g in self._give_again(batch, rows, claim, loss)]
 
@@ -161,6 +164,10 @@ class Recovery:
             if batch.is_cancelled:
                 self.again.settle(batch, row, count)
                 self._note(Result(batch.seq, 0, row, count, claim.worker, Answer.DROPPED))
+                continue
+            if self._is_doomed(batch):
+                self.again.settle(batch, row, count)
+                guilty.append(Guilty(batch, row, loss, MOST_LOSSES, rows=count, is_collation=True))
                 continue
             suspect, span = self._suspect(batch, claim)
             if batch.is_whole:

@@ -147,12 +147,20 @@ class Upkeep:
         )
 
     def _condemn(self, guilty: Guilty, error: WorkerLost | WorkerHang) -> None:
-        """A sample that no worker survives fails, as if it had raised."""
+        """What no worker survives fails, as if it had raised: a sample, or the collation of a batch."""
         batch, worker = guilty.batch, guilty.loss.workers[0]
         error.evidence["tries"] = guilty.losses
-        caught = CaughtError(type(error), str(error), worker, error, tries=guilty.losses, message=error.what)
+        caught = CaughtError(
+            type(error),
+            str(error),
+            worker,
+            error,
+            tries=guilty.losses,
+            message=error.what,
+            is_sample=not guilty.is_collation,
+        )
         block, _ = dump(caught, self._pool.region, self._pool.arena)
-        rows = batch.num_rows if batch.is_whole else 1
+        rows = batch.num_rows if batch.is_whole else guilty.rows
         self._note(Result(batch.seq, block, guilty.row, rows, worker, Answer.FAILED))
 
     def timed_out(self, timeout_s: float) -> BatchTimeout:
