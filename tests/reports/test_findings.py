@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from headrace.model import Cause, Confidence, Finding, Findings, Severity, Text, Verdict
+from headrace.model import Activity, Cause, Confidence, Finding, Findings, Severity, Text, TimeRow, Verdict
 from headrace.reports import findings_json, findings_markdown, findings_text
 from headrace.reports import words as report_words
 
@@ -68,6 +68,12 @@ def test_every_part_is_shown_in_both_languages(form: "object") -> None:
 
 def test_markdown_keeps_the_words_of_a_log_from_becoming_markup() -> None:
     assert "five \\| slow &lt;steps>" in findings_markdown(FOUND)
+
+
+def test_a_phase_of_any_name_stays_in_its_cell() -> None:
+    rows = (TimeRow(activity=Activity.PHASE, seconds=3.0, share=1.0, count=2, name="load | <warm>"),)
+    said = findings_markdown(replace(HEALTHY, times=rows))
+    assert r"load \| &lt;warm>" in said
 
 
 def test_nothing_wrong_is_said_in_words() -> None:

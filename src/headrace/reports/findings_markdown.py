@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from headrace.model import Findings
+from collections.abc import Iterable, Iterator, Sequence
+
+from headrace.model import Findings, Text
 
 from . import words
-from .findings_text import headline_of, next_step, sections_of, title_of, what_was_read
+from .findings_text import headline_of, next_step, nothing_found, sections_of, title_of, topics_of, what_was_read
 from .part_table import part_cells
 from .time_table import time_rows
 
@@ -14,31 +16,28 @@ def findings_markdown(findings: Findings, *, language: str = "en") -> str:
     """Return findings as Markdown."""
     lines = [f"# {headline_of(findings, language)}", ""]
     if not findings.findings:
-        lines += [words.NOTHING_WRONG.of(language), ""]
+        lines += [nothing_found(findings, language), ""]
     for number, finding in enumerate(findings.findings, start=1):
         lines += [f"## {number}. {title_of(finding, language)}", ""]
         for heading, sentences in sections_of(finding, language):
             lines += [f"**{heading}**", "", *(f"- {_inline(sentence)}" for sentence in sentences), ""]
-    for topic, texts in (
-        (words.FACTS, findings.facts),
-        (words.LIMITS, findings.limits),
-        (words.MEASURE, () if findings.findings else findings.measure),
-    ):
-        if texts:
-            lines += [f"## {topic.of(language)}", "", *(f"- {_inline(text.of(language))}" for text in texts), ""]
+    for heading, sentences in topics_of(findings, language):
+        lines += [f"## {heading}", "", *(f"- {_inline(sentence)}" for sentence in sentences), ""]
     if findings.times:
-        columns = [column.of(language) for column in words.TIME_COLUMNS]
-        lines += [f"## {words.TIMES.of(language)}", "", f"| {' | '.join(columns)} |", "| --- | ---: | ---: | ---: |"]
-        lines += [f"| {' | '.join(cells)} |" for cells in time_rows(findings.times, language)]
-        lines.append("")
+        rows = time_rows(findings.times, language)
+        lines += [f"## {words.TIMES.of(language)}", "", *_table(words.TIME_COLUMNS, rows, language), ""]
     if findings.parts:
-        columns = [column.of(language) for column in words.PART_COLUMNS]
-        lines += [f"## {words.PARTS.of(language)}", "", f"| {' | '.join(columns)} |"]
-        lines += [f"| --- |{' ---: |' * (len(columns) - 1)}"]
-        lines += [f"| {' | '.join(map(_inline, cells))} |" for cells in part_cells(findings.parts, language)]
-        lines.append("")
+        cells = part_cells(findings.parts, language)
+        lines += [f"## {words.PARTS.of(language)}", "", *_table(words.PART_COLUMNS, cells, language), ""]
     lines += [*what_was_read(findings.source, language), "", next_step(findings, language)]
     return "\n".join(lines)
+
+
+def _table(columns: Sequence[Text], rows: Iterable[Sequence[str]], language: str) -> Iterator[str]:
+    yield f"| {' | '.join(column.of(language) for column in columns)} |"
+    yield f"| --- |{' ---: |' * (len(columns) - 1)}"
+    for cells in rows:
+        yield f"| {' | '.join(map(_inline, cells))} |"
 
 
 def _inline(sentence: str) -> str:

@@ -25,23 +25,16 @@ def findings_text(findings: Findings, *, language: str = "en") -> RenderableType
     from rich.text import Text as Line
 
     parts: list[RenderableType] = [Line(headline_of(findings, language), style="bold")]
-    if not findings.findings and (code := _failed(findings)):
-        parts.append(Line(words.FAILED.filled(code=code).of(language)))
-    elif not findings.findings:
-        parts.append(Line(words.NOTHING_WRONG.of(language)))
+    if not findings.findings:
+        parts.append(Line(nothing_found(findings, language)))
     for number, finding in enumerate(findings.findings, start=1):
         parts += [Line(""), Line(f"{number}. {title_of(finding, language)}", style=_STYLES[finding.severity])]
         for heading, sentences in sections_of(finding, language):
             parts.append(Padding(Line(heading), (0, 0, 0, 3)))
             parts += [Padding(_bullet(sentence), (0, 0, 0, 5)) for sentence in sentences]
-    for topic, texts in (
-        (words.FACTS, findings.facts),
-        (words.LIMITS, findings.limits),
-        (words.MEASURE, () if findings.findings else findings.measure),
-    ):
-        if texts:
-            parts += [Line(""), Line(topic.of(language), style="bold")]
-            parts += [Padding(_bullet(text.of(language)), (0, 0, 0, 2)) for text in texts]
+    for heading, sentences in topics_of(findings, language):
+        parts += [Line(""), Line(heading, style="bold")]
+        parts += [Padding(_bullet(sentence), (0, 0, 0, 2)) for sentence in sentences]
     if findings.times:
         parts += [Line(""), Line(words.TIMES.of(language), style="bold")]
         parts.append(Padding(time_table(findings.times, language), (0, 0, 0, 2)))
@@ -55,12 +48,11 @@ def findings_text(findings: Findings, *, language: str = "en") -> RenderableType
 
 def _bullet(sentence: str) -> RenderableType:
     from rich.table import Table
+    from rich.text import Text as Line
 
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column()
     grid.add_column(overflow="fold")
-    from rich.text import Text as Line
-
     grid.add_row("-", Line(sentence))
     return grid
 
@@ -69,6 +61,12 @@ def _failed(findings: Findings) -> int:
     """Return the exit code of a script that failed by itself; 0 where it ended well, or was told to end."""
     code = findings.source.get("exit_code", 0)
     return code if isinstance(code, int) and code not in _TOLD_TO_END else 0
+
+
+def nothing_found(findings: Findings, language: str) -> str:
+    """Return what is said instead of findings: that nothing is wrong, or that the script failed by itself."""
+    code = _failed(findings)
+    return words.FAILED.filled(code=code).of(language) if code else words.NOTHING_WRONG.of(language)
 
 
 def headline_of(findings: Findings, language: str) -> str:
@@ -102,6 +100,17 @@ def sections_of(finding: Finding, language: str) -> Iterator[tuple[str, list[str
     ):
         if sentences:
             yield heading.of(language), sentences
+
+
+def topics_of(findings: Findings, language: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield what is told beside the findings, each with its heading; empty ones are left out."""
+    for heading, texts in (
+        (words.FACTS, findings.facts),
+        (words.LIMITS, findings.limits),
+        (words.MEASURE, () if findings.findings else findings.measure),
+    ):
+        if texts:
+            yield heading.of(language), [text.of(language) for text in texts]
 
 
 def what_was_read(source: Mapping[str, object], language: str) -> Iterator[str]:
