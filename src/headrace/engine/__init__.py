@@ -49,7 +49,7 @@ A worker:
 - `own_iterator`: its part of an iterable data set.
 - `placing`, `rows`: samples into slots.
 - `recording`: what it writes about itself.
-- `telling`, `sharing`: what it says of its rows, and how samples leave it.
+- `telling`, `sharing`, `borrowing`: what it says of its rows, how samples leave it, and how a collation gets them.
 - `worker`, `worker_plan`, `workbench`: its loop, what it is told, what its parts share.
 
 Both:

@@ -92,14 +92,6 @@ class DeviceCopier:
         while self._sources and self._sources[0][0].query():
             self._sources.popleft()
 
-    def wait_for_one(self) -> bool:
-        """Wait for the oldest copy under way; False where there is none."""
-        if not self._sources:
-            return False
-        event, _ = self._sources.popleft()
-        event.synchronize()
-        return True
-
     def close(self) -> None:
         """Wait until nothing is being copied."""
         if self._stream is not None:
