@@ -27,7 +27,7 @@ class Loader:
 
 def hook(name: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any], Any]:
     """A function that does nothing with a hook and without, and what to call it with."""
-    from headrace.launch import hooks_loader, hooks_step, hooks_worker
+    from headrace.launch import hooks_loader, hooks_step, hooks_worker, task_pace
 
     def nothing(_: Any) -> None:
         pass
@@ -42,7 +42,7 @@ def hook(name: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any], Any]:
         "fetch, resources looked at": lambda: hooks_worker._timed_fetch(nothing),
     }
     if name == "fetch, resources looked at":
-        hooks_worker._SHORT_TASK_NS = 0  # no task is short
+        task_pace.SHORT_TASK_NS = 0  # no task is short
     return made[name](), nothing, loader
 
 

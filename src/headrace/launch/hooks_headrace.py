@@ -1,4 +1,4 @@
-"""Our own DataLoader: every `next` in the training process, tasks and idling in its workers."""
+"""Our own DataLoader: every `next` in the training process, and what the tasks of its workers use."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from headrace.model import EventKind
-
 from .hooks_loader import timed_next
-from .hooks_worker import _Resources
+from .hooks_worker import TaskResources
 from .replaying import with_replay
 from .tape import now, tape
-
-_FETCH, _IDLE = int(EventKind.FETCH), int(EventKind.IDLE)
+from .task_pace import SHORT_TASK_NS, TaskPace
 
 
 def time_iterator(workers: ModuleType) -> None:
@@ -23,36 +20,41 @@ def time_iterator(workers: ModuleType) -> None:
 
 
 def time_worker(module: ModuleType) -> None:
-    """Time what a worker serves and how long it has nothing to serve."""
+    """Look at what its tasks use. The tasks themselves, and that it has none, a worker of ours writes by itself."""
     cls = module.Worker
-    serve, next_message, run = cls._serve, cls._next_message, cls.run
+    serve, run = cls._serve, cls.run
 
     @functools.wraps(run)
     def timed_run(self: Any, *args: Any, **kwargs: Any) -> Any:
         tape.say_role("worker")
-        self.__dict__["_headrace_resources"] = _Resources()
+        self.__dict__["_headrace_looks"] = _Looks()
         return run(self, *args, **kwargs)
 
     @functools.wraps(serve)
     def timed_serve(self: Any, work: Any) -> Any:
-        resources = self.__dict__.get("_headrace_resources")
-        if resources is not None:
-            resources.start()
+        looks = self.__dict__.get("_headrace_looks")
+        if looks is None:
+            return serve(self, work)
+        looks.number += 1
+        if looks.number >= looks.next:
+            looks.resources.start()
         start = now()
         try:
             return serve(self, work)
         finally:
             duration = now() - start
-            tape.write(_FETCH, start, duration, work.rows)
-            if resources is not None:
-                resources.write(start, duration)
+            if looks.number >= looks.next:
+                looks.resources.write(start, duration)
+                looks.next = looks.pace.looked(looks.number, start, duration)
+            elif duration >= SHORT_TASK_NS:
+                looks.next = looks.pace.long_task(looks.number)
 
-    @functools.wraps(next_message)
-    def timed_next_message(self: Any) -> Any:
-        start = now()
-        try:
-            return next_message(self)
-        finally:
-            tape.write(_IDLE, start, now() - start)
+    cls.run, cls._serve = timed_run, timed_serve
 
-    cls.run, cls._serve, cls._next_message = timed_run, timed_serve, timed_next_message
+
+class _Looks:
+    """Which of a worker's tasks are looked at."""
+
+    def __init__(self) -> None:
+        self.number, self.next = -1, 0
+        self.pace, self.resources = TaskPace(times_samples=False), TaskResources()

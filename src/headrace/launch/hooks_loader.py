@@ -110,8 +110,10 @@ def timed_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
             value = ENDED
             raise
         finally:
+            duration = now() - start
             tape.num_waits += 1
-            tape.write(_WAIT, start, now() - start, value, tape.name(state.get("_headrace_loader", "loader")))
+            text = state.get("_headrace_loader", "loader")
+            tape.keep(_WAIT, start, duration, value, tape.names.get(text) or tape.name(text))
 
     return __next__
 
@@ -127,8 +129,9 @@ def _timed_get(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(self, *args, **kwargs)
         finally:
-            name = tape.name(self.__dict__.get("_headrace_loader", "loader"))
-            tape.write(_QUEUE_GET, start, now() - start, ready, name)
+            duration = now() - start
+            text = self.__dict__.get("_headrace_loader", "loader")
+            tape.keep(_QUEUE_GET, start, duration, ready, tape.names.get(text) or tape.name(text))
 
     return _try_get_data
 

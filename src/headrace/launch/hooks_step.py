@@ -11,13 +11,14 @@ from __future__ import annotations
 import atexit
 import functools
 import weakref
+from threading import get_ident
 from types import ModuleType
 from typing import Any
 
 from headrace.model import EventKind
 
 from .tape import now, tape
-from .wrapping import Depth
+from .wrapping import Depth, ThreadsInside
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _EVALUATION = (
     int(kind) for kind in (EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, EventKind.EVALUATION)
@@ -37,7 +38,7 @@ class _State:
 
 
 _state = _State()
-forward_depth, evaluation_depth = Depth(), Depth()
+forward_depth, evaluation_depth = ThreadsInside(), Depth()
 _models: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that were called as the outermost one
 _evaluating: dict[int, tuple[int, weakref.ref[Any]]] = {}  # by the model's id: since when
 _timed_classes: dict[Any, tuple[Any, Any]] = {}  # the `__call__` that they had of their own, or None; and ours
@@ -53,7 +54,7 @@ def time_steps(torch: ModuleType) -> None:
     register_optimizer_step_post_hook(_optimizer_ends)
     _time_modes(torch.nn.Module)
     _watch_compile(torch)
-    atexit.register(_end_evaluations)
+    atexit.register(_end)
 
 
 def step_begins(number: int) -> None:
@@ -93,14 +94,16 @@ def _time_class(cls: Any) -> None:
     if cls in _timed_classes:
         return
     own, inherited = cls.__dict__.get("__call__"), cls.__call__
+    inside = forward_depth.idents
 
     @functools.wraps(inherited)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         # An inherited one is looked up anew: `torch.fx` puts its own in the place of `Module.__call__` for a while.
         call = own.__get__(self) if own is not None else super(cls, self).__call__
-        if forward_depth.calls:
+        thread = get_ident()
+        if thread in inside:
             return call(*args, **kwargs)
-        forward_depth.calls = 1
+        inside.add(thread)
         if id(self) != _state.last_model:  # a weak set costs as much as an event
             _state.last_model = id(self)
             _models.add(self)
@@ -108,8 +111,8 @@ def _time_class(cls: Any) -> None:
         try:
             return call(*args, **kwargs)
         finally:
-            forward_depth.calls = 0
-            tape.write(_FORWARD, start, now() - start)
+            tape.keep(_FORWARD, start, now() - start)
+            inside.discard(thread)
 
     _timed_classes[cls] = (own, __call__)
     cls.__call__ = __call__
@@ -161,8 +164,8 @@ def _timed_backward(original: Any) -> Any:
         try:
             return original(*args, **kwargs)
         finally:
+            tape.keep(_BACKWARD, start, now() - start)
             _state.num_worked += 1
-            tape.write(_BACKWARD, start, now() - start)
 
     return backward
 
@@ -174,8 +177,8 @@ def _optimizer_starts(*_: Any) -> None:
 def _optimizer_ends(*_: Any) -> None:
     start, _state.optimizer_started = _state.optimizer_started, 0
     if start:
+        tape.keep(_OPTIMIZER, start, now() - start)
         _state.num_worked += 1
-        tape.write(_OPTIMIZER, start, now() - start)
 
 
 def _time_modes(module_class: Any) -> None:
@@ -213,7 +216,8 @@ def _evaluation_ends(key: int, *, is_open: bool = False) -> None:
         tape.write(_EVALUATION, start, now() - start, int(is_open))
 
 
-def _end_evaluations() -> None:
-    """Count an evaluation with which the script ends."""
+def _end() -> None:
+    """Write what was kept, and count an evaluation with which the script ends."""
+    tape.write_kept()
     for key in list(_evaluating):
         _evaluation_ends(key, is_open=True)

@@ -16,6 +16,7 @@ from headrace.model import EventKind
 from . import hooks_stages
 from .sample_clock import begin_sample, end_sample
 from .tape import note, now, tape
+from .task_pace import SHORT_TASK_NS, TaskPace
 
 _FETCH, _COLLATE, _SEND, _IDLE, _READ, _CPU, _WORKER_START = (
     int(kind)
@@ -29,13 +30,7 @@ _FETCH, _COLLATE, _SEND, _IDLE, _READ, _CPU, _WORKER_START = (
         EventKind.WORKER_START,
     )
 )
-_TINY_SAMPLE_NS = 100_000  # below this, looking at the clock for each sample would show in the rate
 _OWN_BYTES = 1024  # what looking at /proc reads itself
-_LOOK_AGAIN = 32  # tasks: of tiny samples every so many tasks have theirs timed
-_TINIEST_NS = 50_000  # below this, so many times more tasks: timing a sample takes more than a microsecond
-_MOST_TASKS = 512
-_SHORT_TASK_NS = 5_000_000  # below this, looking at /proc for each task would show in the rate
-_LOOK_AT_SHORT = 8  # tasks: of short ones every so many are looked at, and so are the first ones of a process
 
 
 class _Task:
@@ -43,8 +38,6 @@ class _Task:
 
     number = -1
     times_samples = True
-    look_again = _LOOK_AGAIN
-    done = 0
     samples_ns = 0
     samples = 0
 
@@ -162,38 +155,77 @@ def _timed_collate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         try:
             return original(data)
         finally:
-            tape.write(_COLLATE, start, now() - start)
+            tape.keep(_COLLATE, start, now() - start)
 
     return collate
 
 
 def _timed_fetch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    resources = _Resources()
-    fetcher: Any = getattr(original, "__self__", None)
-    timed = getattr(fetcher, "dataset", None)
-    plain = timed._dataset if isinstance(timed, _TimedDataset) else timed
+    """Return `fetch` with a FETCH for each call; of some tasks, samples and resources are looked at, too."""
+    task, pace, resources = _task, TaskPace(), TaskResources()
+    number, next_look = -1, 0
+    samples = _SampleSource(getattr(original, "__self__", None))
 
     def fetch(index: Any) -> Any:
-        _task.samples = _task.samples_ns = 0
-        if plain is not timed:  # samples that are not timed are fetched as without us: even to ask would show
-            fetcher.dataset = timed if _task.times_samples else plain
-        resources.start()
+        nonlocal number, next_look
+        number += 1
+        if number >= next_look:
+            return fetch_and_look(index)
         start = now()
         try:
             return original(index)
         finally:
             duration = now() - start
-            tape.write(_FETCH, start, duration, _task.number)
-            resources.write(start, duration)
-            _task.done += 1
-            if _task.samples:
-                sample_ns = _task.samples_ns // _task.samples
-                _task.times_samples = sample_ns >= _TINY_SAMPLE_NS
-                _task.look_again = min(_MOST_TASKS, _LOOK_AGAIN * max(1, _TINIEST_NS // max(1, sample_ns)))
-            else:
-                _task.times_samples = _task.done % _task.look_again == 0
+            tape.keep(_FETCH, start, duration, task.number)
+            if duration >= SHORT_TASK_NS:
+                next_look = pace.long_task(number)
 
+    def fetch_and_look(index: Any) -> Any:
+        nonlocal next_look
+        task.samples = task.samples_ns = 0
+        task.times_samples, looks = pace.times_samples(number), pace.looks(number)
+        if task.times_samples:
+            samples.use_stand_in()
+        if looks:
+            resources.start()
+        start = now()
+        try:
+            return original(index)
+        finally:
+            duration = now() - start
+            samples.use_plain()
+            tape.keep(_FETCH, start, duration, task.number)
+            if looks:
+                resources.write(start, duration)
+            next_look = pace.looked(number, start, duration, task.samples, task.samples_ns)
+
+    samples.use_plain()
     return fetch
+
+
+class _SampleSource:
+    """Where a fetcher takes samples from: what the user gave, and while they are timed what stands in for it.
+
+    Samples that are not timed are fetched as without us: even to ask would show.
+    """
+
+    def __init__(self, fetcher: Any) -> None:
+        self._fetcher = fetcher
+        self._name = "dataset_iter" if hasattr(fetcher, "dataset_iter") else "dataset"
+        self._stand_in = getattr(fetcher, self._name, None)
+        self._plain = self._stand_in
+        if isinstance(self._stand_in, (_TimedDataset, _TimedIterator)):
+            self._plain = next(iter(vars(self._stand_in).values()))
+
+    def use_stand_in(self) -> None:
+        self._exchange(self._plain, self._stand_in)
+
+    def use_plain(self) -> None:
+        self._exchange(self._stand_in, self._plain)
+
+    def _exchange(self, one: Any, other: Any) -> None:
+        if one is not other and getattr(self._fetcher, self._name, None) is one:  # somebody may have put in another
+            setattr(self._fetcher, self._name, other)
 
 
 class _Files:
@@ -212,19 +244,11 @@ class _Files:
 _files = _Files()
 
 
-class _Resources:
-    """CPU time, time without a core and bytes read of this process, over a task; of short tasks over one in eight."""
-
-    def __init__(self) -> None:
-        self._num_tasks = 0
-        self._is_short = self._looks = False
+class TaskResources:
+    """CPU time, time without a core and bytes read of this process, over a task."""
 
     def start(self) -> None:
-        """Begin a task. Whether it is looked at depends on those before it alone, so what is seen is not chosen."""
-        number, self._num_tasks = self._num_tasks, self._num_tasks + 1
-        self._looks = not self._is_short or number < _LOOK_AT_SHORT or number % _LOOK_AT_SHORT == 0
-        if not self._looks:
-            return
+        """Begin a task."""
         if _files.pid != os.getpid():
             _files.open()
         self._cpu_ns = time.process_time_ns()
@@ -232,9 +256,6 @@ class _Resources:
 
     def write(self, start: int, duration: int) -> None:
         """End it."""
-        self._is_short = duration < _SHORT_TASK_NS
-        if not self._looks:
-            return
         cpu_ns = time.process_time_ns() - self._cpu_ns
         delay_us = (self._run_delay_ns() - self._delay_ns) // 1000
         tape.write(_CPU, start, duration, cpu_ns, max(0, delay_us))
@@ -273,6 +294,7 @@ def time_worker_loop(worker: ModuleType) -> None:
     def _worker_loop(*args: Any, **kwargs: Any) -> None:
         try:
             tape.say_role("worker")
+            tape.keep_nothing()
             index_queue = signature.bind(*args, **kwargs).arguments["index_queue"]
             index_queue.get = _timed_idling(index_queue.get)
             _time_pickling()

@@ -65,6 +65,7 @@ class SelfRecording:
         for name, value in self._variables.items():
             if os.environ.get(name) == value:
                 del os.environ[name]
+        tape.write_kept()
         close_lane()
         tape.start_over()
         assert recorder is not None

@@ -1,6 +1,9 @@
 """Where the hooks of a process write: its lane, opened at the first event and again after a fork.
 
 Hooks call `tape.write(kind, start_ns, duration_ns, value, arg)`. Where no lane can be had, it does nothing.
+
+What a training loop does again and again it writes with `tape.keep`, which is cheaper and may be somewhat later. A
+worker keeps nothing: what it does at this moment tells a worker that is stuck.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.signals import Lane
+    from headrace.signals import KeptEvents, Lane
 
 now = time.monotonic_ns
 Write = Callable[..., None]
@@ -25,7 +28,9 @@ class Tape:
         self.num_epochs = self.num_waits = 0  # that hooks have written: whoever wraps a loader need not write them too
         self.write: Write = self._open_and_write
         self._lane: Lane | None = None
-        self._names: dict[str, int] = {}
+        self.names: dict[str, int] = {}  # those that were asked for
+        self.keep: Write = self._open_and_keep
+        self._kept: KeptEvents | None = None
         os.register_at_fork(after_in_child=self._reset)
 
     def __repr__(self) -> str:
@@ -42,20 +47,33 @@ class Tape:
         """Forget the lane: this process is a fork. The next event opens a lane of its own."""
         self._role = ""
         self._lane = None
-        self._names = {}
+        self.names = {}
+        self._kept = None
         self.write = self._open_and_write
+        self.keep = self._open_and_keep
 
     def start_over(self) -> None:
         """Look for a lane again with the next event: a recording of this process has begun or ended."""
         self._reset()
 
+    def keep_nothing(self) -> None:
+        """Write each event at once from now on, in this process."""
+        self.write_kept()
+        self._open()
+        self.keep, self._kept = self.write, None
+
+    def write_kept(self) -> None:
+        """Write what was kept so far."""
+        if self._kept is not None:
+            self._kept.write()
+
     def name(self, text: str) -> int:
         """Return the number by which a record may name a text."""
-        number = self._names.get(text)
+        number = self.names.get(text)
         if number is None:
             self._open()
             number = self._lane.name(text) if self._lane is not None else 0
-            self._names[text] = number
+            self.names[text] = number
         return number
 
     @property
@@ -71,6 +89,19 @@ class Tape:
 
     def _open_and_write(self, kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:
         self._open()
+        self.write(kind, start_ns, duration_ns, value, arg)
+
+    def _open_and_keep(self, kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:
+        self._open()
+        self.keep = self._write_at_once
+        if self._lane is not None:
+            from headrace.signals import KeptEvents
+
+            self._kept = KeptEvents(self._lane)
+            self.keep = self._kept.keep
+        self.write(kind, start_ns, duration_ns, value, arg)
+
+    def _write_at_once(self, kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:
         self.write(kind, start_ns, duration_ns, value, arg)
 
     def _open(self) -> None:

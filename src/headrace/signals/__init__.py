@@ -5,6 +5,7 @@ A recording, from the writer to the reader:
 - `records`: the record of an event, 32 bytes.
 - `area`: the shared memory of a recording, a lane for each process.
 - `lanes`: where a process writes its events.
+- `kept_events`: short events of one thread, written together.
 - `ring_reader`: reading a lane while it is written.
 - `lane_drain`: draining all lanes: who writes, what is new, who is gone.
 - `thinning`: which events a long recording keeps.
@@ -56,6 +57,7 @@ from .cpu_groups import read_cpu_groups
 from .descriptor import Fd
 from .gpus import GpuReader
 from .kernel_files import read_text
+from .kept_events import KeptEvents
 from .lanes import Lane, close_lane, open_lane
 from .machine import read_disks, read_machine
 from .open_files import NETWORK_KINDS, OpenFile, read_open_files
@@ -121,6 +123,7 @@ __all__ = [
     "GpuSample",
     "GroupKills",
     "GroupMemory",
+    "KeptEvents",
     "Lane",
     "MachineSample",
     "MemoryGroup",

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from ..model import EventKind
 from .area import LANE_HEAD_BYTES, Area, LaneMemory, Word, attach_from_environment
-from .records import MOST_I64, MOST_LAPS, MOST_U16, MOST_U32, MOST_U64, RECORD, RECORD_BYTES, clamp, record_dtype
+from .records import (
+    MOST_I64,
+    MOST_LAPS,
+    MOST_U16,
+    MOST_U32,
+    MOST_U64,
+    RECORD,
+    RECORD_BYTES,
+    THREAD_AT,
+    clamp,
+    record_dtype,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +31,7 @@ if TYPE_CHECKING:
 
 _pack_into = RECORD.pack_into
 _SHIFT = RECORD_BYTES.bit_length() - 1
+_CURSOR = int(Word.CURSOR)  # to look up a member of an enumeration takes Python 3.11 a call of Python
 _LONGEST_NAME_BYTES = 1000
 _MOST_NAMED_THREADS = 64
 
@@ -93,7 +105,7 @@ class Lane:
         """
         thread = self._threads.get(get_ident())
         if thread is None:
-            thread = self._thread_number()
+            thread = self.thread_number()
         number = self._next()
         try:
             _pack_into(
@@ -107,9 +119,27 @@ class Lane:
                 kind,
                 (number >> self._ring_bits) % MOST_LAPS + 1,
             )
-            self._words[Word.CURSOR] = number + 1
+            self._words[_CURSOR] = number + 1
         except Exception:
             self._fill_carefully(number, thread, kind, start_ns, duration_ns, value, arg)
+
+    def write_block(self, block: bytearray, num_records: int, thread: int) -> None:
+        """Record events of one thread that are packed already (`RECORD`), with 0 for thread and lap."""
+        numbers = list(islice(self._counter, num_records))  # one step of the interpreter: no gaps
+        size = self._mask + 1
+        if thread:
+            for at, byte in enumerate(thread.to_bytes(2, "little"), THREAD_AT):
+                block[at : num_records << _SHIFT : RECORD_BYTES] = bytes((byte,)) * num_records
+        done = 0
+        while done < num_records:  # once, or twice where the ring ends in between
+            number = numbers[done]
+            start = number & self._mask
+            count = min(num_records - done, size - start)
+            place = self._ring[start << _SHIFT : (start + count) << _SHIFT]
+            place[:] = block[done << _SHIFT : (done + count) << _SHIFT]  # lap 0: not whole yet
+            place[RECORD_BYTES - 1 :: RECORD_BYTES] = bytes(((number >> self._ring_bits) % MOST_LAPS + 1,)) * count
+            done += count
+        self._words[_CURSOR] = numbers[-1] + 1
 
     def write_many(self, events: npt.NDArray[np.void]) -> None:
         """Record many events at once, from an array with fields as `record_dtype()` names them; missing ones are 0.
@@ -121,7 +151,7 @@ class Lane:
         total = len(events)
         if not total:
             return
-        thread = self._thread_number()
+        thread = self.thread_number()
         numbers = np.fromiter(islice(self._counter, total), np.int64, total)  # one step of the interpreter: no gaps
         if not self._is_recording:
             return
@@ -159,6 +189,11 @@ class Lane:
             number = self.name(role)
             self._words[Word.ROLE] = number
             self.write(EventKind.PROCESS, time.monotonic_ns(), 0, self._words[Word.PID], number)
+
+    def populate(self) -> None:
+        """Have the ring's pages now: one by one, a writer of many events would wait 30 us for every 128 of them."""
+        if self._area is not None and self._is_recording:
+            self._area.populate(self._memory)
 
     def close(self) -> None:
         """Write no more; what was written stays for the recorder. Safe to call twice."""
@@ -218,7 +253,8 @@ class Lane:
         )
         self._words[Word.CURSOR] = number + 1
 
-    def _thread_number(self) -> int:
+    def thread_number(self) -> int:
+        """Return the number of the calling thread in this lane."""
         with self._naming:
             if self._is_unclaimed:
                 self._claim_now()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 RECORD = struct.Struct("<QQqIHBB")
 RECORD_BYTES = RECORD.size
+THREAD_AT = 28
 MOST_LAPS = 255
 
 MOST_U64 = (1 << 64) - 1

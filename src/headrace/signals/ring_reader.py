@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# Numbers that threads may have taken without having filled their records yet.
-_MOST_IN_FLIGHT = 64
+# Numbers that threads may have taken without having filled their records yet: a block of kept events, and single ones.
+_MOST_IN_FLIGHT = 128
 
 
 class RingReader:
@@ -23,6 +23,7 @@ class RingReader:
 
         self._words, self._size = lane.words, lane.num_records
         self._bits = lane.num_records.bit_length() - 1
+        self._in_flight = min(_MOST_IN_FLIGHT, self._size // 2)
         self._ring = np.frombuffer(lane.ring, record_dtype())
         self._tail = 0
         self._nothing = np.empty(0, record_dtype())
@@ -51,7 +52,7 @@ class RingReader:
         block: npt.NDArray[np.void] = self._ring[numbers & (self._size - 1)]
         now = self._words[Word.CURSOR]
         # while somebody writes, what lies where he is about to write may be half old and half new
-        is_safe = numbers >= now - self._size + (_MOST_IN_FLIGHT if now > end else 0)
+        is_safe = numbers >= now - self._size + (self._in_flight if now > end else 0)
         is_whole = is_safe & (block["lap"] == (numbers >> self._bits) % MOST_LAPS + 1)
         if is_whole.all():
             self._missing = []
@@ -69,7 +70,7 @@ class RingReader:
 
     def _end_of_written(self, cursor: int) -> int:
         end = cursor
-        for number in range(cursor, cursor + _MOST_IN_FLIGHT):
+        for number in range(cursor, cursor + self._in_flight):
             if self._ring["lap"][number & (self._size - 1)] == (number >> self._bits) % MOST_LAPS + 1:
                 end = number + 1
         return end

@@ -1,0 +1,71 @@
+"""Which tasks of a fetcher are looked into: their samples one by one, their resources in /proc. Pure.
+
+Each look costs microseconds, which would show where a task takes less than a thousand of them. Whether a task is looked
+into depends on those before it alone, so what is seen is not chosen by what it shows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+SHORT_TASK_NS = 5_000_000  # below this, looking at /proc for each task would show in the rate
+TINY_SAMPLE_NS = 100_000  # below this, looking at the clock for each sample would
+_FIRST_LOOKS = 8  # tasks: the first ones of a fetcher are all looked at
+_LEAST_APART, _MOST_APART = 8, 256  # short tasks from one look at /proc to the next,
+_LOOK_EVERY_NS = 100_000_000  # as far apart as makes it so many nanoseconds: a look takes 50 us
+_LOOK_AGAIN = 32  # tasks: of tiny samples every so many tasks have theirs timed
+_TINIEST_NS = 50_000  # below this, so many times more tasks: timing a sample takes more than a microsecond
+_MOST_TASKS = 512
+
+
+class TaskPace:
+    """The tasks of one fetcher, by their number from 0 on."""
+
+    def __init__(self, *, times_samples: bool = True) -> None:
+        self._next_samples = 0 if times_samples else sys.maxsize
+        self._next_resources = 0
+        self._samples_apart = _LOOK_AGAIN
+        self._apart, self._looked_ns = _LEAST_APART, 0
+
+    def __repr__(self) -> str:
+        return f"TaskPace(samples={self._next_samples}, resources={self._next_resources})"
+
+    def times_samples(self, number: int) -> bool:
+        """Whether the samples of a task are timed."""
+        return number >= self._next_samples
+
+    def looks(self, number: int) -> bool:
+        """Whether a task's resources are looked at."""
+        return number >= self._next_resources
+
+    def looked(self, number: int, start_ns: int, duration_ns: int, samples: int = 0, samples_ns: int = 0) -> int:
+        """Take in a task that was looked into, with its timed samples; return the number of the next one."""
+        looked = self.looks(number)
+        if samples:
+            sample_ns = samples_ns // samples
+            is_tiny = sample_ns < TINY_SAMPLE_NS
+            self._samples_apart = min(_MOST_TASKS, _LOOK_AGAIN * max(1, _TINIEST_NS // max(1, sample_ns)))
+            self._next_samples = number + (self._samples_apart if is_tiny else 1)
+        elif self.times_samples(number):  # it came to none
+            self._next_samples = number + self._samples_apart
+        if duration_ns >= SHORT_TASK_NS or number + 1 < _FIRST_LOOKS:
+            self._next_resources = number + 1
+        elif looked:
+            self._next_resources = number + self._distance(start_ns)
+        if looked:
+            self._looked_ns = start_ns
+        return min(self._next_samples, self._next_resources)
+
+    def long_task(self, number: int) -> int:
+        """Take in that a task which was not looked into was long; return the number of the next one to look into."""
+        self._next_resources = number + 1
+        return self._next_resources
+
+    def _distance(self, start_ns: int) -> int:
+        """Return how many short tasks lie between looks, from how far apart in time the last two of them were."""
+        apart_ns = start_ns - self._looked_ns
+        if apart_ns < _LOOK_EVERY_NS:
+            self._apart = min(_MOST_APART, 2 * self._apart)
+        elif apart_ns > 4 * _LOOK_EVERY_NS:
+            self._apart = max(_LEAST_APART, self._apart // 2)
+        return self._apart
