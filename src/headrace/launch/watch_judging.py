@@ -41,6 +41,7 @@ class Stretch:
     before: Sequence[SystemSample]
     after: Sequence[SystemSample]
     problem: str = ""
+    is_repeated: bool = False  # the windows are those of an earlier stretch: nothing changes that is worth their price
 
     def window_with(self, pid: int) -> StackWindow | None:
         """The window in which a process was seen."""
@@ -122,7 +123,7 @@ class Judge:
             readings = [read_trainer_look(look) for look in looks]
             stack, source, place = (), "kernel", _one_kernel_place(looks)
             problem = stretch.problem or next((w.problem for w in stretch.windows.values() if w.problem), "")
-        for reading in readings:
+        for reading in () if stretch.is_repeated and source == "py-spy" else readings:
             known.track.add(reading.activity)
             known.details[reading.detail] += 1
         last = readings[-1] if readings else Reading(activity=Activity.UNKNOWN)
@@ -168,7 +169,7 @@ class Judge:
         else:
             readings = [WorkerReading(activity=read_kernel(look.as_thread(), look.file)) for look in looks]
             place = _one_kernel_place(looks)
-        for reading in readings:
+        for reading in () if stretch.is_repeated and stacks else readings:
             known.track.add(reading.activity is WorkerActivity.IDLE)
         last = readings[-1] if readings else WorkerReading(activity=WorkerActivity.UNKNOWN)
         if looks:

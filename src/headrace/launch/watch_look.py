@@ -197,6 +197,7 @@ class Look:
     machine: MachineLook = field(default_factory=MachineLook)
     alarms: tuple[Alarm, ...] = ()
     ended: tuple[End, ...] = ()
+    stacks_age_s: float | None = None  # since the stacks were sampled on which this rests; None: there are none
 
     def as_json(self, language: str = "en") -> dict[str, object]:
         """Return one line of `headrace watch --json`."""
@@ -205,6 +206,7 @@ class Look:
             "event": "look",
             "at": self.at,
             "watched_s": round(self.watched_s, 3),
+            "stacks_age_s": None if self.stacks_age_s is None else round(self.stacks_age_s, 3),
             "trainers": [trainer.as_json() for trainer in self.trainers],
             "workers": [worker.as_json() for worker in self.workers],
             "others": [{"pid": pid, "role": role, "command": command} for pid, role, command in self.others],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -20,13 +21,16 @@ from .watch_judging import Judge, Stretch
 from .watch_kernel import KernelSampler
 from .watch_look import Look
 from .watch_machine import machine_look
+from .watch_pace import StackPace
 from .watch_roles import Role, assign_roles, trainer_of
 from .watch_stacks import StackSampler, StackWindow
 from .watch_tree import ProcessFacts, TrainingTree
+from .watch_usage import moved_bytes
 
 _KERNEL_LOOKS_PER_S = 10
 _PATIENCE_S = 20.0  # for a py-spy that should have ended
 _MOST_FIRST_DUMPS = 64
+_AT_REST = 0.05  # of a core
 _TRAINERS_GONE_S = 10.0  # a launcher that restarts its ranks takes a few seconds
 
 
@@ -81,6 +85,10 @@ class WatchSession:
         self._ends = self._exit.enter_context(EndWatch())
         self._alarms = AlarmState(self.settings.alarms)
         self._judge = Judge()
+        self._pace = StackPace()
+        self._windows: dict[int, StackWindow] = {}  # the last ones, by trainer
+        self._stacks_at_s = 0.0
+        self._is_still = False
         self._kernel = KernelSampler()
         self._samplers: dict[int, SystemSampler] = {}
         self._samples: dict[int, SystemSample] = {}
@@ -232,7 +240,37 @@ class WatchSession:
         watched = [process.pid for process in (*trainers, *cast.of(Role.WORKER))]
         self._kernel.begin(watched, {one.pid: [w.pid for w in cast.workers_of(one.pid)] for one in trainers})
         before = dict(self._samples)
-        ended: list[End] = []
+        is_repeated = not self._stacks_are_due(cast)
+        if is_repeated:
+            ended, windows = self._wait(trainers), self._windows
+        else:
+            ended, windows = self._sample_stacks(cast)
+        ended += self._ends.wait(0)
+        self.ends += ended
+        self._sample_system()
+        look = self._make_look(cast, windows, before, tuple(ended), is_repeated=is_repeated)
+        self._is_still = any(one.same_for_s > 0 for one in (*look.trainers, *look.workers)) or any(
+            one.rates.cpu_share < _AT_REST and self._moved_nothing(before, one.pid) for one in look.trainers
+        )
+        return look
+
+    def _moved_nothing(self, before: dict[int, SystemSample], pid: int) -> bool:
+        """Whether a process has read and written no byte in this stretch: no batch went through it."""
+        first, second = (
+            next((moved_bytes(one.process(pid)) for one in samples.values() if one.process(pid) is not None), None)
+            for samples in (before, self._samples)
+        )
+        return first is not None and first == second
+
+    def _stacks_are_due(self, cast: Cast) -> bool:
+        """Whether to sample stacks in this stretch. Where there are none, the kernel's looks are new each time."""
+        if not self._windows or any(window.problem for window in self._windows.values()):
+            return True
+        return self._pace.is_due(self.watched_s, _watched(cast), is_still=self._is_still)
+
+    def _sample_stacks(self, cast: Cast) -> tuple[list[End], dict[int, StackWindow]]:
+        """Let the stretch pass with a py-spy for each trainer."""
+        trainers, began_s, used_s = cast.of(Role.TRAINER), self.watched_s, _children_cpu_s()
         with ExitStack() as samplers:
             running = {
                 trainer.pid: samplers.enter_context(
@@ -241,13 +279,12 @@ class WatchSession:
                 for trainer in trainers
                 if self.settings.use_stacks
             }
-            ended += self._wait(trainers)
+            ended = self._wait(trainers)
             windows = {pid: _explained(pid, one.finish(timeout_s=_PATIENCE_S)) for pid, one in running.items()}
-        ended += self._ends.wait(0)
-        self.ends += ended
+        self._pace.sampled(began_s, _watched(cast), _children_cpu_s() - used_s)
+        self._windows, self._stacks_at_s = windows, self.watched_s
         self._remember(cast, windows)
-        self._sample_system()
-        return self._make_look(cast, windows, before, tuple(ended))
+        return ended, windows
 
     def _wait(self, trainers: Sequence[ProcessFacts]) -> list[End]:
         """Let the stretch pass, with cheap looks at the threads, and end it early when all trainers are gone."""
@@ -273,11 +310,18 @@ class WatchSession:
             self._samples[pid] = self._samplers[pid].sample()
 
     def _make_look(
-        self, cast: Cast, windows: dict[int, StackWindow], before: dict[int, SystemSample], ended: tuple[End, ...]
+        self,
+        cast: Cast,
+        windows: dict[int, StackWindow],
+        before: dict[int, SystemSample],
+        ended: tuple[End, ...],
+        *,
+        is_repeated: bool,
     ) -> Look:
         stretch = Stretch(
             at_s=self.watched_s,
             windows=windows,
+            is_repeated=is_repeated,
             kernel=self._kernel,
             before=tuple(before.values()),
             after=tuple(self._samples.values()),
@@ -312,6 +356,7 @@ class WatchSession:
         return Look(
             at=utc_now(),
             watched_s=self.watched_s,
+            stacks_age_s=self.watched_s - self._stacks_at_s if any(one.threads for one in windows.values()) else None,
             trainers=trainers,
             workers=workers,
             others=others,
@@ -319,6 +364,16 @@ class WatchSession:
             alarms=self._alarms.handle(self.watched_s, trainers, workers, machine, ended),
             ended=ended,
         )
+
+
+def _watched(cast: Cast) -> frozenset[tuple[int, int]]:
+    return frozenset(one.identity for one in (*cast.of(Role.TRAINER), *cast.of(Role.WORKER)))
+
+
+def _children_cpu_s() -> float:
+    """CPU time of the children that have ended: of every py-spy so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _explained(pid: int, window: StackWindow) -> StackWindow:
