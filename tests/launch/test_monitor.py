@@ -26,6 +26,17 @@ class Bar:
         self.postfix = figures
 
 
+class Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self.lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
 @given(items=st.lists(st.integers()))
 def test_the_items_are_the_same(items: list[int]) -> None:
     watched = headrace.monitor(items)
@@ -33,6 +44,30 @@ def test_the_items_are_the_same(items: list[int]) -> None:
     assert list(watched) == items  # another epoch
     assert len(watched) == len(items)
     assert watched.stats().batches == 2 * len(items)
+
+
+@given(num=st.integers(0, 130), asked=st.sets(st.integers(0, 130)), every=st.integers(2, 60))
+def test_figures_and_lines_do_not_depend_on_when_one_asks(num: int, asked: set[int], every: int) -> None:
+    lines: list[str] = []
+    logger = logging.getLogger("tests.monitor.figures")
+    logger.setLevel(logging.INFO)
+    logger.handlers = [Lines(lines)]
+    watched = headrace.monitor(range(num), every=every, slow_s=1000.0, logger=logger)
+    for number in watched:
+        if number in asked:
+            assert watched.stats().batches == number + 1
+        told = sum("Recent" in line for line in lines)
+        assert told == (number + 1) // every
+    assert watched.stats().batches == num
+    assert len(watched._steps) == num  # the last one ends with the epoch
+
+
+def test_a_loop_that_breaks_off_is_counted_too() -> None:
+    watched = headrace.monitor(range(100))
+    for number in watched:
+        if number == 9:
+            break
+    assert watched.stats().batches == 10
 
 
 def test_attributes_are_the_loaders_own() -> None:

@@ -14,7 +14,7 @@ from headrace.model import EventKind
 
 from . import hooks_checkpoint, hooks_logging, hooks_step
 from .tape import note
-from .wrapping import replace
+from .wrapping import Depth, ThreadsInside, replace
 
 _EVALUATION, _CHECKPOINT, _LOGGING, _FORWARD = (
     EventKind.EVALUATION,
@@ -23,7 +23,7 @@ _EVALUATION, _CHECKPOINT, _LOGGING, _FORWARD = (
     EventKind.FORWARD,
 )
 # What shares a depth is one event, however deep its calls are nested.
-_DEPTHS = {
+_DEPTHS: dict[EventKind, Depth | ThreadsInside] = {
     _EVALUATION: hooks_step.evaluation_depth,
     _CHECKPOINT: hooks_checkpoint.checkpoint_depth,
     _LOGGING: hooks_logging.logging_depth,

@@ -13,14 +13,14 @@ from typing import Any, Generic, TypeVar
 
 from headrace.model import EventKind, format_share
 
-from .phases import longest_phase
+from .phases import Phase, longest_phase
 from .self_recording import SelfRecording, record_here
 from .slow_batches import SlowBatches
 from .tape import now, tape
 
 _T = TypeVar("_T")
 _EPOCH, _WAIT = int(EventKind.EPOCH), int(EventKind.WAIT)
-_REDRAW_S = 0.2
+_REDRAW_NS = 200_000_000
 _log = logging.getLogger("headrace.monitor")
 
 
@@ -34,6 +34,15 @@ class MonitorStats:
     wait_worst_s: float
     wait_share: float  # of the time from the first `next` on
     step_median_s: float  # from a batch to the next `next`
+
+
+class _Epoch:
+    """One pass over the loader: the batches that were not taken in yet, and what judges them."""
+
+    def __init__(self, slow: SlowBatches) -> None:
+        self.slow, self.number = slow, 0
+        self.fresh: deque[tuple[int, int, int]] = deque()  # the batch before came, `next` was called, this one came
+        self.recent: list[float] = []
 
 
 class Monitor(Generic[_T]):
@@ -64,6 +73,7 @@ class Monitor(Generic[_T]):
         self._batches = self._slow = self._epochs = 0
         self._wait_total_s = self._total_s = self._worst_s = 0.0
         self._drawn_ns = 0
+        self._running: list[_Epoch] = []
         self._recording: SelfRecording | None = None
         if record:
             self._recording = record_here(None if record is True else record)
@@ -89,6 +99,8 @@ class Monitor(Generic[_T]):
 
     def stats(self) -> MonitorStats:
         """Return the figures so far; medians are of the last 10,000 batches."""
+        for epoch in list(self._running):
+            self._take_in(epoch)
         return MonitorStats(
             batches=self._batches,
             slow_batches=self._slow,
@@ -104,38 +116,70 @@ class Monitor(Generic[_T]):
 
     def __iter__(self) -> Iterator[_T]:
         name = type(self._loader).__name__
-        workers = getattr(self._loader, "num_workers", None)
-        slow = SlowBatches(num_workers=workers if isinstance(workers, int) else 0, at_least_s=self._slow_s)
-        recent: list[float] = []
         epochs_before, start = tape.num_epochs, now()
         iterator = iter(self._loader)
         if tape.num_epochs == epochs_before:
             tape.write(_EPOCH, start, now() - start, self._epochs, tape.name(name))
         self._epochs += 1
-        number, came_ns = 0, 0
+        workers = getattr(self._loader, "num_workers", None)
+        slow = SlowBatches(num_workers=workers if isinstance(workers, int) else 0, at_least_s=self._slow_s)
+        epoch = _Epoch(slow)
+        self._running.append(epoch)
+        try:
+            yield from self._pass(iterator, epoch, name)
+        finally:
+            self._take_in(epoch)
+            self._running.remove(epoch)
+
+    def _pass(self, iterator: Iterator[_T], epoch: _Epoch, name: str) -> Iterator[_T]:
+        """Yield batches. For each the times are noted, and no more: they are taken in together, or when one matters."""
+        fresh, slow_ns, bar = epoch.fresh, int(self._slow_s * 1e9), self._bar
+        room, came_ns, number, phases = self._every, 0, 0, Phase.num_ended
         while True:
             waits_before, start = tape.num_waits, now()
-            if came_ns:
-                self._step_done(number, came_ns, start, slow)
             try:
                 batch = next(iterator)
             except StopIteration:
+                if came_ns:
+                    fresh.append((came_ns, start, 0))
                 return
             end = now()
-            if tape.num_waits == waits_before:  # not a loader that is timed already
+            if tape.num_waits == waits_before and tape.has_lane:  # not a loader that is timed already
                 tape.write(_WAIT, start, end - start, number, tape.name(name))
-            wait_s = (end - start) / 1e9
-            self._batch_came(wait_s, (start - came_ns) / 1e9 if came_ns else 0.0)
-            if (found := slow.judge(number, wait_s)) is not None:
-                self._slow += 1
-                self._logger.warning("[SLOW BATCH #%d] %.2fs - %s (was %d fast batches before)", *found)
-            recent.append(wait_s)
-            if len(recent) == self._every:
-                self._tell(recent, slow)
-                recent = []
-            self._draw(wait_s, end, slow)
+            fresh.append((came_ns, start, end))
+            room -= 1
+            is_bar_due = bar is not None and end - self._drawn_ns >= _REDRAW_NS
+            if not room or end - start >= slow_ns or is_bar_due or Phase.num_ended != phases:
+                phases = Phase.num_ended
+                self._take_in(epoch)
+                room = room or self._every
+                if is_bar_due:
+                    self._draw((end - start) / 1e9, end, epoch.slow)
             number, came_ns = number + 1, end
             yield batch
+
+    def _take_in(self, epoch: _Epoch) -> None:
+        """Take in the times that were noted, in their order, and log what is to be logged."""
+        slow = epoch.slow
+        while True:
+            try:
+                came_ns, start, end = epoch.fresh.popleft()
+            except IndexError:
+                return
+            if came_ns:
+                self._step_done(epoch.number, came_ns, start, slow)
+            if not end:  # the last step of an epoch
+                continue
+            wait_s = (end - start) / 1e9
+            self._batch_came(wait_s, (start - came_ns) / 1e9 if came_ns else 0.0)
+            if (found := slow.judge(epoch.number, wait_s)) is not None:
+                self._slow += 1
+                self._logger.warning("[SLOW BATCH #%d] %.2fs - %s (was %d fast batches before)", *found)
+            epoch.recent.append(wait_s)
+            if len(epoch.recent) == self._every:
+                self._tell(epoch.recent, slow)
+                epoch.recent = []
+            epoch.number += 1
 
     def _batch_came(self, wait_s: float, step_s: float) -> None:
         self._batches += 1
@@ -165,8 +209,6 @@ class Monitor(Generic[_T]):
             )
 
     def _draw(self, wait_s: float, at_ns: int, slow: SlowBatches) -> None:
-        if self._bar is None or at_ns - self._drawn_ns < _REDRAW_S * 1e9:
-            return
         self._drawn_ns = at_ns
         self._bar.set_postfix(
             data=f"{1000 * wait_s:.0f}ms",

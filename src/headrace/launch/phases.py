@@ -17,6 +17,8 @@ _ended: list[tuple[int, int, str]] = []  # start, end, name: the last ones, for 
 class Phase(ContextDecorator):
     """A stretch of time with a name, from `phase(...)`: a `with` statement, or a decorator."""
 
+    num_ended = 0  # of all of them in this process
+
     def __init__(self, name: str) -> None:
         self._name = name
         self._starts_ns: list[int] = []
@@ -32,6 +34,7 @@ class Phase(ContextDecorator):
         start = self._starts_ns.pop()
         end = now()
         tape.write(_PHASE, start, end - start, 0, tape.name(self._name))
+        Phase.num_ended += 1
         _ended.append((start, end, self._name))
         del _ended[:-_MOST_KEPT]
 
@@ -53,6 +56,8 @@ def phase(name: str) -> Phase:
 
 def longest_phase(start_ns: int, end_ns: int) -> tuple[str, float] | None:
     """Return the phase that took most of a stretch of time, with its seconds; None where there was none."""
+    if not _ended or _ended[-1][1] <= start_ns:  # most steps have none
+        return None
     sums: dict[str, int] = {}
     for start, end, name in _ended:
         inside = min(end, end_ns) - max(start, start_ns)

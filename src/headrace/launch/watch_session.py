@@ -249,8 +249,10 @@ class WatchSession:
         self.ends += ended
         self._sample_system()
         look = self._make_look(cast, windows, before, tuple(ended), is_repeated=is_repeated)
-        self._is_still = any(one.same_for_s > 0 for one in (*look.trainers, *look.workers)) or any(
-            one.rates.cpu_share < _AT_REST and self._moved_nothing(before, one.pid) for one in look.trainers
+        self._is_still = (
+            any(trainer.same_for_s > 0 for trainer in look.trainers)
+            or any(worker.same_for_s > 0 for worker in look.workers)
+            or any(one.rates.cpu_share < _AT_REST and self._moved_nothing(before, one.pid) for one in look.trainers)
         )
         return look
 
