@@ -66,7 +66,7 @@ class Monitor(Generic[_T]):
         if slow_s <= 0:
             raise ValueError(f"slow_s must be more than 0, got {slow_s}")
         self._loader = loader
-        self._bar = bar if bar is not None else loader if hasattr(loader, "set_postfix") else None
+        self._bar: Any = bar if bar is not None else loader if hasattr(loader, "set_postfix") else None
         self._every, self._slow_s, self._logger = every, slow_s, logger
         self._waits: deque[float] = deque(maxlen=10_000)
         self._steps: deque[float] = deque(maxlen=10_000)
