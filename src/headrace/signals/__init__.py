@@ -56,8 +56,8 @@ from .cgroups import (
 from .cpu_groups import read_cpu_groups
 from .descriptor import Fd
 from .gpus import GpuReader
-from .kernel_files import read_text
 from .kept_events import KeptEvents
+from .kernel_files import read_text
 from .lanes import Lane, close_lane, open_lane
 from .machine import read_disks, read_machine
 from .open_files import NETWORK_KINDS, OpenFile, read_open_files
