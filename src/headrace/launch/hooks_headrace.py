@@ -1,4 +1,4 @@
-"""Our own DataLoader: every `next` in the training process, and what the tasks of its workers use."""
+"""Our own DataLoader: every `next` in the training process, tasks and idling in its workers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import functools
 from types import ModuleType
 from typing import Any
 
+from headrace.model import EventKind
+
 from .hooks_loader import timed_next
 from .hooks_worker import TaskResources
 from .replaying import with_replay
 from .tape import now, tape
 from .task_pace import SHORT_TASK_NS, TaskPace
+
+_FETCH, _IDLE = int(EventKind.FETCH), int(EventKind.IDLE)
 
 
 def time_iterator(workers: ModuleType) -> None:
@@ -20,9 +24,9 @@ def time_iterator(workers: ModuleType) -> None:
 
 
 def time_worker(module: ModuleType) -> None:
-    """Look at what its tasks use. The tasks themselves, and that it has none, a worker of ours writes by itself."""
+    """Time what a worker serves and how long it has nothing to serve."""
     cls = module.Worker
-    serve, run = cls._serve, cls.run
+    serve, next_message, run = cls._serve, cls._next_message, cls.run
 
     @functools.wraps(run)
     def timed_run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -43,13 +47,22 @@ def time_worker(module: ModuleType) -> None:
             return serve(self, work)
         finally:
             duration = now() - start
+            tape.write(_FETCH, start, duration, work.rows)
             if looks.number >= looks.next:
                 looks.resources.write(start, duration)
                 looks.next = looks.pace.looked(looks.number, start, duration)
             elif duration >= SHORT_TASK_NS:
                 looks.next = looks.pace.long_task(looks.number)
 
-    cls.run, cls._serve = timed_run, timed_serve
+    @functools.wraps(next_message)
+    def timed_next_message(self: Any) -> Any:
+        start = now()
+        try:
+            return next_message(self)
+        finally:
+            tape.write(_IDLE, start, now() - start)
+
+    cls.run, cls._serve, cls._next_message = timed_run, timed_serve, timed_next_message
 
 
 class _Looks:

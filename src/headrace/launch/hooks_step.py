@@ -23,7 +23,6 @@ from .wrapping import Depth, ThreadsInside
 _FORWARD, _BACKWARD, _OPTIMIZER, _EVALUATION = (
     int(kind) for kind in (EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, EventKind.EVALUATION)
 )
-_LOOK_EVERY = 64  # steps: a second model may join later
 
 
 class _State:
@@ -55,12 +54,6 @@ def time_steps(torch: ModuleType) -> None:
     _time_modes(torch.nn.Module)
     _watch_compile(torch)
     atexit.register(_end)
-
-
-def step_begins(number: int) -> None:
-    """Look for models in the first steps, and now and then."""
-    if number < 4 or not number % _LOOK_EVERY:
-        look_for_models()
 
 
 def num_worked() -> int:
