@@ -114,3 +114,12 @@ def test_saving_beside_the_training() -> None:
     assert estimate.gain == pytest.approx(100 / 64)
     assert estimate.gain + estimate.error >= 100 / 60  # all of it hidden is within the error
     assert estimate_async_checkpoint(saves, 2000.0) is None
+
+
+def test_a_batch_that_a_busy_worker_is_slow_to_send_does_not_hide_the_gain() -> None:
+    """The queue counts it, and the loop still waits: that wait goes with the decoding that holds up the sending."""
+    task_s = np.random.default_rng(3).uniform(0.018, 0.039, 150).tolist()
+    processes, end_s = simulate(workers=1, task_s=task_s, step_s=0.012, cpu=1.0, puts_early=True)
+    (finding,) = [one for one in explain(processes, end_s).findings if one.cause is Cause.LOADER_THROUGHPUT]
+    gain, error = finding.figures["faster_decode_gain"], finding.figures["faster_decode_gain_error"]
+    assert gain - error <= 2.0 <= gain + error

@@ -42,8 +42,12 @@ def simulate(
     cpu: float = 0.1,
     read_bytes: int = 0,
     interruptions: dict[int, tuple[EventKind, float]] | None = None,
+    puts_early: bool = False,
 ) -> tuple[list[ProcessEvents], float]:
-    """Play torch's loader: worker k makes batches k, k + workers, …, with two in flight each; delivery is in order."""
+    """Play torch's loader: worker k makes batches k, k + workers, …, with two in flight each; delivery is in order.
+
+    `puts_early`: half of the batches count as queued before the worker's thread has sent them.
+    """
     trainer = Tape(
         _TRAINER, "trainer", names={1: f"Samples#1 batch_size=4 num_workers={workers} persistent_workers=0 "}
     )
@@ -75,7 +79,7 @@ def simulate(
         work(number + 2 * workers)
         asked = now
         now = max(now, done_at[number]) + 1e-4
-        is_ready = done_at[number] <= asked
+        is_ready = done_at[number] <= asked or (puts_early and number % 2 == 0)
         trainer.add(EventKind.QUEUE_GET, asked, now - asked, int(is_ready), 1)
         trainer.add(EventKind.WAIT, asked, now - asked, number, 1)
         if number + 2 * workers < len(task_s):

@@ -56,11 +56,16 @@ class DataVerdict:
     ceiling: Ceiling | None = None  # where the demand was measured by a replay
 
     @property
+    def is_taking(self) -> bool:
+        """Whether most of the waiting is for batches that were ready: taking them is what takes long."""
+        return self.ready_share >= _MOSTLY
+
+    @property
     def bottleneck(self) -> Bottleneck | None:
         """Return what holds the loader back, where it is its throughput that is short."""
         if self.cause not in {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP} or self.resources is None:
             return None
-        if self.ready_share >= _MOSTLY:
+        if self.is_taking:
             return Bottleneck.IPC_COPY
         if self.pool is not None and self.pool.during_waits.get("sending", 0.0) >= 0.5:
             return Bottleneck.IPC_COPY

@@ -118,19 +118,34 @@ def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:
     workers = max(1, loader.settings.get("num_workers", 0))
     real = mean_of((loader.wait_s + loader.step_s)[chosen], round_length=workers)
     step = verdict.ceiling.step if verdict.ceiling is not None else mean_of(loader.step_s[chosen])
-    # With batches in plenty a step takes what it takes now, and taking a batch that is ready.
-    ready = loader.wait_s[loader.is_ready & (loader.batch > 0)]
-    taking_s = float(np.median(ready)) if len(ready) >= _FEWEST_TASKS else 0.0
-    step_s = step.value + min(taking_s, float(np.median(loader.wait_s)))
+    taking = _taking(verdict)
+    step_s = step.value + taking.value
     # What the pool could do is what it did, over the time in which it worked.
     busy = min(1.0, max(pool.busy, 0.05))
     return Supply(
         train_s=train_s,
         lost_s=verdict.lost_s,
         num_steps=len(verdict.wait_s),
-        step=Mean(step_s, float(np.hypot(_finite(step.error), _UNSURE_STEP * step_s)), step.count),
+        step=Mean(step_s, math.hypot(_finite(step.error), _UNSURE_STEP * step_s, taking.error), step.count),
         batch=Mean(busy / verdict.supply_per_s, busy * real.error, real.count),
     )
+
+
+def _taking(verdict: DataVerdict) -> Mean:
+    """Return what taking a batch that is ready adds to a step: with batches in plenty that is all that is left.
+
+    Where most of the waiting was for batches in the queue, that is the taking. Else a wait for one in the queue may be
+    for the worker that puts it there, whose thread for that stands back behind its next samples: the least that it took
+    is the most that taking takes.
+    """
+    loader = verdict.loader
+    ready = loader.wait_s[loader.is_ready & (loader.batch > 0)]
+    if len(ready) < _FEWEST_TASKS:
+        return Mean(0.0, 0.0, 0)
+    if verdict.is_taking:
+        return Mean(min(float(np.median(ready)), float(np.median(loader.wait_s))), 0.0, len(ready))
+    least_s = float(np.quantile(ready, 0.05))
+    return Mean(least_s / 2, least_s / 2, len(ready))
 
 
 def estimate_data(
