@@ -16,8 +16,13 @@ class NotReady(RuntimeError):
 
 @dataclass
 class Stream:
+    cuda: FakeCuda
     device_index: int
     busy_until_s: float = 0.0
+
+    def query(self) -> bool:
+        self.cuda.fail("query")
+        return not self.cuda.look_busy and self.cuda.now_s >= self.busy_until_s
 
 
 class Event:
@@ -54,7 +59,9 @@ class FakeCuda:
 
     def __init__(self, num_devices: int = 1) -> None:
         self.now_s = 100.0
-        self.streams = [Stream(index) for index in range(num_devices)]
+        self.streams = [Stream(self, index) for index in range(num_devices)]
+        self.look_busy = True  # as behind a kernel so short that a test need not count it
+        self.num_lookups = 0  # of streams, the slow way
         self.is_up = True
         self.is_capturing = False
         self.events: list[Event] = []
@@ -77,9 +84,18 @@ class FakeCuda:
 
     def current_stream(self, device: Any = None) -> Stream:
         assert self.is_up, "this would start CUDA"
+        self.num_lookups += 1
         if isinstance(device, str):
             device = int(device.partition(":")[2] or 0)
         return self.streams[getattr(device, "index", device) or 0]
+
+    def current_device(self) -> int:
+        return 0
+
+    def raw_stream(self, device: int) -> int:
+        """Return a handle of the device's current stream; equal only for equal streams."""
+        assert type(device) is int
+        return id(self.streams[device])
 
     def work(self, seconds: float, device: int = 0) -> None:
         """Give the device something to do, and go on."""

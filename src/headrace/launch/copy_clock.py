@@ -2,7 +2,8 @@
 
 A copy is written down once its second event has passed, with the time between the two. Where events cannot be had it
 is written at once, with the host's time alone: no CUDA yet, a graph that is being captured, too many copies under way.
-After a failure no more events are tried. A small copy needs none: whatever holds its call up is no copy.
+After a failure no more events are tried. Two kinds of copies need none: a small one, for whatever holds its call up is
+no copy; and one to a stream that has nothing to do, for there is nothing else that it could wait for.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -42,13 +44,14 @@ class Pair:
         self.stream = stream
 
 
-class Small(Enum):
-    """In place of a pair."""
+class Unmarked(Enum):
+    """In place of a pair: why this copy needs none."""
 
-    COPY = "small"
+    SMALL = "a small copy"
+    IDLE = "the stream had nothing to do"
 
 
-Mark = Pair | Small | None
+Mark = Pair | Unmarked | None
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,18 @@ class Pending:
 
 
 class CopyClock(threading.local):
-    """The copies of each thread. `cuda` is `torch.cuda`, or what offers the same: events, streams, captures."""
+    """The copies of each thread. `cuda` is `torch.cuda`, or what offers the same: events, streams, captures.
 
-    def __init__(self, cuda: Any, switch: Switch, kind: str = "cuda") -> None:
+    `raw_stream` returns the handle of a device's current stream. With it a stream is looked up once: to ask
+    torch for its current stream takes longer than all else here.
+    """
+
+    def __init__(
+        self, cuda: Any, switch: Switch, kind: str = "cuda", raw_stream: Callable[[int], int] | None = None
+    ) -> None:
         self.kind = kind  # of device
-        self._cuda, self._switch = cuda, switch
+        self._cuda, self._switch, self._raw_stream = cuda, switch, raw_stream
+        self._streams: dict[tuple[int, int], Any] = {}  # by device and handle
         self._free: dict[int, list[Pair]] = {}  # by device
         self._pending: deque[Pending] = deque()
         self._inherited: list[object] = []
@@ -83,11 +93,13 @@ class CopyClock(threading.local):
             if not cuda.is_initialized() or cuda.is_current_stream_capturing():
                 return None
             if num_bytes <= SMALL_BYTES:
-                return Small.COPY
+                return Unmarked.SMALL
             self._settle()
             if len(self._pending) >= _MOST_PENDING:
                 return None
-            stream = cuda.current_stream(device)
+            stream = self._stream(device)
+            if stream.query():
+                return Unmarked.IDLE
             free = self._free.get(stream.device_index)
             pair = free.pop() if free else Pair(cuda, stream)
             pair.stream = stream
@@ -108,7 +120,12 @@ class CopyClock(threading.local):
                 self._pending.append(Pending(mark, start_ns, duration_ns, num_bytes))
                 return
         self.drop(mark)
-        tape.write(_H2D, start_ns, duration_ns, num_bytes, _SMALL_ARG if mark is Small.COPY else 0)
+        arg = 0
+        if mark is Unmarked.SMALL:
+            arg = _SMALL_ARG
+        elif mark is Unmarked.IDLE:
+            arg = copy_arg(duration_ns)
+        tape.write(_H2D, start_ns, duration_ns, num_bytes, arg)
 
     def drop(self, mark: Mark) -> None:
         """Take back the mark of a copy that is not to be timed: it failed, or was none."""
@@ -126,8 +143,26 @@ class CopyClock(threading.local):
 
     def forget(self) -> None:
         """In a fork: leave to the parent what is pending there. The events live on, for here nobody may end them."""
-        self._inherited += [self._free, self._pending]
-        self._free, self._pending = {}, deque()
+        self._inherited += [self._free, self._pending, self._streams]
+        self._free, self._pending, self._streams = {}, deque(), {}
+
+    def _stream(self, device: Any) -> Any:
+        """Return the current stream of a device that was given in one of the ways that torch takes it."""
+        if self._raw_stream is None:
+            return self._cuda.current_stream(device)
+        index = device
+        if isinstance(device, str):
+            number = device.partition(":")[2]
+            index = int(number) if number else None
+        elif type(device) is not int:
+            index = getattr(device, "index", None)
+        if index is None:
+            index = self._cuda.current_device()
+        key = index, self._raw_stream(index)
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = self._cuda.current_stream(index)
+        return stream
 
     def _settle(self) -> None:
         """Write down those copies that the device is through with."""

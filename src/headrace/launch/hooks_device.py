@@ -34,7 +34,7 @@ def time_device(torch: ModuleType) -> None:
     has_cuda = bool(torch.version.cuda or getattr(torch.version, "hip", None))  # ROCm goes by the same names
     if not (has_cuda or getattr(torch.version, "xpu", None)):
         return
-    time_tensors(torch.Tensor, _device_clock(torch.cuda) if has_cuda else _HOST_CLOCK)
+    time_tensors(torch.Tensor, _device_clock(torch) if has_cuda else _HOST_CLOCK)
     replace(torch.cuda, "synchronize", _SYNC, "synchronize()", _depth)
     for name in ("Stream", "Event"):
         replace(getattr(torch.cuda, name), "synchronize", _SYNC, f"{name}.synchronize()", _depth)
@@ -43,10 +43,10 @@ def time_device(torch: ModuleType) -> None:
         replace(accelerator, "synchronize", _SYNC, "synchronize()", _depth)
 
 
-def _device_clock(cuda: ModuleType) -> CopyClock:
+def _device_clock(torch: ModuleType) -> CopyClock:
     """Return the clock of copies by the device, for all threads of this process and its forks."""
-    switch = Switch()
-    clock = CopyClock(cuda, switch)
+    cuda, switch = torch.cuda, Switch()
+    clock = CopyClock(cuda, switch, raw_stream=getattr(torch._C, "_cuda_getCurrentRawStream", None))
     if hasattr(cuda, "CUDAGraph"):
         watch_captures(cuda.CUDAGraph, switch)
     atexit.register(clock.close)  # the last copies of the main thread
