@@ -11,6 +11,7 @@
 - `findings`: what was found, as findings: shares, evidence, fixes, figures.
 - `interruptions`: checkpoints, evaluation, logging, garbage collection, copies.
 - `launchers`: what torchrun says of the rank that failed first.
+- `page_faults`: what fetching memory back from swap cost a process.
 - `part_gains`: what a cheaper part of a sample would bring.
 - `part_rows`: where the workers' time went, as rows.
 - `part_wording`: what a sample's time went into, in sentences.

@@ -80,7 +80,14 @@ def explain_processes(
     if stuck is not None:  # the last wait is told as what it was, not as a late batch
         found = [one for one in found if one.cause not in _WAITS or one.share > 2 * stuck.share]
         ended = [stuck, *(one for one in ended if one.cause is not Cause.WORKER_HANG)]
-    around = read_surroundings(system, trainer.train_start_ns, trainer.train_end_ns, cores=cores)
+    around = read_surroundings(
+        system,
+        trainer.train_start_ns,
+        trainer.train_end_ns,
+        cores=cores,
+        trainer_pid=trainer.process.pid,
+        worker_pids={one.pid for loader in trainer.loaders for one in workers_of(loader, trainer.process, processes)},
+    )
     if around is not None:
         shortages = find_shortages(around, found, wait_share=trainer.share(Activity.WAIT))
         found = [*without(found, shortages), *(shortage_finding(one) for one in shortages)]
@@ -153,6 +160,8 @@ def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
     for finding in findings:
         if finding.cause in SUPPLY_CAUSES and finding.share >= 0.1:
             return Verdict.DATA_BOUND
+        if finding.cause is Cause.MEMORY_PRESSURE and min(finding.share, trainer.share(Activity.WAIT)) >= 0.1:
+            return Verdict.DATA_BOUND  # it waits for reads that it would not need
         if finding.cause is Cause.STRAGGLER_SAMPLE and finding.share >= _MOSTLY_WAITS:
             return Verdict.DATA_BOUND
     if findings:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from .page_faults import NO_FAULTS, FaultTime, read_fault_time
 
 if TYPE_CHECKING:
     from headrace.signals import SystemSample
@@ -31,6 +33,10 @@ class Surroundings:
     kills: int | None  # by the kernel, for memory
     idle_cores: float | None = None  # of the machine, on average
     disk_busy: float | None = None  # share of the time with a request in flight, of the busiest disk
+    disk_stall_s: float | None = None  # at least one task waited for a disk
+    disk_read_bytes: int | None = None  # by the training, from disks: what lay in memory is not among them
+    faults: FaultTime = NO_FAULTS  # of the process that trains
+    worker_faults: FaultTime = NO_FAULTS  # of its workers, together
 
     @property
     def refault_bytes_per_s(self) -> float:
@@ -51,7 +57,13 @@ class Surroundings:
 
 
 def read_surroundings(
-    samples: Sequence[SystemSample], start_ns: int, end_ns: int, *, cores: float
+    samples: Sequence[SystemSample],
+    start_ns: int,
+    end_ns: int,
+    *,
+    cores: float,
+    trainer_pid: int | None = None,
+    worker_pids: Collection[int] = (),
 ) -> Surroundings | None:
     """Return what grew between the samples around a window; None for fewer than two samples."""
     inside = [one for one in samples if start_ns <= one.at_ns <= end_ns]
@@ -67,24 +79,28 @@ def read_surroundings(
     used = [
         group.used_bytes for one in chosen for group in one.memory_groups if limits and group.depth == limits[0].depth
     ]
-    machine = (first.machine, last.machine)
+    swapped_in_bytes = 0
+    if first.machine is not None and last.machine is not None:
+        swapped_in_bytes = _PAGE_BYTES * (last.machine.swap_in_pages - first.machine.swap_in_pages)
     return Surroundings(
         seconds=seconds,
         throttled_share=throttled_share,
         throttled_s=throttled_s,
         quota_cores=quota,
         num_working=min(max(1, round(cores)), _num_working(first, last, seconds)),
-        swapped_in_bytes=_PAGE_BYTES * (machine[1].swap_in_pages - machine[0].swap_in_pages)
-        if machine[0] is not None and machine[1] is not None
-        else 0,
+        swapped_in_bytes=swapped_in_bytes,
         swapped_bytes=max((_swapped(one) for one in chosen), default=0),
-        memory_stall_s=_stall(first, last),
+        memory_stall_s=_stall(first, last, "memory"),
         refault_bytes=_refaults(first, last),
         limit_bytes=limits[0].limit_bytes if limits else None,
         most_used_bytes=max(used, default=0),
         kills=_kills(first, last),
         idle_cores=_idle_cores(first, last, seconds),
         disk_busy=_disk_busy(first, last, seconds),
+        disk_stall_s=_stall(first, last, "io"),
+        disk_read_bytes=_disk_reads(chosen),
+        faults=read_fault_time(chosen, {trainer_pid}) if swapped_in_bytes and trainer_pid else NO_FAULTS,
+        worker_faults=read_fault_time(chosen, worker_pids) if swapped_in_bytes and worker_pids else NO_FAULTS,
     )
 
 
@@ -128,13 +144,22 @@ def _swapped(sample: SystemSample) -> int:
     return sum(one.swap_bytes or 0 for one in sample.processes)
 
 
-def _stall(first: SystemSample, last: SystemSample) -> float | None:
-    """Return how long memory was waited for: by the group where it tells, else by anybody on the machine."""
+def _stall(first: SystemSample, last: SystemSample, resource: str) -> float | None:
+    """Return how long a resource was waited for: by the group where it tells, else by anybody on the machine."""
     for scope in ("group", "machine"):
-        before, now = first.pressure("memory", scope), last.pressure("memory", scope)
+        before, now = first.pressure(resource, scope), last.pressure(resource, scope)
         if before is not None and now is not None:
             return now.some_total_s - before.some_total_s
     return None
+
+
+def _disk_reads(samples: Sequence[SystemSample]) -> int | None:
+    """Return what the processes fetched from disks; of one that was started meanwhile, all that it did."""
+    before: dict[int, int] = {one.pid: one.read_bytes for one in samples[0].processes if one.read_bytes is not None}
+    now: dict[int, int] = {}
+    for sample in samples[1:]:
+        now |= {one.pid: one.read_bytes for one in sample.processes if one.read_bytes is not None}
+    return sum(read - before.get(pid, 0) for pid, read in now.items()) if now else None
 
 
 def _refaults(first: SystemSample, last: SystemSample) -> int | None:
