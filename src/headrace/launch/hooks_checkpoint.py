@@ -9,7 +9,8 @@ from typing import Any
 
 from headrace.model import EventKind
 
-from .saved_bytes import saved_bytes
+from .hooks_saved_files import saved_files, time_files
+from .saved_bytes import saved_bytes, target_of
 from .wrapping import Depth, replace
 
 _KIND = int(EventKind.CHECKPOINT)
@@ -18,9 +19,10 @@ checkpoint_depth = Depth()
 
 
 def time_save(torch: ModuleType) -> None:
-    """Time `torch.save`, by both of its names."""
-    replace(torch, "save", _KIND, "torch.save", checkpoint_depth, saved_bytes)
+    """Time `torch.save`, by both of its names, and what is done with its file afterwards."""
+    replace(torch, "save", _KIND, "torch.save", checkpoint_depth, _saved)
     torch.serialization.save = torch.save
+    time_files(checkpoint_depth)
 
 
 def time_distributed_save(saver: ModuleType) -> None:
@@ -29,7 +31,7 @@ def time_distributed_save(saver: ModuleType) -> None:
     What an asynchronous save does in its own thread or process is nobody's wait; asking for its result is.
     """
     for name in ("save", "async_save", "save_state_dict"):
-        replace(saver, name, _KIND, f"torch.distributed.checkpoint.{name}", checkpoint_depth, saved_bytes)
+        replace(saver, name, _KIND, f"torch.distributed.checkpoint.{name}", checkpoint_depth, _saved)
     original: Any = saver.async_save
 
     @functools.wraps(original)
@@ -46,4 +48,11 @@ def time_distributed_save(saver: ModuleType) -> None:
 def time_safetensors(safetensors: ModuleType) -> None:
     """Time what Hugging Face's libraries save with."""
     for name in ("save_file", "save_model"):
-        replace(safetensors, name, _KIND, f"safetensors.{name}", checkpoint_depth, saved_bytes)
+        replace(safetensors, name, _KIND, f"safetensors.{name}", checkpoint_depth, _saved)
+
+
+def _saved(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Return how much was saved, and remember where."""
+    size = saved_bytes(args, kwargs)
+    saved_files.add(target_of(args, kwargs), size)
+    return size

@@ -8,15 +8,18 @@ from typing import Any
 _NAMES = ("f", "filename", "checkpoint_id")
 
 
+def target_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what it is saved to: the second argument, or one that has a name; None where neither is there."""
+    target = next((kwargs[name] for name in _NAMES if kwargs.get(name) is not None), None)
+    return args[1] if target is None and len(args) > 1 else target
+
+
 def saved_bytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Return the size of the file that was written; of a distributed checkpoint, of this rank's files in its folder.
 
-    What it is saved to is the second argument, or has a name. 0 where that is neither a path nor a file with a
-    position.
+    0 where it is neither a path nor a file with a position.
     """
-    target = next((kwargs[name] for name in _NAMES if kwargs.get(name) is not None), None)
-    if target is None and len(args) > 1:
-        target = args[1]
+    target = target_of(args, kwargs)
     if isinstance(target, (str, bytes, os.PathLike)):
         if not os.path.isdir(target):
             return os.path.getsize(target)

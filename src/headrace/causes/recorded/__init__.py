@@ -18,6 +18,7 @@
 - `processes`: the processes of a recording, each with its events.
 - `ranks`: which rank holds the others up, and which one ended first.
 - `sample_parts`: what a sample's time went into.
+- `saves`: how long a save holds the loop up in all.
 - `shard_starts`: what the starts of shards cost.
 - `shortages`: what the system did not give a training: processor time, memory.
 - `slow_steps`: slow steps that nothing explains.

@@ -29,6 +29,8 @@ from .workers import workers_of
 SUPPLY_CAUSES = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
 _REST_FROM = 0.10  # of the time: what other waits must cost beside starts of shards, or hangs, to be told too
 
+_GUESSED_FROM = 0.5  # of a loss: what is known by its place only, from here on
+
 
 def make_finding(
     cause: Cause, share: float, evidence: tuple[Text, ...], count: int, confidence: Confidence = Confidence.CERTAIN
@@ -57,7 +59,8 @@ def shortage_finding(found: Shortage) -> Finding:
 
 def interruption_finding(found: Interruption, share: float, train_s: float) -> Finding:
     """Return what else the loop stood still for."""
-    finding = make_finding(found.cause, share, interruption_evidence(found), found.count)
+    confidence = Confidence.LIKELY if found.untimed_s > _GUESSED_FROM * found.lost_s else Confidence.CERTAIN
+    finding = make_finding(found.cause, share, interruption_evidence(found), found.count, confidence)
     figures = {
         "lost_s": found.lost_s,
         "count": float(found.count),
@@ -66,6 +69,8 @@ def interruption_finding(found: Interruption, share: float, train_s: float) -> F
     }
     if found.typical_bytes:
         figures["typical_bytes"] = float(found.typical_bytes)
+    if found.untimed_s:
+        figures["untimed_s"] = found.untimed_s
     if found.copies is not None:
         figures |= {"host_s": found.copies.host_s, "untimed_s": found.copies.untimed_s}
     if found.period is not None:

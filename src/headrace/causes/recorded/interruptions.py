@@ -43,6 +43,7 @@ class Interruption:
     calls: tuple[str, ...] = ()  # which calls, the longest in sum first; of several, how long each took
     typical_bytes: int = 0  # that one wrote; 0: not known
     copies: CopyTimes | None = None  # to the device
+    untimed_s: float = 0.0  # right before and after the calls of a checkpoint
 
 
 def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
@@ -64,6 +65,7 @@ def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
             calls=_calls(trainer, activity),
             typical_bytes=_typical_bytes(trainer) if activity is Activity.CHECKPOINT else 0,
             copies=read_copies(trainer) if activity is Activity.H2D else None,
+            untimed_s=min(lost_s, trainer.saves.untimed_s) if activity is Activity.CHECKPOINT else 0.0,
         )
 
 

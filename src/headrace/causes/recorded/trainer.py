@@ -14,6 +14,7 @@ from headrace.model import Activity, Cause, EventKind, TimeRow, copied_ns
 
 from ..timeline import Span, exclusive_times
 from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts_of
+from .saves import Saves, read_saves
 
 Label = tuple[Activity, str]  # and the name of a phase
 
@@ -93,6 +94,7 @@ class Trainer:
     exclusive_s: dict[Label, float]  # from train_start_ns on
     spans: tuple[Span[Label], ...]
     loaders: tuple[LoaderWaits, ...]  # the one that was waited for longest first
+    saves: Saves
 
     @property
     def train_s(self) -> float:
@@ -122,7 +124,8 @@ def is_trainer(process: ProcessEvents) -> bool:
 def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     """Take a training process apart, from the start of the run to its end."""
     thread, is_fed = _thread(process)
-    spans = _spans(process, thread)
+    saves = read_saves(process, _ACTIVITY, thread)
+    spans = _spans(process, thread, saves)
     begins = [span.start for span in spans if span.label[0] is Activity.EPOCH_START]
     begins += starts_of(process.of(EventKind.EPOCH)).tolist()  # of another thread, where that one asks for batches
     first = min(begins, default=start_ns)
@@ -154,6 +157,7 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
         exclusive_s={label: ns / 1e9 for label, ns in training.items()},
         spans=tuple(spans),
         loaders=_loaders(process, thread, spans) if is_fed else (),
+        saves=saves,
     )
 
 
@@ -167,7 +171,7 @@ def _thread(process: ProcessEvents) -> tuple[int, bool]:
     return thread, bool((asking == thread).any())
 
 
-def _spans(process: ProcessEvents, thread: int) -> list[Span[Label]]:
+def _spans(process: ProcessEvents, thread: int, saves: Saves) -> list[Span[Label]]:
     events = process.of(*_ACTIVITY, thread=thread)
     worked = np.sort(starts_of(process.of(EventKind.BACKWARD, EventKind.OPTIMIZER, thread=thread)))
     turns = _Turns(process, thread)
@@ -182,7 +186,11 @@ def _spans(process: ProcessEvents, thread: int) -> list[Span[Label]]:
         strict=True,
     ):
         activity, name, end = activities[kind], "", start + duration
-        if activity is Activity.WAIT and value <= 0:  # the first batch, or the end of the epoch
+        if activity is Activity.CHECKPOINT:
+            if start in saves.parts:
+                continue
+            start, end = saves.reach.get(start, (start, end))
+        elif activity is Activity.WAIT and value <= 0:  # the first batch, or the end of the epoch
             activity = Activity.EPOCH_START
         elif activity is Activity.PHASE:
             name = process.names.get(arg, "?")

@@ -234,6 +234,16 @@ def interruption_evidence(found: Interruption) -> tuple[Text, ...]:
                 size=format_bytes(found.typical_bytes), rate=format_bytes(int(found.typical_bytes / found.typical_s))
             )
         )
+    if found.untimed_s >= 0.05 * found.lost_s:
+        said.append(
+            Text(
+                "{untimed} of that lie right before and after these calls, and hardly in any other step: nothing is "
+                "timed there, and it is taken for what goes with a save (gathering the state; opening, writing, "
+                "closing, uploading the file)",
+                "其中 {untimed} 紧挨在这些调用前后，其他步几乎没有这样的停顿：这段时间没有被计时，视为保存的一部分（"
+                "收集状态，打开、写入、关闭、上传文件）",
+            ).filled(untimed=format_seconds(found.untimed_s))
+        )
     if found.copies is not None:
         said += copy_evidence(found.copies)
     if found.period is not None:
