@@ -1,4 +1,4 @@
-"""How often does `headrace run` name the right cause first? Real trainings with causes injected for real.
+"""How often does `headrace run` name the right cause first, and how near is its share? Causes injected for real.
 
 Each training is drawn at random (workers, batch, step, loader, how much of the cause) and run under `headrace run`; its
 findings are compared with what was injected. Some need limits that only root may set (control groups, swap, a small
@@ -33,7 +33,7 @@ from probes import machine_facts
 from recorded_runs.kinds import KINDS, draw
 from recorded_runs.limits import CannotLimit, clean_up_when_ended
 from recorded_runs.one_run import CouldNotRun, Outcome, run_one
-from recorded_runs.tables import matrix, page, summary, wrong_ones
+from recorded_runs.tables import matrix, page, share_table, summary, wrong_ones
 
 Task = tuple[str, int]  # kind, seed
 
@@ -200,6 +200,7 @@ def main() -> int:
         machines = [_machine(machine_facts(), len(score.runs))]
     print(matrix(score.runs))
     print("\n".join(summary(score.runs)))
+    print(share_table(score.runs))
     for one in wrong_ones(score.runs):
         print(f"wrong: {one}")
     for kind, why in score.left_out.items():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import Any
 
 from .one_run import NOTHING
+from .verifying import MEASURED
 
 Run = dict[str, Any]  # an `Outcome` as it stands in a result file
 
@@ -17,6 +19,14 @@ batch, step, torch's loader or ours, how much of the cause), each with a cause i
 run`. A row is what was injected, a column the cause that was named first; of `loader_throughput` and `batch_lockstep`
 either is right, for they are one cause in two shapes. `mixture` is two causes at once: the one that cost more must
 come first, and both must be found.
+"""
+_SHARES = """## How much is told, and how much was lost
+
+What was lost is measured by the training itself, on its own clock, as a share of the time that it trained; what is
+told is the share of the findings with the injected cause. Of a mixture each of the two counts. `cpu_quota` and
+trainings that end for their cause measure no such share. The time of which we tell shares begins with the first
+`iter(loader)`, that of the training with its first batch: in eight seconds, workers that take three to start make a
+share smaller by a quarter (`epoch_start`, and less so `oversubscribed` and `ipc_copy`).
 """
 _RULES = """## What makes a training count
 
@@ -61,6 +71,39 @@ def matrix(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
+def shares(run: Run) -> list[tuple[float, float]]:
+    """What was lost to each cause that was injected, by the training's own clock, and what was told of it; 0 to 1."""
+    train_s = run["measured"].get("train_s", 0.0)
+    if run["exit_code"] or not train_s:
+        return []
+    found = []
+    for causes in run["among"] or [run["expected"]]:
+        name = next((MEASURED[cause] for cause in causes if cause in MEASURED), None)
+        if name is not None:
+            told = sum(share for cause, share in run["found"] if cause in causes)
+            found.append((run["measured"].get(name, 0.0) / train_s, told))
+    return found
+
+
+def share_table(runs: Sequence[Run]) -> str:
+    """What was lost and what was told, of each kind that measures it."""
+    lines = ["| injected | lost | told | told less lost, median and furthest |", "| --- | --- | --- | --- |"]
+    for kind in dict.fromkeys(one["kind"] for one in runs):
+        mine = [pair for one in runs if one["kind"] == kind for pair in shares(one)]
+        if not mine:
+            continue
+        lost, told = zip(*mine, strict=True)
+        off = [100 * (b - a) for a, b in mine]
+        lines.append(
+            f"| {kind} | {_range(lost)} | {_range(told)} | {median(off):+.1f}, {max(off, key=abs):+.1f} points |"
+        )
+    return "\n".join(lines)
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.0%} to {max(values):.0%}" if len(values) > 1 else f"{values[0]:.0%}"
+
+
 def summary(runs: Sequence[Run]) -> list[str]:
     """The counts in sentences."""
     right, limits = sum(one["is_right"] for one in runs), [one for one in runs if one["wanted_bottleneck"]]
@@ -97,7 +140,7 @@ def page(runs: Sequence[Run], left_out: dict[str, str], machines: Sequence[str])
     wrong = wrong_ones(runs)
     if wrong:
         lines += ["", "Wrong:", "", *(f"- {one}" for one in wrong)]
-    lines += ["", _RULES]
+    lines += ["", _SHARES, share_table(runs), "", _RULES]
     if redrawn:
         counts = Counter(redrawn)
         lines += [f"Drawn again here ({len(redrawn)}):", ""]
