@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -47,7 +48,7 @@ def test_json_has_the_schema_and_its_keys() -> None:
     assert document["schema"] == "headrace/findings/1"
     assert document["verdict"] == "stuttering"
     finding = document["findings"][0]
-    keys = {"cause", "severity", "share", "evidence", "fix", "gain", "confidence"}
+    keys = {"cause", "page", "severity", "share", "evidence", "fix", "gain", "confidence"}
     assert keys <= set(finding)
     assert (finding["cause"], finding["share"], finding["gain"]) == ("checkpoint", 0.35, 1.54)
     assert json.loads(findings_json(FOUND, language="zh"))["findings"][0]["fix"] == ["少保存几次"]
@@ -59,11 +60,36 @@ def test_every_part_is_shown_in_both_languages(form: "object") -> None:
     english, chinese = form(FOUND, "en"), form(FOUND, "zh")
     for said in ("checkpoint", "35 %", "save less often", "at most 1.54 times", "more workers", "look at the disk"):
         assert said in english
-    for said in ("150 steps", "no waits told", "50 %", "Next: look at the disk"):
+    for said in (
+        "150 steps",
+        "more about this cause: docs/causes/checkpoint.md",
+        "no waits told",
+        "50 %",
+        "Next: look at the disk",
+    ):
         assert said in english
-    for said in ("占时间的 35 %", "少保存几次", "没有用的做法", "150 步", "下一步：看磁盘"):
+    for said in (
+        "占时间的 35 %",
+        "关于这个原因：docs/causes/checkpoint.md",
+        "少保存几次",
+        "没有用的做法",
+        "150 步",
+        "下一步：看磁盘",
+    ):
         assert said in chinese
     assert "save less often" not in chinese
+
+
+def test_every_cause_has_its_page_and_the_list_of_causes_has_it() -> None:
+    root = Path(__file__).resolve().parents[2]
+    listed = (root / "docs" / "causes" / "README.md").read_text(encoding="utf-8")
+    for cause in Cause:
+        page = (root / cause.page).read_text(encoding="utf-8")
+        assert page.splitlines()[0].endswith(f"(`{cause.value}`)")
+        for heading in ("## How it looks", "## How it is recognised", "## What helps"):
+            assert heading in page, cause.page
+        assert f"[{cause.value}]({cause.value}.md)" in listed
+    assert len(list((root / "docs" / "causes").glob("*.md"))) == len(Cause) + 1
 
 
 def test_markdown_keeps_the_words_of_a_log_from_becoming_markup() -> None:

@@ -37,6 +37,15 @@ class Cause(Enum):
     COMPUTE = "compute"
     UNKNOWN = "unknown"
 
+    @property
+    def page(self) -> str:
+        """Return the page of the documentation about it: how it looks, how it is recognised, what helps.
+
+        >>> Cause.SWAP.page
+        'docs/causes/swap.md'
+        """
+        return f"docs/causes/{self.value}.md"
+
 
 class Bottleneck(Enum):
     """Which part of the loader holds it back, where that was measured."""
@@ -110,6 +119,7 @@ class Finding:
         """Return it as it stands in a document of schema `headrace/findings/1`."""
         return {
             "cause": self.cause.value,
+            "page": self.cause.page,
             "severity": self.severity.value,
             "share": round(self.share, 4),
             "evidence": [text.of(language) for text in self.evidence],

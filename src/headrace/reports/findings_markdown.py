@@ -7,7 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from headrace.model import Findings, Text
 
 from . import words
-from .findings_text import headline_of, next_step, nothing_found, sections_of, title_of, topics_of, what_was_read
+from .findings_text import (
+    headline_of,
+    next_step,
+    nothing_found,
+    page_of,
+    sections_of,
+    title_of,
+    topics_of,
+    what_was_read,
+)
 from .part_table import part_cells
 from .time_table import time_rows
 
@@ -21,6 +30,7 @@ def findings_markdown(findings: Findings, *, language: str = "en") -> str:
         lines += [f"## {number}. {title_of(finding, language)}", ""]
         for heading, sentences in sections_of(finding, language):
             lines += [f"**{heading}**", "", *(f"- {_inline(sentence)}" for sentence in sentences), ""]
+        lines += [page_of(finding, language), ""]
     for heading, sentences in topics_of(findings, language):
         lines += [f"## {heading}", "", *(f"- {_inline(sentence)}" for sentence in sentences), ""]
     if findings.times:

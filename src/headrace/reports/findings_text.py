@@ -32,6 +32,7 @@ def findings_text(findings: Findings, *, language: str = "en") -> RenderableType
         for heading, sentences in sections_of(finding, language):
             parts.append(Padding(Line(heading), (0, 0, 0, 3)))
             parts += [Padding(_bullet(sentence), (0, 0, 0, 5)) for sentence in sentences]
+        parts.append(Padding(Line(page_of(finding, language), style="dim"), (0, 0, 0, 3)))
     for heading, sentences in topics_of(findings, language):
         parts += [Line(""), Line(heading, style="bold")]
         parts += [Padding(_bullet(sentence), (0, 0, 0, 2)) for sentence in sentences]
@@ -85,6 +86,11 @@ def title_of(finding: Finding, language: str) -> str:
         said.insert(0, words.SHARE.filled(share=format_share(finding.share)).of(language))
     said.append(words.CONFIDENCES[finding.confidence].of(language))
     return f"{finding.cause.value} · {words.CAUSES[finding.cause].of(language)} · {comma.join(said)}"
+
+
+def page_of(finding: Finding, language: str) -> str:
+    """Return where the documentation says more about a finding's cause."""
+    return words.PAGE.filled(page=finding.cause.page).of(language)
 
 
 def sections_of(finding: Finding, language: str) -> Iterator[tuple[str, list[str]]]:

@@ -62,6 +62,7 @@ GAIN = Text(
     "without it at most {gain} times as fast (estimate: 1 / (1 - share))",
     "没有它，最多快到 {gain} 倍（估计：1 / (1 − 占比)）",
 )
+PAGE = Text("more about this cause: {page}", "关于这个原因：{page}")
 EVIDENCE = Text("evidence", "证据")
 FIX = Text("what helps", "怎么办")
 FUTILE = Text("what cannot help", "没有用的做法")
