@@ -186,10 +186,11 @@ lies outside its phases is one residual. Of a run that ended for its cause the d
 beside it stand torch's own traceback and "Training failed — torchrun exited with code 1.". These trainings take 5 to 8
 seconds, TraceML is made for longer ones; and the machine did other work beside them, for both alike.
 
-Where our shares are off, and why. Of `swap` we count what the kernel's pressure counters tell, which is far from all
-that the loop loses in touching memory that is not there; TraceML's residual around the body comes much nearer. Of a
-checkpoint we count `torch.save`, not the `fsync` that this script calls after it; the residual has both. Of
-`memory_pressure` we count the part of the reading that was read again; the rest of the wait is told as the loader's."""
+How near the shares are. Of `swap` ours is an estimate (the training's time in the kernel, its faults, the disk's time
+for a read), and what is told is somewhat less than what was lost; TraceML's residual around the body, which is
+measured, comes as near or nearer, and has no name. Of a checkpoint we count the call that saves, the `fsync` that this
+script calls after it, and what lies right beside them; the residual has that too, with all else that the loop does
+besides its phases."""
 
 
 def main() -> int:
