@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model import EventKind
+from headrace.signals import read_run
+
 from .test_cli import _environment
 from .test_run_command import _DEADLINE_S, run, script
 
@@ -17,6 +20,7 @@ MONITORED = """
 import os, sys, time
 import headrace
 
+path = os.environ.get("PYTHONPATH")
 watched = headrace.monitor([1] * 40, record=sys.argv[1] if sys.argv[1] != "True" else True)
 print(watched.recorded_in, flush=True)
 for number, item in enumerate(watched):
@@ -32,8 +36,28 @@ for number, item in enumerate(watched):
         if sys.argv[2] == "ends":
             watched.end_recording()
             assert "HEADRACE_RECORDING" not in os.environ
+            assert os.environ.get("PYTHONPATH") == path
             watched.end_recording()
 assert watched.stats().batches == 40
+"""
+
+STARTED = """
+import sys
+import torch
+import headrace
+from torch.utils.data import DataLoader
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+    def __getitem__(self, index):
+        return torch.zeros(4)
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    loader = DataLoader(Samples(), batch_size=4, num_workers=1, multiprocessing_context=sys.argv[2])
+    for batch in headrace.monitor(loader, record=sys.argv[1]):
+        pass
 """
 
 
@@ -124,6 +148,24 @@ def test_after_a_kill_or_an_interrupt_it_can_be_read(tmp_path: Path, number: sig
     told = report(tmp_path / "run")
     assert told.returncode in (0, 1), told.stderr
     assert ("no end was written down" in told.stdout) == (number == signal.SIGKILL)
+
+
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
+def test_workers_that_are_not_forked_are_recorded(tmp_path: Path, method: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(script(tmp_path, STARTED)), str(tmp_path / "run"), method],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=_environment(None),
+        timeout=_DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    recording = read_run(tmp_path / "run")
+    (worker,) = (one for one in recording.processes if one.role == "worker")
+    assert len(recording.events_of(EventKind.FETCH, worker.pid)) == 24 / 4
+    assert len(recording.events_of(EventKind.SAMPLE, worker.pid)) >= 4  # of the first task at least
+    assert not (tmp_path / "run" / "not-timed.txt").exists()
 
 
 def test_what_is_no_recording_is_said(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ A script that runs unchanged and is timed all the same (`headrace run`):
 - `batch_copies`: batches that are given more than once.
 - `part_wrapping`: a function as a part of a sample.
 - `phases`: the user's own marks.
+- `reaching`: how Python processes that are started later are reached.
 - `replay_plan`, `replaying`: `--replay`: when batches are kept and given again, and doing so.
 - `sample_clock`: what a sample took, and of that each part.
 - `saved_bytes`: how many bytes a save has written.

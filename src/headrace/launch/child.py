@@ -21,8 +21,8 @@ from headrace.errors import UnusableInput
 from headrace.signals import Recorder, RunFacts
 
 from .command import Command
+from .reaching import with_site
 
-_SITE = Path(__file__).parent / "site"
 _PASSED_ON = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
 )
@@ -144,15 +144,12 @@ def _start(
 
 def _environment(recording: Mapping[str, str], options: RunOptions) -> dict[str, str]:
     """Return the child's environment: ours, the recording, and our folder at the head of PYTHONPATH."""
-    paths = [str(_SITE)]
-    if before := os.environ.get("PYTHONPATH"):
-        paths.append(before)  # as it is: an empty entry in it means the working directory
     return {
         **os.environ,
         **recording,
         "HEADRACE_REPLAY": str(options.replay_steps),
         "HEADRACE_RUN_DIR": str(options.directory.resolve()),
-        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPATH": with_site(os.environ.get("PYTHONPATH")),
     }
 
 

@@ -1,7 +1,7 @@
 """A recording of this very process, for `headrace.monitor(record=…)`: a thread drains, the program's end ends it.
 
-What is imported already is timed as under `headrace run`; workers that are forked later take part. After a kill of the
-whole process the directory can be read up to the last half second.
+What is imported already is timed as under `headrace run`; processes that are forked or started later take part. After a
+kill of the whole process the directory can be read up to the last half second.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headrace.errors import UnusableInput
 from headrace.model import find_rank, recording_place
 
 from .command import new_run_directory
+from .reaching import with_site, without_site
 from .tape import tape
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class SelfRecording:
         facts = replace(RunFacts.here([sys.executable, *sys.argv]), trainer_pid=self._pid)
         self._recorder: Recorder | None = Recorder(directory, facts=facts)
         self._variables = {**self._recorder.environment, "HEADRACE_RUN_DIR": str(directory.resolve())}
-        os.environ.update(self._variables)
+        os.environ.update(self._variables, PYTHONPATH=with_site(os.environ.get("PYTHONPATH")))
         atexit.register(self.end)  # before the hooks: what they write at the end is written by then
         tape.start_over()
         from . import hooks
@@ -65,6 +66,7 @@ class SelfRecording:
         for name, value in self._variables.items():
             if os.environ.get(name) == value:
                 del os.environ[name]
+        _leave_python_path()
         tape.write_kept()
         close_lane()
         tape.start_over()
@@ -97,6 +99,16 @@ def record_here(directory: str | os.PathLike[str] | None) -> SelfRecording | Non
     _current = SelfRecording(chosen)
     _log.info("recording into %s; `headrace run --report %s` reads it", chosen, chosen)
     return _current
+
+
+def _leave_python_path() -> None:
+    """Take our folder out of PYTHONPATH again; what the script did to the rest of it stays."""
+    path = os.environ.get("PYTHONPATH", "")
+    rest = without_site(path)
+    if rest is None:
+        del os.environ["PYTHONPATH"]
+    elif rest != path:
+        os.environ["PYTHONPATH"] = rest
 
 
 def _of_rank(directory: Path) -> Path:
