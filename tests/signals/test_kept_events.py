@@ -48,12 +48,13 @@ def seen(reader: RingReader) -> list[tuple[int, ...]]:
     ),
     num_records=st.sampled_from([64, 128, 1024]),
     read_every=st.integers(1, 60),
+    first=st.sampled_from([0, 1, 50]),
 )
 def test_every_event_arrives_once_and_in_order(
-    events: list[tuple[int, int, int, int, int]], num_records: int, read_every: int
+    events: list[tuple[int, int, int, int, int]], num_records: int, read_every: int, first: int
 ) -> None:
     with lane_of(num_records) as (lane, reader):
-        kept, now_ns = KeptEvents(lane), SECOND_NS
+        kept, now_ns = KeptEvents(lane, first=first), SECOND_NS
         expected, found = [], []
         for number, (kind, gap_ns, duration_ns, value, arg) in enumerate(events):
             kept.keep(kind, now_ns, duration_ns, value, arg)
@@ -62,6 +63,7 @@ def test_every_event_arrives_once_and_in_order(
             if number % read_every == 0:
                 found += seen(reader)
                 assert found == expected[: len(found)]
+                assert len(found) >= min(first, len(expected))
         kept.write()
         kept.write()
         found += seen(reader)
@@ -77,6 +79,16 @@ def test_a_long_event_is_there_at_once_and_all_before_it() -> None:
         assert seen(reader) == []
         kept.keep(21, SECOND_NS + 10, SECOND_NS)
         assert [record[0] for record in seen(reader)] == [20, 20, 20, 21]
+
+
+def test_the_first_events_are_there_at_once() -> None:
+    with lane_of(128) as (lane, reader):
+        kept = KeptEvents(lane, first=3)
+        for number in range(5):
+            kept.keep(20, SECOND_NS + number, 5, number)
+            assert len(seen(reader)) == (number < 3)
+        kept.write()
+        assert [record[3] for record in seen(reader)] == [3, 4]
 
 
 def test_what_was_kept_for_long_goes_with_the_next_event() -> None:

@@ -219,6 +219,43 @@ def test_an_observer_sees_each_drain_and_may_fail(tmp_path: Path, monkeypatch: p
     assert len(read_run(tmp_path / "run").events) == 3
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_task_that_was_never_ended_is_told_of(tmp_path: Path, is_killed: bool) -> None:
+    """A worker says that it took a task by one store; the rest before it may be kept back, and die with the worker."""
+    working = (
+        "import os, time\n"
+        "from headrace.signals import KeptEvents, open_lane\n"
+        "lane = open_lane(role='worker')\n"
+        "kept = KeptEvents(lane)\n"
+        f"kept.keep({EventKind.IDLE:d}, 5, 1)\n"
+        "lane.mark_task(6)\n"
+        f"kept.keep({EventKind.FETCH:d}, 6, 10)\n"
+        "lane.mark_task(0)\n"
+        f"kept.{f'keep({EventKind.IDLE:d}, 16, 4)' if is_killed else 'write()'}\n"
+        f"lane.mark_task({20 if is_killed else 0})\n"
+        "print('ready', flush=True)\n"
+        f"time.sleep({600 if is_killed else 0})\n"
+    )
+    with Recorder(tmp_path / "run") as recorder:
+        environment = {**os.environ, **recorder.environment}
+        worker = subprocess.Popen([sys.executable, "-c", working], env=environment, stdout=subprocess.PIPE)
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"ready\n"
+        if is_killed:
+            worker.kill()
+        worker.wait(DEADLINE_S)
+        worker.stdout.close()
+        recorder.close(exit_code=0)
+    run = read_run(tmp_path / "run")
+    idle, fetches = run.events_of(EventKind.IDLE, worker.pid), run.events_of(EventKind.FETCH, worker.pid)
+    if is_killed:
+        assert [(int(one["start_ns"]), int(one["duration_ns"])) for one in idle] == [(20, 0)]
+        assert len(fetches) == 0
+    else:
+        assert [(int(one["start_ns"]), int(one["duration_ns"])) for one in idle] == [(5, 1)]
+        assert len(fetches) == 1
+
+
 def test_a_ring_that_fills_fast_is_drained_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from headrace.signals import close_lane, open_lane
     from headrace.signals.area import Area

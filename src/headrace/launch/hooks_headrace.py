@@ -32,7 +32,11 @@ def time_worker(module: ModuleType) -> None:
     def timed_run(self: Any, *args: Any, **kwargs: Any) -> Any:
         tape.say_role("worker")
         self.__dict__["_headrace_looks"] = _Looks()
-        return run(self, *args, **kwargs)
+        try:
+            return run(self, *args, **kwargs)
+        finally:
+            tape.mark_task(0)
+            tape.write_kept()
 
     @functools.wraps(serve)
     def timed_serve(self: Any, work: Any) -> Any:
@@ -47,7 +51,7 @@ def time_worker(module: ModuleType) -> None:
             return serve(self, work)
         finally:
             duration = now() - start
-            tape.write(_FETCH, start, duration, work.rows)
+            tape.keep(_FETCH, start, duration, work.rows)
             if looks.number >= looks.next:
                 looks.resources.write(start, duration)
                 looks.next = looks.pace.looked(looks.number, start, duration)
@@ -56,11 +60,14 @@ def time_worker(module: ModuleType) -> None:
 
     @functools.wraps(next_message)
     def timed_next_message(self: Any) -> Any:
+        tape.mark_task(0)
         start = now()
         try:
             return next_message(self)
         finally:
-            tape.write(_IDLE, start, now() - start)
+            end = now()
+            tape.mark_task(end)
+            tape.keep(_IDLE, start, end - start)
 
     cls.run, cls._serve, cls._next_message = timed_run, timed_serve, timed_next_message
 

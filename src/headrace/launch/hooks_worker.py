@@ -294,35 +294,42 @@ def time_worker_loop(worker: ModuleType) -> None:
     def _worker_loop(*args: Any, **kwargs: Any) -> None:
         try:
             tape.say_role("worker")
-            tape.keep_nothing()
             index_queue = signature.bind(*args, **kwargs).arguments["index_queue"]
             index_queue.get = _timed_idling(index_queue.get)
             _time_pickling()
         except Exception as error:
             note(f"worker: {type(error).__name__}: {error}")
-        original(*args, **kwargs)
+        try:
+            original(*args, **kwargs)
+        finally:
+            tape.write_kept()
 
     worker._worker_loop = _worker_loop  # type: ignore[attr-defined]
 
 
 def _timed_idling(original: Callable[..., Any]) -> Callable[..., Any]:
+    current, mark = _task, tape.mark_task
     is_first = True
 
     def get(*args: Any, **kwargs: Any) -> Any:
         nonlocal is_first
+        mark(0)
+        current.number = -1
         start = now()
-        task = None
         try:
             task = original(*args, **kwargs)
+            if type(task) is tuple:
+                current.number = task[0]
             return task
         finally:
             end = now()
+            if current.number >= 0:
+                mark(end)
             if is_first:
                 is_first = False
                 born = _born_ns()
                 tape.write(_WORKER_START, born, max(0, start - born))
-            tape.write(_IDLE, start, end - start)
-            _task.number = task[0] if type(task) is tuple else -1
+            tape.keep(_IDLE, start, end - start)
 
     return get
 

@@ -2,8 +2,8 @@
 
 Hooks call `tape.write(kind, start_ns, duration_ns, value, arg)`. Where no lane can be had, it does nothing.
 
-What a training loop does again and again it writes with `tape.keep`, which is cheaper and may be somewhat later. A
-worker keeps nothing: what it does at this moment tells a worker that is stuck.
+What is done again and again is written with `tape.keep`, which is cheaper and may be somewhat later. Whether a worker
+has a task in hand is marked at once (`tape.mark_task`): that tells one that is stuck.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 now = time.monotonic_ns
 Write = Callable[..., None]
+_FIRST_EVENTS = 512  # of a process that are written at once: one that is killed after a few steps has those at least
 
 
 class Tape:
@@ -30,6 +31,7 @@ class Tape:
         self._lane: Lane | None = None
         self.names: dict[str, int] = {}  # those that were asked for
         self.keep: Write = self._open_and_keep
+        self.mark_task: Callable[[int], None] = _mark_nowhere
         self._kept: KeptEvents | None = None
         os.register_at_fork(after_in_child=self._reset)
 
@@ -51,16 +53,11 @@ class Tape:
         self._kept = None
         self.write = self._open_and_write
         self.keep = self._open_and_keep
+        self.mark_task = _mark_nowhere
 
     def start_over(self) -> None:
         """Look for a lane again with the next event: a recording of this process has begun or ended."""
         self._reset()
-
-    def keep_nothing(self) -> None:
-        """Write each event at once from now on, in this process."""
-        self.write_kept()
-        self._open()
-        self.keep, self._kept = self.write, None
 
     def write_kept(self) -> None:
         """Write what was kept so far."""
@@ -97,7 +94,8 @@ class Tape:
         if self._lane is not None:
             from headrace.signals import KeptEvents
 
-            self._kept = KeptEvents(self._lane)
+            # a worker's pages come one by one: hundreds of workers would hold a megabyte each from the start
+            self._kept = KeptEvents(self._lane, first=_FIRST_EVENTS, populates=self._role != "worker")
             self.keep = self._kept.keep
         self.write(kind, start_ns, duration_ns, value, arg)
 
@@ -115,10 +113,14 @@ class Tape:
         except Exception as error:
             note(f"no lane to write to: {type(error).__name__}: {error}")
         if self._lane is not None:
-            self.write = self._lane.write
+            self.write, self.mark_task = self._lane.write, self._lane.mark_task
 
 
 def _nowhere(_kind: int, _start_ns: int, _duration_ns: int, _value: int = 0, _arg: int = 0) -> None:
+    pass
+
+
+def _mark_nowhere(_since_ns: int) -> None:
     pass
 
 

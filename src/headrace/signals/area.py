@@ -48,6 +48,7 @@ class Word(IntEnum):
     NAME_BYTES = 5
     NAMES_REFUSED = 6
     ROLE = 7  # the number of a name
+    TASK_SINCE_NS = 8  # when a worker took the task that it has in hand; 0: none
 
 
 class LaneState(IntEnum):

@@ -4,7 +4,9 @@ After a kernel that went through megabytes, whatever Python touches has to come 
 costs 5 us there, and some tenths of a microsecond right after another one. So the numbers of a training loop's events
 go to the end of a list, and from there to the lane together: when it is full, with an event that is not short, with the
 first one that begins a tenth of a second after the oldest, and at the end. Of a process that is killed, these last ones
-are missing. (To pack each at once was tried: it touches more code, and costs 2 us more after a kernel.)
+are missing; that a worker has a task in hand, its lane says all the same (`Lane.mark_task`). The first few hundred are
+written at once: of a training that dies soon there is little else to tell. (To pack each at once was tried: it touches
+more code, and costs 2 us more after a kernel.)
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ _BLOCK = struct.Struct("<" + RECORD.format.removeprefix("<") * _MOST)
 
 
 class KeptEvents:
-    """Keeps the short events of the thread that makes it, and passes on all others at once."""
+    """Keeps the short events of the thread that makes it, and passes on all others at once, and the `first` ones."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, *, first: int = 0, populates: bool = True) -> None:
         self._lane, self._thread, self._thread_number = lane, get_ident(), lane.thread_number()
-        lane.populate()
+        if populates:
+            lane.populate()
         self._values: list[int] = []
+        self._first = first
         self._until_ns = 0  # events that begin later are not kept with these
         self._block = bytearray(_BLOCK.size)
 
@@ -49,7 +53,8 @@ class KeptEvents:
             self._lane.write(kind, start_ns, duration_ns, value, arg)
         else:
             self.write()
-            if duration_ns < _SHORT_NS:
+            self._first -= 1
+            if duration_ns < _SHORT_NS and self._first < 0:
                 self._until_ns = start_ns + _KEPT_FOR_NS
                 self._values += (start_ns, duration_ns, value, arg, 0, kind, 0)
             else:

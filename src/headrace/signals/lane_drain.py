@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..model import EventKind
 from .area import Area, LaneMemory, Word, read_birth
 from .ring_reader import RingReader, read_names
 
@@ -66,6 +67,8 @@ class LaneDrain:
             is_gone = read_birth(writer.pid) != writer.born
             self.fullest = max(self.fullest, writer.reader.fill)
             block = writer.reader.read(is_last=is_last or is_gone)
+            if is_last or is_gone:
+                block = _with_open_task(block, writer.lane)
             self._take_notes(writer, notes)
             if len(block):
                 blocks.append((number, writer.process, block))
@@ -116,3 +119,18 @@ class LaneDrain:
         if self._observer is not None:
             with contextlib.suppress(Exception):
                 self._observer(pid, block)
+
+
+def _with_open_task(block: npt.NDArray[np.void], lane: LaneMemory) -> npt.NDArray[np.void]:
+    """Add to a worker's last records that it has a task in hand: its rest before that ended then, and no FETCH follows.
+
+    A worker keeps its short events back for a tenth of a second, so the rest itself may never be written.
+    """
+    import numpy as np
+
+    since_ns = lane.words[Word.TASK_SINCE_NS]
+    if not since_ns:
+        return block
+    rest = np.zeros(1, block.dtype)
+    rest["start_ns"], rest["kind"] = since_ns, EventKind.IDLE
+    return np.concatenate([block, rest])

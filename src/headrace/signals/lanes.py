@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 _pack_into = RECORD.pack_into
 _SHIFT = RECORD_BYTES.bit_length() - 1
-_CURSOR = int(Word.CURSOR)  # to look up a member of an enumeration takes Python 3.11 a call of Python
+# to look up a member of an enumeration takes Python 3.11 a call of Python
+_CURSOR, _TASK_SINCE_NS = int(Word.CURSOR), int(Word.TASK_SINCE_NS)
 _LONGEST_NAME_BYTES = 1000
 _MOST_NAMED_THREADS = 64
 
@@ -122,6 +123,10 @@ class Lane:
             self._words[_CURSOR] = number + 1
         except Exception:
             self._fill_carefully(number, thread, kind, start_ns, duration_ns, value, arg)
+
+    def mark_task(self, since_ns: int) -> None:
+        """Say when the task was taken that is in hand; 0: none is. One store, seen at once whatever is kept back."""
+        self._words[_TASK_SINCE_NS] = since_ns
 
     def write_block(self, block: bytearray, num_records: int, thread: int) -> None:
         """Record events of one thread that are packed already (`RECORD`), with 0 for thread and lap."""
