@@ -36,6 +36,58 @@ for number, (rows, labels) in enumerate(loader):
 """
 
 
+_OWN_ITERATOR = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Endless(DataLoader):
+    iterator = None
+    def __iter__(self):
+        if self.iterator is None:
+            self.iterator = self._get_iterator()
+        for _ in range(50):
+            yield next(self.iterator)
+
+class Halve(torch.nn.Module):
+    def forward(self, rows):
+        return rows / 2
+
+if __name__ == "__main__":
+    data = TensorDataset(torch.randn(400, 4), torch.zeros(400, 1))
+    halve, model = Halve(), torch.nn.Linear(4, 1)
+    loader = Endless(data, batch_size=4, num_workers=2)
+    for epoch in range(2):
+        for rows, labels in loader:
+            torch.nn.functional.mse_loss(model(halve(rows)), labels).backward()
+    loader.iterator._shutdown_workers()
+"""
+
+
+def test_a_loader_with_an_iterator_of_its_own_and_a_model_behind_a_module_without_parameters(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_OWN_ITERATOR, encoding="utf-8")
+    done = subprocess.run(
+        [HEADRACE, "-q", "run", "--out", "recorded", "train.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=_environment(None),
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    run = read_run(tmp_path / "recorded")
+    (trainer,) = (one for one in run.processes if one.role == "trainer")
+    (epoch,) = run.events_of(EventKind.EPOCH)  # one iterator was made
+    (name,) = {run.name_of(trainer.pid, one["arg"]) for one in run.events_of(EventKind.WAIT)}
+    assert name == run.name_of(trainer.pid, epoch["arg"])
+    assert "num_workers=2" in name
+    assert len(run.events_of(EventKind.FORWARD)) == len(run.events_of(EventKind.BACKWARD)) - 1 == 99
+    for worker in (one for one in run.processes if one.role == "worker"):
+        tasks, idle = (run.events_of(kind, worker.pid) for kind in (EventKind.FETCH, EventKind.IDLE))
+        assert len(run.events_of(EventKind.COLLATE, worker.pid)) == len(tasks) == len(np.unique(tasks["value"]))
+        assert len(idle) > len(tasks)  # the last one ends with the word that there is no more
+    assert len(run.events_of(EventKind.FETCH)) == 100
+
+
 @pytest.mark.parametrize(("way", "steps", "waits"), [("raises", 70, 70), ("ours", 100, 101)])
 def test_every_step_is_recorded_once(tmp_path: Path, way: str, steps: int, waits: int) -> None:
     (tmp_path / "train.py").write_text(_SCRIPT, encoding="utf-8")

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model import EventKind
+from headrace.signals import read_run
+
 from .test_cli import HEADRACE, _environment
 from .test_run_command import assert_adds_up, document
 
@@ -88,6 +91,39 @@ def test_accelerate_times_a_loader_once(tmp_path: Path, launched: bool) -> None:
     assert rows["evaluation"]["count"] == 2
     assert rows["checkpoint"]["count"] == 2
     assert rows["backward"]["count"] == 40
+
+
+@needs("mmengine", "tensorboard")
+def test_mmengine(tmp_path: Path) -> None:
+    _, rows = run(tmp_path, str(SCRIPTS / "mmengine_runner.py"))
+    assert len(list((tmp_path / "work").glob("*.pth"))) == 3  # of each epoch, and the best
+    assert rows["forward"]["count"] == 39  # of the model, not of what prepares its data; by the first call it is found
+    assert rows["backward"]["count"] == rows["optimizer"]["count"] == 40
+    assert rows["wait"]["count"] == 38
+    assert rows["evaluation"]["count"] == 2
+    assert rows["checkpoint"]["count"] == 2 + 2 * 2  # the best one is saved and then the last one again, with its score
+    assert rows["logging"]["count"] > 0
+    assert "mmengine" in evidence(tmp_path, "evaluation")
+    names = set(read_run(tmp_path / "recorded").names.values())
+    assert {"LocalVisBackend", "Runner.save_checkpoint", "tensorboard"} <= names
+
+
+@needs("ultralytics", "torchvision", "cv2")
+def test_ultralytics(tmp_path: Path) -> None:
+    done, rows = run(tmp_path, str(SCRIPTS / "ultralytics_yolo.py"))
+    assert "2 epochs completed" in done.stdout
+    assert rows["forward"]["count"] == 15  # by the first call the model is found
+    assert rows["backward"]["count"] == rows["optimizer"]["count"] == 16
+    assert rows["wait"]["count"] == 14  # but for the first of each epoch, although its iterator has no end
+    assert rows["evaluation"]["count"] == 3  # after each epoch, and of the best model at the end
+    assert rows["checkpoint"]["count"] == 2 + 2  # and both files once more without what the optimizer knew
+    recording = read_run(tmp_path / "recorded")
+    (trainer,) = (one for one in recording.processes if one.role == "trainer")
+    assert sum(one.role == "worker" for one in recording.processes) == 2
+    epochs = recording.events_of(EventKind.EPOCH, trainer.pid)
+    named = [recording.name_of(trainer.pid, one["arg"]) for one in epochs]
+    assert sum("num_workers=2" in one for one in named) == 2
+    assert "BaseTrainer.save_metrics" in recording.names.values()
 
 
 @needs("tensorboard", "wandb", "loguru", "tqdm")

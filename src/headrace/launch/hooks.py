@@ -52,6 +52,7 @@ _HOOKS: dict[str, tuple[Hook, ...]] = {
     "torchdata.stateful_dataloader.stateful_dataloader": (hooks_loader.time_stateful_loader,),
     "torchdata.stateful_dataloader.worker": (hooks_worker.time_worker_loop,),
     "tqdm.std": (hooks_logging.time_tqdm,),
+    "ultralytics.data.build": (hooks_loader.time_endless_loader,),
     "wandb.sdk.wandb_run": (hooks_logging.time_wandb,),
 }
 # What is known of a sample's parts; a module may have hooks of both kinds.

@@ -59,6 +59,10 @@ METHODS: dict[str, tuple[_Method, ...]] = {
         ("ValLoop.run", _EVALUATION, "mmengine"),
     ),
     "mmengine.runner.runner": (("Runner.save_checkpoint", _CHECKPOINT, "Runner.save_checkpoint"),),
+    "mmengine.visualization.vis_backend": tuple(
+        (f"LocalVisBackend.{name}", _LOGGING, "LocalVisBackend")
+        for name in ("add_config", "add_image", "add_scalar", "add_scalars")
+    ),
     "transformers.modeling_utils": (("PreTrainedModel.save_pretrained", _CHECKPOINT, "save_pretrained"),),
     "transformers.trainer": (
         ("Trainer._save_checkpoint", _CHECKPOINT, "Trainer._save_checkpoint"),
@@ -66,7 +70,10 @@ METHODS: dict[str, tuple[_Method, ...]] = {
         ("Trainer.predict", _EVALUATION, "Trainer.predict"),
         ("Trainer.save_model", _CHECKPOINT, "Trainer.save_model"),
     ),
-    "ultralytics.engine.trainer": (("BaseTrainer.save_model", _CHECKPOINT, "BaseTrainer.save_model"),),
+    "ultralytics.engine.trainer": (
+        ("BaseTrainer.save_metrics", _LOGGING, "BaseTrainer.save_metrics"),
+        ("BaseTrainer.save_model", _CHECKPOINT, "BaseTrainer.save_model"),
+    ),
     "ultralytics.engine.validator": (("BaseValidator.__call__", _EVALUATION, "ultralytics"),),
 }
 

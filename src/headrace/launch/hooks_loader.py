@@ -23,11 +23,13 @@ ENDED = -1  # the value of a WAIT that brought no batch: the epoch is over
 _described: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _epochs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _kinds: dict[str, int] = {}
+_beginning: set[int] = set()  # the ids of loaders whose `__iter__` is under way
 
 
 def time_loaders(dataloader: ModuleType) -> None:
     """Time the loader's iterators, single and multi process, and have its workers timed."""
     _time_iter(dataloader.DataLoader)
+    _time_get_iterator(dataloader.DataLoader)
     base = dataloader._BaseDataLoaderIter
     for cls in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
         cls.__next__ = with_replay(timed_next(base.__next__))
@@ -70,27 +72,59 @@ def describe(loader: Any) -> str:
     return text
 
 
+def time_endless_loader(module: ModuleType) -> None:
+    """Time Ultralytics' loader, which goes on with one endless iterator: that it begins an epoch, nobody else knows."""
+    cls = module.InfiniteDataLoader
+    original = cls.__iter__
+
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Any:
+        if self.iterator is not None:
+            _begin_epoch(self, lambda: self.iterator)
+        yield from original(self)
+
+    cls.__iter__ = __iter__
+
+
 def _time_iter(cls: Any) -> None:
     original = cls.__iter__
 
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
-        tape.say_role("trainer")
-        hooks_rank.say_rank()
-        hooks_step.look_for_models()
-        text = describe(self)
-        epoch = _epochs[self] = _epochs.get(self, -1) + 1
-        start = now()
-        try:
-            iterator = original(self)
-        finally:
-            tape.num_epochs += 1
-            tape.write(_EPOCH, start, now() - start, epoch, tape.name(text))
-        if hasattr(iterator, "__dict__"):
-            iterator.__dict__.update(_headrace_loader=text, _headrace_batches=0)
-        return iterator
+        return _begin_epoch(self, lambda: original(self))
 
     cls.__iter__ = __iter__
+
+
+def _time_get_iterator(cls: Any) -> None:
+    """Have an epoch begin where an iterator is made, too: a loader may have an `__iter__` of its own."""
+    original = cls._get_iterator
+
+    @functools.wraps(original)
+    def _get_iterator(self: Any) -> Any:
+        return original(self) if id(self) in _beginning else _begin_epoch(self, lambda: original(self))
+
+    cls._get_iterator = _get_iterator
+
+
+def _begin_epoch(loader: Any, begin: Callable[[], Any]) -> Any:
+    """Return the iterator that `begin` gives, with an EPOCH for what that took; its batches are counted from 0."""
+    tape.say_role("trainer")
+    hooks_rank.say_rank()
+    hooks_step.look_for_models()
+    text = describe(loader)
+    epoch = _epochs[loader] = _epochs.get(loader, -1) + 1
+    _beginning.add(id(loader))
+    start = now()
+    try:
+        iterator = begin()
+    finally:
+        _beginning.discard(id(loader))
+        tape.num_epochs += 1
+        tape.write(_EPOCH, start, now() - start, epoch, tape.name(text))
+    if hasattr(iterator, "__dict__"):
+        iterator.__dict__.update(_headrace_loader=text, _headrace_batches=0)
+    return iterator
 
 
 def timed_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -29,10 +29,12 @@ def time_archives(tarfile: ModuleType) -> None:
         _depth.calls = 1
         start = now()
         try:
-            return original(cls, name, mode, fileobj, *args, **more)
+            archive = original(cls, name, mode, fileobj, *args, **more)
         finally:
             _depth.calls = 0
-            tape.write(_SHARD_OPEN, start, now() - start, 0, _number_of(name or getattr(fileobj, "name", None)))
+        # what could not be opened is no shard: some ask `tarfile.is_tarfile` of every file
+        tape.write(_SHARD_OPEN, start, now() - start, 0, _number_of(name or getattr(fileobj, "name", None)))
+        return archive
 
     tarfile.TarFile.open = classmethod(open_archive)
     tarfile.open = tarfile.TarFile.open  # type: ignore[attr-defined]

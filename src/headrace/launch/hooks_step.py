@@ -1,9 +1,9 @@
 """The training step: forward of the outermost module, backward, optimizer, and evaluation from `eval()` to `train()`.
 
 Which module is the outermost is found by a hook that torch calls for every module, and which is taken away again at the
-first call: from then on only the class of that module is timed. `torch.compile` must not see hooks come and go, nor
-trace through our timing, so nothing is looked for once it has been called, and classes are timed no more; what it
-returns is timed instead. A framework's own evaluation (`hooks_frameworks`) goes before `eval()`.
+first call of one with parameters: from then on only the class of that module is timed. `torch.compile` must not see
+hooks come and go, nor trace through our timing, so nothing is looked for once it has been called, and classes are timed
+no more; what it returns is timed instead. A framework's own evaluation (`hooks_frameworks`) goes before `eval()`.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ def _stop_looking() -> None:
 
 
 def _found(module: Any, _inputs: Any) -> None:
+    if next(module.parameters(), None) is None:
+        return  # a transform of samples, what puts a batch on the device, a loss: the model is still to come
     _stop_looking()
     if not forward_depth.calls and isinstance(module, _state.torch.nn.Module):
         _models.add(module)
