@@ -24,9 +24,9 @@ Place = tuple[Any, str, Any, Any]  # owner, name, with the hook, without
 class HookSwitch:
     """Switches the hooks of this process, and has its workers switch theirs."""
 
-    def __init__(self, folder: str, *, fetcher: Any = None) -> None:
-        self._folder = Path(folder)
-        self._places = [*_wrapped_places(), *_fetcher_places(fetcher)]
+    def __init__(self, folder: str, *, fetcher: Any = None, tells_workers: bool = True) -> None:
+        self._folder, self._tells_workers = Path(folder), tells_workers
+        self._places = [*wrapped_places(), *_fetcher_places(fetcher)]
         if not self._places:
             raise RuntimeError("no hooks in this process: it is to run under `headrace run`")
         self._tables: list[tuple[MutableMapping[int, Any], dict[int, Any]]] = []
@@ -34,7 +34,7 @@ class HookSwitch:
 
         for table in (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks):
             self._tables.append((table, dict(table)))
-        self._callbacks = [one for one in gc.callbacks if _is_ours(one)]
+        self._callbacks = hook_callbacks()
 
     @property
     def names(self) -> list[str]:
@@ -48,15 +48,15 @@ class HookSwitch:
 
     @property
     def worker_pids(self) -> list[int]:
-        return sorted(int(path.name) for path in self._folder.iterdir())
+        return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdigit())
 
     def __call__(self, is_on: bool) -> None:
-        _put(self._places, is_on=is_on)
+        put_places(self._places, is_on=is_on)
         for table, known in self._tables:
             table.clear()
             table.update(known if is_on else {})
-        _put_callbacks(self._callbacks, is_on=is_on)
-        for pid in self.worker_pids:
+        put_callbacks(self._callbacks, is_on=is_on)
+        for pid in self.worker_pids if self._tells_workers else ():
             os.kill(pid, _ON if is_on else _OFF)
 
 
@@ -68,30 +68,35 @@ class ListenInWorker:
 
     def __call__(self, _worker: int) -> None:
         places: list[Place] = []
-        callbacks = [one for one in gc.callbacks if _is_ours(one)]
+        callbacks = hook_callbacks()
 
         def told(number: int, frame: FrameType | None) -> None:
             if not places:
                 places.extend(_worker_places(frame))
-            _put(places, is_on=number == _ON)
-            _put_callbacks(callbacks, is_on=number == _ON)
+            put_places(places, is_on=number == _ON)
+            put_callbacks(callbacks, is_on=number == _ON)
 
         signal.signal(_ON, told)
         signal.signal(_OFF, told)
         Path(self._folder, str(os.getpid())).touch()
 
 
-def _put(places: list[Place], *, is_on: bool) -> None:
+def put_places(places: list[Place], *, is_on: bool) -> None:
     for owner, name, hooked, original in places:
         setattr(owner, name, hooked if is_on else original)
 
 
-def _put_callbacks(callbacks: list[Any], *, is_on: bool) -> None:
+def hook_callbacks() -> list[Any]:
+    """Hooks on garbage collection."""
+    return [one for one in gc.callbacks if _is_ours(one)]
+
+
+def put_callbacks(callbacks: list[Any], *, is_on: bool) -> None:
     gc.callbacks[:] = [one for one in gc.callbacks if one not in callbacks]
     gc.callbacks += callbacks if is_on else []
 
 
-def _wrapped_places() -> list[Place]:
+def wrapped_places() -> list[Place]:
     """Functions of modules and methods of classes that a hook stands in for."""
     found: dict[tuple[int, str], Place] = {}
     for module_name, module in list(sys.modules.items()):
@@ -125,7 +130,7 @@ def _fetcher_places(fetcher: Any) -> list[Place]:
     if fetcher is None:
         return []
     places: list[Place] = [
-        (fetcher, name, getattr(fetcher, name), _original(getattr(fetcher, name))) for name in ("fetch", "collate_fn")
+        (fetcher, name, getattr(fetcher, name), original_of(getattr(fetcher, name))) for name in ("fetch", "collate_fn")
     ]
     for name, inner in (("dataset", "_dataset"), ("dataset_iter", "_iterator")):
         stand_in = getattr(fetcher, name, None)
@@ -137,16 +142,21 @@ def _fetcher_places(fetcher: Any) -> list[Place]:
 
 def _worker_places(frame: FrameType | None) -> list[Place]:
     """What is hooked in a worker: torch's has it in the variables of its loop, ours in its class."""
-    places = _wrapped_places()
     while frame is not None and not (frame.f_code.co_name == "_worker_loop" and "fetcher" in frame.f_locals):
         frame = frame.f_back
-    if frame is not None:
-        from multiprocessing import queues
+    if frame is None:
+        return wrapped_places()
+    index_queue = frame.f_locals["index_queue"]
+    return [*torch_worker_places(frame), (index_queue, "get", index_queue.get, original_of(index_queue.get))]
 
-        places += _fetcher_places(frame.f_locals["fetcher"])
-        index_queue, pickler = frame.f_locals["index_queue"], queues._ForkingPickler  # type: ignore[attr-defined]
-        places.append((index_queue, "get", index_queue.get, _original(index_queue.get)))
-        places.append((queues, "_ForkingPickler", pickler, _original(pickler.dumps)))
+
+def torch_worker_places(loop: FrameType) -> list[Place]:
+    """What is hooked in a worker of torch, but for how it asks for its next task."""
+    from multiprocessing import queues
+
+    pickler = queues._ForkingPickler  # type: ignore[attr-defined]
+    places = [*wrapped_places(), *_fetcher_places(loop.f_locals["fetcher"])]
+    places.append((queues, "_ForkingPickler", pickler, original_of(pickler.dumps)))
     return places
 
 
@@ -155,7 +165,7 @@ def _is_ours(function: Any) -> bool:
     return code is not None and f"headrace{os.sep}launch{os.sep}" in code.co_filename
 
 
-def _original(hook: Callable[..., Any]) -> Any:
+def original_of(hook: Callable[..., Any]) -> Any:
     """The `original` that a hook closes over."""
     names: tuple[str, ...] = hook.__code__.co_freevars  # type: ignore[attr-defined]
     return hook.__closure__[names.index("original")].cell_contents  # type: ignore[attr-defined]

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import workloads
 from hook_switch import HookSwitch, ListenInWorker
 from switching import Window, measure
+from task_switch import Stretch, SwitchInWorker, TaskMeter, read_stretches
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Case:
     step: Callable[[], Callable[[Any], object]]
     window_s: float  # with hooks switched: long beside what is under way when they are
     settle_s: float
+    tasks: int  # at a time, where hooks are switched from task to task
     by: str = "torch"
 
 
@@ -124,13 +126,13 @@ def photographs(_: str) -> Dataset[Any]:
 
 
 CASES = {
-    "tiny": Case(small, 256, 0, no_step, 0.1, 0.0),
-    "tiny-workers": Case(small, 256, 2, no_step, 0.06, 0.02),
-    "tiny-ours": Case(small, 256, 2, no_step, 0.06, 0.02, "headrace"),
-    "steps": Case(lambda _: Rows(), 64, 2, perceptron, 0.1, 0.02),
-    "steps-local": Case(lambda _: Rows(), 64, 0, perceptron, 0.1, 0.0),
-    "photos": Case(photographs, 16, 2, convolutions, 0.6, 0.2),
-    "photos-ours": Case(photographs, 16, 2, convolutions, 0.6, 0.2, "headrace"),
+    "tiny": Case(small, 256, 0, no_step, 0.1, 0.0, 16),
+    "tiny-workers": Case(small, 256, 2, no_step, 0.06, 0.02, 16),
+    "tiny-ours": Case(small, 256, 2, no_step, 0.06, 0.02, 16, "headrace"),
+    "steps": Case(lambda _: Rows(), 64, 2, perceptron, 0.1, 0.02, 8),
+    "steps-local": Case(lambda _: Rows(), 64, 0, perceptron, 0.1, 0.0, 8),
+    "photos": Case(photographs, 16, 2, convolutions, 0.6, 0.2, 2),
+    "photos-ours": Case(photographs, 16, 2, convolutions, 0.6, 0.2, 2, "headrace"),
 }
 
 
@@ -140,17 +142,25 @@ def train(name: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        batches = begin(case, folder, options.size)
+        by_task = options.switch.startswith("tasks")
+        listen = (
+            SwitchInWorker(folder, case.tasks, is_switched=options.switch == "tasks")
+            if by_task
+            else ListenInWorker(folder)
+        )
+        batches = begin(case, listen, options.size)
         use = case.step()
 
         def step() -> None:
             use(next(batches))
 
         run_for(step, 0.2 if options.seconds < 5 else 3.0)  # models are found, caches and clocks are warm
-        hooks = HookSwitch(folder, fetcher=getattr(batches, "_dataset_fetcher", None))
+        hooks = HookSwitch(folder, fetcher=getattr(batches, "_dataset_fetcher", None), tells_workers=not by_task)
         pids = {"trainer": [os.getpid()], "workers": hooks.worker_pids, "recorder": [os.getppid()]}
         if len(hooks.worker_pids) != case.num_workers:
             raise RuntimeError(f"{len(hooks.worker_pids)} workers listen, there are to be {case.num_workers}")
+        if by_task:
+            return {"switched": hooks.names, "stretches": from_task_to_task(step, hooks, case, folder, options)}
         window_s = 2.0 if options.switch == "all" else case.window_s
         window_s = min(window_s, options.seconds / 4)
         switch = {"hooks": hooks, "all": Everything(hooks), "nothing": lambda _: None}[options.switch]
@@ -167,6 +177,23 @@ def train(name: str, options: argparse.Namespace) -> dict[str, Any]:
         return {"switched": hooks.names, "windows": [window._asdict() for window in windows]}
 
 
+def from_task_to_task(
+    step: Callable[[], object], hooks: HookSwitch, case: Case, folder: str, options: argparse.Namespace
+) -> dict[str, list[Stretch]]:
+    """Have every process switch for itself, every few tasks; returns what they wrote, the training process first."""
+    path, since_ns = Path(folder, "trainer"), time.monotonic_ns()
+    meter = TaskMeter(path, hooks if options.switch == "tasks" else lambda _: None, case.tasks)
+
+    def counted() -> None:
+        step()
+        meter.turn()
+
+    run_for(counted, options.seconds)
+    hooks(True)
+    workers = {str(pid): read_stretches(Path(folder, f"tasks-{pid}"), since_ns) for pid in hooks.worker_pids}
+    return {str(os.getpid()): read_stretches(path), **workers}
+
+
 class Everything:
     """The hooks, and the recorder: stopped by a signal while they are off."""
 
@@ -178,7 +205,7 @@ class Everything:
         self._hooks(is_on)
 
 
-def begin(case: Case, folder: str, size: str) -> Iterator[Any]:
+def begin(case: Case, listen: Callable[[int], None], size: str) -> Iterator[Any]:
     loader_class: Any
     if case.by == "torch":
         from torch.utils.data import DataLoader as loader_class
@@ -186,7 +213,7 @@ def begin(case: Case, folder: str, size: str) -> Iterator[Any]:
         from headrace import DataLoader as loader_class
     settings: dict[str, Any] = {"batch_size": case.batch_size, "num_workers": case.num_workers}
     if case.num_workers:
-        settings["worker_init_fn"] = ListenInWorker(folder)
+        settings["worker_init_fn"] = listen
     if case.by == "headrace":
         settings["backend"] = "process"
     return iter(loader_class(case.dataset(size), **settings))
@@ -205,7 +232,7 @@ def read_windows(document: dict[str, Any]) -> list[Window]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", choices=CASES, nargs="?", help="without one, they are named")
-    parser.add_argument("--switch", choices=("hooks", "all", "nothing"), default="hooks")
+    parser.add_argument("--switch", choices=("hooks", "all", "nothing", "tasks", "tasks-nothing"), default="hooks")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--size", choices=("full", "quick"), default="full", help="of the files that are read")
     parser.add_argument("--out", help="where the counts go, as JSON")

@@ -4,8 +4,10 @@ A training runs under `headrace run` and takes its hooks out and puts them back 
 is the code without them (`hook_switch.py`). Each window with them is compared with those beside it: time a step, and
 CPU time of the training process and its workers a step, both with a 95 % interval of the median. "hooks" switches them
 alone; what the recorder uses beside them is counted exactly, as CPU time. "all" stops the recorder too, in windows of
-two seconds. "neither" switches nothing: it shows the method's error. Starting and ending, which no window holds, is
-told in seconds, for a script that imports torch and ends.
+two seconds. "neither" switches nothing: it shows the method's error. "tasks" has every process switch its own hooks
+every few tasks and count its own CPU time (`task_switch.py`): a narrower interval, without what the scheduler does;
+"neither, by task" is its error. Starting and ending, which no window holds, is told in seconds, for a script that
+imports torch and ends.
 
 Tiny samples (W3, batches of 256) have no step at all: the loader alone, the worst case. Steps of 2 ms: forward,
 backward and optimizer of a small network, rows that are in memory. Photographs: 16 JPEGs a batch, decoded by the
@@ -26,6 +28,7 @@ from pathlib import Path
 
 from harness import Bar, Contender, Options, Question, Result, ask
 from switching import Window, added, cost
+from task_switch import Stretch, combine
 
 _TRAINING = Path(__file__).parent / "overhead_training.py"
 # what `overhead_training.py` calls them; it imports torch, which this need not
@@ -38,7 +41,13 @@ CASES = {
     "photos": "photographs with 2 workers",
     "photos-ours": "photographs with 2 workers (ours)",
 }
-SWITCHES = {"hooks": "hooks", "all": "all", "neither": "nothing"}
+SWITCHES = {
+    "hooks": "hooks",
+    "tasks": "tasks",
+    "all": "all",
+    "neither": "nothing",
+    "neither, by task": "tasks-nothing",
+}
 _START = "start and end of a script that imports torch"
 
 
@@ -58,6 +67,11 @@ def case(key: str, switch: str, options: Options) -> Callable[[], Result]:
             command = [str(_TRAINING), key, "--switch", switch, "--seconds", str(options.seconds)]
             _run(["-q", "run", "--out", str(recording), *command, "--size", options.size, "--out", str(out)])
             document = json.loads(out.read_text())
+            if "stretches" in document:
+                found = {int(pid): [Stretch(*row) for row in rows] for pid, rows in document["stretches"].items()}
+                trainer, *workers = found.values()
+                counts = events_of_stretches(found, recording, is_switched=switch == "tasks")
+                return {"seconds": options.seconds} | combine(trainer, workers) | counts
             windows = [Window(**window) for window in document["windows"]]
             return (
                 {"seconds": options.seconds}
@@ -105,9 +119,34 @@ def events(windows: list[Window], recording: Path, *, is_switched: bool) -> Resu
             EventKind(int(kind)).name: float(count) / steps for kind, count in zip(kinds, numbers, strict=True)
         }
     on, off = sum(counts[True].values()), sum(counts[False].values())
-    if is_switched and (not on or off > 0.02 * on):
-        raise RuntimeError(f"{on:.3f} events a step while on, {off:.3f} while off: the switch does not reach all hooks")
+    _check(on, off, is_switched=is_switched)
     return {"events_per_step": on, "events_by_kind": counts[True], "events_off_by_kind": counts[False]}
+
+
+def events_of_stretches(stretches: dict[int, list[Stretch]], recording: Path, *, is_switched: bool) -> Result:
+    """Events a batch while on, over all processes; there must be none while off."""
+    import numpy as np
+
+    from headrace.signals import read_run
+
+    found = read_run(recording).events
+    per_s = {True: 0.0, False: 0.0}
+    for pid, those in stretches.items():
+        starts = np.sort(found["start_ns"][found["pid"] == pid])
+        for is_on in (True, False):
+            mine = [one for one in those if one.is_on == is_on]
+            edges = np.array([(one.start_ns, one.end_ns) for one in mine])
+            count = (np.searchsorted(starts, edges[:, 1]) - np.searchsorted(starts, edges[:, 0])).sum()
+            per_s[is_on] += 1e9 * float(count) / float((edges[:, 1] - edges[:, 0]).sum())
+    _check(per_s[True], per_s[False], is_switched=is_switched)
+    trainer = next(iter(stretches.values()))
+    step_s = sum(one.end_ns - one.start_ns for one in trainer) / sum(one.tasks for one in trainer) / 1e9
+    return {"step_ms": 1e3 * step_s, "events_per_step": step_s * per_s[True]}
+
+
+def _check(on: float, off: float, *, is_switched: bool) -> None:
+    if is_switched and (not on or off > 0.02 * on):
+        raise RuntimeError(f"{on:.3f} events while on, {off:.3f} while off: the switch does not reach all hooks")
 
 
 def start() -> Result:
@@ -155,6 +194,8 @@ def bars(_: Options) -> list[Bar]:
         found += [
             Bar(f"{group}: hooks add, % of the time", f"{group}/hooks", "cost_percent", at_most=2.0),
             Bar(f"{group}: hooks add, % of the CPU time", f"{group}/hooks", "cpu_cost_percent"),
+            Bar(f"{group}: the same, task by task", f"{group}/tasks", "task_cost_percent", at_most=2.0),
+            Bar(f"{group}: the interval's end", f"{group}/tasks", "task_cost_high_percent", at_most=2.0),
             Bar(f"{group}: the recorder takes, % of a core", f"{group}/hooks", "recorder_core_percent"),
             Bar(f"{group}: hooks and recorder add, % of the time", f"{group}/all", "cost_percent", at_most=2.0),
             Bar(f"{group}: the same where nothing is switched", f"{group}/neither", "cost_percent"),
@@ -170,6 +211,7 @@ QUESTION = Question(
     columns=(
         *("step_ms", "cost_percent", "cost_low_percent", "cost_high_percent"),
         *("cpu_cost_percent", "cpu_cost_low_percent", "cpu_cost_high_percent"),
+        *("task_cost_percent", "task_cost_low_percent", "task_cost_high_percent", "batch_added_us"),
         *(
             "added_us",
             "added_cpu_us",
