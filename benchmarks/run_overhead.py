@@ -6,7 +6,7 @@ CPU time of the training process and its workers a step, both with a 95 % interv
 alone; what the recorder uses beside them is counted exactly, as CPU time. "all" stops the recorder too, in windows of
 two seconds. "neither" switches nothing: it shows the method's error. "tasks" has every process switch its own hooks
 every few tasks and count its own CPU time (`task_switch.py`): a narrower interval, without what the scheduler does;
-"neither, by task" is its error. Starting and ending, which no window holds, is told in seconds, for a script that
+"control by task" is its error. Starting and ending, which no window holds, is told in seconds, for a script that
 imports torch and ends.
 
 Tiny samples (W3, batches of 256) have no step at all: the loader alone, the worst case. Steps of 2 ms: forward,
@@ -46,7 +46,7 @@ SWITCHES = {
     "tasks": "tasks",
     "all": "all",
     "neither": "nothing",
-    "neither, by task": "tasks-nothing",
+    "control by task": "tasks-nothing",
 }
 _START = "start and end of a script that imports torch"
 
