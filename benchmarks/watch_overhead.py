@@ -1,7 +1,7 @@
 """What does `headrace watch` cost the training that is watched?
 
 One training, watched by `headrace watch PID --json` at its default rate. The watch is stopped by a signal, with its
-py-spy, after six looks (twelve seconds: it samples stacks about every ten), and goes on after a pause of four; each
+py-spy, after six looks (twelve seconds: with the pause as long as from stacks to stacks) and goes on four later; each
 window with it is compared with those beside it: time a step, and CPU time of the training's processes a step, both with
 a 95 % interval of the median. The clock of the watch goes on while it is stopped, so it samples a third more often.
 `compute`: a loop that computes on one core, its workers idle; `decode`: workers that decode in Python and a loop that

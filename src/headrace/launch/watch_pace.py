@@ -2,7 +2,7 @@
 
 A py-spy that starts reads the symbols of every process (80 ms of CPU time for three), and each sample of them takes
 2 ms: stacks in every stretch of two seconds take 8 % of a core. A training does the same for hours, so after some
-seconds they may take 1.5 %; more where processes come or go, or where one stands still, until that is understood.
+seconds they may take 1 %; more where processes come or go, or where one stands still, until that is understood.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Set
 
 _ALWAYS_S = 6.0  # at first; `--once` takes five seconds
-_SHARE = 0.015  # of a core
+_SHARE = 0.01  # of a core
 _CHANGED_SHARE = 0.05
 
 
