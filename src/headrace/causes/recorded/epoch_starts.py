@@ -1,6 +1,4 @@
-"""What the start of epochs cost: ending the one before, `iter(loader)` and the first batch beyond a usual wait. "
-"Pure.
-"""
+"""What the start of epochs cost: ending the one before, `iter(loader)`, the first batch beyond a usual wait. Pure."""
 
 from __future__ import annotations
 
