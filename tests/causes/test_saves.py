@@ -31,8 +31,12 @@ def training(
     pause_s: float = 0.0,
     steps: int = 100,
     log_between: bool = False,
+    work_s: float = 0.0,
 ) -> Findings:
-    """A loop that saves every so many steps, and pauses for something else every so many."""
+    """A loop that saves every so many steps, and pauses for something else every so many.
+
+    `work_s`: of each step, in something that nobody times.
+    """
     tape = Tape(100, "trainer", names=dict(_NAMES))
     now = 1.0
     tape.add(EventKind.EPOCH, now, 0.01, 0, 1)
@@ -42,7 +46,7 @@ def training(
         now += 1e-4
         tape.add(EventKind.FORWARD, now, 0.5 * _STEP_S)
         tape.add(EventKind.BACKWARD, now + 0.5 * _STEP_S, 0.4 * _STEP_S)
-        now += _STEP_S
+        now += _STEP_S + work_s
         if step % every == every - 1:
             now += lead_s
             tape.add(EventKind.CHECKPOINT, now, save_s, 1 << 20, 2)
@@ -87,8 +91,14 @@ def test_what_lies_beside_every_save_and_no_other_step_is_part_of_it() -> None:
     (finding,) = found.findings
     assert finding.confidence is Confidence.LIKELY  # most of it is known by its place only
     assert finding.figures["untimed_s"] == pytest.approx(3.5, rel=0.02)
-    assert "3.45 s of that lie right before and after these calls" in " ".join(text.en for text in finding.evidence)
-    assert "其中 3.45 s 紧挨在这些调用前后" in " ".join(text.zh for text in finding.evidence)
+    assert "3.50 s of that lie right before and after these calls" in " ".join(text.en for text in finding.evidence)
+    assert "其中 3.50 s 紧挨在这些调用前后" in " ".join(text.zh for text in finding.evidence)
+
+
+def test_what_every_step_does_is_taken_off_once() -> None:
+    found = training(save_s=0.1, tail_s=0.08, work_s=0.06)
+    assert seconds(found) == (pytest.approx(10 * 0.18, rel=0.02), 10)
+    assert seconds(training(save_s=0.1, work_s=0.06)) == (pytest.approx(10 * 0.1, rel=0.02), 10)
 
 
 @pytest.mark.parametrize("pause_every", [5, 3, 30])

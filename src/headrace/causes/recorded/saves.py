@@ -47,13 +47,16 @@ def read_saves(process: ProcessEvents, kinds: Collection[EventKind], thread: int
     reach = np.maximum.accumulate(ends)
     is_evaluation = events["kind"] == int(EventKind.EVALUATION)
     others = _other_gaps(events, starts, reach, np.where(is_save, ends, 0))
-    leads = _theirs(np.array([_gap_before(one, starts, reach, is_evaluation) for one in firsts.tolist()]), others)
-    tails = _theirs(np.array([_gap_after(one, starts, reach) for one in lasts.tolist()]), others)
+    before = np.array([_gap_before(one, starts, reach, is_evaluation) for one in firsts.tolist()])
+    after = np.array([_gap_after(one, starts, reach) for one in lasts.tolist()])
+    theirs = _theirs(np.where((before >= 0) & (after >= 0), before + after, -1), others)
+    tails = np.minimum(after, theirs).clip(0)  # on which side the loop's own part lies is not known
+    leads = theirs - tails
     whole = zip(firsts.tolist(), (firsts - leads).tolist(), (lasts + tails).tolist(), strict=True)
     return Saves(
         reach={first: (start, end) for first, start, end in whole},
         parts=frozenset(starts[parts].tolist()),
-        untimed_s=float(leads.sum() + tails.sum()) / 1e9,
+        untimed_s=float(theirs.sum()) / 1e9,
     )
 
 
@@ -104,7 +107,7 @@ def _other_gaps(events: NDArray[Any], starts: Times, reach: Times, saved: Times)
 
 
 def _theirs(gaps: Times, others: Times) -> Times:
-    """Return what of the gaps beside saves is theirs: what most of them have, and hardly any other step."""
+    """Return what of the gaps beside saves is theirs: what most of them have beyond the usual, and hardly any other."""
     none = np.zeros(len(gaps), np.int64)
     known = gaps >= 0
     if known.sum() < _FEWEST or len(others) < _FEWEST:
