@@ -27,14 +27,18 @@ def time_archives(tarfile: ModuleType) -> None:
         if _depth.calls or not mode.startswith("r"):
             return original(cls, name, mode, fileobj, *args, **more)
         _depth.calls = 1
+        is_archive = True
         start = now()
         try:
-            archive = original(cls, name, mode, fileobj, *args, **more)
+            return original(cls, name, mode, fileobj, *args, **more)
+        except tarfile.ReadError:
+            is_archive = False  # some ask `tarfile.is_tarfile` of every file
+            raise
         finally:
             _depth.calls = 0
-        # what could not be opened is no shard: some ask `tarfile.is_tarfile` of every file
-        tape.write(_SHARD_OPEN, start, now() - start, 0, _number_of(name or getattr(fileobj, "name", None)))
-        return archive
+            if is_archive:
+                number = _number_of(name or getattr(fileobj, "name", None))
+                tape.write(_SHARD_OPEN, start, now() - start, 0, number)
 
     tarfile.TarFile.open = classmethod(open_archive)
     tarfile.open = tarfile.TarFile.open  # type: ignore[attr-defined]
