@@ -79,8 +79,9 @@ class Answers:
         if answer == Answer.FAILED and self._judge.consider(result, self._plan.epoch, self._settings.rank):
             return
         if answer == Answer.COLLATED:
-            size = int.from_bytes(self._pool.arena.view(result.block + 16, 8), "little")
-            self._delivery.general_bytes = max(self._delivery.general_bytes, size)
+            self._delivery.note_collated(self._scheduler.batches.get(result.seq), result.block)
+        elif answer == Answer.SHARED and result.block:
+            self._delivery.note_samples(result.block, result.rows)
         elif answer == Answer.END:
             batch = self._scheduler.batches.get(result.seq)
             # an end that belongs to an epoch which was given up says nothing of this one

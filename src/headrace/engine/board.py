@@ -42,6 +42,10 @@ class Head:
     HOLD = 8  # 1: serve only what comes through the urgent pipe
     LOSSES = 7  # workers lost so far; above 0, a chunk may be in somebody's hands twice
     TRIM = 9  # raised by one: every worker returns the memory of blocks that nobody uses
+    NEXT = 10  # the oldest batch that is not delivered
+    BATCH_BYTES = 11  # the largest batch on the general path that there may be, by what was seen of batches and samples
+    OPEN = 12  # 1: nobody waits for room in the budget, whatever is in it
+    NUM_RECORDS = 13  # workers' records that were ever in use
     WORDS = 16
 
 
@@ -60,6 +64,7 @@ class Entry:
     FAILED = 9  # 1: a sample of it raised
     LAST = 10  # worker + 1 of the one that finished the last row: it collates, or tells of the quiet rows
     ROW_WORDS = 11  # where the words of its rows begin, counted in words from the start of the arena
+    CLOSED = 12  # 1: it is collated, and takes no more room
     WORDS = 16
 
 
@@ -104,6 +109,8 @@ class Record:
     GO = 21  # 1: end before the next chunk; written by the training process
     WEIGH = 23  # 1: look what memory you hold after this chunk; written by the training process
     HOLDINGS = 24  # when it looked (0: not yet), and what it held, in HOLDINGS_WORDS words
+    PROMISED = 30  # bytes of a block that it is writing: they are no pages of the arena yet
+    WAITS = 31  # 1: it has something for a block, and waits for room in the budget
     WORDS = 32
 
 
@@ -224,6 +231,7 @@ class Board:
         w[at + Entry.FAILED] = 0
         w[at + Entry.LAST] = 0
         w[at + Entry.ROW_WORDS] = row_words
+        w[at + Entry.CLOSED] = 0
         w[at + Entry.SEQ] = seq
 
     def reset_record(self, worker: int, *, start_ns: int) -> None:
@@ -243,6 +251,7 @@ class Board:
         w, at = self.words, self.record_at(worker)
         w[at + Record.STATE] = STARTING
         w[at + Record.PID] = w[at + Record.GO] = w[at + Record.WEIGH] = w[at + Record.HOLDINGS] = 0
+        w[at + Record.PROMISED] = w[at + Record.WAITS] = 0
         w[at + Record.POSITION] = w[at + Record.SEQ] = -1
         w[at + Record.START_NS] = start_ns
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..model import format_bytes
 from .blocks import release_block
-from .board import Board, Entry, split_place
+from .board import GENERAL, UNBOUND, Board, BoardLock, Entry, Head, split_place
 from .known_layouts import KnownLayouts
 from .layout import Layout, build_batch, read_samples, slot_tensors
 from .messages import CaughtError
-from .parcels import load
+from .parcels import block_bytes, load
 from .pool import Pool
 from .scheduler import Batch
 from .slots import Slots
@@ -31,7 +31,10 @@ class Delivery:
         self._slots, self._layouts, self._collate = slots, layouts, collate
         self._payloads: dict[int, list[int]] = {}  # batch -> blocks of its indices, the last one counts
         self._taken_texts: dict[int, list[list[Any]]] = {}  # batch -> its texts by leaf, where they were moved
-        self.general_bytes = 0  # the largest batch that came down the general path
+        self.general_bytes = 0  # the largest batch that came down the general path: its samples, or the whole
+        self._sample_bytes = 0  # the largest sample there
+        self._held: dict[int, int] = {}  # batches of the general path that the loop has: block, and its bytes
+        self._keeps_all = False  # the loop was seen to hold every slot
         self.slot_batches = self.general_batches = self.copied_batches = 0
         self._has_warned_held = False
 
@@ -70,14 +73,15 @@ class Delivery:
                 release_block(self._arena, self._all_words, block)
             self.release(batch)
             self.general_batches += 1
-            return load(self._arena, batch.collated)
+            return self._lend(batch.collated)
         number, slot = split_place(self._place_of(batch))
         layout = self._layouts.layouts[number]
         if batch.samples:
             return self._deliver_mixed(batch, layout, slot)
         texts = self.texts_of(batch) if layout.has_objects else []
         total, leased = self._slots.counts()
-        is_short = leased >= total - 1
+        # of two slots, a loop gives one back as it gets the other; only one that keeps both needs copies
+        is_short = leased >= total - 1 and (total != 2 or leased > 1 or self._keeps_all)
         owner = self._slots.lease(slot)
         tensors = slot_tensors(layout, owner, batch.num_rows, batch.count_rows, texts)
         del owner
@@ -88,6 +92,54 @@ class Delivery:
             self.copied_batches += 1
         self.release(batch, keep_slot=True)
         return build_batch(layout, tensors)
+
+    def _lend(self, block: int) -> Any:
+        """A batch of the general path; its block is released when nothing refers to it any more."""
+        self._held[block] = block_bytes(self._arena, block)
+
+        def give_back() -> None:
+            self._held.pop(block, None)
+            release_block(self._arena, self._all_words, block)
+
+        return load(self._arena, block, on_release=give_back)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the batches of the general path that the loop has."""
+        return sum(list(self._held.values()))  # a copy: one may be given back meanwhile, in another thread
+
+    def note_samples(self, block: int, rows: int) -> None:
+        """Samples of a batch have come down the general path."""
+        self._sample_bytes = max(self._sample_bytes, block_bytes(self._arena, block) // max(1, rows))
+
+    def note_collated(self, batch: Batch | None, block: int) -> None:
+        """A batch of the general path is collated; its samples may be larger than itself."""
+        samples = sum(block_bytes(self._arena, shared) for shared in batch.shared) if batch is not None else 0
+        self.general_bytes = max(self.general_bytes, samples, block_bytes(self._arena, block))
+        self._words[Head.BATCH_BYTES] = max(self._words[Head.BATCH_BYTES], self.general_bytes)
+
+    def expected_bytes(self, num_rows: int) -> int:
+        """How large a batch on the general path will be, by those before it; 0: there was none."""
+        return self.general_bytes or self._sample_bytes * num_rows
+
+    def queued_bytes(self, batch: Batch, expected_bytes: int) -> int:
+        """What a batch on the general path takes of the budget until it is delivered."""
+        if not batch.collated:
+            return 2 * expected_bytes
+        return sum(block_bytes(self._arena, block) for block in [batch.collated, *batch.shared])
+
+    def make_way(self, batch: Batch, lock: BoardLock) -> None:
+        """The loop waits for a batch and holds every slot: none will be free for it, so it takes the general path."""
+        total, leased = self._slots.counts()
+        if not total or leased < total or self._place_of(batch) != UNBOUND or not lock.try_for(0.1):
+            return
+        try:
+            if self._place_of(batch) == UNBOUND:
+                self._words[Board.entry_at(batch.seq) + Entry.PLACE] = GENERAL
+        finally:
+            lock.release()
+        self._keeps_all = True
+        self._warn_held(total, leased)
 
     def texts_of(self, batch: Batch) -> list[list[Any]]:
         """The texts of a batch, leaf by leaf, taken out of their blocks; they may be changed until it is delivered."""

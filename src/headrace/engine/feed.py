@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..model import EventKind
 from ..signals import open_lane
 from .answers import Answers
-from .board import Record
+from .board import Head, Record
 from .carrying import Carrying
 from .condemned import Condemned
 from .delivery import Delivery
@@ -37,6 +37,7 @@ from .streams import Streams
 from .thread_trial import ThreadTrial
 from .turns import Turns
 from .upkeep import Upkeep
+from .valve import LOOK_EVERY_S, Valve
 from .waits import WaitLog
 
 
@@ -53,7 +54,9 @@ class Feed:
     ) -> None:
         self.pool, self.settings = pool, settings
         self._lane = open_lane(role="trainer")
-        self.scheduler = Scheduler(in_order=settings.in_order)
+        # where samples may be left out, or tried again, a batch's samples may be needed once more
+        self.scheduler = Scheduler(in_order=settings.in_order, keeps_samples=not condemned.policy.raises_at_once)
+        self._valve = Valve(pool, self.scheduler)
         places = pool.arena_plan
         self.slots = Slots(
             pool.arena,
@@ -111,6 +114,7 @@ class Feed:
         self.pacing = Pacing(
             pool,
             settings,
+            scheduler=self.scheduler,
             slots=self.slots,
             layouts=layouts,
             delivery=self.delivery,
@@ -177,6 +181,7 @@ class Feed:
         if self._lane is not None:
             waited_ns = int((time.perf_counter() - asked) * 1e9)
             self._lane.write(EventKind.QUEUE_GET, int(asked * 1e9), waited_ns, num_ready)
+        self._valve.shut()
         self.plan.note_delivered(batch)
         try:
             result = self.delivery.deliver(batch)
@@ -217,10 +222,13 @@ class Feed:
             waited = time.perf_counter() - started
             if timeout_s and waited > timeout_s:
                 raise self._upkeep.timed_out(timeout_s)
-            poll_s = self._upkeep.poll_s
+            if scheduler.order and not scheduler.batches[scheduler.order[0]].is_settled:
+                self.delivery.make_way(scheduler.batches[scheduler.order[0]], self.pool.lock)
+            poll_s = self._upkeep.poll_s if not self._valve.is_watching else LOOK_EVERY_S
             self._upkeep.wait(min(poll_s, timeout_s - waited + 0.001) if timeout_s else poll_s)
             self._answers.collect()
             self._refill()
+            self._valve.look()
 
     def _is_as_planned(self, batch: Batch) -> bool:
         """Whether a finished batch holds what it is to be delivered with; rows are moved for that."""
@@ -276,8 +284,8 @@ class Feed:
         else:
             self._upkeep.look_if_due()
         if not self.plan.is_exhausted:
-            limit = self.pacing.limit()
-            while self.scheduler.in_flight < limit:
+            # anew for each: the first one tells how many rows a batch has
+            while self.scheduler.in_flight < self.pacing.limit():
                 if self.settings.is_iterable and not self._turns.active:
                     self.plan.is_exhausted = True
                     break
@@ -288,6 +296,8 @@ class Feed:
                 self.plan.note_issued(seq, taken[1])
         if self.trial.some_indices and self.settings.measures_threads:
             self.trial.begin_if_idle(is_at_end=self.plan.is_exhausted and self.settings.measures_at_end)
+        order = self.scheduler.order
+        self.pool.board.words[Head.NEXT] = order[0] if order else self.scheduler.next_seq
         self.pool.pipes.flush()
 
     def finish_measuring(self, patience_s: float = 1.0) -> None:

@@ -11,15 +11,20 @@ import resource
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 _PR_SET_NAME = 15
+_KEPT_PART, _LEAST_KEPT_BYTES = 8, 4 << 20
 
 
-def keep_heap_pages(*, threads: int = 1) -> bool:
-    """Tell malloc to serve large blocks from the heap and never to trim it; False where malloc is not glibc's."""
+def keep_heap_pages(*, threads: int = 1, most_bytes: int = 1 << 30) -> bool:
+    """Tell malloc to serve blocks of up to `most_bytes` from the heap and never to trim it. False: it is not glibc's.
+
+    What a worker keeps is memory that nobody else has: where the budget is small, large blocks go back to the kernel.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
     # older glibc refuses a threshold above 32 MiB, newer ones take any
-    kept = mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+    most_bytes = min(most_bytes, 1 << 30)
+    kept = mallopt(_M_MMAP_THRESHOLD, most_bytes) or mallopt(_M_MMAP_THRESHOLD, min(most_bytes, 32 << 20))
     kept = mallopt(_M_TRIM_THRESHOLD, 2**31 - 1) and kept
     # the heap grows in steps of this, so that the first samples do not call brk for each block
     mallopt(_M_TOP_PAD, 16 << 20)
@@ -27,6 +32,18 @@ def keep_heap_pages(*, threads: int = 1) -> bool:
         # the arenas of further threads cannot hold a block above 64 MiB and fall back to mmap for it
         mallopt(_M_ARENA_MAX, 1)
     return bool(kept)
+
+
+def trim_heap() -> None:
+    """Return what is free of the heap to the kernel, wherever in it that lies."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def kept_heap_bytes(budget_bytes: int, num_workers: int) -> int:
+    """How much one block may be for a worker to keep its pages: together no more than a part of the budget."""
+    return max(_LEAST_KEPT_BYTES, budget_bytes // (_KEPT_PART * max(1, num_workers)))
 
 
 def name_thread(name: str) -> None:

@@ -19,7 +19,7 @@ from ..model import record_stages
 from ..signals import StackFile, register_stack_dump
 from .arena import Arena
 from .board import Board, BoardLock
-from .heap import keep_heap_pages, name_thread
+from .heap import keep_heap_pages, kept_heap_bytes, name_thread
 from .seeding import seed_worker
 from .staging import named_samples, worker_table
 from .workbench import Workbench
@@ -40,6 +40,7 @@ class HostPlan:
     collate: Callable[[Any], Any] | None  # None: torch's default_collate, imported only where it is needed
     init_fn: Callable[[int], None] | None
     num_workers: int
+    budget_bytes: int
     base_seed: int
     parent_pid: int
 
@@ -61,7 +62,7 @@ def run_host(plan: HostPlan) -> None:
     gc.freeze()
     _follow_parent(plan.parent_pid)
     register_stack_dump(plan.stacks, tracer_pid=plan.parent_pid)
-    keep_heap_pages(threads=len(plan.workers))
+    keep_heap_pages(threads=len(plan.workers), most_bytes=kept_heap_bytes(plan.budget_bytes, plan.num_workers))
     plan.arena.attach()
     lock = BoardLock(plan.arena.fd.fileno())
     torch: Any = sys.modules.get("torch")

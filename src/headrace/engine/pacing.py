@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .board import MAX_ENTRIES, Record
+from .board import MAX_ENTRIES, Head, Record
 from .delivery import Delivery
 from .depth import Pace, batches_ahead, chunk_samples
 from .feed_settings import FeedSettings
@@ -12,6 +12,8 @@ from .figures import Figures
 from .guard import Guard
 from .known_layouts import KnownLayouts
 from .pool import Pool
+from .room import batches_that_fit
+from .scheduler import Scheduler
 from .slots import Slots
 from .waits import WaitLog
 
@@ -28,6 +30,7 @@ class Pacing:
         pool: Pool,
         settings: FeedSettings,
         *,
+        scheduler: Scheduler,
         slots: Slots,
         layouts: KnownLayouts,
         delivery: Delivery,
@@ -36,6 +39,7 @@ class Pacing:
         guard: Guard,
     ) -> None:
         self._pool, self._settings, self._slots, self._layouts = pool, settings, slots, layouts
+        self._scheduler = scheduler
         self._delivery, self._figures, self._waits, self._guard = delivery, figures, waits, guard
         self.asked_ahead = settings.batches_ahead
         self._ahead, self._ahead_reason, self.chunk = 1, "until the first sample has come", 1
@@ -79,7 +83,7 @@ class Pacing:
 
     def limit(self) -> int:
         """How many batches may be in flight now."""
-        general_bytes = self._delivery.general_bytes
+        general_bytes = self._delivery.expected_bytes(max(1, self._layouts.rows))
         if not self._layouts.layouts and not general_bytes:
             # nobody knows yet how large a batch is: just enough to keep every worker busy
             rows = 1 if self._settings.is_iterable else max(1, self._layouts.rows)
@@ -88,9 +92,23 @@ class Pacing:
         if self._layouts.layouts:
             total, leased = self._slots.counts()
             limit = min(limit, total - leased)
-        elif general_bytes:
-            limit = min(limit, self._pool.plan.budget_bytes // (2 * general_bytes))
+        if general_bytes:
+            limit = self._general_limit(limit, general_bytes)
         return max(1, min(self._guard.most_ahead(limit), _MOST_AHEAD))
+
+    def _general_limit(self, limit: int, batch_bytes: int) -> int:
+        """How many of `limit` batches may be in flight on the general path, by what they take of the budget."""
+        budget, delivery, in_flight = self._pool.plan.budget_bytes, self._delivery, self._scheduler.in_flight
+        if not self._layouts.layouts:
+            # what is free is kept for reuse only as far as a batch finds room beside it
+            largest = max(batch_bytes, self._pool.board.words[Head.BATCH_BYTES])
+            self._pool.arena.most_bytes = max(0, budget - 2 * largest)
+        held = delivery.held_bytes
+        if held + 2 * batch_bytes * max(limit, len(self._scheduler.batches)) <= budget:
+            return limit
+        queued = held + sum(delivery.queued_bytes(b, batch_bytes) for b in self._scheduler.batches.values())
+        fits = batches_that_fit(budget_bytes=budget, queued_bytes=queued, batch_bytes=batch_bytes)
+        return min(limit, in_flight + fits)
 
     def chunk_for(self, num_rows: int) -> int:
         """Samples a chunk for a batch."""

@@ -23,8 +23,8 @@ _ALIGN = 64
 _IN_BAND_BYTES = 1024
 
 
-def dump(value: object, region: Region, arena: Arena) -> tuple[int, int]:
-    """Write an object into a new block; returns its offset and its size."""
+def dump(value: object, region: Region, arena: Arena, *, ask: Callable[[int], None] | None = None) -> tuple[int, int]:
+    """Write an object into a new block; returns its offset and its size. `ask` is told the size before it is taken."""
     buffers: list[pickle.PickleBuffer] = []
 
     def out_of_band(buffer: pickle.PickleBuffer) -> bool:
@@ -47,6 +47,8 @@ def dump(value: object, region: Region, arena: Arena) -> tuple[int, int]:
     for raw in raws:
         table.append((end, raw.nbytes))
         end = -(-(end + raw.nbytes) // _ALIGN) * _ALIGN
+    if ask is not None:
+        ask(end)
     offset = region.take(end)
     memory = arena.view(offset, end)
     _HEAD.pack_into(memory, 0, len(pickled), len(buffers), end)

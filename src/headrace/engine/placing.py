@@ -108,21 +108,37 @@ class Placer:
         """Give a batch its slot, or decide that it takes the general path."""
         number = self._layout_number(entry, sample)
         need = self._writer(number).layout.places(self._words[entry + Entry.NUM_ROWS])[1] if number >= 0 else 0
+        place = self._try_to_bind(entry, number, need, is_last_try=number < 0)
+        if place != UNBOUND:
+            return place
         deadline = time.perf_counter() + _SLOT_PATIENCE_S
-        while True:
-            with self._lock:
-                place = self._words[entry + Entry.PLACE]
-                slot = self._board.bind_slot(need) if number >= 0 and place == UNBOUND else GENERAL
-                if place == UNBOUND and (slot >= 0 or not self._may_wait(number, deadline)):
+        with self._record.waiting():
+            while place == UNBOUND:
+                time.sleep(0.001)
+                place = self._try_to_bind(entry, number, need, is_last_try=not self._may_wait(entry, deadline))
+        return place
+
+    def _try_to_bind(self, entry: int, number: int, need: int, *, is_last_try: bool) -> int:
+        """The place of a batch: the one it has, a slot, or, where that was the last try, the general path."""
+        with self._lock:
+            place = self._words[entry + Entry.PLACE]
+            if place == UNBOUND:
+                slot = self._board.bind_slot(need) if number >= 0 else GENERAL
+                if slot >= 0 or is_last_try:
                     place = join_place(number, slot) if slot >= 0 else GENERAL
                     self._words[entry + Entry.PLACE] = place
-            if place != UNBOUND:
-                return place
-            time.sleep(0.001)
+        return place
 
-    def _may_wait(self, number: int, deadline: float) -> bool:
-        """Whether a slot is worth waiting for: the loop is soon done with one, and the other way takes more room."""
-        return number >= 0 and time.perf_counter() < deadline and not self._words[Head.STOP]
+    def _may_wait(self, entry: int, deadline: float) -> bool:
+        """Whether a slot is worth waiting for: the loop is soon done with one, and the other way takes more room.
+
+        A batch that is not the next gets one when those before it have been delivered. Else the deadline holds.
+        """
+        words = self._words
+        if words[Head.STOP] or words[Head.OPEN] or words[entry + Entry.RUN] != words[Head.RUN]:
+            return False
+        is_later = words[entry + Entry.SEQ] > words[Head.NEXT] and not words[Head.LOSSES]
+        return is_later or time.perf_counter() < deadline
 
     def _layout_number(self, entry: int, sample: Any) -> int:
         """The number of the sample's layout; a new one is proposed to the training process. -1: none."""

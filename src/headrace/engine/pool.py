@@ -110,6 +110,7 @@ class Pool:
         numbers = [self._free_numbers.pop(0) for _ in range(count)]
         self.num_workers += count
         self.most_workers = max(self.most_workers, *(n + 1 for n in numbers))
+        self.board.words[Head.NUM_RECORDS] = self.most_workers
         for number in numbers:
             self.board.reset_record(number, start_ns=time.perf_counter_ns())
             self.pipes.open_for(number)
@@ -132,6 +133,7 @@ class Pool:
                 region_start=places.regions_start + worker * places.region_bytes,
                 region_bytes=places.region_bytes,
                 largest_block=min(plan.budget_bytes, places.region_bytes // 2),
+                budget_bytes=plan.budget_bytes,
                 is_iterable=plan.is_iterable,
                 is_batched=plan.is_batched,
                 drop_last=plan.drop_last,
@@ -152,6 +154,7 @@ class Pool:
             collate=plan.collate,
             init_fn=plan.init_fn,
             num_workers=self.num_workers,
+            budget_bytes=plan.budget_bytes,
             base_seed=plan.base_seed,
             parent_pid=os.getpid(),
         )

@@ -6,6 +6,8 @@ import math
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .board import BUSY, COLLATING, HISTOGRAM_BUCKETS, HOLDINGS_WORDS, NO_SAMPLE, Board, Head, Record
 from .heap import minor_faults
@@ -93,6 +95,19 @@ class WorkerRecord:
         words, at = self._words, self._at
         words[at + Record.SAMPLE_START_NS] = time.perf_counter_ns()
         words[at + Record.POSITION] = COLLATING
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """What is in hand is done, and waits for room: nobody may take us for stuck in it, or for busy."""
+        words, at = self._words, self._at
+        started = time.perf_counter_ns()
+        words[at + Record.POSITION] = NO_SAMPLE
+        words[at + Record.WAITS] = 1
+        try:
+            yield
+        finally:
+            words[at + Record.WAITS] = 0
+            words[at + Record.BUSY_NS] -= time.perf_counter_ns() - started
 
     def note(self, fetch_ns: int, elapsed_ns: int, count: int) -> None:
         """Record what samples cost: to fetch, and in all."""

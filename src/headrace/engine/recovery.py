@@ -79,6 +79,7 @@ class Recovery:
         Returns what is guilty of too many losses; None where the lock could not be had: try again.
         """
         self._words[Head.LOSSES] += 1  # before anything is given out twice: workers check from here on
+        self._scheduler.keeps_samples = True
         claims = [claim for worker in loss.workers if (claim := self.claims.of(worker)) is not None]
         if not self._lock.try_for(_LOCK_PATIENCE_S):
             return None

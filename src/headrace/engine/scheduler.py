@@ -83,6 +83,7 @@ class Scheduler:
     order: deque[int] = field(default_factory=deque)  # sequence numbers not yet delivered, oldest first
     dropped: list[Batch] = field(default_factory=list)  # settled batches that nobody will take; the driver clears it
     to_free: list[int] = field(default_factory=list)  # blocks without a use any more; the driver clears it
+    keeps_samples: bool = False  # of collated batches, until they leave: a second worker may still collate them
 
     @property
     def in_flight(self) -> int:
@@ -165,6 +166,9 @@ class Scheduler:
                 self.to_free.append(result.block)
                 return []
             batch.collated = result.block
+            if not self.keeps_samples:  # or they would lie in the budget beside what they were collated to
+                self.to_free += batch.shared
+                batch.shared = []
             batch.rows_left -= result.rows
             batch.shared_rows += result.rows
         elif answer == Answer.END:

@@ -10,8 +10,9 @@ from ..errors import BatchTooLarge
 from .blocks import NoRoom, free_block
 from .board import TOLD, Entry, Head
 from .borrowing import Borrowed
+from .heap import kept_heap_bytes, trim_heap
 from .messages import Answer, Task, Work, split_tries
-from .parcels import dump, peek
+from .parcels import peek
 from .placing import Placed
 from .workbench import Workbench
 
@@ -23,7 +24,7 @@ class Sharing:
         self._plan, self._arena, self._region, self._lock = bench.plan, bench.arena, bench.region, bench.lock
         self._words, self._all_words = bench.words, bench.all_words
         self._record, self._teller, self._fetcher = bench.record, bench.teller, bench.fetcher
-        self._collate = bench.collate
+        self._collate, self._entering = bench.collate, bench.entering
 
     def hand_over(self, work: Work, entry: int, done: list[Placed]) -> None:
         """Tell of rows by what was done with each: (answer, row, rows, texts or samples)."""
@@ -38,7 +39,7 @@ class Sharing:
                 elif answer is Answer.ROWS and not content and work.task == Task.CHUNK:
                     self._teller.account(work, entry, row, rows, quietly=True)
                 else:
-                    block = dump(content, self._region, self._arena)[0] if content else 0
+                    block = self._entering.dump(content, entry, rows=rows)[0] if content else 0
                     self._teller.tell(work, entry, answer, row, rows, block=block)
             except Exception as error:
                 if isinstance(error, (NoRoom, BatchTooLarge)) or work.task != Task.CHUNK:
@@ -56,7 +57,7 @@ class Sharing:
         if rows == num_rows:
             self.collate_and_send(work, entry, samples, rows=rows)
             return
-        block, size = dump(samples, self._region, self._arena)
+        block, size = self._entering.dump(samples, entry, rows=rows)
         self._record.add_bytes(size)
         at = words[entry + Entry.ROW_WORDS] + row
         with self._lock:
@@ -115,11 +116,15 @@ class Sharing:
             if seeds is not None:
                 words = self._words
                 seeds.begin_collation(words[entry + Entry.BASE_SEED], words[entry + Entry.FIRST_POSITION])
-            block, size = dump(self._collate(held.pop()), self._region, self._arena)
+            num_rows = self._words[entry + Entry.NUM_ROWS]
+            block, size = self._entering.dump(self._collate(held.pop()), entry, rows=num_rows)
+            self._words[entry + Entry.CLOSED] = 1
             if seeds is not None:
                 seeds.end_collation()
         except Exception as error:
             self._teller.fail(work, entry, 0, error, rows=rows, is_sample=False)
             return 0
         self._record.add_bytes(size)
+        if size >= kept_heap_bytes(self._plan.budget_bytes, self._words[Head.NUM_RECORDS]):
+            trim_heap()  # or each worker that has ever collated a batch would keep the memory of one
         return block

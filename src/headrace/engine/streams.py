@@ -46,6 +46,7 @@ class Streams:
     def take_over(self, loss: Loss) -> None:
         """Begin again in place of dead workers, and ask for the batches that they owed. They must be replaced first."""
         self._pool.board.words[Head.LOSSES] += 1
+        self._scheduler.keeps_samples = True
         for worker in loss.workers:
             self._aside.pop(worker, None)
             self._pool.pipes.send(Work(-1, 0, self._taken.get(worker, 0), Task.SKIP), worker=worker)

@@ -9,6 +9,7 @@ from ..signals import open_lane
 from .arena import Arena
 from .blocks import Region
 from .board import Board, BoardLock
+from .entering import Entering
 from .fetch import Fetcher
 from .payload import PayloadReader
 from .placing import Placer
@@ -39,6 +40,7 @@ class Workbench:
         self.all_words = arena.bytes.cast("q")
         self.region = Region(arena, plan.region_start, plan.region_bytes, largest=plan.largest_block)
         self.record = WorkerRecord(self.words, plan.worker)
+        self.entering = Entering(plan, arena, lock, self.region, self.record)
         self.payloads = PayloadReader(arena, self.words, is_batched=plan.is_batched)
         self.fetcher = Fetcher(
             dataset,

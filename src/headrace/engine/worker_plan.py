@@ -18,6 +18,7 @@ class WorkerPlan:
     region_start: int
     region_bytes: int
     largest_block: int
+    budget_bytes: int
     is_iterable: bool
     is_batched: bool  # False: batch_size=None
     drop_last: bool
