@@ -26,9 +26,9 @@ class Told:
 class SchedulerMachine(RuleBasedStateMachine):
     """Plays the driver and all workers: `pending` is what workers owe, `live` every block that nobody freed."""
 
-    @initialize(in_order=st.booleans())
-    def start(self, in_order: bool) -> None:
-        self.scheduler = Scheduler(in_order=in_order)
+    @initialize(in_order=st.booleans(), keeps_samples=st.booleans())
+    def start(self, in_order: bool, keeps_samples: bool) -> None:
+        self.scheduler = Scheduler(in_order=in_order, keeps_samples=keeps_samples)
         self.told: dict[int, Told] = {}
         self.pending: list[Work] = []
         self.collating: list[int] = []  # batches whose last rows are shared: the collation is still to come

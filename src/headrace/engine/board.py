@@ -42,10 +42,11 @@ class Head:
     HOLD = 8  # 1: serve only what comes through the urgent pipe
     LOSSES = 7  # workers lost so far; above 0, a chunk may be in somebody's hands twice
     TRIM = 9  # raised by one: every worker returns the memory of blocks that nobody uses
-    NEXT = 10  # the oldest batch that is not delivered
+    NEXT = 10  # the batch that the loop asks for, or asked for last
     BATCH_BYTES = 11  # the largest batch on the general path that there may be, by what was seen of batches and samples
     OPEN = 12  # 1: nobody waits for room in the budget, whatever is in it
     NUM_RECORDS = 13  # workers' records that were ever in use
+    PLENTY = 14  # 1: there is a slot for each batch in flight
     WORDS = 16
 
 
@@ -277,6 +278,21 @@ class Board:
                 w[at + Slot.STATE] = BOUND
                 return slot
         return GENERAL
+
+    def num_free_slots(self, need: int) -> int:
+        """Slots of at least `need` bytes that nobody uses."""
+        w = self.words
+        ats = (_SLOTS_AT + slot * Slot.WORDS for slot in range(w[Head.NUM_SLOTS]))
+        return sum(w[at + Slot.STATE] == FREE and w[at + Slot.SIZE] >= need for at in ats)
+
+    def num_unbound_before(self, seq: int) -> int:
+        """Batches before this one that have not begun."""
+        w = self.words
+        earlier = ((number, self.entry_at(number)) for number in range(max(w[Head.NEXT], seq - MAX_ENTRIES), seq))
+        return sum(
+            w[at + Entry.PLACE] == UNBOUND and w[at + Entry.SEQ] == number and w[at + Entry.RUN] == w[Head.RUN]
+            for number, at in earlier
+        )
 
     def free_unreferenced_slots(self, held: set[int]) -> int:
         """Free the slots that a dead worker bound to nothing; call it under the lock. `held`: those of batches."""

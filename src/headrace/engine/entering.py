@@ -9,7 +9,7 @@ from ..errors import BatchTooLarge
 from ..model import format_bytes
 from .arena import Arena
 from .blocks import Region
-from .board import GENERAL, TOLD, UNBOUND, Board, BoardLock, Entry, Head, Record
+from .board import GENERAL, MAX_ENTRIES, TOLD, UNBOUND, Board, BoardLock, Entry, Head, Record
 from .parcels import block_bytes, dump
 from .recording import WorkerRecord
 from .room import Holding, Turn, is_small, may_enter
@@ -44,12 +44,14 @@ class Entering:
 
     def _ask(self, size: int, entry: int, rows: int) -> None:
         """Wait until a block of this size may be written. Raises where its batch alone does not fit the budget."""
-        if size < _ASKED_BYTES or is_small(size, self._holding()):
+        if size < _ASKED_BYTES:
+            return
+        batch_bytes = size * self._words[entry + Entry.NUM_ROWS] // max(1, rows)
+        if batch_bytes > self._words[Head.BATCH_BYTES]:  # noqa: PLR1730  (most often there is nothing to store)
+            self._words[Head.BATCH_BYTES] = batch_bytes  # the oldest batch may have samples as large as these
+        if is_small(size, self._holding()):
             return
         self._check_batch(size, entry)
-        batch_bytes = size * self._words[entry + Entry.NUM_ROWS] // max(1, rows)
-        # the oldest batch may have samples as large as this one
-        self._words[Head.BATCH_BYTES] = max(self._words[Head.BATCH_BYTES], batch_bytes)
         if self._enter(size, entry):
             return
         self._region.trim()  # what we keep for reuse is the first to go
@@ -94,7 +96,7 @@ class Entering:
         seq, first = words[entry + Entry.SEQ], words[Head.NEXT]
         if seq <= first:
             return Turn.NEXT
-        for earlier in range(first, seq):
+        for earlier in range(max(first, seq - MAX_ENTRIES), seq):
             at = Board.entry_at(earlier)
             is_open = words[at + Entry.PLACE] in (UNBOUND, GENERAL) and not words[at + Entry.CLOSED]
             if is_open and words[at + Entry.SEQ] == earlier and words[at + Entry.RUN] == words[Head.RUN]:

@@ -158,6 +158,7 @@ class Feed:
     def start_epoch(self, indices: Iterator[Any], base_seed: int) -> None:
         """Begin an epoch; whatever is left of the one before is given up."""
         self.scheduler.cancel_all()
+        self.pool.board.words[Head.NEXT] = self.scheduler.next_seq - 1
         self.plan.begin(indices)
         self._issuing.begin(base_seed)
         self.recovery.start_epoch()
@@ -222,7 +223,9 @@ class Feed:
             waited = time.perf_counter() - started
             if timeout_s and waited > timeout_s:
                 raise self._upkeep.timed_out(timeout_s)
-            if scheduler.order and not scheduler.batches[scheduler.order[0]].is_settled:
+            if scheduler.order:
+                # from here on it has room in any case: the loop has let go of what it does not keep
+                self.pool.board.words[Head.NEXT] = scheduler.order[0]
                 self.delivery.make_way(scheduler.batches[scheduler.order[0]], self.pool.lock)
             poll_s = self._upkeep.poll_s if not self._valve.is_watching else LOOK_EVERY_S
             self._upkeep.wait(min(poll_s, timeout_s - waited + 0.001) if timeout_s else poll_s)
@@ -284,8 +287,8 @@ class Feed:
         else:
             self._upkeep.look_if_due()
         if not self.plan.is_exhausted:
-            # anew for each: the first one tells how many rows a batch has
-            while self.scheduler.in_flight < self.pacing.limit():
+            limit = self.pacing.limit()
+            while self.scheduler.in_flight < limit:
                 if self.settings.is_iterable and not self._turns.active:
                     self.plan.is_exhausted = True
                     break
@@ -296,8 +299,8 @@ class Feed:
                 self.plan.note_issued(seq, taken[1])
         if self.trial.some_indices and self.settings.measures_threads:
             self.trial.begin_if_idle(is_at_end=self.plan.is_exhausted and self.settings.measures_at_end)
-        order = self.scheduler.order
-        self.pool.board.words[Head.NEXT] = order[0] if order else self.scheduler.next_seq
+        total, leased = self.slots.counts()
+        self.pool.board.words[Head.PLENTY] = int(self.scheduler.in_flight <= total - leased)
         self.pool.pipes.flush()
 
     def finish_measuring(self, patience_s: float = 1.0) -> None:

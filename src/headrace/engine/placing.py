@@ -123,11 +123,17 @@ class Placer:
         with self._lock:
             place = self._words[entry + Entry.PLACE]
             if place == UNBOUND:
-                slot = self._board.bind_slot(need) if number >= 0 else GENERAL
+                slot = self._board.bind_slot(need) if number >= 0 and self._may_bind(entry, need) else GENERAL
                 if slot >= 0 or is_last_try:
                     place = join_place(number, slot) if slot >= 0 else GENERAL
                     self._words[entry + Entry.PLACE] = place
         return place
+
+    def _may_bind(self, entry: int, need: int) -> bool:
+        """Whether a batch may have a slot before those before it have theirs: where there is one for each of them."""
+        if self._words[Head.PLENTY]:
+            return True
+        return self._board.num_free_slots(need) > self._board.num_unbound_before(self._words[entry + Entry.SEQ])
 
     def _may_wait(self, entry: int, deadline: float) -> bool:
         """Whether a slot is worth waiting for: the loop is soon done with one, and the other way takes more room.

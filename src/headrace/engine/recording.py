@@ -19,6 +19,10 @@ _FIRST_CHUNKS = 32
 _FAULTS_EVERY_NS = 200_000_000
 
 
+class Stopped(BaseException):
+    """The loader ends while a worker waits for room: what it has in hand is of no use any more."""
+
+
 class WorkerRecord:
     """A worker's own words on the board. Only that worker writes them; anybody reads."""
 
@@ -108,6 +112,8 @@ class WorkerRecord:
         finally:
             words[at + Record.WAITS] = 0
             words[at + Record.BUSY_NS] -= time.perf_counter_ns() - started
+            if words[Head.STOP]:
+                raise Stopped
 
     def note(self, fetch_ns: int, elapsed_ns: int, count: int) -> None:
         """Record what samples cost: to fetch, and in all."""

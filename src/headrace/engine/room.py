@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-# blocks this small beside the budget are let in at once while it is this empty: as good as free
-_SMALL_PART, _EMPTY_PART = 64, 4
+# blocks this small beside the budget are let in at once, while it is this empty and batches are this small
+_SMALL_PART, _EMPTY_PART, _BATCH_PART = 64, 4, 4
 
 
 class Turn(IntEnum):
     """Where a batch stands among those that are not delivered."""
 
-    NEXT = 0  # it is delivered next: whatever waits, waits for it
+    NEXT = 0  # the loop asks for it: whatever waits, waits for it
     OPEN = 1  # the oldest of those that are not collated
     LATER = 2
 
@@ -39,9 +39,10 @@ class Holding:
 
 
 def is_small(size: int, holding: Holding) -> bool:
-    """Whether a block may be let in without asking anybody: while samples are that small, no batch is tight."""
+    """Whether a block may be let in without looking at the others: the oldest batch has room whatever they hold."""
     budget = holding.budget_bytes
-    return size * _SMALL_PART <= budget and (holding.used_bytes + size) * _EMPTY_PART <= budget
+    is_empty = (holding.used_bytes + size) * _EMPTY_PART <= budget
+    return is_empty and size * _SMALL_PART <= budget and holding.batch_bytes * _BATCH_PART <= budget
 
 
 def may_enter(size: int, turn: Turn, holding: Holding) -> bool:

@@ -13,6 +13,7 @@ from .measuring import block_of, second_thread_gain
 from .messages import WORK_BYTES, Answer, Task, Work, split_tries, unpack_work
 from .own_iterator import OwnIterator
 from .parcels import dump, load
+from .recording import Stopped
 from .sharing import Sharing
 from .whole_batches import WholeBatches
 from .workbench import Workbench
@@ -125,6 +126,8 @@ class Worker:
                 self._own_iterator.restart(work)
             else:
                 self._serve_measure(work)
+        except Stopped:
+            return
         except Exception as error:
             if work.task == Task.MEASURE:
                 self._teller.answer(work, Answer.MEASURED)
