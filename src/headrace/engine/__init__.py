@@ -16,6 +16,7 @@ The training process:
 - `pool`, `pipes`, `arena_plan`: processes, the pipes to them, the plan of their memory.
 - `scheduler`: which batch waits for which rows.
 - `slots`: batch slots and their leases.
+- `valve`: an end to waits for room where nothing else would end them.
 - `staging`: named stages and named samples, in workers too.
 - `thread_trial`: what a second thread would bring, asked of a worker.
 
@@ -42,6 +43,7 @@ Its guard:
 A worker:
 
 - `chunks`, `whole_batches`: rows of a batch, and a batch in one piece.
+- `entering`: its blocks enter the budget.
 - `fetch`, `seeding`: samples from a map-style data set, seeded by position.
 - `heap`: keeping its pages.
 - `host`: its process.
@@ -58,6 +60,7 @@ Both:
 - `layout`: the fixed layout of a sample.
 - `messages`: what goes through the pipes.
 - `parcels`, `payload`: any object, and a batch's indices, in shared memory.
+- `room`: whether a block fits the budget.
 """
 
 from .arena import lies_in_dev_shm

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from .blocks import mark_told
+from .board import Head
 from .delivery import Delivery
 from .epoch_plan import EpochPlan
 from .feed_settings import FeedSettings
@@ -93,5 +94,6 @@ class Answers:
         if result.block:
             mark_told(self._all_words, result.block)
         for work in self._scheduler.note(result):
+            self._pool.board.words[Head.REISSUED] = 1
             self._issuing.forget_rows(work)
             self._pool.pipes.send(work)

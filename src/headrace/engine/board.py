@@ -47,6 +47,7 @@ class Head:
     OPEN = 12  # 1: nobody waits for room in the budget, whatever is in it
     NUM_RECORDS = 13  # workers' records that were ever in use
     PLENTY = 14  # 1: there is a slot for each batch in flight
+    REISSUED = 15  # 1: something was given out again, behind what workers may have in hand already
     WORDS = 16
 
 

@@ -111,12 +111,19 @@ class Delivery:
     def note_samples(self, block: int, rows: int) -> None:
         """Samples of a batch have come down the general path."""
         self._sample_bytes = max(self._sample_bytes, block_bytes(self._arena, block) // max(1, rows))
+        self._keep_less()
 
     def note_collated(self, batch: Batch | None, block: int) -> None:
         """A batch of the general path is collated; its samples may be larger than itself."""
         samples = sum(block_bytes(self._arena, shared) for shared in batch.shared) if batch is not None else 0
         self.general_bytes = max(self.general_bytes, samples, block_bytes(self._arena, block))
         self._words[Head.BATCH_BYTES] = max(self._words[Head.BATCH_BYTES], self.general_bytes)
+        self._keep_less()
+
+    def _keep_less(self) -> None:
+        """Keep what is free for reuse only as far as a batch finds room beside it."""
+        if not self._layouts.layouts:
+            self._arena.most_bytes = max(0, self._budget_bytes - 2 * self._words[Head.BATCH_BYTES])
 
     def expected_bytes(self, num_rows: int) -> int:
         """How large a batch on the general path will be, by those before it; 0: there was none."""

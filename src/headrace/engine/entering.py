@@ -19,7 +19,7 @@ from .worker_plan import WorkerPlan
 _ASKED_BYTES = 64 << 10
 # the loop may be in a step of milliseconds, or in an evaluation of minutes
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.02
-# after a loss, work that others wait for may be on its way to a worker that waits here
+# once something was given out again, it may stand in a pipe while those that could take it wait here
 _PATIENCE_AFTER_LOSS_S = 0.1
 
 
@@ -61,7 +61,8 @@ class Entering:
         words, started, pause_s = self._words, time.perf_counter(), _FIRST_PAUSE_S
         with self._record.waiting():
             while not self._enter(size, entry):
-                is_late = bool(words[Head.LOSSES]) and time.perf_counter() > started + _PATIENCE_AFTER_LOSS_S
+                is_hurried = bool(words[Head.LOSSES] or words[Head.REISSUED])
+                is_late = is_hurried and time.perf_counter() > started + _PATIENCE_AFTER_LOSS_S
                 if is_late or words[Head.STOP] or words[Head.OPEN] or not self._is_wanted(entry):
                     return
                 time.sleep(pause_s)

@@ -159,6 +159,7 @@ class Feed:
         """Begin an epoch; whatever is left of the one before is given up."""
         self.scheduler.cancel_all()
         self.pool.board.words[Head.NEXT] = self.scheduler.next_seq - 1
+        self.pool.board.words[Head.REISSUED] = 0
         self.plan.begin(indices)
         self._issuing.begin(base_seed)
         self.recovery.start_epoch()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .board import MAX_ENTRIES, Head, Record
+from .board import MAX_ENTRIES, Record
 from .delivery import Delivery
 from .depth import Pace, batches_ahead, chunk_samples
 from .feed_settings import FeedSettings
@@ -18,6 +18,8 @@ from .slots import Slots
 from .waits import WaitLog
 
 _MOST_AHEAD = MAX_ENTRIES // 4
+# chunks that all workers have in hand together take no more than this part of the budget, if a sample does not
+_IN_HAND_PART = 8
 # how often the pace is taken anew: often enough to follow a change, rarely enough to cost nothing
 _PACE_EVERY_BATCHES, _EARLY_BATCHES, _PACE_EVERY_S = 8, 64, 0.25
 
@@ -92,17 +94,13 @@ class Pacing:
         if self._layouts.layouts:
             total, leased = self._slots.counts()
             limit = min(limit, total - leased)
-        if general_bytes:
+        else:
             limit = self._general_limit(limit, general_bytes)
         return max(1, min(self._guard.most_ahead(limit), _MOST_AHEAD))
 
     def _general_limit(self, limit: int, batch_bytes: int) -> int:
         """How many of `limit` batches may be in flight on the general path, by what they take of the budget."""
         budget, delivery, in_flight = self._pool.plan.budget_bytes, self._delivery, self._scheduler.in_flight
-        if not self._layouts.layouts:
-            # what is free is kept for reuse only as far as a batch finds room beside it
-            largest = max(batch_bytes, self._pool.board.words[Head.BATCH_BYTES])
-            self._pool.arena.most_bytes = max(0, budget - 2 * largest)
         held = delivery.held_bytes
         if held + 2 * batch_bytes * max(limit, len(self._scheduler.batches)) <= budget:
             return limit
@@ -114,7 +112,11 @@ class Pacing:
         """Samples a chunk for a batch."""
         if not self.has_answer:
             return max(1, num_rows // (4 * max(1, self._pool.num_workers)))
-        return max(1, min(self.chunk, num_rows))
+        # on the general path a chunk is in a worker's hands until its last sample is there
+        sample_bytes = self._delivery.expected_bytes(num_rows) // max(1, num_rows)
+        in_hand_bytes = self._pool.plan.budget_bytes // (_IN_HAND_PART * max(1, self._pool.num_workers))
+        most = in_hand_bytes // sample_bytes if sample_bytes else num_rows
+        return max(1, min(self.chunk, num_rows, most))
 
     @property
     def ahead(self) -> tuple[int, str]:

@@ -104,6 +104,7 @@ class Pipes:
     def send_urgent(self, work: Work) -> None:
         """Give work to the next worker that is free, before all that waits."""
         assert self._urgent is not None
+        self._words[Head.REISSUED] = 1
         message = work.pack()
         try:
             os.write(self._urgent[1].fileno(), message)
@@ -117,6 +118,7 @@ class Pipes:
 
     def send_first(self, work: Work) -> None:
         """Give work out before what has not been written to the pipe yet."""
+        self._words[Head.REISSUED] = 1
         self._backlog.appendleft(work.pack())
 
     def unread(self) -> list[Work]:

@@ -19,7 +19,7 @@ from .rows import RowWriter
 _LAYOUT_PATIENCE_S = 0.05
 
 # a large batch on the general path lies in memory twice, as samples and collated: its layout is worth a longer wait
-_LARGE_BATCH_BYTES = 16 << 20
+_LARGE_BATCH_BYTES, _LARGE_PART = 16 << 20, 8
 
 # a loop that holds all slots gives one back with its next batch; a step takes less than this, as a rule
 _SLOT_PATIENCE_S = 2.0
@@ -38,11 +38,14 @@ class Placer:
         region: Region,
         record: WorkerRecord,
         propose: Callable[[int, int, int], None],
+        *,
+        budget_bytes: int,
     ) -> None:
         self._arena, self._lock, self._region, self._record = arena, lock, region, record
         self._board = Board(arena.bytes)
         self._words = self._board.words
         self._propose = propose  # (batch, rows, block): offers a new layout to the training process
+        self._large_bytes = min(_LARGE_BATCH_BYTES, budget_bytes // _LARGE_PART)
         self._writers: list[RowWriter] = []
         self._refused: list[Layout] = []
 
@@ -143,7 +146,8 @@ class Placer:
         words = self._words
         if words[Head.STOP] or words[Head.OPEN] or words[entry + Entry.RUN] != words[Head.RUN]:
             return False
-        is_later = words[entry + Entry.SEQ] > words[Head.NEXT] and not words[Head.LOSSES]
+        is_hurried = bool(words[Head.LOSSES] or words[Head.REISSUED])
+        is_later = words[entry + Entry.SEQ] > words[Head.NEXT] and not is_hurried
         return is_later or time.perf_counter() < deadline
 
     def _layout_number(self, entry: int, sample: Any) -> int:
@@ -157,7 +161,7 @@ class Placer:
             return -1
         block, _ = dump(layout, self._region, self._arena)
         self._propose(self._words[entry + Entry.SEQ], self._words[entry + Entry.NUM_ROWS], block)
-        is_large = layout.row_bytes * self._words[entry + Entry.NUM_ROWS] >= _LARGE_BATCH_BYTES
+        is_large = layout.row_bytes * self._words[entry + Entry.NUM_ROWS] >= self._large_bytes
         deadline = time.perf_counter() + (_SLOT_PATIENCE_S if is_large else _LAYOUT_PATIENCE_S)
         while time.perf_counter() < deadline and not self._words[Head.STOP]:
             for number in range(known, self._words[Head.NUM_LAYOUTS]):

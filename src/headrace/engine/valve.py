@@ -16,7 +16,7 @@ from .scheduler import Scheduler
 
 _log = logging.getLogger(__name__)
 
-_PATIENCE_S = 0.5
+_PATIENCE_S = 5.0
 # while somebody waits for room, the loop looks this often
 LOOK_EVERY_S = 0.1
 

@@ -49,4 +49,4 @@ class Workbench:
             is_patient=plan.goes_on,
         )
         self.teller = Teller(plan, arena, lock, self.region, self.fetcher)
-        self.placer = Placer(arena, lock, self.region, self.record, self.teller.propose)
+        self.placer = Placer(arena, lock, self.region, self.record, self.teller.propose, budget_bytes=plan.budget_bytes)
