@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +52,21 @@ class Failing(Huge):
         return super().__getitem__(index)
 
 
+class Deadly(Huge):
+    """Some of them take their worker with them, once each."""
+
+    def __init__(self, count: int, size: int, marks: Path) -> None:
+        super().__init__(count, size)
+        self.marks = marks
+
+    def __getitem__(self, index: int) -> Any:
+        mark = self.marks / str(index)
+        if index % 9 == 4 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
 def stack(samples: list[Any]) -> Any:
     return torch.from_numpy(np.stack(samples))
 
@@ -89,7 +107,12 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("backend", "start", "num_workers"),
-    [("process", "fork", 8), ("process", "fork", 2), ("thread", "fork", 8), ("process", "spawn", 3)],
+    [
+        ("process", "fork", 8),
+        ("process", "fork", 2),
+        ("thread", "fork", 8),
+        pytest.param("process", "spawn", 3, marks=pytest.mark.slow),
+    ],
 )
 def test_what_is_queued_stays_within_the_budget(kind: str, backend: str, start: str, num_workers: int) -> None:
     """A budget that holds one batch of 4 x 2 MiB, and what it is made of; and the one that the loop has."""
@@ -162,6 +185,16 @@ def test_bad_samples_hold_up_nothing_where_the_budget_is_tight(backend: str, col
     got = [index for batch in loader for index in indices_of(batch)]
     good = [index for index in range(60) if index % 7 != 3]
     assert got[: len(good)] == good
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+@pytest.mark.parametrize("collate", [None, stack], ids=["slots", "general"])
+def test_lost_workers_hold_up_nothing_where_the_budget_is_tight(backend: str, collate: Any, tmp_path: Path) -> None:
+    loader: Any = DataLoader(
+        Deadly(48, MIB, tmp_path), 4, num_workers=4, backend=backend, memory=9 * MIB, collate_fn=collate
+    )
+    assert [index for batch in loader for index in indices_of(batch)] == list(range(48))
+    assert loader.stats().workers_lost > 0
 
 
 @pytest.mark.slow
