@@ -53,6 +53,7 @@ class Feed:
         earlier: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.pool, self.settings = pool, settings
+        self._words = pool.board.words
         self._lane = open_lane(role="trainer")
         # where samples may be left out, or tried again, a batch's samples may be needed once more
         self.scheduler = Scheduler(in_order=settings.in_order, keeps_samples=not condemned.policy.raises_at_once)
@@ -158,8 +159,8 @@ class Feed:
     def start_epoch(self, indices: Iterator[Any], base_seed: int) -> None:
         """Begin an epoch; whatever is left of the one before is given up."""
         self.scheduler.cancel_all()
-        self.pool.board.words[Head.NEXT] = self.scheduler.next_seq - 1
-        self.pool.board.words[Head.REISSUED] = 0
+        self._words[Head.NEXT] = self.scheduler.next_seq - 1
+        self._words[Head.REISSUED] = 0
         self.plan.begin(indices)
         self._issuing.begin(base_seed)
         self.recovery.start_epoch()
@@ -226,13 +227,15 @@ class Feed:
                 raise self._upkeep.timed_out(timeout_s)
             if scheduler.order:
                 # from here on it has room in any case: the loop has let go of what it does not keep
-                self.pool.board.words[Head.NEXT] = scheduler.order[0]
+                self._words[Head.NEXT] = scheduler.order[0]
                 self.delivery.make_way(scheduler.batches[scheduler.order[0]], self.pool.lock)
-            poll_s = self._upkeep.poll_s if not self._valve.is_watching else LOOK_EVERY_S
+            is_long = waited > LOOK_EVERY_S
+            poll_s = LOOK_EVERY_S if is_long and self._valve.is_watching else self._upkeep.poll_s
             self._upkeep.wait(min(poll_s, timeout_s - waited + 0.001) if timeout_s else poll_s)
             self._answers.collect()
             self._refill()
-            self._valve.look()
+            if is_long:
+                self._valve.look()
 
     def _is_as_planned(self, batch: Batch) -> bool:
         """Whether a finished batch holds what it is to be delivered with; rows are moved for that."""
@@ -298,10 +301,10 @@ class Feed:
                     break
                 seq = self._issuing.issue(*taken, run=self.plan.run, is_first=self.delivered < 1)
                 self.plan.note_issued(seq, taken[1])
+            # within the limit there is a slot for each
+            self._words[Head.PLENTY] = self.scheduler.in_flight <= limit and self.slots.largest_bytes > 0
         if self.trial.some_indices and self.settings.measures_threads:
             self.trial.begin_if_idle(is_at_end=self.plan.is_exhausted and self.settings.measures_at_end)
-        total, leased = self.slots.counts()
-        self.pool.board.words[Head.PLENTY] = int(self.scheduler.in_flight <= total - leased)
         self.pool.pipes.flush()
 
     def finish_measuring(self, patience_s: float = 1.0) -> None:

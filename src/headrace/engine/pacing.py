@@ -114,9 +114,10 @@ class Pacing:
             return max(1, num_rows // (4 * max(1, self._pool.num_workers)))
         # on the general path a chunk is in a worker's hands until its last sample is there
         sample_bytes = self._delivery.expected_bytes(num_rows) // max(1, num_rows)
+        if not sample_bytes:
+            return max(1, min(self.chunk, num_rows))
         in_hand_bytes = self._pool.plan.budget_bytes // (_IN_HAND_PART * max(1, self._pool.num_workers))
-        most = in_hand_bytes // sample_bytes if sample_bytes else num_rows
-        return max(1, min(self.chunk, num_rows, most))
+        return max(1, min(self.chunk, num_rows, in_hand_bytes // sample_bytes))
 
     @property
     def ahead(self) -> tuple[int, str]:
