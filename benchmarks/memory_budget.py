@@ -155,7 +155,7 @@ def watch(case: dict[str, Any], *, every_s: float = 0.02) -> dict[str, Any]:
         "file_bar": round(file_bar),
         "tree_mib": round(tree_mib),
         "tree_bar": round(tree_bar),
-        "said": [line for line in errors.splitlines() if "headrace" in line],
+        "said": [line for line in errors.splitlines() if line.startswith("WARNING:headrace")],
         "is_within": file_mib <= file_bar and tree_mib <= tree_bar,
     }
 
