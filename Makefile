@@ -20,6 +20,7 @@ demo: $(VENV)/.installed  ## the same training loop with torch's loader and with
 # fails twice blocks the merge, what fails once is a race to be found.
 test: lint  ## everything that blocks a merge: ruff, mypy, pytest
 	$(BIN)/python -m pytest || { \
+		code=$$?; [ $$code -eq 1 ] || exit $$code; \
 		echo "== once more, those that failed"; \
 		$(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none; \
 	}
