@@ -1,5 +1,6 @@
 """A collation of the user's may write into its samples and keep them: the shared ones stay as they were fetched."""
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -55,6 +56,20 @@ def test_what_is_kept_outlives_its_block(arena: Arena, size: int) -> None:
     arena.view(block, used)[:] = bytes(used)  # the block's next use
     assert kept[0] == 9
     assert kept[1:].min() == kept[1:].max() == 7
+
+
+def test_where_nothing_can_be_mapped_a_large_block_is_copied(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Arena, "map_apart", refused)
+    block, _ = dump([np.full(LARGE, 7, np.uint8)], Region(arena, 0, arena.size), arena)
+    borrowed = Borrowed(arena)
+    (array,) = borrowed.read(block)
+    array += 1
+    borrowed.settle()
+    assert array.min() == array.max() == 8
+    assert peek(arena, block)[0].max() == 7
 
 
 def test_a_mapping_ends_with_its_collation(arena: Arena) -> None:

@@ -2,7 +2,8 @@
 
 Another worker may have to collate the same samples once more, after this one died in the middle; it must find them as
 they were fetched. A small block is copied. A large one is mapped a second time, so that the kernel copies only the
-pages that are written, and it needs no memory of its own.
+pages that are written, and it needs no memory of its own; where the process may have no more files or mappings, it is
+copied like a small one.
 """
 
 from __future__ import annotations
@@ -29,11 +30,15 @@ class Borrowed:
     def read(self, block: int) -> Any:
         """The object of a block, over memory that nobody else sees changed."""
         size = block_bytes(self._arena, block)
-        if size < _MAPPED_BYTES:
-            return read_block(memoryview(bytearray(self._arena.view(block, size))))
-        mapping, start = self._arena.map_apart(block, size)
-        self._mappings.append(mapping)
-        return read_block(memoryview(mapping)[start : start + size])
+        if size >= _MAPPED_BYTES:
+            try:
+                mapping, start = self._arena.map_apart(block, size)
+            except OSError:
+                pass
+            else:
+                self._mappings.append(mapping)
+                return read_block(memoryview(mapping)[start : start + size])
+        return read_block(memoryview(bytearray(self._arena.view(block, size))))
 
     def settle(self) -> None:
         """End the mappings. Where the collation kept something, its pages become copies: the block is about to go."""
