@@ -101,8 +101,9 @@ class Recovery:
 
     def _count_collations(self, claims: list[Claim]) -> None:
         """Count a loss against the batches that were being collated."""
-        # beside a thread that had a sample in hand, it is one of several that may be guilty
-        weight = 1 / MOST_LOSSES if any(claim.position >= 0 for claim in claims) else 1.0
+        # beside a thread that had a sample in hand, or collated too, it is one of several that may be guilty
+        num_suspects = sum(claim.position >= 0 or claim.position == COLLATING for claim in claims)
+        weight = 1 / MOST_LOSSES if num_suspects > 1 else 1.0
         for claim in claims:
             if claim.position == COLLATING:
                 self._collations[claim.seq] = self._collations.get(claim.seq, 0.0) + weight
