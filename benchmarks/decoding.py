@@ -66,7 +66,7 @@ def lidar_by_codecs(raw: Any) -> tuple[np.ndarray]:
     from headrace import codecs
 
     paths, index = raw
-    points = np.empty((LIDAR_FILES, LIDAR_POINTS, 4), np.float32)
+    points = codecs.empty((LIDAR_FILES, LIDAR_POINTS, 4), np.float32)
     for k, path in enumerate(paths):
         rng = np.random.default_rng(index * LIDAR_FILES + k)
         codecs.points(path, choose=lambda num, rng=rng: rng.integers(0, num, LIDAR_POINTS), out=points[k])

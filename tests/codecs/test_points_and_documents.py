@@ -66,6 +66,32 @@ def test_all_points_of_a_file_are_the_callers_own(tmp_path: Path) -> None:
     assert np.array_equal(second, cloud)
 
 
+def test_a_sequence_of_scans_is_put_together_in_memory_that_is_used_again(tmp_path: Path) -> None:
+    clouds = [np.random.default_rng(k).normal(size=(20_000, 4)).astype(np.float32) for k in range(4)]
+    for k, cloud in enumerate(clouds):
+        cloud.tofile(tmp_path / f"{k}.bin")
+
+    def sequence() -> np.ndarray:
+        together = codecs.empty((4, 20_000, 4))
+        for k in range(4):
+            codecs.points(tmp_path / f"{k}.bin", choose=np.arange(20_000), out=together[k])
+        return together
+
+    first = sequence()
+    address, part = first.ctypes.data, first[2, 5:9]
+    assert address % 64 == 0
+    assert np.array_equal(first, clouds)
+    del first
+    second = sequence()
+    assert second.ctypes.data != address, "a view of the first is still held"
+    assert np.array_equal(part, clouds[2][5:9])
+    del part
+    assert sequence().ctypes.data == address
+    assert codecs.empty(3, "u1").shape == (3,)
+    with pytest.raises(TypeError, match="Python objects"):
+        codecs.empty((2, 2), object)
+
+
 def test_texts() -> None:
     assert codecs.text("头颅 CT：未见异常".encode()) == "头颅 CT：未见异常"
     assert codecs.text(b"\xef\xbb\xbfwith a mark") == "with a mark"

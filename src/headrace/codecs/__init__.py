@@ -12,7 +12,7 @@
 - `picture`: region, orientation, size and layout of decoded pixels.
 - `png_picture`: PNG.
 - `point_cloud`: points.
-- `scratch`: memory that a thread keeps between samples.
+- `scratch`: memory that is used again: a thread's own, and that of results.
 - `source`: what is read: bytes, a view, a path.
 - `trilinear`, `volume_steps`: volumes made ready for training.
 """
@@ -26,7 +26,7 @@ from .npy_array import npy
 from .npz_archive import npz
 from .png_picture import png
 from .point_cloud import points
-from .scratch import release
+from .scratch import empty, release
 from .source import BytesLike, Data
 from .volume_steps import volume
 
@@ -36,6 +36,7 @@ __all__ = [
     "Decoder",
     "NiftiHeader",
     "decode",
+    "empty",
     "jpeg",
     "json",
     "nifti",

