@@ -54,7 +54,8 @@ def drive(
 ) -> dict[str, Any]:
     """Make a loader, iterate it as the plan says, and return what was measured.
 
-    The clock of the first batch starts before the loader is made; imports are the caller's. `use` is what the loop
+    The clock of the first batch starts before the loader is made, and so does that of the whole; imports are the
+    caller's. `use` is what the loop
     does with a batch; its time is part of the step, not of the wait. A batch is held until the next one has come, as
     in `for batch in loader`.
     """
@@ -69,6 +70,7 @@ def drive(
             loop.ask()
             num_warm += 1
         result |= _measure(loop, plan)
+        result["whole_s"] = time.perf_counter() - start
 
     result["settled"] = loader_account(loader)
     closing = time.perf_counter()

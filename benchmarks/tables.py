@@ -22,6 +22,7 @@ COLUMNS: dict[str, tuple[str, float, str]] = {
     "file_mib": ("file", 1, "MiB"),
     "events": ("events", 1, ""),
     "lost": ("lost", 1, ""),
+    "epoch_samples_per_s": ("epoch samples/s", 1, ""),
     "batches_per_s": ("batches/s", 1, ""),
     "gb_per_s": ("GB/s", 1, ""),
     "mb_per_s": ("MB/s", 1, ""),
