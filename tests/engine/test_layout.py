@@ -19,6 +19,7 @@ from headrace.engine.layout import (
     Misfit,
     build_batch,
     learn_layout,
+    plan_tensors,
     read_samples,
     slot_tensors,
 )
@@ -133,9 +134,8 @@ class Slot:
 
     def batch(self, count: int | None = None) -> Any:
         count = self.num_rows if count is None else count
-        return build_batch(
-            self.layout, slot_tensors(self.layout, self.bytes, self.num_rows, count, self.joined_texts(count))
-        )
+        plan = plan_tensors(self.layout, self.num_rows, count)
+        return build_batch(self.layout, slot_tensors(plan, self.bytes, self.joined_texts(count)))
 
 
 @given(spec=specs, num_rows=st.integers(1, 5), seed=st.integers(0, 2**31), data=st.data())

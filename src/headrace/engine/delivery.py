@@ -11,7 +11,7 @@ from ..model import format_bytes
 from .blocks import release_block
 from .board import GENERAL, UNBOUND, Board, BoardLock, Entry, Head, split_place
 from .known_layouts import KnownLayouts
-from .layout import Layout, build_batch, read_samples, slot_tensors
+from .layout import Layout, TensorPlan, build_batch, plan_tensors, read_samples, slot_tensors
 from .messages import CaughtError
 from .parcels import block_bytes, load
 from .pool import Pool
@@ -19,6 +19,8 @@ from .scheduler import Batch
 from .slots import Slots
 
 _log = logging.getLogger(__name__)
+
+_MOST_PLANS = 64  # ways to make tensors that are kept: one for each size that batches have
 
 
 class Delivery:
@@ -30,6 +32,7 @@ class Delivery:
         self._budget_bytes = pool.plan.budget_bytes
         self._slots, self._layouts, self._collate = slots, layouts, collate
         self._payloads: dict[int, list[int]] = {}  # batch -> blocks of its indices, the last one counts
+        self._plans: dict[tuple[int, int, int], TensorPlan] = {}  # by layout, rows of the slot, rows of the batch
         self._taken_texts: dict[int, list[list[Any]]] = {}  # batch -> its texts by leaf, where they were moved
         self.general_bytes = 0  # the largest batch that came down the general path: its samples, or the whole
         self._sample_bytes = 0  # the largest sample there
@@ -83,7 +86,7 @@ class Delivery:
         # of two slots, a loop gives one back as it gets the other; only one that keeps both needs copies
         is_short = leased >= total - 1 and (total != 2 or leased > 1 or self._keeps_all)
         owner = self._slots.lease(slot)
-        tensors = slot_tensors(layout, owner, batch.num_rows, batch.count_rows, texts)
+        tensors = slot_tensors(self._plan(number, layout, batch), owner, texts)
         del owner
         self.slot_batches += 1
         if is_short:
@@ -92,6 +95,15 @@ class Delivery:
             self.copied_batches += 1
         self.release(batch, keep_slot=True)
         return build_batch(layout, tensors)
+
+    def _plan(self, number: int, layout: Layout, batch: Batch) -> TensorPlan:
+        key = (number, batch.num_rows, batch.count_rows)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _MOST_PLANS:  # batches of ever other sizes
+                self._plans.clear()
+            plan = self._plans[key] = plan_tensors(layout, batch.num_rows, batch.count_rows)
+        return plan
 
     def _lend(self, block: int) -> Any:
         """A batch of the general path; its block is released when nothing refers to it any more."""

@@ -190,8 +190,9 @@ class Feed:
             result = self.delivery.deliver(batch)
         finally:
             self._refill()
-        # some for the batches ahead, some for those that are being used or copied
-        self.slots.make_one_ready(self.pacing.limit() + 4)
+        if self.slots.on_first_lease is not None:
+            # some for the batches ahead, some for those that are being used or copied
+            self.slots.make_one_ready(self.pacing.limit() + 4)
         num_samples = batch.count_rows if self.settings.is_batched else 1
         self.condemned.good(num_samples)
         self.count(num_samples)
@@ -204,7 +205,7 @@ class Feed:
         self.delivered_samples += num_samples
 
     def _await_batch(self, started: float) -> Batch:
-        scheduler = self.scheduler
+        scheduler, is_refilled = self.scheduler, True
         self._upkeep.waiting_since = started
         # torch's timeout is how long the loop waits; where samples may be left out, it is a sample's (`Upkeep`)
         timeout_s = self.settings.timeout_s if self.condemned.policy.raises_at_once else 0.0
@@ -222,6 +223,10 @@ class Feed:
             if batch is None and not scheduler.in_flight and self.plan.is_exhausted:
                 self.plan.close_account()
                 raise StopIteration
+            if not is_refilled:  # where the batch is there, the next ones go out when it has left
+                self._refill()
+                is_refilled = True
+                continue
             waited = time.perf_counter() - started
             if timeout_s and waited > timeout_s:
                 raise self._upkeep.timed_out(timeout_s)
@@ -233,7 +238,7 @@ class Feed:
             poll_s = LOOK_EVERY_S if is_long and self._valve.is_watching else self._upkeep.poll_s
             self._upkeep.wait(min(poll_s, timeout_s - waited + 0.001) if timeout_s else poll_s)
             self._answers.collect()
-            self._refill()
+            is_refilled = False
             if is_long:
                 self._valve.look()
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping, Set
 from typing import Any
-
-import numpy as np
 
 from ..order import PlannedBatch
 from .board import GENERAL, TOLD, UNBOUND, Board, Entry
@@ -16,7 +13,7 @@ from .feed_settings import FeedSettings
 from .known_layouts import KnownLayouts
 from .messages import Work
 from .pacing import Pacing
-from .payload import payload_bytes, write_payload
+from .payload import pack_indices, payload_bytes, write_payload
 from .pool import Pool
 from .scheduler import Scheduler
 from .thread_trial import ThreadTrial
@@ -100,17 +97,10 @@ class Issuing:
 
     def _write_indices(self, seq: int, indices: Any, num_rows: int) -> tuple[int, int]:
         """Put a batch's indices into shared memory; returns their block, and where the words of its rows begin."""
-        pickled = None
-        if not self._settings.is_batched or type(indices) is not list or set(map(type, indices)) != {int}:
-            pickled = pickle.dumps(indices, 5)
-        else:
-            try:
-                indices = np.array(indices, np.int64)
-            except OverflowError:
-                pickled = pickle.dumps(indices, 5)
-        size = payload_bytes(num_rows, pickled)
+        packed = pack_indices(indices, is_batched=self._settings.is_batched)
+        size = payload_bytes(num_rows, packed)
         block = self._pool.region.take(size)
-        end = write_payload(self._pool.arena.view(block, size), num_rows, indices, pickled)
+        end = write_payload(self._pool.arena.view(block, size), num_rows, packed)
         self._delivery.keep_payload(seq, block)
         return block, (block + end) >> 3
 

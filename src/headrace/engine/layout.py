@@ -86,6 +86,7 @@ class Layout:
     leaves: tuple[Leaf, ...] = field(init=False)
     row_bytes: int = field(init=False)
     has_objects: bool = field(init=False)
+    is_flat: bool = field(init=False)  # one container of leaves
 
     def __post_init__(self) -> None:
         found: list[Leaf] = []
@@ -101,6 +102,8 @@ class Layout:
         object.__setattr__(self, "leaves", tuple(found))
         object.__setattr__(self, "row_bytes", sum(leaf.row_bytes for leaf in found))
         object.__setattr__(self, "has_objects", any(leaf.kind == "object" for leaf in found))
+        is_flat = isinstance(self.root, Node) and all(isinstance(child, Leaf) for child in self.root.children)
+        object.__setattr__(self, "is_flat", is_flat)
 
     def places(self, num_rows: int) -> tuple[list[int], int]:
         """Offset of each leaf's rows in a slot, and the bytes that the slot must have."""
@@ -185,6 +188,11 @@ def row_views(layout: Layout, memory: memoryview, num_rows: int) -> list[npt.NDA
 
 def build_batch(layout: Layout, tensors: Sequence[Any]) -> Any:
     """Put one tensor (or list of texts) per leaf into the structure that `default_collate` gives."""
+    root = layout.root
+    if layout.is_flat and not layout.has_objects and isinstance(root, Node):
+        if root.kind == "dict":
+            return dict(zip(root.keys, tensors, strict=True))
+        return list(tensors) if root.cls is None else root.cls(*tensors)
     return _build(layout.root, iter(tensors), is_sample=False)
 
 
@@ -205,28 +213,40 @@ def _build(node: Node | Leaf, leaves: Iterator[Any], *, is_sample: bool) -> Any:
     return tuple(children) if is_sample and node.kind == "tuple" else children
 
 
-def slot_tensors(
-    layout: Layout, owner: npt.NDArray[np.uint8], num_rows: int, count_rows: int, texts: Sequence[list[Any]]
-) -> list[Any]:
-    """One tensor per leaf over the first `count_rows` of a slot laid out for `num_rows`; each keeps `owner` alive."""
+# how to make a leaf's tensor: (dtype, numbers, offset, shape); None for a text
+TensorPlan = list[tuple[Any, int, int, tuple[int, ...]] | None]
+
+
+def plan_tensors(layout: Layout, num_rows: int, count_rows: int) -> TensorPlan:
+    """How to make the tensors of batches that have `count_rows` in a slot laid out for `num_rows`."""
     import torch
 
-    offsets, _ = layout.places(num_rows)
+    plan: TensorPlan = []
+    for leaf, offset in zip(layout.leaves, layout.places(num_rows)[0], strict=True):
+        if leaf.kind == "object":
+            plan.append(None)
+            continue
+        shape = (count_rows, *leaf.shape)
+        dtype = getattr(torch, leaf.torch_dtype.removeprefix("torch."))
+        plan.append((dtype, int(np.prod(shape, dtype=np.int64)), offset, shape))
+    return plan
+
+
+def slot_tensors(plan: TensorPlan, owner: npt.NDArray[np.uint8], texts: Sequence[list[Any]]) -> list[Any]:
+    """One tensor per leaf over a slot's memory; each keeps `owner` alive."""
+    torch = sys.modules["torch"]
     beside = iter(texts)
     tensors: list[Any] = []
-    for leaf, offset in zip(layout.leaves, offsets, strict=True):
-        if leaf.kind == "object":
+    for how in plan:
+        if how is None:
             tensors.append(next(beside))
             continue
-        dtype = getattr(torch, leaf.torch_dtype.removeprefix("torch."))
-        count = count_rows
-        for extent in leaf.shape:
-            count *= extent
-        if count == 0:
-            tensors.append(torch.empty((count_rows, *leaf.shape), dtype=dtype))
-        else:
+        dtype, count, offset, shape = how
+        if count:
             flat = torch.frombuffer(owner, dtype=dtype, count=count, offset=offset)
-            tensors.append(flat.view(count_rows, *leaf.shape) if leaf.shape else flat)
+            tensors.append(flat.view(shape) if len(shape) > 1 else flat)
+        else:
+            tensors.append(torch.empty(shape, dtype=dtype))
     return tensors
 
 

@@ -7,7 +7,6 @@ holds what the order says. A bad sample costs one more sample and some copying, 
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from .delivery import Delivery
 from .homecoming import Homecoming
 from .layout import Layout
 from .messages import MOST_SHIFT
-from .payload import payload_bytes, replace_index, write_payload
+from .payload import pack_indices, payload_bytes, replace_index, write_payload
 from .pool import Pool
 from .row_moves import find_moves
 from .rows_again import RowsAgain
@@ -110,10 +109,10 @@ class MovingUp:
             return
         held = self.held(batch.seq)
         assert held is not None
-        pickled = pickle.dumps(list(held.keys) if self._is_batched else held.keys[0], 5)
-        size = payload_bytes(batch.num_rows, pickled)
+        packed = pack_indices(list(held.keys) if self._is_batched else held.keys[0], is_batched=self._is_batched)
+        size = payload_bytes(batch.num_rows, packed)
         block = self._pool.region.take(size)
-        write_payload(self._pool.arena.view(block, size), batch.num_rows, [], pickled)
+        write_payload(self._pool.arena.view(block, size), batch.num_rows, packed)
         self._delivery.keep_payload(batch.seq, block)
         self._words[Board.entry_at(batch.seq) + Entry.PAYLOAD] = block
 

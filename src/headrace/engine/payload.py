@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import struct
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from .arena import Arena
 from .board import Entry
@@ -15,28 +14,34 @@ from .messages import Work
 _PAYLOAD = struct.Struct("<qq")  # 1 for a pickled list of indices, its bytes; else 0 and 8 bytes an index
 
 
-def payload_bytes(num_rows: int, pickled: bytes | None) -> int:
+class Packed(NamedTuple):
+    """The indices of a batch as bytes, a multiple of 8 of them."""
+
+    body: bytes
+    size: int  # of what is in the body
+    is_pickled: bool
+
+
+def pack_indices(indices: Any, *, is_batched: bool) -> Packed:
+    """Indices as bytes: 8 each where all are plain integers, else pickled."""
+    if is_batched and type(indices) is list and [*map(type, indices)].count(int) == len(indices):
+        with contextlib.suppress(struct.error):  # one does not fit 64 bits
+            return Packed(struct.pack(f"<{len(indices)}q", *indices), 8 * len(indices), is_pickled=False)
+    pickled = pickle.dumps(indices, 5)
+    return Packed(pickled.ljust(-(-len(pickled) // 8) * 8, b"\0"), len(pickled), is_pickled=True)
+
+
+def payload_bytes(num_rows: int, packed: Packed) -> int:
     """Size of a batch's payload block: indices, then a word per row."""
-    return _body_end(num_rows, pickled) + 8 * num_rows
+    return _PAYLOAD.size + len(packed.body) + 8 * num_rows
 
 
-def _body_end(num_rows: int, pickled: bytes | None) -> int:
-    return _PAYLOAD.size + (-(-len(pickled) // 8) * 8 if pickled is not None else 8 * num_rows)
-
-
-def write_payload(memory: memoryview, num_rows: int, indices: Any, pickled: bytes | None) -> int:
-    """Write the indices of a batch, and zeros for its rows; returns where those begin.
-
-    `indices` is an int64 array unless `pickled` holds them.
-    """
-    body = 8 * num_rows if pickled is None else len(pickled)
-    _PAYLOAD.pack_into(memory, 0, 0 if pickled is None else 1, body)
-    if pickled is None:
-        np.frombuffer(memory, np.int64, num_rows, _PAYLOAD.size)[:] = indices
-    else:
-        memory[_PAYLOAD.size : _PAYLOAD.size + body] = pickled
-    end = _body_end(num_rows, pickled)
-    np.frombuffer(memory, np.int64, num_rows, end)[:] = 0
+def write_payload(memory: memoryview, num_rows: int, packed: Packed) -> int:
+    """Write the indices of a batch, and zeros for its rows; returns where those begin."""
+    _PAYLOAD.pack_into(memory, 0, packed.is_pickled, packed.size)
+    end = _PAYLOAD.size + len(packed.body)
+    memory[_PAYLOAD.size : end] = packed.body
+    memory[end : end + 8 * num_rows] = bytes(8 * num_rows)
     return end
 
 

@@ -202,13 +202,17 @@ def _column_reader(node: Node | Leaf) -> _Reader:
         return read_dict
 
     def read_sequence(samples: Sequence[Any], columns: list[Sequence[Any]]) -> None:
-        if set(map(type, samples)) != kinds or set(map(len, samples)) != {size}:
+        if set(map(type, samples)) != kinds or len(samples[0]) != size:
             raise Misfit("container type or length")
+        try:
+            values = list(zip(*samples, strict=True))
+        except ValueError as error:
+            raise Misfit("container length") from error
         if flat:
-            columns.extend(zip(*samples, strict=True))
+            columns += values
         else:
-            for reader, values in zip(readers, zip(*samples, strict=True), strict=True):
-                reader(values, columns)
+            for reader, column in zip(readers, values, strict=True):
+                reader(column, columns)
 
     return read_sequence
 

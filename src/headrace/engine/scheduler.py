@@ -110,6 +110,9 @@ class Scheduler:
         if num_rows == 0:  # a sampler may give an empty batch; collation decides what that means
             return [self.issue_whole(0, first_position)]
         batch = self._enter(num_rows, first_position)
+        if not gaps and not done:
+            batch.chunks = {row: (min(chunk, num_rows - row), 0, 0) for row in range(0, num_rows, chunk)}
+            return [Work(batch.seq, row, rows, Task.CHUNK) for row, (rows, _, _) in batch.chunks.items()]
         for row in done:
             batch.carried |= 1 << row
         batch.told, batch.rows_left = batch.carried, num_rows - len(done)
