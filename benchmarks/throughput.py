@@ -2,9 +2,11 @@
 
 W1 to W4, the same data set object and so the same decode for every contender. "decode only" is the limit: two
 processes that decode bytes in memory and do nothing else; "pages kept" is the same with malloc told to keep its pages,
-as our workers do. The loop asks at once; `--paced` adds a loop that asks for about two thirds of the limit. `--peers`
-adds other loaders, where they are installed. On W3, `__getitems__` fetches a batch at a time: as a list of samples for
-`default_collate`, or as a block that is collated already (`collate_fn` keeps it).
+as our workers do; "read, decode, copy once" also reads the files and copies each sample into shared memory that is
+there already, which no loader with processes can do without. The loop asks at once; `--paced` adds a loop that asks for
+about two thirds of the limit. `--peers` adds other loaders, where they are installed. On W3, `__getitems__` fetches a
+batch at a time: as a list of samples for `default_collate`, or as a block that is collated already (`collate_fn` keeps
+it).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from loop import Plan
 from peers import PEERS, feed_peer
 from workloads import DATASETS, ENDLESS, WORKLOADS, FileSet, SmallBatched, SmallBlock, keep_batch
 
-LIMIT, LIMIT_KEPT = "decode only", "decode only, pages kept"
+LIMIT, LIMIT_KEPT, HANDED_OVER = "decode only", "decode only, pages kept", "read, decode, copy once"
 TORCH, TORCH_HERE = "torch 2 workers", "torch in-process"
 OURS, OURS_THREADS, OURS_FREE = "headrace 2 workers", "headrace 2 threads", "headrace, workers not given"
 
@@ -53,16 +55,21 @@ def plan_of(options: Options, step_s: float = 0.0) -> Plan:
 
 
 def limits(workload: str, options: Options) -> list[Contender]:
-    def run() -> Result:
+    def run(*, hands_over: bool = False) -> Result:
         plan = plan_of(options)
         return decode_limit(
             DATASETS[workload](options.size),
             seconds=plan.seconds,
             warmup_s=plan.warmup_s,
             num_processes=options.workers,
+            hands_over=hands_over,
         )
 
-    return [Contender(LIMIT, run, workload), Contender(LIMIT_KEPT, run, workload, env=KEEP_PAGES)]
+    return [
+        Contender(LIMIT, run, workload),
+        Contender(LIMIT_KEPT, run, workload, env=KEEP_PAGES),
+        Contender(HANDED_OVER, partial(run, hands_over=True), workload, env=KEEP_PAGES),
+    ]
 
 
 def loaders(group: str, workload: str, plan: Plan, options: Options) -> list[Contender]:
@@ -121,6 +128,8 @@ def bars(options: Options) -> list[Bar]:
         found += [
             rate(f"{name}: {OURS} / {LIMIT}", key(OURS), over=(key(LIMIT),), at_least=of_limit),
             rate(f"{name}: {OURS} / {LIMIT_KEPT}", key(OURS), over=(key(LIMIT_KEPT),)),
+            rate(f"{name}: {OURS} / {HANDED_OVER}", key(OURS), over=(key(HANDED_OVER),)),
+            rate(f"{name}: {HANDED_OVER} / {LIMIT}", key(HANDED_OVER), over=(key(LIMIT),)),
             rate(f"{name}: {TORCH} / {LIMIT}", key(TORCH), over=(key(LIMIT),)),
             rate(f"{name}: {OURS} / {TORCH}", key(OURS), over=(key(TORCH),), at_least=over_torch),
             rate(f"{name}: {OURS_THREADS} / {TORCH}", key(OURS_THREADS), over=(key(TORCH),)),

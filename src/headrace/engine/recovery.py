@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from .allowance import Allowance, loss_cost
 from .apart import Apart
 from .blocks import mark_told
-from .board import COLLATING, GENERAL, QUIET, TOLD, Board, Entry, Head, Record, split_place
+from .board import GENERAL, QUIET, TOLD, Board, Entry, Head, Record, split_place
 from .claims import Claim, Claims
+from .collation_losses import CollationLosses
 from .messages import Answer, Result
 from .pool import Loss, Pool
 from .rows_again import RowsAgain
@@ -49,7 +50,7 @@ class Recovery:
         self._all_words = pool.arena.bytes.cast("q")
         self._lock = pool.lock
         self._counts: dict[int, int] = {}  # position in the epoch: workers lost with that sample in hand
-        self._collations: dict[int, float] = {}  # batch: workers lost while they collated it
+        self._collations = CollationLosses(MOST_LOSSES)
         self.num_losses = 0
         self._allowance = Allowance()
         self.claims = Claims(pool)
@@ -86,7 +87,7 @@ class Recovery:
         try:
             for result in self._pool.pipes.receive():
                 self._note(result)
-            self._count_collations(claims)
+            self._collations.count(claims)
             judged = self.apart.judge(claims)
             lost = [self._mend(batch, judged, loss) for batch in [*self._scheduler.batches.values()]]
             # those that were given up and not released yet too: a slot freed twice would be in two batches
@@ -98,19 +99,6 @@ class Recovery:
             self._pool.region_of(worker).free_untold()
         self.num_losses += 1
         return [guilty for rows in lost for guilty in rows]
-
-    def _count_collations(self, claims: list[Claim]) -> None:
-        """Count a loss against the batches that were being collated."""
-        # beside a thread that had a sample in hand, or collated too, it is one of several that may be guilty
-        num_suspects = sum(claim.position >= 0 or claim.position == COLLATING for claim in claims)
-        weight = 1 / MOST_LOSSES if num_suspects > 1 else 1.0
-        for claim in claims:
-            if claim.position == COLLATING:
-                self._collations[claim.seq] = self._collations.get(claim.seq, 0.0) + weight
-
-    def _is_doomed(self, batch: Batch) -> bool:
-        """Whether its collation took worker after worker: no sample can be left out for that."""
-        return self._collations.get(batch.seq, 0.0) > MOST_LOSSES - 0.01
 
     def _mend(self, batch: Batch, claims: list[Claim], loss: Loss) -> list[Guilty]:
         """Put a batch right: rows that are done stay done, rows that the dead owed go out again."""
@@ -133,7 +121,7 @@ class Recovery:
         if done < batch.num_rows:
             self._words[entry + Entry.LAST] = 0
         elif last in loss.workers or last < 0:
-            if batch.is_general and batch.failure is None and self._is_doomed(batch):
+            if batch.is_general and batch.failure is None and self._collations.is_doomed(batch.seq):
                 return [Guilty(batch, 0, loss, MOST_LOSSES, rows=0, is_collation=True)]
             self.again.finish_for(batch, quiet)
         return [g for claim, rows in zip(mine, lost, strict=True) for g in self._give_again(batch, rows, claim, loss)]
@@ -167,7 +155,7 @@ class Recovery:
                 self.again.settle(batch, row, count)
                 self._note(Result(batch.seq, 0, row, count, claim.worker, Answer.DROPPED))
                 continue
-            if self._is_doomed(batch):
+            if self._collations.is_doomed(batch.seq):
                 self.again.settle(batch, row, count)
                 guilty.append(Guilty(batch, row, loss, MOST_LOSSES, rows=count, is_collation=True))
                 continue
