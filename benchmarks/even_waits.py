@@ -6,9 +6,9 @@ and a long one, for ever. When all workers fill the same batch, every wait is th
 
 Throughput is that of a whole epoch, from the making of the loader to its last batch, so that all work lies between the
 two clocks. A window that begins and ends inside an epoch counts what torch's workers had half done when it began, and
-not what they have half done when it ends: with the delays drawn here and no overhead at all, torch would get 0.994 to
-1.007 of what 8 workers can give, by luck alone. Of an epoch it would get 0.984 to 0.996 (its workers end at different
-times), and a loader that gives work out by sample 0.999. Each round draws its delays anew, the same for all contenders.
+not what they have half done when it ends: with 8 batches under way, luck of the draw then decides by up to a percent
+either way. At an epoch's end torch's workers end at different times, and that is part of what an epoch takes. Each
+round draws its delays anew, the same for all contenders.
 """
 
 from __future__ import annotations

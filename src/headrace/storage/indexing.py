@@ -322,7 +322,7 @@ class _Opened:
         if (
             self._buffer is None
         ):  # kept: fresh memory costs more than what is read into it; aligned: copied twice as fast
-            self._buffer = memoryview(mmap.mmap(-1, max(WINDOW_BYTES, _READ_BYTES)))
+            self._buffer = memoryview(mmap.mmap(-1, max(WINDOW_BYTES, _READ_BYTES), flags=mmap.MAP_PRIVATE))
         return self._buffer[: os.preadv(self._fd, [self._buffer[:size]], offset)]
 
 

@@ -235,9 +235,8 @@ class Reader:
             got: int | None = None
             with contextlib.suppress(OSError):
                 if isinstance(job, _Touch):
-                    scratch = scratch or memoryview(
-                        mmap.mmap(-1, _TOUCH_BYTES)
-                    )  # aligned: the kernel copies twice as fast
+                    # aligned: the kernel copies twice as fast
+                    scratch = scratch or memoryview(mmap.mmap(-1, _TOUCH_BYTES, flags=mmap.MAP_PRIVATE))
                     got = _touch(job.path, scratch)
                 else:
                     got = self._read(job)

@@ -42,6 +42,7 @@ def expand_urls(urls: Urls) -> list[str]:
             f"{len(missing)} of {len(found)} shards are not there",
             first=missing[0],
             **({"last": missing[-1]} if len(missing) > 1 else {}),
+            next_step="the path of a shard, a folder of shards, or a pattern such as 'train-{000..127}.tar'",
         )
     return found
 
