@@ -25,7 +25,7 @@ from workloads import DATASETS, ENDLESS, WORKLOADS, FileSet, SmallBatched, Small
 
 LIMIT, LIMIT_KEPT, HANDED_OVER = "decode only", "decode only, pages kept", "read, decode, copy once"
 TORCH, TORCH_HERE = "torch 2 workers", "torch in-process"
-OURS, OURS_THREADS, OURS_FREE = "headrace 2 workers", "headrace 2 threads", "headrace, workers not given"
+OURS, OURS_THREADS, OURS_AUTO = "headrace 2 workers", "headrace 2 threads", "headrace, auto"
 
 OVER_TORCH = {"sa1b": 1.33, "ct": 1.1, "small": 3.5, "lidar": 1.9}
 OVER_LIMIT = {"sa1b": 0.95, "ct": 0.95}
@@ -87,7 +87,7 @@ def loaders(group: str, workload: str, plan: Plan, options: Options) -> list[Con
         loader(TORCH, "torch", num_workers=num_workers),
         loader(OURS, "headrace", num_workers=num_workers, backend="process"),
         loader(OURS_THREADS, "headrace", num_workers=num_workers, backend="thread"),
-        loader(OURS_FREE, "headrace"),
+        loader(OURS_AUTO, "headrace", num_workers="auto"),
     ]
     if options.more:
         found.append(loader(f"{TORCH}, pages kept", "torch", env=KEEP_PAGES, num_workers=num_workers))
@@ -98,9 +98,9 @@ def loaders(group: str, workload: str, plan: Plan, options: Options) -> list[Con
             loader(TORCH_HERE, "torch", num_workers=0),
             loader("headrace in-process", "headrace", num_workers=0),
             loader(f"{TORCH_HERE}, list", "torch", num_workers=0, **as_list),
-            loader(f"{OURS_FREE}, list", "headrace", **as_list),
+            loader(f"{OURS_AUTO}, list", "headrace", num_workers="auto", **as_list),
             loader(f"{TORCH_HERE}, block", "torch", num_workers=0, **as_block),
-            loader(f"{OURS_FREE}, block", "headrace", **as_block),
+            loader(f"{OURS_AUTO}, block", "headrace", num_workers="auto", **as_block),
             loader(f"{TORCH}, block", "torch", num_workers=num_workers, **as_block),
             loader(f"{OURS}, block", "headrace", num_workers=num_workers, **as_block),
         ]
@@ -133,18 +133,18 @@ def bars(options: Options) -> list[Bar]:
             rate(f"{name}: {TORCH} / {LIMIT}", key(TORCH), over=(key(LIMIT),)),
             rate(f"{name}: {OURS} / {TORCH}", key(OURS), over=(key(TORCH),), at_least=over_torch),
             rate(f"{name}: {OURS_THREADS} / {TORCH}", key(OURS_THREADS), over=(key(TORCH),)),
-            rate(f"{name}: {OURS_FREE} / {TORCH}", key(OURS_FREE), over=(key(TORCH),)),
+            rate(f"{name}: {OURS_AUTO} / {TORCH}", key(OURS_AUTO), over=(key(TORCH),)),
         ]
         if name == "small":
-            block, block_torch = key(f"{OURS_FREE}, block"), key(f"{TORCH_HERE}, block")
-            samples, samples_torch = key(f"{OURS_FREE}, list"), key(f"{TORCH_HERE}, list")
+            block, block_torch = key(f"{OURS_AUTO}, block"), key(f"{TORCH_HERE}, block")
+            samples, samples_torch = key(f"{OURS_AUTO}, list"), key(f"{TORCH_HERE}, list")
             found += [
-                Bar("small: processes when workers are not given", key(OURS_FREE), "num_processes", at_most=1),
-                rate(f"small: {OURS_FREE} / {TORCH_HERE}", key(OURS_FREE), over=(key(TORCH_HERE),), at_least=0.98),
+                Bar("small: processes with auto", key(OURS_AUTO), "num_processes", at_most=1),
+                rate(f"small: {OURS_AUTO} / {TORCH_HERE}", key(OURS_AUTO), over=(key(TORCH_HERE),), at_least=0.98),
                 rate("small: samples/s with __getitems__, block", block, at_least=1_000_000),
                 rate("small: samples/s with __getitems__, list", samples),
-                rate(f"small: __getitems__, block, {OURS_FREE} / {TORCH_HERE}", block, over=(block_torch,)),
-                rate(f"small: __getitems__, list, {OURS_FREE} / {TORCH_HERE}", samples, over=(samples_torch,)),
+                rate(f"small: __getitems__, block, {OURS_AUTO} / {TORCH_HERE}", block, over=(block_torch,)),
+                rate(f"small: __getitems__, list, {OURS_AUTO} / {TORCH_HERE}", samples, over=(samples_torch,)),
             ]
         if options.peers:
             peers = tuple(key(peer) for peer in PEERS)

@@ -377,6 +377,7 @@ def test_a_loader_is_a_torch_loader_in_all_that_frameworks_ask() -> None:
     [
         {"num_workers": -1}, {"batch_size": 0}, {"shuffle": True, "sampler": [1]}, {"timeout": -1},
         {"num_workers": 0, "prefetch_factor": 2}, {"num_workers": 0, "persistent_workers": True},
+        {"prefetch_factor": 2}, {"persistent_workers": True}, {"multiprocessing_context": "fork"},
         {"batch_size": None, "drop_last": True}, {"multiprocessing_context": "none such", "num_workers": 1},
     ],
     ids=str,

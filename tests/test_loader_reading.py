@@ -99,7 +99,7 @@ def wait_for(is_so: Callable[[], object], what: str) -> None:
         {"backend": "thread"},
         {"batch_size": None, "num_workers": 1},
         pytest.param({"multiprocessing_context": "spawn"}, marks=pytest.mark.slow),
-        {"num_workers": None},
+        {"num_workers": "auto"},
         {"drop_last": True, "batch_size": 7, "in_order": False},
     ],
     ids=str,

@@ -13,7 +13,8 @@ from headrace.storage import DamageKind
 
 
 def loader_is_torchs(data: TensorDataset) -> None:
-    loader = DataLoader(data, batch_size=4, memory="1GiB", backend="process")
+    loader = DataLoader(data, batch_size=4, num_workers="auto", memory="1GiB", backend="process")
+    assert_type(loader.num_workers, int)
     as_torch: TorchDataLoader[object] = loader
     assert_type(loader.stats(), LoaderStats)
     assert_type(len(as_torch), int)

@@ -20,7 +20,7 @@ def usable_processors(root: Path = Path("/")) -> int:
 
 
 def workers_for(sample_s: float, cpu_share: float, processors: int) -> tuple[int, str]:
-    """How many workers to start where the user did not say, and why. 0: in the training process.
+    """How many workers `num_workers="auto"` starts, and why. 0: in the training process.
 
     `cpu_share` is the processor time of a sample over its duration: the rest is waiting, for a disk or a network,
     and more workers can wait at once than there are processors.

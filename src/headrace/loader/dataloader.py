@@ -6,7 +6,7 @@ import inspect
 import os
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.utils.data as torch_data
@@ -48,8 +48,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     - `device`: copy batches there on a side stream ("cuda"); off by default.
     - `record`: keep times and histograms for `stats()`; on by default, may be changed while it runs.
 
-    `num_workers` not given means chosen from a measurement of the first samples, and said in the log and in
-    `stats()`; 0 means in-process, as in torch.
+    `num_workers` is torch's: 0, in-process, unless given. "auto" measures the first samples of a map-style data set,
+    chooses, and says in the log and in `stats()` what it chose and why.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         shuffle: bool | None = None,
         sampler: torch_data.Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: torch_data.Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int | None = None,
+        num_workers: int | Literal["auto"] = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -89,6 +89,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             raise ValueError(f"io_depth must be a whole number from 0 to {MOST_DEPTH}, got {io_depth!r}")
         if readahead not in (None, True, False) and not callable(readahead):
             raise TypeError(f"readahead must be True, or a function from an index to paths, got {readahead!r}")
+        if isinstance(num_workers, (str, type(None))) and num_workers != "auto":
+            raise TypeError(f'num_workers must be a whole number or "auto", got {num_workers!r}')
         policy = ErrorPolicy.of(on_error, max_bad)
         if memory is not None:
             parse_bytes(memory)
@@ -96,9 +98,13 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self.io_depth, self.readahead = io_depth, readahead
         self.device = None if device is None else torch.device(device)
         self._record = keeps_statistics() if record is None else record
-        self._is_chosen = num_workers is None
+        self._is_chosen = num_workers == "auto"
         self._is_decided = not self._is_chosen
-        self._workers_reason = "as asked for"
+        self._workers_reason = f"num_workers={num_workers}"
+        if num_workers == "auto":
+            _check_measurable(dataset)
+            num_workers = usable_processors()  # until it is measured: whoever asks a loader expects a number
+            self._workers_reason = "to be measured on the first samples"
         self._asked_prefetch_factor = prefetch_factor
         self._asked_ahead: int | None = None
         self._thread_rate: float | None = None  # of two threads over one, once it was measured
@@ -107,9 +113,6 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self._live: weakref.WeakSet[Counted] = weakref.WeakSet()
         self._last_stats: LoaderStats | None = None
         self._local_account: Callable[[], EpochAccount] | None = None
-        if num_workers is None:
-            num_workers = usable_processors()
-            self._workers_reason = "to be measured on the first samples"
         extra: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
             dataset,
@@ -226,7 +229,28 @@ class DataLoader(torch_data.DataLoader[_T_co]):
 
     def __repr__(self) -> str:
         workers = f"{self.num_workers} workers" if self.num_workers else "in-process"
+        if not self._is_decided:
+            workers = "workers to be measured"
         return f"<headrace.DataLoader of {type(self.dataset).__name__}: batch {self.batch_size}, {workers}>"
+
+
+def _check_measurable(dataset: Any) -> None:
+    """Refuse "auto" where a number of workers would be a guess."""
+    if isinstance(dataset, torch_data.IterableDataset):
+        # nothing shows from outside whether it splits: that it asks for its worker may be for a seed, and the samples
+        # of two workers may differ by what they draw
+        raise NotSupported(
+            'num_workers="auto" cannot choose for an IterableDataset: one that does not split itself comes whole '
+            "from every worker",
+            dataset=type(dataset).__name__,
+            next_step="num_workers=0, or a number if its __iter__ splits by torch.utils.data.get_worker_info()",
+        )
+    if isinstance(dataset, torch_data.MapDataPipe):
+        raise NotSupported(
+            "a data pipe runs in torch's own loader, where no number of workers can be measured",
+            dataset=type(dataset).__name__,
+            next_step="num_workers=0, or a number",
+        )
 
 
 def _len_or_none(dataset: Any) -> int | None:

@@ -55,9 +55,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self.opened_at, self.is_open = time.perf_counter(), True
         self._fatal: HeadraceError | None = None
         self._loader = loader
-        self._is_undecided = not loader._is_decided and not loader._is_iterable
-        if loader._is_chosen and loader._is_iterable:
-            loader._workers_reason = "one per usable processor: each reads its own part of an IterableDataset"
+        self._is_undecided = not loader._is_decided
         self._budget = find_budget(loader.memory, in_dev_shm=lies_in_dev_shm())
         self._context = loader.multiprocessing_context or torch.multiprocessing.get_context()
         self._backend, self._backend_reason = self._choose_backend()
@@ -93,7 +91,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         _log.info(
             "%s: %s workers (%s), backend %s (%s), start method %s, memory budget %s",
             loader,
-            loader.num_workers,
+            pool.num_workers,
             loader._workers_reason,
             self._backend,
             self._backend_reason,
@@ -273,7 +271,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         if not loader._is_decided:
             loader.num_workers, loader._workers_reason = workers_for(sample_s, cpu_share, usable_processors())
             loader._is_decided = True
-            _log.info("%s: num_workers was not given; chosen %s", loader, loader._workers_reason)
+            _log.info('%s: num_workers="auto" chose %s', loader, loader._workers_reason)
         count = loader.num_workers
         if count == 0:
             indices = chain(feed.plan.replay or [], self._sampler_iter)
