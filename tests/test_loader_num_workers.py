@@ -142,6 +142,15 @@ def test_auto_stays_in_the_process_where_workers_would_cost_more_than_they_bring
     assert loader.stats().num_workers_reason.startswith("in-process: a sample takes ")
 
 
+@pytest.mark.parametrize("asked", [{"timeout": 60}, {"worker_init_fn": int}], ids=str)
+def test_auto_keeps_a_worker_for_what_only_workers_do(asked: dict[str, Any]) -> None:
+    loader = headrace.DataLoader([1.0] * 400, 4, num_workers="auto", **asked)  # type: ignore[arg-type]
+    for _ in range(2):
+        assert sum(len(batch) for batch in loader) == 400
+    stats = loader.stats()
+    assert (loader.num_workers, stats.num_workers_reason) == (1, f"1, which {next(iter(asked))}= needs")
+
+
 def test_auto_is_refused_for_what_torchs_own_loader_runs() -> None:
     with pytest.raises(NotSupported, match="a data pipe runs in torch's own loader"):
         headrace.DataLoader(torch_data.datapipes.map.SequenceWrapper(range(60)), num_workers="auto")

@@ -269,7 +269,10 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         loader, feed = self._loader, self._feed
         sample_s, cpu_share = feed.measure_first_samples()
         if not loader._is_decided:
-            loader.num_workers, loader._workers_reason = workers_for(sample_s, cpu_share, usable_processors())
+            count, reason = workers_for(sample_s, cpu_share, usable_processors())
+            if count == 0 and (loader.timeout or loader.worker_init_fn):
+                count, reason = 1, f"1, which {'timeout' if loader.timeout else 'worker_init_fn'}= needs"
+            loader.num_workers, loader._workers_reason = count, reason
             loader._is_decided = True
             _log.info('%s: num_workers="auto" chose %s', loader, loader._workers_reason)
         count = loader.num_workers
