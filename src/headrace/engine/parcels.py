@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import struct
 import sys
@@ -64,6 +65,7 @@ def load(arena: Arena, offset: int, *, on_release: Callable[[], None] | None = N
     """Read an object back; its arrays and tensors are views of the block.
 
     The block is freed (or `on_release` called) when the last of those views is gone; where there are none, at once.
+    What a forked child does with its copies of the views frees nothing.
     """
     count, size = _HEAD.unpack_from(arena.bytes, offset)[1:]
     words = arena.bytes.cast("q")
@@ -74,8 +76,13 @@ def load(arena: Arena, offset: int, *, on_release: Callable[[], None] | None = N
         finally:
             release()
     owner: npt.NDArray[np.uint8] = np.frombuffer(arena.map, np.uint8, size, offset)
-    weakref.finalize(owner, release).atexit = False
+    weakref.finalize(owner, _release_for, os.getpid(), release).atexit = False
     return read_block(owner.data)
+
+
+def _release_for(taker_pid: int, release: Callable[[], None]) -> None:
+    if os.getpid() == taker_pid:
+        release()
 
 
 def read_block(memory: memoryview) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,8 @@ class Slots:
     """Lays out slots in their part of the arena, leases them to the user, and takes them back.
 
     A lease ends when the last tensor over the slot is gone: each delivery makes a fresh array over the slot's
-    memory, every tensor of the batch refers to it, and its end frees the slot with one store.
+    memory, every tensor of the batch refers to it, and its end frees the slot with one store. A forked child has
+    copies of those tensors, and their end means nothing.
     """
 
     def __init__(
@@ -122,11 +124,12 @@ class Slots:
         )
         self._make_ready(slot)
         words[at + Slot.STATE] = LEASED
-        state_at, leases = at + Slot.STATE, self._leases
+        state_at, leases, taker = at + Slot.STATE, self._leases, os.getpid()
 
         def give_back(_: object) -> None:
-            leases.pop(slot, None)
-            words[state_at] = FREE
+            if os.getpid() == taker:
+                leases.pop(slot, None)
+                words[state_at] = FREE
 
         self._leases[slot] = weakref.ref(owner, give_back)
         return owner
