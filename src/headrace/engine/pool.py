@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing.process
 import os
 import resource
 import select
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +28,16 @@ _log = logging.getLogger(__name__)
 
 # how long a worker may take to finish the sample in hand before it is ended by force, as in torch's loader
 GRACE_S = 5.0
+
+_started: weakref.WeakSet[Any] = weakref.WeakSet()  # processes of all pools
+
+
+def _disown_workers() -> None:
+    """In a forked child: multiprocessing would end what it takes for children of this process when that exits."""
+    getattr(multiprocessing.process, "_children", set()).difference_update(_started)
+
+
+os.register_at_fork(after_in_child=_disown_workers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +108,16 @@ class Pool:
         self._is_closed = False
         self._owner_pid = os.getpid()
 
+    @property
+    def owner_pid(self) -> int:
+        """The process whose workers these are."""
+        return self._owner_pid
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process started the workers; False in a forked child, which may not talk to them."""
+        return self._owner_pid == os.getpid()
+
     # ------------------------------------------------------------------------------------ size
 
     def grow(self, count: int) -> None:
@@ -161,6 +183,7 @@ class Pool:
         name = "headrace-loader" if plan.in_threads else f"headrace-worker-{workers[0]}"
         process = plan.context.Process(target=run_host, args=(host_plan,), name=name, daemon=True)
         process.start()
+        _started.add(process)
         for worker in workers:
             self.pipes.started(worker)
         host = _Host(process, workers, stacks)
@@ -267,7 +290,7 @@ class Pool:
 
     def close(self, *, grace_s: float = GRACE_S) -> None:
         """End all workers: each after the sample in hand, by force after the grace."""
-        if self._is_closed or self._owner_pid != os.getpid():
+        if self._is_closed or not self.is_ours:
             return
         self._is_closed = True
         self.board.words[Head.STOP] = 1

@@ -143,6 +143,11 @@ class DataLoader(torch_data.DataLoader[_T_co]):
 
     # ------------------------------------------------------------------------------------ iteration
 
+    def __iter__(self) -> Any:
+        if isinstance(self._iterator, WorkersIterator) and not self._iterator.is_ours:
+            self._iterator = None  # persistent workers of the process that this one was forked from
+        return super().__iter__()
+
     def _get_iterator(self) -> Any:
         if isinstance(self.dataset, (torch_data.IterDataPipe, torch_data.MapDataPipe)):
             say_once("data pipes run in torch's own loader: Headrace does not speed them up")
@@ -181,7 +186,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     def record(self, value: bool) -> None:
         self._record = bool(value)
         for iterator in self._live:
-            if isinstance(iterator, WorkersIterator) and iterator.is_open:
+            if isinstance(iterator, WorkersIterator) and iterator.is_open and iterator.is_ours:
                 iterator.record(self._record)
 
     def resize(self, *, num_workers: int | None = None, prefetch_batches: int | None = None) -> None:
@@ -192,7 +197,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         for name, value in (("num_workers", num_workers), ("prefetch_batches", prefetch_batches)):
             if value is not None and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
-        running = [it for it in self._live if isinstance(it, WorkersIterator) and it.is_open]
+        running = [it for it in self._live if isinstance(it, WorkersIterator) and it.is_open and it.is_ours]
         if num_workers is not None and running and self._is_iterable:
             raise NotSupported(
                 "the workers of an IterableDataset each own a part of the data: their number is fixed while it is read",

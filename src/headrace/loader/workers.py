@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import warnings
 import weakref
@@ -28,7 +29,7 @@ from ..engine import (
     usable_processors,
     workers_for,
 )
-from ..errors import BatchTooLarge, HeadraceError, InternalError, TooManyBad, WorkerHang, WorkerLost
+from ..errors import BatchTooLarge, HeadraceError, InternalError, NotSupported, TooManyBad, WorkerHang, WorkerLost
 from ..knowledge import add_hint
 from ..model import LoaderStats, find_rank, language
 from .backend import choose_backend
@@ -193,6 +194,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         try:
             if not self.is_open:
                 raise StopIteration
+            if not self.is_ours and self._local is None:
+                self._refuse_child()
             waits, started = self._feed.waits, time.perf_counter()
             waits.ask(started)
             if self._is_undecided:
@@ -216,6 +219,18 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         except Exception as error:
             add_hint(error, language=language())
             raise
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process made the iterator: a forked child that read answers would take them from its parent."""
+        return self._feed.pool.is_ours
+
+    def _refuse_child(self) -> None:
+        raise NotSupported(
+            f"this iterator belongs to process {self._feed.pool.owner_pid}, of which this one is a forked child",
+            this_process=os.getpid(),
+            next_step="iterate over the loader in this process: that starts workers of its own",
+        )
 
     def _give_up(self, error: HeadraceError) -> None:
         """What was in flight cannot come any more: end here, and let a next epoch begin with new workers."""
@@ -380,6 +395,8 @@ def _close_pool(
     registration: HostRegistration | None,
     reading: Reading | None,
 ) -> None:
+    if not pool.is_ours:  # a forked child: all this is its parent's, CUDA's streams and page locks too
+        return
     guard.close()
     if copier is not None:
         copier.close()
