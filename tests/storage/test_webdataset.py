@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,23 @@ def test_an_error_leaves_no_half_shard(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         write_and_fail()
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["a-0.tar"]
+
+
+def test_a_forked_child_that_leaves_the_writer_changes_no_shard(tmp_path: Path) -> None:
+    for name in ("alone", "forked"):
+        writer = ShardWriter(tmp_path / f"{name}-%d.tar")
+        for number in range(20):
+            writer.write({"__key__": str(number), "x": bytes([number]) * 100})
+            if name == "forked" and number == 9:
+                pid = os.fork()
+                if pid == 0:  # what an exception such as SystemExit does on its way out, and then the collector
+                    writer.abort()
+                    writer.close()
+                    del writer
+                    os._exit(0)
+                os.waitpid(pid, 0)
+        writer.close()
+    assert (tmp_path / "forked-0.tar").read_bytes() == (tmp_path / "alone-0.tar").read_bytes()
 
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [

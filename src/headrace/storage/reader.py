@@ -146,6 +146,8 @@ class BlockReader:
 
     def passed(self, seq: int) -> None:
         """Say that all batches up to this one are over."""
+        if self._owner_pid != os.getpid():
+            return
         self.table.words[Head.PASSED] = max(self.table.words[Head.PASSED], seq)
         if self._backlog:
             self._flush()
@@ -155,7 +157,7 @@ class BlockReader:
         self.passed(self._last_seq)
 
     def _send(self, message: bytes) -> None:
-        if self._control is None:
+        if self._control is None or self._owner_pid != os.getpid():  # the words of a forked child would mix with ours
             return
         if self._backlog_bytes > _MOST_BACKLOG:
             return  # advice that nobody takes

@@ -49,6 +49,7 @@ class ShardWriter:
         self.num_samples = 0
         self._file: BinaryIO | None = None
         self._temporary = ""
+        self._pid = os.getpid()
         self._num_here = 0
         self._bytes_here = 0
         self._keys: set[str] = set()
@@ -90,18 +91,19 @@ class ShardWriter:
         self._keys.add(key)
         for name, data in members:
             _write_member(self._file, name, data, self._mtime)
+        self._file.flush()  # a child that is forked later would write what waits here once more when it exits
         self._num_here += 1
         self.num_samples += 1
         self._bytes_here += size
 
     def close(self) -> None:
-        """Finish the shard at hand. Safe to call twice."""
-        if self._file is not None:
+        """Finish the shard at hand. Safe to call twice, and in a forked child, where it does nothing."""
+        if self._file is not None and self._pid == os.getpid():
             self._finish()
 
     def abort(self) -> None:
-        """Drop the shard at hand; those that are whole stay."""
-        if self._file is not None:
+        """Drop the shard at hand; those that are whole stay. In a forked child it does nothing."""
+        if self._file is not None and self._pid == os.getpid():
             self._file.close()
             self._file = None
             os.unlink(self._temporary)
