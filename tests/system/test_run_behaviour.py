@@ -95,6 +95,38 @@ def write(folder: Path, text: str, name: str = "script.py") -> None:
     (folder / name).write_text(text, encoding="utf-8")
 
 
+ODD_ERRORS = """
+import torch.utils.data
+
+
+class Odd(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+def fail():
+    one, other = Odd(), Odd()
+    one.__cause__, other.__cause__ = other, one
+    raise one
+
+
+class Rows:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        fail()
+
+
+for num_workers in (0, 1):
+    try:
+        list(torch.utils.data.DataLoader(Rows(), num_workers=num_workers))
+    except Odd:
+        print("odd")
+fail()
+"""
+
+
 def slow(*values: object, name: str | None = None) -> object:
     """Return a case that says nothing new of most changes: half a second each adds up."""
     return pytest.param(*values, marks=pytest.mark.slow, id=name)
@@ -111,6 +143,7 @@ def slow(*values: object, name: str | None = None) -> object:
         slow(ENDS.format(end="sys.exit('a word')"), name="word"),
         slow(ENDS.format(end="raise SystemExit"), name="exit"),
         pytest.param(ENDS.format(end="1 / 0"), id="raise"),
+        pytest.param(ODD_ERRORS, id="odd errors"),
         slow(ENDS.format(end="import os; os.abort()"), name="abort"),
         pytest.param(ENDS.format(end="import os; os.kill(os.getpid(), 9)"), id="kill"),
         slow(ENDS.format(end="sys.exit(300)"), name="300"),

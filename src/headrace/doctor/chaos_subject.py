@@ -26,6 +26,7 @@ from torch.utils.data import default_collate
 
 from ..errors import CannotLoadTarget, HeadraceError
 from ..loader import DataLoader
+from ..model import describe_error
 from .chaos_settings import ChaosSettings, Subject
 from .fault_log import FaultLog
 from .fault_plan import OF_THE_MACHINE, Fault, FaultKind, draw_faults, epoch_order
@@ -88,7 +89,7 @@ class Target:
         try:
             return make()
         except Exception as error:
-            raise CannotLoadTarget(f"calling {name} failed: {type(error).__name__}: {error}") from error
+            raise CannotLoadTarget(f"calling {name} failed: {describe_error(error)}") from error
 
     def order(self, settings: ChaosSettings, number: int) -> list[int]:
         return epoch_order(settings.seed, number, self.num_samples, settings.most_samples)
@@ -200,7 +201,7 @@ def _run_round(
                 del batch
                 time.sleep(step_s)
         except Exception as failure:
-            error = f"{type(failure).__name__}: {failure}"
+            error = str(describe_error(failure))
             _log.exception("the loader raised")
             failure.__traceback__ = None
     batches = None

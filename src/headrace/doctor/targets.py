@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CannotLoadTarget
+from ..model import describe_error
 
 
 def load_target(text: str) -> Any:
@@ -52,6 +53,4 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise CannotLoadTarget(
-            f"importing {name!r} failed: {type(error).__name__}: {error}", python=sys.executable
-        ) from error
+        raise CannotLoadTarget(f"importing {name!r} failed: {describe_error(error)}", python=sys.executable) from error

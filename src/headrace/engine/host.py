@@ -121,8 +121,10 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
         if not plan.in_threads:
             raise
         # the other threads would go on, and nobody would notice that one is gone with the rows that it owes
-        traceback.print_exc()
-        os._exit(1)
+        try:
+            traceback.print_exc()
+        finally:  # the exception is foreign code: it may not let itself be printed
+            os._exit(1)
 
 
 def _set_worker_info(plan: HostPlan, worker: int, dataset: Any, infos: Any) -> None:

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import NotSupported, TooManyBad, WorkerHang, WorkerLost
-from ..model import RAISE, RETRY, SKIP, FailureKind, Replacement, SampleFailure, type_name
+from ..errors import NotSupported, TooManyBad
+from ..model import RAISE, RETRY, SKIP, Replacement, SampleFailure
 from ..order import PlannedBatch
 from .blocks import free_block, mark_told
 from .board import TOLD, Board, Entry
@@ -81,17 +81,7 @@ class Judge:
     def pass_over(self, result: Result, epoch: int, rank: int) -> None:
         """A sample of an iterable data set failed: it has no key to ask for again, so it can only be left out."""
         caught: CaughtError = load(self._pool.arena, result.block)
-        exception, _, message = caught.message.partition(": ")
-        failure = SampleFailure(
-            key=None,
-            epoch=epoch,
-            exception=exception,
-            message=message,
-            traceback=caught.text,
-            worker=caught.worker,
-            file=caught.file,
-            rank=rank,
-        )
+        failure = caught.as_failure(key=None, epoch=epoch, rank=rank)
         try:
             if self._condemned.judge(failure) is not SKIP:
                 raise NotSupported(
@@ -104,22 +94,13 @@ class Judge:
     def _failure(
         self, caught: CaughtError, batch: Batch, row: int, plan: PlannedBatch, epoch: int, rank: int
     ) -> SampleFailure:
-        is_lost = issubclass(caught.kind, (WorkerLost, WorkerHang))
-        kind = FailureKind.EXCEPTION
-        if is_lost:
-            kind = FailureKind.HANG if issubclass(caught.kind, WorkerHang) else FailureKind.WORKER_LOST
         dataset = self._pool.plan.dataset
         place = place_sample(dataset, plan.keys[row])
-        file = caught.file or (place.key if place is not None else name_sample(dataset, plan.keys[row]))
-        return SampleFailure(
+        file = caught.said.file or (place.key if place is not None else name_sample(dataset, plan.keys[row]))
+        return caught.as_failure(
             key=plan.keys[row],
             position=plan.positions[row],
             epoch=epoch,
-            kind=kind,
-            exception="" if is_lost else type_name(caught.kind),
-            message=caught.message,
-            traceback=caught.text,
-            worker=caught.worker,
             tries=caught.tries + self._tries.get((batch.seq, row), 0),
             shard=None if place is None else place.shard,
             offset=None if place is None else place.offset,

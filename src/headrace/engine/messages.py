@@ -6,13 +6,14 @@ survives the death of any of them; no lock of ours is involved.
 
 from __future__ import annotations
 
+import pickle
 import struct
-import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 from ..errors import HeadraceError
+from ..model import ErrorText, FailureKind, SampleFailure, describe_error
 
 _WORK = struct.Struct("<qiiii")
 _RESULT = struct.Struct("<qqiiii")
@@ -100,46 +101,77 @@ def unpack_results(messages: bytes) -> list[Result]:
 
 @dataclass(frozen=True)
 class CaughtError:
-    """An exception of user code in a worker, as the training process will raise it."""
+    """An exception of user code in a worker, as the training process will raise it: only what always travels."""
 
-    kind: type[BaseException]
-    text: str
+    said: ErrorText
     worker: int
-    error: HeadraceError | None = None  # one of ours says all itself
+    pickled: bytes = b""  # its type, or one of our own errors as it is; empty where neither can travel
     is_sample: bool = True  # raised by one sample; otherwise by the collation, or before any sample
     tries: int = 1
-    message: str = ""
-    file: str | None = None
+    kind: FailureKind = FailureKind.EXCEPTION
 
     @classmethod
     def from_exception(
         cls, error: BaseException, worker: int, *, is_sample: bool = True, tries: int = 1
     ) -> CaughtError:
-        ours = error if isinstance(error, HeadraceError) else None
-        text = "".join(traceback.format_exception(error))
-        filename = getattr(error, "filename", None)
-        file = filename if isinstance(filename, str) else None
-        return cls(type(error), text, worker, ours, is_sample, tries, str(error), file)
-
-    def as_plain(self) -> CaughtError:
-        """The same with a type that travels anywhere, where the text is what matters."""
-        return replace(self, kind=RuntimeError, error=None, message=f"{self.kind.__name__}: {self.message}")
+        return cls(describe_error(error), worker, pickle_error(error), is_sample, tries)
 
     def reraise(self) -> NoReturn:
         """Raise the same type with the worker's own traceback in its text, as torch does."""
-        if self.error is not None:
-            raise self.error
-        text = f"Caught {self.kind.__name__} in DataLoader worker process {self.worker}.\nOriginal {self.text}"
-        if self.kind is KeyError:
-            raise KeyError(_Verbatim(text))
-        if getattr(self.kind, "message", None):
-            raise self.kind(message=text)  # type: ignore[call-arg]  # the convention that torch follows too
+        text = f"Caught {self.said.name} in DataLoader worker process {self.worker}.\nOriginal {self.said.traceback}"
         try:
-            error = self.kind(text)
+            error = _rebuild(self.pickled, text)
         except Exception:
-            # its constructor wants more than a text: the type is lost, the text is not
-            raise RuntimeError(text) from None
+            # the type is not known here, or its constructor wants more than a text: the type is lost, its name is not
+            error = RuntimeError(text)
         raise error
+
+    def as_failure(self, *, key: Any, **known: Any) -> SampleFailure:
+        """The failure of a sample that this is; `known` are further fields."""
+        said = self.said
+        return SampleFailure(
+            key=key,
+            kind=self.kind,
+            exception=said.type_name,
+            message=said.message,
+            traceback=said.traceback,
+            worker=self.worker,
+            **{"file": said.file, "tries": self.tries, **known},
+        )
+
+
+def pickle_error(error: BaseException) -> bytes:
+    """What to raise in another process for an exception: its type, or the whole of one of ours, which says all itself.
+
+    Nothing where that cannot be read back, and for StopIteration, which would end the epoch there in silence.
+    """
+    kind = type(error)
+    if issubclass(kind, StopIteration):
+        return b""
+    for value in (error, kind) if issubclass(kind, HeadraceError) else (kind,):
+        try:
+            pickled = pickle.dumps(value)
+            pickle.loads(pickled)
+            return pickled
+        except BaseException:  # foreign code: the type is local, or what the error holds does not travel
+            continue
+    return b""
+
+
+def _rebuild(pickled: bytes, text: str) -> Exception:
+    """The exception to raise; raises itself where there can be none of that type."""
+    kind: Any = pickle.loads(pickled)
+    if issubclass(type(kind), HeadraceError):
+        return cast(HeadraceError, kind)
+    if kind is KeyError:
+        return KeyError(_Verbatim(text))
+    # some take a message by that name alone: the convention that torch follows too
+    error = kind(message=text) if getattr(kind, "message", None) else kind(text)
+    if not issubclass(type(error), Exception):
+        raise TypeError("its constructor makes something else")
+    if text.partition("\n")[0] not in describe_error(error).message:  # it makes another text of it, or fails to
+        error.add_note(text)
+    return cast(Exception, error)
 
 
 class _Verbatim(str):

@@ -105,7 +105,7 @@ class OwnIterator:
     def _tell_aside(self, work: Work, error: Exception) -> None:
         """Tell of a sample of an iterable data set that failed; the iterator is asked for the next one."""
         caught = CaughtError.from_exception(error, self._plan.worker)
-        block, _ = dump(caught.as_plain(), self._region, self._arena)
+        block, _ = dump(caught, self._region, self._arena)
         self._teller.answer(work, Answer.PASSED_OVER, block=block, row=0, rows=0)
 
 

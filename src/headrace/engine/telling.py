@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pickle
 from array import array
-from dataclasses import replace
 
 from .arena import Arena
 from .blocks import Region, free_block
@@ -48,12 +46,6 @@ class Teller:
         """Report an exception of user code; the rest of its chunk is void."""
         tries = self._fetcher.last_tries
         caught = CaughtError.from_exception(error, self._worker, is_sample=is_sample, tries=tries)
-        try:
-            if isinstance(error, StopIteration):  # raised again in the loop, it would end the epoch in silence
-                raise TypeError
-            pickle.loads(pickle.dumps(caught.kind))
-        except Exception:
-            caught = replace(caught, kind=RuntimeError)
         block, _ = dump(caught, self._region, self._arena)
         rows = work.row + work.rows - row if rows is None else rows
         self.tell(work, entry, Answer.FAILED, row, rows, block=block, is_void=True)

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 
 from ..errors import BatchTimeout, WorkerHang, WorkerLost
+from ..model import ErrorText, FailureKind, error_name
 from .condemned import Condemned
 from .feed_settings import FeedSettings
 from .figures import Figures
 from .guard import Guard
 from .incidents import record_loss
-from .messages import Answer, CaughtError, Result
+from .messages import Answer, CaughtError, Result, pickle_error
 from .parcels import dump
 from .pool import Loss, Pool
 from .pressure import Level
@@ -151,13 +152,12 @@ class Upkeep:
         batch, worker = guilty.batch, guilty.loss.workers[0]
         error.evidence["tries"] = guilty.losses
         caught = CaughtError(
-            type(error),
-            str(error),
+            ErrorText(name=error_name(type(error)), type_name="", message=error.what, traceback=str(error)),
             worker,
-            error,
-            tries=guilty.losses,
-            message=error.what,
+            pickle_error(error),
             is_sample=not guilty.is_collation,
+            tries=guilty.losses,
+            kind=FailureKind.HANG if isinstance(error, WorkerHang) else FailureKind.WORKER_LOST,
         )
         block, _ = dump(caught, self._pool.region, self._pool.arena)
         rows = batch.num_rows if batch.is_whole else guilty.rows

@@ -1,9 +1,9 @@
 """What an error means, in one line, for whoever raises or logs it."""
 
-import traceback
+import contextlib
 from dataclasses import dataclass
 
-from headrace.model import Text
+from headrace.model import Text, describe_error
 
 from .scanner import MessageScanner
 
@@ -61,9 +61,13 @@ def hint_for(text: str) -> Hint | None:
 
 
 def add_hint(error: BaseException, *, language: str = "en") -> None:
-    """Add what is known of an error to its notes, once: type, arguments and text stay as they are."""
-    if any(note.startswith(_MARK) for note in getattr(error, "__notes__", ())):
-        return
-    hint = hint_for("".join(traceback.format_exception(error)))
-    if hint is not None:
-        error.add_note(hint.of(language))
+    """Add what is known of an error to its notes, once: type, arguments and text stay as they are.
+
+    One that takes no notes, or has something else in their place, stays without.
+    """
+    with contextlib.suppress(BaseException):  # the error is foreign code, and about to be raised itself
+        if any(note.startswith(_MARK) for note in getattr(error, "__notes__", ())):
+            return
+        hint = hint_for(describe_error(error).traceback)
+        if hint is not None:
+            error.add_note(hint.of(language))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
-import traceback
 from types import ModuleType, TracebackType
 from typing import Any
 
-from headrace.model import EventKind
+from headrace.model import EventKind, describe_error, traceback_of
 
 from .tape import now, tape
 
@@ -32,14 +32,17 @@ def without_our_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 def clean(error: BaseException | None) -> None:
-    """Leave our frames out of an exception, and of those that it came from."""
+    """Leave our frames out of an exception, and of those that it came from; as far as they let us."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        error.__traceback__ = without_our_frames(error.__traceback__)
-        if error.__cause__ is not None:
-            clean(error.__cause__)
-        error = error.__context__
+    to_clean = [error]
+    while to_clean:
+        link = to_clean.pop()
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        with contextlib.suppress(Exception):  # it may be a class of the script's own, with anything in their place
+            link.__traceback__ = without_our_frames(link.__traceback__)
+            to_clean += [link.__cause__, link.__context__]
 
 
 def hide_our_frames(_torch: ModuleType) -> None:
@@ -56,8 +59,9 @@ def hide_our_frames(_torch: ModuleType) -> None:
     original: Any = ExceptionWrapper.__init__
 
     def wrapped(self: Any, exc_info: Any = None, where: str = "in background") -> None:
-        clean(sys.exc_info()[1] if exc_info is None else exc_info[1])
-        original(self, sys.exc_info() if exc_info is None else (*exc_info[:2], exc_info[1].__traceback__), where)
+        kind, error, _ = sys.exc_info() if exc_info is None else exc_info
+        clean(error)
+        original(self, (kind, error, None if error is None else traceback_of(error)), where)
 
     ExceptionWrapper.__init__ = wrapped  # type: ignore[method-assign]
 
@@ -66,8 +70,9 @@ def record_exception(error: BaseException) -> None:
     """Write down what nobody caught: its end, where the message stands."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         return
-    text = "".join(traceback.format_exception(error)).strip()
-    tape.write(_EXCEPTION, now(), 0, 0, tape.name(text.encode()[-_MOST_BYTES:].decode("utf-8", "ignore")))
+    text = describe_error(error).traceback.strip()
+    end = text.encode("utf-8", "replace")[-_MOST_BYTES:].decode("utf-8", "ignore")
+    tape.write(_EXCEPTION, now(), 0, 0, tape.name(end))
 
 
 def _record_thread(args: Any) -> None:
@@ -90,4 +95,4 @@ def _record_feeder(queue: ModuleType) -> None:
 def _print_cleaned(kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
     clean(error)
     record_exception(error)
-    sys.__excepthook__(kind, error, error.__traceback__)
+    sys.__excepthook__(kind, error, traceback_of(error))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from headrace.model import EventKind, format_bytes, num_local_ranks, replay_steps
+from headrace.model import EventKind, describe_error, format_bytes, num_local_ranks, replay_steps
 
 from . import hooks_step
 from .batch_copies import KeptBatch, WriteMarks, batch_bytes
@@ -85,7 +85,7 @@ class Replay:
         try:
             reason = self._keep(iterator, loader, batch)
         except Exception as error:  # a kind of batch that cannot be copied
-            reason = f"a batch could not be copied: {type(error).__name__}: {error}"
+            reason = f"a batch could not be copied: {describe_error(error)}"
         if reason:
             self._plan.give_up()
             self._kept.clear()

@@ -3,6 +3,7 @@
 - `copy_times`: what an event of a copy to the device tells.
 - `environment`: the environment variables that are read.
 - `error_policy`: what to do about a sample that failed, and how many are too many.
+- `error_text`: what an exception of foreign code says of itself, whatever its methods do.
 - `events`: what can happen in a training, as numbers that a ring can hold.
 - `failures`: a sample that failed, as a value, and what may be decided about it.
 - `findings`: what a diagnosis says: verdict, findings, causes.
@@ -31,8 +32,9 @@ from .environment import (
     replay_steps,
 )
 from .error_policy import BadTally, ErrorPolicy, OnError, Replacement, is_too_many
+from .error_text import ErrorText, describe_error, error_name, shorten, traceback_of, type_name
 from .events import EventKind
-from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, type_name, utc_now
+from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, utc_now
 from .findings import (
     SCHEMA,
     Bottleneck,
@@ -82,6 +84,7 @@ __all__ = [
     "Decision",
     "EpochAccount",
     "ErrorPolicy",
+    "ErrorText",
     "EventKind",
     "FailureKind",
     "Finding",
@@ -114,6 +117,8 @@ __all__ = [
     "cache_folder",
     "copied_ns",
     "copy_arg",
+    "describe_error",
+    "error_name",
     "find_rank",
     "first_line",
     "format_bytes",
@@ -138,9 +143,11 @@ __all__ = [
     "recording_place",
     "replay_steps",
     "sample",
+    "shorten",
     "stage",
     "stages_of",
     "three_digits",
+    "traceback_of",
     "type_name",
     "utc_now",
     "watch_stages",

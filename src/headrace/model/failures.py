@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import traceback as traceback_module
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from typing import Any, Final
 
+from .error_text import describe_error
 from .sample_keys import OpaqueKey, is_json_key, plain_key
 
 
@@ -90,11 +90,10 @@ class SampleFailure:
 
         The file is taken from the exception where it names one (`OSError.filename`) and nobody knows better.
         """
-        filename = getattr(error, "filename", None)
-        if isinstance(filename, str):
-            known.setdefault("file", filename)
-        text = "".join(traceback_module.format_exception(error))
-        return cls(key=key, exception=type_name(type(error)), message=str(error), traceback=text, **known)
+        said = describe_error(error)
+        if said.file is not None:
+            known.setdefault("file", said.file)
+        return cls(key=key, exception=said.type_name, message=said.message, traceback=said.traceback, **known)
 
     def as_json(self) -> dict[str, Any]:
         """Return the failure as JSON holds it; what is not known is left out."""
@@ -127,15 +126,6 @@ _FIELD_TYPES: dict[str, type] = {
     **dict.fromkeys(("position", "epoch", "worker", "tries", "offset", "rank", "num_samples"), int),
 }
 _OTHER_FIELDS = tuple(field.name for field in fields(SampleFailure) if field.name != "key")
-
-
-def type_name(cls: type) -> str:
-    """Return a type's name as a traceback shows it.
-
-    >>> type_name(ValueError), type_name(SampleFailure)
-    ('ValueError', 'headrace.model.failures.SampleFailure')
-    """
-    return cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def first_line(text: str) -> str:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from .environment import prints_timing
+from .error_text import error_name
 from .stage_table import StageTable
 
 __all__ = [
@@ -118,7 +119,7 @@ class _Recorded(Stage):
         depth, outer = 0, self._outer
         while outer is not None:
             depth, outer = depth + 1, outer._outer
-        notes = ", ".join(filter(None, [self.note, f"raised {kind.__name__}" if kind else ""]))
+        notes = ", ".join(filter(None, [self.note, f"raised {error_name(kind)}" if kind is not None else ""]))
         text = f"{'  ' * depth}{_capital(self._name)}: {elapsed_ns / 1e9:.4f}s{f' ({notes})' if notes else ''}"
         if self._thread.sample is not None:
             self._thread.sample.lines.append(text)
@@ -165,7 +166,7 @@ class Sample:
             self._outer._is_told = True
         # a sample that was named inside, by the data set itself, has told all there is
         if _prints and (self.lines or not self._is_told):
-            raised = f" (raised {kind.__name__})" if kind is not None and not issubclass(kind, StopIteration) else ""
+            raised = f" (raised {error_name(kind)})" if kind is not None and not issubclass(kind, StopIteration) else ""
             lines = [*self.lines, f"TOTAL decode time: {elapsed_ns / 1e9:.4f}s{raised}"]
             _write("\n".join(f"[{self.key}] {line}" for line in lines))
 

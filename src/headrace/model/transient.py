@@ -35,7 +35,7 @@ def is_transient(error: BaseException) -> bool:
 
     The first error in the chain of causes that knows decides: `ValueError` knows nothing, so its cause is asked;
     "no such file", "permission denied" and "disk full" are final, whatever lies behind them. Being wrong here
-    costs a few seconds of waiting, never a sample.
+    costs a few seconds of waiting, never a sample. One that raises when it is asked knows nothing.
 
     >>> is_transient(TimeoutError()), is_transient(FileNotFoundError(2, "no such file")), is_transient(ValueError())
     (True, False, False)
@@ -47,10 +47,13 @@ def is_transient(error: BaseException) -> bool:
         if id(link) in asked:
             continue
         asked.add(id(link))
-        answer = _answer_of(link)
-        if answer is not None:
-            return answer
-        to_ask += _behind(link)
+        try:
+            answer = _answer_of(link)
+            if answer is not None:
+                return answer
+            to_ask += _behind(link)
+        except BaseException:  # foreign code: what it raises now must not take the place of the error itself
+            continue
     return False
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import NotAQuarantine
-from ..model import SampleFailure
+from ..model import SampleFailure, shorten
 
 QUARANTINE_SCHEMA = "headrace/quarantine/v1"
 
@@ -45,7 +45,8 @@ def line_of(failure: SampleFailure) -> bytes:
     line = _dump(failure)
     if len(line) < _LONGEST_LINE_BYTES:
         return line
-    return _dump(replace(failure, message=_shorten(failure.message), traceback=_shorten(failure.traceback)))
+    message, traceback = (shorten(text, _LONGEST_TEXT) for text in (failure.message, failure.traceback))
+    return _dump(replace(failure, message=message, traceback=traceback))
 
 
 def _dump(failure: SampleFailure) -> bytes:
@@ -54,14 +55,6 @@ def _dump(failure: SampleFailure) -> bytes:
         return json.dumps(document, ensure_ascii=False).encode()  # so that `grep` finds a name in any language
     except UnicodeEncodeError:  # a file name that is not UTF-8
         return json.dumps(document).encode()
-
-
-def _shorten(text: str) -> str:
-    left_out = len(text) - _LONGEST_TEXT
-    if left_out <= 0:
-        return text
-    half = _LONGEST_TEXT // 2
-    return f"{text[:half]}\n… {left_out} characters left out …\n{text[-half:]}"
 
 
 def raise_if_foreign(path: Path, file: BinaryIO) -> None:

@@ -1,0 +1,109 @@
+"""What an exception of foreign code says of itself, as plain text, whatever its own methods do.
+
+`str`, `args`, `__notes__`, `__cause__`, even the name of its class may be code that raises. Whoever tells of a failed
+sample must not fail over that: the reason would be lost, and another sample might get the blame.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+_LONGEST_TEXT = 1 << 16  # characters of a message or a traceback: one may hold a whole file
+# read past whatever a class, or its metaclass, puts in their place
+_NAME, _QUALNAME, _MODULE = (type.__dict__[name] for name in ("__name__", "__qualname__", "__module__"))
+_TRACEBACK = BaseException.__dict__["__traceback__"]
+
+
+@dataclass(frozen=True)
+class ErrorText:
+    """An exception as text: built-in strings only, of bounded length.
+
+    >>> str(describe_error(KeyError("label")))
+    "KeyError: 'label'"
+    """
+
+    name: str  # of its type
+    type_name: str  # the same with its module
+    message: str
+    traceback: str
+    file: str | None = None  # where it names one, as `OSError.filename` does
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}" if self.message else self.name
+
+
+def describe_error(error: BaseException) -> ErrorText:
+    """Return what an exception says of itself. Never raises, not even what is no `Exception`."""
+    kind = type_name(type(error))
+    message = _message_of(error)
+    return ErrorText(error_name(type(error)), kind, message, _traceback_of(error, kind, message), _file_of(error))
+
+
+def error_name(kind: type) -> str:
+    """Return a type's own name.
+
+    >>> error_name(ValueError)
+    'ValueError'
+    """
+    return str.__str__(_NAME.__get__(kind))
+
+
+def type_name(cls: type) -> str:
+    """Return a type's name as a traceback shows it.
+
+    >>> type_name(ValueError), type_name(ErrorText)
+    ('ValueError', 'headrace.model.error_text.ErrorText')
+    """
+    name = str.__str__(_QUALNAME.__get__(cls))
+    try:
+        module: Any = _MODULE.__get__(cls)
+    except AttributeError:  # a class may be made without one
+        return name
+    if type(module) is not str or module in ("builtins", "__main__"):
+        return name
+    return f"{module}.{name}"
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Return the way that an exception has come."""
+    trace: TracebackType | None = _TRACEBACK.__get__(error)
+    return trace
+
+
+def shorten(text: str, longest: int = _LONGEST_TEXT) -> str:
+    """Return a text with its middle left out, and said to be, where it is longer than so many characters."""
+    left_out = len(text) - longest
+    if left_out <= 0:
+        return text
+    half = longest // 2
+    return f"{text[:half]}\n… {left_out} characters left out …\n{text[-half:]}"
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return shorten(str.__str__(str(error)))
+    except BaseException as failed:
+        return f"(its str() raised {error_name(type(failed))})"
+
+
+def _traceback_of(error: BaseException, kind: str, message: str) -> str:
+    try:
+        return shorten("".join(traceback.format_exception(error)))
+    except BaseException:  # its causes, its notes or the name of its class: where it was raised is known all the same
+        said = f"{kind}: {message}\n" if message else f"{kind}\n"
+    try:
+        frames = traceback.format_tb(traceback_of(error))
+    except BaseException:
+        frames = []
+    return shorten("".join(["Traceback (most recent call last):\n", *frames, said]))
+
+
+def _file_of(error: BaseException) -> str | None:
+    try:
+        file = getattr(error, "filename", None)
+        return shorten(str.__str__(file)) if isinstance(file, str) else None
+    except BaseException:
+        return None
