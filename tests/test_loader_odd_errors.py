@@ -49,6 +49,15 @@ class InOnePiece(Raising):
         return [self[index] for index in indices]
 
 
+class Rows(torch_data.IterableDataset[Any]):
+    def __init__(self, make: Callable[[], BaseException]) -> None:
+        self.make = make
+
+    def __iter__(self) -> Any:
+        inner = Raising(self.make)
+        return map(inner.__getitem__, range(len(inner)))
+
+
 def as_list(samples: list[Any]) -> list[int]:
     return [int(sample) for sample in samples]
 
@@ -77,6 +86,19 @@ def test_the_sample_alone_is_blamed(
         assert failure.exception.endswith(name)
         assert "in __getitem__" in failure.traceback
         assert loader.stats().workers_lost == 0
+
+
+@EACH
+@pytest.mark.parametrize("way", WAYS)
+def test_of_an_iterable_data_set_too(
+    make: Callable[[], BaseException], name: str, travels: bool, way: dict[str, Any]
+) -> None:
+    way = {**way, "num_workers": min(1, way["num_workers"])}
+    loader = DataLoader(Rows(make), 8, on_error="quarantine", **way)
+    assert [int(value) for batch in loader for value in batch] == [index for index in range(32) if index != BAD]
+    (failure,) = loader.quarantine
+    assert failure.exception.endswith(name)
+    assert loader.stats().workers_lost == 0
 
 
 @EACH

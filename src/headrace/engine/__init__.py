@@ -28,7 +28,7 @@ Its guard:
 - `recovery`, `allowance`: what lost workers owed is given out again, and how many losses are borne.
 - `claims`, `rows_again`, `runs`: what each worker has in hand; rows that are given out once more.
 - `apart`, `sweeping`: samples that are tried alone; work in nobody's hands.
-- `streams`: recovery for iterable data sets.
+- `streams`: how far iterable data sets have come, and their recovery.
 - `judging`, `condemned`: samples that fail, and those that are left out.
 - `moving_up`, `homecoming`: the later samples move up where one is left out.
 - `row_moves`, `slot_rows`: rows change places between slots.
@@ -61,6 +61,7 @@ Both:
 - `messages`: what goes through the pipes.
 - `parcels`, `payload`: any object, and a batch's indices, in shared memory.
 - `room`: whether a block fits the budget.
+- `steps`: the samples of an iterable data set, without those that fail.
 """
 
 from .arena import lies_in_dev_shm
@@ -76,6 +77,7 @@ from .pool import Pool, PoolPlan
 from .processors import usable_processors, workers_for
 from .seeding import mix_seed
 from .staging import named_samples, named_steps
+from .steps import Steps, say_doubt
 from .waits import WaitLog
 
 __all__ = [
@@ -90,6 +92,7 @@ __all__ = [
     "LocalFetcher",
     "Pool",
     "PoolPlan",
+    "Steps",
     "WaitLog",
     "find_budget",
     "free_memory",
@@ -97,6 +100,7 @@ __all__ = [
     "mix_seed",
     "named_samples",
     "named_steps",
+    "say_doubt",
     "usable_processors",
     "workers_for",
 ]

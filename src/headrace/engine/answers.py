@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from .blocks import mark_told
+from .blocks import free_block, mark_told
 from .board import Head
 from .delivery import Delivery
 from .epoch_plan import EpochPlan
@@ -17,6 +17,7 @@ from .pacing import Pacing
 from .parcels import load
 from .pool import Pool
 from .scheduler import Scheduler
+from .steps import say_doubt
 from .streams import Streams
 from .thread_trial import ThreadTrial
 from .turns import Turns
@@ -64,8 +65,10 @@ class Answers:
     def note(self, result: Result) -> None:
         """Take one answer into account."""
         answer = result.answer
+        num_new = 0
         if self._settings.is_iterable:
-            self._streams.note(result)
+            num_new = self._streams.note(result)
+            self._plan.note_brought(num_new)
         if answer == Answer.LAYOUT:
             self._layouts.consider(load(self._pool.arena, result.block), result.rows)
             self._pacing.has_answer = True
@@ -74,7 +77,10 @@ class Answers:
             self._trial.note(result)
             return
         if answer == Answer.PASSED_OVER:
-            self._judge.pass_over(result, self._plan.epoch, self._settings.rank)
+            if not num_new:  # told already by a worker that is lost, or of an epoch that was given up
+                free_block(self._all_words, result.block)
+            elif self._judge.pass_over(result, self._plan.epoch, self._settings.rank):
+                self._plan.note_passed_over()
             return
         self._pacing.has_answer = True
         if answer == Answer.FAILED and self._judge.consider(result, self._plan.epoch, self._settings.rank):
@@ -86,8 +92,8 @@ class Answers:
         elif answer == Answer.END:
             batch = self._scheduler.batches.get(result.seq)
             # an end that belongs to an epoch which was given up says nothing of this one
-            if batch is not None and not batch.is_cancelled:
-                self._turns.retire(result.worker)
+            if batch is not None and not batch.is_cancelled and self._turns.retire(result.worker) and result.row:
+                say_doubt(f"the iterator of worker {result.worker}")
         elif answer == Answer.NEEDS_WHOLE and not self._issuing.is_whole:
             self._issuing.is_whole = True
             _log.info("the data set's samples cannot travel one by one: batches are not split from here on")

@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import TooManyBad
+from ..errors import NotSupported, TooManyBad
 from ..knowledge import hint_for
 from ..model import (
+    RAISE,
+    SKIP,
     BadTally,
     Decision,
     ErrorPolicy,
@@ -64,6 +66,16 @@ class Condemned:
     def judge(self, failure: SampleFailure) -> Decision | Replacement:
         """What becomes of a sample that failed. Raises what the user's function raises."""
         return self.policy.judge(failure)
+
+    def pass_over(self, failure: SampleFailure) -> bool:
+        """Leave out a sample of an iterable data set, which has no key to ask for again; False: it is to be raised."""
+        decision = self.judge(failure)
+        if decision is RAISE:
+            return False
+        if decision is not SKIP:
+            raise NotSupported("a sample of an IterableDataset cannot be tried again or replaced", sample=str(failure))
+        self.condemn(failure)
+        return True
 
     def _hint(self, failure: SampleFailure) -> str:
         """What the knowledge base says of such a failure, said once an entry: a broken disk fails a thousand times."""

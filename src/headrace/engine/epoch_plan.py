@@ -39,7 +39,7 @@ class EpochPlan:
         self._words = pool.board.words
         self._indices: Iterator[Any] = iter(())
         self._order: EpochOrder | None = None  # where samples may be left out
-        self._given_out = self._delivered = self._filled = 0
+        self._given_out = self._delivered = self._filled = self._passed_over = 0
         self.epoch = -1
         self.is_exhausted = True
         self.replay: list[Any] | None = None  # keeps what the sampler gave, while that may be needed again
@@ -49,7 +49,7 @@ class EpochPlan:
         self.epoch += 1
         self._words[Head.RUN] = self.run
         self._indices, self.is_exhausted = self._remembered(indices), False
-        self._given_out = self._delivered = self._filled = 0
+        self._given_out = self._delivered = self._filled = self._passed_over = 0
         self._moving_up.clear()
         self._carrying.clear()
         if self._condemned.is_active and not self._settings.is_iterable:
@@ -76,7 +76,8 @@ class EpochPlan:
         except StopIteration:
             self.is_exhausted = True
             return None
-        self._given_out += len(indices) if self._settings.is_batched else 1
+        if not self._settings.is_iterable:  # there it says only how many are asked for
+            self._given_out += len(indices) if self._settings.is_batched else 1
         return indices, planned
 
     def note_issued(self, seq: int, planned: PlannedBatch | None) -> None:
@@ -124,10 +125,18 @@ class EpochPlan:
 
     # ------------------------------------------------------------------------------------ the account
 
+    def note_brought(self, num_samples: int) -> None:
+        """Count what came out of an iterable data set: samples of a batch, or one that failed."""
+        self._given_out += num_samples
+
+    def note_passed_over(self) -> None:
+        """Count a sample of an iterable data set that failed and is left out."""
+        self._passed_over += 1
+
     def note_delivered(self, batch: Batch) -> None:
         """Count a batch that leaves."""
         planned = self._moving_up.take(batch.seq)
-        self._delivered += batch.num_rows if self._settings.is_batched else 1
+        self._delivered += batch.count_rows if self._settings.is_batched else 1
         self._filled += planned.num_filled if planned is not None else 0
 
     @property
@@ -136,14 +145,14 @@ class EpochPlan:
         return EpochAccount(
             given_out=order.given_out if order is not None else self._given_out,
             delivered=self._delivered - self._filled,
-            quarantined=order.left_out if order is not None else 0,
+            quarantined=order.left_out if order is not None else self._passed_over,
             filled=self._filled,
         )
 
     def close_account(self) -> None:
         """At the end of an epoch: whatever was given out was delivered, or is named in the quarantine."""
         account = self.account
-        if account.in_flight and not self._settings.is_iterable:
+        if account.in_flight:
             raise InternalError(
                 "an epoch ended, and not all of its samples were accounted for",
                 given_out=account.given_out,

@@ -210,8 +210,8 @@ class Feed:
         # torch's timeout is how long the loop waits; where samples may be left out, it is a sample's (`Upkeep`)
         timeout_s = self.settings.timeout_s if self.condemned.policy.raises_at_once else 0.0
         while True:
-            if self._judge.fatal is not None:
-                raise self._judge.fatal
+            if self.fatal is not None:
+                raise self.fatal
             batch = scheduler.ready()
             if batch is not None and not self.recovery.claims.is_in_hand(batch.seq) and self._is_as_planned(batch):
                 scheduler.take(batch)
@@ -260,6 +260,11 @@ class Feed:
     def _note(self, result: Result) -> None:
         """Take an answer into account; for the parts that `Answers` itself is made of."""
         self._answers.note(result)
+
+    @property
+    def fatal(self) -> Exception | None:
+        """What ends the epoch and its workers: too many bad samples, or one of a stream that is to be raised."""
+        return self._judge.fatal
 
     @property
     def has_ready(self) -> bool:

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import NotSupported, TooManyBad
-from ..model import RAISE, RETRY, SKIP, Replacement, SampleFailure
+from ..errors import TooManyBad
+from ..model import RAISE, RETRY, Replacement, SampleFailure
 from ..order import PlannedBatch
 from .blocks import free_block, mark_told
 from .board import TOLD, Board, Entry
@@ -78,18 +78,18 @@ class Judge:
         free_block(self._all_words, result.block)
         return True
 
-    def pass_over(self, result: Result, epoch: int, rank: int) -> None:
-        """A sample of an iterable data set failed: it has no key to ask for again, so it can only be left out."""
+    def pass_over(self, result: Result, epoch: int, rank: int) -> bool:
+        """A sample of an iterable data set failed. False: it is not left out, and the epoch ends with an error."""
         caught: CaughtError = load(self._pool.arena, result.block)
         failure = caught.as_failure(key=None, epoch=epoch, rank=rank)
         try:
-            if self._condemned.judge(failure) is not SKIP:
-                raise NotSupported(
-                    "a sample of an IterableDataset cannot be tried again or replaced", sample=str(failure)
-                )
-            self._condemned.condemn(failure)
+            if self._condemned.pass_over(failure):
+                return True
+            caught.reraise()
         except Exception as error:
-            self.fatal = self.fatal or error
+            if self.fatal is None:
+                self.fatal = error
+            return False
 
     def _failure(
         self, caught: CaughtError, batch: Batch, row: int, plan: PlannedBatch, epoch: int, rank: int

@@ -45,7 +45,7 @@ class Answer(IntEnum):
     DROPPED = 5  # a chunk of a cancelled run
     NEEDS_WHOLE = 6  # this batch cannot be split
     LAYOUT = 7  # a new layout is proposed in `block`
-    END = 8  # the worker's iterator is exhausted
+    END = 8  # the worker's iterator is exhausted; `row` is 1 where that came right after a failure
     RESTARTED = 9
     MEASURED = 10
     RETIRED = 11

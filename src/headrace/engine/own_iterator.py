@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from .board import Entry
+from .board import Entry, Head
 from .messages import Answer, CaughtError, Work
 from .parcels import dump
 from .placing import Placed
+from .recording import Stopped
 from .sharing import Sharing
+from .steps import Steps
 from .workbench import Workbench
 
 
@@ -20,33 +23,43 @@ class OwnIterator:
         self._plan, self._words, self._dataset = bench.plan, bench.words, bench.dataset
         self._arena, self._region, self._record = bench.arena, bench.region, bench.record
         self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
-        self._iterator: Any = None
+        self._steps = self._steps_of(iter(()))
+        self._work: Work | None = None  # what is being served
         self._is_ended = False
 
     def begin(self) -> None:
         """Ask the data set for its iterator."""
-        self._iterator = iter(self._dataset)
+        self._steps = self._steps_of(iter(self._dataset))
 
     def restart(self, work: Work) -> None:
         """Begin the next epoch."""
         self._is_ended = False
         try:
-            self._iterator = iter(self._dataset)
+            self.begin()
         except Exception as error:  # there is no batch to fail yet: the first one that is asked for does
-            self._iterator = map(_throw, [error])
+            self._steps.fail_with(error)
         self._teller.answer(work, Answer.RESTARTED)
+
+    def pass_over(self, count: int) -> None:
+        """Bring the iterator to where that of a dead worker stood."""
+        self._steps.pass_over(count)
+
+    def _steps_of(self, iterator: Iterator[Any]) -> Steps:
+        tell = self._tell_aside if self._plan.goes_on else None
+        return Steps(iterator, tell=tell, whose=f"the iterator of worker {self._plan.worker}")
 
     def serve(self, work: Work, entry: int) -> None:
         """The next samples of this worker's own iterator, as torch's fetcher takes them."""
         if self._is_ended:
-            self._teller.answer(work, Answer.END)
+            self._tell_end(work)
             return
+        self._work = work
         if not self._plan.is_batched:
             try:
-                sample = next(self._iterator)
+                sample = next(self._steps)
             except StopIteration:
                 self._is_ended = True
-                self._teller.answer(work, Answer.END)
+                self._tell_end(work)
                 return
             self._teller.answer(work, Answer.SHARED)
             self._sharing.collate_and_send(work, entry, sample)
@@ -57,15 +70,13 @@ class OwnIterator:
         while row < work.rows:
             started = self._record.begin_sample(self._words[entry + Entry.FIRST_POSITION] + row)
             try:
-                sample = next(self._iterator)
+                sample = next(self._steps)
             except StopIteration:
                 self._is_ended = True
                 break
             except Exception as error:
-                if not self._plan.goes_on:
-                    raise
-                self._tell_aside(work, error)
-                continue
+                self._teller.fail(work, entry, row, error, rows=work.rows)  # the row says how many came before
+                return
             fetched = time.perf_counter_ns()
             if aside is None:
                 done: list[Placed] = []
@@ -80,7 +91,7 @@ class OwnIterator:
             row += 1
             self._record.note(fetched - started, time.perf_counter_ns() - started, 1)
         if row == 0 or (self._plan.drop_last and row < work.rows):
-            self._teller.answer(work, Answer.END)
+            self._tell_end(work)
         elif aside is None:
             joined = [[t for column in leaf for t in column] for leaf in zip(*texts, strict=True)]
             block = dump(joined, self._region, self._arena)[0] if joined else 0
@@ -89,25 +100,15 @@ class OwnIterator:
             self._teller.answer(work, Answer.SHARED, row=0, rows=row)
             self._sharing.collate_and_send(work, entry, aside)
 
-    def pass_over(self, count: int) -> None:
-        """Bring the iterator to where that of a dead worker stood; what fails here had failed there too."""
-        for _ in range(count):
-            try:
-                next(self._iterator)
-            except StopIteration:
-                return
-            except Exception as error:
-                if not self._plan.goes_on:
-                    # going on from here would repeat samples: the batch that is asked for next fails with this
-                    self._iterator = map(_throw, [error])
-                    return
+    def _tell_end(self, work: Work) -> None:
+        self._teller.answer(work, Answer.END, row=int(self._steps.ends_in_doubt))
 
-    def _tell_aside(self, work: Work, error: Exception) -> None:
-        """Tell of a sample of an iterable data set that failed; the iterator is asked for the next one."""
+    def _tell_aside(self, error: Exception) -> None:
+        """Tell of a sample that failed; the iterator is asked for the next one, for as long as anybody wants it."""
+        assert self._work is not None
+        if self._words[Head.STOP]:
+            raise Stopped
         caught = CaughtError.from_exception(error, self._plan.worker)
         block, _ = dump(caught, self._region, self._arena)
-        self._teller.answer(work, Answer.PASSED_OVER, block=block, row=0, rows=0)
-
-
-def _throw(error: Exception) -> None:
-    raise error
+        self._teller.answer(self._work, Answer.PASSED_OVER, block=block, row=0, rows=0)
+        self._record.begin_again()

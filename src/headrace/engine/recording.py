@@ -94,6 +94,10 @@ class WorkerRecord:
         words[at + Record.SAMPLE_START_NS] = now = time.perf_counter_ns()
         return now
 
+    def begin_again(self) -> None:
+        """The sample in hand failed, and another one takes its place."""
+        self._words[self._at + Record.SAMPLE_START_NS] = time.perf_counter_ns()
+
     def begin_collation(self) -> None:
         """Show that a batch is being collated, and since when: no one sample is to blame for what happens now."""
         words, at = self._words, self._at

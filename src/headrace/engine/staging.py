@@ -43,7 +43,7 @@ def named_samples(dataset: Any) -> Any:
 
 def named_steps(steps: Iterator[Any]) -> Iterator[Any]:
     """The same for the iterator of an iterable data set."""
-    return _named_steps(steps) if watches_samples() else steps
+    return _NamedSteps(steps) if watches_samples() else steps
 
 
 class _NamedSamples:
@@ -63,7 +63,7 @@ class _NamedSamples:
             return self._dataset[index]
 
     def __iter__(self) -> Iterator[Any]:
-        return _named_steps(iter(self._dataset))
+        return _NamedSteps(iter(self._dataset))
 
 
 class _NamedBatches(_NamedSamples):
@@ -72,13 +72,16 @@ class _NamedBatches(_NamedSamples):
             return self._dataset.__getitems__(indices)
 
 
-def _named_steps(steps: Iterator[Any]) -> Iterator[Any]:
-    number = 0
-    while True:
-        with sample(number):
-            try:
-                item = next(steps)
-            except StopIteration:
-                return
-        yield item
-        number += 1
+class _NamedSteps:
+    """Stands in for an iterator, and goes on after an exception if that does: no generator could."""
+
+    def __init__(self, steps: Iterator[Any]) -> None:
+        self._steps, self._number = steps, -1
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self._number += 1
+        with sample(self._number):
+            return next(self._steps)

@@ -16,23 +16,35 @@ class Streams:
         self._pool, self._scheduler = pool, scheduler
         self._taken: dict[int, int] = {}  # worker: samples of settled batches, and those that failed before them
         self._aside: dict[int, int] = {}  # worker: samples that failed in the batch that it is at
+        self._known: dict[int, int] = {}  # worker: of these, told by one that is lost: they fail again in the next one
         self._losses: dict[tuple[int, int], int] = {}
 
     def start_epoch(self) -> None:
         self._taken.clear()
         self._aside.clear()
+        self._known.clear()
         self._losses.clear()
 
-    def note(self, result: Result) -> None:
-        """Take an answer into account, before the scheduler does."""
+    def note(self, result: Result) -> int:
+        """Take an answer into account, before the scheduler does; returns the samples that it is the first to tell of.
+
+        A batch that fails counts as whole, as it does when the loop gets its error.
+        """
         batch = self._scheduler.batches.get(result.seq)
         worker = result.worker
+        if batch is None or batch.is_cancelled:
+            return 0  # of an epoch that was given up
         if result.answer == Answer.PASSED_OVER:
             self._aside[worker] = self._aside.get(worker, 0) + 1
-        elif batch is not None and not batch.is_cancelled:
-            rows = batch.count_rows if result.answer == Answer.COLLATED else result.rows
-            if result.answer in (Answer.ROWS, Answer.COLLATED):
-                self._taken[worker] = self._taken.get(worker, 0) + rows + self._aside.pop(worker, 0)
+            return int(self._aside[worker] > self._known.get(worker, 0))
+        if result.answer not in (Answer.ROWS, Answer.COLLATED, Answer.FAILED):
+            return 0
+        rows = result.rows if result.answer == Answer.ROWS else batch.count_rows
+        has_raised = result.answer == Answer.FAILED and result.rows > 0  # the iterator did; otherwise the collation
+        taken = result.row + 1 if has_raised else rows
+        self._taken[worker] = self._taken.get(worker, 0) + taken + self._aside.pop(worker, 0)
+        self._known.pop(worker, None)
+        return rows
 
     def bears(self, loss: Loss) -> bool:
         """Whether another worker may try: False where several were lost at the same place."""
@@ -48,7 +60,7 @@ class Streams:
         self._pool.board.words[Head.LOSSES] += 1
         self._scheduler.keeps_samples = True
         for worker in loss.workers:
-            self._aside.pop(worker, None)
+            self._known[worker] = max(self._known.get(worker, 0), self._aside.pop(worker, 0))
             self._pool.pipes.send(Work(-1, 0, self._taken.get(worker, 0), Task.SKIP), worker=worker)
             for batch in [*self._scheduler.batches.values()]:
                 if batch.worker == worker and not batch.is_settled:

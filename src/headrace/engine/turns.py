@@ -20,11 +20,12 @@ class Turns:
         self._turn = (self._turn + 1) % len(self.active)
         return worker
 
-    def retire(self, worker: int) -> None:
-        """A worker's iterable data set is exhausted: take it out of the turns."""
+    def retire(self, worker: int) -> bool:
+        """A worker's iterable data set is exhausted: take it out of the turns. False: that was known."""
         if worker not in self.active:
-            return
+            return False
         place = self.active.index(worker)
         self.active.remove(worker)
         if place < self._turn:
             self._turn -= 1
+        return True

@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import dataloader as torch_loader
 
-from ..engine import DeviceCopier, GuardedLocal, LocalFetcher, WaitLog, named_samples, named_steps
+from ..engine import DeviceCopier, GuardedLocal, LocalFetcher, Steps, WaitLog, named_samples, named_steps, say_doubt
 from ..knowledge import add_hint
-from ..model import EpochAccount, LoaderStats, Stages, StageTable, language, read_stages, record_stages, stages_of
+from ..model import (
+    EpochAccount,
+    LoaderStats,
+    SampleFailure,
+    Stages,
+    StageTable,
+    find_rank,
+    language,
+    read_stages,
+    record_stages,
+    stages_of,
+)
 from ..order import EpochOrder
 from .batches import pin_batch
 from .reading import Reading
@@ -56,6 +67,8 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
         if self._reading is not None:
             self._sampler_iter = self._reading.follow(self._sampler_iter)
         self._name_samples()
+        self._steps = self._guard_steps()
+        self._taken = 0  # samples of an iterable data set, in the batches that were delivered
         loader._live.add(self)
 
     def _next_data(self) -> Any:
@@ -68,6 +81,8 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
             if self.is_open:
                 self._loader._last_stats = self.snapshot()
                 self.is_open = False
+                if self._steps is not None and self._steps.ends_in_doubt:
+                    say_doubt("the data set's iterator")
             if reading is not None:
                 reading.close()
             raise
@@ -82,6 +97,9 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
         now = time.perf_counter()
         self._waits.give(now - started, now, since_start_s=now - self.opened_at)
         self._num_samples += self._loader._count_samples(batch)
+        if self._steps is not None:
+            self._loader._condemned.good(self._steps.taken - self._taken)
+            self._taken = self._steps.taken
         return batch
 
     def _fetch(self) -> Any:
@@ -94,6 +112,20 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
         fetcher.dataset = named_samples(fetcher.dataset)
         if hasattr(fetcher, "dataset_iter"):
             fetcher.dataset_iter = named_steps(fetcher.dataset_iter)
+
+    def _guard_steps(self) -> Steps | None:
+        """Let torch's fetcher pass over the samples of an iterable data set that fail, where the policy does."""
+        condemned = self._loader._condemned
+        if not self._loader._is_iterable or condemned.policy.raises_at_once:
+            return None
+
+        def tell(error: Exception) -> None:
+            if not condemned.pass_over(SampleFailure.from_exception(error, key=None, rank=find_rank())):
+                raise error
+
+        fetcher: Any = self._dataset_fetcher
+        steps = fetcher.dataset_iter = Steps(fetcher.dataset_iter, tell=tell, whose="the data set's iterator")
+        return steps
 
     def snapshot(self) -> LoaderStats:
         elapsed = max(1e-9, time.perf_counter() - self.opened_at)
@@ -111,6 +143,9 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
     def _account(self) -> EpochAccount:
         if self._loader._local_account is not None:
             return self._loader._local_account()
+        if self._steps is not None:
+            left_out = self._steps.passed_over
+            return EpochAccount(given_out=self._taken + left_out, delivered=self._taken, quarantined=left_out)
         return EpochAccount(given_out=self._num_samples, delivered=self._num_samples)
 
 

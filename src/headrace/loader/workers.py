@@ -213,11 +213,13 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             if self.is_open:
                 self._end_of_epoch()
             raise
-        except (WorkerLost, WorkerHang, BatchTooLarge, TooManyBad, InternalError) as error:
+        except (WorkerLost, WorkerHang, BatchTooLarge, TooManyBad, NotSupported, InternalError) as error:
             self._give_up(error)
             raise
         except Exception as error:
             add_hint(error, language=language())
+            if error is self._feed.fatal:
+                self._give_up(None)
             raise
 
     @property
@@ -232,7 +234,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             next_step="iterate over the loader in this process: that starts workers of its own",
         )
 
-    def _give_up(self, error: HeadraceError) -> None:
+    def _give_up(self, error: HeadraceError | None) -> None:
         """What was in flight cannot come any more: end here, and let a next epoch begin with new workers."""
         self._fatal = copy(error)  # without its traceback, which would keep this iterator
         if self._loader._iterator is self:

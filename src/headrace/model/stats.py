@@ -70,7 +70,7 @@ class EpochAccount:
     `filled` samples come a second time, in the places that are missing at the end of an epoch with quarantined ones.
     """
 
-    given_out: int = 0  # by the sampler
+    given_out: int = 0  # by the sampler, or by an iterable data set
     delivered: int = 0  # without those that filled a place
     quarantined: int = 0
     filled: int = 0

@@ -1,0 +1,324 @@
+"""Iterable data sets with samples that fail: what comes, what is left out, and that nothing is lost in silence."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.utils.data as torch_data
+from torch.utils.data import IterableDataset
+
+import headrace
+from headrace import DataLoader
+from headrace.errors import NotSupported, TooManyBad
+from headrace.model import print_timing
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+WAYS = [
+    pytest.param({"num_workers": 0}, id="in-process"),
+    pytest.param({"num_workers": 1, "backend": "process"}, id="process"),
+    pytest.param({"num_workers": 2, "backend": "thread"}, id="thread"),
+]
+COLLATIONS = [pytest.param(None, id="slots"), pytest.param(list, id="general")]
+
+
+def share(numbers: range) -> range:
+    """The part of a worker's own."""
+    info = torch_data.get_worker_info()
+    return numbers if info is None else numbers[info.id :: info.num_workers]
+
+
+def read(number: int, bad: set[int]) -> int:
+    if number in bad:
+        raise ValueError(f"row {number} is broken")
+    return number
+
+
+def generated(numbers: range, bad: set[int]) -> Iterator[int]:
+    for number in numbers:
+        yield read(number, bad)
+
+
+class Going:
+    """An iterator that fails here and there and goes on."""
+
+    def __init__(self, numbers: range, bad: set[int]) -> None:
+        self.numbers, self.bad = iter(numbers), bad
+
+    def __iter__(self) -> Going:
+        return self
+
+    def __next__(self) -> int:
+        return read(next(self.numbers), self.bad)
+
+
+class Around:
+    """A class with `__next__` that has a generator inside."""
+
+    def __init__(self, numbers: range, bad: set[int]) -> None:
+        self.inner = generated(numbers, bad)
+
+    def __iter__(self) -> Around:
+        return self
+
+    def __next__(self) -> int:
+        return next(self.inner)
+
+
+class Rows(IterableDataset[int]):
+    def __init__(self, make: Callable[[range, set[int]], Any], bad: set[int], size: int = 40) -> None:
+        self.make, self.bad, self.size = make, bad, size
+
+    def __iter__(self) -> Any:
+        return self.make(share(range(self.size)), self.bad)
+
+
+def mapped(numbers: range, bad: set[int]) -> Iterator[int]:
+    return map(read, numbers, itertools.repeat(bad))
+
+
+def chained(numbers: range, bad: set[int]) -> Iterator[int]:
+    return itertools.chain(generated(numbers, bad), [])
+
+
+def mapped_generator(numbers: range, bad: set[int]) -> Iterator[int]:
+    return map(int, generated(numbers, bad))
+
+
+def values(loader: Any) -> list[int]:
+    return [int(value) for batch in loader for value in (batch if loader.batch_size else [batch])]
+
+
+def take(iterator: Iterator[Any], got: list[int]) -> None:
+    for batch in iterator:
+        got += map(int, batch)
+
+
+def check_account(loader: Any, *, delivered: int, quarantined: int) -> None:
+    account = loader.stats().account
+    assert (account.given_out, account.delivered, account.quarantined, account.filled) == (
+        delivered + quarantined,
+        delivered,
+        quarantined,
+        0,
+    )
+    assert len(loader.quarantine) == quarantined
+
+
+# ------------------------------------------------------------------------------------------- iterators that go on
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("collate", COLLATIONS)
+@pytest.mark.parametrize("make", [Going, mapped])
+def test_what_fails_is_left_out_and_accounted_for(way: dict[str, Any], collate: Any, make: Any) -> None:
+    bad = {0, 3, 4, 11, 12, 29}
+    loader = DataLoader(Rows(make, bad), 4, collate_fn=collate, on_error="quarantine", **way)
+    assert sorted(values(loader)) == [number for number in range(40) if number not in bad]
+    check_account(loader, delivered=34, quarantined=6)
+    assert sorted(failure.message for failure in loader.quarantine) == sorted(f"row {n} is broken" for n in bad)
+    assert {failure.exception for failure in loader.quarantine} == {"ValueError"}
+    assert "in read" in loader.quarantine[0].traceback
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_last_sample_may_fail(way: dict[str, Any]) -> None:
+    loader = DataLoader(Rows(Going, {38, 39}), 4, on_error="quarantine", **way)
+    assert sorted(values(loader)) == list(range(38))
+    check_account(loader, delivered=38, quarantined=2)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_end_right_after_a_failure_is_said(num_workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    loader = DataLoader(Rows(Going, {39}), 4, num_workers=num_workers, on_error="quarantine")
+    assert values(loader) == list(range(39))
+    assert (
+        caplog.text.count("ended right after a sample that failed: if that was not its last one, the rest is lost") == 1
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_without_batches(way: dict[str, Any]) -> None:
+    loader = DataLoader(Rows(Going, {5}), None, on_error="quarantine", **way)
+    assert sorted(values(loader)) == [number for number in range(40) if number != 5]
+    check_account(loader, delivered=39, quarantined=1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_drop_last_drops_is_not_given_out(way: dict[str, Any]) -> None:
+    loader = DataLoader(Rows(Going, {5}, size=43), 4, drop_last=True, on_error="quarantine", **way)
+    got = values(loader)
+    check_account(loader, delivered=len(got), quarantined=1)
+    assert len(got) % 4 == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_source_that_always_fails_is_an_error(way: dict[str, Any]) -> None:
+    class Broken(IterableDataset[int]):
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> int:
+            raise OSError("the mount is lost")
+
+    with pytest.raises(TooManyBad):
+        values(DataLoader(Broken(), 4, on_error="quarantine", **way))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_function_decides(way: dict[str, Any]) -> None:
+    loader = DataLoader(Rows(Going, {5, 7}), 4, on_error=lambda failure: headrace.SKIP, **way)
+    assert len(values(loader)) == 38
+    with pytest.raises(ValueError, match=r"row [57] is broken"):
+        values(DataLoader(Rows(Going, {5, 7}), 4, on_error=lambda failure: headrace.RAISE, **way))
+    with pytest.raises(NotSupported, match="cannot be tried again or replaced"):
+        values(DataLoader(Rows(Going, {5, 7}), 4, on_error=lambda failure: 5, **way))
+
+
+def test_epochs_are_accounted_for_one_by_one() -> None:
+    loader = DataLoader(Rows(Going, {5}), 4, num_workers=2, persistent_workers=True, on_error="quarantine", max_bad=9)
+    for epoch in range(3):
+        if epoch == 1:  # one that is given up in the middle says nothing of the next
+            next(iter(loader))
+            continue
+        assert len(values(loader)) == 39
+        account = loader.stats().account
+        assert (account.given_out, account.delivered, account.quarantined) == (40, 39, 1)
+    loader._iterator = None
+
+
+def test_timing_lines_do_not_end_an_iterator() -> None:
+    print_timing(True)
+    try:
+        for num_workers in (0, 1):
+            loader = DataLoader(Rows(Going, {5}), 4, num_workers=num_workers, on_error="quarantine")
+            assert len(values(loader)) == 39
+    finally:
+        print_timing(False)
+
+
+# ------------------------------------------------------------------------------------------- iterators that cannot
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("collate", COLLATIONS)
+@pytest.mark.parametrize("make", [generated, Around, chained, mapped_generator])
+def test_a_generator_that_is_over_is_an_error(way: dict[str, Any], collate: Any, make: Any, tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    loader = DataLoader(Rows(make, {14}), 4, collate_fn=collate, on_error="quarantine", quarantine=path, **way)
+    got: list[int] = []
+    with pytest.raises(NotSupported, match="cannot go on after an exception") as caught:
+        take(iter(loader), got)
+    error = caught.value
+    assert "ValueError: row 14 is broken" in str(error)
+    before = 7 if way["num_workers"] == 2 else 14
+    assert f"{before} samples" in str(error)
+    assert ("worker 0" in error.what) == (way["num_workers"] > 0)
+    assert "class with __next__" in error.next_step
+    assert len(got) == len(set(got))
+    assert [failure.message for failure in loader.quarantine] == ["row 14 is broken"]
+    assert "row 14 is broken" in path.read_text()
+
+
+def test_an_end_is_an_error_without_batches_too() -> None:
+    for num_workers in (0, 1):
+        with pytest.raises(NotSupported, match="cannot go on"):
+            values(DataLoader(Rows(generated, {5}), None, num_workers=num_workers, on_error="quarantine"))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_generator_that_catches_by_itself_is_fine(num_workers: int) -> None:
+    def careful(numbers: range, bad: set[int]) -> Iterator[int]:
+        for number in numbers:
+            try:
+                yield read(number, bad)
+            except ValueError:
+                continue
+
+    loader = DataLoader(Rows(careful, {5}), 4, num_workers=num_workers, on_error="quarantine")
+    assert len(values(loader)) == 39
+    check_account(loader, delivered=39, quarantined=0)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_raise_is_as_in_torch(num_workers: int) -> None:
+    for kind in (DataLoader, torch_data.DataLoader):
+        got: list[int] = []
+        iterator = iter(kind(Rows(generated, {9}), 4, num_workers=num_workers))
+        with pytest.raises(ValueError, match="row 9 is broken"):
+            take(iterator, got)
+        assert got == list(range(8))
+        with pytest.raises(StopIteration):
+            next(iterator)
+
+
+# ------------------------------------------------------------------------------------------- workers that die
+
+
+class Dying(Going):
+    """Ends its process once, right after the samples that fail before it."""
+
+    def __init__(self, numbers: range, bad: set[int], mark: Path, dies_at: int) -> None:
+        super().__init__(numbers, bad)
+        self.mark, self.dies_at = mark, dies_at
+
+    def __next__(self) -> int:
+        number = next(self.numbers)
+        if number == self.dies_at and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read(number, self.bad)
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+@pytest.mark.parametrize("collate", COLLATIONS)
+@pytest.mark.parametrize("dies_at", [0, 7, 15, 16, 39])
+def test_a_death_neither_loses_nor_repeats(tmp_path: Path, backend: str, collate: Any, dies_at: int) -> None:
+    bad = {3, 12, 14, 38}
+    mark = tmp_path / "died"
+    dataset = Rows(lambda numbers, bad: Dying(numbers, bad, mark, dies_at), bad)
+    loader = DataLoader(dataset, 4, num_workers=1, backend=backend, collate_fn=collate, on_error="quarantine")
+    assert values(loader) == [number for number in range(40) if number not in bad]
+    assert mark.exists()
+    assert [failure.message for failure in loader.quarantine] == [f"row {n} is broken" for n in sorted(bad)]
+    check_account(loader, delivered=36, quarantined=4)
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_a_generator_that_fails_only_in_its_second_life_is_an_error(tmp_path: Path, backend: str) -> None:
+    mark = tmp_path / "died"
+
+    def dying(numbers: range, bad: set[int]) -> Iterator[int]:
+        has_died = mark.exists()
+        for number in numbers:
+            if number == 30 and not has_died:
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield read(number, bad if has_died else set())
+
+    for fails_at in (0, 27):
+        mark.unlink(missing_ok=True)
+        loader = DataLoader(Rows(dying, {fails_at}), 4, num_workers=1, backend=backend, on_error="quarantine")
+        with pytest.raises(NotSupported, match="cannot go on"):
+            values(loader)
+
+
+def test_a_loop_that_goes_on_after_an_error_gets_nothing_twice(tmp_path: Path) -> None:
+    mark = tmp_path / "died"
+    dataset = Rows(lambda numbers, bad: Dying(numbers, set() if mark.exists() else bad, mark, 30), {9})
+    iterator = iter(DataLoader(dataset, 4, num_workers=1))
+    got: list[int] = []
+    while True:
+        try:
+            got += next(iterator).tolist()
+        except ValueError:
+            continue
+        except StopIteration:
+            break
+    assert mark.exists()
+    assert got == [number for number in range(40) if number not in (8, 9)]  # 8 was in the batch that failed
