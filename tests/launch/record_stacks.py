@@ -25,7 +25,7 @@ from headrace.signals import Frame, ThreadStack, dump_with_py_spy
 HERE = Path(__file__).parent
 STORED = HERE.parent / "data" / "watch" / "stacks.json.gz"
 SCENARIOS = (
-    *("fork", "spawn", "forkserver", "in_process", "reading", "collating", "ours", "ours_idle", "ours_threads"),
+    *("fork", "spawn", "forkserver", "in_process", "reading", "collating"),
     *("compute", "checkpoint", "evaluation", "evaluation_waits", "logs", "garbage", "own_loader", "in_a_thread"),
     *("spawned_ranks", "sleep", "torchrun"),
 )

@@ -1,4 +1,4 @@
-"""Stacks recorded of real trainings are read as what those trainings do."""
+"""Stacks recorded of real trainings are read as what those trainings do; of our own loader in `test_watch_own`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ TRAINERS = {
     "reading": (Activity.DATA_WAIT, Detail.NONE),
     "collating": (Activity.DATA_WAIT, Detail.NONE),
     "sleep": (Activity.DATA_WAIT, Detail.NONE),
-    "ours": (Activity.DATA_WAIT, Detail.NONE),
-    "ours_idle": (Activity.COMPUTE, Detail.NONE),
-    "ours_threads": (Activity.DATA_WAIT, Detail.NONE),
     "compute": (Activity.COMPUTE, Detail.NONE),
     "checkpoint": (Activity.CHECKPOINT, Detail.NONE),
     "evaluation": (Activity.EVALUATION, Detail.NONE),
@@ -50,8 +47,6 @@ WORKERS = {
     "forkserver": WorkerActivity.DECODING,
     "reading": WorkerActivity.READING,
     "collating": WorkerActivity.COLLATING,
-    "ours": WorkerActivity.DECODING,
-    "ours_idle": WorkerActivity.IDLE,
     "compute": WorkerActivity.IDLE,
     "torchrun": WorkerActivity.DECODING,
 }
@@ -65,7 +60,6 @@ NUM_WORKERS = {
     "spawned_ranks": 0,
     "torchrun": 4,
 }
-NUM_WORKERS["ours_threads"] = 1  # a process of several workers, threads
 
 
 def roles_of(run: RecordedRun) -> dict[int, Role]:
@@ -132,7 +126,7 @@ def test_ranks_are_named_and_the_launcher_is_none() -> None:
     assert pids(ranks, Role.LAUNCHER) == [ranks.processes[0].facts.pid]
 
 
-@pytest.mark.parametrize("scenario", ["fork", "ours", "forkserver", "spawn", "torchrun"])
+@pytest.mark.parametrize("scenario", ["fork", "forkserver", "spawn", "torchrun"])
 def test_without_stacks_names_and_forks_tell(scenario: str) -> None:
     """Where stacks are not allowed, and for torch before 2.6 that names no worker."""
     run = recorded(scenario)

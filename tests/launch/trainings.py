@@ -135,24 +135,6 @@ def collating() -> None:
     train(torch_loader("none", collate_fn=slow_collate))
 
 
-def ours() -> None:
-    import headrace
-
-    train(headrace.DataLoader(Samples("decode"), batch_size=4, num_workers=2, backend="process"))
-
-
-def ours_idle() -> None:
-    import headrace
-
-    train(headrace.DataLoader(Samples("none"), batch_size=4, num_workers=2, backend="process"), seconds=0.2)
-
-
-def ours_threads() -> None:
-    import headrace
-
-    train(headrace.DataLoader(Samples("sleep"), batch_size=4, num_workers=2, backend="thread"))
-
-
 def compute() -> None:
     train(torch_loader("none"), seconds=0.2)
 

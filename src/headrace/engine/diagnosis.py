@@ -8,6 +8,7 @@ import sysconfig
 from dataclasses import dataclass
 from itertools import takewhile
 
+from ..model import OwnStep, step_of
 from ..signals import Frame, OpenFile, ThreadState
 from .stuck import StuckReport
 
@@ -213,11 +214,7 @@ def _by_wait(report: StuckReport, thread: ThreadState) -> Diagnosis | None:
     if call.name in _WAITS_FOR_SEVERAL and any(part in frame.file for frame in frames for part in _NETWORK_MODULES):
         return _make(report, thread, StuckKind.NETWORK, detail=call.name)
     if file is not None and file.kind == "pipe":
-        # our own loop, which py-spy calls "Worker._next_message" and faulthandler "_next_message"
-        is_idle = any(
-            f.file.endswith("headrace/engine/worker.py") and f.function.endswith(("_next_message", "run"))
-            for f in frames[:1]
-        )
+        is_idle = any(step_of(frame.file, frame.function) is OwnStep.TASK_WAIT for frame in frames[:1])
         return _make(report, thread, StuckKind.IDLE if is_idle else StuckKind.PIPE, file=file)
     if file is not None and file.kind == "file":
         return _make(report, thread, StuckKind.FILE, file=file, detail=thread.wait_channel)

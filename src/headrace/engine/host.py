@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..model import record_stages
+from ..model import WORKER_THREAD, record_stages
 from ..signals import StackFile, register_stack_dump
 from .arena import Arena
 from .board import Board, BoardLock
@@ -98,7 +98,7 @@ def _stack_in_own_memory(torch: Any) -> None:
 
 
 def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos: Any = None) -> None:
-    name_thread(f"headrace-w{worker_plan.worker}")
+    name_thread(f"{WORKER_THREAD}{worker_plan.worker}")
     worker_number = worker_plan.worker
     collate = plan.collate or _Default()
     dataset = pickle.loads(pickle.dumps(plan.dataset)) if plan.copies_dataset else plan.dataset

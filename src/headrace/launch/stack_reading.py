@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from headrace.model import OwnStep
 from headrace.signals import Frame, ThreadStack
 
 from . import stack_rules as rules
@@ -143,11 +144,12 @@ def _waits_in_next(own: tuple[Frame, ...]) -> bool:
 def _detail_of_wait(from_loader: tuple[Frame, ...]) -> Detail:
     names = {frame.function for frame in from_loader if rules.is_loader(frame)}
     bare = {name.rpartition(".")[2] for name in names}
-    if bare & {"_shutdown_workers", "__del__", "_stop_pool", "close"}:
+    ours = {rules.own_step(frame) for frame in from_loader}
+    if bare & {"_shutdown_workers", "__del__"} or OwnStep.POOL_STOP in ours:
         return Detail.STOPPING_WORKERS
-    if bare & {"__iter__", "_get_iterator", "__init__", "_launch"} and "__next__" not in bare:
+    if (bare & {"__iter__", "_get_iterator", "__init__"} or OwnStep.POOL_START in ours) and "__next__" not in bare:
         return Detail.STARTING_WORKERS
-    if any(name.startswith("_SingleProcess") for name in names) or "_next_local" in bare:
+    if any(name.startswith("_SingleProcess") for name in names) or OwnStep.IN_PROCESS in ours:
         return Detail.IN_PROCESS
     return Detail.NONE
 

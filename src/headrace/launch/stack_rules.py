@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
+from headrace.model import OwnStep, lies_in_room, step_of
 from headrace.signals import Frame
 
 # Loaders whose `next` the training loop waits in. Any frame of these files, or below these folders, is that wait.
 _LOADERS = (
-    *("/torch/utils/data/dataloader.py", "/headrace/loader/", "/headrace/loader.py", "/torchdata/"),
+    *("/torch/utils/data/dataloader.py", "/torchdata/"),
     *("/nvidia/dali/plugin/", "/ffcv/loader/", "/prefetch_generator/", "/petastorm/", "/ray/data/iterator.py"),
 )
 # Wrappers that copy what a loader gave: on the stack inside some loaders, and not a wait for them.
-_COPIES = ("/headrace/engine/device.py",)
 _COPY_FUNCTIONS = {
     *("send_to_device", "move_data_to_device", "batch_to_device", "transfer_batch_to_device", "_prepare_input"),
     *("_prepare_inputs", "collate_data_to_device", "record_stream"),
@@ -54,6 +54,11 @@ def function_of(frame: Frame) -> str:
     return frame.function.rpartition(".")[2]
 
 
+def own_step(frame: Frame) -> OwnStep | None:
+    """What a frame of ours means; None for any other."""
+    return step_of(frame.file, frame.function)
+
+
 def lies_in(frame: Frame, places: tuple[str, ...]) -> bool:
     """Whether a frame is of one of these files, or below one of these folders ("/tqdm/")."""
     return any(place in frame.file if place.endswith("/") else frame.file.endswith(place) for place in places)
@@ -65,11 +70,12 @@ def is_torch(frame: Frame) -> bool:
 
 def is_loader(frame: Frame) -> bool:
     """The loop waits for a batch: a frame of a loader's iterator, whatever it does meanwhile."""
-    return lies_in(frame, _LOADERS) and not function_of(frame).startswith("__len__")
+    is_loaders = lies_in(frame, _LOADERS) or lies_in_room(frame.file, "loader")
+    return is_loaders and not function_of(frame).startswith("__len__")
 
 
 def is_copy(frame: Frame) -> bool:
-    return lies_in(frame, _COPIES) or function_of(frame) in _COPY_FUNCTIONS
+    return own_step(frame) is OwnStep.COPY or function_of(frame) in _COPY_FUNCTIONS
 
 
 def is_checkpoint(frame: Frame) -> bool:

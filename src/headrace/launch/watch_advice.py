@@ -81,6 +81,10 @@ _OURS = Text(
     "改用 `from headrace import DataLoader`：它按样本而不是按 batch 分派，等待变得均匀，单个慢样本不再拖住全队；"
     "但样本本身的开销不变",
 )
+_DEFAULT_COLLATION = Text(
+    "without a `collate_fn` of its own, `headrace.DataLoader` writes each sample straight into its batch",
+    "不自定义 `collate_fn` 时，`headrace.DataLoader` 会把每个样本直接写进 batch",
+)
 WORKERS_AT_ALL = (
     Text(
         "`num_workers=` one for each free core: then loading overlaps with training",
@@ -122,6 +126,13 @@ READING = (
     ),
     _OURS,
 )
+COLLATING = (
+    Text(
+        "a cheaper `collate_fn`: what it does to each sample belongs into the data set, where all workers share it",
+        "降低 `collate_fn` 的开销：对每个样本做的事放进数据集里，由所有 worker 分担",
+    ),
+    _DEFAULT_COLLATION,
+)
 HANDING_OVER = (
     Text(
         "smaller batches in bytes (uint8 instead of float32, crop before collation)",
@@ -155,15 +166,16 @@ PREFETCH_FUTILE = (
         "加大 `prefetch_factor`：worker 已经没有余力，缓冲再深也只是晚一点见底",
     ),
 )
+_ENDS_HANGING = Text(
+    "`from headrace import DataLoader` ends a sample that hangs and names it; torch's `timeout=` ends the run",
+    "改用 `from headrace import DataLoader`：卡死的样本会被终止并指名；torch 加载器的 `timeout=` 则是直接终止训练",
+)
 STUCK_FIX = (
     Text(
         "`headrace watch {pid} --dump` shows its stack, its locks and its open files",
         "`headrace watch {pid} --dump` 可查看它的调用栈、锁和打开的文件",
     ),
-    Text(
-        "`from headrace import DataLoader` ends a sample that hangs and names it; torch's `timeout=` ends the run",
-        "改用 `from headrace import DataLoader`：卡死的样本会被终止并指名；torch 加载器的 `timeout=` 则是直接终止训练",
-    ),
+    _ENDS_HANGING,
 )
 STOPPED_FIX = (Text("`kill -CONT {pid}` lets it go on", "执行 `kill -CONT {pid}` 可让它继续"),)
 PHASES = {
@@ -194,16 +206,49 @@ LESS_MEMORY = (
         "减少 worker（`num_workers=`）或预取的 batch（`prefetch_factor=`）",
     ),
 )
-SHM_FIX = (
-    Text(
-        "a larger one (`docker run --shm-size 8g`), or `from headrace import DataLoader`, which does not use it",
-        "加大共享内存（`docker run --shm-size 8g`），或改用不依赖它的 `from headrace import DataLoader`",
-    ),
+_LARGER_SHM = Text(
+    "a larger one (`docker run --shm-size 8g`), or `from headrace import DataLoader`, which does not use it",
+    "加大共享内存（`docker run --shm-size 8g`），或改用不依赖它的 `from headrace import DataLoader`",
 )
-WORKER_LOST = (
-    Text(
-        "`headrace explain` on the training's log names the cause; headrace's own loader replaces the worker",
-        "用 `headrace explain` 分析训练日志可找到原因；headrace 的加载器会补上 worker 并继续训练",
-    ),
+SHM_FIX = (_LARGER_SHM,)
+_WHO_REPLACES = Text(
+    "`headrace explain` on the training's log names the cause; headrace's own loader replaces the worker",
+    "用 `headrace explain` 分析训练日志可找到原因；headrace 的加载器会补上 worker 并继续训练",
 )
+WORKER_LOST = (_WHO_REPLACES,)
 TRAINER_LOST = (Text("`headrace explain` on the training's log", "用 `headrace explain` 分析训练日志"),)
+
+# What is said instead to those who have our loader already; None: nothing.
+_WITH_OURS: dict[Text, Text | None] = {
+    _OURS: None,
+    READING[0]: Text(
+        "data on faster storage, or in shards (`headrace.Shards`), which are read ahead in large pieces: `io_depth=` "
+        "is how many at a time; `readahead=` does it for loose files",
+        "把数据放到更快的存储，或打成分片（`headrace.Shards`），会提前大块读取：`io_depth=` 是同时读取的块数；散文件用 "
+        "`readahead=`",
+    ),
+    HANDING_OVER[0]: Text(
+        "smaller samples in bytes (uint8 instead of float32, crop before the sample is returned): each is written once "
+        "into its batch, and that is what takes long",
+        "减小样本的字节数（用 uint8 代替 float32，返回前先裁剪）：每个样本写进 batch 一次，耗时的正是这一步",
+    ),
+    _ENDS_HANGING: Text(
+        "`timeout=60, on_error='quarantine'` in the loader: a sample that hangs is ended, named and left out",
+        "在加载器里设置 `timeout=60, on_error='quarantine'`：卡死的样本会被终止、指名并剔除",
+    ),
+    _LARGER_SHM: Text(
+        "a larger one (`docker run --shm-size 8g`); the loader itself does not use it",
+        "加大共享内存（`docker run --shm-size 8g`）；加载器本身并不使用它",
+    ),
+    _WHO_REPLACES: Text(
+        "the loader replaces the worker and says in the log what killed it; `headrace explain` on the log says more",
+        "加载器会补上 worker，并在日志里说明它因何被杀；用 `headrace explain` 分析日志可了解更多",
+    ),
+}
+
+
+def advice_for(fix: tuple[Text, ...], *, has_ours: bool) -> tuple[Text, ...]:
+    """Return what helps somebody with torch's loader, or (`has_ours`) with ours."""
+    if not has_ours:
+        return fix
+    return tuple(said for text in fix if (said := _WITH_OURS.get(text, text)) is not None)

@@ -156,6 +156,7 @@ def _waits(history: History, trainer: TrainerLook, settings: AlarmSettings) -> I
         evidence.append(advice.STARTING)
         yield _finding(Cause.EPOCH_START, wait, evidence, advice.KEEP_WORKERS, Confidence.CERTAIN)
         return
+    has_ours = _has_ours(workers)
     busy = [worker.busy.value for worker in workers if worker.busy.num_samples]
     if not busy:
         yield _finding(Cause.LOADER_THROUGHPUT, wait, evidence, advice.SUPPLY, Confidence.POSSIBLE)
@@ -166,41 +167,47 @@ def _waits(history: History, trainer: TrainerLook, settings: AlarmSettings) -> I
     if len(busy) > 1 and max(busy) >= 0.7 and sorted(busy)[len(busy) // 2] < 0.5:
         late = max(workers, key=lambda one: one.busy.value)
         evidence.append(advice.ONE_BUSY.filled(name=late.name, pid=late.pid, place=place_of(late)))
-        yield _finding(Cause.STRAGGLER_SAMPLE, wait, evidence, advice.STRAGGLER, Confidence.LIKELY)
+        fix = advice.advice_for(advice.STRAGGLER, has_ours=has_ours)
+        yield _finding(Cause.STRAGGLER_SAMPLE, wait, evidence, fix, Confidence.LIKELY)
     elif min(busy) >= 0.6:
         cpu_share = sum(history.cpu_shares) / len(history.cpu_shares) if history.cpu_shares else 0.0
         evidence.append(advice.PROCESSORS.filled(share=format_share(cpu_share)))
-        bottleneck, fix, confidence = _bottleneck(mean, cpu_is_full=cpu_share >= 0.9)
+        bottleneck, fix = _bottleneck(mean, cpu_is_full=cpu_share >= 0.9)
+        fix = advice.advice_for(fix, has_ours=has_ours)
         futile = advice.PREFETCH_FUTILE if min(busy) >= 0.9 else ()
-        yield _finding(Cause.LOADER_THROUGHPUT, wait, evidence, fix, confidence, bottleneck, futile)
+        yield _finding(Cause.LOADER_THROUGHPUT, wait, evidence, fix, Confidence.LIKELY, bottleneck, futile)
     else:
         evidence.append(advice.BOTH_WAIT)
-        yield _finding(Cause.UNKNOWN, wait, evidence, advice.BATCHES_AHEAD, Confidence.POSSIBLE)
+        fix = advice.advice_for(advice.BATCHES_AHEAD, has_ours=has_ours)
+        yield _finding(Cause.UNKNOWN, wait, evidence, fix, Confidence.POSSIBLE)
 
 
-def _bottleneck(
-    mean: dict[WorkerActivity, float], *, cpu_is_full: bool
-) -> tuple[Bottleneck | None, tuple[Text, ...], Confidence]:
+def _has_ours(workers: Iterable[WorkerLook]) -> bool:
+    return any(worker.is_ours for worker in workers)
+
+
+def _bottleneck(mean: dict[WorkerActivity, float], *, cpu_is_full: bool) -> tuple[Bottleneck | None, tuple[Text, ...]]:
     reading = mean.get(WorkerActivity.READING, 0.0)
     decoding = mean.get(WorkerActivity.DECODING, 0.0)
-    handing = mean.get(WorkerActivity.SENDING, 0.0) + mean.get(WorkerActivity.COLLATING, 0.0)
+    sending, collating = mean.get(WorkerActivity.SENDING, 0.0), mean.get(WorkerActivity.COLLATING, 0.0)
     blocked = mean.get(WorkerActivity.BLOCKED, 0.0)
-    most = max(reading, decoding, handing, blocked)
+    most = max(reading, decoding, sending + collating, blocked)
     if most == reading:
         # whether more readers at once would help (latency) or not (bandwidth), a look from outside cannot tell
-        return None, advice.READING, Confidence.LIKELY
-    if most == handing:
-        return Bottleneck.IPC_COPY, advice.HANDING_OVER, Confidence.LIKELY
+        return None, advice.READING
+    if most == sending + collating:
+        return (None, advice.COLLATING) if collating > sending else (Bottleneck.IPC_COPY, advice.HANDING_OVER)
     if most == blocked:
-        return None, advice.BLOCKED, Confidence.LIKELY
-    return Bottleneck.CPU_DECODE, advice.DECODING_ON_A_FULL_CPU if cpu_is_full else advice.DECODING, Confidence.LIKELY
+        return None, advice.BLOCKED
+    return Bottleneck.CPU_DECODE, advice.DECODING_ON_A_FULL_CPU if cpu_is_full else advice.DECODING
 
 
 def _stuck_finding(worker: WorkerLook, wait: Share) -> Finding:
     said = advice.STUCK.filled(
         name=worker.name, pid=worker.pid, time=format_seconds(worker.same_for_s), place=place_of(worker)
     )
-    fix = advice.STOPPED_FIX if worker.activity is WorkerActivity.STOPPED else advice.STUCK_FIX
+    is_stopped = worker.activity is WorkerActivity.STOPPED
+    fix = advice.STOPPED_FIX if is_stopped else advice.advice_for(advice.STUCK_FIX, has_ours=worker.is_ours)
     return Finding(
         cause=Cause.WORKER_HANG,
         share=wait.value,
@@ -238,7 +245,8 @@ def _system(history: History) -> Iterable[Finding]:
         yield _plain(Cause.MEMORY_PRESSURE, 0.0, [line.what], advice.LESS_MEMORY)
     if history.most_shm_share >= 0.95:
         said = advice.SHM.filled(share=format_share(history.most_shm_share))
-        yield _plain(Cause.SHM_FULL, 0.0, [said], advice.SHM_FIX)
+        fix = advice.advice_for(advice.SHM_FIX, has_ours=_has_ours(history.workers.values()))
+        yield _plain(Cause.SHM_FULL, 0.0, [said], fix)
 
 
 def _ends(history: History, settings: AlarmSettings) -> Iterable[Finding]:
@@ -247,12 +255,14 @@ def _ends(history: History, settings: AlarmSettings) -> Iterable[Finding]:
     for alarm in history.alarms:
         if alarm.kind in ("worker_gone", "trainer_gone"):
             is_worker = alarm.kind == "worker_gone"
+            lost = [worker for worker in history.workers.values() if worker.pid == alarm.pid]
+            fix = advice.WORKER_LOST if is_worker else advice.TRAINER_LOST
             is_certain = alarm.evidence.get("signal") is not None or alarm.evidence.get("exit_code") is not None
             yield Finding(
                 cause=Cause.WORKER_LOST if is_worker else Cause.UNKNOWN,
                 share=0.0 if is_worker else 1.0,
                 evidence=(alarm.what,),
-                fix=advice.WORKER_LOST if is_worker else advice.TRAINER_LOST,
+                fix=advice.advice_for(fix, has_ours=_has_ours(lost)),
                 severity=Severity.HIGH if is_worker else Severity.FATAL,
                 confidence=Confidence.CERTAIN if is_certain else Confidence.LIKELY,
             )
@@ -304,9 +314,10 @@ def _share_text(share: Share, activity: Activity) -> Text:
 def _busy_text(workers: Sequence[WorkerLook]) -> Text:
     known = sorted(worker.busy.value for worker in workers if worker.busy.num_samples)
     middle = known[len(known) // 2]
-    said = advice.BUSY_ONE if len(known) == 1 else advice.BUSY
+    count = sum(worker.num_workers for worker in workers if worker.busy.num_samples)
+    said = advice.BUSY_ONE if count == 1 else advice.BUSY
     return said.filled(
-        count=len(known), low=format_share(known[0]), middle=format_share(middle), high=format_share(known[-1])
+        count=count, low=format_share(known[0]), middle=format_share(middle), high=format_share(known[-1])
     )
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace.model import worker_number
 from headrace.signals import (
     Frame,
     OpenFile,
@@ -25,7 +26,15 @@ from .watch_stacks import StackWindow
 from .watch_still import Stillness
 from .watch_tree import ProcessFacts
 from .watch_usage import Rates, data_file, file_of, moved_bytes, rates_between
-from .worker_reading import WorkerActivity, WorkerReading, read_kernel, read_worker, refine, worker_threads
+from .worker_reading import (
+    WorkerActivity,
+    WorkerReading,
+    is_our_process,
+    read_kernel,
+    read_worker,
+    refine,
+    worker_threads,
+)
 
 _QUIET = {WorkerActivity.IDLE, WorkerActivity.SENDING, WorkerActivity.STARTING, WorkerActivity.UNKNOWN}
 _ALIVE = {Activity.COMPUTE, Activity.EVALUATION, Activity.GC}
@@ -172,7 +181,8 @@ class Judge:
         for reading in () if stretch.is_repeated and stacks else readings:
             known.track.add(reading.activity is WorkerActivity.IDLE)
         last = readings[-1] if readings else WorkerReading(activity=WorkerActivity.UNKNOWN)
-        if looks:
+        num_threads = max(1, len(threads), len(stretch.kernel.worker_threads.get(process.pid, ())))
+        if looks and num_threads == 1:
             last = refine(last, looks[-1].as_thread(), looks[-1].file)
         rates = stretch.rates(process.pid)
         is_quiet = last.activity in _QUIET
@@ -182,7 +192,9 @@ class Judge:
             pid=process.pid,
             started=process.started,
             trainer_pid=trainer_pid,
-            name=_worker_name(process, number),
+            name=_worker_name(process, number, num_threads),
+            num_workers=num_threads,
+            is_ours=_is_ours(process) or (window is not None and is_our_process(window.last(process.pid))),
             activity=last.activity,
             at=last.at,
             stack=own_frames(threads[0].frames) if threads else (),
@@ -218,10 +230,21 @@ def _paths(files: Sequence[OpenFile]) -> set[str]:
     return {file.path for file in files}
 
 
-def _worker_name(process: ProcessFacts, number: int) -> str:
-    ours = next((name for name in process.thread_names if name.startswith("headrace-w")), "")
-    tail = ours.removeprefix("headrace-w")
-    return f"worker {tail if tail.isdigit() else number}"
+def _worker_name(process: ProcessFacts, number: int, num_threads: int = 1) -> str:
+    if num_threads > 1:
+        return f"workers 0 to {num_threads - 1}"
+    ours = _numbers(process)
+    return f"worker {ours[0] if ours else number}"
+
+
+def _is_ours(process: ProcessFacts) -> bool:
+    return bool(_numbers(process))
+
+
+def _numbers(process: ProcessFacts) -> list[int]:
+    """Which workers of our own loader a process's threads are named after."""
+    numbers = map(worker_number, (process.name, *process.thread_names))
+    return [number for number in numbers if number is not None]
 
 
 def _shares(activities: Sequence[Activity]) -> dict[Activity, float]:
@@ -242,7 +265,8 @@ def _worker_shares(activities: Sequence[WorkerActivity], looks: Sequence[KernelL
         return {}
     counts = Counter(activities)
     shares = {activity: count / len(activities) for activity, count in counts.items()}
-    inside = shares.pop(WorkerActivity.DECODING, 0.0) + shares.pop(WorkerActivity.READING, 0.0)
+    reading = shares.pop(WorkerActivity.READING, 0.0)
+    inside = shares.pop(WorkerActivity.DECODING, 0.0) + reading
     seen = Counter(read_kernel(look.as_thread(), look.file) for look in looks)
     split = {kind: seen[kind] for kind in (WorkerActivity.DECODING, WorkerActivity.READING, WorkerActivity.BLOCKED)}
     if inside and not sum(split.values()):
@@ -250,6 +274,11 @@ def _worker_shares(activities: Sequence[WorkerActivity], looks: Sequence[KernelL
     for kind, count in split.items():
         if inside and count:
             shares[kind] = shares.get(kind, 0.0) + inside * count / sum(split.values())
+    # who stands in a lock where the stack says that he reads has another who reads for him
+    for_him = min(shares.get(WorkerActivity.BLOCKED, 0.0), reading)
+    if for_him:
+        shares[WorkerActivity.BLOCKED] -= for_him
+        shares[WorkerActivity.READING] = shares.get(WorkerActivity.READING, 0.0) + for_him
     return shares
 
 

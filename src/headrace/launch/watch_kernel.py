@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.model import worker_number
 from headrace.signals import Call, OpenFile, ThreadState, polled_descriptors, read_moment, read_open_files
 
 from .stack_reading import Activity, Detail, Reading
@@ -16,12 +18,16 @@ _READS = {"read", "pread64", "readv", "preadv", "poll", "ppoll"}
 
 @dataclass(frozen=True, kw_only=True)
 class KernelLook:
-    """State and system call of a process's first thread, and what that call is about."""
+    """State and system call of a thread, and what that call is about."""
 
     state: str
     call: Call | None
     file: OpenFile | None = None  # of a read
     is_fed: bool = False  # reads or polls a pipe whose other end a worker holds
+
+    @property
+    def is_in_lock(self) -> bool:
+        return self.call is not None and self.call.name == "futex"
 
     def as_thread(self) -> ThreadState:
         """Return it as the reader of threads would."""
@@ -40,11 +46,15 @@ class KernelLook:
 
 @dataclass
 class KernelSampler:
-    """Looks at processes by their pid. Open files are read anew for each stretch, not for each look."""
+    """Looks at processes by their pid: at the first thread, or at those that are workers of ours.
+
+    Open files are read anew for each stretch, not for each look.
+    """
 
     files: dict[int, tuple[OpenFile, ...]] = field(default_factory=dict)
     looks: dict[int, list[KernelLook]] = field(default_factory=dict)
     worker_pipes: Mapping[int, frozenset[str]] = field(default_factory=dict)  # by trainer
+    worker_threads: Mapping[int, Sequence[int]] = field(default_factory=dict)  # by process of ours with several
     pin_threads: Mapping[int, int] = field(default_factory=dict)  # by trainer: the thread between it and its workers
 
     def begin(self, pids: Sequence[int], workers_of: Mapping[int, Sequence[int]]) -> None:
@@ -55,16 +65,26 @@ class KernelSampler:
             trainer: frozenset(file.path for pid in workers for file in self.files.get(pid, ()) if file.kind == "pipe")
             for trainer, workers in workers_of.items()
         }
-        found = {trainer: _thread_named(trainer, _PIN_THREAD) for trainer in workers_of}
-        self.pin_threads = {trainer: tid for trainer, tid in found.items() if tid is not None}
+        pinning = {trainer: _threads_named(trainer, lambda name: name == _PIN_THREAD) for trainer in workers_of}
+        self.pin_threads = {trainer: tids[0] for trainer, tids in pinning.items() if tids}
+        workers = [pid for some in workers_of.values() for pid in some]
+        serving = {pid: _threads_named(pid, lambda name: worker_number(name) is not None) for pid in workers}
+        self.worker_threads = {pid: tids for pid, tids in serving.items() if tids and tids != [pid]}
 
     def look(self) -> None:
         """Look once at each of them."""
         for pid, looks in self.looks.items():
-            moment = read_moment(pid)
-            if moment is None:
-                continue
-            looks.append(self._judge(pid, *moment))
+            if pid in self.worker_threads:
+                looks += self._look_at_threads(pid, self.worker_threads[pid])
+            elif (moment := read_moment(pid)) is not None:
+                looks.append(self._judge(pid, *moment))
+
+    def _look_at_threads(self, pid: int, tids: Sequence[int]) -> list[KernelLook]:
+        looks = [self._reads(pid, *moment) for tid in tids if (moment := read_moment(pid, tid)) is not None]
+        if not any(look.state == "R" for look in looks):
+            return looks
+        # while one of them runs, another that waits in a lock waits for its turn at the interpreter: it is at work
+        return [KernelLook(state="R", call=None) if look.is_in_lock else look for look in looks]
 
     def _judge(self, pid: int, state: str, call: Call | None) -> KernelLook:
         if call is not None and call.name == "futex" and pid in self.pin_threads:
@@ -88,15 +108,15 @@ class KernelSampler:
         )
 
 
-def _thread_named(pid: int, name: str) -> int | None:
-    """The thread of a process with a name; None where there is none."""
+def _threads_named(pid: int, is_it: Callable[[str], bool]) -> list[int]:
+    """The threads of a process whose names are so; of those with one name the first, for its own bear it, too."""
+    found: dict[str, int] = {}
     for path in Path(f"/proc/{pid}/task").glob("*/comm"):
-        try:
-            if path.read_text().strip() == name:
-                return int(path.parent.name)
-        except OSError:
-            continue
-    return None
+        with contextlib.suppress(OSError):
+            name, tid = path.read_text().strip(), int(path.parent.name)
+            if is_it(name):
+                found[name] = min(tid, found.get(name, tid))
+    return sorted(found.values())
 
 
 def read_trainer_look(look: KernelLook) -> Reading:

@@ -41,12 +41,14 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLook:
-    """One loader worker in one stretch of time."""
+    """One process of loader workers in one stretch of time: one worker, or several that are threads."""
 
     pid: int
     started: int
     trainer_pid: int | None
     name: str
+    num_workers: int = 1
+    is_ours: bool = False  # of our own loader, not of torch's
     activity: WorkerActivity  # at the end of the stretch
     at: Frame | None = None
     stack: tuple[Frame, ...] = ()
@@ -61,6 +63,8 @@ class WorkerLook:
             "pid": self.pid,
             "trainer_pid": self.trainer_pid,
             "name": self.name,
+            "num_workers": self.num_workers,
+            "is_ours": self.is_ours,
             "activity": self.activity.value,
             "at": _place(self.at),
             "shares": {activity.value: round(share, 4) for activity, share in self.shares.items()},

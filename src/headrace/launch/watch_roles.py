@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
+from headrace.model import worker_number
 from headrace.signals import ThreadStack
 
 from . import stack_rules as rules
 from .stack_reading import Activity, own_frames, read_trainer
 from .watch_tree import ProcessFacts
-from .worker_reading import worker_threads
+from .worker_reading import is_our_process, worker_threads
 
 _LAUNCHERS = re.compile(
     r"(^|/)(torchrun|deepspeed|horovodrun|mpirun|mpiexec|srun|slurmstepd\S*|accelerate)$|"
@@ -59,7 +60,7 @@ def _alone(process: ProcessFacts, threads: Sequence[ThreadStack]) -> Role:
     words = process.command_line
     if not process.is_python:
         return Role.OTHER
-    if worker_threads(threads) or _has_workers_name(process):
+    if worker_threads(threads) or is_our_process(threads) or _has_workers_name(process):
         return Role.WORKER
     if _TRACKER in words or (_FORKSERVER in words and not process.is_forked):
         return Role.HELPER
@@ -71,9 +72,8 @@ def _alone(process: ProcessFacts, threads: Sequence[ThreadStack]) -> Role:
 
 def _has_workers_name(process: ProcessFacts) -> bool:
     """Whether its threads are named as torch (2.6 and later) and we name them."""
-    if process.name.startswith(("pt_data_worker", "headrace-w", "headrace-loader")):
-        return True
-    return any(name.startswith("headrace-w") and name[len("headrace-w") :].isdigit() for name in process.thread_names)
+    names = (process.name, *process.thread_names)
+    return process.name.startswith("pt_data_worker") or any(worker_number(name) is not None for name in names)
 
 
 def _find_children_that_load(

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from headrace.model import OwnStep, lies_in_room
 from headrace.signals import Frame, OpenFile, ThreadStack, ThreadState
 
 from . import stack_rules as rules
 from .stack_reading import SourceLine, no_source, own_frames
 
 _TORCH_LOOP = "/torch/utils/data/_utils/worker.py"
-_OUR_ROOM = "/headrace/engine/"
+_TORCH_FETCH = "/torch/utils/data/_utils/fetch.py"
 _READS = {
     *("read", "pread64", "readv", "preadv", "open", "openat", "stat", "fstat", "lstat", "newfstatat", "statx"),
     *("getdents64", "recvfrom", "recvmsg", "recvmmsg", "connect", "io_getevents", "io_uring_enter"),
@@ -24,11 +25,11 @@ _BLOCKS = {"futex", "nanosleep", "clock_nanosleep", "wait4", "waitid", "flock", 
 class WorkerActivity(Enum):
     """What a loader worker is at."""
 
-    IDLE = "idle"  # waits for the next task
+    IDLE = "idle"  # waits for the next task, or for the loop to be done with a batch
     READING = "reading"  # a file or a connection
     DECODING = "decoding"  # the data set's own code: decodes, transforms
     COLLATING = "collating"
-    SENDING = "sending"  # hands a batch over
+    SENDING = "sending"  # hands over what it has made: writes rows, pickles, tells
     BLOCKED = "blocked"  # inside a sample, waiting for a lock, a child, the clock, a pipe
     STOPPED = "stopped"  # by a signal or a debugger
     STARTING = "starting"
@@ -43,19 +44,39 @@ class WorkerReading:
     at: Frame | None = None
 
 
+# What our own workers' frames say, where no sample's own code is above them.
+_OWN = {
+    OwnStep.LIFE: WorkerActivity.STARTING,
+    OwnStep.STARTING: WorkerActivity.STARTING,
+    OwnStep.TASK_WAIT: WorkerActivity.IDLE,
+    OwnStep.ROOM_WAIT: WorkerActivity.IDLE,
+    OwnStep.SAMPLE: WorkerActivity.DECODING,
+    OwnStep.READ: WorkerActivity.READING,
+    OwnStep.COLLATE: WorkerActivity.COLLATING,
+    OwnStep.ROWS: WorkerActivity.SENDING,
+    OwnStep.HAND_OVER: WorkerActivity.SENDING,
+}
+
+
 def is_worker_stack(frames: Sequence[Frame]) -> bool:
     """Whether a thread is a loader worker: torch's loop, or ours."""
-    return _loop_at(own_frames(frames)) is not None
+    own = own_frames(frames)
+    return _torch_loop_at(own) is not None or is_our_worker(own)
 
 
-def _loop_at(own: Sequence[Frame]) -> int | None:
-    for count, frame in enumerate(own):
-        name = rules.function_of(frame)
-        if frame.file.endswith(_TORCH_LOOP) and name == "_worker_loop":
-            return count
-        if _OUR_ROOM in frame.file and name in ("_run_worker", "run_host"):
-            return count
-    return None
+def is_our_worker(own: Sequence[Frame]) -> bool:
+    """Whether a thread is a worker of our own loader."""
+    return any(rules.own_step(frame) is OwnStep.LIFE for frame in own)
+
+
+def is_our_process(threads: Sequence[ThreadStack]) -> bool:
+    """Whether a process is one of our own loader's."""
+    return any(rules.own_step(frame) is OwnStep.HOST for thread in threads for frame in own_frames(thread.frames))
+
+
+def _torch_loop_at(own: Sequence[Frame]) -> int | None:
+    loops = (frame.file.endswith(_TORCH_LOOP) and rules.function_of(frame) == "_worker_loop" for frame in own)
+    return next((count for count, is_loop in enumerate(loops) if is_loop), None)
 
 
 def worker_threads(threads: Sequence[ThreadStack]) -> tuple[ThreadStack, ...]:
@@ -68,51 +89,62 @@ def read_worker(frames: Sequence[Frame], source_line: SourceLine = no_source) ->
     own = own_frames(frames)
     if not own:
         return WorkerReading(activity=WorkerActivity.UNKNOWN)
-    loop = _loop_at(own)
+    if is_our_worker(own):
+        return _read_ours(own, source_line)
+    loop = _torch_loop_at(own)
     if loop is None:
         return WorkerReading(activity=WorkerActivity.STARTING, at=own[0])
     inner = own[:loop]
-    at = _sample_frame(inner)
+    at = _torch_sample_frame(inner)
     if any(rules.is_importing(frame) and "<frozen" in frame.file for frame in inner[:8]) and at is None:
         return WorkerReading(activity=WorkerActivity.STARTING, at=inner[0])
     if any("/collate.py" in frame.file or re.search("collate", frame.function) for frame in inner):
         return WorkerReading(activity=WorkerActivity.COLLATING, at=at or inner[0])
     if at is None:
-        return WorkerReading(activity=_between_samples(inner, own[loop]), at=inner[0] if inner else None)
-    if rules.line_reads(source_line(inner[0])) or inner[0].file.endswith(("/socket.py", "/ssl.py")):
-        return WorkerReading(activity=WorkerActivity.READING, at=at)
-    return WorkerReading(activity=WorkerActivity.DECODING, at=at)
+        return WorkerReading(activity=_between_samples(inner), at=inner[0] if inner else None)
+    return WorkerReading(activity=_in_sample(inner, source_line), at=at)
 
 
-def _sample_frame(inner: Sequence[Frame]) -> Frame | None:
-    """The innermost frame of the data set's own code: above torch's `fetch`, or above our engine's."""
+def _read_ours(own: Sequence[Frame], source_line: SourceLine) -> WorkerReading:
+    """Our own worker: the innermost frame that has a meaning tells, and above it is the user's code."""
+    steps = [(count, step) for count, frame in enumerate(own) if (step := rules.own_step(frame)) is not None]
+    count, step = steps[0]
+    in_sample = next((place for place, one in steps if one is OwnStep.SAMPLE), None)
+    if step is OwnStep.READ and in_sample is not None:
+        return WorkerReading(activity=WorkerActivity.READING, at=_users_frame(own[:in_sample]) or own[0])
+    at = _users_frame([frame for frame in own[:count] if not lies_in_room(frame.file, "engine")])
+    if step is OwnStep.SAMPLE and at is not None:
+        return WorkerReading(activity=_in_sample(own, source_line), at=at)
+    if step is OwnStep.SAMPLE and count:  # what the engine does around a sample
+        return WorkerReading(activity=WorkerActivity.SENDING, at=own[0])
+    return WorkerReading(activity=_OWN.get(step, WorkerActivity.UNKNOWN), at=at or own[0])
+
+
+def _in_sample(inner: Sequence[Frame], source_line: SourceLine) -> WorkerActivity:
+    is_reading = rules.line_reads(source_line(inner[0])) or inner[0].file.endswith(("/socket.py", "/ssl.py"))
+    return WorkerActivity.READING if is_reading else WorkerActivity.DECODING
+
+
+def _torch_sample_frame(inner: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of the data set's own code, above torch's `fetch`."""
     for count, frame in enumerate(inner):
-        is_fetch = "/torch/utils/data/_utils/fetch.py" in frame.file or "/headrace/engine/fetch" in frame.file
-        if is_fetch and rules.function_of(frame) not in ("__init__", "create_fetcher"):
-            samples = [one for one in inner[:count] if not _is_machinery(one)]
-            # a library's frame on top says little; the user's own line under it says which call it was
-            users = [one for one in samples if "-packages/" not in one.file and "/lib/python3" not in one.file]
-            return users[0] if users else samples[0] if samples else None
+        if _TORCH_FETCH in frame.file and rules.function_of(frame) not in ("__init__", "create_fetcher"):
+            return _users_frame([one for one in inner[:count] if "/torch/utils/data/_utils/" not in one.file])
     return None
 
 
-def _is_machinery(frame: Frame) -> bool:
-    return "/torch/utils/data/_utils/" in frame.file or _OUR_ROOM in frame.file
+def _users_frame(frames: Sequence[Frame]) -> Frame | None:
+    """A library's frame on top says little; the user's own line under it says which call it was."""
+    users = (one for one in frames if "-packages/" not in one.file and "/lib/python3" not in one.file)
+    return next(users, frames[0] if frames else None)
 
 
-def _between_samples(inner: Sequence[Frame], loop: Frame) -> WorkerActivity:
+def _between_samples(inner: Sequence[Frame]) -> WorkerActivity:
     names = [rules.function_of(frame) for frame in inner]
-    is_torchs = loop.file.endswith(_TORCH_LOOP)
     if "put" in names or "_send_bytes" in names or any("/reductions.py" in frame.file for frame in inner):
         return WorkerActivity.SENDING
-    if is_torchs and ("get" in names or "poll" in names):
+    if "get" in names or "poll" in names:
         return WorkerActivity.IDLE
-    if "_next_message" in names[:3] or (names[:1] == ["run"] and _OUR_ROOM in inner[0].file):
-        return WorkerActivity.IDLE
-    if any(_OUR_ROOM in frame.file for frame in inner[:3]):
-        # in our engine but in no sample: writes rows, answers, or prepares its first sample
-        started = any(name in ("_serve", "_serve_one", "_serve_chunk", "_hand_over") for name in names)
-        return WorkerActivity.SENDING if started else WorkerActivity.STARTING
     return WorkerActivity.STARTING if "init_fn" in " ".join(names) else WorkerActivity.UNKNOWN
 
 
@@ -123,8 +155,12 @@ def refine(reading: WorkerReading, thread: ThreadState | None, file: OpenFile | 
     kernel = read_kernel(thread, file)
     if kernel is WorkerActivity.STOPPED:
         return WorkerReading(activity=kernel, at=reading.at)
-    in_sample = reading.activity in (WorkerActivity.DECODING, WorkerActivity.READING)
-    if in_sample and kernel in (WorkerActivity.READING, WorkerActivity.BLOCKED):
+    # a worker that reads may stand in a lock: another process or thread reads for it
+    may_be = {
+        WorkerActivity.DECODING: (WorkerActivity.READING, WorkerActivity.BLOCKED),
+        WorkerActivity.READING: (WorkerActivity.READING,),
+    }
+    if kernel in may_be.get(reading.activity, ()):
         return WorkerReading(activity=kernel, at=reading.at)
     if reading.activity is WorkerActivity.UNKNOWN:
         return WorkerReading(activity=kernel, at=reading.at)

@@ -7,6 +7,7 @@
 - `events`: what can happen in a training, as numbers that a ring can hold.
 - `failures`: a sample that failed, as a value, and what may be decided about it.
 - `findings`: what a diagnosis says: verdict, findings, causes.
+- `frames`: what our own functions mean in a stack that is read from outside.
 - `numbers`: numbers as people read them: three digits and a unit.
 - `part_table`: where the time of workers went.
 - `sample_keys`: what names a sample.
@@ -46,6 +47,7 @@ from .findings import (
     Verdict,
     gain_of,
 )
+from .frames import OWN_FRAMES, WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
 from .numbers import format_seconds, format_share, three_digits
 from .part_table import PartKind, PartRow
 from .sample_keys import OpaqueKey, SampleKeys, is_json_key, key_text, plain_key
@@ -71,11 +73,13 @@ from .transient import backoff_s, is_transient
 __all__ = [
     "LANGUAGES",
     "LAUNCH_NS",
+    "OWN_FRAMES",
     "RAISE",
     "RETRY",
     "SCHEMA",
     "SKIP",
     "STAGE_TABLE_WORDS",
+    "WORKER_THREAD",
     "Activity",
     "BadTally",
     "Bottleneck",
@@ -92,6 +96,7 @@ __all__ = [
     "LoaderStats",
     "OnError",
     "OpaqueKey",
+    "OwnStep",
     "PartKind",
     "PartRow",
     "ReaderStats",
@@ -132,6 +137,7 @@ __all__ = [
     "keeps_statistics",
     "key_text",
     "language",
+    "lies_in_room",
     "merge_stages",
     "num_local_ranks",
     "parse_bytes",
@@ -146,10 +152,12 @@ __all__ = [
     "shorten",
     "stage",
     "stages_of",
+    "step_of",
     "three_digits",
     "traceback_of",
     "type_name",
     "utc_now",
     "watch_stages",
     "watches_samples",
+    "worker_number",
 ]
