@@ -27,7 +27,8 @@ class Loader:
 
 def hook(name: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any], Any]:
     """A function that does nothing with a hook and without, and what to call it with."""
-    from headrace.launch import hooks_loader, hooks_step, hooks_worker, task_pace
+    from headrace.launch import hooks_loader, hooks_step, hooks_worker
+    from headrace.signals import task_pace
 
     def nothing(_: Any) -> None:
         pass

@@ -118,7 +118,20 @@ def wrapped_places() -> list[Place]:
     from headrace.signals import Lane
 
     writing: list[Place] = [(Lane, name, getattr(Lane, name), _write_nothing) for name in ("write", "write_many")]
-    return [*found.values(), *writing]
+    return [*found.values(), *writing, *_own_places()]
+
+
+def _own_places() -> list[Place]:
+    """What our own loader writes while it is recorded, in the training process and in its workers."""
+    places: list[Place] = []
+    if (loader := sys.modules.get("headrace.loader.workers")) is not None:
+        iterator = loader.WorkersIterator
+        places.append((iterator, "__next__", iterator.__next__, iterator._next_batch))
+    if (events := sys.modules.get("headrace.engine.worker_events")) is not None:
+        methods = [name for name, value in vars(events.WorkerEvents).items() if type(value) is FunctionType]
+        own = [name for name in methods if not name.startswith("__")]
+        places += [(events.WorkerEvents, name, getattr(events.WorkerEvents, name), _write_nothing) for name in own]
+    return places
 
 
 def _write_nothing(*_: object, **__: object) -> None:

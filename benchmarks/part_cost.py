@@ -68,8 +68,9 @@ def as_a_whole() -> Callable[[int], Any]:
 
 def two_parts(*, is_long: bool) -> Callable[[], Callable[[int], Any]]:
     def make() -> Callable[[int], Any]:
-        from headrace.launch import sample_clock
         from headrace.launch.part_wrapping import timed_part
+        from headrace.launch.tape import tape
+        from headrace.signals import sample_clock
 
         decode, finish = timed_part(_decode, "decode one"), timed_part(_finish, "transform another")
         begin, end = sample_clock.begin_sample, sample_clock.end_sample
@@ -82,7 +83,7 @@ def two_parts(*, is_long: bool) -> Callable[[], Callable[[int], Any]]:
                 done: bytes = finish(decode(b"x"))
                 return done
             finally:
-                end(clock, index)
+                end(clock, index, tape)
 
         return fetch
 

@@ -101,7 +101,7 @@ class SwitchInWorker:
         if frame is not None:
             _meter_queue(frame, meter, places, is_switched=self._is_switched)
         else:
-            _meter_messages(meter, places, is_switched=self._is_switched)
+            _meter_messages(meter, places)
         Path(self._folder, str(os.getpid())).touch()
 
 
@@ -125,16 +125,16 @@ def _meter_queue(loop: FrameType, meter: TaskMeter, places: list[Place], *, is_s
     queue.get = get
 
 
-def _meter_messages(meter: TaskMeter, places: list[Place], *, is_switched: bool) -> None:
+def _meter_messages(meter: TaskMeter, places: list[Place]) -> None:
+    """Our worker: a task ends when the next message is asked for."""
     from headrace.engine.worker import Worker
 
-    hooked: Any = Worker._next_message
-    plain = hooked.__wrapped__
-    places.extend(place for place in wrapped_places() if place[1] != "_next_message")
+    original = Worker._next_message
+    places.extend(wrapped_places())
 
     def _next_message(self: Worker) -> bytes:
         meter.turn()
-        return (hooked if meter.is_on or not is_switched else plain)(self)  # type: ignore[no-any-return]
+        return original(self)
 
     Worker._next_message = _next_message  # type: ignore[method-assign]
 

@@ -22,15 +22,16 @@ from headrace.launch import hooks
 from headrace.launch.hooks_loader import nbytes_of
 from headrace.launch.hooks_worker import _task, _time_fetcher
 from headrace.launch.part_wrapping import ClassNames, bytes_of, replace_part, timed_part
-from headrace.launch.sample_clock import begin_sample, current, end_sample
 from headrace.launch.saved_bytes import saved_bytes
+from headrace.launch.tape import tape
+from headrace.signals import begin_sample, current_sample, end_sample
 
 
 @pytest.fixture
 def sample() -> Iterator[Any]:
     clock = begin_sample()
     yield clock
-    current.sample = None
+    current_sample.sample = None
 
 
 def spend(seconds: float) -> None:
@@ -67,13 +68,13 @@ def test_every_moment_of_a_sample_counts_once(trees: list[Tree], fails: bool) ->
     assert clock is not None
     for tree in trees:
         run(tree)
-    duration_ns = end_sample(clock, 0)
+    duration_ns = end_sample(clock, 0, tape)
     own = [part[0] for part in clock.parts.values()]
     assert all(ns >= 0 for ns in own)
     assert sum(own) <= duration_ns
     assert clock.inner_ns <= duration_ns
     assert sum(own) == clock.inner_ns  # of what was in parts at all, nothing is missing and nothing doubled
-    assert current.sample is None
+    assert current_sample.sample is None
 
 
 def test_what_is_inside_a_part_is_taken_from_it(sample: Any) -> None:
@@ -96,19 +97,19 @@ def test_standing_still_is_told_from_working() -> None:
     clock.looks = True
     timed_part(time.sleep, "read asleep")(0.02)
     timed_part(lambda: spend(0.02), "decode awake")()
-    end_sample(clock, 0)
+    end_sample(clock, 0, tape)
     assert clock.parts["read asleep"][2] >= 15_000_000
     assert clock.parts["decode awake"][2] <= clock.parts["decode awake"][0]
 
 
 def test_a_sample_inside_a_sample_is_part_of_it(sample: Any) -> None:
     assert begin_sample() is None
-    assert end_sample(None, 3) == 0
-    assert current.sample is sample
+    assert end_sample(None, 3, tape) == 0
+    assert current_sample.sample is sample
 
 
 def test_outside_of_a_sample_nothing_is_timed() -> None:
-    assert current.sample is None
+    assert current_sample.sample is None
     assert timed_part(lambda value: value + 1, "decode it")(1) == 2
 
 
@@ -116,7 +117,7 @@ class Squares:
     """Says of each sample whether it was timed."""
 
     def __getitem__(self, index: int) -> tuple[int, bool]:
-        return index * index, current.sample is not None
+        return index * index, current_sample.sample is not None
 
     def __len__(self) -> int:
         return 10
@@ -151,7 +152,7 @@ def test_whatever_a_fetcher_fetches_from_is_timed_and_gives_the_same(dataset: An
     assert [value for value, _ in timed] == [value for value, _ in plain] == [9, 1, 4]
     assert not any(is_timed for _, is_timed in plain)
     assert all(is_timed for _, is_timed in timed)
-    assert current.sample is None
+    assert current_sample.sample is None
 
 
 # ------------------------------------------------------------------------------------ what is timed stays what it was

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from ..model import EventKind
 from .board import GENERAL, Entry, Head
 from .fetch import CannotSplit
 from .messages import Answer, Work, split_tries
@@ -28,7 +27,7 @@ class Chunks:
         self._plan, self._words, self._dataset = bench.plan, bench.words, bench.dataset
         self._record, self._payloads, self._fetcher = bench.record, bench.payloads, bench.fetcher
         self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
-        self._lane = bench.lane
+        self._events = bench.events
         # threads share the generators, so samples cannot be seeded one by one: only notice that somebody draws
         is_watched = not bench.is_seeded and not bench.plan.is_iterable
         self._watch = SampleSeeds(trial_samples=0, is_shared=True) if is_watched else None
@@ -47,11 +46,17 @@ class Chunks:
         if index is None:
             return False
         started = self._record.begin_sample(self._position(work, entry))
+        events = self._events
+        if events is not None:
+            events.begin_sample()
         try:
             sample = self._dataset[index]
         except Exception as error:
             self._teller.fail(work, entry, work.row, error)
             return True
+        finally:
+            if events is not None:
+                events.end_sample(index)
         fetched = time.perf_counter_ns()
         if seeds.end_chunk():  # it drew after all: once more, seeded
             return False
@@ -59,20 +64,13 @@ class Chunks:
             ended = time.perf_counter_ns()
             self._record.note(fetched - started, ended - started, 1)
             self._teller.account(work, entry, work.row, 1, quietly=True)
-            if self._lane is not None:
-                self._write_sample(index, started, fetched, ended)
+            if events is not None:
+                events.handed_over(fetched)
         else:
             done: list[Placed] = []
             self._placer.place(entry, [sample], work.row, done)
             self._sharing.hand_over(work, entry, done)
         return True
-
-    def _write_sample(self, index: Any, started: int, fetched: int, ended: int) -> None:
-        """Leave an event for the sample, and one for handing it over."""
-        assert self._lane is not None
-        self._lane.write(EventKind.SAMPLE, started, fetched - started, index if type(index) is int else -1)
-        if ended > fetched:
-            self._lane.write(EventKind.SEND, fetched, ended - fetched)
 
     def _position(self, work: Work, entry: int) -> int:
         """Where in the epoch's order a chunk's first sample stands; samples that were left out lie in between."""
@@ -108,7 +106,7 @@ class Chunks:
         if self._plan.has_getitems or is_tiny or not (takes_slot or self._plan.goes_on):
             started = self._record.begin_sample(position, len(indices))
             try:
-                samples = self._fetcher.many(indices, base_seed, position)
+                samples = self._fetch_many(indices, base_seed, position)
             except CannotSplit:
                 return [(Answer.NEEDS_WHOLE, work.row, work.rows, None)]
             except Exception:
@@ -118,6 +116,8 @@ class Chunks:
                 fetched = time.perf_counter_ns()
                 if takes_slot:
                     self._placer.place(entry, samples, work.row, done)
+                    if self._events is not None:
+                        self._events.handed_over(fetched)
                 else:
                     done.append((Answer.SHARED, work.row, work.rows, samples))
                 self._record.note(fetched - started, time.perf_counter_ns() - started, len(indices))
@@ -128,13 +128,26 @@ class Chunks:
             self._fetch_each(work, entry, indices, base_seed, position, done)
         return done
 
+    def _fetch_many(self, indices: Sequence[Any], base_seed: int, position: int) -> list[Any]:
+        events = self._events
+        if events is None or not self._plan.has_getitems:  # tiny samples are in their task alone
+            return self._fetcher.many(indices, base_seed, position)
+        events.begin_sample()
+        try:
+            return self._fetcher.many(indices, base_seed, position)
+        finally:
+            events.end_sample(indices[0], len(indices))
+
     def _fetch_each(
         self, work: Work, entry: int, indices: Sequence[Any], base_seed: int, position: int, done: list[Placed]
     ) -> None:
         """Run samples one by one and place each at once."""
+        events = self._events
         for offset, index in enumerate(indices):
             row = work.row + offset
             started = self._record.begin_sample(position + offset)
+            if events is not None:
+                events.begin_sample()
             try:
                 sample = self._fetcher.one(index, base_seed, position + offset)
             except CannotSplit:
@@ -145,13 +158,16 @@ class Chunks:
                 if self._plan.goes_on:
                     continue
                 return
+            finally:
+                if events is not None:
+                    events.end_sample(index)
             fetched = time.perf_counter_ns()
             self._placer.place(entry, [sample], row, done)
             del sample
             ended = time.perf_counter_ns()
             self._record.note(fetched - started, ended - started, 1)
-            if self._lane is not None:
-                self._write_sample(index, started, fetched, ended)
+            if events is not None:
+                events.handed_over(fetched)
             if self._words[Head.STOP]:
                 return
 
@@ -171,7 +187,7 @@ class Chunks:
         A worker whose samples wait for a disk finds its caches cold after each, and a line of code costs several times
         its usual price.
         """
-        begin_sample, one = self._record.begin_sample, self._fetcher.one
+        begin_sample, one, events = self._record.begin_sample, self._fetcher.one, self._events
         gathered: list[Any] = []
         failed: list[Placed] = []
         starts: list[int] = []
@@ -185,6 +201,8 @@ class Chunks:
         offset = 0
         for offset, index in enumerate(indices):
             starts.append(begin_sample(position + offset))
+            if events is not None:
+                events.begin_sample()
             try:
                 gathered.append(one(index, base_seed, position + offset))
             except Exception as error:
@@ -195,6 +213,9 @@ class Chunks:
                 )
                 if not self._plan.goes_on:
                     break
+            finally:
+                if events is not None:
+                    events.end_sample(index)
             if self._words[Head.STOP]:
                 return
         else:
@@ -203,10 +224,8 @@ class Chunks:
         place()
         ended = time.perf_counter_ns()
         placing_ns = (ended - starts[-1]) // work.rows
-        if self._lane is not None:
-            for index, (begun, fetched) in zip(indices, pairwise(starts), strict=False):
-                self._write_sample(index, begun, fetched, fetched)
-            self._lane.write(EventKind.SEND, starts[-1], ended - starts[-1])
+        if events is not None and takes_slot:
+            events.handed_over(starts[-1])
         for begun, ended in pairwise(starts):
             self._record.note(ended - begun, ended - begun + placing_ns, 1)
         done += failed

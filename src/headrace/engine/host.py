@@ -125,6 +125,9 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
             traceback.print_exc()
         finally:  # the exception is foreign code: it may not let itself be printed
             os._exit(1)
+    finally:
+        if bench.events is not None:
+            bench.events.close()
 
 
 def _set_worker_info(plan: HostPlan, worker: int, dataset: Any, infos: Any) -> None:

@@ -23,6 +23,7 @@ class OwnIterator:
         self._plan, self._words, self._dataset = bench.plan, bench.words, bench.dataset
         self._arena, self._region, self._record = bench.arena, bench.region, bench.record
         self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
+        self._events = bench.events
         self._steps = self._steps_of(iter(()))
         self._work: Work | None = None  # what is being served
         self._is_ended = False
@@ -56,7 +57,7 @@ class OwnIterator:
         self._work = work
         if not self._plan.is_batched:
             try:
-                sample = next(self._steps)
+                sample = self._next()
             except StopIteration:
                 self._is_ended = True
                 self._tell_end(work)
@@ -70,7 +71,7 @@ class OwnIterator:
         while row < work.rows:
             started = self._record.begin_sample(self._words[entry + Entry.FIRST_POSITION] + row)
             try:
-                sample = next(self._steps)
+                sample = self._next()
             except StopIteration:
                 self._is_ended = True
                 break
@@ -81,6 +82,8 @@ class OwnIterator:
             if aside is None:
                 done: list[Placed] = []
                 self._placer.place(entry, [sample], row, done)
+                if self._events is not None:
+                    self._events.handed_over(fetched)
                 if done[0][0] is Answer.ROWS:
                     texts.append(done[0][3])
                 else:
@@ -99,6 +102,16 @@ class OwnIterator:
         else:
             self._teller.answer(work, Answer.SHARED, row=0, rows=row)
             self._sharing.collate_and_send(work, entry, aside)
+
+    def _next(self) -> Any:
+        events = self._events
+        if events is None:
+            return next(self._steps)
+        events.begin_sample()
+        try:
+            return next(self._steps)
+        finally:
+            events.end_sample(-1)
 
     def _tell_end(self, work: Work) -> None:
         self._teller.answer(work, Answer.END, row=int(self._steps.ends_in_doubt))

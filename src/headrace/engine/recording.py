@@ -13,6 +13,7 @@ from .board import BUSY, COLLATING, HISTOGRAM_BUCKETS, HOLDINGS_WORDS, NO_SAMPLE
 from .heap import minor_faults
 from .memory_growth import Holdings, read_holdings
 from .messages import Work
+from .worker_events import WorkerEvents
 
 # processor time and page faults are system calls: the first chunks, and then now and then, tell enough
 _FIRST_CHUNKS = 32
@@ -26,8 +27,8 @@ class Stopped(BaseException):
 class WorkerRecord:
     """A worker's own words on the board. Only that worker writes them; anybody reads."""
 
-    def __init__(self, words: memoryview, worker: int) -> None:
-        self._words = words
+    def __init__(self, words: memoryview, worker: int, events: WorkerEvents | None = None) -> None:
+        self._words, self._events = words, events
         self._at = Board.record_at(worker)
         self._histogram_at = Board.histogram_at(worker)
         self._cost_ns = 0.0
@@ -116,6 +117,8 @@ class WorkerRecord:
         finally:
             words[at + Record.WAITS] = 0
             words[at + Record.BUSY_NS] -= time.perf_counter_ns() - started
+            if self._events is not None:
+                self._events.waited(started)
             if words[Head.STOP]:
                 raise Stopped
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ class Sharing:
         self._plan, self._arena, self._region, self._lock = bench.plan, bench.arena, bench.region, bench.lock
         self._words, self._all_words = bench.words, bench.all_words
         self._record, self._teller, self._fetcher = bench.record, bench.teller, bench.fetcher
-        self._collate, self._entering = bench.collate, bench.entering
+        self._collate, self._entering, self._events = bench.collate, bench.entering, bench.events
 
     def hand_over(self, work: Work, entry: int, done: list[Placed]) -> None:
         """Tell of rows by what was done with each: (answer, row, rows, texts or samples)."""
@@ -57,7 +58,10 @@ class Sharing:
         if rows == num_rows:
             self.collate_and_send(work, entry, samples, rows=rows)
             return
+        started = time.perf_counter_ns()
         block, size = self._entering.dump(samples, entry, rows=rows)
+        if self._events is not None:
+            self._events.handed_over(started)
         self._record.add_bytes(size)
         at = words[entry + Entry.ROW_WORDS] + row
         with self._lock:
@@ -116,8 +120,14 @@ class Sharing:
             if seeds is not None:
                 words = self._words
                 seeds.begin_collation(words[entry + Entry.BASE_SEED], words[entry + Entry.FIRST_POSITION])
-            num_rows = self._words[entry + Entry.NUM_ROWS]
-            block, size = self._entering.dump(self._collate(held.pop()), entry, rows=num_rows)
+            num_rows, started = self._words[entry + Entry.NUM_ROWS], time.perf_counter_ns()
+            batch = self._collate(held.pop())
+            collated = time.perf_counter_ns()
+            if self._events is not None:
+                self._events.collated(started)
+            block, size = self._entering.dump(batch, entry, rows=num_rows)
+            if self._events is not None:
+                self._events.handed_over(collated)
             self._words[entry + Entry.CLOSED] = 1
             if seeds is not None:
                 seeds.end_collation()

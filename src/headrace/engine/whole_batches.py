@@ -19,6 +19,7 @@ class WholeBatches:
         self._plan, self._words = bench.plan, bench.words
         self._record, self._payloads, self._fetcher = bench.record, bench.payloads, bench.fetcher
         self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
+        self._events = bench.events
 
     def serve(self, work: Work, entry: int) -> None:
         """Fetch a batch as torch's fetcher would, and send it."""
@@ -28,6 +29,8 @@ class WholeBatches:
         started = self._record.begin_sample(position, max(1, work.rows))
         if seeds is not None:
             seeds.begin_chunk()
+        if self._events is not None:
+            self._events.begin_sample()
         try:
             if split_tries(work.argument)[0] and self._plan.is_batched:
                 self._fetch_alone(indices, base_seed, position)
@@ -36,6 +39,9 @@ class WholeBatches:
         except Exception as error:
             self._fail_whole(work, entry, indices, error)
             return
+        finally:
+            if self._events is not None:
+                self._events.end_sample(indices, len(indices) if self._plan.is_batched else 1)
         if seeds is not None and seeds.end_chunk():
             samples = self._fetcher.whole(indices, base_seed, position, is_batch=self._plan.is_batched)
         elapsed = time.perf_counter_ns() - started
@@ -69,7 +75,10 @@ class WholeBatches:
         num_rows = self._words[entry + Entry.NUM_ROWS]
         if self._plan.uses_slots and isinstance(samples, (list, tuple)) and len(samples) == num_rows:
             done: list[Placed] = []
+            fetched = time.perf_counter_ns()
             self._placer.place(entry, samples, 0, done)
+            if self._events is not None:
+                self._events.handed_over(fetched)
             if [d[0] for d in done] == [Answer.ROWS]:
                 self._sharing.hand_over(work, entry, done)
                 return

@@ -16,6 +16,7 @@ from .placing import Placer
 from .recording import WorkerRecord
 from .seeding import SampleSeeds
 from .telling import Teller
+from .worker_events import WorkerEvents
 from .worker_plan import WorkerPlan
 
 
@@ -34,12 +35,13 @@ class Workbench:
     ) -> None:
         self.plan, self.arena, self.lock = plan, arena, lock
         self.is_seeded = is_seeded  # its random generators are its own
-        self.lane = open_lane(role="worker")  # None where nobody records: then nothing is timed for it
+        lane = open_lane(role="worker")
+        self.events = None if lane is None else WorkerEvents(lane)  # None where nobody records: nothing is timed for it
         self.dataset, self.collate = dataset, collate
         self.words = Board(arena.bytes).words
         self.all_words = arena.bytes.cast("q")
         self.region = Region(arena, plan.region_start, plan.region_bytes, largest=plan.largest_block)
-        self.record = WorkerRecord(self.words, plan.worker)
+        self.record = WorkerRecord(self.words, plan.worker, self.events)
         self.entering = Entering(plan, arena, lock, self.region, self.record)
         self.payloads = PayloadReader(arena, self.words, is_batched=plan.is_batched)
         self.fetcher = Fetcher(

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable
 
-from ..model import EventKind
 from .board import ENDED, IDLE, Board, Entry, Head
 from .chunks import Chunks
 from .measuring import block_of, second_thread_gain
@@ -31,8 +30,7 @@ class Worker:
         self._plan, self._arena, self._region, self._dataset = bench.plan, bench.arena, bench.region, bench.dataset
         self._words, self._all_words = bench.words, bench.all_words
         self._record, self._teller = bench.record, bench.teller
-        # `headrace run` wraps these methods to write the same events, with processor times beside them
-        self._lane = None if hasattr(Worker._serve, "__wrapped__") else bench.lane
+        self._events = bench.events
         self._sharing = Sharing(bench)
         self._chunks = Chunks(bench, self._sharing)
         self._whole_batches = WholeBatches(bench, self._sharing)
@@ -44,7 +42,7 @@ class Worker:
 
     def run(self, prepare: Callable[[], None]) -> None:
         """Work until told to stop or until the training process is gone."""
-        words, record, lane = self._words, self._record, self._lane
+        words, record, events = self._words, self._record, self._events
         record.open()
         try:
             prepare()
@@ -54,10 +52,11 @@ class Worker:
             self._init_error = error
         while not words[Head.STOP]:
             record.set_state(IDLE)
-            rests_since = time.perf_counter_ns() if lane is not None else 0
+            if events is not None:
+                events.begin_idle()
             message = self._next_message()
-            if lane is not None:
-                lane.write(EventKind.IDLE, rests_since, time.perf_counter_ns() - rests_since)
+            if events is not None:
+                events.end_idle()
             if len(message) < WORK_BYTES or words[Head.STOP]:
                 break
             work = unpack_work(message)
@@ -67,7 +66,7 @@ class Worker:
             if work.task == Task.RETIRE:
                 break
             if work.task != Task.LOOK:
-                self._serve(work)
+                self._take_up(work)
             if record.is_asked_to_go and not self._held:
                 break
             record.weigh_if_asked()
@@ -94,6 +93,17 @@ class Worker:
                 if not words[Head.HOLD] or unpack_work(message).task not in _WITH_SAMPLES:
                     return message
                 self._held = message
+
+    def _take_up(self, work: Work) -> None:
+        events = self._events
+        if events is None:
+            self._serve(work)
+            return
+        events.begin_task()
+        try:
+            self._serve(work)
+        finally:
+            events.end_task(work.rows)
 
     def _serve(self, work: Work) -> None:
         words = self._words
@@ -134,8 +144,6 @@ class Worker:
             else:
                 self._teller.fail(work, entry, work.row, error, is_sample=error is not self._init_error)
         self._record.end_task(started, top_bytes=self._region.top_bytes)
-        if self._lane is not None:
-            self._lane.write(EventKind.FETCH, started, time.perf_counter_ns() - started, work.rows)
 
     def _is_stale(self, work: Work, entry: int) -> bool:
         """Whether a chunk was given up for lost while it was on its way to us: another worker has it now, or had."""

@@ -14,7 +14,6 @@ A script that runs unchanged and is timed all the same (`headrace run`):
 - `phases`: the user's own marks.
 - `reaching`: how Python processes that are started later are reached.
 - `replay_plan`, `replaying`: `--replay`: when batches are kept and given again, and doing so.
-- `sample_clock`: what a sample took, and of that each part.
 - `saved_bytes`: how many bytes a save has written.
 - `self_recording`: a recording of this very process.
 - `slow_batches`: which batches were slow, as far as the loop alone can know.

@@ -14,7 +14,6 @@ from . import (
     hooks_device,
     hooks_frameworks,
     hooks_gc,
-    hooks_headrace,
     hooks_loader,
     hooks_logging,
     hooks_parts,
@@ -31,8 +30,6 @@ Hook = Callable[[ModuleType], None]
 
 _HOOKS: dict[str, tuple[Hook, ...]] = {
     **{name: (hooks_frameworks.hook_of(name),) for name in hooks_frameworks.METHODS},
-    "headrace.engine.worker": (hooks_headrace.time_worker,),
-    "headrace.loader.workers": (hooks_headrace.time_iterator,),
     "loguru._handler": (hooks_logging.time_loguru,),
     "safetensors.torch": (hooks_checkpoint.time_safetensors,),
     "tarfile": (hooks_shards.time_archives,),

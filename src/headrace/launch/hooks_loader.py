@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from headrace.model import EventKind
+from headrace.signals import watch_next
 
 from . import hooks_rank, hooks_step, hooks_worker
 from .replaying import with_replay
@@ -35,6 +36,7 @@ def time_loaders(dataloader: ModuleType) -> None:
         cls.__next__ = with_replay(timed_next(base.__next__))
     workers = dataloader._MultiProcessingDataLoaderIter
     workers._try_get_data = _timed_get(workers._try_get_data)
+    watch_next(lambda take: with_replay(timed_next(take)))  # our own loader's
     hooks_worker.time_fetchers(dataloader._DatasetKind)
     hooks_worker.time_worker_loop(dataloader._utils.worker)
     _time_pinning(dataloader._utils.pin_memory)

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from headrace.signals import current_sample
+
 from .part_wrapping import ClassNames, replace_part, timed_part
-from .sample_clock import current
 
 _TRANSFORMS = ClassNames("transform ")
 
@@ -111,7 +112,7 @@ def _time_pillow(files: Any) -> None:
 
     @functools.wraps(original)
     def load(self: Any) -> Any:
-        sample = current.sample
+        sample = current_sample.sample
         if sample is None or not self.tile:
             return original(self)
         result = timed(self)

@@ -5,32 +5,19 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import os
-import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 from headrace.model import EventKind
+from headrace.signals import SHORT_TASK_NS, TaskPace, TaskResources, begin_sample, born_ns, end_sample
 
 from . import hooks_stages
-from .sample_clock import begin_sample, end_sample
 from .tape import note, now, tape
-from .task_pace import SHORT_TASK_NS, TaskPace
 
-_FETCH, _COLLATE, _SEND, _IDLE, _READ, _CPU, _WORKER_START = (
-    int(kind)
-    for kind in (
-        EventKind.FETCH,
-        EventKind.COLLATE,
-        EventKind.SEND,
-        EventKind.IDLE,
-        EventKind.READ,
-        EventKind.CPU,
-        EventKind.WORKER_START,
-    )
+_FETCH, _COLLATE, _SEND, _IDLE, _WORKER_START = (
+    int(kind) for kind in (EventKind.FETCH, EventKind.COLLATE, EventKind.SEND, EventKind.IDLE, EventKind.WORKER_START)
 )
-_OWN_BYTES = 1024  # what looking at /proc reads itself
 
 
 class _Task:
@@ -92,7 +79,7 @@ class _TimedDataset:
         try:
             return self._dataset[index]
         finally:
-            _sample_done(end_sample(clock, index if type(index) is int else -1))
+            _sample_done(end_sample(clock, index if type(index) is int else -1, tape))
 
 
 class _TimedBatches(_TimedDataset):
@@ -105,7 +92,7 @@ class _TimedBatches(_TimedDataset):
         try:
             return self._dataset.__getitems__(indices)
         finally:
-            _sample_done(end_sample(clock, -max(1, len(indices))), len(indices))
+            _sample_done(end_sample(clock, -max(1, len(indices)), tape), len(indices))
 
 
 def _timed_subset(subset: Any) -> Any:
@@ -140,7 +127,7 @@ class _TimedIterator:
         try:
             return next(self._iterator)
         finally:
-            _sample_done(end_sample(clock, -1))
+            _sample_done(end_sample(clock, -1, tape))
 
 
 def _sample_done(duration_ns: int, count: int = 1) -> None:
@@ -162,7 +149,7 @@ def _timed_collate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _timed_fetch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return `fetch` with a FETCH for each call; of some tasks, samples and resources are looked at, too."""
-    task, pace, resources = _task, TaskPace(), TaskResources()
+    task, pace, resources = _task, TaskPace(), TaskResources(tape)
     number, next_look = -1, 0
     samples = _SampleSource(getattr(original, "__self__", None))
 
@@ -228,63 +215,6 @@ class _SampleSource:
             setattr(self._fetcher, self._name, other)
 
 
-class _Files:
-    """The two files of /proc about this process, held open: once for all the loaders that it ever has."""
-
-    pid, schedule, io = 0, -1, -1
-
-    def open(self) -> None:
-        for fd in (self.schedule, self.io):  # of the process that this one was forked from
-            if fd >= 0:
-                os.close(fd)
-        self.pid = os.getpid()
-        self.schedule, self.io = (_opened(f"/proc/self/{name}") for name in ("schedstat", "io"))
-
-
-_files = _Files()
-
-
-class TaskResources:
-    """CPU time, time without a core and bytes read of this process, over a task."""
-
-    def start(self) -> None:
-        """Begin a task."""
-        if _files.pid != os.getpid():
-            _files.open()
-        self._cpu_ns = time.process_time_ns()
-        self._delay_ns, self._bytes = self._run_delay_ns(), self._bytes_read()
-
-    def write(self, start: int, duration: int) -> None:
-        """End it."""
-        cpu_ns = time.process_time_ns() - self._cpu_ns
-        delay_us = (self._run_delay_ns() - self._delay_ns) // 1000
-        tape.write(_CPU, start, duration, cpu_ns, max(0, delay_us))
-        if (read := self._bytes_read() - self._bytes) > _OWN_BYTES:
-            tape.write(_READ, start, 0, read)
-
-    def _run_delay_ns(self) -> int:
-        """How long the main thread was ready to run and had no core."""
-        if _files.schedule < 0:
-            return 0
-        return int(os.pread(_files.schedule, 128, 0).split()[1])
-
-    def _bytes_read(self) -> int:
-        """Bytes that went through `read` and its like; of a mapped file nothing is seen."""
-        if _files.io < 0:
-            return 0
-        text = os.pread(_files.io, 64, 0)
-        return int(text[7 : text.index(b"\n")])
-
-
-def _opened(path: str) -> int:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        os.pread(fd, 128, 0)
-    except OSError:
-        return -1
-    return fd
-
-
 def time_worker_loop(worker: ModuleType) -> None:
     """Time a worker's whole life. The wrapper bears the original's name, by which `spawn` finds it."""
     original = worker._worker_loop
@@ -327,7 +257,7 @@ def _timed_idling(original: Callable[..., Any]) -> Callable[..., Any]:
                 mark(end)
             if is_first:
                 is_first = False
-                born = _born_ns()
+                born = born_ns()
                 tape.write(_WORKER_START, born, max(0, start - born))
             tape.keep(_IDLE, start, end - start)
 
@@ -353,11 +283,3 @@ def _time_pickling() -> None:
             return data
 
     queues._ForkingPickler = Pickler  # type: ignore[attr-defined]
-
-
-def _born_ns() -> int:
-    """When this process was started, on the clock of the events."""
-    with open("/proc/self/stat", "rb") as stat:
-        ticks = int(stat.read().rsplit(b")", 1)[1].split()[19])
-    since_boot = ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    return since_boot - (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - now())

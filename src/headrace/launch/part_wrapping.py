@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .sample_clock import current
+from headrace.signals import current_sample
 
 NameOf = Callable[[Any], str]
 
@@ -45,7 +45,7 @@ def timed_part(function: Any, name: str | NameOf, *, is_compiling: Callable[[], 
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            sample = current.sample
+            sample = current_sample.sample
             if sample is None:
                 return function(*args, **kwargs)
             frame, nbytes = sample.enter(), 0
@@ -63,7 +63,7 @@ def timed_part(function: Any, name: str | NameOf, *, is_compiling: Callable[[], 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if is_compiling is not None and is_compiling():
                 return function(*args, **kwargs)
-            sample = current.sample
+            sample = current_sample.sample
             if sample is None:
                 return function(*args, **kwargs)
             frame = sample.enter()
@@ -86,7 +86,7 @@ class _TimedBuiltin:
         self._function, self._name = function, name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        sample = current.sample
+        sample = current_sample.sample
         if sample is None:
             return self._function(*args, **kwargs)
         frame, nbytes = sample.enter(), 0

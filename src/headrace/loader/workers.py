@@ -32,6 +32,7 @@ from ..engine import (
 from ..errors import BatchTooLarge, HeadraceError, InternalError, NotSupported, TooManyBad, WorkerHang, WorkerLost
 from ..knowledge import add_hint
 from ..model import LoaderStats, find_rank, language
+from ..signals import watched_next
 from .backend import choose_backend
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches
@@ -181,12 +182,15 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self._feed.start_epoch(self._sampler_iter, seed)
 
     def __next__(self) -> Any:
+        return watched_next(WorkersIterator._next_batch)(self)
+
+    def _next_batch(self) -> Any:
         # torch's own adds a mark for its profiler and counts an IterableDataset's batches: only then is it needed
         if self._dataset_kind == torch_loader._DatasetKind.Map and not _is_profiling():
             batch = self._next_data()
             self._num_yielded += 1
             return batch
-        return super().__next__()
+        return super().__next__()  # calls `_next_data`
 
     def _next_data(self) -> Any:
         if self._fatal is not None:

@@ -41,6 +41,7 @@ _FRAMES: Mapping[str, Mapping[str, OwnStep]] = {
     "headrace.engine.worker": {
         "run": OwnStep.TASK_WAIT,  # between two tasks
         "_next_message": OwnStep.TASK_WAIT,
+        "_take_up": OwnStep.HAND_OVER,
         "_serve": OwnStep.HAND_OVER,
         "_serve_measure": OwnStep.SAMPLE,
     },
@@ -55,6 +56,7 @@ _FRAMES: Mapping[str, Mapping[str, OwnStep]] = {
         "begin": OwnStep.SAMPLE,
         "restart": OwnStep.SAMPLE,
         "serve": OwnStep.SAMPLE,
+        "_next": OwnStep.SAMPLE,
         "pass_over": OwnStep.SAMPLE,
     },
     "headrace.engine.placing": {"place": OwnStep.ROWS, "put": OwnStep.ROWS, "_bind": OwnStep.ROOM_WAIT},

@@ -6,6 +6,9 @@ A recording, from the writer to the reader:
 - `area`: the shared memory of a recording, a lane for each process.
 - `lanes`: where a process writes its events.
 - `kept_events`: short events of one thread, written together.
+- `sample_clock`: what a sample took, and of that each part.
+- `task_pace`, `task_resources`: which tasks of a worker are looked into, and what those used.
+- `next_watch`: who is there when a loop asks our loader for a batch.
 - `ring_reader`: reading a lane while it is written.
 - `lane_drain`: draining all lanes: who writes, what is new, who is gone.
 - `thinning`: which events a long recording keeps.
@@ -60,6 +63,7 @@ from .kept_events import KeptEvents
 from .kernel_files import read_text
 from .lanes import Lane, close_lane, open_lane
 from .machine import read_disks, read_machine
+from .next_watch import watch_next, watched_next
 from .open_files import NETWORK_KINDS, OpenFile, read_open_files
 from .process_tree import ProcessTree
 from .psi import Psi, SwapCounts, read_cpu_psi, read_io_psi, read_memory_psi, read_psi, read_swap_counts
@@ -69,6 +73,7 @@ from .recorder import Recorder
 from .recording import RecordedProcess, Recording, event_dtype, read_run
 from .records import record_dtype
 from .run_facts import RUN_SCHEMA, RunFacts
+from .sample_clock import EventSink, PartFrame, SampleClock, begin_sample, current_sample, end_sample
 from .stacks import (
     Frame,
     StackFile,
@@ -94,6 +99,8 @@ from .system_sample import (
     SystemSample,
 )
 from .system_sampler import SystemSampler
+from .task_pace import SHORT_TASK_NS, TaskPace
+from .task_resources import TaskResources, born_ns
 from .thread_state import (
     Call,
     ProcessState,
@@ -110,6 +117,7 @@ __all__ = [
     "NETWORK_KINDS",
     "QUARANTINE_SCHEMA",
     "RUN_SCHEMA",
+    "SHORT_TASK_NS",
     "SYSTEM_SCHEMA",
     "Area",
     "Call",
@@ -117,6 +125,7 @@ __all__ = [
     "CpuGroupSample",
     "Damage",
     "DiskSample",
+    "EventSink",
     "Fd",
     "Frame",
     "GpuReader",
@@ -130,6 +139,7 @@ __all__ = [
     "MemoryGroupSample",
     "OomCounts",
     "OpenFile",
+    "PartFrame",
     "PressureSample",
     "ProcessSample",
     "ProcessState",
@@ -141,17 +151,24 @@ __all__ = [
     "Recorder",
     "Recording",
     "RunFacts",
+    "SampleClock",
     "StackFile",
     "Stacks",
     "SwapCounts",
     "SystemSample",
     "SystemSampler",
+    "TaskPace",
+    "TaskResources",
     "ThreadStack",
     "ThreadState",
     "attach_from_environment",
+    "begin_sample",
+    "born_ns",
     "call_name",
     "close_lane",
+    "current_sample",
     "dump_with_py_spy",
+    "end_sample",
     "event_dtype",
     "find_py_spy",
     "format_stacks",
@@ -183,4 +200,6 @@ __all__ = [
     "record_dtype",
     "register_stack_dump",
     "skip_set",
+    "watch_next",
+    "watched_next",
 ]

@@ -28,8 +28,6 @@ _WATCHED = frozenset(
         "albumentations.core.transforms_interface",
         "cv2",
         "h5py._hl.dataset",
-        "headrace.engine.worker",
-        "headrace.loader.workers",
         "lightning.fabric.loggers.csv_logs",
         "lightning.pytorch.loops.evaluation_loop",
         "lightning.pytorch.loops.prediction_loop",
