@@ -1,6 +1,6 @@
-"""Loops over our loader whose workers spend their time in one known way: `own_loader.py CASE BACKEND READY`.
+"""Loops over our loader whose workers spend their time in one known way: `own_loader.py CASE BACKEND READY [BATCHES]`.
 
-Each goes on for ever once it has written READY.
+Each goes on for ever once it has written READY, or for so many batches.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 import headrace
 
 CASE, BACKEND, READY = sys.argv[1:4]
+BATCHES = int(sys.argv[4]) if len(sys.argv) > 4 else 0
 
 
 def spend(seconds: float) -> None:
@@ -47,7 +48,8 @@ class Samples:
     def read(self) -> Any:
         """From a server that answers after 50 ms, as slow storage does: no cache of the kernel is in between."""
         with socket.create_connection(("127.0.0.1", SERVER.getsockname()[1])) as answer:
-            return np.frombuffer(answer.recv(32), np.uint8)
+            answer.recv(32)
+        return np.frombuffer(Path(READY + ".data").read_bytes(), np.uint8)
 
 
 class AtOnce(Samples):
@@ -103,6 +105,7 @@ MIDDLE = np.zeros((2 << 20,), np.uint8)
 def main() -> None:
     torch.set_num_threads(1)
     if CASE == "read":
+        Path(READY + ".data").write_bytes(bytes(65536))
         threading.Thread(target=answer_slowly, daemon=True).start()
     dataset: Any = {"items": AtOnce, "iterable": Stream}.get(CASE, Samples)()
     settings: dict[str, Any] = {}
@@ -120,6 +123,8 @@ def main() -> None:
             held.append(batch)  # the loop holds what the workers need
         if number >= 4:
             Path(READY).touch()
+        if BATCHES and number >= BATCHES:
+            return
         if CASE == "idle" or (CASE == "room" and number >= 4):
             time.sleep(0.5 if CASE == "idle" else 600.0)
 

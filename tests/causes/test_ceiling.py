@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from headrace.causes.recorded import ProcessEvents
 from headrace.causes.recorded.spread import mean_of
-from headrace.model import Activity, EventKind, Findings
+from headrace.model import Activity, EventKind, Findings, LoaderSettings
 
 from .test_recorded import Tape, causes, explain
 
-_LOADER = "Samples#1 batch_size=4 num_workers=2 persistent_workers=0 "
+_LOADER = "Samples#1"
+_ASKED_FOR = LoaderSettings(by="torch", batch_size=4, num_workers=2)
 _AHEAD = 4
 
 
@@ -30,7 +31,7 @@ def replayed(
 ) -> tuple[list[ProcessEvents], float]:
     """A loop that waits for each batch, with a replay in its middle and batches that were made meanwhile after it."""
     random = np.random.default_rng(seed)
-    trainer, worker = Tape(100, "trainer", names={1: _LOADER}), Tape(200, "worker")
+    trainer, worker = Tape(100, "trainer", names={1: _LOADER}, loaders={1: _ASKED_FOR}), Tape(200, "worker")
     now, batch = 1.0, 0
     trainer.add(EventKind.EPOCH, now, 0.01, 0, 1)
     now += 0.01

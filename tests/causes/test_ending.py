@@ -10,7 +10,7 @@ import pytest
 from headrace.causes.recorded.ending import find_ending
 from headrace.causes.recorded.processes import ProcessEvents
 from headrace.causes.recorded.surroundings import Surroundings
-from headrace.model import Cause, EventKind
+from headrace.model import Cause, EventKind, LoaderSettings
 
 EVENTS = np.dtype(
     [
@@ -93,11 +93,12 @@ def test_a_damaged_sample_is_named_by_the_batch_that_raised(worker_number: int) 
         "trainer",
         events(
             5,
+            (9, 0, EventKind.LOADER, 4, 2),
             (10, 5, EventKind.WAIT, 2, bad - 2),
             (100, 50, EventKind.WAIT, 2, bad),
             (151, 0, EventKind.EXCEPTION, 3, 0),
         ),
-        {2: "Samples#1 batch_size=2 num_workers=2 by=torch", 3: BAD_CRC},
+        {2: "Samples#1", 3: BAD_CRC, 4: LoaderSettings(by="torch", num_workers=2).as_text()},
     )
     workers = [
         ProcessEvents(

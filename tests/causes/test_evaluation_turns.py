@@ -4,14 +4,15 @@ import pytest
 
 from headrace.model import EventKind
 
-from .test_recorded import Tape, causes, explain
+from .test_recorded import IN_PROCESS, Tape, causes, explain
 
 _TRAIN, _VALID = 1, 2
 
 
 def run(*, train_is_called: str, save_s: float) -> Tape:
     """Play a training that evaluates and saves every ten steps, and calls `train()` at once or with its next step."""
-    tape = Tape(100, "trainer", names={_TRAIN: "Train#1 num_workers=0 ", _VALID: "Valid#1 num_workers=0 "})
+    loaders = {_TRAIN: IN_PROCESS, _VALID: IN_PROCESS}
+    tape = Tape(100, "trainer", names={_TRAIN: "Train#1", _VALID: "Valid#1"}, loaders=loaders)
     now = 1.0
     tape.add(EventKind.EPOCH, now, 0.001, 0, _TRAIN)
     for step in range(50):

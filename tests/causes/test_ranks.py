@@ -6,14 +6,14 @@ import pytest
 from headrace.causes.recorded import ProcessEvents, explain_processes
 from headrace.model import EventKind, Findings
 
-from .test_recorded import _S, Tape
+from .test_recorded import _S, IN_PROCESS, Tape
 
 _STEPS, _STEP_S = 40, 0.1
 
 
 def rank(number: int, *, wait_s: float = 0.002, kind: EventKind = EventKind.WAIT, world: int = 2) -> Tape:
     """Play a rank: what of a step it does not spend by itself, it spends in backward, where it meets the others."""
-    tape = Tape(100 + number, "trainer", names={1: "Samples#1 batch_size=4 num_workers=0 "})
+    tape = Tape(100 + number, "trainer", names={1: "Samples#1"}, loaders={1: IN_PROCESS})
     tape.add(EventKind.RANK, 1.0, 0.0, number, world)
     tape.add(EventKind.EPOCH, 1.0, 0.001, 0, 1)
     now = 1.0

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.causes.recorded import ProcessEvents, explain_processes
-from headrace.model import Activity, EventKind, Findings, Verdict, copy_arg
+from headrace.model import Activity, EventKind, Findings, LoaderSettings, Verdict, copy_arg
 from headrace.signals import event_dtype
 
 _TRAINER, _FIRST_WORKER = 100, 200
+IN_PROCESS = LoaderSettings(by="torch", batch_size=4, num_workers=0)
 _S = 1_000_000_000
 
 
@@ -23,11 +24,16 @@ class Tape:
     role: str
     rows: list[tuple[float, float, int, int, EventKind]] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
+    loaders: dict[int, LoaderSettings] = field(default_factory=dict)  # by the number of their name
 
     def add(self, kind: EventKind, start_s: float, length_s: float, value: int = 0, arg: int = 0) -> None:
         self.rows.append((start_s, length_s, value, arg, kind))
 
     def process(self) -> ProcessEvents:
+        for number, asked_for in self.loaders.items():
+            self.names[1000 + number] = asked_for.as_text()
+            self.add(EventKind.LOADER, min(row[0] for row in self.rows), 0.0, number, 1000 + number)
+        self.loaders = {}
         events = np.zeros(len(self.rows), event_dtype())
         for place, (start_s, length_s, value, arg, kind) in enumerate(sorted(self.rows, key=lambda row: row[0])):
             events[place] = (round(start_s * _S), round(length_s * _S), value, self.pid, arg, 0, int(kind))
@@ -48,9 +54,8 @@ def simulate(
 
     `puts_early`: half of the batches count as queued before the worker's thread has sent them.
     """
-    trainer = Tape(
-        _TRAINER, "trainer", names={1: f"Samples#1 batch_size=4 num_workers={workers} persistent_workers=0 "}
-    )
+    asked_for = LoaderSettings(by="torch", batch_size=4, num_workers=workers)
+    trainer = Tape(_TRAINER, "trainer", names={1: "Samples#1"}, loaders={1: asked_for})
     pool = [Tape(_FIRST_WORKER + number, "worker") for number in range(workers)]
     now = 1.0
     trainer.add(EventKind.EPOCH, now, 0.05, 0, 1)

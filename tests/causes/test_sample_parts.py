@@ -12,7 +12,7 @@ from headrace.causes.recorded.sample_parts import SampleParts, read_parts
 from headrace.model import EventKind, Findings, PartKind
 from headrace.reports import findings_markdown
 
-from .test_recorded import _DRAWN, Tape, causes, explain, simulate
+from .test_recorded import _DRAWN, IN_PROCESS, Tape, causes, explain, simulate
 
 _NAMES = {1: "decode Pillow", 2: "read Path.read_bytes", 3: "transform Resize", 4: "stage mine", 5: "stage read file"}
 
@@ -154,7 +154,7 @@ def test_the_gain_of_a_faster_part_comes_true(workers: int, factor: float, share
 
 def play_in_process(task_s: float, step_s: float) -> tuple[list[ProcessEvents], float]:
     """Play a loop that fetches its batches itself."""
-    trainer, now = Tape(100, "trainer", names={1: "Samples#1 batch_size=4 num_workers=0 "}), 1.0
+    trainer, now = Tape(100, "trainer", names={1: "Samples#1"}, loaders={1: IN_PROCESS}), 1.0
     trainer.add(EventKind.EPOCH, now, 0.001, 0, 1)
     for number in range(60):
         trainer.add(EventKind.WAIT, now, task_s, number, 1)
@@ -225,7 +225,7 @@ def test_a_recording_from_before_parts_is_read_as_ever() -> None:
 
 
 def test_a_save_says_how_much_it_writes() -> None:
-    trainer = Tape(100, "trainer", names={1: "Samples#1 batch_size=4 num_workers=0 ", 2: "torch.save"})
+    trainer = Tape(100, "trainer", names={1: "Samples#1", 2: "torch.save"}, loaders={1: IN_PROCESS})
     trainer.add(EventKind.EPOCH, 1.0, 0.01, 0, 1)
     for number in range(40):
         trainer.add(EventKind.WAIT, 1.1 + number, 0.001, number, 1)

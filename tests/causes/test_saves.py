@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from headrace.model import Activity, Confidence, EventKind, Findings
 
-from .test_recorded import Tape, causes, explain
+from .test_recorded import IN_PROCESS, Tape, causes, explain
 
 _STEP_S = 0.05
 _NAMES = {
-    1: "Samples#1 batch_size=4 num_workers=0 persistent_workers=0 ",
+    1: "Samples#1",
     2: "torch.save",
     3: "os.fsync",
     4: "os.replace",
@@ -37,7 +37,7 @@ def training(
 
     `work_s`: of each step, in something that nobody times.
     """
-    tape = Tape(100, "trainer", names=dict(_NAMES))
+    tape = Tape(100, "trainer", names=dict(_NAMES), loaders={1: IN_PROCESS})
     now = 1.0
     tape.add(EventKind.EPOCH, now, 0.01, 0, 1)
     now += 0.01

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.causes.recorded import ProcessEvents
-from headrace.model import EventKind
+from headrace.model import EventKind, LoaderSettings
 
 from .test_recorded import Tape, causes, explain, simulate
 
@@ -87,7 +87,8 @@ def test_waits_beside_the_starts_of_shards_are_told_too() -> None:
 
 
 def test_our_own_loader_is_judged_by_what_covers_its_waits() -> None:
-    trainer = Tape(100, "trainer", names={1: "Shards#1 batch_size=4 num_workers=1 persistent_workers=0 by=headrace"})
+    asked_for = LoaderSettings(by="headrace", batch_size=4, num_workers=1)
+    trainer = Tape(100, "trainer", names={1: "Shards#1"}, loaders={1: asked_for})
     worker = Tape(200, "worker")
     trainer.add(EventKind.EPOCH, 1.0, 0.05, 0, 1)
     now = 1.05

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.model import Bottleneck, Cause, Text
 
@@ -351,9 +351,21 @@ _ADVICE: dict[Cause, CauseAdvice] = {
 }
 
 
-def advice_on(cause: Cause) -> CauseAdvice:
-    """Return what helps against a cause."""
-    return _ADVICE.get(cause, _ADVICE[Cause.UNKNOWN])
+CHEAPER_COLLATION = Text(
+    "a cheaper `collate_fn`: what it does to each sample belongs into the data set, where all workers share it; "
+    "without one of its own, `headrace.DataLoader` writes each sample straight into its batch",
+    "降低 `collate_fn` 的开销：对每个样本做的事放进数据集里，由所有 worker 分担；不自定义 `collate_fn` 时，"
+    "`headrace.DataLoader` 会把每个样本直接写进 batch",
+)
+
+
+def advice_on(cause: Cause, *, has_ours: bool = False) -> CauseAdvice:
+    """Return what helps against a cause; `has_ours`: somebody who has our loader already."""
+    advice = _ADVICE.get(cause, _ADVICE[Cause.UNKNOWN])
+    if not has_ours:
+        return advice
+    measure = tuple(text for text in advice.measure if text is not _OUT_OF_ORDER)
+    return replace(advice, fix=tuple(text for text in advice.fix if text is not _HEADRACE), measure=measure)
 
 
 _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
@@ -387,6 +399,23 @@ _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
 }
 
 
-def bottleneck_fix(bottleneck: Bottleneck | None) -> tuple[Text, ...]:
+# The same for those who have our loader already, where that is another sentence.
+_BOTTLENECK_FIX_WITH_OURS: dict[Bottleneck, Text] = {
+    Bottleneck.IO_LATENCY: Text(
+        "more requests at a time: shards (`headrace.Shards`) are read ahead, `io_depth=` at a time, and `readahead=` "
+        "does it for loose files; more workers than cores are fine here",
+        "同时发出更多请求：分片（`headrace.Shards`）会按 `io_depth=` 提前读取，散文件用 `readahead=`；这里 worker "
+        "也可以多于核心数",
+    ),
+    Bottleneck.IPC_COPY: Text(
+        "smaller samples in bytes (uint8 instead of float32, crop before the sample is returned): each is written once "
+        "into its batch, and that is what takes long",
+        "减小样本的字节数（用 uint8 代替 float32，返回前先裁剪）：每个样本写进 batch 一次，耗时的正是这一步",
+    ),
+}
+
+
+def bottleneck_fix(bottleneck: Bottleneck | None, *, has_ours: bool = False) -> tuple[Text, ...]:
     """Return what helps where it was measured what holds the loader back."""
-    return (_BOTTLENECK_FIX[bottleneck],) if bottleneck in _BOTTLENECK_FIX else ()
+    known = {**_BOTTLENECK_FIX, **(_BOTTLENECK_FIX_WITH_OURS if has_ours else {})}
+    return (known[bottleneck],) if bottleneck in known else ()

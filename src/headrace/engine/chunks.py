@@ -106,7 +106,7 @@ class Chunks:
         if self._plan.has_getitems or is_tiny or not (takes_slot or self._plan.goes_on):
             started = self._record.begin_sample(position, len(indices))
             try:
-                samples = self._fetch_many(indices, base_seed, position)
+                samples = self._fetch_many(indices, base_seed, position, is_tiny=is_tiny)
             except CannotSplit:
                 return [(Answer.NEEDS_WHOLE, work.row, work.rows, None)]
             except Exception:
@@ -128,9 +128,9 @@ class Chunks:
             self._fetch_each(work, entry, indices, base_seed, position, done)
         return done
 
-    def _fetch_many(self, indices: Sequence[Any], base_seed: int, position: int) -> list[Any]:
+    def _fetch_many(self, indices: Sequence[Any], base_seed: int, position: int, *, is_tiny: bool) -> list[Any]:
         events = self._events
-        if events is None or not self._plan.has_getitems:  # tiny samples are in their task alone
+        if events is None or is_tiny:  # tiny samples are in their task alone
             return self._fetcher.many(indices, base_seed, position)
         events.begin_sample()
         try:

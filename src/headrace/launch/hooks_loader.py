@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from headrace.model import EventKind
+from headrace.model import EventKind, LoaderSettings
 from headrace.signals import watch_next
 
 from . import hooks_rank, hooks_step, hooks_worker
@@ -16,12 +16,12 @@ from .replaying import with_replay
 from .tape import now, tape
 from .wrapping import Depth
 
-_EPOCH, _WAIT, _QUEUE_GET, _PIN = (
-    int(kind) for kind in (EventKind.EPOCH, EventKind.WAIT, EventKind.QUEUE_GET, EventKind.PIN)
+_LOADER, _EPOCH, _WAIT, _QUEUE_GET, _PIN = (
+    int(kind) for kind in (EventKind.LOADER, EventKind.EPOCH, EventKind.WAIT, EventKind.QUEUE_GET, EventKind.PIN)
 )
 ENDED = -1  # the value of a WAIT that brought no batch: the epoch is over
 
-_described: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _epochs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _kinds: dict[str, int] = {}
 _beginning: set[int] = set()  # the ids of loaders whose `__iter__` is under way
@@ -51,27 +51,32 @@ def time_stateful_loader(module: ModuleType) -> None:
     workers._try_get_data = _timed_get(workers._try_get_data)
 
 
-def describe(loader: Any) -> str:
-    """Return what tells a loader from others: its data set and the settings that matter for its speed.
+def name_of(loader: Any) -> str:
+    """Return what tells a loader from others: its data set, and which of the loaders over such it is."""
+    name = _names.get(loader)
+    if name is None:
+        dataset = type(loader.dataset).__name__
+        count = _kinds[dataset] = _kinds.get(dataset, 0) + 1
+        name = _names[loader] = f"{dataset}#{count}"
+    return name
 
-    The same text names it in a recording, so a reader of one finds `num_workers` there.
-    """
-    text = _described.get(loader)
-    if text is None:
-        name = type(loader.dataset).__name__
-        count = _kinds[name] = _kinds.get(name, 0) + 1
-        settings = {
-            "batch_size": loader.batch_size,
-            "num_workers": loader.num_workers,
-            "prefetch_factor": loader.prefetch_factor,
-            "pin_memory": int(bool(loader.pin_memory)),
-            "persistent_workers": int(bool(loader.persistent_workers)),
-            "in_order": int(bool(getattr(loader, "in_order", True))),
-            "by": type(loader).__module__.split(".")[0],
-        }
-        text = f"{name}#{count} " + " ".join(f"{key}={value}" for key, value in settings.items())
-        _described[loader] = text
-    return text
+
+def settings_of(loader: Any) -> LoaderSettings:
+    """Return what a loader was asked for."""
+    packages = [cls.__module__.split(".")[0] for cls in type(loader).__mro__]
+    return LoaderSettings(
+        by="headrace" if "headrace" in packages else packages[0],
+        batch_size=_number(loader.batch_size),
+        num_workers=_number(loader.num_workers),
+        prefetch_factor=_number(loader.prefetch_factor),
+        pin_memory=bool(loader.pin_memory),
+        persistent_workers=bool(loader.persistent_workers),
+        in_order=bool(getattr(loader, "in_order", True)),
+    )
+
+
+def _number(value: Any) -> int | None:
+    return int(value) if isinstance(value, int) else None
 
 
 def time_endless_loader(module: ModuleType) -> None:
@@ -114,7 +119,7 @@ def _begin_epoch(loader: Any, begin: Callable[[], Any]) -> Any:
     tape.say_role("trainer")
     hooks_rank.say_rank()
     hooks_step.look_for_models()
-    text = describe(loader)
+    text = name_of(loader)
     epoch = _epochs[loader] = _epochs.get(loader, -1) + 1
     _beginning.add(id(loader))
     start = now()
@@ -123,7 +128,9 @@ def _begin_epoch(loader: Any, begin: Callable[[], Any]) -> Any:
     finally:
         _beginning.discard(id(loader))
         tape.num_epochs += 1
-        tape.write(_EPOCH, start, now() - start, epoch, tape.name(text))
+        number = tape.name(text)
+        tape.write(_LOADER, start, 0, number, tape.name(settings_of(loader).as_text()))
+        tape.write(_EPOCH, start, now() - start, epoch, number)
     if hasattr(iterator, "__dict__"):
         iterator.__dict__.update(_headrace_loader=text, _headrace_batches=0)
     return iterator

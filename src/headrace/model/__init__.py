@@ -8,6 +8,7 @@
 - `failures`: a sample that failed, as a value, and what may be decided about it.
 - `findings`: what a diagnosis says: verdict, findings, causes.
 - `frames`: what our own functions mean in a stack that is read from outside.
+- `loader_settings`: what a loader was asked for, as a recording keeps it.
 - `numbers`: numbers as people read them: three digits and a unit.
 - `part_table`: where the time of workers went.
 - `sample_keys`: what names a sample.
@@ -48,6 +49,7 @@ from .findings import (
     gain_of,
 )
 from .frames import OWN_FRAMES, WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
+from .loader_settings import LoaderSettings
 from .numbers import format_seconds, format_share, three_digits
 from .part_table import PartKind, PartRow
 from .sample_keys import OpaqueKey, SampleKeys, is_json_key, key_text, plain_key
@@ -93,6 +95,7 @@ __all__ = [
     "FailureKind",
     "Finding",
     "Findings",
+    "LoaderSettings",
     "LoaderStats",
     "OnError",
     "OpaqueKey",

@@ -17,6 +17,10 @@ class EventKind(IntEnum):
 
     RANK = 3  # which of the training processes of a run this one is; value: its rank, arg: how many there are
 
+    # what a loader was asked for, with each of its epochs; value: the number of the loader's name, arg: its settings, a
+    # name that is a JSON object (`LoaderSettings`)
+    LOADER = 4
+
     # the training process
     EPOCH = 10  # `iter(loader)` until it returns; value: which epoch of this loader, arg: the loader
     WAIT = 11  # `next(loader)`; value: which batch of the epoch, arg: the loader
@@ -50,7 +54,7 @@ class EventKind(IntEnum):
     IDLE = 47  # a worker without work
     STAGE = 48  # a named stage, with what is inside it; value: bytes that came out, arg: its name
     WORKER_START = 49  # from the start of the process to its first task
-    CPU = 51  # over one FETCH: value: CPU time of the process in ns, arg: µs that its main thread had no core
+    CPU = 51  # over one FETCH: value: CPU time of the process in ns, arg: µs that its thread had no core
     # of the SAMPLE with the same start: all of one part, without parts inside it; value: bytes, arg: its name, which
     # begins with what it is: "read …", "decode …", "transform …", "stage …"
     PART = 54

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 from ..model import EventKind
@@ -13,16 +14,26 @@ _OWN_BYTES = 1024  # what looking at /proc reads itself
 
 
 class _Files:
-    """The two files of /proc about this process, held open: once for all the loaders that it ever has."""
+    """The files of /proc about this process and its threads, held open: once for all the loaders that it ever has."""
 
-    pid, schedule, io = 0, -1, -1
+    def __init__(self) -> None:
+        self.pid, self.io = 0, -1
+        self._schedules: dict[int, int] = {}  # by thread
 
     def open(self) -> None:
-        for fd in (self.schedule, self.io):  # of the process that this one was forked from
+        for fd in (*self._schedules.values(), self.io):  # of the process that this one was forked from
             if fd >= 0:
                 os.close(fd)
-        self.pid = os.getpid()
-        self.schedule, self.io = (_opened(f"/proc/self/{name}") for name in ("schedstat", "io"))
+        self.pid, self.io = os.getpid(), _opened("/proc/self/io")
+        self._schedules = {}
+
+    def schedule(self) -> int:
+        """Return the file about the calling thread."""
+        thread = threading.get_native_id()
+        fd = self._schedules.get(thread)
+        if fd is None:
+            fd = self._schedules[thread] = _opened("/proc/thread-self/schedstat")
+        return fd
 
 
 _files = _Files()
@@ -50,10 +61,9 @@ class TaskResources:
             self._sink.write(_READ, start, 0, read)
 
     def _run_delay_ns(self) -> int:
-        """How long the main thread was ready to run and had no core."""
-        if _files.schedule < 0:
-            return 0
-        return int(os.pread(_files.schedule, 128, 0).split()[1])
+        """How long the calling thread was ready to run and had no core."""
+        fd = _files.schedule()
+        return int(os.pread(fd, 128, 0).split()[1]) if fd >= 0 else 0
 
     def _bytes_read(self) -> int:
         """Bytes that went through `read` and its like; of a mapped file nothing is seen."""

@@ -21,7 +21,8 @@ def find_bad_sample(processes: Sequence[ProcessEvents]) -> int | None:
     for trainer in filter(is_trainer, processes):
         waits = trainer.of(EventKind.WAIT)
         last = waits[int(np.argmax(ends_of(waits)))]
-        if " by=torch" not in trainer.names.get(int(last["arg"]), ""):
+        settings = trainer.loader_settings().get(trainer.names.get(int(last["arg"]), ""))
+        if settings is None or settings.is_ours:
             continue
         end = int(last["start_ns"]) + int(last["duration_ns"])
         for process in processes:

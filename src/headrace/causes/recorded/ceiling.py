@@ -77,7 +77,7 @@ def measure_ceiling(trainer: Trainer, processes: Sequence[ProcessEvents]) -> Cei
         return None
     served = cached[cached["arg"] == lead]
     steps, is_undisturbed = _cached_steps(trainer, loader, served, ends_of(replays), processes)
-    workers = max(1, loader.settings.get("num_workers", 0))
+    workers = max(1, loader.num_workers)
     step = mean_of(steps)
     begin, end = _real_steps(loader)
     beside = _coverage(trainer, (*_BESIDE, Activity.REPLAY))

@@ -61,6 +61,16 @@ class DataVerdict:
         return self.ready_share >= _MOSTLY
 
     @property
+    def collating(self) -> float:
+        """Return the share of the waiting in which workers collated."""
+        return self.pool.during_waits.get("collate", 0.0) if self.pool is not None else 0.0
+
+    @property
+    def is_collating(self) -> bool:
+        """Whether that is most of what workers did while the loop waited: samples are not what takes long."""
+        return self.cause in {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP} and self.collating >= 0.5
+
+    @property
     def bottleneck(self) -> Bottleneck | None:
         """Return what holds the loader back, where it is its throughput that is short."""
         if self.cause not in {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP} or self.resources is None:
@@ -69,7 +79,7 @@ class DataVerdict:
             return Bottleneck.IPC_COPY
         if self.pool is not None and self.pool.during_waits.get("sending", 0.0) >= 0.5:
             return Bottleneck.IPC_COPY
-        return self.resources.bottleneck
+        return None if self.is_collating else self.resources.bottleneck
 
 
 def judge_data(
@@ -148,7 +158,7 @@ def _cause(
         return None, Confidence.CERTAIN
     if is_uneven and is_slow.sum() < _FEWEST_LATE and share < _ONCE_FROM:
         return None, Confidence.CERTAIN  # any machine has one bad moment
-    num_workers = loader.settings.get("num_workers", 0)
+    num_workers = loader.num_workers
     is_rare = is_uneven and float(is_slow.mean()) <= 0.25
     if pool is None:
         # Fetched in the training process, or by workers that nobody recorded.
@@ -176,7 +186,7 @@ def _in_step(period: Period | None, num_workers: int, pool: Pool) -> bool:
 def _period(
     loader: LoaderWaits, later: NDArray[np.bool_], wait_s: NDArray[np.float64], is_slow: NDArray[np.bool_]
 ) -> Period | None:
-    num_workers = loader.settings.get("num_workers", 0)
+    num_workers = loader.num_workers
     batch, epoch = loader.batch[later], loader.epoch[later]
     chosen = is_slow & of_weight(np.where(is_slow, wait_s, 0.0))
     by_epoch = [batch[chosen & (epoch == one)].astype(float).tolist() for one in np.unique(epoch)]

@@ -43,5 +43,5 @@ def find_epoch_starts(trainer: Trainer, loader: LoaderWaits) -> EpochStarts | No
         typical_s=float(np.median(cost)),
         worst_s=float(cost.max()),
         iter_s=float(iter_s.sum()),
-        is_persistent=bool(loader.settings.get("persistent_workers", 0)),
+        is_persistent=loader.settings.persistent_workers,
     )

@@ -115,7 +115,7 @@ def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:
     if pool is None or len(pool.task_s) < _FEWEST_TASKS or verdict.supply_per_s <= 0 or verdict.step_s <= 0:
         return None
     chosen = (loader.batch > 0) & np.isfinite(loader.step_s)
-    workers = max(1, loader.settings.get("num_workers", 0))
+    workers = max(1, loader.num_workers)
     real = mean_of((loader.wait_s + loader.step_s)[chosen], round_length=workers)
     step = verdict.ceiling.step if verdict.ceiling is not None else mean_of(loader.step_s[chosen])
     taking = _taking(verdict)
@@ -172,7 +172,7 @@ def estimate_more_workers(verdict: DataVerdict, supply: Supply, room: Room) -> E
     A worker makes as many batches a second as one of those that are there, as long as cores are free for its CPU time.
     A disk or a lock that is at its limit serves more of them no faster.
     """
-    resources, current = verdict.resources, verdict.loader.settings.get("num_workers", 0)
+    resources, current = verdict.resources, verdict.loader.num_workers
     if resources is None or current < 1 or verdict.bottleneck is Bottleneck.GIL:
         return None
     if verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IPC_COPY, None} and resources.bytes_per_s > 0:

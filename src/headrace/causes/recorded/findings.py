@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.model import Bottleneck, Cause, Confidence, Finding, PartKind, Severity, Text, gain_of
 
-from ..remedies import MORE_SUPPLY, advice_on, bottleneck_fix
+from ..remedies import CHEAPER_COLLATION, MORE_SUPPLY, advice_on, bottleneck_fix
 from .data_waits import DataVerdict
 from .estimate_wording import estimate_text
 from .estimates import Estimate, Remedy, estimate_async_checkpoint
@@ -33,11 +33,17 @@ _GUESSED_FROM = 0.5  # of a loss: what is known by its place only, from here on
 
 
 def make_finding(
-    cause: Cause, share: float, evidence: tuple[Text, ...], count: int, confidence: Confidence = Confidence.CERTAIN
+    cause: Cause,
+    share: float,
+    evidence: tuple[Text, ...],
+    count: int,
+    confidence: Confidence = Confidence.CERTAIN,
+    *,
+    has_ours: bool = False,
 ) -> Finding:
-    """Return a finding with what is advised on its cause."""
+    """Return a finding with what is advised on its cause; `has_ours`: to somebody who has our loader already."""
     share = min(1.0, share)
-    advice = advice_on(cause)
+    advice = advice_on(cause, has_ours=has_ours)
     return Finding(
         cause=cause,
         share=share,
@@ -115,15 +121,22 @@ def data_findings(
 
 def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estimate], train_s: float) -> Finding:
     assert verdict.cause is not None
-    share = min(1.0, share)
+    share, has_ours = min(1.0, share), verdict.loader.settings.is_ours
     finding = make_finding(
-        verdict.cause, share, data_evidence(verdict, share), int(verdict.is_slow.sum()), verdict.confidence
+        verdict.cause,
+        share,
+        data_evidence(verdict, share),
+        int(verdict.is_slow.sum()),
+        verdict.confidence,
+        has_ours=has_ours,
     )
     estimates = estimates if verdict.cause in SUPPLY_CAUSES else ()
     cheaper = estimate_cheaper_part(verdict, train_s)
     if cheaper is not None:  # what takes most of a sample is known by its name
         estimates = [one for one in estimates if one.remedy is not Remedy.FASTER_DECODE]
-    known = [*map(estimate_text, estimates), *bottleneck_fix(verdict.bottleneck)]
+    known = [*map(estimate_text, estimates), *bottleneck_fix(verdict.bottleneck, has_ours=has_ours)]
+    if verdict.is_collating:
+        known.append(CHEAPER_COLLATION)
     if cheaper is not None:
         known.insert(len(estimates), cheaper_part_text(cheaper))
     is_decided = bool(known) and verdict.confidence is Confidence.CERTAIN
@@ -137,7 +150,7 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
         "wait_median_s": float(np.median(verdict.wait_s)),
         "wait_worst_s": float(verdict.wait_s.max()),
         "slow_steps": float(verdict.is_slow.sum()),
-        "num_workers": float(verdict.loader.settings.get("num_workers", 0)),
+        "num_workers": float(verdict.loader.num_workers),
         **_estimate_figures(estimates),
     }
     if verdict.period is not None:
@@ -153,7 +166,9 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
         }
     if verdict.parts is not None:
         figures |= _part_figures(verdict.parts)
-    measure = () if is_decided or verdict.cause not in SUPPLY_CAUSES else advice_on(verdict.cause).measure
+    measure = (
+        () if is_decided or verdict.cause not in SUPPLY_CAUSES else advice_on(verdict.cause, has_ours=has_ours).measure
+    )
     gain = verdict.ceiling.gain if verdict.ceiling is not None else finding.gain  # measured, where it was
     return replace(finding, fix=tuple(fix), gain=gain, bottleneck=verdict.bottleneck, figures=figures, measure=measure)
 

@@ -57,7 +57,7 @@ def _gain(verdict: DataVerdict, train_s: float, saved: float) -> float:
     """Return how many times as fast the training is if tasks take this share of their time less."""
     count = len(verdict.wait_s)
     period_s = 1 / verdict.supply_per_s
-    if verdict.loader.settings.get("num_workers", 0):
+    if verdict.loader.num_workers:
         faster_s = max(verdict.step_s, period_s * (1 - min(1.0, saved)))
     else:  # fetched by the loop itself: what waits is the task
         faster_s = period_s - verdict.lost_s / count * min(1.0, saved)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import EventKind
+from headrace.model import EventKind, LoaderSettings
 
 if TYPE_CHECKING:
     from headrace.signals import Recording
@@ -33,6 +33,13 @@ class ProcessEvents:
         if thread is not None:
             chosen &= self.events["thread"] == thread
         return self.events[chosen]
+
+    def loader_settings(self) -> dict[str, LoaderSettings]:
+        """Return what the loaders of this process were asked for, by their names; what was said last holds."""
+        return {
+            self.names.get(int(said["value"]), ""): LoaderSettings.from_text(self.names.get(int(said["arg"]), ""))
+            for said in self.of(EventKind.LOADER)
+        }
 
     def count(self, kind: EventKind) -> int:
         """Return how many events of a kind there are."""

@@ -116,7 +116,7 @@ def _begin_shards(
 ) -> NDArray[np.bool_]:
     """Return which of the late batches were made by a task that opened a shard."""
     starts, ends, batch = loader.start_ns[later], loader.end_ns[later], loader.batch[later]
-    if " by=torch" not in loader.name and " by=" in loader.name:
+    if loader.settings.is_ours:
         # several tasks fill a batch: the loop waited at a shard's start if such a task covers the wait
         covered = Coverage(tasks.starts[tasks.opens], tasks.ends[tasks.opens]).between(starts, ends)
         return np.asarray(is_late & (covered >= _COVERED * np.maximum(ends - starts, 1)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Activity, Cause, EventKind, TimeRow, copied_ns
+from headrace.model import Activity, Cause, EventKind, LoaderSettings, TimeRow, copied_ns
 
 from ..timeline import Span, exclusive_times
 from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts_of
@@ -60,6 +60,7 @@ class LoaderWaits:
     """The steps of a training loop over one loader; what lies in an evaluation is not among them."""
 
     name: str
+    settings: LoaderSettings
     batch: NDArray[np.int64]  # its number in the epoch
     epoch: NDArray[np.int64]
     start_ns: Times
@@ -74,9 +75,9 @@ class LoaderWaits:
         return np.asarray((self.end_ns - self.start_ns) / 1e9)
 
     @property
-    def settings(self) -> dict[str, int]:
-        """Return what the loader's name tells: `num_workers` and the like."""
-        return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", self.name)}
+    def num_workers(self) -> int:
+        """Return how many workers it was asked for; 0 where nobody knows."""
+        return self.settings.num_workers or 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -281,19 +282,20 @@ def _loaders(process: ProcessEvents, thread: int, spans: Sequence[Span[Label]]) 
     gets = process.of(EventKind.QUEUE_GET, thread=thread)
     replays = process.of(EventKind.REPLAY, thread=thread)
     replays = replays[replays["value"] > 0]
-    loaders = [
-        _without_backlog(
-            _loader_waits(process.names.get(int(arg), "loader"), waits[waits["arg"] == arg], gets, interruptions),
-            replays[replays["arg"] == arg],
-        )
-        for arg in np.unique(waits["arg"])
-    ]
+    settings = process.loader_settings()
+    loaders = []
+    for arg in np.unique(waits["arg"]):
+        name = process.names.get(int(arg), "loader")
+        own = _loader_waits(name, settings.get(name, LoaderSettings()), waits[waits["arg"] == arg], gets, interruptions)
+        loaders.append(_without_backlog(own, replays[replays["arg"] == arg]))
     return tuple(
         sorted((one for one in loaders if len(one.batch)), key=lambda one: (-float(one.wait_s.sum()), -len(one.batch)))
     )
 
 
-def _loader_waits(name: str, waits: NDArray[Any], gets: NDArray[Any], interruptions: Coverage) -> LoaderWaits:
+def _loader_waits(
+    name: str, settings: LoaderSettings, waits: NDArray[Any], gets: NDArray[Any], interruptions: Coverage
+) -> LoaderWaits:
     starts, ends = starts_of(waits), ends_of(waits)
     batch = waits["value"].astype(np.int64)
     epoch = np.cumsum(batch == 0)
@@ -305,6 +307,7 @@ def _loader_waits(name: str, waits: NDArray[Any], gets: NDArray[Any], interrupti
     is_batch = batch >= 0
     return LoaderWaits(
         name=name,
+        settings=settings,
         batch=batch[is_batch],
         epoch=epoch[is_batch],
         start_ns=starts[is_batch],

@@ -90,7 +90,7 @@ def data_evidence(verdict: DataVerdict, share: float) -> tuple[Text, ...]:
     said: list[Text] = []
     slow = verdict.wait_s[verdict.is_slow]
     pool, cause = verdict.pool, verdict.cause
-    num_workers = verdict.loader.settings.get("num_workers", 0)
+    num_workers = verdict.loader.num_workers
     if cause is Cause.BATCH_LOCKSTEP:
         loss = Loss(
             cause=cause,
@@ -140,6 +140,14 @@ def data_evidence(verdict: DataVerdict, share: float) -> tuple[Text, ...]:
                 "num_workers=0：样本由训练进程自己逐个读取",
             )
         )
+    if verdict.is_collating:
+        said.append(
+            Text(
+                "while the loop waits, the workers collate for {share} of the time: `collate_fn` is what takes long",
+                "训练循环等待时，worker 有 {share} 的时间在组 batch：耗时的是 `collate_fn`",
+            ).filled(share=format_share(verdict.collating))
+        )
+        return tuple(said)
     if verdict.parts is not None and verdict.bottleneck is not Bottleneck.IPC_COPY:
         said += parts_evidence(verdict.parts) if cause is not Cause.STRAGGLER_SAMPLE else heavy_evidence(verdict.parts)
     if verdict.resources is not None and cause is not Cause.STRAGGLER_SAMPLE:

@@ -19,6 +19,7 @@ _CPU_FROM = 0.6  # of a task's time on a core, or ready for one
 _BLOCKED_FROM = 0.5
 _AT_ONCE_FROM = 1.5  # tasks of one process: fewer need no second core,
 _ONE_CORE = 1.2  # and more than one core's worth is no lock that only one can hold
+_NO_CORE_FROM = 0.3  # of a task's time: so much is more than the moment that it takes to be woken
 _LARGE_FROM = 256 << 10  # bytes of a sample: reading so much is transfer, on any disk, not the way to it
 _BANDWIDTH_FROM = 50e6  # bytes a second and worker; what a single reader with small requests hardly gets
 
@@ -41,7 +42,8 @@ class Resources:
     @property
     def bottleneck(self) -> Bottleneck | None:
         """Return what holds the tasks back, where that can be told."""
-        if self.at_once >= _AT_ONCE_FROM and _CPU_FROM <= self.cpu <= _ONE_CORE:
+        # who waits for the interpreter's lock sleeps; who is ready and has no core waits for a core
+        if self.at_once >= _AT_ONCE_FROM and _CPU_FROM <= self.cpu <= _ONE_CORE and self.no_core < _NO_CORE_FROM:
             return Bottleneck.GIL
         if self.cpu + self.no_core >= _CPU_FROM:
             return Bottleneck.CPU_DECODE
@@ -79,7 +81,8 @@ def workers_of(
     children = [one for one in processes if one.role == "worker" and _descends(one, trainer, processes)]
     epochs = trainer.of(EventKind.EPOCH)
     names = [trainer.names.get(int(arg), "loader") for arg in epochs["arg"]]
-    with_workers = {name for name in names if " num_workers=0 " not in name}
+    settings = trainer.loader_settings()
+    with_workers = {name for name in names if name not in settings or settings[name].num_workers != 0}
     if len(with_workers) < 2:
         return tuple(children) if loader.name in with_workers else ()
     starts = starts_of(epochs)
@@ -117,13 +120,14 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> Pool | N
         end = min(last, int(ends_of(worker.events).max()))
         if end <= start:
             continue
-        alive_ns += end - start
-        fetch, send, idle = (worker.of(kind) for kind in (EventKind.FETCH, EventKind.SEND, EventKind.IDLE))
-        idle_ns = _only(idle, fetch, send, start, end)
-        busy_ns += (end - start) - idle_ns
         within = waits[0].clip(start, end), waits[1].clip(start, end)
-        during_ns += float((within[1] - within[0]).sum())
-        _add_parts(parts, worker, within)
+        for served in _served(worker):
+            alive_ns += end - start
+            busy_ns += (end - start) - served.idle_ns(np.array([start]), np.array([end]))
+            during_ns += float((within[1] - within[0]).sum())
+            served.add_to(parts, within)
+        start_ns = float(covering(worker.of(EventKind.WORKER_START)).between(*within).sum())
+        parts["starting"] += start_ns
     samples = [worker.of(EventKind.SAMPLE) for worker in workers]
     return Pool(
         num_seen=len(workers),
@@ -137,32 +141,53 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> Pool | N
     )
 
 
-def _only(events: NDArray[Any], *others: NDArray[Any] | int) -> float:
-    """Return how long `events` covered without any of the others, between the two moments given last."""
-    start, end = np.array([others[-2]]), np.array([others[-1]])
-    rest = [one for one in others[:-2] if isinstance(one, np.ndarray)]
-    return float((covering(events, *rest).between(start, end) - covering(*rest).between(start, end))[0])
+@dataclass(frozen=True, eq=False)
+class _Served:
+    """What one worker did: a process, or a thread of one. What it sends itself lies inside its tasks.
+
+    torch's workers send in a thread of their own, beside the next task: only what lies between tasks is told of it.
+    """
+
+    fetch: NDArray[Any]
+    collate: NDArray[Any]
+    send: NDArray[Any]
+    idle: NDArray[Any]  # inside a task: it waits for room
+    beside: NDArray[Any]  # sent by a thread that serves nothing
+
+    def idle_ns(self, starts: Times, ends: Times) -> float:
+        """Return for how long it had nothing to do."""
+
+        def covered(*events: NDArray[Any]) -> float:
+            return float(covering(*events).between(starts, ends).sum())
+
+        in_task = covered(self.fetch) + covered(self.idle) - covered(self.fetch, self.idle)
+        return covered(self.fetch, self.beside, self.idle) - covered(self.fetch, self.beside) + in_task
+
+    def add_to(self, parts: dict[str, float], waits: tuple[Times, Times]) -> None:
+        """Add what it did in some stretches of time."""
+
+        def covered(*events: NDArray[Any]) -> float:
+            return float(covering(*events).between(*waits).sum())
+
+        fetching, collating, sending = covered(self.fetch), covered(self.collate), covered(self.send)
+        waiting = fetching + covered(self.idle) - covered(self.fetch, self.idle)
+        parts["samples"] += max(0.0, fetching - collating - sending - waiting)
+        parts["collate"] += collating
+        parts["sending"] += sending + covered(self.fetch, self.beside) - fetching
+        parts["idle"] += self.idle_ns(*waits)
 
 
-def _add_parts(parts: dict[str, float], worker: ProcessEvents, waits: tuple[Times, Times]) -> None:
-    fetch, collate, send, idle, start = (
-        worker.of(kind)
-        for kind in (
-            EventKind.FETCH,
-            EventKind.COLLATE,
-            EventKind.SEND,
-            EventKind.IDLE,
-            EventKind.WORKER_START,
-        )
-    )
-    fetching = float(covering(fetch).between(*waits).sum())
-    collating = float(covering(collate).between(*waits).sum())
-    sending = float(covering(fetch, send).between(*waits).sum()) - fetching
-    parts["samples"] += max(0.0, fetching - collating)
-    parts["collate"] += collating
-    parts["sending"] += sending
-    parts["idle"] += float(covering(fetch, send, idle).between(*waits).sum()) - fetching - sending
-    parts["starting"] += float(covering(start).between(*waits).sum())
+def _served(worker: ProcessEvents) -> list[_Served]:
+    """Return the workers of a process: itself, or its threads that serve tasks."""
+    kinds = EventKind.FETCH, EventKind.COLLATE, EventKind.SEND, EventKind.IDLE
+    threads = np.unique(worker.of(EventKind.FETCH)["thread"]).tolist() or [0]
+    sends = worker.of(EventKind.SEND)
+    beside = sends[~np.isin(sends["thread"], threads)]
+    served = []
+    for thread in threads:
+        fetch, collate, send, idle = (worker.of(kind, thread=thread) for kind in kinds)
+        served.append(_Served(fetch, collate, send, idle, beside))
+    return served
 
 
 def _tasks(workers: Sequence[ProcessEvents], first: int) -> NDArray[np.float64]:
