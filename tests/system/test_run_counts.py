@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.model import EventKind
+from headrace.model import EventKind, LoaderSettings
 from headrace.signals import read_run
 
 from .test_cli import HEADRACE, _environment
@@ -79,7 +79,8 @@ def test_a_loader_with_an_iterator_of_its_own_and_a_model_behind_a_module_withou
     (epoch,) = run.events_of(EventKind.EPOCH)  # one iterator was made
     (name,) = {run.name_of(trainer.pid, one["arg"]) for one in run.events_of(EventKind.WAIT)}
     assert name == run.name_of(trainer.pid, epoch["arg"])
-    assert "num_workers=2" in name
+    (said,) = run.events_of(EventKind.LOADER)
+    assert LoaderSettings.from_text(run.name_of(trainer.pid, said["arg"])).num_workers == 2
     assert len(run.events_of(EventKind.FORWARD)) == len(run.events_of(EventKind.BACKWARD)) - 1 == 99
     for worker in (one for one in run.processes if one.role == "worker"):
         tasks, idle = (run.events_of(kind, worker.pid) for kind in (EventKind.FETCH, EventKind.IDLE))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.model import EventKind
+from headrace.model import EventKind, LoaderSettings
 from headrace.signals import read_run
 
 from .test_cli import HEADRACE, _environment
@@ -120,9 +120,8 @@ def test_ultralytics(tmp_path: Path) -> None:
     recording = read_run(tmp_path / "recorded")
     (trainer,) = (one for one in recording.processes if one.role == "trainer")
     assert sum(one.role == "worker" for one in recording.processes) == 2
-    epochs = recording.events_of(EventKind.EPOCH, trainer.pid)
-    named = [recording.name_of(trainer.pid, one["arg"]) for one in epochs]
-    assert sum("num_workers=2" in one for one in named) == 2
+    said = [recording.name_of(trainer.pid, one["arg"]) for one in recording.events_of(EventKind.LOADER, trainer.pid)]
+    assert sum(LoaderSettings.from_text(one).num_workers == 2 for one in said) == 2
     assert "BaseTrainer.save_metrics" in recording.names.values()
 
 
