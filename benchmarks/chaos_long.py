@@ -23,9 +23,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from tests.chaos.draws import draw_settings
+from tests.doctor.chaos.draws import draw_settings
 
-from headrace.doctor import PROBLEMS, ChaosReport, run_chaos
+from headrace.doctor.chaos import PROBLEMS, ChaosReport, run_chaos
 from probes import machine_facts
 
 _FAULTS_A_DRAW = 36

@@ -21,7 +21,7 @@ from harness import Bar, Contender, Options, Question, Result, ask
 
 _WRITER = """
 import sys, time
-from headrace.signals import open_lane
+from headrace.signals.recording import open_lane
 lane, rate, seconds = open_lane(role="worker"), float(sys.argv[1]), float(sys.argv[2])
 name = lane.name("load")
 end = time.monotonic() + seconds
@@ -46,11 +46,11 @@ def per_event(write: Callable[[int], None], num: int, events_per_call: int = 1) 
 
 def in_lane(measure: Callable[[object], Result]) -> Result:
     """Measure with a lane that a recorder in another process drains."""
-    from headrace.signals import open_lane
+    from headrace.signals.recording import open_lane
 
     with tempfile.TemporaryDirectory() as folder:
         code = (
-            "import sys\nfrom headrace.signals import Recorder\n"
+            "import sys\nfrom headrace.signals.recording import Recorder\n"
             "recorder = Recorder(sys.argv[1]); recorder.start()\n"
             "print(recorder.area.place, flush=True)\nsys.stdin.read()\nrecorder.close()\n"
         )
@@ -67,7 +67,7 @@ def in_lane(measure: Callable[[object], Result]) -> Result:
 
 def record_for(num_processes: int, rate_per_s: int, seconds: float) -> Result:
     """What a recorder uses while processes write: in a thread of this process, which does nothing else."""
-    from headrace.signals import Recorder, read_run
+    from headrace.signals.recording import Recorder, read_run
 
     with tempfile.TemporaryDirectory() as folder:
         with Recorder(Path(folder) / "run") as recorder:
@@ -112,7 +112,7 @@ def contenders(options: Options) -> list[Contender]:
     def bulk() -> Result:
         import numpy as np
 
-        from headrace.signals import record_dtype
+        from headrace.signals.recording import record_dtype
 
         block = np.zeros(4096, record_dtype())
         block["kind"], block["value"] = 41, np.arange(4096)

@@ -20,13 +20,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from headrace.engine.death_watch import DeathWatch
-from headrace.engine.forensics import describe_death
-from headrace.engine.memory_growth import read_holdings
-from headrace.engine.memory_watch import MemoryWatch
-from headrace.engine.pressure import Pressure, assess
-from headrace.engine.stuck import look_at
-from headrace.signals import StackFile, find_py_spy, read_memory_psi, read_swap_counts, register_stack_dump
+from headrace.forensics.death_watch import DeathWatch
+from headrace.forensics.deaths import describe_death
+from headrace.forensics.memory_growth import read_holdings
+from headrace.forensics.memory_watch import MemoryWatch
+from headrace.forensics.pressure import Pressure, assess
+from headrace.forensics.stuck import look_at
+from headrace.signals import StackFile, find_py_spy, register_stack_dump
+from headrace.signals.system import read_memory_psi, read_swap_counts
 from probes import machine_facts
 
 _MIB = 1 << 20

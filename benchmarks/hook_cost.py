@@ -27,8 +27,10 @@ class Loader:
 
 def hook(name: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any], Any]:
     """A function that does nothing with a hook and without, and what to call it with."""
-    from headrace.launch import hooks_loader, hooks_step, hooks_worker
-    from headrace.signals import task_pace
+    from headrace.launch.hooks import loader as hooks_loader
+    from headrace.launch.hooks import step as hooks_step
+    from headrace.launch.hooks import worker as hooks_worker
+    from headrace.signals.timing import task_pace
 
     def nothing(_: Any) -> None:
         pass

@@ -115,7 +115,7 @@ def wrapped_places() -> list[Place]:
                         original = original.__wrapped__
                     original = staticmethod(original) if is_static else original
                     found[id(owner), name] = (owner, name, value, original)
-    from headrace.signals import Lane
+    from headrace.signals.recording import Lane
 
     writing: list[Place] = [(Lane, name, getattr(Lane, name), _write_nothing) for name in ("write", "write_many")]
     return [*found.values(), *writing, *_own_places()]
@@ -127,7 +127,7 @@ def _own_places() -> list[Place]:
     if (loader := sys.modules.get("headrace.loader.workers")) is not None:
         iterator = loader.WorkersIterator
         places.append((iterator, "__next__", iterator.__next__, iterator._next_batch))
-    if (events := sys.modules.get("headrace.engine.worker_events")) is not None:
+    if (events := sys.modules.get("headrace.engine.worker.events")) is not None:
         methods = [name for name, value in vars(events.WorkerEvents).items() if type(value) is FunctionType]
         own = [name for name in methods if not name.startswith("__")]
         places += [(events.WorkerEvents, name, getattr(events.WorkerEvents, name), _write_nothing) for name in own]

@@ -28,7 +28,7 @@ def _finish(data: bytes) -> bytes:
 def per_sample(make: Callable[[], Callable[[int], Any]], num: int) -> Result:
     """Return the least of five times, in microseconds: what disturbs it only adds."""
     from headrace.launch.tape import tape
-    from headrace.signals import Recorder, close_lane
+    from headrace.signals.recording import Recorder, close_lane
 
     with tempfile.TemporaryDirectory() as folder, Recorder(f"{folder}/run") as recorder:
         os.environ.update(recorder.environment)
@@ -68,9 +68,9 @@ def as_a_whole() -> Callable[[int], Any]:
 
 def two_parts(*, is_long: bool) -> Callable[[], Callable[[int], Any]]:
     def make() -> Callable[[int], Any]:
-        from headrace.launch.part_wrapping import timed_part
+        from headrace.launch.hooks.part_wrapping import timed_part
         from headrace.launch.tape import tape
-        from headrace.signals import sample_clock
+        from headrace.signals.timing import sample_clock
 
         decode, finish = timed_part(_decode, "decode one"), timed_part(_finish, "transform another")
         begin, end = sample_clock.begin_sample, sample_clock.end_sample
@@ -91,7 +91,7 @@ def two_parts(*, is_long: bool) -> Callable[[], Callable[[int], Any]]:
 
 
 def outside() -> Callable[[int], Any]:
-    from headrace.launch.part_wrapping import timed_part
+    from headrace.launch.hooks.part_wrapping import timed_part
 
     decode, finish = timed_part(_decode, "decode one"), timed_part(_finish, "transform another")
     return lambda _: finish(decode(b"x"))

@@ -104,7 +104,7 @@ def events(windows: list[Window], recording: Path, *, is_switched: bool) -> Resu
     import numpy as np
 
     from headrace.model import EventKind
-    from headrace.signals import read_run
+    from headrace.signals.recording import read_run
 
     found = read_run(recording).events
     counts: dict[bool, dict[str, float]] = {}
@@ -127,7 +127,7 @@ def events_of_stretches(stretches: dict[int, list[Stretch]], recording: Path, *,
     """Events a batch while on, over all processes; there must be none while off."""
     import numpy as np
 
-    from headrace.signals import read_run
+    from headrace.signals.recording import read_run
 
     found = read_run(recording).events
     per_s = {True: 0.0, False: 0.0}

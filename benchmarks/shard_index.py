@@ -41,7 +41,7 @@ def by_tarfile(path: Path) -> list[tuple[str, int, int]]:
 
 
 def by_walk(path: Path) -> list[tuple[str, int, int]]:
-    from headrace.storage.indexing import walk_shard
+    from headrace.storage.shards.indexing import walk_shard
 
     members = walk_shard(str(path)).members
     at, length = members.name_at.tolist(), members.name_len.tolist()
@@ -67,8 +67,8 @@ def contenders(options: Options) -> list[Contender]:
     for group in WANTED:
 
         def run(name: str, group: str = group) -> Result:
-            from headrace.storage.indexing import ensure_index, walk_shard
-            from headrace.storage.pairing import ByFirstDot
+            from headrace.storage.shards.indexing import ensure_index, walk_shard
+            from headrace.storage.shards.pairing import ByFirstDot
 
             path = shard_of(group, options)
             warm_shards([path])

@@ -28,7 +28,8 @@ import torch
 from torch.utils.data import Dataset
 
 from harness import Bar, Contender, Options, Question, Result, ask  # first: it finds headrace
-from headrace.storage import Extent, Shards
+from headrace.storage.reading import Extent
+from headrace.storage.shards import Shards
 from synthetic import cool, ensure
 from throttled_disk import SlowDisk, slow_disk, why_not
 from workloads import decode_sa1b
@@ -174,7 +175,7 @@ def epoch(library: str, kind: str, dataset_class: type[Samples], settings: dict[
     if library == "torch":
         from torch.utils.data import DataLoader as Loader
     else:
-        from headrace import DataLoader as Loader  # type: ignore[assignment]
+        from headrace import DataLoader as Loader
     dataset: Any = dataset_class(folder, kind)
     if settings.pop("readahead", False):
         settings["readahead"] = dataset.paths

@@ -127,7 +127,7 @@ def _meter_queue(loop: FrameType, meter: TaskMeter, places: list[Place], *, is_s
 
 def _meter_messages(meter: TaskMeter, places: list[Place]) -> None:
     """Our worker: a task ends when the next message is asked for."""
-    from headrace.engine.worker import Worker
+    from headrace.engine.worker.worker import Worker
 
     original = Worker._next_message
     places.extend(wrapped_places())

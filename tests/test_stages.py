@@ -19,15 +19,7 @@ from hypothesis import strategies as st
 from torch.utils.data import IterableDataset
 
 import headrace
-from headrace.model import (
-    Stages,
-    StageTable,
-    merge_stages,
-    print_timing,
-    read_stages,
-    record_stages,
-    stages_of,
-)
+from headrace.model import Stages, StageTable, merge_stages, print_timing, read_stages, record_stages, stages_of
 
 
 class Volumes:

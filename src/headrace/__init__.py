@@ -4,16 +4,18 @@ Names are loaded when they are first used, so that `import headrace` and `headra
 torch nor numpy.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .lazy import lazy_names
+
 if TYPE_CHECKING:
-    from . import codecs, storage
-    from .codecs import decode
-    from .errors import DecodeError, HeadraceError
-    from .launch import monitor, phase
-    from .loader import DataLoader
-    from .model import RAISE, RETRY, SKIP, LoaderStats, SampleFailure, sample, stage
+    from headrace import codecs, storage
+    from headrace.codecs import decode
+    from headrace.errors import DecodeError, HeadraceError
+    from headrace.launch import monitor, phase
+    from headrace.loader import DataLoader
+    from headrace.model import RAISE, RETRY, SKIP, LoaderStats, SampleFailure, sample, stage
+
     from .storage import Shards, ShardWriter
 
 __version__ = "0.1.0"
@@ -39,35 +41,14 @@ __all__ = [
     "storage",
 ]
 
-_HOME_OF = {
-    "DataLoader": ".loader",
-    "DecodeError": ".errors",
-    "HeadraceError": ".errors",
-    "LoaderStats": ".model",
-    "RAISE": ".model",
-    "RETRY": ".model",
-    "SKIP": ".model",
-    "SampleFailure": ".model",
-    "ShardWriter": ".storage",
-    "Shards": ".storage",
-    "decode": ".codecs",
-    "monitor": ".launch",
-    "phase": ".launch",
-    "sample": ".model",
-    "stage": ".model",
-}
-_ROOMS = ("codecs", "storage")
-
-
-def __getattr__(name: str) -> object:
-    if name in _ROOMS:
-        return import_module(f".{name}", __name__)
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOME_OF[name], __name__), name)
-    globals()[name] = value  # the next access does not come here again
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "codecs": "decode",
+        "errors": "DecodeError HeadraceError",
+        "launch": "monitor phase",
+        "loader": "DataLoader",
+        "model": "LoaderStats RAISE RETRY SKIP SampleFailure sample stage",
+        "storage": "ShardWriter Shards",
+    },
+)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.engine.arena import Arena
-from headrace.engine.blocks import Region
+from headrace.engine.memory.arena import Arena
+from headrace.engine.memory.blocks import Region
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.engine.processors import usable_processors, workers_for
 
-from .test_budget import write
+from .memory.test_budget import write
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.launch import History, WatchSession, WatchSettings, WorkerActivity, judge
 from headrace.model import Bottleneck, Cause, Finding
 from headrace.signals import find_py_spy
+from headrace.watch import History, WatchSession, WatchSettings, WorkerActivity, judge
 
-from .live import WITHIN_S, wait_until
+from ..watch.live import WITHIN_S, wait_until
 
 pytestmark = pytest.mark.skipif(find_py_spy() is None, reason="py-spy is missing")
 

@@ -3,7 +3,7 @@
 import struct
 from pathlib import Path
 
-from headrace.signals import Call, libraries_of
+from headrace.signals.system import Call, libraries_of
 
 _PID = 4711
 _STACK = 0x1000

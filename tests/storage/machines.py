@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.storage import StorageKind, kind_of
+from headrace.storage.media import StorageKind, kind_of
 
 MACHINES = Path(__file__).parent.parent / "data" / "storage"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.model import EventKind
-from headrace.signals import read_run
+from headrace.signals.recording import read_run
 
 from .test_cli import _environment
 from .test_run_command import _DEADLINE_S, run, script

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.model import EventKind, LoaderSettings
-from headrace.signals import read_run
+from headrace.signals.recording import read_run
 
 from .test_cli import HEADRACE, _environment
 

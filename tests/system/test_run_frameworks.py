@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.model import EventKind, LoaderSettings
-from headrace.signals import read_run
+from headrace.signals.recording import read_run
 
 from .test_cli import HEADRACE, _environment
 from .test_run_command import assert_adds_up, document

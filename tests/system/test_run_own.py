@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.model import EventKind, LoaderSettings
-from headrace.signals import Recording, read_run
+from headrace.signals.recording import Recording, read_run
 
 SCRIPT = Path(__file__).parent.parent / "own_loader.py"
 

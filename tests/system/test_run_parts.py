@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.model import EventKind
-from headrace.signals import Recording, read_run
+from headrace.signals.recording import Recording, read_run
 
 from ..launch.part_training import NUM_SAMPLES
 from .test_cli import HEADRACE, _environment

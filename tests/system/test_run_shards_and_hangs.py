@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.model import EventKind
-from headrace.signals import read_run
+from headrace.signals.recording import read_run
 
 from .test_cli import HEADRACE, _environment
 from .test_run_command import causes_of, document, run, script

@@ -16,7 +16,7 @@ import pytest
 from headrace.cli import main
 from headrace.signals import find_py_spy
 
-from ..launch.live import children_of, training, wait_until
+from ..watch.live import children_of, training, wait_until
 from .test_cli import HEADRACE, _environment, run
 
 needs_py_spy = pytest.mark.skipif(find_py_spy() is None, reason="py-spy is missing")

@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 
 import headrace
 from headrace import DataLoader, HeadraceError, LoaderStats, SampleFailure, codecs
-from headrace.storage import DamageKind
+from headrace.storage.shards import DamageKind
 
 
 def loader_is_torchs(data: TensorDataset) -> None:

@@ -9,10 +9,7 @@ from headrace.knowledge import MessageFound, MessageScanner, look_up
 from headrace.model import Finding, Findings, Text, Verdict
 
 from .crashes import findings_of, remarks_of
-from .logs.lines import LineCutter
-from .logs.merging import join_logs
-from .logs.reader import LogContent, LogReader
-from .logs.source import read_chunks
+from .logs import LineCutter, LogContent, LogReader, join_logs, read_chunks
 from .postmortem import explain_streams
 
 # Steps are read from all of the first 32 MiB, then from windows of 1 MiB, evenly spread, a 32nd of the rest: a

@@ -18,10 +18,10 @@ from headrace.model import (
     three_digits,
 )
 
-from .logs.merging import Streams
-from .losses import Analysis, Loss, analyse
+from .logs import Streams
 from .remedies import advice_on
 from .slow_reports import SlowReports, read_slow_reports
+from .steps import Analysis, Loss, analyse
 from .wording import evidence_of, lockstep_limit, supply_and_demand
 
 _DATA = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}

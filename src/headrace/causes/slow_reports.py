@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .logs.slow_batches import Recent
-from .logs.store import StepStore
-from .periods import Period, find_period, find_rhythm
-from .stalls import of_weight
+from .logs import Recent, StepStore
+from .steps import Period, find_period, find_rhythm, of_weight
 
 _LONGEST = 1_000_000  # steps over which a rhythm is looked for
 

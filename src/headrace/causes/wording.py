@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.model import Cause, Text, format_seconds, format_share, three_digits
 
-from .losses import Analysis, Loss
+from .steps import Analysis, Loss
 
 
 def evidence_of(loss: Loss, analysis: Analysis) -> tuple[Text, ...]:

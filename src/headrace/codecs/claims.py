@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..model import format_bytes
+from headrace.model import format_bytes
+
 from .source import Source
 
 # 258 bytes from two codes of one bit each: no deflate stream grows by more

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..errors import HeadraceError
-from ..model import stage
+from headrace.errors import HeadraceError
+from headrace.model import stage
+
 from .documents import json, text
 from .jpeg_picture import jpeg
 from .nifti_volume import nifti

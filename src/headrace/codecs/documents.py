@@ -5,7 +5,8 @@ from __future__ import annotations
 import json as _json
 from typing import Any
 
-from ..model import stage
+from headrace.model import stage
+
 from .source import Data, Source
 
 

@@ -6,7 +6,7 @@ import functools
 import multiprocessing
 from typing import Any
 
-from ..errors import NotSupported
+from headrace.errors import NotSupported
 
 _INSTALL = "pip install 'headrace[codecs]'"
 

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..model import stage
+from headrace.model import stage
+
 from .claims import JPEG_RATIO, MAX_BYTES, check_claim
 from .extras import load_simplejpeg
 from .jpeg_markers import JpegFacts, read_markers

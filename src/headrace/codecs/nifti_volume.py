@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..model import stage
+from headrace.model import stage
+
 from .claims import DEFLATE_RATIO, MAX_BYTES, check_claim
 from .inflate import BadStream, find_inflater
 from .nifti_header import LONGEST_HEADER, NiftiHeader, is_nifti_start, parse_nifti

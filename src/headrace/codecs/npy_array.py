@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..model import stage
+from headrace.model import stage
+
 from .claims import MAX_BYTES, check_claim
 from .output import hand_out
 from .source import Data, Source

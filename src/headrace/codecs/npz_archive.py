@@ -8,8 +8,9 @@ from typing import Any, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import NotSupported
-from ..model import stage
+from headrace.errors import NotSupported
+from headrace.model import stage
+
 from .claims import DEFLATE_RATIO, MAX_BYTES, ZSTD_RATIO, check_claim
 from .inflate import BadStream, find_inflater
 from .npy_array import view_array

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..model import stage
+from headrace.model import stage
+
 from .claims import DEFLATE_RATIO, MAX_BYTES, check_claim
 from .extras import load_cv2
 from .inflate import find_inflater

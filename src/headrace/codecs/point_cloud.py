@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..model import stage
+from headrace.model import stage
+
 from .claims import MAX_BYTES, check_claim
 from .npy_array import MAGIC, view_array
 from .output import check_out, hand_out

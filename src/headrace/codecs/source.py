@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DecodeError
-from ..model import stage
+from headrace.errors import DecodeError
+from headrace.model import stage
+
 from .scratch import result_memory, scratch
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | npt.NDArray[Any]

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..model import stage
+from headrace.model import stage
+
 from .claims import MAX_BYTES
 from .nifti_volume import is_nifti, nifti_stored
 from .npy_array import MAGIC, view_array

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..errors import CannotLoadTarget
-from ..model import describe_error
+from headrace.errors import CannotLoadTarget
+from headrace.model import describe_error
 
 
 def load_target(text: str) -> Any:

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from .blocks import free_block, mark_told
-from .board import Head
-from .delivery import Delivery
+from .epoch import Delivery, FeedSettings, KnownLayouts, Scheduler, ThreadTrial, Turns
 from .epoch_plan import EpochPlan
-from .feed_settings import FeedSettings
 from .issuing import Issuing
-from .judging import Judge
-from .known_layouts import KnownLayouts
-from .messages import Answer, Result
+from .losses import Judge, Streams
+from .memory import Answer, Head, Result, free_block, load, mark_told
 from .pacing import Pacing
-from .parcels import load
 from .pool import Pool
-from .scheduler import Scheduler
-from .steps import say_doubt
-from .streams import Streams
-from .thread_trial import ThreadTrial
-from .turns import Turns
+from .worker import say_doubt
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .arena import Arena
+from .memory import Arena
 
 _log = logging.getLogger(__name__)
 

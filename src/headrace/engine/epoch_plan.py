@@ -6,17 +6,14 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import InternalError
-from ..model import EpochAccount
-from ..order import EpochOrder, PlannedBatch
-from .board import Board, Entry, Head
-from .carrying import Carrying
-from .condemned import Condemned
-from .feed_settings import FeedSettings
-from .homecoming import Homecoming
-from .moving_up import MovingUp
+from headrace.errors import InternalError
+from headrace.model import EpochAccount
+from headrace.order import EpochOrder, PlannedBatch
+
+from .epoch import Batch, FeedSettings, Scheduler
+from .losses import Carrying, Condemned, Homecoming, MovingUp
+from .memory import Board, Entry, Head
 from .pool import Pool
-from .scheduler import Batch, Scheduler
 
 _log = logging.getLogger(__name__)
 

@@ -9,36 +9,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..model import EventKind
-from ..signals import open_lane
+from headrace.model import EventKind
+from headrace.signals.recording import open_lane
+
 from .answers import Answers
-from .board import Head, Record
-from .carrying import Carrying
-from .condemned import Condemned
-from .delivery import Delivery
+from .epoch import Batch, Delivery, FeedSettings, Figures, KnownLayouts, Scheduler, ThreadTrial, Turns, WaitLog
 from .epoch_plan import EpochPlan
-from .feed_settings import FeedSettings
-from .figures import Figures
-from .guard import Guard
-from .homecoming import Homecoming
+from .guard import LOOK_EVERY_S, Guard, Upkeep, Valve
 from .issuing import Issuing
-from .judging import Judge
-from .known_layouts import KnownLayouts
-from .messages import Result, Task, Work
-from .moving_up import MovingUp
+from .losses import Carrying, Condemned, Homecoming, Judge, MovingUp, Recovery, SlotRows, Streams
+from .memory import Head, Record, Result, Slots, Task, Work, read_index
 from .pacing import Pacing
-from .payload import read_index
 from .pool import Pool
-from .recovery import Recovery
-from .scheduler import Batch, Scheduler
-from .slot_rows import SlotRows
-from .slots import Slots
-from .streams import Streams
-from .thread_trial import ThreadTrial
-from .turns import Turns
-from .upkeep import Upkeep
-from .valve import LOOK_EVERY_S, Valve
-from .waits import WaitLog
 
 
 class Feed:

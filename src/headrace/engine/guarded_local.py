@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..model import RAISE, RETRY, EpochAccount, Replacement, SampleFailure, find_rank
-from ..order import EpochOrder, PlannedBatch
-from .condemned import Condemned
+from headrace.model import RAISE, RETRY, EpochAccount, Replacement, SampleFailure, find_rank
+from headrace.order import EpochOrder, PlannedBatch
+
 from .local import LocalFetcher
-from .sample_names import name_sample, place_sample
+from .losses import Condemned, name_sample, place_sample
 
 
 class GuardedLocal:

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any
 
-from ..order import PlannedBatch
-from .board import GENERAL, TOLD, UNBOUND, Board, Entry
-from .carrying import Carrying
-from .delivery import Delivery
-from .feed_settings import FeedSettings
-from .known_layouts import KnownLayouts
-from .messages import Work
+from headrace.order import PlannedBatch
+
+from .epoch import Delivery, FeedSettings, KnownLayouts, Scheduler, ThreadTrial, Turns
+from .losses import Carrying
+from .memory import GENERAL, TOLD, UNBOUND, Board, Entry, Work, pack_indices, payload_bytes, write_payload
 from .pacing import Pacing
-from .payload import pack_indices, payload_bytes, write_payload
 from .pool import Pool
-from .scheduler import Scheduler
-from .thread_trial import ThreadTrial
-from .turns import Turns
 
 
 class Issuing:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .fetch import Fetcher
-from .seeding import SampleSeeds
+from .worker import Fetcher, SampleSeeds
 
 # a collation that draws at all draws for nearly every batch
 _TRIAL_BATCHES = 4

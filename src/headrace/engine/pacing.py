@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import time
 
-from .board import MAX_ENTRIES, Record
-from .delivery import Delivery
-from .depth import Pace, batches_ahead, chunk_samples
-from .feed_settings import FeedSettings
-from .figures import Figures
+from .epoch import Delivery, FeedSettings, Figures, KnownLayouts, Pace, Scheduler, WaitLog, batches_ahead, chunk_samples
 from .guard import Guard
-from .known_layouts import KnownLayouts
+from .memory import MAX_ENTRIES, Record, Slots, batches_that_fit
 from .pool import Pool
-from .room import batches_that_fit
-from .scheduler import Scheduler
-from .slots import Slots
-from .waits import WaitLog
 
 _MOST_AHEAD = MAX_ENTRIES // 4
 # chunks that all workers have in hand together take no more than this part of the budget, if a sample does not

@@ -14,15 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..signals import StackFile
-from .arena import Arena
-from .arena_plan import ArenaPlan
-from .blocks import Region
-from .board import ENDED, MAX_WORKERS, Board, BoardLock, Head, Record
-from .host import HostPlan, run_host
-from .messages import Task, Work
+from headrace.signals import StackFile
+
+from .memory import ENDED, MAX_WORKERS, Arena, ArenaPlan, Board, BoardLock, Head, Record, Region, Task, Work
 from .pipes import Pipes
-from .worker_plan import WorkerPlan
+from .worker import HostPlan, WorkerPlan, run_host
 
 _log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import math
 import os
 from pathlib import Path
 
-from ..model import num_local_ranks
-from ..signals import read_cpu_groups
+from headrace.model import num_local_ranks
+from headrace.signals.system import read_cpu_groups
 
 
 def usable_processors(root: Path = Path("/")) -> int:

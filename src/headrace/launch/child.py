@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headrace.errors import UnusableInput
-from headrace.signals import Recorder, RunFacts
+from headrace.signals.recording import Recorder, RunFacts
 
 from .command import Command
 from .reaching import with_site

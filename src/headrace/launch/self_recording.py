@@ -22,7 +22,7 @@ from .reaching import with_site, without_site
 from .tape import tape
 
 if TYPE_CHECKING:
-    from headrace.signals import Recorder
+    from headrace.signals.recording import Recorder
 
 _log = logging.getLogger("headrace.monitor")
 
@@ -31,7 +31,7 @@ class SelfRecording:
     """The recording of this process; there is at most one at a time."""
 
     def __init__(self, directory: Path) -> None:
-        from headrace.signals import Recorder, RunFacts
+        from headrace.signals.recording import Recorder, RunFacts
 
         self.directory = directory
         self._pid = os.getpid()
@@ -41,9 +41,9 @@ class SelfRecording:
         os.environ.update(self._variables, PYTHONPATH=with_site(os.environ.get("PYTHONPATH")))
         atexit.register(self.end)  # before the hooks: what they write at the end is written by then
         tape.start_over()
-        from . import hooks
+        from .hooks import install_imported
 
-        hooks.install_imported()
+        install_imported()
         tape.say_role("trainer")
         self._recorder.start()
 
@@ -61,7 +61,7 @@ class SelfRecording:
             return
         recorder, self._recorder = self._recorder, None
         atexit.unregister(self.end)
-        from headrace.signals import close_lane
+        from headrace.signals.recording import close_lane
 
         for name, value in self._variables.items():
             if os.environ.get(name) == value:

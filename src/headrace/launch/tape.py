@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.signals import KeptEvents, Lane
+    from headrace.signals.recording import KeptEvents, Lane
 
 now = time.monotonic_ns
 Write = Callable[..., None]
@@ -92,7 +92,7 @@ class Tape:
         self._open()
         self.keep = self._write_at_once
         if self._lane is not None:
-            from headrace.signals import KeptEvents
+            from headrace.signals.recording import KeptEvents
 
             # a worker's pages come one by one: hundreds of workers would hold a megabyte each from the start
             self._kept = KeptEvents(self._lane, first=_FIRST_EVENTS, populates=self._role != "worker")
@@ -106,7 +106,7 @@ class Tape:
         if self.write != self._open_and_write:
             return
         self.write = _nowhere  # opening must not come here again, whatever it does
-        from headrace.signals import open_lane
+        from headrace.signals.recording import open_lane
 
         try:
             self._lane = open_lane(self._role)

@@ -12,9 +12,11 @@ import torch
 import torch.utils.data as torch_data
 from torch.utils.data import dataloader as torch_loader
 
-from ..engine import Condemned, usable_processors
-from ..errors import NotSupported
-from ..model import EpochAccount, ErrorPolicy, LoaderStats, SampleFailure, keeps_statistics, parse_bytes
+from headrace.engine import usable_processors
+from headrace.engine.losses import Condemned
+from headrace.errors import NotSupported
+from headrace.model import EpochAccount, ErrorPolicy, LoaderStats, SampleFailure, keeps_statistics, parse_bytes
+
 from .batches import count_rows, is_default_collation
 from .local import LocalIterator, SeededLocalIterator
 from .reading import MOST_DEPTH

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import dataloader as torch_loader
 
-from ..engine import DeviceCopier, GuardedLocal, LocalFetcher, Steps, WaitLog, named_samples, named_steps, say_doubt
-from ..knowledge import add_hint
-from ..model import (
+from headrace.engine import DeviceCopier, GuardedLocal, LocalFetcher
+from headrace.engine.epoch import WaitLog
+from headrace.engine.worker import Steps, named_samples, named_steps, say_doubt
+from headrace.knowledge import add_hint
+from headrace.model import (
     EpochAccount,
     LoaderStats,
     SampleFailure,
@@ -23,7 +25,8 @@ from ..model import (
     record_stages,
     stages_of,
 )
-from ..order import EpochOrder
+from headrace.order import EpochOrder
+
 from .batches import pin_batch
 from .reading import Reading
 from .snapshot import Counted, empty_stats

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.utils.data as torch_data
 
-from ..storage import Extent
+from headrace.storage.reading import Extent
 
 ExtentsOf = Callable[[Any], Sequence[Extent]]
 PathsOf = Callable[[Any], list[str]]

@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..model import ReaderStats, format_bytes
-from ..storage import BlockReader, Extent, ReaderSettings, cached_share, source_installed, starting_depth
+from headrace.model import ReaderStats, format_bytes
+from headrace.storage.media import starting_depth
+from headrace.storage.reading import BlockReader, Extent, ReaderSettings, cached_share, source_installed
+
 from .readable import ExtentsOf, PathsOf, find_extents, find_paths, paths_from
 from .snapshot import say_once
 
 if TYPE_CHECKING:
-    from ..storage import BlockAccess
+    from headrace.storage.reading import BlockAccess
+
     from .dataloader import DataLoader
 
 _log = logging.getLogger(__name__)

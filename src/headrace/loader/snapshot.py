@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from ..engine import Budget, WaitLog, find_budget
-from ..model import LoaderStats, SlotStats
+from headrace.engine.epoch import WaitLog
+from headrace.engine.memory import Budget, find_budget
+from headrace.model import LoaderStats, SlotStats
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader

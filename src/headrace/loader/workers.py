@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import dataloader as torch_loader
 
-from ..engine import (
-    DeviceCopier,
-    Feed,
-    FeedSettings,
-    Guard,
-    HostRegistration,
-    Pool,
-    PoolPlan,
-    find_budget,
-    lies_in_dev_shm,
-    mix_seed,
-    usable_processors,
-    workers_for,
+from headrace.engine import DeviceCopier, Feed, HostRegistration, Pool, PoolPlan, usable_processors, workers_for
+from headrace.engine.epoch import FeedSettings
+from headrace.engine.guard import Guard
+from headrace.engine.memory import find_budget, lies_in_dev_shm
+from headrace.engine.worker import mix_seed
+from headrace.errors import (
+    BatchTooLarge,
+    HeadraceError,
+    InternalError,
+    NotSupported,
+    TooManyBad,
+    WorkerHang,
+    WorkerLost,
 )
-from ..errors import BatchTooLarge, HeadraceError, InternalError, NotSupported, TooManyBad, WorkerHang, WorkerLost
-from ..knowledge import add_hint
-from ..model import LoaderStats, find_rank, language
-from ..signals import watched_next
+from headrace.knowledge import add_hint
+from headrace.model import LoaderStats, find_rank, language
+from headrace.signals.timing import watched_next
+
 from .backend import choose_backend
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches

@@ -37,17 +37,7 @@ from .error_policy import BadTally, ErrorPolicy, OnError, Replacement, is_too_ma
 from .error_text import ErrorText, describe_error, error_name, shorten, traceback_of, type_name
 from .events import EventKind
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, utc_now
-from .findings import (
-    SCHEMA,
-    Bottleneck,
-    Cause,
-    Confidence,
-    Finding,
-    Findings,
-    Severity,
-    Verdict,
-    gain_of,
-)
+from .findings import SCHEMA, Bottleneck, Cause, Confidence, Finding, Findings, Severity, Verdict, gain_of
 from .frames import OWN_FRAMES, WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
 from .loader_settings import LoaderSettings
 from .numbers import format_seconds, format_share, three_digits

@@ -33,47 +33,47 @@ class OwnStep(Enum):
 
 
 _FRAMES: Mapping[str, Mapping[str, OwnStep]] = {
-    "headrace.engine.host": {
+    "headrace.engine.worker.host": {
         "run_host": OwnStep.HOST,
         "_run_worker": OwnStep.LIFE,
         "prepare": OwnStep.STARTING,
     },
-    "headrace.engine.worker": {
+    "headrace.engine.worker.worker": {
         "run": OwnStep.TASK_WAIT,  # between two tasks
         "_next_message": OwnStep.TASK_WAIT,
         "_take_up": OwnStep.HAND_OVER,
         "_serve": OwnStep.HAND_OVER,
         "_serve_measure": OwnStep.SAMPLE,
     },
-    "headrace.engine.chunks": {"_serve_one": OwnStep.SAMPLE},
-    "headrace.engine.fetch": {
+    "headrace.engine.worker.chunks": {"_serve_one": OwnStep.SAMPLE},
+    "headrace.engine.worker.fetch": {
         "_patiently": OwnStep.SAMPLE,
         "_plain": OwnStep.SAMPLE,
         "_one_by_one": OwnStep.SAMPLE,
         "_getitems": OwnStep.SAMPLE,
     },
-    "headrace.engine.own_iterator": {
+    "headrace.engine.worker.own_iterator": {
         "begin": OwnStep.SAMPLE,
         "restart": OwnStep.SAMPLE,
         "serve": OwnStep.SAMPLE,
         "_next": OwnStep.SAMPLE,
         "pass_over": OwnStep.SAMPLE,
     },
-    "headrace.engine.placing": {"place": OwnStep.ROWS, "put": OwnStep.ROWS, "_bind": OwnStep.ROOM_WAIT},
-    "headrace.engine.sharing": {
+    "headrace.engine.worker.placing": {"place": OwnStep.ROWS, "put": OwnStep.ROWS, "_bind": OwnStep.ROOM_WAIT},
+    "headrace.engine.worker.sharing": {
         "hand_over": OwnStep.HAND_OVER,
         "_gather": OwnStep.COLLATE,
         "_collate_to_block": OwnStep.COLLATE,
     },
-    "headrace.engine.entering": {"dump": OwnStep.HAND_OVER, "_wait": OwnStep.ROOM_WAIT},
-    "headrace.engine.telling": {
+    "headrace.engine.worker.room_for_blocks": {"dump": OwnStep.HAND_OVER, "_wait": OwnStep.ROOM_WAIT},
+    "headrace.engine.worker.answering": {
         "answer": OwnStep.HAND_OVER,
         "fail": OwnStep.HAND_OVER,
         "account": OwnStep.HAND_OVER,
     },
     "headrace.engine.device": {"start": OwnStep.COPY, "take": OwnStep.COPY},
-    "headrace.storage.block_source": {"_wait": OwnStep.READ, "_read_aside": OwnStep.READ},
-    "headrace.storage.sources": {"read_file": OwnStep.READ},
+    "headrace.storage.reading.block_source": {"_wait": OwnStep.READ, "_read_aside": OwnStep.READ},
+    "headrace.storage.reading.sources": {"read_file": OwnStep.READ},
     "headrace.loader.dataloader": {"_get_iterator": OwnStep.POOL_START},
     "headrace.loader.workers": {
         "_launch": OwnStep.POOL_START,

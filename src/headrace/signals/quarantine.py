@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import StaleQuarantine
-from ..model import SampleFailure, SampleKeys, key_text
+from headrace.errors import StaleQuarantine
+from headrace.model import SampleFailure, SampleKeys, key_text
+
 from .appending import append_line
 from .quarantine_lines import Damage, line_of, raise_if_foreign, read_lines
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import NotAQuarantine
-from ..model import SampleFailure, shorten
+from headrace.errors import NotAQuarantine
+from headrace.model import SampleFailure, shorten
 
 QUARANTINE_SCHEMA = "headrace/quarantine/v1"
 

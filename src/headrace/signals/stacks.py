@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .descriptor import Fd
-from .thread_state import catches, read_status
+from .system import catches, read_status
 
 _HEADER = "headrace-stacks signal="
 _FRAME = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d+|\?+) in (?P<function>.+)')

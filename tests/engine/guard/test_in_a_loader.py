@@ -12,8 +12,8 @@ import numpy as np
 import psutil
 
 from headrace import DataLoader
-from headrace.engine.diagnosis import Diagnosis, StuckKind, recognise
-from headrace.engine.stuck import look_at
+from headrace.forensics.hangs import Diagnosis, StuckKind, recognise
+from headrace.forensics.stuck import look_at
 from headrace.signals import StackFile, register_stack_dump
 
 

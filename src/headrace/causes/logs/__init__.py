@@ -16,3 +16,27 @@
 - `series`: steps in their order, with wall time and wait.
 - `smoothing`: averages over the last steps, taken apart again.
 """
+
+from .lines import LineCutter
+from .markers import Doing, Marker
+from .merging import FILE_STRIDE, Streams, join_logs
+from .reader import LogContent, LogReader
+from .series import Series
+from .slow_batches import Recent
+from .source import read_chunks
+from .store import StepStore
+
+__all__ = [
+    "FILE_STRIDE",
+    "Doing",
+    "LineCutter",
+    "LogContent",
+    "LogReader",
+    "Marker",
+    "Recent",
+    "Series",
+    "StepStore",
+    "Streams",
+    "join_logs",
+    "read_chunks",
+]

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from headrace.model import Bottleneck, Cause, Confidence
 
-from ..periods import Period, find_period, find_rhythm
-from ..stalls import of_weight
+from ..steps import Period, find_period, find_rhythm, of_weight
 from .ceiling import Ceiling
 from .processes import ProcessEvents
 from .sample_parts import SampleParts, read_parts

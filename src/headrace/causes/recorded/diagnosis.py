@@ -28,7 +28,8 @@ from .wording import epoch_start_evidence, slow_step_evidence
 from .workers import workers_of
 
 if TYPE_CHECKING:
-    from headrace.signals import Recording, SystemSample
+    from headrace.signals.recording import Recording
+    from headrace.signals.system import SystemSample
 
 _WAITS = {*SUPPLY_CAUSES, Cause.STRAGGLER_SAMPLE, Cause.SHARD_BOUNDARY}
 _UNKNOWN_FROM = 0.10  # of the time: what slow steps without a cause must cost to be told

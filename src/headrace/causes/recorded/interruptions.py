@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.model import Activity, Cause, EventKind, format_seconds
 
-from ..losses import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM
-from ..periods import Period, find_period
-from ..stalls import of_weight
-from ..timeline import Span
+from ..steps import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM, Period, Span, find_period, of_weight
 from .copies import CopyTimes, read_copies
 from .processes import starts_of
 from .trainer import CAUSE_OF, Label, Trainer, coverage, outermost

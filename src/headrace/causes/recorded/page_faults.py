@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.signals import ProcessSample, SystemSample
+    from headrace.signals.system import ProcessSample, SystemSample
 
 # of the processor, for a page that is moved: 5 to 10 us with a disk, several times that where pages are compressed.
 # What a process does in the kernel beyond that is something else.

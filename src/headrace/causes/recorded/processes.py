@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headrace.model import EventKind, LoaderSettings
 
 if TYPE_CHECKING:
-    from headrace.signals import Recording
+    from headrace.signals.recording import Recording
 
 Times = NDArray[np.int64]
 

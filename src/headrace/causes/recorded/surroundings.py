@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .page_faults import NO_FAULTS, FaultTime, read_fault_time
 
 if TYPE_CHECKING:
-    from headrace.signals import SystemSample
+    from headrace.signals.system import SystemSample
 
 _PAGE_BYTES = 4096
 _NOT_IDLE = 0.02  # of a core: a process that used less did not compete for one

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.model import Activity, Cause, EventKind, LoaderSettings, TimeRow, copied_ns
 
-from ..timeline import Span, exclusive_times
+from ..steps import Span, exclusive_times
 from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts_of
 from .saves import Saves, read_saves
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace.model import Bottleneck, Cause, Confidence, Text, format_bytes, format_seconds, format_share, three_digits
 
-from ..losses import Loss
+from ..steps import Loss
 from ..wording import lockstep_rounds, supply_and_demand
 from .ceiling_wording import ceiling_evidence
 from .copies import copy_evidence

@@ -1,0 +1,114 @@
+"""What the waits for data say: a pool that is too slow, workers in lock-step, or single late batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.model import Cause, Confidence
+
+from ..logs import Series
+from .periods import Period, by_step, find_period, find_rhythm
+from .stalls import Stalls, of_weight
+from .unexplained import judge_data_period
+
+Flags = NDArray[np.bool_]
+_BOUND_FROM = 0.10  # of the time: from here on a run waits for data rather than now and then
+_SOME_FROM = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataWaits:
+    """The waits of a series, judged; `cause` is None where they cost too little."""
+
+    cause: Cause | None
+    confidence: Confidence
+    lost_s: float
+    share: float
+    supply_per_s: float  # steps that were fed
+    demand_per_s: float  # steps that could have been
+    median_s: float
+    slow_median_s: float
+    worst_s: float
+    period: Period | None
+    is_slow: Flags
+    explains: Flags  # slow records whose excess is their wait
+
+
+def judge_waits(series: Series, stalls: Stalls, free: Flags, settings: Mapping[str, int]) -> DataWaits:
+    """Judge the waits of the records that nothing else explains (`free`)."""
+    waits = np.where(free, np.nan_to_num(series.wait_s), 0.0)
+    wall_s = float(series.wall_s[free].sum())
+    total_s = float(waits.sum())
+    share = total_s / wall_s if wall_s > 0 else 0.0
+    own = waits[free] / series.span[free]
+    median_s = float(np.median(own)) if len(own) else 0.0
+    work_s = np.maximum(series.wall_s[free] - waits[free], 0) / series.span[free]
+    step_s = float(np.median(work_s)) if len(work_s) else 0.0
+    # From the lower quarter: with two workers in lock-step half of all steps wait long.
+    usual_s = float(np.quantile(own, 0.25)) if len(own) else 0.0
+    slow_from = max(5 * usual_s, 0.3 * step_s, 0.02)
+    is_slow = free & (waits / series.span >= slow_from)
+    in_slow = float(waits[is_slow].sum() / total_s) if total_s > 0 else 0.0
+    fraction = float(is_slow.sum() / max(1, free.sum()))
+    slow_waits = waits[is_slow]
+    explains = free & stalls.is_stall & (waits >= 0.5 * stalls.excess_s)
+    cause, confidence, period = _cause(series, waits, is_slow, share, in_slow, fraction, settings)
+    return DataWaits(
+        cause=cause,
+        confidence=confidence,
+        lost_s=total_s,
+        share=share,
+        supply_per_s=float(series.span[free].sum()) / wall_s if wall_s > 0 else 0.0,
+        demand_per_s=1 / step_s if step_s > 0 else 0.0,
+        median_s=median_s,
+        slow_median_s=float(np.median(slow_waits)) if len(slow_waits) else 0.0,
+        worst_s=float(waits.max()) if len(waits) else 0.0,
+        period=period,
+        is_slow=is_slow,
+        explains=explains,
+    )
+
+
+def _cause(
+    series: Series,
+    waits: NDArray[np.float64],
+    is_slow: Flags,
+    share: float,
+    in_slow: float,
+    fraction: float,
+    settings: Mapping[str, int],
+) -> tuple[Cause | None, Confidence, Period | None]:
+    is_uneven = in_slow >= 0.7 and fraction <= 0.6
+    if share < _SOME_FROM or (share < _BOUND_FROM and not is_uneven):
+        return None, Confidence.CERTAIN, None
+    if is_uneven and series.median_span <= 1:
+        period = find_period(_by_segment(series, is_slow & of_weight(np.where(is_slow, waits, 0.0))))
+        if period is None and fraction > 0.05:
+            period = find_rhythm(by_step(series, waits))
+        if period is not None:
+            judged = judge_data_period(period, settings)
+            return judged.cause, judged.confidence, period
+    # A record of many steps is late if one of them is; between late ones the loader has kept up.
+    if is_uneven and fraction <= (0.12 if series.median_span <= 1 else 0.5):
+        enough = is_slow.sum() >= 3  # two late batches have no distance that could be regular or not
+        if not enough and share < _BOUND_FROM:
+            return None, Confidence.CERTAIN, None
+        return Cause.STRAGGLER_SAMPLE if enough else Cause.UNKNOWN, Confidence.POSSIBLE, None
+    if share < _BOUND_FROM:
+        return None, Confidence.CERTAIN, None
+    if series.median_span <= 1:  # with few workers most slots wait, but each in its own way
+        period = find_rhythm(by_step(series, waits))
+        if period is not None and period.steps == settings.get("num_workers"):
+            return Cause.BATCH_LOCKSTEP, Confidence.LIKELY, period
+    return Cause.LOADER_THROUGHPUT, Confidence.LIKELY, None
+
+
+def _by_segment(series: Series, chosen: Flags) -> list[list[float]]:
+    groups: dict[float, list[float]] = {}
+    for index in np.flatnonzero(chosen):
+        groups.setdefault(float(series.segment[index]), []).append(float(series.step[index]))
+    return list(groups.values())

@@ -1,0 +1,105 @@
+"""Which steps took much longer than they typically do, and by how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..logs import Series
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+AT_LEAST_S = 0.05  # shorter ones cost nothing that anybody would notice
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """Slow records of a series. `base_s` is the step without a stall, `excess_s` what a slow record took beyond."""
+
+    base_s: float
+    spread: float  # of the logarithm of undisturbed steps
+    is_stall: Flags
+    excess_s: Floats  # 0 for a record that is not slow
+
+
+@dataclass(frozen=True)
+class Humps:
+    """Two kinds of steps with hardly any between them."""
+
+    low_s: float
+    high_s: float
+    high_share: float
+
+
+def find_stalls(series: Series, *, changes_at: int | None = None) -> Stalls:
+    """Return the slow records; the first of an epoch are among them, records behind a hole are not.
+
+    From the record `changes_at` on steps are slower for good: what is typical is taken on either side of it.
+    """
+    if changes_at is None:
+        return _stalls_within(series, slice(0, len(series)))
+    parts = [_stalls_within(series, slice(0, changes_at)), _stalls_within(series, slice(changes_at, len(series)))]
+    return Stalls(
+        parts[0].base_s,
+        max(part.spread for part in parts),
+        np.concatenate([part.is_stall for part in parts]),
+        np.concatenate([part.excess_s for part in parts]),
+    )
+
+
+def _stalls_within(series: Series, part: slice) -> Stalls:
+    wall_s, span, is_hole = series.wall_s[part], series.span[part], series.is_hole[part]
+    inside = ~series.is_first[part] & ~is_hole
+    per_step = wall_s / np.maximum(span, 1)
+    usual = per_step[inside] if inside.any() else per_step
+    # From the lower quarter: with two workers in lock-step half of all steps are slow.
+    p5, p25, p50 = (float(value) for value in np.quantile(usual, (0.05, 0.25, 0.5)))
+    spread = max(0.02, float(np.log(p25 / p5)) / 0.97) if p5 > 0 else 0.5
+    base_s = min(p50, p25 * float(np.exp(0.674 * spread)))
+    excess = wall_s - base_s * span
+    ratio = max(1.15, float(np.exp(4.5 * spread)))
+    # A slow step is at least twice as long as a typical one; within a record of many steps, one step's worth more.
+    is_stall = (excess >= max(base_s, AT_LEAST_S)) & (per_step >= ratio * base_s) & ~is_hole
+    return Stalls(base_s, spread, is_stall, np.where(is_stall, excess, 0.0))
+
+
+def find_humps(values: Floats) -> Humps | None:
+    """Return the two humps of a distribution, or None where it has one.
+
+    >>> humps = find_humps(np.array([0.16] * 31 + [20.0, 19.0, 25.0, 21.0]))
+    >>> humps.low_s, humps.high_s, round(humps.high_share, 2)
+    (0.16, 20.5, 0.11)
+    >>> find_humps(np.linspace(0.1, 0.3, 50)) is None
+    True
+    """
+    ordered = np.sort(values[values > 0])
+    if len(ordered) < 12:
+        return None
+    logs = np.log(ordered)
+    gaps = np.diff(logs)
+    fewest = max(2, len(ordered) // 200)
+    candidates = gaps[fewest - 1 : len(gaps) - fewest + 1]
+    if not len(candidates):
+        return None
+    cut = int(np.argmax(candidates)) + fewest
+    low, high = ordered[:cut], ordered[cut:]
+    low_s, high_s = float(np.median(low)), float(np.median(high))
+    if high_s < 2 * low_s or gaps[cut - 1] < np.log(1.4):
+        return None
+    return Humps(low_s, high_s, len(high) / len(ordered))
+
+
+def of_weight(lost_s: Floats) -> Flags:
+    """Return which slow steps carry the loss: at least half as long as the one in the middle of the lost time.
+
+    >>> of_weight(np.array([2.0, 0.2, 1.9, 0.0, 0.3, 2.1])).tolist()
+    [True, False, True, False, False, True]
+    """
+    ordered = np.sort(lost_s)[::-1]
+    sums = np.cumsum(ordered)
+    if not len(ordered) or sums[-1] <= 0:
+        return np.zeros(len(lost_s), dtype=bool)
+    middle = float(ordered[int(np.searchsorted(sums, sums[-1] / 2))])
+    return lost_s >= 0.5 * middle

@@ -1,0 +1,284 @@
+"""The referee: starts the process under test, strikes its workers from outside, and notices when nothing comes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from headrace.errors import CannotLoadTarget, ChaosCouldNotRun
+
+from .fault_plan import FROM_OUTSIDE, Fault, FaultKind, draw_faults, epoch_order
+from .leftovers import processes_of_session
+from .report import ChaosReport, Condemned, RoundFacts, RoundVerdict, judge_round, num_struck
+from .settings import ChaosSettings, Subject
+
+_SIGNALS = {FaultKind.KILL: signal.SIGKILL, FaultKind.STOP: signal.SIGSTOP}
+_START_S = 180.0  # to import torch and the user's module, on a slow network disk
+_LATEST_STRIKE_S = 0.05
+_MOST_TEXT = 20_000
+_MOST_EMPTY_ROUNDS = 5
+
+
+@dataclass
+class _Blow:
+    """A signal that is due for some worker."""
+
+    due_s: float
+    fault: Fault
+
+
+@dataclass
+class _Round:
+    number: int
+    order: list[int]
+    faults: list[Fault]
+    pids: list[int] = field(default_factory=list)
+    blows: list[_Blow] = field(default_factory=list)
+    strikes: list[tuple[int, float]] = field(default_factory=list)
+
+
+def run_chaos(settings: ChaosSettings, *, say: Callable[[int, int], None] = lambda *_: None) -> ChaosReport:
+    """Run rounds of faults until enough have struck, and judge each of them.
+
+    `say` hears the number of the round that begins, and how many faults have struck before it.
+    """
+    started = time.monotonic()
+    rounds: list[RoundFacts] = []
+    verdicts: list[RoundVerdict] = []
+    left: list[str] = []
+    subject: Subject | None = None
+    empty = 0
+    while not _is_enough(settings, rounds, started) and empty < _MOST_EMPTY_ROUNDS:
+        with _Process(settings) as process:
+            subject = process.subject
+            while not _is_enough(settings, rounds, started) and empty < _MOST_EMPTY_ROUNDS:
+                struck = num_struck(rounds)
+                say(len(rounds), struck)
+                most = settings.faults_a_round
+                if settings.seconds is None:
+                    most = min(most, settings.num_faults - struck)
+                facts = process.run_round(len(rounds), most)
+                empty = empty + 1 if not facts.strikes and not facts.is_hang else 0
+                rounds.append(facts)
+                verdicts.append(judge_round(facts))
+                if facts.is_hang:
+                    break  # what is left of the process is of no use
+        left += process.left
+    assert subject is not None
+    return ChaosReport(
+        settings=settings,
+        subject=subject,
+        rounds=rounds,
+        verdicts=verdicts,
+        elapsed_s=time.monotonic() - started,
+        left=left,
+    )
+
+
+def _is_enough(settings: ChaosSettings, rounds: list[RoundFacts], started: float) -> bool:
+    if settings.seconds is not None:
+        return bool(rounds) and time.monotonic() - started >= settings.seconds
+    return num_struck(rounds) >= settings.num_faults
+
+
+class _Process:
+    """The process under test, in a session of its own, so that whatever outlives it is found."""
+
+    def __init__(self, settings: ChaosSettings) -> None:
+        self._settings = settings
+        self.left: list[str] = []
+        self._buffer = b""
+
+    def __enter__(self) -> _Process:
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # closed in __exit__
+        self._read, write = os.pipe()
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "headrace.doctor.chaos.subject"],
+            stdin=subprocess.PIPE,
+            stdout=self._errors,
+            stderr=self._errors,
+            pass_fds=[write],
+            start_new_session=True,
+            env={**environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        os.close(write)
+        try:
+            path = [part or os.getcwd() for part in sys.path]
+            self._tell({"settings": self._settings.as_json(), "fd": write, "path": path})
+            first = next(self._events(lambda: _START_S), None)
+            if first is None:
+                raise ChaosCouldNotRun("the process under test did not start", it_said=self._said()[-2000:])
+            if first["event"] == "refused":
+                raise CannotLoadTarget(first["what"], next_step=first["next_step"], **first["evidence"])
+            self.subject = Subject(**first["subject"])
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.close()
+        try:
+            self._child.wait(15)
+        except subprocess.TimeoutExpired:
+            self.left.append("the process under test did not end within 15 s")
+        deadline = time.monotonic() + 3
+        while (others := processes_of_session(self._child.pid)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.left += [f"process {pid} outlived the process under test" for pid in others if pid != self._child.pid]
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._child.wait()
+        os.close(self._read)
+        self._errors.close()
+
+    def _tell(self, document: Any) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.write(json.dumps(document).encode() + b"\n")
+        self._child.stdin.flush()
+
+    # ------------------------------------------------------------------------------------ a round
+
+    def run_round(self, number: int, most: int) -> RoundFacts:
+        """Let one round happen; returns what came out of it, or where it hangs."""
+        settings, subject = self._settings, self.subject
+        kinds = [kind for kind in settings.kinds if kind.value not in subject.skipped]
+        order = epoch_order(settings.seed, number, subject.num_samples, settings.most_samples)
+        faults = draw_faults(
+            kinds,
+            most=most,
+            seed=settings.seed,
+            epoch=number,
+            order=order,
+            batch_size=subject.batch_size,
+            always_share=settings.always_share,
+            with_collation=not subject.is_default,
+        )
+        draw = random.Random(f"headrace-chaos/blows/{settings.seed}/{number}")
+        now = _Round(number, order, faults)
+        self._tell([number, most])
+
+        def patience() -> float:
+            return self._deal_blows(now, draw)
+
+        for event in self._events(patience):
+            if event["event"] == "batch":
+                now.pids = event["pids"]
+                for fault in faults:
+                    if fault.batch == event["number"] and fault.kind in FROM_OUTSIDE:
+                        now.blows.append(_Blow(time.monotonic() + draw.uniform(0, _LATEST_STRIKE_S), fault))
+            elif event["event"] == "end":
+                return self._facts(now, event)
+        ended = self._child.poll()
+        if ended is not None:
+            error = f"the training process ended with code {ended}: {self._said()[-2000:]}"
+            return self._facts(now, {"error": error}, is_hang=False)
+        return self._facts(now, {}, is_hang=True, stacks=self._dump_stacks())
+
+    def _facts(self, now: _Round, event: dict[str, Any], *, is_hang: bool = False, stacks: str = "") -> RoundFacts:
+        strikes = [(int(fault), float(at_s)) for fault, at_s in event.get("strikes", [])]
+        return RoundFacts(
+            number=now.number,
+            order=now.order,
+            batch_size=self.subject.batch_size,
+            faults=now.faults,
+            strikes=sorted([*strikes, *now.strikes], key=lambda strike: strike[1]),
+            delivered=event.get("delivered", []),
+            sizes=event.get("sizes", []),
+            wrong=event.get("wrong", []),
+            waits=[(begin, end) for begin, end in event.get("waits", [])],
+            quarantine=[
+                Condemned(index=q["key"], kind=q["kind"], exception=q["exception"], message=q["message"])
+                for q in event.get("quarantine", [])
+            ],
+            left=event.get("left", []),
+            error=event.get("error", ""),
+            is_hang=is_hang,
+            stacks=stacks,
+        )
+
+    def _deal_blows(self, now: _Round, draw: random.Random) -> float:
+        """Send the signals that are due; returns how long nothing may come, or the time to the next of them."""
+        for blow in [blow for blow in now.blows if blow.due_s <= time.monotonic()]:
+            now.blows.remove(blow)
+            victims = [pid for pid in now.pids if self._is_ours(pid)]
+            if victims:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(draw.choice(victims), _SIGNALS[blow.fault.kind])
+                    now.strikes.append((blow.fault.number, time.monotonic()))
+        if now.blows:
+            return max(0.001, min(blow.due_s for blow in now.blows) - time.monotonic())
+        return self._settings.patience_s
+
+    def _is_ours(self, pid: int) -> bool:
+        try:
+            return pid != self._child.pid and os.getsid(pid) == self._child.pid
+        except ProcessLookupError:
+            return False
+
+    # ------------------------------------------------------------------------------------ listening
+
+    def _events(self, patience: Callable[[], float]) -> Iterator[dict[str, Any]]:
+        """What the process tells, until it ends or says nothing for too long."""
+        silent_since = time.monotonic()
+        while True:
+            while b"\n" in self._buffer:
+                line, _, self._buffer = self._buffer.partition(b"\n")
+                silent_since = time.monotonic()
+                yield json.loads(line)
+            allowed_s = patience()
+            if not select.select([self._read], [], [], allowed_s)[0]:
+                if time.monotonic() - silent_since >= self._most_silence(allowed_s):
+                    return
+                continue
+            data = os.read(self._read, 1 << 16)
+            if not data:
+                self._child.wait(5)
+                return
+            self._buffer += data
+
+    def _most_silence(self, allowed_s: float) -> float:
+        return max(allowed_s, self._settings.patience_s)
+
+    def _dump_stacks(self) -> str:
+        """Where the training process and its workers stand; then they are ended."""
+        everybody = sorted(processes_of_session(self._child.pid), key=lambda pid: pid != self._child.pid)
+        lines = []
+        for pid in everybody:
+            with contextlib.suppress(OSError):
+                name, state = _name_and_state(pid)
+                lines.append(f"process {pid} ({name}): state {state}")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)  # faulthandler prints, in workers that were forked as well
+            time.sleep(0.3)
+        said = self._said()[-_MOST_TEXT:]
+        for pid in everybody:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return "\n".join([*lines, said])
+
+    def _said(self) -> str:
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - _MOST_TEXT))
+        return self._errors.read().decode(errors="replace")
+
+
+def _name_and_state(pid: int) -> tuple[str, str]:
+    name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    return name.partition("(")[2], rest.split()[0]

@@ -1,0 +1,243 @@
+"""The process under test: runs a loader through rounds of faults, and tells what came out of it.
+
+It is started by the referee (`chaos_run`), with its settings on stdin and a pipe for what it has to tell, one JSON line
+an event. Whatever happens to it is a result: the referee watches it, dumps its stacks and ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from itertools import count
+from typing import Any, cast
+
+import torch
+import torch.utils.data as torch_data
+from torch.utils.data import default_collate
+
+from headrace.errors import CannotLoadTarget, HeadraceError
+from headrace.loader import DataLoader
+from headrace.model import describe_error
+
+from ..targets import load_target
+from .fault_log import FaultLog
+from .fault_plan import OF_THE_MACHINE, Fault, FaultKind, draw_faults, epoch_order
+from .faulty_dataset import MarkedCollation, take_apart, wrap
+from .leftovers import Holdings
+from .settings import ChaosSettings, Subject
+from .tight_machine import few_fds, full_shm, get_small_shm
+
+_log = logging.getLogger(__name__)
+
+_TIGHT_FOR_BATCHES = 6
+# a training step: an epoch of quick samples would else be over before anything from outside can strike
+_STEPS_S, _LONGEST_STEP_S = 2.0, 0.02
+
+
+class Voice:
+    """Tells the referee what happens."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def say(self, event: str, **facts: Any) -> None:
+        line = json.dumps({"event": event, "at_s": time.monotonic(), **facts}).encode() + b"\n"
+        while line:
+            line = line[os.write(self._fd, line) :]
+
+
+class Target:
+    """What the user named: a data set, a function that makes one, or a loader whose settings are taken over."""
+
+    def __init__(self, settings: ChaosSettings) -> None:
+        found = load_target(settings.target)
+        if isinstance(found, type) or (callable(found) and not hasattr(found, "__getitem__")):
+            found = self._make(found, settings.target)
+        loader = found if isinstance(found, torch_data.DataLoader) else None
+        self.dataset: Any = loader.dataset if loader is not None else found
+        if not hasattr(self.dataset, "__getitem__") or not hasattr(self.dataset, "__len__"):
+            raise CannotLoadTarget(
+                f"{settings.target} is a {type(self.dataset).__name__}, without a length or without an index",
+                next_step="give it a map-style data set; the samples of an IterableDataset cannot be given out again",
+            )
+        collate = loader.collate_fn if loader is not None else default_collate
+        self.is_default = collate is default_collate
+        self.collate = None if self.is_default else collate
+        self.batch_size = settings.batch_size or (loader.batch_size if loader is not None else None) or 8
+        own_workers = loader.num_workers if loader is not None else 0
+        self.num_workers = settings.num_workers or own_workers or 4
+        self.init_fn = loader.worker_init_fn if loader is not None else None
+        context = loader.multiprocessing_context if loader is not None else None
+        self.start_method = settings.start_method or (context.get_start_method() if context is not None else None)
+        self.num_samples = len(cast("Any", self.dataset))
+        if self.num_samples < 2 * self.batch_size:
+            raise CannotLoadTarget(
+                f"{settings.target} has {self.num_samples} samples, fewer than two batches of {self.batch_size}",
+                next_step="a smaller --batch-size",
+            )
+
+    @staticmethod
+    def _make(make: Any, name: str) -> Any:
+        try:
+            return make()
+        except Exception as error:
+            raise CannotLoadTarget(f"calling {name} failed: {describe_error(error)}") from error
+
+    def order(self, settings: ChaosSettings, number: int) -> list[int]:
+        return epoch_order(settings.seed, number, self.num_samples, settings.most_samples)
+
+
+def main() -> int:
+    """Read the settings, find the target, and run rounds until the referee says that it is enough."""
+    start = json.loads(sys.stdin.readline())
+    settings, voice = ChaosSettings.from_json(start["settings"]), Voice(start["fd"])
+    sys.path[:] = [*start["path"], *(part for part in sys.path if part not in start["path"])]
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are what is wanted, not their images
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    torch.set_num_threads(1)
+    try:
+        target = Target(settings)
+    except HeadraceError as error:
+        voice.say(
+            "refused",
+            what=error.what,
+            next_step=error.next_step,
+            evidence={k: str(v) for k, v in error.evidence.items()},
+        )
+        return 0
+    skipped = {}
+    if FaultKind.SHM_FULL in settings.kinds and (reason := get_small_shm()) is not None:
+        skipped[FaultKind.SHM_FULL.value] = reason
+    subject = Subject(
+        num_samples=target.num_samples,
+        batch_size=target.batch_size,
+        num_workers=target.num_workers,
+        is_default=target.is_default,
+        start_method=target.start_method or torch.multiprocessing.get_start_method(),
+        dataset=type(target.dataset).__name__,
+        skipped=skipped,
+    )
+    voice.say("ready", subject=vars(subject))
+    kinds = [kind for kind in settings.kinds if kind.value not in skipped]
+    with tempfile.TemporaryDirectory(prefix="headrace-chaos-") as folder:
+        for order in iter(sys.stdin.readline, ""):
+            number, most = json.loads(order)
+            log = FaultLog(f"{folder}/{number}")
+            positions = target.order(settings, number)
+            faults = draw_faults(
+                kinds,
+                most=most,
+                seed=settings.seed,
+                epoch=number,
+                order=positions,
+                batch_size=target.batch_size,
+                always_share=settings.always_share,
+                with_collation=not target.is_default,
+            )
+            voice.say("round", number=number)
+            _run_round(settings, target, positions, faults, log, voice, number)
+    return 0
+
+
+def _run_round(
+    settings: ChaosSettings,
+    target: Target,
+    order: list[int],
+    faults: list[Fault],
+    log: FaultLog,
+    voice: Voice,
+    number: int,
+) -> None:
+    """One epoch under faults. All that came out goes to the referee, which judges it."""
+    before = Holdings.now()
+    delivered: list[int] = []
+    wrong: list[int] = []
+    sizes: list[int] = []
+    waits: list[tuple[float, float]] = []
+    error = ""
+    step_s = min(_LONGEST_STEP_S, _STEPS_S / len(order))
+    dataset = wrap(target.dataset, faults, log, slow_s=settings.slow_s, is_default=target.is_default)
+    extra: dict[str, Any] = {}
+    if target.collate is not None:
+        extra["collate_fn"] = MarkedCollation(target.collate, faults, log, slow_s=settings.slow_s)
+    loader: Any = DataLoader(
+        dataset,  # type: ignore[arg-type]  # a data set by its methods
+        target.batch_size,
+        sampler=order,
+        num_workers=target.num_workers,
+        timeout=settings.timeout_s,
+        worker_init_fn=target.init_fn,
+        multiprocessing_context=target.start_method,
+        backend=settings.backend,
+        on_error="quarantine",
+        max_bad=len(order),
+        **extra,
+    )
+    with contextlib.ExitStack() as tight:
+        try:
+            batches = iter(loader)
+            for batch_number in count():
+                started = time.monotonic()
+                batch = next(batches, None)
+                if batch is None:
+                    break
+                waits.append((started, time.monotonic()))
+                indices, bad = take_apart(batch, is_default=target.is_default)
+                delivered += indices
+                wrong += bad
+                sizes.append(len(indices))
+                pids = sorted({worker.pid for worker in loader.stats().workers if worker.pid > 0})
+                voice.say("batch", number=batch_number, pids=pids)
+                _make_tight(faults, batch_number, pids, log, tight)
+                del batch
+                time.sleep(step_s)
+        except Exception as failure:
+            error = str(describe_error(failure))
+            _log.exception("the loader raised")
+            failure.__traceback__ = None
+    batches = None
+    quarantine = [
+        {"key": f.key, "kind": f.kind.value, "exception": f.exception, "message": f.message[:300]}
+        for f in loader.quarantine
+    ]
+    strikes = [(s.fault, s.at_s) for s in log.strikes()]
+    del loader, dataset
+    log.close()
+    voice.say(
+        "end",
+        number=number,
+        delivered=delivered,
+        sizes=sizes,
+        wrong=wrong,
+        waits=waits,
+        quarantine=quarantine,
+        strikes=strikes,
+        error=error,
+        left=before.left_since(),
+    )
+
+
+def _make_tight(
+    faults: Iterable[Fault], batch: int, pids: list[int], log: FaultLog, tight: contextlib.ExitStack
+) -> None:
+    """Fill /dev/shm or lower the limit of open files when it is time, and undo it some batches later."""
+    if batch % _TIGHT_FOR_BATCHES == 0:
+        tight.close()
+    for fault in faults:
+        if fault.batch == batch and fault.kind in OF_THE_MACHINE:
+            log.add(fault.number)
+            tight.enter_context(full_shm() if fault.kind is FaultKind.SHM_FULL else few_fds(pids))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""A settled batch becomes what the training loop gets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+from headrace.model import format_bytes
+
+from ..memory import (
+    GENERAL,
+    UNBOUND,
+    Board,
+    BoardLock,
+    CaughtError,
+    Entry,
+    Head,
+    Layout,
+    Slots,
+    TensorPlan,
+    block_bytes,
+    build_batch,
+    load,
+    plan_tensors,
+    read_samples,
+    release_block,
+    slot_tensors,
+    split_place,
+)
+from ..pool import Pool
+from .known_layouts import KnownLayouts
+from .scheduler import Batch
+
+_log = logging.getLogger(__name__)
+
+_MOST_PLANS = 64  # ways to make tensors that are kept: one for each size that batches have
+
+
+class Delivery:
+    """Turns rows and blocks into batches, and gives back what they no longer need."""
+
+    def __init__(self, pool: Pool, slots: Slots, layouts: KnownLayouts, collate: Callable[[Any], Any]) -> None:
+        self._arena, self._words = pool.arena, pool.board.words
+        self._all_words = pool.arena.bytes.cast("q")
+        self._budget_bytes = pool.plan.budget_bytes
+        self._slots, self._layouts, self._collate = slots, layouts, collate
+        self._payloads: dict[int, list[int]] = {}  # batch -> blocks of its indices, the last one counts
+        self._plans: dict[tuple[int, int, int], TensorPlan] = {}  # by layout, rows of the slot, rows of the batch
+        self._taken_texts: dict[int, list[list[Any]]] = {}  # batch -> its texts by leaf, where they were moved
+        self.general_bytes = 0  # the largest batch that came down the general path: its samples, or the whole
+        self._sample_bytes = 0  # the largest sample there
+        self._held: dict[int, int] = {}  # batches of the general path that the loop has: block, and its bytes
+        self._keeps_all = False  # the loop was seen to hold every slot
+        self.slot_batches = self.general_batches = self.copied_batches = 0
+        self._has_warned_held = False
+
+    def keep_payload(self, seq: int, block: int) -> None:
+        """Remember the block of a batch's indices until the batch has left."""
+        self._payloads.setdefault(seq, []).append(block)
+
+    def payload_of(self, seq: int) -> int:
+        """The block of a batch's indices; 0 where it has none."""
+        return self._payloads[seq][-1] if seq in self._payloads else 0
+
+    def free(self, blocks: list[int]) -> None:
+        for block in blocks:
+            release_block(self._arena, self._all_words, block)
+
+    def _place_of(self, batch: Batch) -> int:
+        return self._words[Board.entry_at(batch.seq) + Entry.PLACE]
+
+    def release(self, batch: Batch, *, keep_slot: bool = False) -> None:
+        """A batch has left: its slot (unless leased) and its indices are free again."""
+        place = self._place_of(batch)
+        if place >= 0 and not keep_slot:
+            self._slots.free(split_place(place)[1])
+        self._taken_texts.pop(batch.seq, None)
+        self.free(self._payloads.pop(batch.seq, []))
+
+    def deliver(self, batch: Batch) -> Any:
+        if batch.failure is not None:
+            error: CaughtError = load(self._arena, batch.failure[1])
+            for block in [*batch.blocks_to_free(), *([batch.collated] if batch.collated else [])]:
+                release_block(self._arena, self._all_words, block)
+            self.release(batch)
+            error.reraise()
+        if batch.collated:
+            for block in batch.blocks_to_free():
+                release_block(self._arena, self._all_words, block)
+            self.release(batch)
+            self.general_batches += 1
+            return self._lend(batch.collated)
+        number, slot = split_place(self._place_of(batch))
+        layout = self._layouts.layouts[number]
+        if batch.samples:
+            return self._deliver_mixed(batch, layout, slot)
+        texts = self.texts_of(batch) if layout.has_objects else []
+        total, leased = self._slots.counts()
+        # of two slots, a loop gives one back as it gets the other; only one that keeps both needs copies
+        is_short = leased >= total - 1 and (total != 2 or leased > 1 or self._keeps_all)
+        owner = self._slots.lease(slot)
+        tensors = slot_tensors(self._plan(number, layout, batch), owner, texts)
+        del owner
+        self.slot_batches += 1
+        if is_short:
+            self._warn_held(total, leased)
+            tensors = [t if isinstance(t, list) else t.clone() for t in tensors]
+            self.copied_batches += 1
+        self.release(batch, keep_slot=True)
+        return build_batch(layout, tensors)
+
+    def _plan(self, number: int, layout: Layout, batch: Batch) -> TensorPlan:
+        key = (number, batch.num_rows, batch.count_rows)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _MOST_PLANS:  # batches of ever other sizes
+                self._plans.clear()
+            plan = self._plans[key] = plan_tensors(layout, batch.num_rows, batch.count_rows)
+        return plan
+
+    def _lend(self, block: int) -> Any:
+        """A batch of the general path; its block is released when nothing refers to it any more."""
+        self._held[block] = block_bytes(self._arena, block)
+
+        def give_back() -> None:
+            self._held.pop(block, None)
+            release_block(self._arena, self._all_words, block)
+
+        return load(self._arena, block, on_release=give_back)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the batches of the general path that the loop has."""
+        return sum(list(self._held.values()))  # a copy: one may be given back meanwhile, in another thread
+
+    def note_samples(self, block: int, rows: int) -> None:
+        """Samples of a batch have come down the general path."""
+        self._sample_bytes = max(self._sample_bytes, block_bytes(self._arena, block) // max(1, rows))
+        self._keep_less()
+
+    def note_collated(self, batch: Batch | None, block: int) -> None:
+        """A batch of the general path is collated; its samples may be larger than itself."""
+        samples = sum(block_bytes(self._arena, shared) for shared in batch.shared) if batch is not None else 0
+        self.general_bytes = max(self.general_bytes, samples, block_bytes(self._arena, block))
+        self._words[Head.BATCH_BYTES] = max(self._words[Head.BATCH_BYTES], self.general_bytes)
+        self._keep_less()
+
+    def _keep_less(self) -> None:
+        """Keep what is free for reuse only as far as a batch finds room beside it."""
+        if not self._layouts.layouts:
+            self._arena.most_bytes = max(0, self._budget_bytes - 2 * self._words[Head.BATCH_BYTES])
+
+    def expected_bytes(self, num_rows: int) -> int:
+        """How large a batch on the general path will be, by those before it; 0: there was none."""
+        return self.general_bytes or self._sample_bytes * num_rows
+
+    def queued_bytes(self, batch: Batch, expected_bytes: int) -> int:
+        """What a batch on the general path takes of the budget until it is delivered."""
+        if not batch.collated:
+            return 2 * expected_bytes
+        return sum(block_bytes(self._arena, block) for block in [batch.collated, *batch.shared])
+
+    def make_way(self, batch: Batch, lock: BoardLock) -> None:
+        """The loop waits for a batch and holds every slot: none will be free for it, so it takes the general path."""
+        total, leased = self._slots.counts()
+        if not total or leased < total or self._place_of(batch) != UNBOUND or not lock.try_for(0.1):
+            return
+        try:
+            if self._place_of(batch) == UNBOUND:
+                self._words[Board.entry_at(batch.seq) + Entry.PLACE] = GENERAL
+        finally:
+            lock.release()
+        self._keeps_all = True
+        self._warn_held(total, leased)
+
+    def texts_of(self, batch: Batch) -> list[list[Any]]:
+        """The texts of a batch, leaf by leaf, taken out of their blocks; they may be changed until it is delivered."""
+        texts = self._taken_texts.get(batch.seq)
+        if texts is None:
+            parts = [load(self._arena, block) for _, _, block in sorted(batch.texts)]
+            texts = [list(chain.from_iterable(columns)) for columns in zip(*parts, strict=True)]
+            self._taken_texts[batch.seq], batch.texts = texts, []
+        return texts
+
+    def _deliver_mixed(self, batch: Batch, layout: Layout, slot: int) -> Any:
+        """Some samples did not fit the slot: gather all as samples and collate them as torch would."""
+        samples: dict[int, Any] = {}
+        for row, _, block in batch.samples:
+            for offset, sample in enumerate(load(self._arena, block)):
+                samples[row + offset] = sample
+        fitting = [row for row in range(batch.num_rows) if row not in samples]
+        texts: dict[int, list[list[Any]]] = {}
+        for first, rows, block in batch.texts:
+            columns = load(self._arena, block)
+            for row in range(first, first + rows):
+                texts[row] = [[column[row - first]] for column in columns]
+        memory = self._slots.memory(slot)
+        for row in fitting:
+            samples[row] = read_samples(layout, memory, batch.num_rows, range(row, row + 1), texts.get(row, []))[0]
+        self.release(batch)
+        self.general_batches += 1
+        try:
+            return self._collate([samples[row] for row in range(batch.num_rows)])
+        except Exception as error:
+            CaughtError.from_exception(error, max(0, batch.worker)).reraise()
+
+    def _warn_held(self, total: int, leased: int) -> None:
+        if not self._has_warned_held:
+            self._has_warned_held = True
+            if total == 1:
+                _log.warning(
+                    "the memory budget of %s has room for one batch only: each is copied to ordinary memory. A larger "
+                    "memory= saves that.",
+                    format_bytes(self._budget_bytes),
+                )
+                return
+            _log.warning(
+                "the training loop holds %d batches, all that the memory budget of %s has slots for (%d): further ones "
+                "are copied to ordinary memory. Keep fewer batches, or give a larger memory=.",
+                leased,
+                format_bytes(self._budget_bytes),
+                total,
+            )

@@ -1,0 +1,350 @@
+"""Watches a loader's processes while it runs: why one died, whether one stands still, whether memory gets short."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import WorkerHang, WorkerLost
+from headrace.forensics import (
+    DeathWatch,
+    Holdings,
+    Kind,
+    Level,
+    MemoryWatch,
+    Pressure,
+    PressureLimits,
+    SampleInHand,
+    assess,
+    describe_death,
+    describe_pressure,
+    describe_stuck,
+    find_growth,
+    format_report,
+    look_at,
+    next_step_for,
+    recognise,
+)
+from headrace.model import language
+from headrace.signals.system import Psi, SwapCounts, read_memory_psi, read_swap_counts
+
+from ..losses import Claim, Recovery, name_sample, record_hang
+from ..memory import COLLATING, ENDED, NO_SAMPLE, STARTING, Board, Record
+from ..pool import Loss, Pool
+from ..worker import ask_to_weigh, read_weight
+
+_log = logging.getLogger(__name__)
+
+# a sample is not suspected before this, whatever the others took: a cold cache or a busy file server may take a minute
+_LEAST_PATIENCE_S = 60.0
+_TIMES_THE_WORST = 20.0
+_ENOUGH_SAMPLES = 16
+# before the data set has shown anything: it may build an index or download a file at its first sample
+_FIRST_PATIENCE_S = 600.0
+_STOPPED_PATIENCE_S = 10.0
+_REPORT_AFTER_S = 60.0
+# a process that was killed is gone within milliseconds, unless it sleeps where no signal reaches it
+_KILL_PATIENCE_S = 3.0
+_PSI_EVERY_S = _DEATHS_EVERY_S = 1.0
+_STEP_EVERY_S = 1.0
+_HOLDINGS_EVERY_S = 10.0
+# a worker's own memory beyond this is given back by starting it anew, where it grows steadily after its first while
+_RECYCLE_BYTES = 512 << 20
+_WARM_UP_S = 30.0
+# where the kernel's files are, and when memory is short: tests replay recorded files, and do not wait for minutes
+_ROOT = Path("/")
+_PRESSURE_LIMITS = PressureLimits()
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Hung:
+    """A worker that stands still."""
+
+    worker: int
+    pid: int
+    age_s: float
+    limit_s: float
+    state: str  # the letter of /proc/<pid>/stat
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A worker that stood still, and that we ended."""
+
+    at_s: float
+    why: str
+    next_step: str
+
+
+class Guard:
+    """The watch over one pool. Costs a fraction of a millisecond, four times a second."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        recovery: Recovery,
+        *,
+        timeout_s: float,
+        key_of: Callable[[int, int], object],
+        worst_sample: Callable[[], tuple[int, float]],
+        is_forked: bool,
+    ) -> None:
+        now = time.monotonic()
+        self._pool, self._recovery, self._timeout_s = pool, recovery, timeout_s
+        self._key_of, self._worst_sample = key_of, worst_sample
+        self._words = pool.board.words
+        self._deaths = DeathWatch(now, root=_ROOT)
+        self._memory = MemoryWatch(os.getpid(), is_forked=is_forked, groups=self._deaths.groups, root=_ROOT)
+        self._killed: dict[int, _Ended] = {}  # by pid
+        self._psi_due = self._deaths_due = 0.0
+        self._psi: tuple[Psi, ...] = ()  # read, and not judged yet
+        self._swap: tuple[float, SwapCounts] | None = None
+        self._swap_in_bytes_per_s = 0.0
+        self.pressure = Pressure()
+        self._step_due = 0.0
+        self._retired = 0  # workers that were sent home because memory was short
+        self._holdings: dict[int, deque[Holdings]] = {}
+        self._holdings_due = now + _HOLDINGS_EVERY_S
+        self._next_looked_at = 0
+        self._has_reported = False
+        self._started_at = now
+
+    def close(self) -> None:
+        self._deaths.close()
+
+    # ------------------------------------------------------------------------------------ deaths
+
+    def explain(self, loss: Loss) -> WorkerLost | WorkerHang:
+        """Say in one sentence what happened to a lost worker, with the evidence."""
+        now = time.monotonic()
+        claims = [c for worker in loss.workers if (c := self._recovery.claims.of(worker)) is not None]
+        has_begun = any(self._words[Board.record_at(w) + Record.STATE] != STARTING for w in loss.workers)
+        killed = self._killed.pop(loss.pid, None)
+        facts = self._deaths.facts(
+            loss.workers,
+            loss.pid,
+            loss.exit_code,
+            now_s=now,
+            memory=self._memory.recent(),
+            samples=tuple(self._in_hand(claim) for claim in claims if claim.position != NO_SAMPLE),
+            has_begun=has_begun,
+            stack=loss.stack,
+            sent_by_guard=killed.why if killed is not None else None,
+        )
+        death = describe_death(facts, language=language())
+        kind = WorkerHang if killed is not None else WorkerLost
+        evidence: dict[str, object] = {"pid": loss.pid, **death.evidence}
+        next_step = killed.next_step if killed is not None and killed.next_step else death.next_step
+        return kind(f"DataLoader {death.sentence}", next_step=next_step, **evidence)
+
+    def _in_hand(self, claim: Claim) -> SampleInHand:
+        started = self._words[Board.record_at(claim.worker) + Record.SAMPLE_START_NS]
+        age_s = (time.perf_counter_ns() - started) / 1e9
+        if claim.position == COLLATING:
+            return SampleInHand(is_collation=True, age_s=age_s)
+        batch = self._recovery.batch_of(claim.seq)
+        row = batch.row_of(claim.position) if batch is not None else None
+        key = self._key_of(claim.seq, row) if row is not None else None
+        return SampleInHand(
+            position=claim.position,
+            index=key,
+            age_s=age_s,
+            file=name_sample(self._pool.plan.dataset, key),
+        )
+
+    # ------------------------------------------------------------------------------------ hangs
+
+    def find_hung(self, waited_s: float) -> list[Hung]:
+        """Workers that stand still at a sample, that never came to one, or that are stopped while the loop waits."""
+        samples, worst_s = self._worst_sample()
+        limit = self._timeout_s
+        if not limit:
+            limit = max(_LEAST_PATIENCE_S, _TIMES_THE_WORST * worst_s)
+            limit = limit if samples >= _ENOUGH_SAMPLES else max(limit, _FIRST_PATIENCE_S)
+        hung = []
+        for worker, pid in self._pool.running().items():
+            if pid in self._killed:
+                continue
+            age = self._age_s(worker)
+            is_at_rest = age is None
+            age = waited_s if age is None else age
+            if age < min(limit, _STOPPED_PATIENCE_S):
+                continue
+            state = _state_of(pid)
+            if is_at_rest and state not in ("T", "t"):
+                continue  # it waits for work
+            # a sample's time does not bound that of a start, which may import for seconds
+            longest = max(limit, _LEAST_PATIENCE_S) if self._is_starting(worker) else limit
+            bound = min(limit, _STOPPED_PATIENCE_S) if state in ("T", "t") else longest
+            if age > bound:
+                hung.append(Hung(worker, pid, age, bound, state))
+        stopped = [one for one in hung if one.state in ("T", "t")]
+        # one that is stopped may hold a lock that the others wait for
+        return stopped or hung
+
+    def _is_starting(self, worker: int) -> bool:
+        return self._words[Board.record_at(worker) + Record.STATE] == STARTING
+
+    def _age_s(self, worker: int) -> float | None:
+        """How long a worker has been at its sample, or on the way to its first one; None where it rests."""
+        w, at = self._words, Board.record_at(worker)
+        if w[at + Record.STATE] == STARTING:
+            return (time.perf_counter_ns() - w[at + Record.START_NS]) / 1e9
+        if (
+            w[at + Record.STATE] == ENDED
+            or self._recovery.claims.of(worker) is None
+            or w[at + Record.POSITION] == NO_SAMPLE
+        ):
+            return None
+        return (time.perf_counter_ns() - w[at + Record.SAMPLE_START_NS]) / 1e9
+
+    def kill(self, hung: Hung) -> None:
+        """End a worker that stands still; its sample is judged when the loss is noticed."""
+        tids = self._pool.thread_ids(hung.worker)
+        report = look_at(hung.pid, tids, stack_file=self._pool.stacks_of(hung.pid))
+        diagnosis = recognise(report, tids[0] if tids else None)
+        held = describe_stuck(diagnosis, language=language())
+        why = f"it stood still for {hung.age_s:.1f} s (limit {hung.limit_s:.1f} s) and {held}"
+        _log.warning(
+            "worker %d (pid %d): %s; it is ended and replaced\n%s", hung.worker, hung.pid, why, format_report(report)
+        )
+        next_step = next_step_for(diagnosis, language=language())
+        self._killed[hung.pid] = _Ended(time.monotonic(), why, next_step)
+        record_hang(hung.pid, hung.age_s)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(hung.pid, signal.SIGKILL)
+
+    def give_up_undead(self) -> None:
+        """Go on without processes that do not die of SIGKILL: they sleep in the kernel, waiting for a disk."""
+        now = time.monotonic()
+        for pid, ended in self._killed.items():
+            if now - ended.at_s > _KILL_PATIENCE_S and self._pool.abandon(pid):
+                _log.warning("pid %d does not even end by SIGKILL (%s): going on without it", pid, ended.why)
+
+    def where_they_stand(self) -> str:
+        """What each worker is held by, with its stacks: for a loop that waits and waits."""
+        texts = []
+        for worker, pid in self._pool.running().items():
+            tids = self._pool.thread_ids(worker)
+            report = look_at(pid, tids, stack_file=self._pool.stacks_of(pid))
+            held = describe_stuck(recognise(report, tids[0] if tids else None), language=language())
+            texts.append(f"worker {worker} (pid {pid}) {held}\n{format_report(report)}")
+        return "\n".join(texts)
+
+    def is_report_due(self) -> bool:
+        """Whether it is time, once, to say where each worker stands: the first batch has not come for a minute."""
+        if self._has_reported or time.monotonic() - self._started_at < _REPORT_AFTER_S:
+            return False
+        self._has_reported = True
+        return True
+
+    # ------------------------------------------------------------------------------------ memory
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() >= min(self._memory.due_s, self._psi_due, self._deaths_due)
+
+    def look(self) -> None:
+        """Take a look at all counters and memory that are due."""
+        while self.is_due:
+            self.look_once()
+
+    def look_once(self) -> None:
+        """Take one of the looks that are due: a loop whose batch is ready waits for that, and for no more."""
+        now = time.monotonic()
+        if now >= self._deaths_due:
+            self._deaths_due = now + _DEATHS_EVERY_S
+            self._deaths.note(now)
+        elif now >= self._psi_due:
+            self._psi_due = now + _PSI_EVERY_S
+            self._psi = read_memory_psi(self._deaths.groups, _ROOT)
+            self._note_swap(now)
+        else:
+            self._look_at_memory(now)
+
+    def _look_at_memory(self, now: float) -> None:
+        pids = list(self._pool.running().values())
+        if self._memory.sample(now, pids, queued_bytes=self._pool.arena.used_bytes()) is None:
+            return
+        before, psi = self.pressure, self._psi
+        self._psi = ()
+        self.pressure = assess(
+            self._memory.recent(),
+            before,
+            psi=psi,
+            swap_in_bytes_per_s=self._swap_in_bytes_per_s,
+            limits=_PRESSURE_LIMITS,
+        )
+        if self.pressure.level != before.level:
+            words = {Level.NONE: "is no longer short", Level.TIGHT: "gets short", Level.CRITICAL: "is very short"}
+            _log.warning(
+                "memory %s: %s", words[self.pressure.level], describe_pressure(self.pressure, language=language())
+            )
+        if now >= self._holdings_due:
+            self._holdings_due = now + _HOLDINGS_EVERY_S
+            self._look_at_heaps()
+
+    def _note_swap(self, now: float) -> None:
+        counts = read_swap_counts(_ROOT)
+        if counts is not None and self._swap is not None and now > self._swap[0]:
+            pages = counts.pages_in - self._swap[1].pages_in
+            self._swap_in_bytes_per_s = pages * _PAGE_BYTES / (now - self._swap[0])
+        self._swap = (now, counts) if counts is not None else None
+
+    def most_ahead(self, wanted: int) -> int:
+        """How many batches may be in flight while memory is short."""
+        if self.pressure.level is Level.NONE:
+            return wanted
+        return min(wanted, 2 if self.pressure.level is Level.TIGHT else 1)
+
+    def resize_by(self) -> int:
+        """-1: send a worker home, memory is very short. 1: take one back. 0: as it is. A step a second at most."""
+        now = time.monotonic()
+        if now < self._step_due or self._pool.plan.is_iterable or self._pool.plan.in_threads:
+            return 0
+        if self.pressure.level is Level.CRITICAL and self._pool.num_workers > 1:
+            self._retired += 1
+        elif self.pressure.level is Level.NONE and self._retired:
+            self._retired -= 1
+        else:
+            return 0
+        self._step_due = now + _STEP_EVERY_S
+        return -1 if self.pressure.level is Level.CRITICAL else 1
+
+    def _look_at_heaps(self) -> None:
+        """Take what one worker says of its memory, in turn; start it anew where it grows steadily and is large."""
+        running = list(self._pool.running().items())
+        if not running or self._pool.plan.is_iterable or self._pool.plan.in_threads:
+            return
+        worker, pid = running[self._next_looked_at % len(running)]
+        self._next_looked_at += 1
+        ask_to_weigh(self._words, running[self._next_looked_at % len(running)][0])  # for the next look
+        held, history = read_weight(self._words, worker), self._holdings.setdefault(pid, deque(maxlen=64))
+        if held is None or (history and history[-1].at_s == held.at_s):
+            return
+        history.append(held)
+        own = [g for g in find_growth(tuple(history), skip_s=_WARM_UP_S) if g.kind in (Kind.HEAP, Kind.COPY_ON_WRITE)]
+        if own and held.heap_bytes > _RECYCLE_BYTES:
+            del self._holdings[pid]
+            _log.warning(
+                "worker %d (pid %d) keeps growing: %s by %.1f MiB/s, %.0f MiB now; it is started anew between chunks",
+                *(worker, pid, own[0].kind.value, own[0].bytes_per_s / (1 << 20), held.heap_bytes / (1 << 20)),
+            )
+            self._pool.recycle(worker)
+
+
+def _state_of(pid: int) -> str:
+    """The state letter of a process; empty where it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return ""

@@ -1,0 +1,117 @@
+"""Rows that are done when their batch is given up, carried over into the batches that are planned anew.
+
+A sample that is left out moves all later ones up by a place. What workers did for those is still right: a sample
+depends on its key and on its position alone. So its row is copied out of the slot of the batch that is given up, and
+into the slot of the batch that takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.order import PlannedBatch
+
+from ..epoch import Batch, KnownLayouts
+from ..memory import QUIET, UNBOUND, Board, Entry, Layout, Slots, join_place, split_place
+from ..pool import Pool
+from .claims import Claims
+
+# copies lie outside of the budget for the moment until they are used: no more of them than no training misses
+_MOST_BYTES = 64 << 20
+_LOCK_PATIENCE_S = 0.5
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """The slot of a batch that was given up, as it was."""
+
+    layout: int
+    num_rows: int
+    memory: bytes
+
+
+class Carrying:
+    """Keeps rows between two plans of the same epoch."""
+
+    def __init__(self, pool: Pool, slots: Slots, layouts: KnownLayouts, claims: Claims) -> None:
+        self._pool, self._slots, self._layouts, self._claims = pool, slots, layouts, claims
+        self._words = pool.board.words
+        self._all_words = pool.arena.bytes.cast("q")
+        self._most_bytes = min(_MOST_BYTES, pool.plan.budget_bytes // 4)
+        self._kept: dict[int, tuple[Any, _Copy, int]] = {}  # position: key, where its row is
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    def keep(self, batch: Batch, plan: PlannedBatch) -> None:
+        """Copy the rows of a batch that are done; it is about to be given up."""
+        entry = Board.entry_at(batch.seq)
+        place = self._words[entry + Entry.PLACE]
+        if batch.is_whole or place < 0 or self._claims.is_in_hand(batch.seq):
+            return
+        number, slot = split_place(place)
+        layout = self._layouts.layouts[number]
+        size = layout.places(batch.num_rows)[1]
+        if layout.has_objects or self._held_bytes() + size > self._most_bytes:
+            return
+        table = self._words[entry + Entry.ROW_WORDS]
+        state = self._all_words[table : table + batch.num_rows].tolist()
+        # a row that was told of may have failed
+        rows = [row for row, word in enumerate(state) if word == QUIET or batch.is_carried(row)]
+        if rows:
+            copy = _Copy(number, batch.num_rows, bytes(self._slots.memory(slot)[:size]))
+            self._kept.update({plan.positions[row]: (plan.keys[row], copy, row) for row in rows})
+
+    def _held_bytes(self) -> int:
+        return sum({id(copy): len(copy.memory) for _, copy, _ in self._kept.values()}.values())
+
+    def fill(self, planned: PlannedBatch) -> tuple[int, list[int]]:
+        """Give a planned batch a slot with the rows that are kept for it; returns its place, and those rows."""
+        found: list[tuple[int, _Copy, int]] = []
+        if self._kept:
+            for row, (position, key) in enumerate(zip(planned.positions, planned.keys, strict=True)):
+                kept = self._kept.pop(position, None)
+                # what fills the end of an epoch may be another sample than it was
+                if kept is not None and kept[0] is key and (not found or kept[1].layout == found[0][1].layout):
+                    found.append((row, kept[1], kept[2]))
+        if not found:
+            return UNBOUND, []
+        number = found[0][1].layout
+        layout, num_rows = self._layouts.layouts[number], len(planned.keys)
+        slot = self._bind(layout.places(num_rows)[1])
+        if slot < 0:
+            return UNBOUND, []
+        _copy_rows(layout, self._slots.memory(slot), num_rows, found)
+        return join_place(number, slot), [row for row, _, _ in found]
+
+    def _bind(self, need: int) -> int:
+        if not self._pool.lock.try_for(_LOCK_PATIENCE_S):
+            return -1
+        try:
+            return self._pool.board.bind_slot(need)
+        finally:
+            self._pool.lock.release()
+
+
+def _copy_rows(layout: Layout, memory: memoryview, num_rows: int, found: list[tuple[int, _Copy, int]]) -> None:
+    to = layout.places(num_rows)[0]
+    for row, copy, source, count in _together(found):
+        at = layout.places(copy.num_rows)[0]
+        for leaf, begin, start in zip(layout.leaves, to, at, strict=True):
+            width = leaf.row_bytes
+            part = copy.memory[start + source * width : start + (source + count) * width]
+            memory[begin + row * width : begin + (row + count) * width] = part
+
+
+def _together(found: list[tuple[int, _Copy, int]]) -> Iterator[tuple[int, _Copy, int, int]]:
+    """Rows that lie side by side in both slots: (first row, where from, its row there, how many)."""
+    first = 0
+    for end in range(1, len(found) + 1):
+        row, copy, source = found[first]
+        step = end - first
+        if end < len(found) and found[end][1] is copy and found[end][::2] == (row + step, source + step):
+            continue
+        yield row, copy, source, step
+        first = end

@@ -1,0 +1,156 @@
+"""Where batches lie: one memory file that the training process and its workers map.
+
+- `arena`: one anonymous memory file that every process of a loader maps once.
+- `arena_plan`: where things lie in an arena's address space.
+- `blocks`: blocks of any size in one process's own region of the arena: the owner allocates, anybody frees.
+- `board`: the control words that all processes of one loader share, and who may write which.
+- `budget`: how much memory a loader may fill with batches that nobody has taken yet.
+- `layout`: the fixed layout of a sample: learnt from one, and the shape of the batches it makes.
+- `messages`: what goes through the two pipes: 24 bytes of work to whichever worker is free, 32 bytes back for each…
+- `parcels`: any Python object in one block of shared memory: large buffers lie there as they are, only the rest is…
+- `payload`: the indices of a batch in shared memory, and beside them a word a row that says what became of it.
+- `room`: whether one more block fits the budget, and how many batches may be on their way to it. Pure.
+- `slots`: the training process's side of batch slots: how many there are, which are out on lease, what comes back.
+"""
+
+from .arena import Arena, lies_in_dev_shm
+from .arena_plan import ArenaPlan
+from .blocks import NoRoom, Region, free_block, mark_told, release_block
+from .board import (
+    BUSY,
+    COLLATING,
+    ENDED,
+    GENERAL,
+    HISTOGRAM_BUCKETS,
+    HOLDINGS_WORDS,
+    IDLE,
+    MAX_ENTRIES,
+    MAX_LAYOUTS,
+    MAX_WORKERS,
+    NO_SAMPLE,
+    QUIET,
+    STARTING,
+    TOLD,
+    UNBOUND,
+    WORKER_STATES,
+    Board,
+    BoardLock,
+    Entry,
+    Head,
+    Record,
+    Slot,
+    join_place,
+    split_place,
+)
+from .budget import Budget, find_budget, free_memory
+from .layout import (
+    Layout,
+    Leaf,
+    Misfit,
+    Node,
+    TensorPlan,
+    build_batch,
+    learn_layout,
+    plan_tensors,
+    read_samples,
+    row_views,
+    slot_tensors,
+)
+from .messages import (
+    MOST_SHIFT,
+    RESULT_BYTES,
+    WORK_BYTES,
+    Answer,
+    CaughtError,
+    Result,
+    Task,
+    Work,
+    join_tries,
+    pickle_error,
+    split_tries,
+    unpack_results,
+    unpack_work,
+)
+from .parcels import block_bytes, dump, load, peek, read_block
+from .payload import PayloadReader, pack_indices, payload_bytes, read_index, replace_index, write_payload
+from .room import Holding, Turn, batches_that_fit, is_small, may_enter
+from .slots import Slots
+
+__all__ = [
+    "BUSY",
+    "COLLATING",
+    "ENDED",
+    "GENERAL",
+    "HISTOGRAM_BUCKETS",
+    "HOLDINGS_WORDS",
+    "IDLE",
+    "MAX_ENTRIES",
+    "MAX_LAYOUTS",
+    "MAX_WORKERS",
+    "MOST_SHIFT",
+    "NO_SAMPLE",
+    "QUIET",
+    "RESULT_BYTES",
+    "STARTING",
+    "TOLD",
+    "UNBOUND",
+    "WORKER_STATES",
+    "WORK_BYTES",
+    "Answer",
+    "Arena",
+    "ArenaPlan",
+    "Board",
+    "BoardLock",
+    "Budget",
+    "CaughtError",
+    "Entry",
+    "Head",
+    "Holding",
+    "Layout",
+    "Leaf",
+    "Misfit",
+    "NoRoom",
+    "Node",
+    "PayloadReader",
+    "Record",
+    "Region",
+    "Result",
+    "Slot",
+    "Slots",
+    "Task",
+    "TensorPlan",
+    "Turn",
+    "Work",
+    "batches_that_fit",
+    "block_bytes",
+    "build_batch",
+    "dump",
+    "find_budget",
+    "free_block",
+    "free_memory",
+    "is_small",
+    "join_place",
+    "join_tries",
+    "learn_layout",
+    "lies_in_dev_shm",
+    "load",
+    "mark_told",
+    "may_enter",
+    "pack_indices",
+    "payload_bytes",
+    "peek",
+    "pickle_error",
+    "plan_tensors",
+    "read_block",
+    "read_index",
+    "read_samples",
+    "release_block",
+    "replace_index",
+    "row_views",
+    "slot_tensors",
+    "split_place",
+    "split_tries",
+    "unpack_results",
+    "unpack_work",
+    "write_payload",
+]

@@ -1,0 +1,110 @@
+"""One anonymous memory file that every process of a loader maps once."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import mmap
+import os
+import tempfile
+
+from headrace.errors import NotSupported
+from headrace.signals import Fd
+
+__all__ = ["Arena", "Fd", "lies_in_dev_shm"]
+
+# most of such a mapping is never written; Python 3.11 has no name for it
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+
+@functools.cache
+def lies_in_dev_shm() -> bool:
+    """Whether arenas must be files of /dev/shm, because this system refuses memfd_create (a sandbox may)."""
+    try:
+        os.close(os.memfd_create("headrace-try", os.MFD_CLOEXEC))
+    except (OSError, AttributeError):
+        return True
+    return False
+
+
+class Arena:
+    """A sparse memory file: its size is only address space, pages exist once they are written.
+
+    It has no name, so nothing can be left behind, and it does not live in /dev/shm, so the size of that mount
+    does not matter. Where memfd_create is refused, an unlinked file in /dev/shm takes its place (`in_dev_shm`).
+    """
+
+    def __init__(self, fd: Fd, size: int, *, in_dev_shm: bool) -> None:
+        self.fd, self.size, self.in_dev_shm = fd, size, in_dev_shm
+        self.most_bytes = size  # beyond this, large blocks are not kept for reuse
+        self._map()
+
+    @classmethod
+    def create(cls, size: int) -> Arena:
+        """Make an arena with `size` bytes of address space; smaller ones are tried where a limit forbids it."""
+        if not hasattr(os, "memfd_create"):
+            raise NotSupported(
+                "Headrace's workers need Linux: their batches live in an anonymous memory file",
+                next_step="use num_workers=0, or torch.utils.data.DataLoader on this system",
+            )
+        in_dev_shm = lies_in_dev_shm()
+        if not in_dev_shm:
+            fd = os.memfd_create("headrace", os.MFD_CLOEXEC)
+        else:
+            fd, path = tempfile.mkstemp(prefix="headrace-", dir="/dev/shm")
+            os.unlink(path)
+        try:
+            os.ftruncate(fd, size)
+            return cls(Fd(fd), size, in_dev_shm=in_dev_shm)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def _map(self) -> None:
+        self.map = mmap.mmap(self.fd.fileno(), self.size, flags=mmap.MAP_SHARED)
+        self.bytes = memoryview(self.map)
+        self._mapped_by = os.getpid()
+        # where the system allows huge pages for shared memory, fresh memory costs a tenth, mapping it next to nothing
+        with contextlib.suppress(OSError, AttributeError):
+            self.map.madvise(mmap.MADV_HUGEPAGE)
+        # the whole address range would make a core dump of terabytes of holes
+        with contextlib.suppress(OSError, AttributeError):
+            self.map.madvise(mmap.MADV_DONTDUMP)
+
+    def attach(self) -> None:
+        """Map the file anew in a child: memory that CUDA registered in the parent may not come along a fork."""
+        if self._mapped_by != os.getpid():
+            self._map()
+
+    def view(self, offset: int, size: int) -> memoryview:
+        return self.bytes[offset : offset + size]
+
+    def map_apart(self, offset: int, size: int) -> tuple[mmap.mmap, int]:
+        """Map a range once more, so that what is written there stays with the writer; returns where it begins in it."""
+        start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
+        return mmap.mmap(self.fd.fileno(), offset + size - start, flags=flags, offset=start), offset - start
+
+    def give_back(self, offset: int, size: int) -> None:
+        """Return the whole pages inside a range to the kernel; they read as zeros afterwards."""
+        start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        stop = (offset + size) // mmap.PAGESIZE * mmap.PAGESIZE
+        if stop > start:
+            with contextlib.suppress(OSError):
+                self.map.madvise(mmap.MADV_REMOVE, start, stop - start)
+
+    def used_bytes(self) -> int:
+        """Bytes that exist as pages, in use or kept for reuse."""
+        return os.fstat(self.fd.fileno()).st_blocks * 512 if self.fd.fd >= 0 else 0
+
+    def close(self) -> None:
+        """Close the descriptor. The mapping ends with the last view of it, so tensors that a user holds stay valid."""
+        self.fd.close()
+
+    def __getstate__(self) -> tuple[Fd, int, bool]:
+        return self.fd, self.size, self.in_dev_shm
+
+    def __setstate__(self, state: tuple[Fd, int, bool]) -> None:
+        self.fd, self.size, self.in_dev_shm = state
+        self.most_bytes = self.size
+        self._map()

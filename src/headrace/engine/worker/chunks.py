@@ -1,0 +1,230 @@
+"""A chunk of a batch: its samples fetched, each written into its row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from ..memory import GENERAL, Answer, Entry, Head, Work, split_tries
+from .fetch import CannotSplit
+from .placing import Placed, append_placed
+from .rows import SMALL_ROW_BYTES
+from .seeding import SampleSeeds
+from .sharing import Sharing
+from .workbench import Workbench
+
+# below this, looking at the clock for each sample would show in the rate
+_TINY_SAMPLE_NS = 20_000
+
+
+class Chunks:
+    """Serves chunks of map-style data sets."""
+
+    def __init__(self, bench: Workbench, sharing: Sharing) -> None:
+        self._plan, self._words, self._dataset = bench.plan, bench.words, bench.dataset
+        self._record, self._payloads, self._fetcher = bench.record, bench.payloads, bench.fetcher
+        self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
+        self._events = bench.events
+        # threads share the generators, so samples cannot be seeded one by one: only notice that somebody draws
+        is_watched = not bench.is_seeded and not bench.plan.is_iterable
+        self._watch = SampleSeeds(trial_samples=0, is_shared=True) if is_watched else None
+
+    def _serve_one(self, work: Work, entry: int) -> bool:
+        """The short way for a single sample of a batch that has its slot. False: it takes the long way.
+
+        A worker that waits between samples finds its caches cold, so the length of this way is what a slow disk with
+        small samples sees of us.
+        """
+        words, seeds = self._words, self._fetcher.seeds
+        place = words[entry + Entry.PLACE]
+        if place < 0 or seeds is None or seeds.per_sample or not self._fetcher.is_splittable or self._plan.goes_on:
+            return False
+        index = self._payloads.one_index(work.row, entry)
+        if index is None:
+            return False
+        started = self._record.begin_sample(self._position(work, entry))
+        events = self._events
+        if events is not None:
+            events.begin_sample()
+        try:
+            sample = self._dataset[index]
+        except Exception as error:
+            self._teller.fail(work, entry, work.row, error)
+            return True
+        finally:
+            if events is not None:
+                events.end_sample(index)
+        fetched = time.perf_counter_ns()
+        if seeds.end_chunk():  # it drew after all: once more, seeded
+            return False
+        if self._placer.put(place, words[entry + Entry.NUM_ROWS], sample, work.row):
+            ended = time.perf_counter_ns()
+            self._record.note(fetched - started, ended - started, 1)
+            self._teller.account(work, entry, work.row, 1, quietly=True)
+            if events is not None:
+                events.handed_over(fetched)
+        else:
+            done: list[Placed] = []
+            self._placer.place(entry, [sample], work.row, done)
+            self._sharing.hand_over(work, entry, done)
+        return True
+
+    def _position(self, work: Work, entry: int) -> int:
+        """Where in the epoch's order a chunk's first sample stands; samples that were left out lie in between."""
+        return self._words[entry + Entry.FIRST_POSITION] + work.row + split_tries(work.argument)[1]
+
+    def serve(self, work: Work, entry: int) -> None:
+        """Fetch the samples of a chunk and hand them over."""
+        if work.rows == 1 and self._serve_one(work, entry):
+            return
+        indices = self._payloads.indices(work, entry)
+        base_seed = self._words[entry + Entry.BASE_SEED]
+        position = self._position(work, entry)
+        seeds = self._fetcher.seeds or self._watch
+        if seeds is not None:
+            seeds.begin_chunk()
+        held = self._fetch_and_place(work, entry, indices, base_seed, position)
+        has_drawn = seeds is not None and seeds.end_chunk()
+        if has_drawn and seeds is self._fetcher.seeds:
+            # it drew from a generator that had looked unused: once more, seeded
+            held = self._fetch_and_place(work, entry, indices, base_seed, position)
+        if has_drawn or (seeds is not None and seeds.is_drawing):
+            self._words[Head.DRAWS] = 1
+            self._watch = None
+        self._sharing.hand_over(work, entry, held)
+
+    def _fetch_and_place(
+        self, work: Work, entry: int, indices: Sequence[Any], base_seed: int, position: int
+    ) -> list[Placed]:
+        """Run a chunk's samples. Returns what was done with them: (answer, row, rows, texts or samples)."""
+        done: list[Placed] = []
+        takes_slot = self._plan.uses_slots and self._words[entry + Entry.PLACE] != GENERAL
+        is_tiny = len(indices) > 1 and 0 < self._record.fetch_ns < _TINY_SAMPLE_NS
+        if self._plan.has_getitems or is_tiny or not (takes_slot or self._plan.goes_on):
+            started = self._record.begin_sample(position, len(indices))
+            try:
+                samples = self._fetch_many(indices, base_seed, position, is_tiny=is_tiny)
+            except CannotSplit:
+                return [(Answer.NEEDS_WHOLE, work.row, work.rows, None)]
+            except Exception:
+                if not self._plan.goes_on:
+                    raise
+            else:
+                fetched = time.perf_counter_ns()
+                if takes_slot:
+                    self._placer.place(entry, samples, work.row, done)
+                    if self._events is not None:
+                        self._events.handed_over(fetched)
+                else:
+                    done.append((Answer.SHARED, work.row, work.rows, samples))
+                self._record.note(fetched - started, time.perf_counter_ns() - started, len(indices))
+                return done
+        if not takes_slot or (work.rows > 1 and self._placer.row_bytes(entry) < SMALL_ROW_BYTES):
+            self._fetch_together(work, entry, indices, base_seed, position, done, takes_slot=takes_slot)
+        else:
+            self._fetch_each(work, entry, indices, base_seed, position, done)
+        return done
+
+    def _fetch_many(self, indices: Sequence[Any], base_seed: int, position: int, *, is_tiny: bool) -> list[Any]:
+        events = self._events
+        if events is None or is_tiny:  # tiny samples are in their task alone
+            return self._fetcher.many(indices, base_seed, position)
+        events.begin_sample()
+        try:
+            return self._fetcher.many(indices, base_seed, position)
+        finally:
+            events.end_sample(indices[0], len(indices))
+
+    def _fetch_each(
+        self, work: Work, entry: int, indices: Sequence[Any], base_seed: int, position: int, done: list[Placed]
+    ) -> None:
+        """Run samples one by one and place each at once."""
+        events = self._events
+        for offset, index in enumerate(indices):
+            row = work.row + offset
+            started = self._record.begin_sample(position + offset)
+            if events is not None:
+                events.begin_sample()
+            try:
+                sample = self._fetcher.one(index, base_seed, position + offset)
+            except CannotSplit:
+                done[:] = [(Answer.NEEDS_WHOLE, work.row, work.rows, None)]
+                return
+            except Exception as error:
+                done.append((Answer.FAILED, row, 1 if self._plan.goes_on else work.rows - offset, error))
+                if self._plan.goes_on:
+                    continue
+                return
+            finally:
+                if events is not None:
+                    events.end_sample(index)
+            fetched = time.perf_counter_ns()
+            self._placer.place(entry, [sample], row, done)
+            del sample
+            ended = time.perf_counter_ns()
+            self._record.note(fetched - started, ended - started, 1)
+            if events is not None:
+                events.handed_over(fetched)
+            if self._words[Head.STOP]:
+                return
+
+    def _fetch_together(
+        self,
+        work: Work,
+        entry: int,
+        indices: Sequence[Any],
+        base_seed: int,
+        position: int,
+        done: list[Placed],
+        *,
+        takes_slot: bool,
+    ) -> None:
+        """Run samples one by one, and place them at the end: between two lies next to nothing.
+
+        A worker whose samples wait for a disk finds its caches cold after each, and a line of code costs several times
+        its usual price.
+        """
+        begin_sample, one, events = self._record.begin_sample, self._fetcher.one, self._events
+        gathered: list[Any] = []
+        failed: list[Placed] = []
+        starts: list[int] = []
+
+        def place() -> None:
+            if gathered and takes_slot:
+                self._placer.place(entry, gathered, work.row + offset - len(gathered), done)
+            elif gathered:
+                append_placed(done, Answer.SHARED, work.row + offset - len(gathered), list(gathered))
+
+        offset = 0
+        for offset, index in enumerate(indices):
+            starts.append(begin_sample(position + offset))
+            if events is not None:
+                events.begin_sample()
+            try:
+                gathered.append(one(index, base_seed, position + offset))
+            except Exception as error:
+                place()
+                gathered.clear()
+                failed.append(
+                    (Answer.FAILED, work.row + offset, 1 if self._plan.goes_on else work.rows - offset, error)
+                )
+                if not self._plan.goes_on:
+                    break
+            finally:
+                if events is not None:
+                    events.end_sample(index)
+            if self._words[Head.STOP]:
+                return
+        else:
+            offset = len(indices)
+        starts.append(time.perf_counter_ns())
+        place()
+        ended = time.perf_counter_ns()
+        placing_ns = (ended - starts[-1]) // work.rows
+        if events is not None and takes_slot:
+            events.handed_over(starts[-1])
+        for begun, ended in pairwise(starts):
+            self._record.note(ended - begun, ended - begun + placing_ns, 1)
+        done += failed

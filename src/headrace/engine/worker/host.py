@@ -1,0 +1,200 @@
+"""A process of the loader: one worker in its main thread, or several in threads."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model import WORKER_THREAD, record_stages
+from headrace.signals import StackFile, register_stack_dump
+
+from ..memory import Arena, Board, BoardLock
+from .heap import keep_heap_pages, kept_heap_bytes, name_thread
+from .plan import WorkerPlan
+from .seeding import seed_worker
+from .staging import named_samples, worker_table
+from .workbench import Workbench
+from .worker import Worker
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """All that a new process of the loader gets."""
+
+    arena: Arena
+    stacks: StackFile
+    workers: tuple[WorkerPlan, ...]
+    in_threads: bool
+    copies_dataset: bool  # each thread gets its own copy, as a process would
+    dataset: Any
+    collate: Callable[[Any], Any] | None  # None: torch's default_collate, imported only where it is needed
+    init_fn: Callable[[int], None] | None
+    num_workers: int
+    budget_bytes: int
+    base_seed: int
+    parent_pid: int
+
+
+class _Default:
+    """torch's default collation, imported when the first batch needs it."""
+
+    def __call__(self, samples: Any) -> Any:
+        from torch.utils.data import default_collate
+
+        return default_collate(samples)
+
+
+def run_host(plan: HostPlan) -> None:
+    """The target of a loader process."""
+    # Ctrl-C reaches the whole process group: the training process decides what ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # what came along the fork stays out of garbage collections: they would copy its pages, one by one
+    gc.freeze()
+    _follow_parent(plan.parent_pid)
+    register_stack_dump(plan.stacks, tracer_pid=plan.parent_pid)
+    keep_heap_pages(threads=len(plan.workers), most_bytes=kept_heap_bytes(plan.budget_bytes, plan.num_workers))
+    plan.arena.attach()
+    lock = BoardLock(plan.arena.fd.fileno())
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        # one thread a worker, as in torch's own
+        torch.set_num_threads(1)
+        _stack_in_own_memory(torch)
+    if not plan.in_threads:
+        (only,) = plan.workers
+        _run_worker(plan, only, lock)
+        return
+    infos = _thread_worker_infos(torch)
+    threads = [
+        threading.Thread(target=_run_worker, args=(plan, w, lock, infos), name=f"headrace-worker-{w.worker}")
+        for w in plan.workers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _stack_in_own_memory(torch: Any) -> None:
+    """Keep collation out of /dev/shm: in a worker, torch's own stacks each tensor into a fresh segment of it.
+
+    Batches travel in the arena anyway, and a container may have 64 MiB of /dev/shm, where writing more is a crash.
+    """
+
+    def new_storage(size: int, *, device: Any = "cpu") -> Any:
+        return torch.UntypedStorage(size, device=device)
+
+    torch.UntypedStorage._new_shared = staticmethod(new_storage)
+
+
+def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos: Any = None) -> None:
+    name_thread(f"{WORKER_THREAD}{worker_plan.worker}")
+    worker_number = worker_plan.worker
+    collate = plan.collate or _Default()
+    dataset = pickle.loads(pickle.dumps(plan.dataset)) if plan.copies_dataset else plan.dataset
+    bench = Workbench(worker_plan, plan.arena, lock, named_samples(dataset), collate, is_seeded=not plan.in_threads)
+    worker = Worker(bench)
+    stages = worker_table(Board(plan.arena.bytes).words, worker_number)
+
+    def prepare() -> None:
+        if not plan.in_threads:
+            seed_worker(plan.base_seed, worker_number)
+        _set_worker_info(plan, worker_number, dataset, infos)
+        if plan.init_fn is not None:
+            plan.init_fn(worker_number)
+
+    try:
+        # threads that a data set starts by itself record with the first worker of their process
+        with record_stages(stages, for_process=worker_plan is plan.workers[0]):
+            worker.run(prepare)
+    except BaseException:
+        if not plan.in_threads:
+            raise
+        # the other threads would go on, and nobody would notice that one is gone with the rows that it owes
+        try:
+            traceback.print_exc()
+        finally:  # the exception is foreign code: it may not let itself be printed
+            os._exit(1)
+    finally:
+        if bench.events is not None:
+            bench.events.close()
+
+
+def _set_worker_info(plan: HostPlan, worker: int, dataset: Any, infos: Any) -> None:
+    """Make `torch.utils.data.get_worker_info()` right in this worker."""
+    module: Any = sys.modules.get("torch.utils.data._utils.worker")
+    if module is None:
+        return
+    fields = {"id": worker, "num_workers": plan.num_workers, "seed": plan.base_seed + worker, "dataset": dataset}
+    info = module.WorkerInfo(**fields)
+    if infos is None:
+        module._worker_info = info
+    else:
+        infos.mine = info
+
+
+class _ThreadWorkerInfo:
+    """Stands in for torch's WorkerInfo where workers are threads: each sees its own."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def set_mine(self, info: Any) -> None:
+        self._local.info = info
+
+    mine = property(None, set_mine)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_local"].info, name)
+
+
+def _thread_worker_infos(torch: Any) -> Any:
+    module: Any = sys.modules.get("torch.utils.data._utils.worker")
+    if torch is None or module is None:
+        return None
+    infos = _ThreadWorkerInfo()
+    module._worker_info = infos
+    return infos
+
+
+def _follow_parent(parent_pid: int) -> None:
+    """End this process when the training process is gone, however it went.
+
+    A closed pipe would not tell: processes that were forked meanwhile may hold its other end. PR_SET_PDEATHSIG
+    would tell too much: it also fires when the thread that started us ends.
+    """
+    try:
+        parent = os.pidfd_open(parent_pid)
+    except (OSError, AttributeError):
+        parent = -1
+
+    def watch() -> None:
+        name_thread("headrace-watch")
+        if parent >= 0:
+            poller = select.poll()
+            poller.register(parent, select.POLLIN)
+            poller.poll()
+        else:
+            stop = threading.Event()
+            while _is_running(parent_pid):
+                stop.wait(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="headrace-watch", daemon=True).start()
+
+
+def _is_running(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, 0)
+        return True
+    return False

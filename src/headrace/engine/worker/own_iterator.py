@@ -1,0 +1,125 @@
+"""A worker's own iterator over an iterable data set: the next samples, and where it stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from ..memory import Answer, CaughtError, Entry, Head, Work, dump
+from .placing import Placed
+from .record import Stopped
+from .sharing import Sharing
+from .steps import Steps
+from .workbench import Workbench
+
+
+class OwnIterator:
+    """Serves batches of an iterable data set, as torch's fetcher does."""
+
+    def __init__(self, bench: Workbench, sharing: Sharing) -> None:
+        self._plan, self._words, self._dataset = bench.plan, bench.words, bench.dataset
+        self._arena, self._region, self._record = bench.arena, bench.region, bench.record
+        self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
+        self._events = bench.events
+        self._steps = self._steps_of(iter(()))
+        self._work: Work | None = None  # what is being served
+        self._is_ended = False
+
+    def begin(self) -> None:
+        """Ask the data set for its iterator."""
+        self._steps = self._steps_of(iter(self._dataset))
+
+    def restart(self, work: Work) -> None:
+        """Begin the next epoch."""
+        self._is_ended = False
+        try:
+            self.begin()
+        except Exception as error:  # there is no batch to fail yet: the first one that is asked for does
+            self._steps.fail_with(error)
+        self._teller.answer(work, Answer.RESTARTED)
+
+    def pass_over(self, count: int) -> None:
+        """Bring the iterator to where that of a dead worker stood."""
+        self._steps.pass_over(count)
+
+    def _steps_of(self, iterator: Iterator[Any]) -> Steps:
+        tell = self._tell_aside if self._plan.goes_on else None
+        return Steps(iterator, tell=tell, whose=f"the iterator of worker {self._plan.worker}")
+
+    def serve(self, work: Work, entry: int) -> None:
+        """The next samples of this worker's own iterator, as torch's fetcher takes them."""
+        if self._is_ended:
+            self._tell_end(work)
+            return
+        self._work = work
+        if not self._plan.is_batched:
+            try:
+                sample = self._next()
+            except StopIteration:
+                self._is_ended = True
+                self._tell_end(work)
+                return
+            self._teller.answer(work, Answer.SHARED)
+            self._sharing.collate_and_send(work, entry, sample)
+            return
+        texts: list[Any] = []
+        aside: list[Any] | None = None if self._plan.uses_slots else []
+        row = 0
+        while row < work.rows:
+            started = self._record.begin_sample(self._words[entry + Entry.FIRST_POSITION] + row)
+            try:
+                sample = self._next()
+            except StopIteration:
+                self._is_ended = True
+                break
+            except Exception as error:
+                self._teller.fail(work, entry, row, error, rows=work.rows)  # the row says how many came before
+                return
+            fetched = time.perf_counter_ns()
+            if aside is None:
+                done: list[Placed] = []
+                self._placer.place(entry, [sample], row, done)
+                if self._events is not None:
+                    self._events.handed_over(fetched)
+                if done[0][0] is Answer.ROWS:
+                    texts.append(done[0][3])
+                else:
+                    aside = self._placer.rows_back(entry, row, texts)
+            if aside is not None:
+                aside.append(sample)
+            del sample
+            row += 1
+            self._record.note(fetched - started, time.perf_counter_ns() - started, 1)
+        if row == 0 or (self._plan.drop_last and row < work.rows):
+            self._tell_end(work)
+        elif aside is None:
+            joined = [[t for column in leaf for t in column] for leaf in zip(*texts, strict=True)]
+            block = dump(joined, self._region, self._arena)[0] if joined else 0
+            self._teller.answer(work, Answer.ROWS, block=block, row=0, rows=row)
+        else:
+            self._teller.answer(work, Answer.SHARED, row=0, rows=row)
+            self._sharing.collate_and_send(work, entry, aside)
+
+    def _next(self) -> Any:
+        events = self._events
+        if events is None:
+            return next(self._steps)
+        events.begin_sample()
+        try:
+            return next(self._steps)
+        finally:
+            events.end_sample(-1)
+
+    def _tell_end(self, work: Work) -> None:
+        self._teller.answer(work, Answer.END, row=int(self._steps.ends_in_doubt))
+
+    def _tell_aside(self, error: Exception) -> None:
+        """Tell of a sample that failed; the iterator is asked for the next one, for as long as anybody wants it."""
+        assert self._work is not None
+        if self._words[Head.STOP]:
+            raise Stopped
+        caught = CaughtError.from_exception(error, self._plan.worker)
+        block, _ = dump(caught, self._region, self._arena)
+        self._teller.answer(self._work, Answer.PASSED_OVER, block=block, row=0, rows=0)
+        self._record.begin_again()

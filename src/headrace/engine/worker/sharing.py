@@ -1,0 +1,138 @@
+"""Samples leave a worker: counted where they lie in their rows, as blocks that the last one collates elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.errors import BatchTooLarge
+
+from ..memory import TOLD, Answer, Entry, Head, NoRoom, Task, Work, free_block, peek, split_tries
+from .borrowing import Borrowed
+from .heap import kept_heap_bytes, trim_heap
+from .placing import Placed
+from .workbench import Workbench
+
+
+class Sharing:
+    """Hands over what was done with a chunk's samples."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._plan, self._arena, self._region, self._lock = bench.plan, bench.arena, bench.region, bench.lock
+        self._words, self._all_words = bench.words, bench.all_words
+        self._record, self._teller, self._fetcher = bench.record, bench.teller, bench.fetcher
+        self._collate, self._entering, self._events = bench.collate, bench.entering, bench.events
+
+    def hand_over(self, work: Work, entry: int, done: list[Placed]) -> None:
+        """Tell of rows by what was done with each: (answer, row, rows, texts or samples)."""
+        for answer, row, rows, content in done:
+            try:
+                if answer is Answer.FAILED:
+                    self._teller.fail(work, entry, row, content, rows=rows)
+                elif answer is Answer.SHARED:
+                    self._share(work, entry, row, rows, content)
+                elif answer is Answer.NEEDS_WHOLE:
+                    self._ask_for_whole(work, entry, row, rows)
+                elif answer is Answer.ROWS and not content and work.task == Task.CHUNK:
+                    self._teller.account(work, entry, row, rows, quietly=True)
+                else:
+                    block = self._entering.dump(content, entry, rows=rows)[0] if content else 0
+                    self._teller.tell(work, entry, answer, row, rows, block=block)
+            except Exception as error:
+                if isinstance(error, (NoRoom, BatchTooLarge)) or work.task != Task.CHUNK:
+                    self._teller.fail(work, entry, row, error)
+                    return
+                # a sample that cannot be pickled: the collation may make something of it that can
+                self._ask_for_whole(work, entry, row, rows)
+
+    def _ask_for_whole(self, work: Work, entry: int, row: int, rows: int) -> None:
+        self._teller.tell(work, entry, Answer.NEEDS_WHOLE, row, rows, is_void=True)
+
+    def _share(self, work: Work, entry: int, row: int, rows: int, samples: list[Any]) -> None:
+        """Put samples into shared memory; whoever brings the last ones collates the batch."""
+        words, num_rows = self._words, self._words[entry + Entry.NUM_ROWS]
+        if rows == num_rows:
+            self.collate_and_send(work, entry, samples, rows=rows)
+            return
+        started = time.perf_counter_ns()
+        block, size = self._entering.dump(samples, entry, rows=rows)
+        if self._events is not None:
+            self._events.handed_over(started)
+        self._record.add_bytes(size)
+        at = words[entry + Entry.ROW_WORDS] + row
+        with self._lock:
+            if words[Head.LOSSES] and self._all_words[at] != -split_tries(work.argument)[0]:
+                free_block(self._all_words, block)  # another worker has them meanwhile
+                return
+            if rows > 1:
+                self._teller.mark(at, rows, TOLD)
+            self._all_words[at] = block
+            words[entry + Entry.ROWS_DONE] += rows
+            is_last = words[entry + Entry.ROWS_DONE] == num_rows and not words[entry + Entry.FAILED]
+            if is_last:
+                words[entry + Entry.LAST] = self._plan.worker + 1
+        self._teller.answer(work, Answer.SHARED, block=block, row=row, rows=rows)
+        if is_last:
+            self.collate_shared(work, entry)
+
+    def collate_shared(self, work: Work, entry: int) -> None:
+        """Gather a batch whose rows are all in shared memory, and collate it. The blocks are the main process's."""
+        borrowed = Borrowed(self._arena)
+        # torch's own collation writes into no sample and keeps none
+        read = functools.partial(peek, self._arena) if self._plan.uses_slots else borrowed.read
+        try:
+            held = [self._gather(entry, read)]
+        except Exception as error:  # a sample that was pickled and does not come back
+            self._teller.fail(work, entry, 0, error, rows=0, is_sample=False)
+            return
+        if held[0]:
+            block = self._collate_to_block(work, entry, held, rows=0)
+            borrowed.settle()
+            if block:
+                self._teller.answer(work, Answer.COLLATED, block=block, row=0, rows=0)
+
+    def _gather(self, entry: int, read: Callable[[int], Any]) -> list[Any]:
+        """All samples of a batch; none where one failed, and what becomes of it is not decided yet."""
+        table, num_rows = self._words[entry + Entry.ROW_WORDS], self._words[entry + Entry.NUM_ROWS]
+        gathered: list[Any] = []
+        while len(gathered) < num_rows:
+            block = self._all_words[table + len(gathered)]
+            if block <= TOLD:
+                return []
+            gathered += read(block)
+        return gathered
+
+    def collate_and_send(self, work: Work, entry: int, samples: Any, *, rows: int = 0) -> None:
+        """Collate a batch and tell of it; `rows` are those that nobody has told of yet."""
+        if block := self._collate_to_block(work, entry, [samples], rows=rows):
+            self._teller.answer(work, Answer.COLLATED, block=block, row=0, rows=rows)
+
+    def _collate_to_block(self, work: Work, entry: int, held: list[Any], *, rows: int) -> int:
+        """Collate what is held, and let go of it; returns the batch's block, 0 where it failed, which is told."""
+        seeds = None if self._plan.uses_slots else self._fetcher.seeds
+        if self._words[entry + Entry.NUM_ROWS] > 1 and not self._plan.is_iterable:
+            self._record.begin_collation()
+        try:
+            if seeds is not None:
+                words = self._words
+                seeds.begin_collation(words[entry + Entry.BASE_SEED], words[entry + Entry.FIRST_POSITION])
+            num_rows, started = self._words[entry + Entry.NUM_ROWS], time.perf_counter_ns()
+            batch = self._collate(held.pop())
+            collated = time.perf_counter_ns()
+            if self._events is not None:
+                self._events.collated(started)
+            block, size = self._entering.dump(batch, entry, rows=num_rows)
+            if self._events is not None:
+                self._events.handed_over(collated)
+            self._words[entry + Entry.CLOSED] = 1
+            if seeds is not None:
+                seeds.end_collation()
+        except Exception as error:
+            self._teller.fail(work, entry, 0, error, rows=rows, is_sample=False)
+            return 0
+        self._record.add_bytes(size)
+        if size >= kept_heap_bytes(self._plan.budget_bytes, self._words[Head.NUM_RECORDS]):
+            trim_heap()  # or each worker that has ever collated a batch would keep the memory of one
+        return block

@@ -1,0 +1,215 @@
+"""torch's DataLoader in the training process: the start of each epoch, every `next`, waiting for workers, pinning."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from headrace.model import EventKind, LoaderSettings
+from headrace.signals.timing import watch_next
+
+from ..tape import now, tape
+from . import rank as hooks_rank
+from . import step as hooks_step
+from . import worker as hooks_worker
+from .replaying import with_replay
+from .wrapping import Depth
+
+_LOADER, _EPOCH, _WAIT, _QUEUE_GET, _PIN = (
+    int(kind) for kind in (EventKind.LOADER, EventKind.EPOCH, EventKind.WAIT, EventKind.QUEUE_GET, EventKind.PIN)
+)
+ENDED = -1  # the value of a WAIT that brought no batch: the epoch is over
+
+_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_epochs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_kinds: dict[str, int] = {}
+_beginning: set[int] = set()  # the ids of loaders whose `__iter__` is under way
+
+
+def time_loaders(dataloader: ModuleType) -> None:
+    """Time the loader's iterators, single and multi process, and have its workers timed."""
+    _time_iter(dataloader.DataLoader)
+    _time_get_iterator(dataloader.DataLoader)
+    base = dataloader._BaseDataLoaderIter
+    for cls in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
+        cls.__next__ = with_replay(timed_next(base.__next__))
+    workers = dataloader._MultiProcessingDataLoaderIter
+    workers._try_get_data = _timed_get(workers._try_get_data)
+    watch_next(lambda take: with_replay(timed_next(take)))  # our own loader's
+    hooks_worker.time_fetchers(dataloader._DatasetKind)
+    hooks_worker.time_worker_loop(dataloader._utils.worker)
+    _time_pinning(dataloader._utils.pin_memory)
+
+
+def time_stateful_loader(module: ModuleType) -> None:
+    """Time torchdata's loader, which has iterators of its own; its workers are timed as torch's are."""
+    _time_iter(module.StatefulDataLoader)
+    workers = module._StatefulMultiProcessingDataLoaderIter
+    for cls in (module._StatefulSingleProcessDataLoaderIter, workers):
+        cls.__next__ = timed_next(module._StatefulBaseDataLoaderIter.__next__)
+    workers._try_get_data = _timed_get(workers._try_get_data)
+
+
+def name_of(loader: Any) -> str:
+    """Return what tells a loader from others: its data set, and which of the loaders over such it is."""
+    name = _names.get(loader)
+    if name is None:
+        dataset = type(loader.dataset).__name__
+        count = _kinds[dataset] = _kinds.get(dataset, 0) + 1
+        name = _names[loader] = f"{dataset}#{count}"
+    return name
+
+
+def settings_of(loader: Any) -> LoaderSettings:
+    """Return what a loader was asked for."""
+    packages = [cls.__module__.split(".")[0] for cls in type(loader).__mro__]
+    return LoaderSettings(
+        by="headrace" if "headrace" in packages else packages[0],
+        batch_size=_number(loader.batch_size),
+        num_workers=_number(loader.num_workers),
+        prefetch_factor=_number(loader.prefetch_factor),
+        pin_memory=bool(loader.pin_memory),
+        persistent_workers=bool(loader.persistent_workers),
+        in_order=bool(getattr(loader, "in_order", True)),
+    )
+
+
+def _number(value: Any) -> int | None:
+    return int(value) if isinstance(value, int) else None
+
+
+def time_endless_loader(module: ModuleType) -> None:
+    """Time Ultralytics' loader, which goes on with one endless iterator: that it begins an epoch, nobody else knows."""
+    cls = module.InfiniteDataLoader
+    original = cls.__iter__
+
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Any:
+        if self.iterator is not None:
+            _begin_epoch(self, lambda: self.iterator)
+        yield from original(self)
+
+    cls.__iter__ = __iter__
+
+
+def _time_iter(cls: Any) -> None:
+    original = cls.__iter__
+
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Any:
+        return _begin_epoch(self, lambda: original(self))
+
+    cls.__iter__ = __iter__
+
+
+def _time_get_iterator(cls: Any) -> None:
+    """Have an epoch begin where an iterator is made, too: a loader may have an `__iter__` of its own."""
+    original = cls._get_iterator
+
+    @functools.wraps(original)
+    def _get_iterator(self: Any) -> Any:
+        return original(self) if id(self) in _beginning else _begin_epoch(self, lambda: original(self))
+
+    cls._get_iterator = _get_iterator
+
+
+def _begin_epoch(loader: Any, begin: Callable[[], Any]) -> Any:
+    """Return the iterator that `begin` gives, with an EPOCH for what that took; its batches are counted from 0."""
+    tape.say_role("trainer")
+    hooks_rank.say_rank()
+    hooks_step.look_for_models()
+    text = name_of(loader)
+    epoch = _epochs[loader] = _epochs.get(loader, -1) + 1
+    _beginning.add(id(loader))
+    start = now()
+    try:
+        iterator = begin()
+    finally:
+        _beginning.discard(id(loader))
+        tape.num_epochs += 1
+        number = tape.name(text)
+        tape.write(_LOADER, start, 0, number, tape.name(settings_of(loader).as_text()))
+        tape.write(_EPOCH, start, now() - start, epoch, number)
+    if hasattr(iterator, "__dict__"):
+        iterator.__dict__.update(_headrace_loader=text, _headrace_batches=0)
+    return iterator
+
+
+def timed_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return `__next__` with a WAIT for each call."""
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:
+        state = self.__dict__
+        value = state.get("_headrace_batches", 0)
+        if value < 4 or not value % 64:  # a second model may join later
+            hooks_step.look_for_models()
+        start = now()
+        try:
+            batch = original(self)
+            state["_headrace_batches"] = value + 1
+            return batch
+        except StopIteration:
+            value = ENDED
+            raise
+        finally:
+            duration = now() - start
+            tape.num_waits += 1
+            text = state.get("_headrace_loader", "loader")
+            tape.keep(_WAIT, start, duration, value, tape.names.get(text) or tape.name(text))
+
+    return __next__
+
+
+def _timed_get(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _try_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            ready = self._data_queue.qsize()
+        except (NotImplementedError, OSError, ValueError):  # not on macOS; not on a queue that is closed
+            ready = 0
+        start = now()
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            duration = now() - start
+            text = self.__dict__.get("_headrace_loader", "loader")
+            tape.keep(_QUEUE_GET, start, duration, ready, tape.names.get(text) or tape.name(text))
+
+    return _try_get_data
+
+
+def _time_pinning(module: ModuleType) -> None:
+    """Time the copy to page-locked memory, in the loader's own thread or in `next`; it calls itself for nested data."""
+    original = module.pin_memory
+    depth = Depth()
+
+    @functools.wraps(original)
+    def pin_memory(data: Any, *args: Any, **kwargs: Any) -> Any:
+        if depth.calls:
+            return original(data, *args, **kwargs)
+        depth.calls = 1
+        start = now()
+        try:
+            return original(data, *args, **kwargs)
+        finally:
+            depth.calls = 0
+            duration = now() - start
+            tape.write(_PIN, start, duration, nbytes_of(data))
+
+    module.pin_memory = pin_memory  # type: ignore[attr-defined]
+
+
+def nbytes_of(batch: Any) -> int:
+    """Return the bytes of the tensors and arrays in a batch, however they are nested."""
+    if isinstance(batch, (str, bytes)):
+        return 0
+    if isinstance(batch, Mapping):
+        return sum(map(nbytes_of, batch.values()))
+    if isinstance(batch, Sequence):
+        return sum(map(nbytes_of, batch))
+    nbytes = getattr(batch, "nbytes", 0)
+    return nbytes if isinstance(nbytes, int) else 0

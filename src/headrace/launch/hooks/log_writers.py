@@ -1,0 +1,82 @@
+"""Log writers: handlers of `logging` by their class, loguru, TensorBoard, wandb, tqdm's display."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from types import ModuleType
+from typing import Any
+
+from headrace.model import EventKind
+
+from ..tape import now, tape
+from .wrapping import Depth, replace
+
+_KIND = int(EventKind.LOGGING)
+_WORTH_NS = 20_000  # a short line: many of them become one event
+_TOGETHER_NS = 1_000_000
+logging_depth = Depth()
+
+
+def _timed_often(function: Any, what: str) -> Any:
+    """Time a method that is called for every line; what takes microseconds is summed up first.
+
+    An empty `what` stands for the class of the object.
+    """
+    small: dict[str, int] = {}  # many short writes, told of as one event when they have become worth it
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if logging_depth.calls:
+            return function(*args, **kwargs)
+        logging_depth.calls = 1
+        start = now()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            logging_depth.calls = 0
+            duration = now() - start
+            name = what or _class_of(args[0])
+            if duration >= _WORTH_NS:
+                tape.write(_KIND, start, duration, 1, tape.name(name))
+            else:
+                total_ns = small.get(name, 0) + duration
+                if total_ns >= _TOGETHER_NS:
+                    tape.write(_KIND, start + duration - total_ns, total_ns, 0, tape.name(name))
+                    total_ns = 0
+                small[name] = total_ns
+
+    return wrapper
+
+
+def _class_of(handler: object) -> str:
+    return f"{type(handler).__module__}.{type(handler).__qualname__}"
+
+
+def time_logging(_torch: ModuleType) -> None:
+    """Time what handlers of the standard library's `logging` take."""
+    logging.Handler.handle = _timed_often(logging.Handler.handle, "")  # type: ignore[method-assign]
+
+
+def time_loguru(handler: ModuleType) -> None:
+    """Time what loguru's sinks take."""
+    handler.Handler.emit = _timed_often(handler.Handler.emit, "loguru")
+
+
+def time_tqdm(std: ModuleType) -> None:
+    """Time what it takes tqdm to draw its bar."""
+    std.tqdm.display = _timed_often(std.tqdm.display, "tqdm")
+
+
+def time_summary_writer(writer: ModuleType) -> None:
+    """Time everything that a SummaryWriter adds or flushes."""
+    cls = writer.SummaryWriter
+    for name in dir(cls):
+        if name.startswith("add_") or name in {"flush", "close"}:
+            replace(cls, name, _KIND, "tensorboard", logging_depth)
+
+
+def time_wandb(run: ModuleType) -> None:
+    """Time `wandb.log`, which is a method of the run."""
+    for name in ("log", "save", "log_artifact"):
+        replace(run.Run, name, _KIND, "wandb", logging_depth)

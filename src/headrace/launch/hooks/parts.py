@@ -1,0 +1,139 @@
+"""Which calls inside a sample are known to read, to decode or to transform, package by package.
+
+A package is never imported for this: it is looked at when the script has imported it. Time that a call spends without a
+core is told apart by the clock, so a decoder that reads its file itself belongs here, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from headrace.signals.timing import current_sample
+
+from .part_wrapping import ClassNames, replace_part, timed_part
+
+_TRANSFORMS = ClassNames("transform ")
+
+# module: {what in it: what it is}
+_PARTS: Mapping[str, Mapping[str, str]] = {
+    "PIL.AvifImagePlugin": {"AvifImageFile.load": "decode Pillow"},
+    "PIL.Image": {
+        "open": "decode Pillow",
+        "Image.convert": "transform Pillow convert",
+        "Image.resize": "transform Pillow resize",
+        "Image.rotate": "transform Pillow rotate",
+        "Image.transform": "transform Pillow transform",
+    },
+    "PIL.TiffImagePlugin": {"TiffImageFile.load": "decode Pillow"},
+    "PIL.WebPImagePlugin": {"WebPImageFile.load": "decode Pillow"},
+    "cv2": {
+        "imread": "decode cv2.imread",
+        "imdecode": "decode cv2.imdecode",
+        "GaussianBlur": "transform cv2.GaussianBlur",
+        "cvtColor": "transform cv2.cvtColor",
+        "remap": "transform cv2.remap",
+        "resize": "transform cv2.resize",
+        "warpAffine": "transform cv2.warpAffine",
+        "warpPerspective": "transform cv2.warpPerspective",
+    },
+    "h5py._hl.dataset": {"Dataset.__getitem__": "read h5py", "Dataset.read_direct": "read h5py"},
+    "nibabel.arrayproxy": {
+        "ArrayProxy.__array__": "decode nibabel",
+        "ArrayProxy.__getitem__": "decode nibabel",
+        "ArrayProxy.get_unscaled": "decode nibabel",
+    },
+    "nibabel.loadsave": {"load": "decode nibabel"},
+    "numpy": {
+        "fromfile": "read numpy.fromfile",
+        "load": "decode numpy.load",
+        "lib.npyio.NpzFile.__getitem__": "decode numpy.load",
+    },
+    "scipy.ndimage._filters": {"gaussian_filter": "transform scipy.ndimage.gaussian_filter"},
+    "scipy.ndimage._interpolation": {
+        name: f"transform scipy.ndimage.{name}" for name in ("affine_transform", "map_coordinates", "rotate", "zoom")
+    },
+    "simplejpeg": {"decode_jpeg": "decode simplejpeg"},
+    "soundfile": {"read": "decode soundfile"},
+    "torch": {"load": "decode torch.load"},
+    "torchvision.io.image": {
+        "decode_image": "decode torchvision.io",
+        "decode_jpeg": "decode torchvision.io",
+        "decode_png": "decode torchvision.io",
+        "read_file": "read torchvision.io",
+        "read_image": "decode torchvision.io",
+    },
+}
+# Python's own: torch imports them, and our own modules did before anybody could be told
+_PYTHONS_OWN: Mapping[str, Mapping[str, str]] = {
+    "pathlib": {"Path.read_bytes": "read Path.read_bytes", "Path.read_text": "read Path.read_text"},
+    "tarfile": {"_FileInFile.readinto": "read tarfile"},
+}
+# module: calls whose first argument is the transform
+_CALLS_OF: Mapping[str, tuple[str, ...]] = {
+    "albumentations.core.composition": ("Compose.__call__",),
+    "albumentations.core.transforms_interface": ("BasicTransform.__call__",),
+    "monai.transforms.compose": ("Compose.__call__",),
+    "monai.transforms.transform": ("apply_transform",),
+}
+_TORCHVISION = frozenset({"torchvision.transforms.transforms", "torchvision.transforms.v2._transform"})
+_PILLOW_FILES = "PIL.ImageFile"
+MODULES = frozenset({*_PARTS, *_CALLS_OF, *_TORCHVISION, _PILLOW_FILES})
+_BYTES_OF_MODE = {"L": 1, "P": 1, "RGB": 3, "RGBA": 4, "CMYK": 4, "YCbCr": 3, "F": 4, "I": 4, "I;16": 2}
+
+
+def time_parts(module: ModuleType) -> None:
+    """Time what is known of a module that has just been imported."""
+    name = module.__name__
+    for path, part in _PARTS.get(name, {}).items():
+        replace_part(module, path, part)
+    for path in _CALLS_OF.get(name, ()):
+        replace_part(module, path, _TRANSFORMS.of)
+    if name == _PILLOW_FILES:
+        _time_pillow(module)
+    if name in _TORCHVISION:
+        _time_torchvision(module)
+
+
+def time_own_parts(_dataloader: ModuleType) -> None:
+    """Time what is known of Python's own modules."""
+    for name, parts in _PYTHONS_OWN.items():
+        for path, part in parts.items():
+            replace_part(sys.modules.get(name), path, part)
+
+
+def _time_pillow(files: Any) -> None:
+    """Time the `load` of picture files, which Pillow calls before almost anything: the first reads and decodes."""
+    original = files.ImageFile.load
+    timed = timed_part(original, "decode Pillow")
+
+    @functools.wraps(original)
+    def load(self: Any) -> Any:
+        sample = current_sample.sample
+        if sample is None or not self.tile:
+            return original(self)
+        result = timed(self)
+        if not self.tile:
+            sample.parts["decode Pillow"][1] += self.width * self.height * _BYTES_OF_MODE.get(self.mode, 0)
+        return result
+
+    files.ImageFile.load = load
+
+
+def _time_torchvision(module: ModuleType) -> None:
+    """Time each transform by its class.
+
+    TorchScript compiles a transform's `forward`, so that stays as it is: what is timed is the call. Most classes have
+    theirs from `torch.nn.Module`, and get one of their own.
+    """
+    from torch.compiler import is_compiling
+    from torch.nn import Module
+
+    for cls in list(vars(module).values()):
+        if not isinstance(cls, type) or cls.__module__ != module.__name__:
+            continue
+        if "__call__" in vars(cls) or (issubclass(cls, Module) and cls.__call__ is Module.__call__):
+            replace_part(cls, "__call__", _TRANSFORMS.of, is_compiling=is_compiling)

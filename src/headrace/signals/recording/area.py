@@ -1,0 +1,257 @@
+"""The shared memory of a recording: one anonymous file that holds a lane for each process that takes part.
+
+The recorder creates it; other processes open it through `/proc/<recorder>/fd/<n>`, as the environment variable
+`HEADRACE_RECORDING` tells them. Nothing named is left behind, and the size of /dev/shm does not matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import struct
+import tempfile
+import time
+from collections.abc import Iterator
+from enum import IntEnum
+
+from headrace.errors import NotSupported
+from headrace.model import recording_place
+
+from ..system import read_start
+from .records import RECORD_BYTES
+
+# One record in 15 µs for half a second. 1 MiB a process, of which only pages that were written exist.
+LANE_RECORDS = 1 << 15
+# A node has up to 200 processors and as many workers; a lane nobody uses costs address space only.
+NUM_LANES = 512
+LANE_HEAD_BYTES = 32 << 10  # words, then names
+
+_MAGIC = b"HRLANES1"
+_HEAD = struct.Struct("<8sIIIIQIQ")
+_REFUSED_AT = 64  # in the head: processes that found no free lane
+_STATES_AT = 128  # then a byte for each lane: whoever looks for lanes in use touches none of the others
+_LANE_WORDS_BYTES = 128
+_LONGEST_LOCK_WAIT_S = 2.0  # a claim takes 0.1 ms; a process that was stopped in one must not hold up a training
+_LOOK_AGAIN_S = 0.001
+_MADV_POPULATE_WRITE = 23
+
+
+class Word(IntEnum):
+    """The words at the head of a lane, 8 bytes each."""
+
+    PID = 0
+    PARENT = 1
+    BORN = 2  # the process's start in clock ticks since boot: a pid alone may come back
+    CLAIMED_NS = 3
+    CURSOR = 4  # records begun so far; only grows
+    NAME_BYTES = 5
+    NAMES_REFUSED = 6
+    ROLE = 7  # the number of a name
+    TASK_SINCE_NS = 8  # when a worker took the task that it has in hand; 0: none
+
+
+class LaneState(IntEnum):
+    FREE = 0
+    CLAIMED = 1
+
+
+class LaneMemory:
+    """One lane of an area: its words, its names and its ring. Just memory; `Lane` writes, `RingReader` reads."""
+
+    def __init__(self, memory: memoryview, number: int, num_records: int) -> None:
+        self.number, self.num_records = number, num_records
+        self.words = memory[:_LANE_WORDS_BYTES].cast("Q")
+        self.names = memory[_LANE_WORDS_BYTES:LANE_HEAD_BYTES]
+        self.ring = memory[LANE_HEAD_BYTES : LANE_HEAD_BYTES + num_records * RECORD_BYTES]
+
+
+class Area:
+    """The memory of a recording, in the process that created it or in one that found it."""
+
+    _fd = -1  # of its creator alone: the area can be found as long as this is open
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._path = path
+        try:
+            head = _HEAD.unpack(os.pread(fd, _HEAD.size, 0))
+        except struct.error:
+            head = (b"",) * 8
+        if head[0] != _MAGIC:
+            raise ValueError("not an area of a recording")
+        _, self.num_lanes, self.lane_records, self.lane_bytes, self.recorder_pid, self.token, _, _ = head
+        self._head_bytes = _head_bytes(self.num_lanes)
+        self._map = mmap.mmap(fd, self._head_bytes + self.num_lanes * self.lane_bytes, flags=mmap.MAP_SHARED)
+        with contextlib.suppress(OSError, AttributeError):
+            self._map.madvise(mmap.MADV_DONTDUMP)
+        self.memory = memoryview(self._map)
+        self._counts = self.memory[_REFUSED_AT : _REFUSED_AT + 8].cast("Q")
+        self._states = self.memory[_STATES_AT : _STATES_AT + self.num_lanes]
+
+    def __repr__(self) -> str:
+        return f"Area(lanes={self.num_lanes}, records={self.lane_records}, pages={self.used_bytes()} bytes)"
+
+    @classmethod
+    def create(cls, *, num_lanes: int = NUM_LANES, lane_records: int = LANE_RECORDS) -> Area:
+        """Make the memory of a new recording; `lane_records` is a power of two."""
+        if lane_records < 64 or lane_records & (lane_records - 1):
+            raise ValueError(f"lane_records must be a power of two and at least 64, not {lane_records}")
+        if not 1 <= num_lanes <= 1 << 16:
+            raise ValueError(f"num_lanes must be from 1 to 65536, not {num_lanes}")
+        if not hasattr(os, "memfd_create"):
+            raise NotSupported("recording needs Linux: its events lie in an anonymous memory file")
+        # whole pages, so that a lane's memory can be given back
+        lane_bytes = -(-(LANE_HEAD_BYTES + lane_records * RECORD_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            fd = os.memfd_create("headrace-recording", os.MFD_CLOEXEC)
+        except OSError:  # a sandbox may refuse it
+            fd, path = tempfile.mkstemp(prefix="headrace-")
+            os.unlink(path)
+        try:
+            os.ftruncate(fd, _head_bytes(num_lanes) + num_lanes * lane_bytes)
+            token = int.from_bytes(os.urandom(7))
+            head = _HEAD.pack(_MAGIC, num_lanes, lane_records, lane_bytes, own_pid(), token, 0, 0)
+            os.pwrite(fd, head, 0)
+            area = cls(fd, f"/proc/{own_pid()}/fd/{fd}")
+            area._fd = fd
+            return area
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @classmethod
+    def find(cls, place: str) -> Area | None:
+        """Open the area that `place` names (what `Area.place` gave); None where it is not to be had.
+
+        That is so when the recorder is gone, or when this process lives in another PID namespace or belongs to
+        somebody else. Recording must never be a reason for a training to fail.
+        """
+        path, _, token = place.rpartition(":")
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            area = cls(fd, path)
+        except (OSError, ValueError):
+            return None
+        finally:
+            os.close(fd)
+        if str(area.token) != token:  # the pid belongs to another process by now
+            area.close()
+            return None
+        return area
+
+    @property
+    def place(self) -> str:
+        """What `HEADRACE_RECORDING` says: where to find this area, and how to tell that it is this one."""
+        return f"{self._path}:{self.token}"
+
+    def lane(self, number: int) -> LaneMemory:
+        start = self._head_bytes + number * self.lane_bytes
+        return LaneMemory(self.memory[start : start + self.lane_bytes], number, self.lane_records)
+
+    def claim(self) -> LaneMemory | None:
+        """Take a free lane for this process; None, and counted, where there is none."""
+        with self._locked() as is_locked:
+            if is_locked:
+                number = bytes(self._states).find(LaneState.FREE)
+                if number >= 0:
+                    lane = self.lane(number)
+                    _occupy(lane)
+                    self._states[number] = LaneState.CLAIMED  # last: a reader may look at once
+                    return lane
+            self._counts[0] += 1
+        return None
+
+    def free(self, lane: LaneMemory) -> None:
+        """Give a lane to whoever comes next; its pages go back to the system and read as zeros."""
+        with self._locked():
+            start = self._head_bytes + lane.number * self.lane_bytes
+            try:
+                self._map.madvise(mmap.MADV_REMOVE, start, self.lane_bytes)
+            except (OSError, AttributeError):  # a file system without holes
+                self.memory[start : start + self.lane_bytes] = bytes(self.lane_bytes)
+            self._states[lane.number] = LaneState.FREE
+
+    def populate(self, lane: LaneMemory) -> None:
+        """Have all pages of a lane at once, where the kernel can (Linux 5.14)."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self._map.madvise(_MADV_POPULATE_WRITE, self._head_bytes + lane.number * self.lane_bytes, self.lane_bytes)
+
+    def claimed(self) -> list[int]:
+        """The numbers of the lanes that processes have taken."""
+        return [number for number, state in enumerate(bytes(self._states)) if state]
+
+    @property
+    def num_refused(self) -> int:
+        """How often a process found no free lane."""
+        return self._counts[0]
+
+    def used_bytes(self) -> int:
+        """Bytes that exist as pages."""
+        return os.fstat(self._fd).st_blocks * 512 if self._fd >= 0 else 0
+
+    def close(self) -> None:
+        """Close the descriptor. The mapping ends with the last view of it."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[bool]:
+        """Hold the area's lock, through a file opened for it alone: `flock` is shared along a fork."""
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:  # the recorder is gone: nobody would read
+            yield False
+            return
+        try:
+            yield _lock(fd)
+        finally:
+            os.close(fd)
+
+
+def attach_from_environment() -> Area | None:
+    """The area that this process was told to record into; None where there is none, or none to be had."""
+    place = recording_place()
+    return Area.find(place) if place else None
+
+
+def own_pid() -> int:
+    """The number of this process as /proc shows it, which the recorder sees too."""
+    try:
+        return int(os.readlink("/proc/self"))
+    except (OSError, ValueError):
+        return os.getpid()
+
+
+def read_birth(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None where it is gone or has ended (a zombie)."""
+    stat = read_start(f"/proc/{pid}/stat", 1024)
+    fields = stat[stat.rfind(b")") + 2 :].split(maxsplit=20)
+    return None if len(fields) < 20 or fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _occupy(lane: LaneMemory) -> None:
+    words, pid = lane.words, own_pid()
+    words[Word.PID], words[Word.PARENT] = pid, os.getppid()
+    words[Word.BORN] = read_birth(pid) or 0
+    words[Word.CLAIMED_NS] = time.monotonic_ns()
+
+
+def _head_bytes(num_lanes: int) -> int:
+    return -(-(_STATES_AT + num_lanes) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _lock(fd: int) -> bool:
+    deadline = time.monotonic() + _LONGEST_LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if time.monotonic() > deadline:
+                return False
+        time.sleep(_LOOK_AGAIN_S)

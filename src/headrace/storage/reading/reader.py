@@ -1,0 +1,244 @@
+"""The training process's side of the reader: starts it, tells it what comes, and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+from array import array
+from collections import deque
+from collections.abc import Iterable
+from multiprocessing import reduction
+from pathlib import Path
+from typing import Any
+
+from headrace.model import ReaderStats, format_bytes
+
+from .block_table import BlockTable, Head, Row, State
+from .extents import Extent
+from .read_plan import GRANULE
+from .reader_process import ReaderSettings, as_message
+from .sources import Source, install_source
+
+_log = logging.getLogger(__name__)
+
+_PACKAGE = Path(__file__).parents[2]
+# paths that are known by a number; beyond this the numbers begin anew
+_MOST_PATHS = 1 << 16
+# bytes of plans that wait because the reader does not listen: it is stuck, and will not need them
+_MOST_BACKLOG = 16 << 20
+
+# The packages' faces would import what the reader has no use for: NumPy, and whatever is added there.
+_START = """
+import sys, types
+root = sys.argv.pop(1)
+for name in ("headrace", "headrace.storage", "headrace.storage.reading"):
+    sys.modules[name] = module = types.ModuleType(name)
+    module.__path__ = ["/".join([root, *name.split(".")[1:]])]
+from headrace.storage.reading.reader_process import main
+main()
+"""
+
+
+class BlockAccess:
+    """What a worker needs to find blocks; travels to its process under every start method."""
+
+    def __init__(self, table: BlockTable) -> None:
+        self._table = table
+        self._source: Any = None  # one for each process: its threads have rows of their own
+        self._source_pid = 0
+
+    def attach(self) -> None:
+        """Let `read_extent` of this process look into the blocks first."""
+        install_source(self.source())
+
+    def source(self) -> Source:
+        """What gives extents out of the blocks, in this process."""
+        from .block_source import BlockSource
+
+        if self._source is None or self._source_pid != os.getpid():
+            self._source, self._source_pid = BlockSource(self._table), os.getpid()
+        source: Source = self._source
+        return source
+
+    def __getstate__(self) -> tuple[Any, int]:
+        return reduction.DupFd(self._table.fd), self._table.space_bytes
+
+    def __setstate__(self, state: tuple[Any, int]) -> None:
+        self.__init__(BlockTable(state[0].detach(), state[1], GRANULE))  # type: ignore[misc]  # as if made here
+
+
+class BlockReader:
+    """A reader process. `close()` ends it and may be called twice; nothing but speed depends on it."""
+
+    def __init__(self, settings: ReaderSettings) -> None:
+        self.settings = settings
+        self.table = BlockTable.create(settings.space_bytes, GRANULE)
+        self.access = BlockAccess(self.table)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._backlog: deque[bytes] = deque()
+        self._backlog_bytes = 0
+        self._numbers: dict[str, int] = {}
+        self._owner_pid = os.getpid()
+        self._last_seq = -1
+        self.table.words[Head.PASSED] = -1
+        try:
+            self._start()
+        except OSError as error:
+            _log.warning("the reader could not be started (%s): workers read for themselves", error)
+            self.table.words[Head.STATE] = State.GONE
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            for end in (ours, theirs):
+                for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                    with contextlib.suppress(OSError):
+                        end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
+            ours.setblocking(False)
+            self._control = ours
+            s = self.settings
+            numbers = (self.table.fd, theirs.fileno(), os.getpid(), s.space_bytes, s.block_bytes, s.depth, s.most_depth)
+            words = [sys.executable, "-I", "-S", "-c", _START, str(_PACKAGE)]
+            self._process = subprocess.Popen(
+                [*words, *map(str, (*numbers, s.gap_bytes, s.num_workers))],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(self.table.fd, theirs.fileno()),
+            )
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    # ------------------------------------------------------------------------------------ what comes
+
+    def plan(self, seq: int, extents: Iterable[Extent]) -> int:
+        """Say which extents a batch will need, in their order; returns their bytes. `seq` grows from batch to batch."""
+        is_new = len(self._numbers) > _MOST_PATHS
+        if is_new:
+            self._numbers = {}
+        known, new_paths = self._numbers, []
+        numbers, offsets, sizes = array("q"), array("q"), array("q")
+        for path, offset, size in extents:
+            number = known.get(path)
+            if number is None:
+                number = known[path] = len(known)
+                new_paths.append(path)
+            numbers.append(number)
+            offsets.append(offset)
+            sizes.append(size)
+        self._last_seq = max(self._last_seq, seq)
+        self._send(as_message("extents", seq, is_new, new_paths, numbers, offsets, sizes))
+        return sum(sizes)
+
+    def plan_files(self, seq: int, paths: list[str]) -> None:
+        """Say which files a batch will need."""
+        self._last_seq = max(self._last_seq, seq)
+        self._send(as_message("files", seq, paths))
+
+    def passed(self, seq: int) -> None:
+        """Say that all batches up to this one are over."""
+        if self._owner_pid != os.getpid():
+            return
+        self.table.words[Head.PASSED] = max(self.table.words[Head.PASSED], seq)
+        if self._backlog:
+            self._flush()
+
+    def forget(self) -> None:
+        """Nothing that was planned so far will be needed."""
+        self.passed(self._last_seq)
+
+    def _send(self, message: bytes) -> None:
+        if self._control is None or self._owner_pid != os.getpid():  # the words of a forked child would mix with ours
+            return
+        if self._backlog_bytes > _MOST_BACKLOG:
+            return  # advice that nobody takes
+        self._backlog.append(message)
+        self._backlog_bytes += len(message)
+        self._flush()
+
+    def _flush(self) -> None:
+        control = self._control
+        while self._backlog and control is not None:
+            message = self._backlog[0]
+            try:
+                sent = control.send(message)
+            except BlockingIOError:
+                return
+            except OSError:  # it is gone
+                self._give_up()
+                return
+            self._backlog_bytes -= sent
+            if sent < len(message):
+                self._backlog[0] = message[sent:]
+            else:
+                self._backlog.popleft()
+
+    def _give_up(self) -> None:
+        """The reader is gone without being asked to: workers read for themselves from here on."""
+        self.table.words[Head.STATE] = State.GONE
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        self._backlog.clear()
+        code = self._process.poll() if self._process is not None else None
+        _log.warning("the reader (process %s) is gone, exit code %s: workers read for themselves", self.pid, code)
+
+    # ------------------------------------------------------------------------------------ figures, end
+
+    def stats(self) -> ReaderStats:
+        words = self.table.words
+        hits, hit_bytes, waits, wait_ns, self_reads, self_bytes = self.table.totals(
+            Row.HITS, Row.HIT_BYTES, Row.WAITS, Row.WAIT_NS, Row.SELF_READS, Row.SELF_BYTES
+        )
+        return ReaderStats(
+            is_alive=self.is_alive,
+            depth=words[Head.DEPTH] or self.settings.depth,
+            block_bytes=self.settings.block_bytes,
+            bytes_read=words[Head.BYTES],
+            reads=words[Head.READS],
+            failed_reads=words[Head.FAILED],
+            vain_bytes=words[Head.VAIN_BYTES],
+            too_large=words[Head.TOO_LARGE],
+            hits=hits,
+            hit_bytes=hit_bytes,
+            waits=waits,
+            wait_s=wait_ns / 1e9,
+            self_reads=self_reads,
+            self_bytes=self_bytes,
+            files=words[Head.FILES],
+            file_bytes=words[Head.FILE_BYTES],
+        )
+
+    def close(self) -> None:
+        """End the reader. Views that somebody holds stay valid."""
+        if self._process is None or self._owner_pid != os.getpid():
+            return
+        process, self._process = self._process, None
+        self.table.words[Head.STATE] = State.GONE
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        process.kill()  # it has nothing to put in order
+        try:
+            process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            _log.warning("the reader (process %d) does not end: a read of it stands still in the kernel", process.pid)
+        self.table.close()
+
+    def __repr__(self) -> str:
+        s = self.settings
+        return f"<BlockReader {self.pid}: {s.depth} reads of up to {format_bytes(s.block_bytes)} in flight>"
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()

@@ -1,0 +1,344 @@
+"""`Shards`: a data set over tar shards, by index or as a stream."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from headrace.errors import ShardDamaged
+
+from ..reading import Extent, close_files, has_source, read_extent
+from .damage import Damage
+from .index_file import HAS_DATA_CRC, ShardIndex, read_meta
+from .indexing import Indexed, ensure_indexes, find_index, keep_index
+from .pairing import PairingLike, find_pairing
+from .sample_reading import Sample, SampleReader, layouts_of
+from .stream import Streamed
+from .unpaired import UnpairedMember, list_unpaired
+from .urls import Urls, expand_urls
+
+_log = logging.getLogger(__name__)
+
+_MOST_OPEN = 64  # indexes mapped at once by a process: each holds a file descriptor
+_TINY_BYTES = 16 << 10  # samples below this cost less to read together than one by one
+_MOST_SAID = 20  # lines about damage in a log; the rest is in `damage`
+
+Decode: TypeAlias = Callable[[Sample], Any] | Mapping[str, Callable[..., Any]]
+
+
+class SamplePlace(NamedTuple):
+    """Where a sample lies."""
+
+    key: str
+    shard: str
+    offset: int  # of the first of its bytes
+
+
+class _Shard(NamedTuple):
+    """What is known of an indexed shard."""
+
+    indexed: Indexed
+    num_samples: int  # that are delivered, or damaged
+    num_unpaired: int
+    damage: tuple[Damage, ...]
+
+
+class Shards:
+    """The samples of tar shards, as dicts of their fields with `__key__` and `__url__`, as WebDataset has them.
+
+    A map-style data set: `len`, `shards[i]`, any loader. The first use of these makes an index beside each shard that
+    has none. Iterating over it reads shard after shard in large reads, and starts at once: without an index, the
+    headers are walked through as the data comes.
+
+    `urls`: a path, "data/x-{000000..000123}.tar", a glob, a folder, or a list of these. `pairing`: which members make a
+    sample; WebDataset's rule, or patterns by field: {"jpg": "{key}.jpg", "npz": "{key}_features.npz"}. `fields`: read
+    these only; members of samples that lack one are in `unpaired`. `decode`: `headrace.decode("jpg", "npz")`, or
+    functions by field. `map`: a function of the whole sample, last. `max_samples`: the first so many. `index_dir`:
+    where indexes lie, if not beside the shards. `verify`: compare the data of every sample with the checksum in the
+    index, for which the first use reads all of it. `views`: fields are read-only memoryviews in place of bytes, without
+    a copy where a reader has them in memory; by default what `decode` asks for.
+    """
+
+    def __init__(
+        self,
+        urls: Urls,
+        *,
+        pairing: PairingLike = "webdataset",
+        fields: Sequence[str] | None = None,
+        decode: Decode | None = None,
+        map: Callable[[Any], Any] | None = None,  # noqa: A002 - the name that everybody knows
+        max_samples: int | None = None,
+        index_dir: str | os.PathLike[str] | None = None,
+        verify: bool = False,
+        views: bool | None = None,
+    ) -> None:
+        if isinstance(fields, str):
+            raise TypeError(f"fields={fields!r}: give a list of names, such as [{fields!r}]")
+        if max_samples is not None and max_samples < 0:
+            raise ValueError(f"max_samples={max_samples} is less than 0")
+        self.paths = expand_urls(urls)
+        self._pairing = find_pairing(pairing)
+        asked = getattr(decode, "fields", None)
+        if fields is None and isinstance(asked, Mapping) and not isinstance(decode, Mapping):
+            fields = tuple(asked)  # a decoder that names its fields reads no others
+        self.fields = None if fields is None else tuple(dict.fromkeys(fields))
+        self._decode, self._map = decode, map
+        self._max_samples, self._verify = max_samples, verify
+        self._index_dir = None if index_dir is None else os.fspath(index_dir)
+        self._as_views = bool(getattr(decode, "takes_views", False)) if views is None else views
+        self._shards: list[_Shard] | None = None
+        self._ends: np.ndarray[Any, Any] = np.zeros(0, np.int64)
+        self._forget_open()
+
+    def __repr__(self) -> str:
+        if self._shards is None:
+            return f"Shards({len(self.paths)} shards, not indexed yet)"
+        return (
+            f"Shards({len(self.paths)} shards, {len(self)} samples, {len(self.damage)} places of damage, "
+            f"{self.num_unpaired} members in no sample)"
+        )
+
+    # -------------------------------------------------------------------------------- across processes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_open", "_lock", "_pid")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget_open()
+
+    def _forget_open(self) -> None:
+        self._open: OrderedDict[int, SampleReader] = OrderedDict()
+        self._lock, self._pid = threading.Lock(), os.getpid()
+
+    # -------------------------------------------------------------------------------- the index
+
+    def prepare(self) -> Shards:
+        """Make the indexes that are missing now, in place of at the first use; return the data set itself."""
+        self._indexed()
+        return self
+
+    def _indexed(self) -> list[_Shard]:
+        if self._shards is None:
+            close_files()  # a shard that was replaced under its name would be read from the old file
+            found = ensure_indexes(self.paths, self._pairing, index_dir=self._index_dir, with_data=self._verify)
+            shards = [self._look_into(indexed) for indexed in found]
+            self._ends = np.cumsum([shard.num_samples for shard in shards], dtype=np.int64)
+            self._shards = shards
+            _tell(shards)
+        return self._shards
+
+    def _look_into(self, indexed: Indexed) -> _Shard:
+        meta = read_meta(indexed.path, indexed.head)
+        num_samples, num_unpaired = 0, int(meta["unpaired"])
+        layouts = layouts_of(meta, self.fields, self._pairing.required)
+        is_left_out = []
+        for signature, layout in zip(meta["signatures"], layouts, strict=True):
+            is_left_out.append(not (layout.is_complete or layout.is_damaged))
+            num_samples += 0 if is_left_out[-1] else signature["count"]
+        if any(is_left_out):
+            index = ShardIndex(indexed.path)
+            num_unpaired += int(index.samples["num"][np.array(is_left_out)[index.samples["signature"]]].sum())
+        damage = tuple(Damage.from_json(document, indexed.shard) for document in meta["damage"])
+        return _Shard(indexed, num_samples, num_unpaired, damage)
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What is wrong with the shards, place by place."""
+        return tuple(damage for shard in self._indexed() for damage in shard.damage)
+
+    @property
+    def num_unpaired(self) -> int:
+        """How many members are in no sample that is delivered."""
+        return sum(shard.num_unpaired for shard in self._indexed())
+
+    @property
+    def unpaired(self) -> tuple[UnpairedMember, ...]:
+        """The members that are in no sample that is delivered, each with the reason."""
+        return tuple(
+            member
+            for shard in self._indexed()
+            if shard.num_unpaired
+            for member in list_unpaired(shard.indexed, self.fields, self._pairing)
+        )
+
+    # -------------------------------------------------------------------------------- by index
+
+    def __len__(self) -> int:
+        shards = self._indexed()
+        num = int(self._ends[-1]) if shards else 0
+        return num if self._max_samples is None else min(num, self._max_samples)
+
+    def __getitem__(self, index: int) -> Any:
+        reader, row = self._find(index)
+        return self._finish(reader.sample(row))
+
+    @property
+    def __getitems__(self) -> Callable[[Sequence[int]], list[Any]] | None:
+        """How loaders fetch a batch at once; None, as if it were not there, for samples that are not tiny."""
+        shards = self._indexed()
+        num = sum(shard.indexed.head.num_samples for shard in shards)
+        size = sum(shard.indexed.head.data_bytes for shard in shards)
+        return self._get_many if num and size / num <= _TINY_BYTES else None
+
+    def _get_many(self, indices: Sequence[int]) -> list[Any]:
+        if has_source():  # somebody reads ahead, sample by sample: ask for what was planned
+            return [self[index] for index in indices]
+        wanted = np.array([self._checked(index) for index in indices], np.int64)
+        numbers = np.searchsorted(self._ends, wanted, side="right")
+        answers: list[Any] = [None] * len(wanted)
+        for number in np.unique(numbers).tolist():
+            reader = self._reader(number)
+            chosen = np.flatnonzero(numbers == number)
+            rows = wanted[chosen] - (self._ends[number - 1] if number else 0)
+            rows = rows if reader.rows is None else reader.rows[rows]
+            unique, back = np.unique(rows, return_inverse=True)
+            samples = list(reader.samples(unique))
+            for place, at in zip(chosen.tolist(), back.tolist(), strict=True):
+                sample = samples[at]
+                if isinstance(sample, ShardDamaged):
+                    raise sample
+                answers[place] = self._finish(dict(sample))
+        return answers
+
+    def extents(self, index: int) -> tuple[Extent, ...]:
+        """Return the reads that fetching a sample takes: what can be read ahead."""
+        reader, row = self._find(index)
+        return reader.extents(row)
+
+    def place(self, index: int) -> SamplePlace:
+        """Return the key, the shard and the offset of a sample."""
+        reader, row = self._find(index)
+        number = int(np.searchsorted(self._ends, self._checked(index), side="right"))
+        return SamplePlace(reader.key(row), self.paths[number], reader.offset(row))
+
+    def _checked(self, index: int) -> int:
+        num = len(self)
+        place = index.__index__()
+        if not -num <= place < num:
+            raise IndexError(f"sample {index} of {num}")
+        return place + num if place < 0 else place
+
+    def _find(self, index: int) -> tuple[SampleReader, int]:
+        place = self._checked(index)
+        number = int(np.searchsorted(self._ends, place, side="right"))
+        reader = self._reader(number)
+        return reader, reader.row_of(place - int(self._ends[number - 1]) if number else place)
+
+    def _reader(self, number: int) -> SampleReader:
+        """The reader of a shard, with its index mapped; the least recently used ones are let go."""
+        if self._pid != os.getpid():
+            self._lock, self._pid = threading.Lock(), os.getpid()  # a thread of the parent may have held the other
+        with self._lock:
+            reader = self._open.get(number)
+            if reader is not None:
+                self._open.move_to_end(number)
+                return reader
+        reader = self._open_reader(self._indexed()[number].indexed)
+        with self._lock:
+            self._open[number] = reader
+            if len(self._open) > _MOST_OPEN:
+                self._open.popitem(last=False)
+        return reader
+
+    def _open_reader(self, indexed: Indexed) -> SampleReader:
+        index = ShardIndex(indexed.path)
+        is_other = index.head._replace(flags=0) != indexed.head._replace(flags=0)  # checksums may have been added
+        if is_other or (self._verify and not index.head.flags & HAS_DATA_CRC):
+            raise ShardDamaged(
+                f"{indexed.shard} was changed while it was in use: its index is another one now",
+                shard=indexed.shard,
+                next_step="make the data set anew",
+            )
+        return SampleReader(
+            index,
+            read_meta(indexed.path, index.head),
+            indexed.shard,
+            read_extent,
+            fields=self.fields,
+            required=self._pairing.required,
+            as_views=self._as_views,
+            verify=self._verify,
+        )
+
+    # -------------------------------------------------------------------------------- as a stream
+
+    def __iter__(self) -> Iterator[Any]:
+        """Give the samples shard by shard. A damaged one is said in the log and passed over."""
+        left = self._max_samples
+        close_files()
+        for number, path in enumerate(self.paths):
+            if left == 0:
+                return
+            for sample in self._stream(number, path):
+                if isinstance(sample, ShardDamaged):
+                    _log.warning("passed over: %s", sample.what)
+                    if left is not None:
+                        left -= 1  # by index it would be one of the first samples, too
+                else:
+                    yield self._finish(sample)
+                    if left is not None:
+                        left -= 1
+                if left == 0:
+                    return
+
+    def _stream(self, number: int, path: str) -> Iterator[Sample | ShardDamaged]:
+        indexed = None if self._shards is None else self._shards[number].indexed
+        if indexed is None:
+            indexed = find_index(path, self._pairing, index_dir=self._index_dir, with_data=self._verify)
+            if indexed is None and self._verify:
+                indexed = ensure_indexes([path], self._pairing, index_dir=self._index_dir, with_data=True)[0]
+            if indexed is not None:
+                _tell([self._look_into(indexed)])
+        if indexed is not None:
+            reader = self._open_reader(indexed) if self._shards is None else self._reader(number)
+            yield from reader.samples(range(indexed.head.num_samples) if reader.rows is None else reader.rows)
+            return
+        facts = os.stat(path)
+        streamed = Streamed(path, self._pairing, read_extent, fields=self.fields, as_views=self._as_views)
+        yield from streamed
+        if streamed.content is not None:
+            kept = keep_index(path, streamed.content, self._pairing, facts, self._index_dir)
+            if kept is not None:
+                _tell([self._look_into(kept)])
+
+    # -------------------------------------------------------------------------------- what becomes of a sample
+
+    def _finish(self, sample: Sample) -> Any:
+        decode = self._decode
+        finished: Any = sample
+        if isinstance(decode, Mapping):
+            for field, function in decode.items():
+                if field in sample:
+                    try:
+                        sample[field] = function(sample[field])
+                    except Exception as error:
+                        error.add_note(f"while decoding {sample['__key__']}.{field} of {sample['__url__']}")
+                        raise
+        elif decode is not None:
+            finished = decode(sample)
+            if isinstance(finished, dict) and "__key__" in finished:
+                finished.setdefault("__url__", sample["__url__"])
+        return finished if self._map is None else self._map(finished)
+
+
+def _tell(shards: list[_Shard]) -> None:
+    """Say in the log what is wrong: a line for each damage, one for all members that are in no sample."""
+    damages = [damage for shard in shards for damage in shard.damage]
+    for damage in damages[:_MOST_SAID]:
+        _log.warning("%s", damage)
+    if len(damages) > _MOST_SAID:
+        _log.warning("%d more places of damage: see Shards.damage", len(damages) - _MOST_SAID)
+    num, num_with = sum(s.num_unpaired for s in shards), sum(s.num_unpaired > 0 for s in shards)
+    if num:
+        first = next(shard.indexed.shard for shard in shards if shard.num_unpaired)
+        _log.warning(
+            "%d members in %d shards are in no sample, first in %s: Shards.unpaired names them, with the reasons",
+            *(num, num_with, first),
+        )

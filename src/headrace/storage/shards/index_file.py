@@ -1,0 +1,170 @@
+"""The index of a shard as a file: fixed-width records, mapped into memory, read where they are touched."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace.errors import UnusableInput
+
+MAGIC = b"HRSHARDX"
+VERSION = 1
+ENDING = ".hri"
+HAS_DATA_CRC = 1  # a bit of `Head.flags`
+CUT = 1  # a bit of a member's flags: its data is cut short
+
+MEMBER = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("size", "<u8"),
+        ("name_at", "<u8"),
+        ("name_len", "<u4"),
+        ("header_sum", "<u4"),
+        ("data_crc", "<u4"),
+        ("field", "<i2"),
+        ("flags", "<u2"),
+    ]
+)
+SAMPLE = np.dtype(
+    [("first", "<u8"), ("key_at", "<u8"), ("key_len", "<u4"), ("num", "<u4"), ("signature", "<u4"), ("spare", "<u4")]
+)
+_HEAD = struct.Struct("<8sIIQqIIQQQQQQQQQQ")
+_CRC = struct.Struct("<I")
+HEAD_BYTES = 256
+
+
+class Head(NamedTuple):
+    """The first bytes of an index: what it belongs to, how much it holds, and where."""
+
+    flags: int
+    shard_size: int
+    shard_mtime_ns: int
+    tail_crc: int
+    pairing: int
+    num_members: int
+    num_samples: int
+    data_bytes: int  # of all members that are in a sample
+    samples_at: int
+    members_at: int
+    names_at: int
+    names_bytes: int
+    meta_at: int
+    meta_bytes: int
+    total_bytes: int
+
+    def pack(self) -> bytes:
+        """Return the head as bytes, with their checksum."""
+        packed = _HEAD.pack(MAGIC, VERSION, self.flags, *self[1:])
+        return (packed + _CRC.pack(zlib.crc32(packed))).ljust(HEAD_BYTES, b"\0")
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Head | None:
+        """Return the head that bytes hold; None where they are none of ours, or damaged."""
+        if len(data) < HEAD_BYTES:
+            return None
+        packed = data[: _HEAD.size]
+        magic, version, flags, *others = _HEAD.unpack(packed)
+        if magic != MAGIC or version != VERSION or _CRC.unpack_from(data, _HEAD.size)[0] != zlib.crc32(packed):
+            return None
+        return cls(flags, *others[: len(cls._fields) - 1])
+
+
+@dataclass(frozen=True)
+class Content:
+    """What an index holds, before it is written."""
+
+    samples: np.ndarray
+    members: np.ndarray
+    names: bytes
+    meta: dict[str, Any]
+
+
+def lay_out(content: Content, **belongs: int) -> Head:
+    """Return the head of an index with this content; `belongs` are the fields of `Head` that name the shard."""
+    meta = json.dumps(content.meta, ensure_ascii=True).encode()
+    num_paired = int(content.samples["num"].sum()) if len(content.samples) else 0
+    samples_at = HEAD_BYTES
+    members_at = samples_at + content.samples.nbytes
+    names_at = members_at + content.members.nbytes
+    meta_at = names_at + len(content.names)
+    return Head(
+        **belongs,
+        num_members=len(content.members),
+        num_samples=len(content.samples),
+        data_bytes=int(content.members["size"][:num_paired].sum()),
+        samples_at=samples_at,
+        members_at=members_at,
+        names_at=names_at,
+        names_bytes=len(content.names),
+        meta_at=meta_at,
+        meta_bytes=len(meta),
+        total_bytes=meta_at + len(meta),
+    )
+
+
+def write_index(path: str, content: Content, head: Head) -> None:
+    """Write an index under a temporary name, then give it its own: readers see the old one or the new one, whole."""
+    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.{os.urandom(4).hex()}")
+    meta = json.dumps(content.meta, ensure_ascii=True).encode()
+    try:
+        with open(temporary, "xb") as file:
+            for part in (head.pack(), content.samples.tobytes(), content.members.tobytes(), content.names, meta):
+                file.write(part)
+        os.replace(temporary, path)
+    except BaseException:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise
+
+
+def read_head(path: str) -> Head | None:
+    """Return the head of the index at a path; None where there is none that is whole."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            head = Head.unpack(file.read(HEAD_BYTES))
+            if head is None or os.fstat(file.fileno()).st_size != head.total_bytes:
+                return None
+            return head
+    except OSError:
+        return None
+
+
+def read_meta(path: str, head: Head) -> dict[str, Any]:
+    """Return what an index says about its shard as a whole."""
+    with open(path, "rb", buffering=0) as file:
+        document: dict[str, Any] = json.loads(os.pread(file.fileno(), head.meta_bytes, head.meta_at))
+    return document
+
+
+class ShardIndex:
+    """An index, mapped. `samples` and `members` are arrays of records over the map; touching one reads its page."""
+
+    def __init__(self, path: str) -> None:
+        head = read_head(path)
+        if head is None:
+            raise UnusableInput(
+                f"{path} is not a whole shard index", next_step="remove it; it is built again when used"
+            )
+        self.path, self.head = path, head
+        with open(path, "rb", buffering=0) as file:
+            self._map = mmap.mmap(file.fileno(), head.total_bytes, prot=mmap.PROT_READ)
+        self._map.madvise(mmap.MADV_RANDOM)  # shuffled samples: do not read pages around each
+        self.samples = np.frombuffer(self._map, SAMPLE, head.num_samples, head.samples_at)
+        self.members = np.frombuffer(self._map, MEMBER, head.num_members, head.members_at)
+
+    def __repr__(self) -> str:
+        return f"ShardIndex({self.path!r}: {self.head.num_samples} samples, {self.head.num_members} members)"
+
+    def names(self, at: int, size: int) -> bytes:
+        """Return a stretch of the names."""
+        begin = self.head.names_at + at
+        return self._map[begin : begin + size]

@@ -1,0 +1,350 @@
+"""Indexes made, found and refreshed: where they lie, and whether they still belong to their shard."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import mmap
+import os
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.errors import UnusableInput
+from headrace.model import cache_folder
+
+from .damage import Damage, DamageKind
+from .grouping import Groups, group
+from .index_file import CUT, ENDING, HAS_DATA_CRC, MEMBER, SAMPLE, Content, Head, lay_out, read_head, write_index
+from .pairing import ByFirstDot, Pairing
+from .tar_headers import BLOCK
+from .tar_walk import WINDOW_BYTES, Members, Skipped, TarWalk, Wound
+
+_log = logging.getLogger(__name__)
+
+_TAIL_BYTES = 16 << 10  # more than the zeros at the end of a tar, which fill up 10 KiB: the last members, too
+_MOST_NAMED = 1000  # of members that are links or directories, in an index
+_READ_BYTES = 8 << 20
+_BUILDERS = 8  # shards indexed at once: most of it is waiting for the disk
+_WHOLE_WINDOW = 2 << 20  # only windows of a walk are this large: they may share one buffer
+_COMPRESSED = {
+    b"\x1f\x8b": ("gzip", "gunzip"),
+    b"(\xb5/\xfd": ("zstd", "zstd -d"),
+    b"\xfd7zXZ": ("xz", "xz -d"),
+    b"BZh": ("bzip2", "bunzip2"),
+}
+COSTS_A_SAMPLE = {DamageKind.NO_END, DamageKind.CUT_IN_HEADER, DamageKind.CORRUPT_HEADER, DamageKind.ZEROS_INSIDE}
+
+
+@dataclass(frozen=True)
+class Walked:
+    """What a walk through a whole shard has found."""
+
+    members: Members
+    wounds: list[Wound]
+    skipped: list[Skipped]
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """A shard, where its index lies, and that index's head."""
+
+    shard: str
+    path: str
+    head: Head
+    is_new: bool = False
+
+
+def ensure_indexes(
+    shards: list[str], pairing: Pairing, *, index_dir: str | None = None, with_data: bool = False
+) -> list[Indexed]:
+    """Return an index for each shard, made anew where there is none that belongs to it."""
+
+    def ensure(shard: str) -> Indexed:
+        return ensure_index(shard, pairing, index_dir=index_dir, with_data=with_data)
+
+    if len(shards) == 1:
+        return [ensure(shards[0])]
+    with ThreadPoolExecutor(min(_BUILDERS, max(1, len(shards))), "headrace-index") as pool:
+        return list(pool.map(ensure, shards))
+
+
+def ensure_index(
+    shard: str, pairing: Pairing, *, index_dir: str | None = None, with_data: bool = False, anew: bool = False
+) -> Indexed:
+    """Return the index of one shard; with `with_data` it holds checksums of the data too, for which all is read."""
+    places = index_places(shard, pairing, index_dir)
+    if not anew:
+        found = find_index(shard, pairing, index_dir=index_dir, with_data=with_data)
+        if found is not None:
+            return found
+    began = time.monotonic()
+    content, belongs = build_index(shard, pairing, with_data=with_data)
+    head = lay_out(content, **belongs)
+    path = _write_somewhere(places, content, head)
+    _log.info(
+        "indexed %s: %d samples, %d members in %.2f s, as %s",
+        *(shard, head.num_samples, head.num_members, time.monotonic() - began, path),
+    )
+    return Indexed(shard, path, head, is_new=True)
+
+
+def find_index(
+    shard: str, pairing: Pairing, *, index_dir: str | None = None, with_data: bool = False, checks_tail: bool = True
+) -> Indexed | None:
+    """Return the index of a shard where there is one that still belongs to it: same size, time and tail."""
+    heads = [(path, head) for path in index_places(shard, pairing, index_dir) if (head := read_head(path)) is not None]
+    if not heads:
+        return None
+    belongs = _belongings(shard, pairing)
+    if not checks_tail:
+        del belongs["tail_crc"]
+    for path, head in heads:
+        is_same = all(getattr(head, name) == value for name, value in belongs.items())
+        if is_same and (not with_data or head.flags & HAS_DATA_CRC):
+            return Indexed(shard, path, head)
+    return None
+
+
+def index_places(shard: str, pairing: Pairing, index_dir: str | None = None) -> list[str]:
+    """Where the index of a shard may lie, best first: in `index_dir`, else beside it, in the user's cache, in /tmp."""
+    full = os.path.abspath(shard)
+    other = "" if isinstance(pairing, ByFirstDot) else f".{pairing.fingerprint:08x}"
+    name = os.path.basename(full) + other + ENDING
+    apart = f"{hashlib.sha256(os.fsencode(full)).hexdigest()[:16]}-{name}"
+    if index_dir is not None:
+        return [os.path.join(index_dir, apart)]
+    temporary = os.path.join(tempfile.gettempdir(), f"headrace-shards-{os.getuid()}")
+    return [
+        os.path.join(os.path.dirname(full), name),
+        str(cache_folder() / "shards" / apart),
+        os.path.join(temporary, apart),
+    ]
+
+
+def keep_index(
+    shard: str, content: Content, pairing: Pairing, facts: os.stat_result, index_dir: str | None
+) -> Indexed | None:
+    """Write the index of a shard that a stream has walked through, unless the shard has changed since `facts`."""
+    belongs = _belongings(shard, pairing)
+    if (belongs["shard_size"], belongs["shard_mtime_ns"]) != (facts.st_size, facts.st_mtime_ns):
+        return None
+    head = lay_out(content, flags=0, **belongs)
+    return Indexed(shard, _write_somewhere(index_places(shard, pairing, index_dir), content, head), head, is_new=True)
+
+
+def _write_somewhere(places: list[str], content: Content, head: Head) -> str:
+    problems = []
+    for place, path in enumerate(places):
+        try:
+            if place or len(places) == 1:
+                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            write_index(path, content, head)
+            return path
+        except OSError as error:  # read-only, no room, no rights: the next place
+            problems.append(f"{os.path.dirname(path)}: {error.strerror or error}")
+    raise UnusableInput(
+        "an index of the shards cannot be written anywhere",
+        tried="; ".join(problems),
+        next_step="index_dir= with a folder that can be written",
+    )
+
+
+# ------------------------------------------------------------------ building
+
+
+def build_index(shard: str, pairing: Pairing, *, with_data: bool = False) -> tuple[Content, dict[str, int]]:
+    """Walk through a shard; return what its index holds, and what it belongs to."""
+    for _ in range(3):
+        before = _belongings(shard, pairing)
+        walked = walk_shard(shard)
+        crcs = _data_crcs(shard, walked.members) if with_data else None
+        if _belongings(shard, pairing) == before:  # else it is being written right now
+            break
+    return index_content(shard, walked, pairing, crcs), before | {"flags": HAS_DATA_CRC if with_data else 0}
+
+
+def index_content(
+    shard: str,
+    walked: Walked,
+    pairing: Pairing,
+    crcs: np.ndarray[Any, Any] | None = None,
+    *,
+    groups: Groups | None = None,
+) -> Content:
+    """Return what the index of a shard holds that was walked through; `groups`, where they are known already."""
+    members = walked.members
+    if groups is None:
+        hurt = [wound.after_member for wound in walked.wounds if wound.kind in COSTS_A_SAMPLE]
+        groups = group(members, pairing, wounded_at=hurt)
+    meta = {
+        "shard": os.path.basename(shard),
+        "fields": list(groups.split.fields),
+        "lists": list(pairing.lists),
+        "signatures": [
+            {"fields": list(kind.fields), "damaged": kind.is_damaged, "count": kind.count} for kind in groups.signatures
+        ],
+        "unpaired": int(np.count_nonzero((groups.field == -1) | (groups.field == -3))),
+        "ignored": int(np.count_nonzero(groups.field == -2)),
+        "skipped": len(walked.skipped),
+        "skipped_first": [
+            [_text(skip.name), skip.offset, skip.kind.decode("latin-1")] for skip in walked.skipped[:_MOST_NAMED]
+        ],
+        "damage": [damage.as_json() for damage in damages_of(shard, walked)],
+    }
+    return Content(
+        _sample_records(members, groups), _member_records(members, groups, crcs), _names(members, groups), meta
+    )
+
+
+def damages_of(shard: str, walked: Walked) -> list[Damage]:
+    """Return the damage that a walk has met, with what is whole on both sides of each."""
+    num = len(walked.members) - walked.members.is_cut
+    found = []
+    for wound in walked.wounds:
+        before = min(wound.after_member, num)
+        found.append(
+            Damage(
+                shard=shard,
+                kind=wound.kind,
+                offset=wound.offset,
+                size=wound.size,
+                before=before,
+                after=num - before,
+                member=_text(wound.member),
+            )
+        )
+    return found
+
+
+def _names(members: Members, groups: Groups) -> bytes:
+    if np.array_equal(groups.order, np.arange(len(members))):
+        return members.names
+    at, length = members.name_at[groups.order].tolist(), members.name_len[groups.order].tolist()
+    return b"".join(members.names[a : a + n] for a, n in zip(at, length, strict=True))
+
+
+def _member_records(
+    members: Members, groups: Groups, crcs: np.ndarray[Any, Any] | None
+) -> np.ndarray[Any, np.dtype[np.void]]:
+    order = groups.order
+    records = np.zeros(len(order), MEMBER)
+    name_len = members.name_len[order]
+    records["offset"], records["size"] = members.data_at[order], members.size[order]
+    records["name_at"], records["name_len"] = np.cumsum(name_len) - name_len, name_len
+    records["header_sum"], records["field"] = members.checksum[order], groups.field
+    if crcs is not None:
+        records["data_crc"] = crcs[order]
+    if members.is_cut:
+        records["flags"][order == len(members) - 1] |= CUT
+    return records
+
+
+def _sample_records(members: Members, groups: Groups) -> np.ndarray[Any, np.dtype[np.void]]:
+    records = np.zeros(len(groups.first), SAMPLE)
+    name_len = members.name_len[groups.order]
+    name_at = np.cumsum(name_len) - name_len
+    records["first"], records["num"], records["signature"] = groups.first, groups.num, groups.signature
+    records["key_at"] = name_at[groups.first] + groups.split.key_at[groups.key_from]
+    records["key_len"] = groups.split.key_len[groups.key_from]
+    return records
+
+
+# ------------------------------------------------------------------ reading the shard
+
+
+def walk_shard(shard: str) -> Walked:
+    """Walk through all headers of a shard."""
+    with _Opened(shard) as (fetch, size):
+        parts = list(TarWalk(fetch, size, together=1024).parts())
+        walked = Walked(
+            Members.joined([part.members for part in parts]),
+            [wound for part in parts for wound in part.wounds],
+            [skip for part in parts for skip in part.skipped],
+        )
+        if not len(walked.members) and not walked.skipped and size and any(fetch(0, min(size, BLOCK))):
+            raise not_a_tar(shard, bytes(fetch(0, 16)))
+    return walked
+
+
+def not_a_tar(shard: str, start: bytes) -> UnusableInput:
+    """Return the error that says why a file is no shard."""
+    for magic, (name, command) in _COMPRESSED.items():
+        if start.startswith(magic):
+            return UnusableInput(
+                f"{shard} is compressed with {name}: its samples cannot be reached one by one",
+                compression=name,
+                next_step=f"{command} {shard}",
+            )
+    return UnusableInput(f"{shard} is not a tar file: no valid header was found in it", begins_with=start.hex(" "))
+
+
+def _data_crcs(shard: str, members: Members) -> np.ndarray[Any, Any]:
+    crcs = np.zeros(len(members), np.uint32)
+    with _Opened(shard) as (fetch, size):
+        for k, (at, length) in enumerate(zip(members.data_at.tolist(), members.size.tolist(), strict=True)):
+            crc, end = 0, min(at + length, size)
+            while at < end:
+                data = fetch(at, min(_READ_BYTES, end - at))
+                if not data:
+                    break
+                crc = zlib.crc32(data, crc)
+                at += len(data)
+            crcs[k] = crc
+    return crcs
+
+
+class _Opened:
+    """A shard opened for a walk: how to fetch from it, and its size."""
+
+    def __init__(self, shard: str) -> None:
+        self._shard = shard
+        self._buffer: memoryview | None = None
+
+    def __enter__(self) -> tuple[Callable[[int, int], bytes | memoryview], int]:
+        try:
+            self._fd = os.open(self._shard, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise UnusableInput(f"{self._shard} cannot be read: {error.strerror}") from error
+        return self._fetch, os.fstat(self._fd).st_size
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def _fetch(self, offset: int, size: int) -> bytes | memoryview:
+        if size < _WHOLE_WINDOW:
+            return os.pread(self._fd, size, offset)
+        if (
+            self._buffer is None
+        ):  # kept: fresh memory costs more than what is read into it; aligned: copied twice as fast
+            self._buffer = memoryview(mmap.mmap(-1, max(WINDOW_BYTES, _READ_BYTES), flags=mmap.MAP_PRIVATE))
+        return self._buffer[: os.preadv(self._fd, [self._buffer[:size]], offset)]
+
+
+def _belongings(shard: str, pairing: Pairing) -> dict[str, int]:
+    """What an index must agree with to belong to a shard as it is now."""
+    try:
+        fd = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnusableInput(f"{shard} cannot be read: {error.strerror}") from error
+    try:
+        facts = os.fstat(fd)
+        tail = os.pread(fd, _TAIL_BYTES, max(0, facts.st_size - _TAIL_BYTES))
+    finally:
+        os.close(fd)
+    return {
+        "shard_size": facts.st_size,
+        "shard_mtime_ns": facts.st_mtime_ns,
+        "tail_crc": zlib.crc32(tail),
+        "pairing": pairing.fingerprint,
+    }
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")

@@ -1,0 +1,338 @@
+"""From the records of a sample to its fields: which bytes to read, and what they become."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Protocol
+
+import numpy as np
+
+from headrace.errors import ShardDamaged
+
+from ..reading import Extent
+from .index_file import CUT
+
+JOIN_BYTES = 64 << 10  # members of a sample within this span are read in one go
+STREAM_BYTES = 1 << 20  # one read of a stream, unless a sample is larger
+_FIRST_PIECE, _PIECE = 1 << 8, 1 << 14  # samples whose records are looked at together
+_MOST_TOGETHER = 1024  # samples of one read, at most
+_WORTH_READING = 0.25  # of a stretch that is read for several samples, this share at least is wanted
+
+_OFFSET, _SIZE, _NAME_AT, _NAME_LEN, _CRC, _FIELD, _FLAGS = 0, 1, 2, 3, 5, 6, 7  # of a member's record as a tuple
+
+Sample = dict[str, Any]
+Read = Callable[[Extent], memoryview]
+
+
+class Records(Protocol):
+    """Samples and members as records: a mapped index, or one that is only in memory."""
+
+    @property
+    def samples(self) -> np.ndarray[Any, Any]: ...
+    @property
+    def members(self) -> np.ndarray[Any, Any]: ...
+    def names(self, at: int, size: int) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What samples of one signature hold: the wanted fields, and where among the sample's members each lies."""
+
+    names: tuple[str, ...]
+    places: tuple[int, ...] | None  # None: fields of several members are among them
+    is_damaged: bool
+    is_complete: bool
+
+
+class SampleReader:
+    """Reads the samples of one shard."""
+
+    def __init__(
+        self,
+        records: Records,
+        meta: dict[str, Any],
+        path: str,
+        read: Read,
+        *,
+        fields: Sequence[str] | None = None,
+        required: Sequence[str] = (),
+        as_views: bool = False,
+        verify: bool = False,
+    ) -> None:
+        self._records, self._path, self._read = records, path, read
+        self._samples, self._members = records.samples, records.members
+        self._field_names: list[str] = meta["fields"]
+        self._lists = set(meta["lists"])
+        self._wanted = None if fields is None else tuple(fields)
+        self._as_views, self._verify = as_views, verify
+        self._layouts = layouts_of(meta, fields, required)
+        self.rows = self._selection()
+
+    def _selection(self) -> np.ndarray[Any, Any] | None:
+        """The rows of the samples that are delivered or damaged; None: all of them."""
+        good = [layout.is_complete or layout.is_damaged for layout in self._layouts]
+        if all(good):
+            return None
+        return np.flatnonzero(np.array(good)[self._samples["signature"]])
+
+    # -------------------------------------------------------------------------------- one sample
+
+    def row_of(self, number: int) -> int:
+        """Return the row of the sample with a number among those that are delivered."""
+        return number if self.rows is None else int(self.rows[number])
+
+    def key(self, row: int) -> str:
+        """Return a sample's key."""
+        record = self._samples[row]
+        return _text(self._records.names(int(record["key_at"]), int(record["key_len"])))
+
+    def offset(self, row: int) -> int:
+        """Return where the first of a sample's bytes lies in the shard."""
+        first, num = int(self._samples["first"][row]), int(self._samples["num"][row])
+        return int(self._members["offset"][first : first + num].min())
+
+    def extents(self, row: int) -> tuple[Extent, ...]:
+        """Return the reads that fetching a sample takes, in the order of its fields; none for one that is damaged."""
+        layout, members = self._look_up(row)
+        if not layout.is_complete or any(member[_FLAGS] & CUT for member in members):
+            return ()
+        return self._plan(members)
+
+    def sample(self, row: int) -> Sample:
+        """Read a sample; raise `ShardDamaged` for one that lost something, or whose bytes are not the ones indexed."""
+        layout, members = self._look_up(row)
+        self._check_whole(row, layout, members)
+        data = self._fetch(members)
+        if self._verify:
+            self._check_data(row, members, data)
+        values = data if self._as_views else [_as_bytes(view) for view in data]
+        record = self._samples[row]
+        key = _text(self._records.names(int(record["key_at"]), int(record["key_len"])))
+        return {"__key__": key, "__url__": self._path} | self._named(layout, members, values)
+
+    def _look_up(self, row: int) -> tuple[_Layout, list[tuple[int, ...]]]:
+        """The layout of a sample, and the records of the members that are wanted of it."""
+        first, _, _, num, signature, _ = self._samples[row].item()
+        layout = self._layouts[signature]
+        members = self._members[first : first + num].tolist()
+        if self._wanted is None:
+            return layout, members
+        if layout.places is not None:
+            return layout, [members[place] for place in layout.places]
+        names = self._field_names
+        return layout, [member for name in layout.names for member in members if names[member[_FIELD]] == name]
+
+    def _named(self, layout: _Layout, members: list[tuple[int, ...]], values: Sequence[Any]) -> Sample:
+        if layout.places is not None:
+            return dict(zip(layout.names, values, strict=True))
+        named: Sample = {}
+        for member, value in zip(members, values, strict=True):
+            name = self._field_names[member[_FIELD]]
+            if name in self._lists:
+                named.setdefault(name, []).append(value)
+            else:
+                named[name] = value
+        return named
+
+    def _plan(self, members: list[tuple[int, ...]]) -> tuple[Extent, ...]:
+        filled = [member for member in members if member[_SIZE]]
+        if len(filled) > 1:
+            begin = min(member[_OFFSET] for member in filled)
+            span = max(member[_OFFSET] + member[_SIZE] for member in filled) - begin
+            if span <= JOIN_BYTES:
+                return (Extent(self._path, begin, span),)
+        return tuple(Extent(self._path, member[_OFFSET], member[_SIZE]) for member in filled)
+
+    def _fetch(self, members: list[tuple[int, ...]]) -> list[memoryview]:
+        extents = self._plan(members)
+        views = iter([self._read(extent) for extent in extents])
+        if len(extents) == 1 and len(members) > 1:
+            whole, begin = next(views), extents[0].offset
+            return [
+                whole[member[_OFFSET] - begin : member[_OFFSET] - begin + member[_SIZE]] if member[_SIZE] else _NOTHING
+                for member in members
+            ]
+        return [next(views) if member[_SIZE] else _NOTHING for member in members]
+
+    # -------------------------------------------------------------------------------- damage
+
+    def _check_whole(self, row: int, layout: _Layout, members: list[tuple[int, ...]]) -> None:
+        for member in members:
+            if member[_FLAGS] & CUT:
+                raise self._damaged(row, f"the data of its member {self._name(member)} is cut", member)
+        if not layout.is_complete:
+            has = ", ".join(self._field_names[field] for field in self._fields_of(row)) or "nothing"
+            raise self._damaged(row, f"damage beside it has cost it some of its fields; left are: {has}")
+
+    def _check_data(self, row: int, members: list[tuple[int, ...]], data: list[memoryview]) -> None:
+        for member, view in zip(members, data, strict=True):
+            if zlib.crc32(view) != member[_CRC]:
+                what = f"the data of its member {self._name(member)} is not what was indexed (CRC-32 differs)"
+                raise self._damaged(row, what, member)
+
+    def _damaged(self, row: int, what: str, member: tuple[int, ...] | None = None) -> ShardDamaged:
+        offset = self.offset(row) if member is None else member[_OFFSET]
+        return ShardDamaged(
+            f"sample {self.key(row)} of {self._path} is damaged: {what}",
+            shard=self._path,
+            offset=offset,
+            next_step=f"`headrace shards {self._path}` shows all damage of this shard",
+        )
+
+    def _name(self, member: tuple[int, ...]) -> str:
+        return _text(self._records.names(member[_NAME_AT], member[_NAME_LEN]))
+
+    def _fields_of(self, row: int) -> list[int]:
+        first, num = int(self._samples["first"][row]), int(self._samples["num"][row])
+        found: list[int] = self._members["field"][first : first + num].tolist()
+        return found
+
+    # -------------------------------------------------------------------------------- many samples
+
+    def samples(self, rows: np.ndarray[Any, Any] | range) -> Iterator[Sample | ShardDamaged]:
+        """Read samples in the order of their rows, neighbours in one go; a damaged one is its error."""
+        # Records are looked at in pieces, so that a shard of any length takes a bounded memory; in small ones first, so
+        # that the first sample comes at once.
+        at, size = 0, _FIRST_PIECE
+        while at < len(rows):
+            piece = np.asarray(rows[at : at + size])
+            at, size = at + size, min(2 * size, _PIECE)
+            stretches = self._stretches(piece)
+            records = self._samples[piece]
+            if self._is_plain(records):
+                yield from self._quickly(piece, records, stretches)
+                continue
+            for row in piece.tolist():
+                try:
+                    yield self.sample(row)
+                except ShardDamaged as damaged:
+                    yield damaged
+
+    def _stretches(self, rows: np.ndarray[Any, Any]) -> list[tuple[int, int, int, int]]:
+        """What is read in one go: (first row, row after the last, where the bytes begin, where they end)."""
+        begins, ends, wanted = (column.tolist() for column in self._spans(rows))
+        stretches, start, share = [], 0, wanted[0]
+        for k in range(1, len(begins) + 1):
+            if k < len(begins):
+                gap = begins[k] - ends[k - 1]
+                size = ends[k] - begins[start]
+                share += wanted[k]
+                if (
+                    0 <= gap <= JOIN_BYTES
+                    and size <= STREAM_BYTES
+                    and k - start < _MOST_TOGETHER
+                    and share >= _WORTH_READING * size
+                ):
+                    continue
+                share = wanted[k]
+            stretches.append((start, k, begins[start], ends[k - 1]))
+            start = k
+        return stretches
+
+    def _spans(self, rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
+        """Where the bytes of each sample begin and end, and how many are wanted."""
+        first, num = self._samples["first"][rows].astype(np.int64), self._samples["num"][rows].astype(np.int64)
+        of_sample = np.repeat(np.arange(len(rows)), num)
+        starts = np.cumsum(num) - num
+        members = self._members[first[of_sample] + np.arange(int(num.sum())) - starts[of_sample]]
+        offset, size = members["offset"].astype(np.int64), members["size"].astype(np.int64)
+        if self._wanted is not None:
+            wanted = [self._field_names.index(name) for name in self._wanted if name in self._field_names]
+            size_wanted = np.where(np.isin(members["field"], wanted), size, 0)
+        else:
+            size_wanted = size + 1024  # with its header, which costs nothing to pass over
+        return (
+            np.minimum.reduceat(offset, starts),
+            np.maximum.reduceat(offset + size, starts),
+            np.add.reduceat(size_wanted, starts),
+        )
+
+    def _is_plain(self, records: np.ndarray[Any, Any]) -> bool:
+        """Whether all samples hold the same fields, one member each, and nothing has to be checked."""
+        layout = self._layouts[int(records["signature"][0])]
+        if self._verify or layout.places is None or not layout.is_complete or layout.is_damaged:
+            return False
+        return bool((records["signature"] == records["signature"][0]).all())
+
+    def _quickly(
+        self, rows: np.ndarray[Any, Any], records: np.ndarray[Any, Any], stretches: list[tuple[int, int, int, int]]
+    ) -> Iterator[Sample]:
+        """Read samples of one plain layout, stretch by stretch."""
+        layout = self._layouts[int(records["signature"][0])]
+        assert layout.places is not None  # see `_is_plain`
+        first = records["first"].astype(np.int64)
+        members = [self._members[first + place] for place in layout.places]
+        begins = [member["offset"].tolist() for member in members]
+        ends = [(member["offset"] + member["size"]).tolist() for member in members]
+        keys = self._keys(records)
+        names = ("__key__", "__url__", *layout.names)
+        path, read, as_views = self._path, self._read, self._as_views
+        for start, stop, begin, end in stretches:
+            if stop - start == 1 and end - begin > JOIN_BYTES:
+                yield self.sample(int(rows[start]))
+                continue
+            view = read(Extent(path, begin, end - begin)) if end > begin else _NOTHING
+            columns = [
+                _cut_out(view, begin, a[start:stop], b[start:stop], as_views=as_views)
+                for a, b in zip(begins, ends, strict=True)
+            ]
+            for row in zip(keys[start:stop], repeat(path), *columns):
+                yield dict(zip(names, row))  # noqa: B905 - `strict` costs a third of the time here
+
+    def _keys(self, records: np.ndarray[Any, Any]) -> list[str]:
+        at, length = records["key_at"].astype(np.int64), records["key_len"].astype(np.int64)
+        begin = int(at.min())
+        content = self._records.names(begin, int((at + length).max()) - begin)
+        begins, ends = (at - begin).tolist(), (at + length - begin).tolist()
+        if content.isascii():
+            text = content.decode("ascii")
+            return [text[a:b] for a, b in zip(begins, ends, strict=True)]
+        return [_text(content[a:b]) for a, b in zip(begins, ends, strict=True)]
+
+
+_NOTHING = memoryview(b"")
+
+
+def layouts_of(meta: dict[str, Any], fields: Sequence[str] | None, required: Sequence[str]) -> list[_Layout]:
+    """Return what the samples of each signature of a shard hold of the wanted fields."""
+    names, lists = meta["fields"], set(meta["lists"])
+    layouts = []
+    usual = _usual_fields(meta)
+    for signature in meta["signatures"]:
+        has = [names[field] for field in signature["fields"]]
+        wanted = has if fields is None else [name for name in fields if name in has]
+        places = None if lists & set(has) else tuple(has.index(name) for name in wanted)
+        needs = set(fields) if fields is not None else set(required)
+        is_complete = needs <= set(has)
+        if signature["damaged"] and fields is None:
+            is_complete = is_complete and (bool(required) or usual <= set(has))
+        layouts.append(_Layout(tuple(wanted), places, signature["damaged"], is_complete))
+    return layouts
+
+
+def _usual_fields(meta: dict[str, Any]) -> set[str]:
+    kinds = [kind for kind in meta["signatures"] if not kind["damaged"]] or meta["signatures"]
+    best: list[int] = max(kinds, key=lambda kind: kind["count"])["fields"] if kinds else []
+    return {meta["fields"][field] for field in best}
+
+
+def _cut_out(view: memoryview, base: int, begins: list[int], ends: list[int], *, as_views: bool) -> list[Any]:
+    """Cut fields out of a stretch that begins at `base`."""
+    whole = view.obj
+    if not as_views and isinstance(whole, bytes) and len(whole) == len(view):
+        return [whole[a - base : b - base] for a, b in zip(begins, ends, strict=True)]
+    if as_views:
+        return [view[a - base : b - base] for a, b in zip(begins, ends, strict=True)]
+    return [view[a - base : b - base].tobytes() for a, b in zip(begins, ends, strict=True)]
+
+
+def _as_bytes(view: memoryview) -> bytes:
+    whole = view.obj
+    return whole if isinstance(whole, bytes) and len(whole) == len(view) else view.tobytes()
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")

@@ -1,0 +1,172 @@
+"""What is in shards, and what is wrong with them, shard by shard."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.errors import UnusableInput
+
+from ..reading import Extent, close_files, read_file
+from .damage import Damage
+from .index_file import CUT, HAS_DATA_CRC, ShardIndex, read_meta
+from .indexing import Indexed, ensure_index, find_index
+from .pairing import Pairing, PairingLike, find_pairing
+from .sample_reading import layouts_of
+from .tar_headers import BLOCK, parse_header
+from .unpaired import UnpairedMember, list_unpaired
+
+_MOST_NAMED = 1000  # unpaired members and damaged samples of one shard
+_READ_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardFacts:
+    """One shard: what its index says, and what was found wrong."""
+
+    path: str
+    error: str = ""  # why it is no shard; the rest is empty then
+    compression: str = ""  # what it is compressed with, if that is why
+    is_no_tar: bool = False
+    index: str = ""
+    is_new_index: bool = False
+    size: int = 0
+    num_samples: int = 0  # that can be delivered
+    num_members: int = 0
+    fields: tuple[str, ...] = ()
+    damage: tuple[Damage, ...] = ()
+    damaged_samples: tuple[str, ...] = ()
+    num_unpaired: int = 0
+    unpaired: tuple[UnpairedMember, ...] = ()
+    num_skipped: int = 0
+    skipped: tuple[tuple[str, int, str], ...] = ()  # (name, offset, type flag) of links, directories, sparse files
+    was_verified: bool = False
+    wrong_data: tuple[str, ...] = field(default=())  # members whose header or data is not what was indexed
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is wrong with it, members in no sample among that."""
+        return self.has_only_unpaired and not self.num_unpaired
+
+    @property
+    def has_only_unpaired(self) -> bool:
+        """Whether nothing else is wrong than members in no sample, if these."""
+        return not (self.error or self.damage or self.damaged_samples or self.wrong_data)
+
+
+def survey_shards(
+    paths: Sequence[str],
+    *,
+    pairing: PairingLike = "webdataset",
+    fields: Sequence[str] | None = None,
+    verify: bool = False,
+    rebuild: bool = False,
+    index_dir: str | None = None,
+) -> Iterator[ShardFacts]:
+    """Index shards where that is missing, and give what is in each. A file that is no shard is told, not raised.
+
+    With `verify`, all headers and data are read and compared with the index; one that holds no checksums of the data
+    yet gets them, and there is nothing to compare with.
+    """
+    rule = find_pairing(pairing)
+    close_files()
+    for path in paths:
+        try:
+            # a tail that changed while size and time did not is what a verification looks for
+            found = find_index(path, rule, index_dir=index_dir, checks_tail=not verify)
+            had_crcs = found is not None and bool(found.head.flags & HAS_DATA_CRC)
+            compares = verify and had_crcs and not rebuild
+            if found is None or not compares:
+                found = ensure_index(path, rule, index_dir=index_dir, with_data=verify or had_crcs, anew=rebuild)
+            yield _facts(found, rule, fields, compares=compares)
+        except UnusableInput as error:
+            compression = str(error.evidence.get("compression", ""))
+            is_no_tar = "begins_with" in error.evidence
+            yield ShardFacts(path=path, error=error.what, compression=compression, is_no_tar=is_no_tar)
+    close_files()
+
+
+def list_samples(
+    facts: ShardFacts, *, pairing: PairingLike = "webdataset", fields: Sequence[str] | None = None
+) -> Iterator[tuple[str, dict[str, int]]]:
+    """Give the samples of a shard that was surveyed: the key, and the bytes of each field (frames added up)."""
+    index = ShardIndex(facts.index)
+    meta = read_meta(facts.index, index.head)
+    layouts = layouts_of(meta, fields, find_pairing(pairing).required)
+    for record in index.samples:
+        layout = layouts[int(record["signature"])]
+        if layout.is_complete or layout.is_damaged:
+            members = index.members[int(record["first"]) : int(record["first"]) + int(record["num"])]
+            sizes: dict[str, int] = {}
+            for number, size in zip(members["field"].tolist(), members["size"].tolist(), strict=True):
+                name = meta["fields"][number]
+                sizes[name] = sizes.get(name, 0) + size
+            yield _text(index.names(int(record["key_at"]), int(record["key_len"]))), sizes
+
+
+def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, compares: bool) -> ShardFacts:
+    index, meta = ShardIndex(indexed.path), read_meta(indexed.path, indexed.head)
+    layouts = layouts_of(meta, fields, rule.required)
+    has_cut = bool(len(index.members)) and bool((index.members["flags"] & CUT).any())
+    damaged = _damaged_samples(index, [layout.is_damaged for layout in layouts])
+    num = sum(
+        kind["count"]
+        for kind, layout in zip(meta["signatures"], layouts, strict=True)
+        if layout.is_complete and not layout.is_damaged
+    )
+    left_out = [not (layout.is_complete or layout.is_damaged) for layout in layouts]
+    num_unpaired = int(meta["unpaired"])
+    if any(left_out):
+        num_unpaired += int(index.samples["num"][np.array(left_out)[index.samples["signature"]]].sum())
+    unpaired = list_unpaired(indexed, fields, rule) if num_unpaired else iter(())
+    return ShardFacts(
+        path=indexed.shard,
+        index=indexed.path,
+        is_new_index=indexed.is_new,
+        size=os.stat(indexed.shard).st_size,
+        num_samples=num,
+        num_members=indexed.head.num_members - has_cut,
+        fields=tuple(meta["fields"]),
+        damage=tuple(Damage.from_json(document, indexed.shard) for document in meta["damage"]),
+        damaged_samples=damaged,
+        num_unpaired=num_unpaired,
+        unpaired=tuple(itertools.islice(unpaired, _MOST_NAMED)),
+        num_skipped=int(meta["skipped"]),
+        skipped=tuple((name, offset, kind) for name, offset, kind in meta["skipped_first"]),
+        was_verified=compares,
+        wrong_data=tuple(_wrong_members(indexed.shard, index)) if compares else (),
+    )
+
+
+def _damaged_samples(index: ShardIndex, is_damaged: list[bool]) -> tuple[str, ...]:
+    if not any(is_damaged):
+        return ()
+    rows = np.flatnonzero(np.array(is_damaged)[index.samples["signature"]])[:_MOST_NAMED]
+    records = index.samples[rows]
+    return tuple(
+        _text(index.names(at, length))
+        for at, length in zip(records["key_at"].tolist(), records["key_len"].tolist(), strict=True)
+    )
+
+
+def _wrong_members(path: str, index: ShardIndex) -> Iterator[str]:
+    """The members whose header or data is not what the index says."""
+    for member in index.members[np.argsort(index.members["offset"])]:
+        if int(member["flags"]) & CUT:
+            continue
+        offset, size = int(member["offset"]), int(member["size"])
+        header = parse_header(bytes(read_file(Extent(path, offset - BLOCK, BLOCK))))
+        crc = 0
+        for at in range(offset, offset + size, _READ_BYTES):
+            crc = zlib.crc32(read_file(Extent(path, at, min(_READ_BYTES, offset + size - at))), crc)
+        if header is None or header.checksum != int(member["header_sum"]) or crc != int(member["data_crc"]):
+            yield _text(index.names(int(member["name_at"]), int(member["name_len"])))
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")

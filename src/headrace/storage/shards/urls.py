@@ -1,0 +1,109 @@
+"""Shards as people name them: braces, globs, lists, folders."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable
+
+from headrace.errors import NotSupported, UnusableInput
+
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
+_ELSEWHERE = re.compile(r"(?!file:)(\w[\w+.-]*):(?=//|\S* )|pipe:")
+_MOST = 10_000_000  # a slip of the finger in a range should not fill the memory
+
+Urls = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+def expand_urls(urls: Urls) -> list[str]:
+    """Return the paths of all shards that are meant, in order; each must be a file that is there.
+
+    Braces give their parts in order, as a shell does; what a glob finds is sorted; a folder stands for its `*.tar`.
+    """
+    given = [urls] if isinstance(urls, (str, os.PathLike)) else list(urls)
+    if not given:
+        raise UnusableInput("no shards were named: the list is empty")
+    found: list[str] = []
+    for url in given:
+        text = os.fspath(url)
+        if not isinstance(text, str):
+            raise TypeError(f"a shard is named by a text or a path, not by {url!r}")
+        if _ELSEWHERE.match(text):
+            raise NotSupported(
+                f"{text} is not a local file: shards are read from files",
+                next_step="copy them to a local or mounted folder, and name that",
+            )
+        for path in expand_braces(text.removeprefix("file://").removeprefix("file:")):
+            found += _find(path, text)
+    missing = [path for path in found if not os.path.isfile(path)]
+    if missing:
+        raise UnusableInput(
+            f"{len(missing)} of {len(found)} shards are not there",
+            first=missing[0],
+            **({"last": missing[-1]} if len(missing) > 1 else {}),
+            next_step="the path of a shard, a folder of shards, or a pattern such as 'train-{000..127}.tar'",
+        )
+    return found
+
+
+def _find(path: str, given: str) -> list[str]:
+    if os.path.isdir(path):
+        return _some(sorted(glob.glob(os.path.join(glob.escape(path), "*.tar"))), f"{path}/*.tar")
+    if glob.has_magic(path) and not os.path.exists(path):
+        return _some(sorted(glob.glob(path, recursive=True)), given)
+    return [path]
+
+
+def _some(paths: list[str], pattern: str) -> list[str]:
+    if not paths:
+        raise UnusableInput(f"no shard fits {pattern}", folder=os.path.abspath(os.path.dirname(pattern) or "."))
+    return paths
+
+
+def expand_braces(text: str) -> list[str]:
+    """Return the texts that braces stand for.
+
+    >>> expand_braces("x-{008..010}.tar"), expand_braces("{train,val}-{0..1}"), expand_braces("{a}.tar")
+    (['x-008.tar', 'x-009.tar', 'x-010.tar'], ['train-0', 'train-1', 'val-0', 'val-1'], ['{a}.tar'])
+    """
+    for begin, end in _pairs(text):
+        parts = _parts(text[begin + 1 : end])
+        if parts is not None:
+            head, tails = text[:begin], expand_braces(text[end + 1 :])
+            return [head + middle + tail for part in parts for middle in expand_braces(part) for tail in tails]
+    return [text]
+
+
+def _pairs(text: str) -> Iterable[tuple[int, int]]:
+    """Where braces open and close, those outside of others only."""
+    depth, begin = 0, 0
+    for at, letter in enumerate(text):
+        if letter == "{":
+            begin = at if depth == 0 else begin
+            depth += 1
+        elif letter == "}" and depth:
+            depth -= 1
+            if depth == 0:
+                yield begin, at
+
+
+def _parts(inside: str) -> list[str] | None:
+    """What one pair of braces stands for; None where it means itself."""
+    span = _RANGE.fullmatch(inside)
+    if span is not None:
+        first, last = int(span[1]), int(span[2])
+        step = abs(int(span[3] or 1)) or 1
+        if abs(last - first) // step >= _MOST:
+            raise UnusableInput(f"{{{inside}}} names more than {_MOST} shards")
+        is_padded = any(len(number) > 1 and number.lstrip("-").startswith("0") for number in (span[1], span[2]))
+        width = max(len(span[1]), len(span[2])) if is_padded else 0
+        numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+        return [f"{number:0{width}d}" for number in numbers]
+    depth, parts, begin = 0, [], 0
+    for at, letter in enumerate(inside):
+        if letter == "," and depth == 0:
+            parts.append(inside[begin:at])
+            begin = at + 1
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+    return [*parts, inside[begin:]] if parts else None

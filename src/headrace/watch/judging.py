@@ -1,0 +1,287 @@
+"""From what was sampled in a stretch to what each process did, with its shares since the watch began."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.model import worker_number
+from headrace.signals import Frame, ThreadStack
+from headrace.signals.system import OpenFile, ProcessSample, SystemSample, read_open_files, read_threads
+
+from .kernel import KernelLook, KernelSampler, read_trainer_look
+from .look import Standing, TrainerLook, WorkerLook
+from .shares import Share, Track
+from .source import SourceLines
+from .stack_reading import Activity, Detail, Reading, own_frames, read_trainer, training_thread
+from .stacks import StackWindow
+from .still import Stillness
+from .tree import ProcessFacts
+from .usage import Rates, data_file, file_of, moved_bytes, rates_between
+from .worker_reading import (
+    WorkerActivity,
+    WorkerReading,
+    is_our_process,
+    read_kernel,
+    read_worker,
+    refine,
+    worker_threads,
+)
+
+_QUIET = {WorkerActivity.IDLE, WorkerActivity.SENDING, WorkerActivity.STARTING, WorkerActivity.UNKNOWN}
+_ALIVE = {Activity.COMPUTE, Activity.EVALUATION, Activity.GC}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Everything that was sampled between two moments."""
+
+    at_s: float
+    windows: Mapping[int, StackWindow]  # by trainer
+    kernel: KernelSampler
+    before: Sequence[SystemSample]
+    after: Sequence[SystemSample]
+    problem: str = ""
+    is_repeated: bool = False  # the windows are those of an earlier stretch: nothing changes that is worth their price
+
+    def window_with(self, pid: int) -> StackWindow | None:
+        """The window in which a process was seen."""
+        return next((window for window in self.windows.values() if pid in window.threads), None)
+
+    def rates(self, pid: int) -> Rates:
+        first, second = _process(self.before, pid), _process(self.after, pid)
+        seconds = (self.after[0].at_ns - self.before[0].at_ns) / 1e9 if self.before and self.after else 0.0
+        return rates_between(first, second, seconds)
+
+    def moved(self, pid: int) -> int | None:
+        return moved_bytes(_process(self.after, pid))
+
+
+def _process(samples: Sequence[SystemSample], pid: int) -> ProcessSample | None:
+    return next((found for sample in samples if (found := sample.process(pid)) is not None), None)
+
+
+@dataclass
+class _Known:
+    """What is kept of one process from stretch to stretch."""
+
+    source: SourceLines
+    track: Track = field(default_factory=Track)
+    details: Counter[Detail] = field(default_factory=Counter)
+    files: tuple[OpenFile, ...] = ()
+
+
+@dataclass
+class Judge:
+    """Reads stretches one after the other; remembers tracks, stillness and files by process."""
+
+    known: dict[tuple[int, int], _Known] = field(default_factory=dict)
+    still: Stillness = field(default_factory=Stillness)
+
+    def _of(self, process: ProcessFacts) -> _Known:
+        return self.known.setdefault(process.identity, _Known(SourceLines(process.pid)))
+
+    def forget_others(self, those: Iterable[ProcessFacts]) -> None:
+        """Drop what is kept of processes that are gone: a run may start new workers every epoch."""
+        kept = {process.identity for process in those}
+        self.known = {who: known for who, known in self.known.items() if who in kept}
+        self.still.forget_others(kept)
+
+    def unseen_trainer(self, process: ProcessFacts) -> TrainerLook:
+        """One that is known to be there and nothing more."""
+        return TrainerLook(
+            pid=process.pid,
+            started=process.started,
+            rank=process.rank,
+            command=process.command_line,
+            reading=Reading(activity=Activity.UNKNOWN),
+        )
+
+    def unseen_worker(self, process: ProcessFacts, number: int, trainer_pid: int | None) -> WorkerLook:
+        return WorkerLook(
+            pid=process.pid,
+            started=process.started,
+            trainer_pid=trainer_pid,
+            name=_worker_name(process, number),
+            activity=WorkerActivity.UNKNOWN,
+        )
+
+    # ------------------------------------------------------------------------------------ trainers
+
+    def trainer(self, process: ProcessFacts, stretch: Stretch) -> TrainerLook:
+        """Say what a trainer did."""
+        known = self._of(process)
+        window = stretch.window_with(process.pid)
+        thread = training_thread(window.last(process.pid), known.source) if window else None
+        looks = stretch.kernel.looks.get(process.pid, [])
+        if window is not None and thread is not None:
+            stacks = window.of_thread(process.pid, thread.tid)
+            read = {id(stack): read_trainer(stack.frames, known.source) for stack in stacks}
+            readings = [read[id(stack)] for stack in stacks]
+            stack, source, problem = own_frames(thread.frames), "py-spy", ""
+            place = _one_place(stacks)
+        else:
+            readings = [read_trainer_look(look) for look in looks]
+            stack, source, place = (), "kernel", _one_kernel_place(looks)
+            problem = stretch.problem or next((w.problem for w in stretch.windows.values() if w.problem), "")
+        for reading in () if stretch.is_repeated and source == "py-spy" else readings:
+            known.track.add(reading.activity)
+            known.details[reading.detail] += 1
+        last = readings[-1] if readings else Reading(activity=Activity.UNKNOWN)
+        if looks and looks[-1].state in "Tt":
+            last = Reading(activity=Activity.OTHER, at=last.at, detail=Detail.STOPPED)
+        rates = stretch.rates(process.pid)
+        # a loop that computes at one line is at work; one that waits there, and takes no processor, may hang
+        waits = last.activity not in _ALIVE and rates.cpu_share < 0.05
+        return TrainerLook(
+            pid=process.pid,
+            started=process.started,
+            rank=process.rank,
+            command=process.command_line,
+            reading=last,
+            stack=stack,
+            rates=rates,
+            standing=self._standing(process, known),
+            window=_shares([reading.activity for reading in readings]),
+            shares=_tracked(known.track),
+            details={detail: count / known.details.total() for detail, count in known.details.items()},
+            num_samples=known.details.total(),
+            source=source,
+            problem=problem,
+            same_for_s=self.still.note(
+                process.identity, place if waits else None, stretch.moved(process.pid), stretch.at_s
+            ),
+        )
+
+    # ------------------------------------------------------------------------------------ workers
+
+    def worker(self, process: ProcessFacts, number: int, trainer_pid: int | None, stretch: Stretch) -> WorkerLook:
+        """Say what a worker did. Stacks tell idle from busy; whether busy means reading, the kernel tells."""
+        known = self._of(process)
+        window = stretch.window_with(process.pid)
+        looks = stretch.kernel.looks.get(process.pid, [])
+        threads = worker_threads(window.last(process.pid)) if window else ()
+        stacks: tuple[ThreadStack, ...] = ()
+        if window is not None and threads:
+            stacks = tuple(stack for one in threads for stack in window.of_thread(process.pid, one.tid))
+            read = {id(stack): read_worker(stack.frames, known.source) for stack in stacks}
+            readings = [read[id(stack)] for stack in stacks]
+            place = _one_place(stacks) if len(threads) == 1 else None
+        else:
+            readings = [WorkerReading(activity=read_kernel(look.as_thread(), look.file)) for look in looks]
+            place = _one_kernel_place(looks)
+        for reading in () if stretch.is_repeated and stacks else readings:
+            known.track.add(reading.activity is WorkerActivity.IDLE)
+        last = readings[-1] if readings else WorkerReading(activity=WorkerActivity.UNKNOWN)
+        num_threads = max(1, len(threads), len(stretch.kernel.worker_threads.get(process.pid, ())))
+        if looks and num_threads == 1:
+            last = refine(last, looks[-1].as_thread(), looks[-1].file)
+        rates = stretch.rates(process.pid)
+        is_quiet = last.activity in _QUIET
+        idle = known.track.share(True)
+        busy = Share(value=1 - idle.value, low=1 - idle.high, high=1 - idle.low, num_samples=idle.num_samples)
+        return WorkerLook(
+            pid=process.pid,
+            started=process.started,
+            trainer_pid=trainer_pid,
+            name=_worker_name(process, number, num_threads),
+            num_workers=num_threads,
+            is_ours=_is_ours(process) or (window is not None and is_our_process(window.last(process.pid))),
+            activity=last.activity,
+            at=last.at,
+            stack=own_frames(threads[0].frames) if threads else (),
+            rates=rates,
+            standing=self._standing(process, known, _paths(stretch.kernel.files.get(trainer_pid or 0, ()))),
+            shares=_worker_shares([reading.activity for reading in readings], looks),
+            busy=busy if idle.num_samples else idle,
+            same_for_s=self.still.note(
+                process.identity, None if is_quiet else place, stretch.moved(process.pid), stretch.at_s
+            ),
+        )
+
+    def _standing(self, process: ProcessFacts, known: _Known, inherited: Collection[str] = ()) -> Standing:
+        """Where the first thread is, from the last cheap look and one thorough one."""
+        threads = read_threads(process.pid, thread_ids=(process.pid,))
+        if not threads:
+            return Standing()
+        thread = threads[0]
+        files = known.files
+        known.files = read_open_files(process.pid)
+        file = file_of(thread.call, known.files) or data_file(known.files, files, inherited=inherited)
+        return Standing(
+            state=thread.state,
+            call=thread.call.name if thread.call else "",
+            wait_channel=thread.wait_channel,
+            file=file.path if file is not None else "",
+            position=file.position if file is not None else None,
+            size_bytes=file.size if file is not None else None,
+        )
+
+
+def _paths(files: Sequence[OpenFile]) -> set[str]:
+    return {file.path for file in files}
+
+
+def _worker_name(process: ProcessFacts, number: int, num_threads: int = 1) -> str:
+    if num_threads > 1:
+        return f"workers 0 to {num_threads - 1}"
+    ours = _numbers(process)
+    return f"worker {ours[0] if ours else number}"
+
+
+def _is_ours(process: ProcessFacts) -> bool:
+    return bool(_numbers(process))
+
+
+def _numbers(process: ProcessFacts) -> list[int]:
+    """Which workers of our own loader a process's threads are named after."""
+    numbers = map(worker_number, (process.name, *process.thread_names))
+    return [number for number in numbers if number is not None]
+
+
+def _shares(activities: Sequence[Activity]) -> dict[Activity, float]:
+    counts = Counter(activities)
+    return {activity: count / len(activities) for activity, count in counts.most_common()}
+
+
+def _tracked(track: Track) -> dict[Activity, Share]:
+    """Shares of what was seen, and of waiting for data in any case: that there was none has an interval, too."""
+    seen = Counter(look for look in track.looks if isinstance(look, Activity))
+    found = {activity: track.share(activity) for activity, _ in seen.most_common()}
+    return {**found, Activity.DATA_WAIT: track.share(Activity.DATA_WAIT)} if found else {}
+
+
+def _worker_shares(activities: Sequence[WorkerActivity], looks: Sequence[KernelLook]) -> dict[WorkerActivity, float]:
+    """Shares of a stretch. The time inside samples is split by what the kernel saw of the busy looks."""
+    if not activities:
+        return {}
+    counts = Counter(activities)
+    shares = {activity: count / len(activities) for activity, count in counts.items()}
+    reading = shares.pop(WorkerActivity.READING, 0.0)
+    inside = shares.pop(WorkerActivity.DECODING, 0.0) + reading
+    seen = Counter(read_kernel(look.as_thread(), look.file) for look in looks)
+    split = {kind: seen[kind] for kind in (WorkerActivity.DECODING, WorkerActivity.READING, WorkerActivity.BLOCKED)}
+    if inside and not sum(split.values()):
+        return {**shares, WorkerActivity.DECODING: inside}
+    for kind, count in split.items():
+        if inside and count:
+            shares[kind] = shares.get(kind, 0.0) + inside * count / sum(split.values())
+    # who stands in a lock where the stack says that he reads has another who reads for him
+    for_him = min(shares.get(WorkerActivity.BLOCKED, 0.0), reading)
+    if for_him:
+        shares[WorkerActivity.BLOCKED] -= for_him
+        shares[WorkerActivity.READING] = shares.get(WorkerActivity.READING, 0.0) + for_him
+    return shares
+
+
+def _one_place(stacks: Sequence[ThreadStack]) -> Hashable | None:
+    """The place where a thread stood through a whole stretch; None where it moved."""
+    places: set[tuple[Frame, ...]] = {own_frames(stack.frames) for stack in {id(s): s for s in stacks}.values()}
+    return next(iter(places)) if len(places) == 1 else None
+
+
+def _one_kernel_place(looks: Sequence[KernelLook]) -> Hashable | None:
+    """The same from states and system calls, which tell less."""
+    places = {(look.state, look.call.name if look.call else "", look.file.path if look.file else "") for look in looks}
+    return next(iter(places)) if len(places) == 1 and looks[0].state != "R" else None

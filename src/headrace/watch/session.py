@@ -1,0 +1,397 @@
+"""Watching a training: stretch by stretch, what its processes did, until it ends or nobody asks any more."""
+
+from __future__ import annotations
+
+import functools
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from headrace.errors import UnusableInput
+from headrace.model import utc_now
+from headrace.signals import ThreadStack, dump_with_py_spy, find_py_spy
+from headrace.signals.recording import SystemSampler
+from headrace.signals.system import SystemSample
+
+from .access import explain_refusal, read_access
+from .alarms import AlarmSettings, AlarmState
+from .end import End, EndWatch
+from .judging import Judge, Stretch
+from .kernel import KernelSampler
+from .look import Look
+from .machine import machine_look
+from .pace import StackPace
+from .roles import Role, assign_roles, trainer_of
+from .stacks import StackSampler, StackWindow
+from .tree import ProcessFacts, TrainingTree
+from .usage import moved_bytes
+
+_KERNEL_LOOKS_PER_S = 10
+_PATIENCE_S = 20.0  # for a py-spy that should have ended
+_MOST_FIRST_DUMPS = 64
+_AT_REST = 0.05  # of a core
+_TRAINERS_GONE_S = 10.0  # a launcher that restarts its ranks takes a few seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchSettings:
+    """How to watch."""
+
+    interval_s: float = 2.0  # a stretch: long enough for a share, short enough for a screen
+    rate_per_s: int = 20  # stacks: a wait of 50 ms is seen, and py-spy takes a few percent of one core
+    use_stacks: bool = True
+    alarms: AlarmSettings = field(default_factory=AlarmSettings)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.interval_s <= 3600:
+            raise ValueError(f"interval_s lies between 1 and 3600 seconds, got {self.interval_s}")
+        if not 1 <= self.rate_per_s <= 200:
+            raise ValueError(f"rate_per_s lies between 1 and 200, got {self.rate_per_s}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cast:
+    """Who is who at one moment."""
+
+    processes: tuple[ProcessFacts, ...]
+    roles: dict[int, Role]
+
+    def of(self, role: Role) -> tuple[ProcessFacts, ...]:
+        return tuple(process for process in self.processes if self.roles[process.pid] is role)
+
+    @functools.cached_property
+    def _by_trainer(self) -> dict[int | None, list[ProcessFacts]]:
+        by_pid = {process.pid: process for process in self.processes}
+        found: dict[int | None, list[ProcessFacts]] = {}
+        for worker in self.of(Role.WORKER):
+            found.setdefault(trainer_of(worker, by_pid, self.roles), []).append(worker)
+        return found
+
+    def workers_of(self, trainer_pid: int) -> tuple[ProcessFacts, ...]:
+        """The workers of one trainer, in the order in which they were started."""
+        return tuple(self._by_trainer.get(trainer_pid, ()))
+
+
+class WatchSession:
+    """Attached to a training from outside. It reads, and never stops, signals or changes what it watches."""
+
+    def __init__(self, target: str | int, settings: WatchSettings | None = None) -> None:
+        self.settings = settings or WatchSettings()
+        self.target = str(target)
+        self._tree = TrainingTree()
+        self._stacks: dict[tuple[int, int], tuple[ThreadStack, ...]] = {}
+        self._exit = ExitStack()
+        self._ends = self._exit.enter_context(EndWatch())
+        self._alarms = AlarmState(self.settings.alarms)
+        self._judge = Judge()
+        self._pace = StackPace()
+        self._windows: dict[int, StackWindow] = {}  # the last ones, by trainer
+        self._stacks_at_s = 0.0
+        self._is_still = False
+        self._kernel = KernelSampler()
+        self._samplers: dict[int, SystemSampler] = {}
+        self._samples: dict[int, SystemSample] = {}
+        self.ends: list[End] = []
+        self._gone_since_s: float | None = None
+        try:
+            self.roots = self._find(self.target)
+            self.cast = self._cast()
+        except BaseException:
+            self._exit.close()
+            raise
+        self._began_s = time.monotonic()
+
+    def __enter__(self) -> WatchSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"WatchSession({self.target}, {len(self.cast.of(Role.TRAINER))} trainers)"
+
+    def close(self) -> None:
+        """Let go of everything; the training goes on as it was."""
+        self._exit.close()
+        for sampler in self._samplers.values():
+            sampler.close()
+        self._samplers.clear()
+
+    @property
+    def watched_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the training is over: what was named is gone, or its trainers are and stay so."""
+        if not any(_is_there(pid) for pid in self.roots):
+            return True
+        gone = self._gone_since_s
+        return gone is not None and time.monotonic() - gone > _TRAINERS_GONE_S
+
+    # ------------------------------------------------------------------------------------ who is who
+
+    def _find(self, target: str) -> tuple[int, ...]:
+        """The processes that a target names: a pid, or a text of command lines."""
+        if not target.isdigit():
+            found = self._tree.matching(target)
+            if not found:
+                raise UnusableInput(
+                    f"no process has {target!r} in its command line",
+                    next_step="`ps aux | grep python` shows which trainings run here",
+                )
+            return found
+        pid = int(target)
+        if not _is_there(pid):
+            raise UnusableInput(
+                f"there is no process {pid}", next_step="`ps aux | grep python` shows which trainings run here"
+            )
+        if pid == os.getpid():
+            raise UnusableInput(f"process {pid} is this very command", next_step="name the training's pid")
+        return (pid,)
+
+    def _cast(self) -> Cast:
+        """Who is who below the target; a worker or helper is taken for the trainer above it."""
+        cast = self._look_around(self.roots)
+        if not cast.of(Role.TRAINER):
+            cast = self._cast_above(cast)
+        trainers = cast.of(Role.TRAINER)
+        if not any(trainer.is_readable for trainer in trainers):
+            pid = trainers[0].pid
+            why, what = explain_refusal(read_access(pid), pid)
+            raise UnusableInput(f"process {pid} may not be looked into", reason=why.en, next_step=what.en)
+        self._hold(cast)
+        return cast
+
+    def _cast_above(self, cast: Cast) -> Cast:
+        for parent in self._tree.parents_of(self.roots[0])[:3]:
+            above = self._look_around((parent,))
+            if above.roles.get(parent) is Role.TRAINER and Role.WORKER in self._roles_here(above):
+                self.roots = (parent,)
+                return above
+        raise self._no_training(cast)
+
+    def _hold(self, cast: Cast) -> None:
+        """Hold on to the processes whose ends matter."""
+        for process in cast.processes:
+            if process.pid in self.roots or cast.roles[process.pid] in (Role.TRAINER, Role.WORKER):
+                self._ends.hold(process.pid)
+
+    def _roles_here(self, cast: Cast) -> list[Role]:
+        return [cast.roles[pid] for pid in self.roots if pid in cast.roles]
+
+    def _look_around(self, roots: Sequence[int]) -> Cast:
+        processes = self._tree.below(roots)
+        if self.settings.use_stacks and find_py_spy() is not None:
+            self._ask_newcomers(processes)
+        return self._assign(processes)
+
+    def _assign(self, processes: tuple[ProcessFacts, ...]) -> Cast:
+        stacks = {one.pid: known for one in processes if (known := self._stacks.get(one.identity))}
+        return Cast(processes=processes, roles=assign_roles(processes, stacks))
+
+    def _ask_newcomers(self, processes: Sequence[ProcessFacts]) -> None:
+        """One stack of each Python process that was not seen before: it tells a worker from a trainer."""
+        asked = 0
+        for process in processes:
+            if process.is_python and process.identity not in self._stacks and asked < _MOST_FIRST_DUMPS:
+                asked += 1
+                # one that gives no stack is not asked again: the stretches will tell, or nothing will
+                found = dump_with_py_spy(process.pid, native=False, pauses=False, timeout_s=5.0)
+                self._stacks[process.identity] = found.threads
+        self._stacks = {one.identity: self._stacks[one.identity] for one in processes if one.identity in self._stacks}
+
+    def _no_training(self, cast: Cast) -> UnusableInput:
+        """Say what is there instead."""
+        pythons = [process for process in cast.processes if process.is_python]
+        hidden = [process for process in cast.processes if not process.is_readable]
+        if hidden:
+            why, what = explain_refusal(read_access(hidden[0].pid), hidden[0].pid)
+            return UnusableInput(f"process {hidden[0].pid} may not be looked into", reason=why.en, next_step=what.en)
+        seen = ", ".join(f"{process.pid} {process.name}" for process in cast.processes[:6])
+        if pythons:
+            return UnusableInput(
+                "this is Python, but no training: no process of it has torch loaded",
+                processes=seen,
+                next_step="name the pid of the training; if it has only just started, try again in a few seconds",
+            )
+        return UnusableInput(
+            "this is not a Python training", processes=seen, next_step="name the pid of the training or of its parent"
+        )
+
+    # ------------------------------------------------------------------------------------ looking
+
+    def looks(self, *, until: Callable[[], bool] = lambda: False) -> Iterator[Look]:
+        """Yield what was seen, a stretch at a time, until the training ends or `until` says so."""
+        self._sample_system()
+        while True:
+            look = self._stretch()
+            yield look
+            if self.has_ended or until():
+                return
+            self.cast = self._look_around(self.roots)
+            self._hold(self.cast)
+
+    def _stretch(self) -> Look:
+        cast = self.cast
+        trainers = cast.of(Role.TRAINER)
+        self._gone_since_s = None if trainers else self._gone_since_s or time.monotonic()
+        watched = [process.pid for process in (*trainers, *cast.of(Role.WORKER))]
+        self._kernel.begin(watched, {one.pid: [w.pid for w in cast.workers_of(one.pid)] for one in trainers})
+        before = dict(self._samples)
+        is_repeated = not self._stacks_are_due(cast)
+        if is_repeated:
+            ended, windows = self._wait(trainers), self._windows
+        else:
+            ended, windows = self._sample_stacks(cast)
+        ended += self._ends.wait(0)
+        self.ends += ended
+        self._sample_system()
+        look = self._make_look(cast, windows, before, tuple(ended), is_repeated=is_repeated)
+        self._is_still = (
+            any(trainer.same_for_s > 0 for trainer in look.trainers)
+            or any(worker.same_for_s > 0 for worker in look.workers)
+            or any(one.rates.cpu_share < _AT_REST and self._moved_nothing(before, one.pid) for one in look.trainers)
+        )
+        return look
+
+    def _moved_nothing(self, before: dict[int, SystemSample], pid: int) -> bool:
+        """Whether a process has read and written no byte in this stretch: no batch went through it."""
+        first, second = (
+            next((moved_bytes(one.process(pid)) for one in samples.values() if one.process(pid) is not None), None)
+            for samples in (before, self._samples)
+        )
+        return first is not None and first == second
+
+    def _stacks_are_due(self, cast: Cast) -> bool:
+        """Whether to sample stacks in this stretch. Where there are none, the kernel's looks are new each time."""
+        if not self._windows or any(window.problem for window in self._windows.values()):
+            return True
+        return self._pace.is_due(self.watched_s, _watched(cast), is_still=self._is_still)
+
+    def _sample_stacks(self, cast: Cast) -> tuple[list[End], dict[int, StackWindow]]:
+        """Let the stretch pass with a py-spy for each trainer."""
+        trainers, began_s, used_s = cast.of(Role.TRAINER), self.watched_s, _children_cpu_s()
+        with ExitStack() as samplers:
+            running = {
+                trainer.pid: samplers.enter_context(
+                    StackSampler(trainer.pid, seconds=self.settings.interval_s, rate_per_s=self.settings.rate_per_s)
+                )
+                for trainer in trainers
+                if self.settings.use_stacks
+            }
+            ended = self._wait(trainers)
+            windows = {pid: _explained(pid, one.finish(timeout_s=_PATIENCE_S)) for pid, one in running.items()}
+        self._pace.sampled(began_s, _watched(cast), _children_cpu_s() - used_s)
+        self._windows, self._stacks_at_s = windows, self.watched_s
+        self._remember(cast, windows)
+        return ended, windows
+
+    def _wait(self, trainers: Sequence[ProcessFacts]) -> list[End]:
+        """Let the stretch pass, with cheap looks at the threads, and end it early when all trainers are gone."""
+        deadline = time.monotonic() + self.settings.interval_s
+        ended: list[End] = []
+        while (left := deadline - time.monotonic()) > 0:
+            ended += self._ends.wait(min(left, 1 / _KERNEL_LOOKS_PER_S))
+            self._kernel.look()
+            if trainers and not any(_is_there(trainer.pid) for trainer in trainers):
+                break
+        return ended
+
+    def _remember(self, cast: Cast, windows: dict[int, StackWindow]) -> None:
+        for process in cast.processes:
+            for window in windows.values():
+                if last := window.last(process.pid):
+                    self._stacks[process.identity] = last
+
+    def _sample_system(self) -> None:
+        for pid in self.roots:
+            if pid not in self._samplers:
+                self._samplers[pid] = SystemSampler(pid, gpus=not self._samplers)
+            self._samples[pid] = self._samplers[pid].sample()
+
+    def _make_look(
+        self,
+        cast: Cast,
+        windows: dict[int, StackWindow],
+        before: dict[int, SystemSample],
+        ended: tuple[End, ...],
+        *,
+        is_repeated: bool,
+    ) -> Look:
+        stretch = Stretch(
+            at_s=self.watched_s,
+            windows=windows,
+            is_repeated=is_repeated,
+            kernel=self._kernel,
+            before=tuple(before.values()),
+            after=tuple(self._samples.values()),
+            problem="" if self.settings.use_stacks else "stacks are switched off",
+        )
+        gone = {end.pid for end in ended}
+        all_trainers = cast.of(Role.TRAINER)
+        all_workers = [
+            (one, number, trainer.pid)
+            for trainer in all_trainers
+            for number, one in enumerate(cast.workers_of(trainer.pid))
+        ]
+        self._judge.forget_others([*all_trainers, *(one for one, _, _ in all_workers)])
+        self._alarms.expect(
+            [self._judge.unseen_trainer(one) for one in all_trainers],
+            [self._judge.unseen_worker(one, number, trainer) for one, number, trainer in all_workers],
+        )
+        trainers = tuple(
+            self._judge.trainer(one, stretch) for one in all_trainers if one.pid not in gone and _is_there(one.pid)
+        )
+        workers = tuple(
+            self._judge.worker(one, number, trainer, stretch)
+            for one, number, trainer in all_workers
+            if one.pid not in gone and _is_there(one.pid)
+        )
+        machine = machine_look(next(iter(before.values()), None), next(iter(self._samples.values())))
+        others = tuple(
+            (one.pid, cast.roles[one.pid].value, one.command_line)
+            for one in cast.processes
+            if cast.roles[one.pid] not in (Role.TRAINER, Role.WORKER)
+        )
+        return Look(
+            at=utc_now(),
+            watched_s=self.watched_s,
+            stacks_age_s=self.watched_s - self._stacks_at_s if any(one.threads for one in windows.values()) else None,
+            trainers=trainers,
+            workers=workers,
+            others=others,
+            machine=machine,
+            alarms=self._alarms.handle(self.watched_s, trainers, workers, machine, ended),
+            ended=ended,
+        )
+
+
+def _watched(cast: Cast) -> frozenset[tuple[int, int]]:
+    return frozenset(one.identity for one in (*cast.of(Role.TRAINER), *cast.of(Role.WORKER)))
+
+
+def _children_cpu_s() -> float:
+    """CPU time of the children that have ended: of every py-spy so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _explained(pid: int, window: StackWindow) -> StackWindow:
+    """A refusal of the system with its reason, and with what would help."""
+    if "ermission" not in window.problem:
+        return window
+    why, what = explain_refusal(read_access(pid), pid)
+    return StackWindow(problem=f"{why.en}; try {what.en}")
+
+
+def _is_there(pid: int) -> bool:
+    """Whether a process runs: one that has ended and waits for its parent does not."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False

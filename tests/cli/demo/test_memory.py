@@ -1,0 +1,69 @@
+"""The memory of a tree of processes counts shared pages once, and segments that nobody maps."""
+
+import mmap
+import os
+import subprocess
+import sys
+
+import pytest
+
+from headrace.cli.demo.memory import tree_memory_bytes, tree_page_faults
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc/*/smaps_rollup is Linux's")
+
+MIB = 2**20
+SIZE = 64 * MIB
+
+
+def memory() -> int:
+    measured = tree_memory_bytes(os.getpid())
+    assert measured is not None
+    return measured
+
+
+def test_a_shared_segment_counts_once_mapped_or_not() -> None:
+    before = memory()
+    fd = os.memfd_create("headrace-test")
+    try:
+        os.truncate(fd, SIZE)
+        with mmap.mmap(fd, SIZE) as view:
+            view[:] = b"1" * SIZE
+            mapped = memory() - before
+        unmapped = memory() - before
+    finally:
+        os.close(fd)
+    assert abs(mapped - SIZE) < 16 * MIB
+    assert abs(unmapped - SIZE) < 16 * MIB
+    assert abs(memory() - before) < 16 * MIB
+
+
+def test_children_count() -> None:
+    before = memory()
+    code = f"block = b'1' * {SIZE}; print('ready', flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        assert memory() - before > SIZE * 0.9
+    finally:
+        child.communicate()
+
+
+def test_fresh_memory_is_seen_as_page_faults() -> None:
+    before = tree_page_faults(os.getpid())
+    with mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as view:
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            view.madvise(mmap.MADV_NOHUGEPAGE)
+        for offset in range(0, SIZE, mmap.PAGESIZE):
+            view[offset] = 1
+    after = tree_page_faults(os.getpid())
+    assert before is not None
+    assert after is not None
+    assert after - before >= SIZE // mmap.PAGESIZE
+
+
+def test_a_process_that_is_gone_has_nothing() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert tree_memory_bytes(child.pid) == 0
+    assert tree_page_faults(child.pid) in {None, 0}

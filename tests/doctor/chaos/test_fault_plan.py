@@ -1,0 +1,132 @@
+"""The plan of faults and the judgement of a round, as pure functions."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.cli.chaos.command import KINDS
+from headrace.doctor.chaos import (
+    ALL_KINDS,
+    Condemned,
+    Fault,
+    FaultKind,
+    RoundFacts,
+    draw_faults,
+    epoch_order,
+    expected_delivery,
+    judge_round,
+)
+
+
+@given(seed=st.integers(0, 2**40), epoch=st.integers(0, 50), num_samples=st.integers(2, 300), most=st.integers(1, 300))
+def test_an_order_is_a_function_of_seed_and_epoch(seed: int, epoch: int, num_samples: int, most: int) -> None:
+    order = epoch_order(seed, epoch, num_samples, most)
+    assert order == epoch_order(seed, epoch, num_samples, most)
+    assert len(order) == len(set(order)) == min(num_samples, most)
+    assert set(order) <= set(range(num_samples))
+
+
+@given(
+    kinds=st.lists(st.sampled_from(ALL_KINDS), min_size=1, unique=True),
+    most=st.integers(0, 60),
+    seed=st.integers(0, 2**40),
+    batch_size=st.integers(1, 20),
+    num_samples=st.integers(40, 400),
+    always_share=st.floats(0, 1),
+)
+def test_a_plan_strikes_each_sample_once_at_most_and_is_no_crash_loop(
+    kinds: list[FaultKind], most: int, seed: int, batch_size: int, num_samples: int, always_share: float
+) -> None:
+    order = epoch_order(seed, 0, num_samples, 200)
+
+    def draw() -> list[Fault]:
+        return draw_faults(
+            kinds, most=most, seed=seed, epoch=0, order=order, batch_size=batch_size, always_share=always_share
+        )
+
+    faults = draw()
+    assert faults == draw()
+    assert len(faults) <= most
+    assert [fault.number for fault in faults] == list(range(len(faults)))
+    inside = [fault.index for fault in faults if fault.is_inside]
+    assert len(inside) == len(set(inside))
+    assert set(inside) <= set(order)
+    assert {fault.kind for fault in faults} <= set(kinds)
+    assert all(0 <= fault.batch < max(1, len(order) // batch_size) for fault in faults if not fault.is_inside)
+    assert sum(fault.losses for fault in faults) <= 16
+    assert sum(fault.condemns for fault in faults) <= len(order) / 5
+
+
+def test_all_kinds_are_drawn_about_equally_often() -> None:
+    faults = draw_faults(ALL_KINDS, most=24, seed=1, epoch=0, order=range(4000), batch_size=8, always_share=0)
+    assert {fault.kind for fault in faults} == set(ALL_KINDS)
+
+
+@given(order=st.lists(st.integers(0, 99), min_size=1, unique=True), bad=st.sets(st.integers(0, 99)))
+def test_the_fill_keeps_the_length_and_takes_the_first_good_samples(order: list[int], bad: set[int]) -> None:
+    wanted = expected_delivery(order, frozenset(bad))
+    good = [index for index in order if index not in bad]
+    assert wanted[: len(good)] == good
+    assert len(wanted) == (len(order) if good else 0)
+    assert wanted[len(good) :] == (good * len(order))[: len(wanted) - len(good)]
+
+
+GOOD = RoundFacts(
+    number=0,
+    order=[5, 3, 1, 4, 2, 0],
+    batch_size=2,
+    faults=[Fault(number=0, kind=FaultKind.KILL, index=1, always=True), Fault(number=1, kind=FaultKind.SLOW, index=4)],
+    strikes=[(0, 1.0), (0, 1.1), (0, 1.2), (1, 2.0)],
+    delivered=[5, 3, 4, 2, 0, 5],
+    sizes=[2, 2, 2],
+    waits=[(0.0, 0.5), (0.9, 1.5), (1.9, 2.9)],
+    quarantine=[Condemned(index=1, kind="worker_lost", exception="", message="")],
+)
+
+
+def test_a_round_in_which_all_went_well() -> None:
+    assert judge_round(GOOD).is_clean
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"delivered": [5, 3, 4, 2, 0]}, "lost"),
+        ({"delivered": [5, 3, 4, 4, 0, 5]}, "repeated"),
+        ({"delivered": [3, 5, 4, 2, 0, 5]}, "out_of_order"),
+        ({"wrong": [3]}, "wrong"),
+        ({"sizes": [2, 1, 3]}, "sizes"),
+        ({"left": ["process 17"]}, "left"),
+        ({"error": "WorkerLost: …"}, "error"),
+        ({"is_hang": True}, "is_hang"),
+        ({"quarantine": [], "delivered": [5, 3, 1, 4, 2, 0]}, "spared"),
+        (
+            {
+                "quarantine": [
+                    *GOOD.quarantine,
+                    Condemned(index=2, kind="worker_lost", exception="", message=""),
+                ],
+                "delivered": [5, 3, 4, 0, 5, 3],
+            },
+            "innocent",
+        ),
+    ],
+)
+def test_each_thing_that_can_be_wrong_is_found(change: dict[str, Any], name: str) -> None:
+    verdict = judge_round(replace(GOOD, **change))
+    assert not verdict.is_clean
+    assert getattr(verdict, name)
+
+
+def test_a_bad_sample_of_the_users_is_told_apart_from_a_fault() -> None:
+    own = Condemned(index=2, kind="exception", exception="ValueError", message="bad header")
+    verdict = judge_round(replace(GOOD, quarantine=[*GOOD.quarantine, own], delivered=[5, 3, 4, 0, 5, 3]))
+    assert verdict.is_clean
+    assert verdict.own == (own,)
+
+
+def test_the_command_names_every_kind() -> None:
+    assert tuple(kind.value for kind in FaultKind) == KINDS

@@ -1,0 +1,64 @@
+"""What the kernel alone tells of a loop that waits for its workers: by their pipe, or by a pinning thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from headrace.watch.kernel import KernelSampler, read_trainer_look
+from headrace.watch.stack_reading import Activity
+from headrace.watch.worker_reading import WorkerActivity, read_kernel
+
+# A parent that waits for a pipe which its child keeps open: itself, or in a thread as torch's pinning one is named.
+_SCRIPT = """
+import ctypes, os, select, sys, threading, time
+way = sys.argv[1]
+ours, theirs = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(ours)
+    time.sleep(300)
+    os._exit(0)
+os.close(theirs)
+poller = select.poll()
+poller.register(ours, select.POLLIN)
+def pin():
+    ctypes.CDLL(None).prctl(15, b"pt_data_pin", 0, 0, 0)
+    print(child, flush=True)
+    poller.poll(300_000)
+if way == "pinned":
+    threading.Thread(target=pin, daemon=True).start()
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire(timeout=300)
+else:
+    print(child, flush=True)
+    poller.poll(300_000) if way == "pipe" else time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize(("way", "activity"), [("pipe", "DATA_WAIT"), ("pinned", "DATA_WAIT"), ("sleep", "UNKNOWN")])
+def test_a_wait_for_the_workers_pipe(way: str, activity: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", _SCRIPT, way], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        sampler = KernelSampler()
+        deadline = time.monotonic() + 60
+        try:
+            while True:
+                sampler.begin([process.pid, child], {process.pid: [child]})
+                sampler.look()
+                (look,) = sampler.looks[process.pid]
+                if look.call is not None and read_trainer_look(look).activity is Activity[activity]:
+                    break
+                assert time.monotonic() < deadline, look
+                time.sleep(0.02)
+            assert sampler.looks[child][0].state == "S"
+            worker = sampler.looks[child][0]
+            assert read_kernel(worker.as_thread(), worker.file) is WorkerActivity.BLOCKED
+        finally:
+            process.kill()
+            subprocess.run(["kill", "-9", str(child)], check=False)

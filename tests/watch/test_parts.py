@@ -1,0 +1,334 @@
+"""Parts of the watch on their own: stacks of py-spy, open files, access, ends, findings."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.model import Bottleneck, Cause, Severity, Text, Verdict
+from headrace.signals.system import OpenFile
+from headrace.watch.access import Access, explain_refusal, read_access
+from headrace.watch.alerts import AlertCommand
+from headrace.watch.end import End, EndWatch
+from headrace.watch.findings import History, judge
+from headrace.watch.judging import Judge
+from headrace.watch.look import Alarm, Look, MachineLook, TrainerLook, WorkerLook
+from headrace.watch.shares import share_of
+from headrace.watch.stack_reading import Activity, Detail, Reading
+from headrace.watch.stacks import parse_speedscope
+from headrace.watch.tree import ProcessFacts, TrainingTree
+from headrace.watch.usage import Rates, data_file
+from headrace.watch.worker_reading import WorkerActivity
+
+# ---------------------------------------------------------------------------------------- stacks, files, tree
+
+
+def test_py_spys_document_is_read_in_order_innermost_first() -> None:
+    frames = [
+        {"name": 'process 7:"python t.py"', "file": "", "line": 0},
+        {"name": "thread (7): MainThread", "file": "", "line": 0},
+        {"name": "main", "file": "/t.py", "line": 9},
+        {"name": "step", "file": "/t.py", "line": 3},
+    ]
+    profile = {"name": 'Process 7 Thread 7 "MainThread"', "samples": [[0, 1, 2, 3], [0, 1, 2], [0, 1, 2, 3]]}
+    other = {"name": 'Process 8 Thread 9 "Thread-1 (_serve)"', "samples": [[2]]}
+    empty = {"name": "Process 8 Thread 10", "samples": []}
+    found = parse_speedscope(json.dumps({"shared": {"frames": frames}, "profiles": [profile, other, empty]}))
+    (main,) = found[7]
+    assert [[str(frame) for frame in stack.frames] for stack in main] == [
+        ["t.py:3 in step", "t.py:9 in main"],
+        ["t.py:9 in main"],
+        ["t.py:3 in step", "t.py:9 in main"],
+    ]
+    assert main[0].is_main
+    assert found[8][0][0].name == "Thread-1 (_serve)"
+    assert not found[8][0][0].is_main
+
+
+def file(fd: int, path: str, position: int = 0) -> OpenFile:
+    return OpenFile(fd=fd, path=path, position=position, size=None, kind="file", file_system="ext4")
+
+
+def test_the_file_that_moves_is_the_data() -> None:
+    before = (file(1, "/log/out.txt", 9), file(5, "/data/a.tar", 10), file(6, "/data/b.tar", 0))
+    now = (file(1, "/log/out.txt", 99), file(5, "/data/a.tar", 20), file(6, "/data/b.tar", 0), file(7, "/dev/null", 5))
+    assert data_file(now, before) == now[1]
+    assert data_file(now, now) == now[2]
+    assert data_file(now, before, inherited={"/data/a.tar", "/data/b.tar"}) is None
+    assert data_file(()) is None
+
+
+def test_processes_that_are_gone_are_forgotten() -> None:
+    gone, there = (ProcessFacts(pid=pid, parent_pid=1, started=10 * pid, name="python") for pid in (4, 5))
+    judge = Judge()
+    for one in (gone, there):
+        judge.still.note(one.identity, "here", 0, 1.0)
+    judge.forget_others([there])
+    assert judge.still.note(there.identity, "here", 0, 6.0) == 5.0
+    assert judge.still.note(gone.identity, "here", 0, 6.0) == 0.0
+
+
+def test_a_process_is_found_by_its_command_line_and_below_its_parents() -> None:
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)', 'needle-5f1'])"
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as process:
+        try:
+            tree = TrainingTree()
+            deadline = time.monotonic() + 60
+            while not any("needle-5f1" in one.command[-1:] for one in tree.below([process.pid])):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            found = tree.below([process.pid])
+            assert [one.is_python for one in found] == [True, True]
+            child = found[1]
+            assert child.command[-1] == "needle-5f1"
+            assert not child.has_torch
+            assert not child.is_forked
+            assert TrainingTree().matching("needle-5f1") == (process.pid,)  # the parent's command line holds it, too
+            assert process.pid in tree.parents_of(child.pid)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+# ---------------------------------------------------------------------------------------- access
+
+
+def access(**facts: object) -> Access:
+    known = {
+        "our_uid": 1000,
+        "their_uid": 1000,
+        "ptrace_scope": None,
+        "may_trace": False,
+        "in_container": False,
+        "may_list_files": True,
+    }
+    return Access(**{**known, **facts})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("facts", "why", "what"),
+    [
+        ({"their_uid": 1001}, "belongs to user 1001", "as that user"),
+        ({"ptrace_scope": 1}, "ptrace_scope is 1", "sysctl kernel.yama.ptrace_scope=0"),
+        ({"ptrace_scope": 3}, "until the machine restarts", "sudo headrace watch 7"),
+        ({"in_container": True}, "no CAP_SYS_PTRACE", "--cap-add SYS_PTRACE"),
+        ({}, "refuses", "sudo"),
+    ],
+)
+def test_a_refusal_says_why_and_what_would_help(facts: dict[str, object], why: str, what: str) -> None:
+    reason, step = explain_refusal(access(**facts), 7)
+    assert why in reason.en
+    assert what in step.en
+    assert reason.zh != reason.en
+
+
+def test_access_to_ourselves_is_read() -> None:
+    ours = read_access(os.getpid())
+    assert ours.their_uid == ours.our_uid == os.geteuid()
+    assert ours.may_list_files
+
+
+# ---------------------------------------------------------------------------------------- ends and alerts
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise SystemExit(7)", "ended with exit code 7"),
+        ("import os; os.kill(os.getpid(), 9)", "was ended by signal SIGKILL"),
+        ("pass", "ended with exit code 0"),
+    ],
+)
+def test_how_a_stranger_ended(code: str, said: str) -> None:
+    """Of a process that is not our child: the kernel tells it while its parent has not asked, and newer ones after."""
+    child = f"import sys; sys.stdin.read(); {code}"
+    parent = (
+        f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {child!r}]); print(p.pid, flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", f"{parent}; p.wait()"], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        with EndWatch() as ends:
+            ends.hold(pid)
+            assert ends.holds(pid)
+            process.stdin.close()
+            (end,) = ends.wait(60)
+            assert not ends.holds(pid)
+    assert end.pid == pid
+    assert end.text().en in (said, "has ended (how, only its parent knows)")
+    assert end.is_known_bad is (end.status is not None and said != "ended with exit code 0")
+
+
+def test_an_alert_command_that_hangs_does_not_pile_up(tmp_path: Path) -> None:
+    alarm = Alarm(kind="stuck", pid=7, what=Text("it hangs", "卡住了"))
+    done = tmp_path / "go"
+    with AlertCommand(f"while [ ! -e {done} ]; do sleep 0.05; done") as alerts:
+        began = time.monotonic()
+        for _ in range(10):
+            alerts.tell(alarm, "7")
+        assert time.monotonic() - began < 30
+        assert (alerts.num_started, alerts.num_left_out) == (4, 6)
+        done.touch()
+
+
+# ---------------------------------------------------------------------------------------- findings
+
+
+def seen(
+    activities: dict[Activity, int],
+    *,
+    busy: list[float] | None = None,
+    doing: dict[WorkerActivity, float] | None = None,
+    machine: MachineLook | None = None,
+    details: dict[Detail, float] | None = None,
+    same_for_s: float = 0.0,
+    alarms: tuple[Alarm, ...] = (),
+) -> History:
+    """A history of one look: a trainer that did so many samples of each, and workers."""
+    track = [activity for activity, count in activities.items() for _ in range(count)]
+    mixed = [track[(i * 7) % len(track)] for i in range(len(track))] if len(track) % 7 else track
+    shares = {activity: share_of([one is activity for one in mixed]) for activity in activities}
+    trainer = TrainerLook(
+        pid=10,
+        started=1,
+        rank=0,
+        command="python t.py",
+        reading=Reading(activity=mixed[0]),
+        shares=shares,
+        details=details or {},
+        num_samples=len(track),
+        source="py-spy",
+    )
+    workers = tuple(
+        WorkerLook(
+            pid=20 + number,
+            started=2,
+            trainer_pid=10,
+            name=f"worker {number}",
+            activity=WorkerActivity.DECODING,
+            rates=Rates(),
+            shares=doing or {},
+            busy=share_of([i < 100 * value for i in range(100)]),
+            same_for_s=same_for_s if number == 0 else 0.0,
+        )
+        for number, value in enumerate(busy or [])
+    )
+    history = History()
+    look = Look(
+        at="now", watched_s=10.0, trainers=(trainer,), workers=workers, machine=machine or MachineLook(), alarms=alarms
+    )
+    history.add(look)
+    return history
+
+
+WAIT = {Activity.DATA_WAIT: 60, Activity.COMPUTE: 40}
+
+
+@pytest.mark.parametrize(
+    ("doing", "bottleneck"),
+    [
+        ({WorkerActivity.DECODING: 0.9}, Bottleneck.CPU_DECODE),
+        ({WorkerActivity.READING: 0.8, WorkerActivity.DECODING: 0.1}, None),
+        (
+            {WorkerActivity.SENDING: 0.5, WorkerActivity.COLLATING: 0.2, WorkerActivity.DECODING: 0.3},
+            Bottleneck.IPC_COPY,
+        ),
+    ],
+)
+def test_busy_workers_are_a_slow_pool_and_what_they_do_is_the_bottleneck(
+    doing: dict[WorkerActivity, float], bottleneck: Bottleneck | None
+) -> None:
+    findings = judge(seen(WAIT, busy=[0.98, 0.97, 0.99], doing=doing))
+    assert findings.verdict is Verdict.DATA_BOUND
+    (finding,) = findings.findings
+    assert (finding.cause, finding.bottleneck) == (Cause.LOADER_THROUGHPUT, bottleneck)
+    assert finding.share == pytest.approx(0.6)
+    assert "prefetch_factor" in finding.futile[0].en
+    assert "60 %" in finding.evidence[0].en
+
+
+def test_one_busy_worker_among_idle_ones_is_a_straggler() -> None:
+    (finding,) = judge(seen(WAIT, busy=[0.95, 0.2, 0.1, 0.3])).findings
+    assert finding.cause is Cause.STRAGGLER_SAMPLE
+    assert "worker 0" in finding.evidence[-1].en
+
+
+def test_waits_although_nobody_is_busy_are_not_explained_away() -> None:
+    (finding,) = judge(seen(WAIT, busy=[0.4, 0.5, 0.45])).findings
+    assert finding.cause is Cause.UNKNOWN
+
+
+def test_a_full_cpu_makes_more_workers_futile() -> None:
+    free = judge(seen(WAIT, busy=[0.98], doing={WorkerActivity.DECODING: 0.98}, machine=MachineLook(cpu_share=0.3)))
+    full = judge(seen(WAIT, busy=[0.98], doing={WorkerActivity.DECODING: 0.98}, machine=MachineLook(cpu_share=0.99)))
+    assert "more workers while cores are free" in free.findings[0].fix[0].en
+    assert "more workers would only share" in full.findings[0].fix[0].en
+
+
+def test_loading_in_the_training_process() -> None:
+    (finding,) = judge(seen(WAIT, details={Detail.IN_PROCESS: 0.6})).findings
+    assert "num_workers" in finding.fix[0].en
+
+
+def test_a_healthy_run_has_no_findings() -> None:
+    findings = judge(
+        seen({Activity.DATA_WAIT: 2, Activity.COMPUTE: 180, Activity.SYNCHRONISATION: 20}, busy=[0.1, 0.2])
+    )
+    assert findings.findings == ()
+    assert findings.verdict is Verdict.COMPUTE_BOUND
+
+
+def test_too_few_samples_decide_nothing() -> None:
+    findings = judge(seen({Activity.DATA_WAIT: 10}, busy=[0.9]))
+    assert findings.verdict is Verdict.UNKNOWN
+    assert findings.findings == ()
+    assert findings.limits
+    assert judge(History()).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("activity", "cause"),
+    [
+        (Activity.CHECKPOINT, Cause.CHECKPOINT),
+        (Activity.EVALUATION, Cause.EVALUATION),
+        (Activity.LOGGING, Cause.LOGGING),
+        (Activity.GC, Cause.GC),
+        (Activity.H2D_COPY, Cause.H2D_COPY),
+    ],
+)
+def test_phases_have_their_causes(activity: Activity, cause: Cause) -> None:
+    (finding,) = judge(seen({activity: 40, Activity.COMPUTE: 160})).findings
+    assert finding.cause is cause
+    assert finding.share == pytest.approx(0.2)
+
+
+def test_a_stuck_worker_explains_the_waits() -> None:
+    (finding,) = judge(seen({Activity.DATA_WAIT: 100}, busy=[1.0, 0.0], same_for_s=120.0)).findings
+    assert finding.cause is Cause.WORKER_HANG
+    assert "2.00 min" in finding.evidence[0].en or "120 s" in finding.evidence[0].en
+
+
+def test_the_machine_has_findings_too() -> None:
+    shares = {Activity.COMPUTE: 100}
+    swap = judge(seen(shares, machine=MachineLook(swap_in_bytes_per_s=1e7, pressure={"memory": 0.2})))
+    assert [one.cause for one in swap.findings] == [Cause.SWAP]
+    pressed = judge(seen(shares, machine=MachineLook(pressure={"memory": 0.3})))
+    assert [one.cause for one in pressed.findings] == [Cause.MEMORY_PRESSURE]
+    alarm = Alarm(kind="memory", pid=None, what=Text("the training holds 2 GiB", "占用 2 GiB"))
+    assert [one.cause for one in judge(seen(shares, alarms=(alarm,))).findings] == [Cause.MEMORY_PRESSURE]
+    full = judge(seen(shares, machine=MachineLook(shm_used_bytes=99, shm_total_bytes=100)))
+    assert [one.cause for one in full.findings] == [Cause.SHM_FULL]
+
+
+def test_a_lost_trainer_is_fatal() -> None:
+    end = End(pid=10, status=9)
+    alarm = Alarm(kind="trainer_gone", pid=10, what=end.text(), evidence={"signal": 9})
+    (finding,) = judge(seen({Activity.COMPUTE: 100}, alarms=(alarm,))).findings
+    assert (finding.severity, finding.share) == (Severity.FATAL, 1.0)
