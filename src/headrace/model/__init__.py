@@ -1,65 +1,57 @@
 """The words that several rooms share: plain values, no I/O, no torch.
 
-- `copy_times`: what an event of a copy to the device tells.
 - `environment`: the environment variables that are read.
 - `error_policy`: what to do about a sample that failed, and how many are too many.
 - `error_text`: what an exception of foreign code says of itself, whatever its methods do.
 - `events`: what can happen in a training, as numbers that a ring can hold.
 - `failures`: a sample that failed, as a value, and what may be decided about it.
-- `findings`: what a diagnosis says: verdict, findings, causes.
+- `findings`: what a diagnosis says: verdict, findings, causes, tables of time.
 - `frames`: what our own functions mean in a stack that is read from outside.
 - `loader_settings`: what a loader was asked for, as a recording keeps it.
-- `numbers`: numbers as people read them: three digits and a unit.
-- `part_table`: where the time of workers went.
+- `numbers`: numbers as people write and read them: three digits and a unit, sizes such as "8GiB".
 - `sample_keys`: what names a sample.
-- `sizes`: byte counts as people write them ("8GiB").
-- `stage_report`: what stages took, as figures and as a table to read.
-- `stage_table`: stage times in plain words, so that processes can share them.
+- `stage_times`: what stages took, in words that processes share, and as figures to read.
 - `stages`: the clock that a data set carries: `stage("volume process")`.
 - `stats`: what a loader says of itself at one moment.
-- `time_table`: where the time of a process went.
 - `text`: a sentence in every language that we speak.
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
 
-from .copy_times import LAUNCH_NS, copied_ns, copy_arg, is_copy_timed
 from .environment import (
     cache_folder,
     find_rank,
     keeps_statistics,
     language,
     num_local_ranks,
-    prints_timing,
     recording_place,
     replay_steps,
 )
-from .error_policy import BadTally, ErrorPolicy, OnError, Replacement, is_too_many
+from .error_policy import BadTally, ErrorPolicy, Replacement, is_too_many
 from .error_text import ErrorText, describe_error, error_name, shorten, traceback_of, type_name
-from .events import EventKind
+from .events import LAUNCH_NS, EventKind, copied_ns, copy_arg, is_copy_timed
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, utc_now
-from .findings import SCHEMA, Bottleneck, Cause, Confidence, Finding, Findings, Severity, Verdict, gain_of
+from .findings import (
+    Activity,
+    Bottleneck,
+    Cause,
+    Confidence,
+    Finding,
+    Findings,
+    PartKind,
+    PartRow,
+    Severity,
+    TimeRow,
+    Verdict,
+    gain_of,
+)
 from .frames import OWN_FRAMES, WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
 from .loader_settings import LoaderSettings
-from .numbers import format_seconds, format_share, three_digits
-from .part_table import PartKind, PartRow
+from .numbers import format_bytes, format_seconds, format_share, parse_bytes, three_digits
 from .sample_keys import OpaqueKey, SampleKeys, is_json_key, key_text, plain_key
-from .sizes import format_bytes, parse_bytes
-from .stage_report import Stages, StageStats, stages_of
-from .stage_table import STAGE_TABLE_WORDS, StageRow, StageTable, merge_stages, read_stages
-from .stages import (
-    Sample,
-    Stage,
-    StageWatcher,
-    print_timing,
-    record_stages,
-    sample,
-    stage,
-    watch_stages,
-    watches_samples,
-)
+from .stage_times import STAGE_TABLE_WORDS, Stages, StageTable, merge_stages, read_stages, stages_of
+from .stages import print_timing, record_stages, sample, stage, watch_stages, watches_samples
 from .stats import EpochAccount, LoaderStats, ReaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
 from .text import LANGUAGES, Text
-from .time_table import Activity, TimeRow
 from .transient import backoff_s, is_transient
 
 __all__ = [
@@ -68,7 +60,6 @@ __all__ = [
     "OWN_FRAMES",
     "RAISE",
     "RETRY",
-    "SCHEMA",
     "SKIP",
     "STAGE_TABLE_WORDS",
     "WORKER_THREAD",
@@ -87,24 +78,18 @@ __all__ = [
     "Findings",
     "LoaderSettings",
     "LoaderStats",
-    "OnError",
     "OpaqueKey",
     "OwnStep",
     "PartKind",
     "PartRow",
     "ReaderStats",
     "Replacement",
-    "Sample",
     "SampleFailure",
     "SampleKeys",
     "SampleTimes",
     "Severity",
     "SlotStats",
-    "Stage",
-    "StageRow",
-    "StageStats",
     "StageTable",
-    "StageWatcher",
     "Stages",
     "Text",
     "TimeRow",
@@ -136,7 +121,6 @@ __all__ = [
     "parse_bytes",
     "plain_key",
     "print_timing",
-    "prints_timing",
     "read_stages",
     "record_stages",
     "recording_place",

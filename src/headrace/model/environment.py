@@ -19,63 +19,62 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def language(environ: Mapping[str, str] | None = None) -> str:
+def language(environ: Mapping[str, str] = os.environ) -> str:
     """The language that was asked for, as two letters; empty where none was."""
-    return (os.environ if environ is None else environ).get("HEADRACE_LANG", "").lower()[:2]
+    return environ.get("HEADRACE_LANG", "").lower()[:2]
 
 
-def recording_place(environ: Mapping[str, str] | None = None) -> str:
+def recording_place(environ: Mapping[str, str] = os.environ) -> str:
     """Where this process's events go; empty where nobody records."""
-    return (os.environ if environ is None else environ).get("HEADRACE_RECORDING", "")
+    return environ.get("HEADRACE_RECORDING", "")
 
 
-def replay_steps(environ: Mapping[str, str] | None = None) -> int:
+def replay_steps(environ: Mapping[str, str] = os.environ) -> int:
     """For how many steps cached batches are given, to measure the ceiling; 0: not at all.
 
     >>> replay_steps({"HEADRACE_REPLAY": "64"}), replay_steps({})
     (64, 0)
     """
-    value = (os.environ if environ is None else environ).get("HEADRACE_REPLAY", "")
+    value = environ.get("HEADRACE_REPLAY", "")
     return int(value) if value.isdigit() else 0
 
 
-def keeps_statistics(environ: Mapping[str, str] | None = None) -> bool:
+def keeps_statistics(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether loaders record by default.
 
     >>> keeps_statistics({}), keeps_statistics({"HEADRACE_STATS": "0"})
     (True, False)
     """
-    return (os.environ if environ is None else environ).get("HEADRACE_STATS", "1") not in ("0", "off", "false")
+    return environ.get("HEADRACE_STATS", "1") not in ("0", "off", "false")
 
 
-def prints_timing(environ: Mapping[str, str] | None = None) -> bool:
+def prints_timing(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether named stages print their times.
 
     >>> prints_timing({"HEADRACE_TIMING": "1"}), prints_timing({"DEBUG_TIMING": "True"}), prints_timing({})
     (True, True, False)
     """
-    environ = os.environ if environ is None else environ
     value = environ.get("HEADRACE_TIMING") or environ.get("DEBUG_TIMING", "")
     return value.lower() in ("1", "true", "yes", "on")
 
 
-def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Where Headrace may keep what it can find out again.
 
     >>> cache_folder({"XDG_CACHE_HOME": "/var/cache/me"})
     PosixPath('/var/cache/me/headrace')
     """
-    asked = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
+    asked = environ.get("XDG_CACHE_HOME", "")
     return (Path(asked) if os.path.isabs(asked) else Path(os.path.expanduser("~/.cache"))) / "headrace"
 
 
-def num_local_ranks(environ: Mapping[str, str] | None = None) -> int:
+def num_local_ranks(environ: Mapping[str, str] = os.environ) -> int:
     """How many ranks run on this machine.
 
     >>> num_local_ranks({"LOCAL_WORLD_SIZE": "4"}), num_local_ranks({"LOCAL_WORLD_SIZE": "?"})
     (4, 1)
     """
-    value = (os.environ if environ is None else environ).get("LOCAL_WORLD_SIZE", "")
+    value = environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, int(value)) if value.isdigit() else 1
 
 

@@ -1,4 +1,4 @@
-"""What a diagnosis says: a verdict on a run, and findings with their causes."""
+"""What a diagnosis says: a verdict on a run, findings with their causes, tables of where the time went."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .part_table import PartRow
 from .text import Text
-from .time_table import TimeRow
 
 SCHEMA = "headrace/findings/1"
 
@@ -130,6 +128,97 @@ class Finding:
             "futile": [text.of(language) for text in self.futile],
             "measure": [text.of(language) for text in self.measure],
             "figures": {name: _rounded(value) for name, value in self.figures.items()},
+        }
+
+
+class Activity(Enum):
+    """What a training process was doing."""
+
+    STARTUP = "startup"  # before the first epoch: imports, building the model
+    EPOCH_START = "epoch_start"  # `iter(loader)` and the first batch of an epoch
+    WAIT = "wait"  # every other `next(loader)`
+    PIN = "pin"
+    H2D = "h2d"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    SYNC = "sync"  # the host waits for the device, which computes
+    RANKS = "ranks"  # the host waits for other ranks
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    LOGGING = "logging"
+    GC = "gc"
+    PHASE = "phase"  # the user's own mark
+    REPLAY = "replay"  # steps on cached batches, which measure the ceiling; copying them
+    ENDING = "ending"  # after the last thing that was timed: the script's end
+    OTHER = "other"  # the loop's own code, and what nobody timed
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeRow:
+    """One row: exclusive time, so that what lies inside another activity is counted once."""
+
+    activity: Activity
+    seconds: float
+    share: float  # of the wall clock
+    count: int = 0
+    name: str = ""  # of a phase
+    parts: Mapping[str, float] | None = None  # of a wait: what the workers did meanwhile, as shares of it
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as it stands in a document."""
+        row: dict[str, object] = {
+            "activity": self.activity.value,
+            "seconds": round(self.seconds, 4),
+            "share": round(self.share, 4),
+            "count": self.count,
+        }
+        if self.name:
+            row["name"] = self.name
+        if self.parts:
+            row["workers"] = {name: round(part, 4) for name, part in self.parts.items()}
+        return row
+
+
+class PartKind(Enum):
+    """What a part of a worker's task is."""
+
+    READ = "read"
+    DECODE = "decode"
+    TRANSFORM = "transform"
+    STAGE = "stage"  # named in the data set: `with headrace.stage(...)`
+    OTHER = "other"  # of a sample: code that nobody timed
+    COLLATE = "collate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartRow:
+    """One part, over all workers. Shares are of its own time, without parts inside it: they add up to 1."""
+
+    kind: PartKind
+    name: str
+    count: int  # samples in which it was called; of a stage and of collating: calls
+    total_s: float  # of a stage: with what is inside it
+    own_s: float
+    median_s: float
+    p95_s: float
+    share: float  # of the tasks' time
+    still_share: float | None = None  # of its own time, for which the worker stood still; None: not known
+    mb_per_s: float | None = None  # None: nobody said how many bytes came out
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as it stands in a document."""
+        return {
+            "kind": self.kind.value,
+            "name": self.name,
+            "count": self.count,
+            "total_s": _rounded(self.total_s),
+            "own_s": _rounded(self.own_s),
+            "median_s": _rounded(self.median_s),
+            "p95_s": _rounded(self.p95_s),
+            "share": round(self.share, 4),
+            "still_share": None if self.still_share is None else round(self.still_share, 4),
+            "mb_per_s": None if self.mb_per_s is None else _rounded(self.mb_per_s),
         }
 
 

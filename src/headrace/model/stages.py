@@ -13,19 +13,7 @@ from typing import Any, Protocol
 
 from .environment import prints_timing
 from .error_text import error_name
-from .stage_table import StageTable
-
-__all__ = [
-    "Sample",
-    "Stage",
-    "StageWatcher",
-    "print_timing",
-    "record_stages",
-    "sample",
-    "stage",
-    "watch_stages",
-    "watches_samples",
-]
+from .stage_times import StageTable
 
 
 class StageWatcher(Protocol):

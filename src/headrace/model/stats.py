@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .stage_report import Stages
+from .stage_times import Stages
 
 
 @dataclass(frozen=True, kw_only=True)
