@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from headrace.model import Activity, Cause, Confidence, Finding, Findings, Severity, Text, TimeRow, Verdict
+from headrace.reports import contents
 from headrace.reports import findings_json, findings_markdown, findings_text
-from headrace.reports import words as report_words
 
 FOUND = Findings(
     verdict=Verdict.STUTTERING,
@@ -122,10 +122,10 @@ def test_a_script_that_was_told_to_end_did_not_fail(code: int) -> None:
 
 
 def test_every_value_has_its_words() -> None:
-    assert set(report_words.CAUSES) == set(Cause)
-    assert set(report_words.VERDICTS) == set(Verdict)
-    assert set(report_words.SEVERITIES) == set(Severity)
-    assert set(report_words.CONFIDENCES) == set(Confidence)
+    assert set(contents.CAUSES) == set(Cause)
+    assert set(contents.VERDICTS) == set(Verdict)
+    assert set(contents.SEVERITIES) == set(Severity)
+    assert set(contents.CONFIDENCES) == set(Confidence)
 
 
 def test_a_finding_needs_evidence_and_a_share() -> None:

@@ -1,0 +1,298 @@
+"""What a report says, whatever its form: headline, sections and tables, in English and Chinese."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from headrace.model import (
+    Activity,
+    Cause,
+    Confidence,
+    Finding,
+    Findings,
+    PartKind,
+    PartRow,
+    Severity,
+    Text,
+    TimeRow,
+    Verdict,
+    format_bytes,
+    format_seconds,
+    format_share,
+    three_digits,
+)
+
+_TOLD_TO_END = {0, 128 + 2, 128 + 15}  # SIGINT, SIGTERM
+
+# ---------------------------------------------------------------------------------------------- the verdict
+
+VERDICTS = {
+    Verdict.DATA_BOUND: Text("data-bound: the training waits for data", "数据受限：训练在等数据"),
+    Verdict.COMPUTE_BOUND: Text(
+        "compute-bound: the step itself is the limit, nothing to fix in the loader",
+        "计算受限：瓶颈在训练步本身，加载器没有可改的",
+    ),
+    Verdict.BALANCED: Text("balanced: data arrives about as fast as it is used", "基本平衡：数据到达的速度与消耗相当"),
+    Verdict.STUTTERING: Text(
+        "stuttering: typical steps are fine, some take much longer", "时快时慢：多数步正常，少数步明显更久"
+    ),
+    Verdict.UNKNOWN: Text("undecided: this evidence does not tell", "无法判断：现有证据不足"),
+}
+_RUN_ENDED = Text("the run was ended by what finding 1 names", "运行因下面第 1 项而终止")
+_NOTHING_WRONG = Text("Nothing wrong was found.", "没有发现问题。")
+_FAILED = Text(
+    "The script ended with exit code {code}, for no reason that is known here: its own last lines say why. Of its time "
+    "nothing was found wrong.",
+    "脚本以退出码 {code} 结束，原因不在已知之列：请看它最后的输出。时间上没有发现问题。",
+)
+
+
+def headline_of(findings: Findings, language: str) -> str:
+    """Return the verdict, or that the run was ended where nothing else is known of it."""
+    first = findings.findings[0] if findings.findings else None
+    if first is not None and first.severity is Severity.FATAL and findings.verdict is Verdict.UNKNOWN:
+        return _RUN_ENDED.of(language)
+    return VERDICTS[findings.verdict].of(language)
+
+
+def nothing_found(findings: Findings, language: str) -> str:
+    """Return what is said instead of findings: that nothing is wrong, or that the script failed by itself."""
+    code = _failed(findings)
+    return _FAILED.filled(code=code).of(language) if code else _NOTHING_WRONG.of(language)
+
+
+def _failed(findings: Findings) -> int:
+    """Return the exit code of a script that failed by itself; 0 where it ended well, or was told to end."""
+    code = findings.source.get("exit_code", 0)
+    return code if isinstance(code, int) and code not in _TOLD_TO_END else 0
+
+
+# ---------------------------------------------------------------------------------------------- a finding
+
+CAUSES = {
+    Cause.LOADER_THROUGHPUT: Text("the loader is too slow", "加载器吞吐不足"),
+    Cause.BATCH_LOCKSTEP: Text("workers in lock-step: one long wait a round", "worker 同步成批：每轮一次长等待"),
+    Cause.STRAGGLER_SAMPLE: Text("single late batches", "个别 batch 迟到"),
+    Cause.SHARD_BOUNDARY: Text("the change from one shard to the next", "切换分片"),
+    Cause.EPOCH_START: Text("a slow start of each epoch", "epoch 开头慢"),
+    Cause.WORKER_LOST: Text("a worker was lost", "worker 丢失"),
+    Cause.WORKER_HANG: Text("a worker hangs", "worker 卡死"),
+    Cause.CORRUPT_SAMPLE: Text("a damaged sample", "样本损坏"),
+    Cause.CHECKPOINT: Text("saving checkpoints", "保存检查点"),
+    Cause.EVALUATION: Text("evaluation", "评估"),
+    Cause.LOGGING: Text("logging", "写日志"),
+    Cause.SWAP: Text("swapping", "内存换页"),
+    Cause.MEMORY_PRESSURE: Text("too little memory", "内存不足"),
+    Cause.SHM_FULL: Text("shared memory is full", "共享内存已满"),
+    Cause.FD_LIMIT: Text("too few file descriptors", "文件描述符不足"),
+    Cause.GC: Text("garbage collection", "垃圾回收"),
+    Cause.H2D_COPY: Text("copies to the GPU", "拷贝到 GPU"),
+    Cause.CPU_THROTTLED: Text("the CPU is throttled", "CPU 被限流"),
+    Cause.COMPUTE: Text("computing", "计算"),
+    Cause.UNKNOWN: Text("slow steps that the evidence does not explain", "原因不明的慢步"),
+}
+SEVERITIES = {
+    Severity.FATAL: Text("ended the run", "导致运行终止"),
+    Severity.HIGH: Text("high", "严重"),
+    Severity.MEDIUM: Text("medium", "中等"),
+    Severity.LOW: Text("low", "轻微"),
+}
+CONFIDENCES = {
+    Confidence.CERTAIN: Text("certain", "确定"),
+    Confidence.LIKELY: Text("likely", "很可能"),
+    Confidence.POSSIBLE: Text("possible", "有可能"),
+}
+_SHARE = Text("{share} of the time", "占时间的 {share}")
+_GAIN = Text(
+    "without it at most {gain} times as fast (estimate: 1 / (1 - share))",
+    "没有它，最多快到 {gain} 倍（估计：1 / (1 − 占比)）",
+)
+_PAGE = Text("more about this cause: {page}", "关于这个原因：{page}")
+_EVIDENCE = Text("evidence", "证据")
+_FIX = Text("what helps", "怎么办")
+_FUTILE = Text("what cannot help", "没有用的做法")
+_MEASURE = Text("to measure next", "接下来测量")
+
+
+def title_of(finding: Finding, language: str) -> str:
+    """Return a finding in one line: cause, share, severity, confidence."""
+    comma = "，" if language == "zh" else ", "
+    said = [SEVERITIES[finding.severity].of(language)]
+    if finding.severity is not Severity.FATAL:
+        said.insert(0, _SHARE.filled(share=format_share(finding.share)).of(language))
+    said.append(CONFIDENCES[finding.confidence].of(language))
+    return f"{finding.cause.value} · {CAUSES[finding.cause].of(language)} · {comma.join(said)}"
+
+
+def sections_of(finding: Finding, language: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the parts of a finding, each with its heading; empty ones are left out."""
+    fix = [text.of(language) for text in finding.fix]
+    if fix and finding.gain is not None and finding.gain >= 1.01:
+        fix.append(_GAIN.filled(gain=three_digits(finding.gain)).of(language))
+    for heading, sentences in (
+        (_EVIDENCE, [text.of(language) for text in finding.evidence]),
+        (_FIX, fix),
+        (_FUTILE, [text.of(language) for text in finding.futile]),
+        (_MEASURE, [text.of(language) for text in finding.measure]),
+    ):
+        if sentences:
+            yield heading.of(language), sentences
+
+
+def page_of(finding: Finding, language: str) -> str:
+    """Return where the documentation says more about a finding's cause."""
+    return _PAGE.filled(page=finding.cause.page).of(language)
+
+
+# ---------------------------------------------------------------------------------------------- beside the findings
+
+_FACTS = Text("measured", "测得")
+_LIMITS = Text("what cannot be concluded", "无法得出的结论")
+_READ = Text("read: {lines} lines, {size} ({formats})", "已读：{lines} 行，{size}（{formats}）")
+_SAMPLED = Text(
+    "steps were read from {share} of it, in evenly spread windows; messages were looked for in all of it",
+    "其中 {share} 用于读取各步（均匀分布的窗口），已知报错信息则在全文中查找",
+)
+_FORMATS = {
+    "progress bar": Text("progress bars", "进度条"),
+    "timed steps": Text("lines with step times", "带步耗时的行"),
+    "stamped steps": Text("lines with time stamps", "带时间戳的行"),
+    "slow batches": Text("reports of slow batches", "慢 batch 报告"),
+    "last batches": Text("statistics of the last batches", "最近若干 batch 的统计"),
+    "messages": Text("known messages", "已知报错信息"),
+}
+_NEXT_FINDING = Text("Next: {what}", "下一步：{what}")
+_NEXT_NONE = Text("Next: nothing to do.", "下一步：无需处理。")
+_NEXT_FAILED = Text("Next: what the script wrote last.", "下一步：看脚本最后的输出。")
+
+
+def topics_of(findings: Findings, language: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield what is told beside the findings, each with its heading; empty ones are left out."""
+    for heading, texts in (
+        (_FACTS, findings.facts),
+        (_LIMITS, findings.limits),
+        (_MEASURE, () if findings.findings else findings.measure),
+    ):
+        if texts:
+            yield heading.of(language), [text.of(language) for text in texts]
+
+
+def what_was_read(source: Mapping[str, object], language: str) -> Iterator[str]:
+    """Yield what the findings rest on."""
+    size, read, lines, formats = (source.get(name) for name in ("bytes", "bytes_read_for_steps", "lines", "formats"))
+    if not isinstance(size, int) or not isinstance(formats, Mapping):
+        return
+    comma = "、" if language == "zh" else ", "
+    kinds = [_FORMATS.get(name, Text(name, name)).of(language) for name in formats]
+    yield _READ.filled(lines=lines, size=format_bytes(size), formats=comma.join(kinds) or "-").of(language)
+    if isinstance(read, int) and read < size:
+        yield _SAMPLED.filled(share=format_share(read / size)).of(language)
+
+
+def next_step(findings: Findings, language: str) -> str:
+    """Return the one thing to do now."""
+    first = findings.findings[0] if findings.findings else None
+    # Where the evidence leaves something open, that comes before any change.
+    steps = findings.measure if first is None else first.measure or first.fix
+    if steps:
+        return _NEXT_FINDING.filled(what=steps[0].of(language)).of(language)
+    return (_NEXT_FAILED if _failed(findings) else _NEXT_NONE).of(language)
+
+
+# ---------------------------------------------------------------------------------------------- tables
+
+TIMES = Text("where the time went", "时间花在哪里")
+TIME_COLUMNS = (Text("activity", "活动"), Text("time", "时间"), Text("share", "占比"), Text("times", "次数"))
+_TIMES_SUM = Text("wall clock", "总时间")
+_ACTIVITIES = {
+    Activity.STARTUP: Text("starting: imports, model, before the first epoch", "启动：导入、建模型，第一个 epoch 之前"),
+    Activity.EPOCH_START: Text("start and end of epochs, first batch", "epoch 的开头（含第一个 batch）与结束"),
+    Activity.WAIT: Text("waiting for data", "等数据"),
+    Activity.PIN: Text("pinning memory", "锁页拷贝"),
+    Activity.H2D: Text("copies to the device", "拷贝到设备"),
+    Activity.FORWARD: Text("forward", "前向"),
+    Activity.BACKWARD: Text("backward", "反向"),
+    Activity.OPTIMIZER: Text("optimizer", "优化器"),
+    Activity.SYNC: Text("waiting for the device, which computes", "等设备算完"),
+    Activity.RANKS: Text("waiting for other ranks (barriers)", "等其他 rank（barrier）"),
+    Activity.CHECKPOINT: Text("checkpoints", "检查点"),
+    Activity.EVALUATION: Text("evaluation", "评估"),
+    Activity.LOGGING: Text("logging", "写日志"),
+    Activity.GC: Text("garbage collection", "垃圾回收"),
+    Activity.PHASE: Text("phase: {name}", "阶段：{name}"),
+    Activity.REPLAY: Text("replay: steps on cached batches, to measure", "回放：用缓存 batch 训练的步，用于测量"),
+    Activity.ENDING: Text("ending: after the last event", "收尾：最后一个事件之后"),
+    Activity.OTHER: Text("other: the loop's own code, not timed", "其他：循环自身的代码，未计时"),
+}
+_WORKERS_MEANWHILE = Text("  the workers meanwhile: {parts}", "  其间 worker 在：{parts}")
+_WORKER_PARTS = {
+    "samples": Text("fetching samples {share}", "取样本 {share}"),
+    "collate": Text("collating {share}", "拼 batch {share}"),
+    "sending": Text("sending {share}", "发送 {share}"),
+    "starting": Text("starting {share}", "启动 {share}"),
+    "idle": Text("idle {share}", "空闲 {share}"),
+}
+
+PARTS = Text("where the workers' time went", "worker 的时间花在哪里")
+PART_COLUMNS = (
+    Text("part", "部分"),
+    Text("times", "次数"),
+    Text("total", "总计"),
+    Text("median", "中位数"),
+    Text("p95", "p95"),
+    Text("still", "停住"),
+    Text("own share", "自身占比"),
+    Text("MB/s", "MB/s"),
+)
+_PART_KINDS = {
+    PartKind.READ: Text("read: {name}", "读取：{name}"),
+    PartKind.DECODE: Text("decode: {name}", "解码：{name}"),
+    PartKind.TRANSFORM: Text("transform: {name}", "变换：{name}"),
+    PartKind.STAGE: Text("stage: {name}", "阶段：{name}"),
+    PartKind.OTHER: Text("other: not timed", "其他：未计时"),
+    PartKind.COLLATE: Text("collating", "拼 batch"),
+}
+_SHOWN_FROM = 0.0005  # of the wall clock, or of the workers' tasks
+_STILL_FROM = 0.005
+
+
+def activity_name(activity: Activity, language: str, *, phase: str = "") -> str:
+    """Return what a training process was doing, in words."""
+    return _ACTIVITIES[activity].filled(name=phase).of(language)
+
+
+def time_cells(rows: Sequence[TimeRow], language: str) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each row, and of their sum; what took next to nothing is in the sum alone."""
+    comma = "，" if language == "zh" else ", "
+    for row in rows:
+        if row.share < _SHOWN_FROM:
+            continue
+        name = activity_name(row.activity, language, phase=row.name)
+        yield name, format_seconds(row.seconds), format_share(row.share), str(row.count) if row.count else ""
+        parts = [
+            _WORKER_PARTS[part].filled(share=format_share(share)).of(language)
+            for part, share in sorted((row.parts or {}).items(), key=lambda one: -one[1])
+            if share >= 0.005 and part in _WORKER_PARTS
+        ]
+        if parts:
+            yield _WORKERS_MEANWHILE.filled(parts=comma.join(parts)).of(language), "", "", ""
+    total = sum(row.seconds for row in rows)
+    yield _TIMES_SUM.of(language), format_seconds(total), format_share(sum(row.share for row in rows)), ""
+
+
+def part_cells(rows: Sequence[PartRow], language: str) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each row; what took next to nothing is left out."""
+    for row in rows:
+        if row.share < _SHOWN_FROM:
+            continue
+        is_still = row.still_share is not None and row.still_share >= _STILL_FROM
+        yield (
+            _PART_KINDS[row.kind].filled(name=row.name).of(language),
+            str(row.count),
+            format_seconds(row.total_s),
+            format_seconds(row.median_s),
+            format_seconds(row.p95_s),
+            format_share(row.still_share or 0.0) if is_still else "",
+            format_share(row.share),
+            "" if row.mb_per_s is None else three_digits(row.mb_per_s),
+        )

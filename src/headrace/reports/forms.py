@@ -1,0 +1,126 @@
+"""The forms of a report: text for a terminal, Markdown for an issue or a wiki, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.model import Findings, Severity, Text
+
+from .contents import (
+    PART_COLUMNS,
+    PARTS,
+    TIME_COLUMNS,
+    TIMES,
+    headline_of,
+    next_step,
+    nothing_found,
+    page_of,
+    part_cells,
+    sections_of,
+    time_cells,
+    title_of,
+    topics_of,
+    what_was_read,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_STYLES = {Severity.FATAL: "bold red", Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold"}
+
+
+def findings_json(findings: Findings, *, language: str = "en") -> str:
+    """Return one JSON document of schema `headrace/findings/1`."""
+    return json.dumps(findings.as_json(language), ensure_ascii=False, indent=2)
+
+
+def findings_text(findings: Findings, *, language: str = "en") -> RenderableType:
+    """Return findings as something that rich prints; words carry the meaning, colour repeats it."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text as Line
+
+    parts: list[RenderableType] = [Line(headline_of(findings, language), style="bold")]
+    if not findings.findings:
+        parts.append(Line(nothing_found(findings, language)))
+    for number, finding in enumerate(findings.findings, start=1):
+        parts += [Line(""), Line(f"{number}. {title_of(finding, language)}", style=_STYLES[finding.severity])]
+        for heading, sentences in sections_of(finding, language):
+            parts.append(Padding(Line(heading), (0, 0, 0, 3)))
+            parts += [Padding(_bullet(sentence), (0, 0, 0, 5)) for sentence in sentences]
+        parts.append(Padding(Line(page_of(finding, language), style="dim"), (0, 0, 0, 3)))
+    for heading, sentences in topics_of(findings, language):
+        parts += [Line(""), Line(heading, style="bold")]
+        parts += [Padding(_bullet(sentence), (0, 0, 0, 2)) for sentence in sentences]
+    if findings.times:
+        *shown, total = time_cells(findings.times, language)
+        table = _table(TIME_COLUMNS, shown, language)
+        table.add_section()
+        table.add_row(*total, style="bold")
+        parts += [Line(""), Line(TIMES.of(language), style="bold"), Padding(table, (0, 0, 0, 2))]
+    if findings.parts:
+        table = _table(PART_COLUMNS, part_cells(findings.parts, language), language)
+        parts += [Line(""), Line(PARTS.of(language), style="bold"), Padding(table, (0, 0, 0, 2))]
+    parts += [Line(""), *(Line(line, style="dim") for line in what_was_read(findings.source, language))]
+    parts.append(Line(next_step(findings, language)))
+    return Group(*parts)
+
+
+def _bullet(sentence: str) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text as Line
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column()
+    grid.add_column(overflow="fold")
+    grid.add_row("-", Line(sentence))
+    return grid
+
+
+def _table(columns: Sequence[Text], rows: Iterable[Sequence[str]], language: str) -> Table:
+    from rich.table import Table
+    from rich.text import Text as Cell
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, column in enumerate(columns):
+        table.add_column(column.of(language), justify="right" if number else "left", no_wrap=number > 0)
+    for cells in rows:
+        table.add_row(*(Cell(cell) for cell in cells))
+    return table
+
+
+def findings_markdown(findings: Findings, *, language: str = "en") -> str:
+    """Return findings as Markdown."""
+    lines = [f"# {headline_of(findings, language)}", ""]
+    if not findings.findings:
+        lines += [nothing_found(findings, language), ""]
+    for number, finding in enumerate(findings.findings, start=1):
+        lines += [f"## {number}. {title_of(finding, language)}", ""]
+        for heading, sentences in sections_of(finding, language):
+            lines += [f"**{heading}**", "", *(f"- {_inline(sentence)}" for sentence in sentences), ""]
+        lines += [page_of(finding, language), ""]
+    for heading, sentences in topics_of(findings, language):
+        lines += [f"## {heading}", "", *(f"- {_inline(sentence)}" for sentence in sentences), ""]
+    for title, columns, rows in (
+        (TIMES, TIME_COLUMNS, time_cells(findings.times, language) if findings.times else ()),
+        (PARTS, PART_COLUMNS, part_cells(findings.parts, language) if findings.parts else ()),
+    ):
+        if rows:
+            lines += [f"## {title.of(language)}", "", *_markdown_table(columns, rows, language), ""]
+    lines += [*what_was_read(findings.source, language), "", next_step(findings, language)]
+    return "\n".join(lines)
+
+
+def _markdown_table(columns: Sequence[Text], rows: Iterable[Sequence[str]], language: str) -> Iterator[str]:
+    yield f"| {' | '.join(column.of(language) for column in columns)} |"
+    yield f"| --- |{' ---: |' * (len(columns) - 1)}"
+    for cells in rows:
+        yield f"| {' | '.join(map(_inline, cells))} |"
+
+
+def _inline(sentence: str) -> str:
+    """Keep a sentence in its list item, and the text of a log from becoming mark-up."""
+    return " ".join(sentence.split()).replace("<", "&lt;").replace("|", "\\|")
