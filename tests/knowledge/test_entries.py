@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from headrace.knowledge import Advice, Entry, advice, advice_for, entries, entry
+from headrace.knowledge import Advice, MessageEntry, advice, advice_for, entries, entry
 from headrace.model import Text
 
 # The causes of the design's word list.
@@ -18,7 +18,7 @@ CAUSES = {
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
-def texts_of(entry: Entry) -> list[Text]:
+def texts_of(entry: MessageEntry) -> list[Text]:
     causes = [text for cause in entry.true_causes for text in (cause.why, cause.check, cause.fix)]
     return [entry.title, entry.meaning, entry.verified, *entry.avoid, *causes]
 
@@ -45,7 +45,7 @@ def test_every_entry_is_whole() -> None:
         check_entry(one)
 
 
-def check_entry(one: Entry) -> None:
+def check_entry(one: MessageEntry) -> None:
     assert one.patterns
     assert one.examples
     assert one.sources

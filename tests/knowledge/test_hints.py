@@ -2,14 +2,14 @@
 
 import pytest
 
-from headrace.knowledge import Entry, add_hint, entries, hint_for
+from headrace.knowledge import MessageEntry, add_hint, entries, hint_for
 from headrace.model import LANGUAGES
 
 from .logs import HEALTHY
 
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.id)
-def test_every_message_has_a_line_that_leads_to_its_entry(entry: Entry) -> None:
+def test_every_message_has_a_line_that_leads_to_its_entry(entry: MessageEntry) -> None:
     for example in entry.examples:
         hint = hint_for(example)
         if hint is None:  # told by the lines before it, or in words that people use

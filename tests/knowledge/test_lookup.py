@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.knowledge import Entry, entries, look_up
+from headrace.knowledge import MessageEntry, entries, look_up
 
 from .logs import ALIKE, HEALTHY
 from .test_scanner import EXAMPLES
@@ -108,7 +108,7 @@ def test_nonsense_matches_nothing(text: str) -> None:
 
 
 @given(st.sampled_from(EXAMPLES), st.data())
-def test_a_cut_example_never_leads_to_other_messages_alone(pair: tuple[Entry, str], data: st.DataObject) -> None:
+def test_a_cut_example_never_leads_to_other_messages_alone(pair: tuple[MessageEntry, str], data: st.DataObject) -> None:
     """Cut anywhere: what comes back holds the true one, or is nothing."""
     entry, text = pair
     line = max(text.splitlines(), key=len)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from headrace.knowledge import Entry, entries, look_up, message_as_dict, render_markdown, render_text
+from headrace.knowledge import MessageEntry, entries, look_up, message_as_dict, render_markdown, render_text
 
 LANGUAGES = ("en", "zh")
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -17,7 +17,7 @@ def test_everything_an_entry_knows_is_said(language: str) -> None:
         check_what_is_said(entry, language)
 
 
-def check_what_is_said(entry: Entry, language: str) -> None:
+def check_what_is_said(entry: MessageEntry, language: str) -> None:
     found = look_up(entry.examples[0])
     for text in (render_text(found, language), render_markdown(found, language)):
         assert entry.id in text

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from headrace.model import Activity, Cause, Confidence, Finding, Findings, Severity, Text, TimeRow, Verdict
-from headrace.reports import contents
-from headrace.reports import findings_json, findings_markdown, findings_text
+from headrace.reports import contents, findings_json, findings_markdown, findings_text
 
 FOUND = Findings(
     verdict=Verdict.STUTTERING,

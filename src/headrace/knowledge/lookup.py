@@ -1,12 +1,15 @@
-"""One message, as a person pastes it: cut short, wrapped, coloured, in the middle of other text, or only described."""
+"""What a piece of text means: a message as a person pastes it, an error that is raised, a guide's advice."""
 
+import contextlib
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 
-from .entry import Entry
+from headrace.model import Text, describe_error
+
+from .entries import Advice, MessageEntry, advice, entries, find_entry
 from .scanner import MessageScanner
-from .store import entries, find_entry
 from .story import MessageFound, tell
 
 _LONGEST_TEXT = 1 << 20  # a message is a few lines; what is longer is a log, for `MessageScanner`
@@ -20,6 +23,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 def look_up(text: str) -> tuple[MessageFound, ...]:
     """Return the messages in a text, the most telling first; nothing where no message is known.
 
+    A person pastes a message cut short, wrapped, coloured, in the middle of other text, or only describes it.
     Whole messages are looked for first; where there is none, parts of a message that was cut short (`is_partial`), and
     the words in which people describe a message that says nothing at all. An entry's id or name does as well.
 
@@ -55,7 +59,7 @@ def _described(text: str) -> tuple[MessageFound, ...]:
 
 def _partial(text: str) -> tuple[MessageFound, ...]:
     """Return the entries of which the text holds a part, as long a part as any."""
-    best: dict[str, tuple[int, Entry, str]] = {}
+    best: dict[str, tuple[int, MessageEntry, str]] = {}
     lines = [line for line in _ESCAPES.sub("", text).splitlines() if line.strip()]
     for line in lines[-_MOST_LINES:]:
         plain = _plain(line)
@@ -90,7 +94,7 @@ def _plain(line: str) -> str:
 
 
 @cache
-def _examples() -> tuple[tuple[Entry, str], ...]:
+def _examples() -> tuple[tuple[MessageEntry, str], ...]:
     found = []
     for entry, line in _example_lines():
         found.append((entry, _plain(line)))
@@ -98,7 +102,7 @@ def _examples() -> tuple[tuple[Entry, str], ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _example_lines() -> Iterator[tuple[Entry, str]]:
+def _example_lines() -> Iterator[tuple[MessageEntry, str]]:
     """Return the lines of examples that say something by themselves: half of `IndexError` could be anybody's."""
     for entry in entries():
         for example in entry.examples:
@@ -106,3 +110,106 @@ def _example_lines() -> Iterator[tuple[Entry, str]]:
                 told_by = [pattern for pattern in entry.patterns if pattern.regex.search(line)]
                 if any(pattern.before is None or pattern.is_telling_alone for pattern in told_by):
                     yield entry, line
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+_LONGEST_ERROR = 1 << 16  # the end of it: there the message stands, below the frames
+_MARK = "headrace: "
+_ONE = Text(
+    "{mark}{title}: {fix} (`headrace explain --message {id}`)",
+    "{mark}{title}：{fix}（详见 `headrace explain --message {id}`）",
+)
+_SEVERAL = Text(
+    "{mark}{title}; {count} causes are known, `headrace explain --message {id}` says how to tell them apart",
+    "{mark}{title}；已知 {count} 种原因，`headrace explain --message {id}` 说明如何区分",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """An entry of the knowledge base that an error fits, as one line in every language."""
+
+    entry_id: str
+    line: Text
+
+    def of(self, language: str) -> str:
+        """Return the line in one of `LANGUAGES`."""
+        return self.line.of(language)
+
+
+def hint_for(text: str) -> Hint | None:
+    """Return what is known of an error's text; nothing where no whole message of the knowledge base is in it.
+
+    >>> hint = hint_for("zipfile.BadZipFile: Bad CRC-32 for file 'image.npy'")
+    >>> hint.entry_id, "headrace explain --message KB-31" in hint.of("en")
+    ('KB-31', True)
+    >>> hint_for("ValueError: the user's own")
+    """
+    found = _scan(text[-_LONGEST_ERROR:])
+    if not found:
+        return None
+    entry, causes = found[0].entry, found[0].open_causes
+    said = _ONE if len(causes) == 1 else _SEVERAL
+    en, zh = (
+        said.of(language).format(
+            mark=_MARK,
+            title=entry.title.of(language),
+            fix=causes[0].fix.of(language).rstrip(".。"),
+            count=len(causes),
+            id=entry.id,
+        )
+        for language in ("en", "zh")
+    )
+    return Hint(entry.id, Text(en, zh))
+
+
+def add_hint(error: BaseException, *, language: str = "en") -> None:
+    """Add what is known of an error to its notes, once: type, arguments and text stay as they are.
+
+    One that takes no notes, or has something else in their place, stays without.
+    """
+    with contextlib.suppress(BaseException):  # the error is foreign code, and about to be raised itself
+        if any(note.startswith(_MARK) for note in getattr(error, "__notes__", ())):
+            return
+        hint = hint_for(describe_error(error).traceback)
+        if hint is not None:
+            error.add_note(hint.of(language))
+
+
+# ------------------------------------------------------------------------------------------ advice
+
+# What stands just before a phrase that warns of it.
+_WARNED_OF = re.compile(
+    r"(?:\b(?:not|never|n't|avoid|without|instead of|rather than)\b|不要|不应|不能|不必|别|避免|切勿)[^.。;；]{0,30}$",
+    re.I,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceFound:
+    """A piece of wrong advice that stands in a text."""
+
+    advice: Advice
+    text: str
+    line: int
+
+
+def find_advice(text: str) -> tuple[AdviceFound, ...]:
+    """Return the wrong advice in a text, each once, in the order in which it first appears.
+
+    >>> [one.advice.id for one in find_advice("/dev/shm 满了？mp.set_sharing_strategy('file_system') 就好")]
+    ['T04']
+    """
+    found: dict[str, AdviceFound] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        for one in advice():
+            if one.id not in found and _is_given(one, line):
+                found[one.id] = AdviceFound(one, line.strip(), number)
+    return tuple(found.values())
+
+
+def _is_given(one: Advice, line: str) -> bool:
+    """Return whether a line gives the advice; one that warns of it does not."""
+    matches = (match for pattern in one.patterns if (match := pattern.search(line)))
+    return any(not _WARNED_OF.search(line[: match.start()]) for match in matches)

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from .anchors import AnchorFinder
-from .entry import Entry, Pattern
-from .store import entries
+from .entries import MessageEntry, Pattern, entries
 from .story import MessageFound, Occurrence, tell
 
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")  # nearly all there are, at twice the speed
@@ -137,7 +136,7 @@ class MessageScanner:
             before = self._before[-(_CONTEXT_BYTES - start) :] + before
         return pattern.before.search(before.decode("utf-8", "replace")) is not None
 
-    def _add(self, entry: Entry, text: str, match: re.Match[str], line_number: int) -> None:
+    def _add(self, entry: MessageEntry, text: str, match: re.Match[str], line_number: int) -> None:
         occurrence = tuple(sorted((name, value) for name, value in match.groupdict().items() if value is not None))
         seen = self._seen.get(entry.id)
         if seen is None:
@@ -157,8 +156,8 @@ def _line_around(block: bytes, position: int) -> tuple[int, int]:
 
 
 @cache
-def _finder() -> tuple[AnchorFinder, dict[bytes, list[tuple[Entry, Pattern]]]]:
-    patterns: dict[bytes, list[tuple[Entry, Pattern]]] = {}
+def _finder() -> tuple[AnchorFinder, dict[bytes, list[tuple[MessageEntry, Pattern]]]]:
+    patterns: dict[bytes, list[tuple[MessageEntry, Pattern]]] = {}
     for entry in entries():
         for pattern in entry.patterns:
             patterns.setdefault(pattern.anchor, []).append((entry, pattern))

@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .entry import Decision, Entry, Severity, TrueCause
+from .entries import DecidingMessage, MessageEntry, MessageSeverity, TrueCause
 
 # What one occurrence of a message names, sorted by name: (("pid", "2811"), ("signal", "Killed")).
 Occurrence = tuple[tuple[str, str], ...]
 
-_BY_SEVERITY = {Severity.FATAL: 0, Severity.HARMFUL: 1, Severity.HARMLESS: 2}
+_BY_SEVERITY = {MessageSeverity.FATAL: 0, MessageSeverity.HARMFUL: 1, MessageSeverity.HARMLESS: 2}
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFound:
     """A message of the knowledge base that stands in a text, all its occurrences taken together."""
 
-    entry: Entry
+    entry: MessageEntry
     text: str  # its line, verbatim but for colours and control characters; the first one, where there are several
     count: int
     first_line: int
@@ -70,7 +70,7 @@ def _relate(one: MessageFound, by_id: Mapping[str, MessageFound]) -> MessageFoun
     return replace(one, explained_by=first)
 
 
-def _settles(decision: Decision, one: MessageFound, other: MessageFound) -> bool:
+def _settles(decision: DecidingMessage, one: MessageFound, other: MessageFound) -> bool:
     for occurrence in other.occurrences or ((),):
         values = dict(occurrence)
         if all(values.get(name) == value for name, value in decision.where) and (

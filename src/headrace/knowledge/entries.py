@@ -1,0 +1,215 @@
+"""The entries and the advice of the knowledge base: frozen values, read once from the files in `data/`."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from headrace.errors import InternalError
+from headrace.model import Text
+
+from .anchors import MIN_ANCHOR_BYTES
+
+# `[[entry]]` files, in the order in which a reader would want them.
+_FILES = (
+    "workers.toml",
+    "shared_memory.toml",
+    "descriptors.toml",
+    "hangs.toml",
+    "start.toml",
+    "collate.toml",
+    "files.toml",
+    "shards.toml",
+    "ranks.toml",
+    "machine.toml",
+)
+
+
+class MessageSeverity(StrEnum):
+    """What a message means for the run that printed it."""
+
+    FATAL = "fatal"  # the run ends here, or hangs
+    HARMFUL = "harmful"  # it goes on, slower or with other data than meant
+    HARMLESS = "harmless"  # noise or a hint: by itself it needs no action
+
+
+class Verification(StrEnum):
+    """How the wording of a message and its causes were verified; the entry says in words by what."""
+
+    PRODUCED = "produced"  # the real package printed it, here, because the fault was provoked
+    SOURCE = "source"  # read in the source of the package that prints it
+    REPORTED = "reported"  # quoted in public threads only
+
+
+@dataclass(frozen=True, slots=True)
+class DecidingMessage:
+    """Another message that settles a cause when it stands in the same log."""
+
+    entry: str
+    same: str = ""  # a captured value that must agree, such as the pid
+    where: tuple[tuple[str, str], ...] = ()  # captured values the other message must have
+
+
+@dataclass(frozen=True, slots=True)
+class TrueCause:
+    """One of the things that may lie behind a message, and the check that tells."""
+
+    name: str
+    cause: str  # a cause of the design's word list, or "" where none fits
+    why: Text
+    check: Text
+    command: str  # what to type for the check, or ""
+    fix: Text
+    decided_by: tuple[DecidingMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """How a message is recognised: a literal that is always in its line, an expression, and what must stand before."""
+
+    anchor: bytes
+    regex: re.Pattern[str]
+    before: re.Pattern[str] | None = None  # looked for in the lines before, such as the frames of a traceback
+    is_telling_alone: bool = False  # a look-up may offer the entry even where those lines are missing
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEntry:
+    """One message: how it reads, what it truly means, how to tell its causes apart, what to do and what not."""
+
+    id: str
+    name: str
+    cause: str  # a cause of the design's word list, or "" where none fits
+    severity: MessageSeverity
+    title: Text
+    meaning: Text
+    true_causes: tuple[TrueCause, ...]
+    avoid: tuple[Text, ...]  # futile or harmful answers that are special to this message
+    advice: tuple[str, ...]  # the ids of well-known wrong advice that is given for it
+    sources: tuple[str, ...]
+    confidence: Verification
+    verified: Text
+    examples: tuple[str, ...]  # verbatim
+    patterns: tuple[Pattern, ...]
+    descriptions: tuple[re.Pattern[str], ...]  # how people describe it where nothing is printed; for look-ups only
+    follows: tuple[str, ...]  # the entries of which this message is a consequence when both are there
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A piece of advice that is wrong or half true: how it is worded, what is true, what to do instead."""
+
+    id: str
+    title: Text
+    truth: Text
+    instead: Text
+    sources: tuple[str, ...]
+    confidence: Verification
+    verified: Text
+    examples: tuple[str, ...]  # as people word it, in either language
+    patterns: tuple[re.Pattern[str], ...]
+
+
+@cache
+def entries() -> tuple[MessageEntry, ...]:
+    """Return every entry, sorted by id.
+
+    >>> entries()[0].id, entries()[0].name
+    ('KB-01', 'worker_killed')
+    """
+    found = [_entry(raw) for name in _FILES for raw in _read(name)["entry"]]
+    return tuple(sorted(found, key=lambda entry: entry.id))
+
+
+@cache
+def advice() -> tuple[Advice, ...]:
+    """Return every piece of wrong advice, sorted by id."""
+    return tuple(sorted((_advice(raw) for raw in _read("advice.toml")["advice"]), key=lambda one: one.id))
+
+
+def entry(id_or_name: str) -> MessageEntry:
+    """Return the entry with an id ("KB-01") or a name ("worker_killed"); a `KeyError` if there is none."""
+    return _by_name()[id_or_name]
+
+
+def find_entry(id_or_name: str) -> MessageEntry | None:
+    """Return the entry with an id or a name, if there is one."""
+    return _by_name().get(id_or_name)
+
+
+def advice_for(entry: MessageEntry) -> tuple[Advice, ...]:
+    """Return the wrong advice that is often given for a message."""
+    return tuple(one for one in advice() if one.id in entry.advice)
+
+
+@cache
+def _by_name() -> dict[str, MessageEntry]:
+    return {name: one for one in entries() for name in (one.id, one.name)}
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((files(__package__) / "data" / name).read_text(encoding="utf-8"))
+
+
+def _entry(raw: dict[str, Any]) -> MessageEntry:
+    try:
+        return MessageEntry(
+            id=raw["id"],
+            name=raw["name"],
+            cause=raw.get("cause", ""),
+            severity=MessageSeverity(raw["severity"]),
+            title=Text(**raw["title"]),
+            meaning=Text(**raw["meaning"]),
+            true_causes=tuple(_true_cause(one, raw.get("cause", "")) for one in raw["causes"]),
+            avoid=tuple(Text(**one) for one in raw.get("avoid", ())),
+            advice=tuple(raw.get("advice", ())),
+            sources=tuple(raw["sources"]),
+            confidence=Verification(raw["confidence"]),
+            verified=Text(**raw["verified"]),
+            examples=tuple(one.strip("\n") for one in raw["examples"]),
+            patterns=tuple(_pattern(**one) for one in raw["patterns"]),
+            descriptions=tuple(re.compile(one, re.IGNORECASE) for one in raw.get("descriptions", ())),
+            follows=tuple(raw.get("follows", ())),
+        )
+    except (KeyError, TypeError, ValueError, re.error) as error:
+        raise InternalError("an entry of the knowledge base cannot be read", id=raw.get("id"), reason=error) from error
+
+
+def _true_cause(raw: dict[str, Any], cause: str) -> TrueCause:
+    return TrueCause(
+        name=raw["name"],
+        cause=raw.get("cause", cause),
+        why=Text(**raw["why"]),
+        check=Text(**raw["check"]),
+        command=raw.get("command", ""),
+        fix=Text(**raw["fix"]),
+        decided_by=tuple(_decision(**one) for one in raw.get("decided_by", ())),
+    )
+
+
+def _decision(entry: str, same: str = "", where: dict[str, str] | None = None) -> DecidingMessage:
+    return DecidingMessage(entry, same, tuple((where or {}).items()))
+
+
+def _pattern(anchor: str, regex: str = "", before: str = "", *, is_telling_alone: bool = False) -> Pattern:
+    if len(anchor.encode()) < MIN_ANCHOR_BYTES:
+        raise ValueError(f"the anchor {anchor!r} is shorter than {MIN_ANCHOR_BYTES} bytes")
+    expression = re.compile(regex or re.escape(anchor))
+    return Pattern(anchor.encode(), expression, re.compile(before) if before else None, is_telling_alone)
+
+
+def _advice(raw: dict[str, Any]) -> Advice:
+    return Advice(
+        id=raw["id"],
+        title=Text(**raw["title"]),
+        truth=Text(**raw["truth"]),
+        instead=Text(**raw["instead"]),
+        sources=tuple(raw["sources"]),
+        confidence=Verification(raw["confidence"]),
+        verified=Text(**raw["verified"]),
+        examples=tuple(raw["examples"]),
+        patterns=tuple(re.compile(one, re.IGNORECASE) for one in raw["patterns"]),
+    )
