@@ -1,32 +1,27 @@
 """How bytes become arrays.
 
-- `claims`: what a header claims against what its bytes can hold.
-- `decoding`: a decoder for the fields of a sample, by extension.
-- `documents`: text and JSON.
-- `extras`: libraries that are loaded when needed.
+- `buffers`: where results lie: memory that is used again, or the caller's own.
+- `decoding`: a decoder for the fields of a sample, by extension; texts, JSON and labels.
 - `inflate`: deflate streams, by libdeflate or zlib.
-- `jpeg_markers`, `jpeg_picture`: JPEG.
-- `nifti_header`, `nifti_volume`: NIfTI.
-- `npy_array`, `npz_archive`, `zip_directory`: numpy's files.
-- `output`: results into the caller's buffer.
+- `jpeg_picture`: pictures from JPEG, by libjpeg-turbo.
+- `nifti_volume`: volumes from NIfTI.
+- `npz_archive`: arrays from NPZ.
 - `picture`: region, orientation, size and layout of decoded pixels.
-- `png_picture`: PNG.
-- `point_cloud`: points.
-- `scratch`: memory that is used again: a thread's own, and that of results.
-- `source`: what is read: bytes, a view, a path.
+- `plain_arrays`: NPY and point clouds.
+- `png_picture`: pictures from PNG, by libpng.
+- `source`: what is read (bytes, a view, a path), and what its headers may claim.
 - `trilinear`, `volume_steps`: volumes made ready for training.
+- `zip_directory`: which members an archive has, and where.
 """
 
-from .decoding import Decoder, decode
-from .documents import json, text
+from .buffers import empty, release
+from .decoding import Decoder, decode, json, text
 from .jpeg_picture import jpeg
 from .nifti_header import NiftiHeader
 from .nifti_volume import nifti, nifti_header
-from .npy_array import npy
 from .npz_archive import npz
+from .plain_arrays import npy, points
 from .png_picture import png
-from .point_cloud import points
-from .scratch import empty, release
 from .source import BytesLike, Data
 from .volume_steps import volume
 

@@ -1,7 +1,8 @@
-"""A decoder for the fields of a sample, chosen by their extensions."""
+"""A decoder for the fields of a sample, chosen by their extensions; texts, JSON and labels are decoded here."""
 
 from __future__ import annotations
 
+import json as _json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -9,18 +10,47 @@ from typing import Any, TypeAlias
 from headrace.errors import HeadraceError
 from headrace.model import stage
 
-from .documents import json, text
 from .jpeg_picture import jpeg
 from .nifti_volume import nifti
-from .npy_array import npy
 from .npz_archive import npz
+from .plain_arrays import npy, points
 from .png_picture import png
-from .point_cloud import points
 from .source import Data, Source
 
 FieldDecoder: TypeAlias = Callable[..., Any]
 
 _KEY = "__key__"
+
+
+def text(data: Data, *, encoding: str = "utf-8-sig", name: str | None = None) -> str:
+    """Return a text; a byte order mark is dropped. Bytes that are not text are an error that says where."""
+    with Source(data, name) as source, stage("text decode") as timed:
+        timed.nbytes = source.size
+        return _text(source, encoding)
+
+
+def json(data: Data, *, name: str | None = None) -> Any:
+    """Return what a JSON document holds. Parsing keeps the interpreter's lock: it makes Python objects."""
+    with Source(data, name) as source, stage("json decode") as timed:
+        timed.nbytes = source.size
+        content = _text(source, "utf-8-sig")
+        try:
+            return _json.loads(content)
+        except _json.JSONDecodeError as error:
+            raise source.damaged(
+                f"not JSON: {error.msg}", line=error.lineno, column=error.colno, offset=error.pos
+            ) from None
+        except RecursionError:
+            raise source.damaged("JSON that is nested too deeply to be read", size=f"{source.size} bytes") from None
+        except ValueError as error:  # Python refuses numbers of thousands of digits
+            raise source.damaged(f"JSON that cannot be read: {error}") from None
+
+
+def _text(source: Source, encoding: str) -> str:
+    try:
+        return str(source.whole(), encoding)
+    except UnicodeDecodeError as error:
+        raise source.damaged(f"not {encoding} text: {error.reason}", offset=error.start) from None
 
 
 def cls(data: Data, *, name: str | None = None) -> int:

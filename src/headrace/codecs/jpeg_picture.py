@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+import struct
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from headrace.errors import NotSupported
 from headrace.model import stage
 
-from .claims import JPEG_RATIO, MAX_BYTES, check_claim
-from .extras import load_simplejpeg
-from .jpeg_markers import JpegFacts, read_markers
-from .output import check_out
+from .buffers import check_out, new_result, scratch
 from .picture import Finish, Layout, Region, finish
-from .scratch import new_result, scratch
-from .source import Data, Source
+from .source import INSTALL, JPEG_RATIO, MAX_BYTES, Data, Source
 
 Pixels = npt.NDArray[np.uint8]
 Mode = Literal["rgb", "gray"]
 Shrink = Literal[1, 2, 4, 8, "auto"]
+
+# start-of-frame markers; C4, C8 and CC are other things
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+_PROGRESSIVE = {0xC2, 0xC6, 0xCA, 0xCE}
+_BARE = {0x01, *range(0xD0, 0xD8)}  # markers without a length
+# each scan of a progressive picture runs over all of it: a few kilobytes of scans can keep a decoder busy for minutes
+_MOST_SCANS = 256
 
 
 def jpeg(
@@ -56,7 +63,7 @@ def jpeg(
             height, width = -(-facts.height // factor), -(-facts.width // factor)
             channels = 1 if mode == "gray" else 3
             nbytes = height * width * channels
-            check_claim(source, nbytes, held=source.size, ratio=JPEG_RATIO, max_bytes=max_bytes, what="the picture")
+            source.check_claim(nbytes, held=source.size, ratio=JPEG_RATIO, max_bytes=max_bytes, what="the picture")
             place = _place(source, wanted, (height, width, channels), out)
             buffer = scratch("pixels", nbytes) if place is None else place.reshape(-1)
             pixels = _decode(source, encoded, facts, factor, (height, width, channels), buffer)
@@ -85,7 +92,7 @@ def _place(source: Source, wanted: Finish, shape: tuple[int, int, int], out: Pix
     """Where the decoder can write the result itself, if it can."""
     if not wanted.keeps(*shape[:2]):
         return None
-    check_out(source, out, shape, np.dtype(np.uint8))
+    check_out(source.name, out, shape, np.dtype(np.uint8))
     if out is None:
         return new_result(shape, np.dtype(np.uint8))
     return out if out.flags.c_contiguous and out.dtype == np.uint8 else None
@@ -104,7 +111,7 @@ def _decode(
     space = "CMYK" if is_cmyk else "GRAY" if channels == 1 else "RGB"
     least: dict[str, Any] = {} if factor == 1 else {"min_height": height, "min_width": width, "min_factor": factor}
     try:
-        pixels: Pixels = load_simplejpeg().decode_jpeg(encoded, space, buffer=None if is_cmyk else buffer, **least)
+        pixels: Pixels = _load_simplejpeg().decode_jpeg(encoded, space, buffer=None if is_cmyk else buffer, **least)
     except ValueError as error:
         raise source.damaged(
             f"damaged JPEG: {error}", height=facts.height, width=facts.width, encoded=f"{source.size} bytes"
@@ -124,3 +131,89 @@ def _from_cmyk(inks: Pixels, *, is_adobe: bool) -> Pixels:
     light = inks if is_adobe else 255 - inks
     product = light[..., :3].astype(np.uint16) * light[..., 3:]
     return ((product + 128 + ((product + 128) >> 8)) >> 8).astype(np.uint8)
+
+
+@functools.cache
+def _load_simplejpeg() -> Any:
+    try:
+        import simplejpeg
+    except ImportError:
+        raise NotSupported("JPEG decoding needs the simplejpeg package", next_step=INSTALL) from None
+    return simplejpeg
+
+
+@dataclass(frozen=True, slots=True)
+class JpegFacts:
+    """What a picture's markers say."""
+
+    height: int
+    width: int
+    channels: int
+    is_progressive: bool
+    orientation: int  # as EXIF counts, 1 to 8
+    is_adobe: bool
+
+
+def read_markers(source: Source, data: memoryview) -> JpegFacts:
+    """Walk over the markers up to the first scan."""
+    if bytes(data[:2]) != b"\xff\xd8":
+        raise source.damaged("not a JPEG: it does not begin with FF D8", first_bytes=bytes(data[:4]).hex(" "))
+    at, orientation, is_adobe = 2, 1, False
+    frame: tuple[int, int, int, bool] | None = None
+    while True:
+        while at < len(data) and data[at] == 0xFF and at + 1 < len(data) and data[at + 1] == 0xFF:
+            at += 1  # fill bytes
+        if at + 4 > len(data):
+            raise source.damaged("the JPEG is cut short before its picture begins", offset=at)
+        if data[at] != 0xFF:
+            raise source.damaged("damaged JPEG: a marker should be here", offset=at)
+        marker = data[at + 1]
+        if marker in _BARE:
+            at += 2
+            continue
+        length = int.from_bytes(data[at + 2 : at + 4], "big")
+        body = data[at + 4 : at + 2 + length]
+        if length < 2 or len(body) != length - 2:
+            raise source.damaged("the JPEG is cut short inside a marker", offset=at, marker=f"FF {marker:02X}")
+        if marker in _FRAMES:
+            if len(body) < 6:
+                raise source.damaged("damaged JPEG: its frame header is too short", offset=at)
+            height, width = int.from_bytes(body[1:3], "big"), int.from_bytes(body[3:5], "big")
+            frame = height, width, body[5], marker in _PROGRESSIVE
+        elif marker == 0xE1 and orientation == 1:
+            orientation = _orientation(bytes(body))
+        elif marker == 0xEE:
+            is_adobe = bytes(body[:5]) == b"Adobe"
+        elif marker == 0xD9:
+            raise source.damaged("the JPEG ends before its picture begins", offset=at)
+        elif marker == 0xDA:
+            break
+        at += 2 + length
+    if frame is None:
+        raise source.damaged("damaged JPEG: it has no frame header", offset=at)
+    height, width, channels, is_progressive = frame
+    if not height or not width:
+        raise source.damaged("damaged JPEG: its size is 0", height=height, width=width)
+    if is_progressive and (num_scans := bytes(data).count(b"\xff\xda")) > _MOST_SCANS:
+        raise source.damaged("this JPEG is made to be slow: no camera writes so many scans", scans=num_scans)
+    return JpegFacts(height, width, channels, is_progressive, orientation, is_adobe)
+
+
+def _orientation(body: bytes) -> int:
+    """EXIF's orientation tag; 1 where there is none or it makes no sense, as every viewer does."""
+    if not body.startswith(b"Exif\0\0"):
+        return 1
+    tiff = body[6:]
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
+    if order is None:
+        return 1
+    try:
+        (start,) = struct.unpack_from(order + "L", tiff, 4)
+        (num,) = struct.unpack_from(order + "H", tiff, start)
+        for k in range(num):
+            tag, kind, count, value = struct.unpack_from(order + "HHLH", tiff, start + 2 + 12 * k)
+            if tag == 0x112:
+                return value if kind == 3 and count == 1 and 1 <= value <= 8 else 1
+    except struct.error:
+        pass
+    return 1

@@ -11,12 +11,10 @@ import numpy.typing as npt
 
 from headrace.model import stage
 
-from .claims import DEFLATE_RATIO, MAX_BYTES, check_claim
+from .buffers import hand_out, result_memory, scratch
 from .inflate import BadStream, find_inflater
 from .nifti_header import LONGEST_HEADER, NiftiHeader, is_nifti_start, parse_nifti
-from .output import hand_out
-from .scratch import result_memory, scratch
-from .source import Data, Source
+from .source import DEFLATE_RATIO, MAX_BYTES, Data, Source
 
 Array = npt.NDArray[Any]
 
@@ -46,7 +44,7 @@ def nifti(
             kind = np.dtype(dtype) if dtype is not None else np.dtype(np.float64)
             if stored.dtype.kind == "c":
                 kind = np.promote_types(kind, np.complex64)
-            check_claim(source, stored.size * kind.itemsize, held=2**62, max_bytes=max_bytes, what="the volume")
+            source.check_claim(stored.size * kind.itemsize, held=2**62, max_bytes=max_bytes, what="the volume")
             if kind.kind not in "fc":
                 raise ValueError(f"{source.name}: it has a slope and intercept, which do not fit dtype={kind}")
             array: Array = np.multiply(stored, slope, dtype=kind, order="K")
@@ -56,7 +54,7 @@ def nifti(
         else:
             array = stored
         timed.nbytes, timed.note = array.nbytes, f"shape={array.shape}"
-        return hand_out(source, array, out)
+        return hand_out(source.name, array, out)
 
 
 def nifti_header(data: Data, *, name: str | None = None) -> NiftiHeader:
@@ -76,7 +74,7 @@ def nifti_stored(source: Source, max_bytes: int, *, keeps: bool) -> tuple[Array,
     size = math.prod(header.shape) * header.dtype.itemsize
     if bytes(source.read(0, 2)) == _GZIP:
         total = header.offset + size
-        check_claim(source, total, held=source.size, ratio=DEFLATE_RATIO, max_bytes=max_bytes, what="the volume")
+        source.check_claim(total, held=source.size, ratio=DEFLATE_RATIO, max_bytes=max_bytes, what="the volume")
         packed = source.borrow(0, source.size)
         buffer = result_memory(total) if keeps else scratch("unpacked", total)
         try:
@@ -85,7 +83,7 @@ def nifti_stored(source: Source, max_bytes: int, *, keeps: bool) -> tuple[Array,
             raise source.damaged(str(error)) from None
         held = buffer.data[header.offset :]
     else:
-        check_claim(source, size, held=source.size, max_bytes=max_bytes, what="the volume")
+        source.check_claim(size, held=source.size, max_bytes=max_bytes, what="the volume")
         held = (source.read if keeps else source.borrow)(header.offset, size)
     if not size:
         return np.empty(header.shape, header.dtype, order="F"), (header.slope, header.intercept)

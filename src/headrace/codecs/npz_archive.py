@@ -11,12 +11,10 @@ import numpy.typing as npt
 from headrace.errors import NotSupported
 from headrace.model import stage
 
-from .claims import DEFLATE_RATIO, MAX_BYTES, ZSTD_RATIO, check_claim
+from .buffers import hand_out, result_memory, scratch
 from .inflate import BadStream, find_inflater
-from .npy_array import view_array
-from .output import hand_out
-from .scratch import result_memory, scratch
-from .source import Data, Source
+from .plain_arrays import view_array
+from .source import DEFLATE_RATIO, INSTALL, MAX_BYTES, ZSTD_RATIO, Data, Source
 from .zip_directory import DEFLATED, STORED, ZSTD, Member, packed_bytes, read_directory
 
 Array = npt.NDArray[Any]
@@ -55,7 +53,7 @@ def npz(
         members = read_directory(source)
         if isinstance(only, str):
             array = hand_out(
-                source, _load(source, members, only, max_bytes, keeps=out is None), cast("Array | None", out)
+                source.name, _load(source, members, only, max_bytes, keeps=out is None), cast("Array | None", out)
             )
             timed.nbytes = array.nbytes
             return array
@@ -67,7 +65,7 @@ def npz(
         arrays = {}
         for key in wanted:
             buffer = given.get(key)
-            arrays[key] = hand_out(source, _load(source, members, key, max_bytes, keeps=buffer is None), buffer)
+            arrays[key] = hand_out(source.name, _load(source, members, key, max_bytes, keeps=buffer is None), buffer)
             timed.nbytes += arrays[key].nbytes
         return arrays
 
@@ -95,8 +93,8 @@ def _load(source: Source, members: Mapping[str, Member], key: str, max_bytes: in
     if member.method not in _RATIOS:
         raise source.damaged(f"{what} is packed with zip method {member.method}; known are stored, deflate and zstd")
     # the array and its header; the header's part is checked when it is read
-    check_claim(
-        source, member.size, held=member.packed, ratio=_RATIOS[member.method], max_bytes=max_bytes + 2**16, what=what
+    source.check_claim(
+        member.size, held=member.packed, ratio=_RATIOS[member.method], max_bytes=max_bytes + 2**16, what=what
     )
     offset, packed = packed_bytes(source, member)
     inflater = find_inflater()
@@ -125,7 +123,7 @@ def _unpack_zstd(packed: memoryview, out: npt.NDArray[np.uint8]) -> None:
     except ImportError:
         raise NotSupported(
             "this archive is packed with zstd, which needs the zstandard package",
-            next_step="pip install 'headrace[codecs]'",
+            next_step=INSTALL,
         ) from None
     try:
         with zstandard.ZstdDecompressor().stream_reader(packed) as reader:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from .extras import load_cv2
-from .output import check_out
-from .scratch import new_result, scratch
-from .source import Source
+from headrace.errors import NotSupported
+
+from .buffers import check_out, new_result, scratch
+from .source import INSTALL, Source
 
 Pixels: TypeAlias = npt.NDArray[Any]
 Layout: TypeAlias = Literal["hwc", "chw"]
@@ -71,7 +73,7 @@ def finish(source: Source, pixels: Pixels, wanted: Finish, out: Pixels | None) -
     height, width, channels = pixels.shape
     size = wanted.size or (height, width)
     shape = (*size, channels) if wanted.layout == "hwc" else (channels, *size)
-    check_out(source, out, shape, pixels.dtype)
+    check_out(source.name, out, shape, pixels.dtype)
     takes_it = out is not None and out.flags.c_contiguous and out.dtype == pixels.dtype
     result = out if takes_it and out is not None else new_result(shape, pixels.dtype)
     if wanted.layout == "hwc":
@@ -131,3 +133,16 @@ def _split(pixels: Pixels, result: Pixels) -> None:
         np.copyto(result, pixels.transpose(2, 0, 1))
         return
     cv2.split(pixels, list(result))  # six times as fast as numpy's transposed copy
+
+
+@functools.cache
+def load_cv2(need: str) -> Any:
+    """Return OpenCV, for what `need` says ("resizing pictures")."""
+    try:
+        import cv2
+    except ImportError:
+        raise NotSupported(f"{need} needs OpenCV (opencv-python-headless)", next_step=INSTALL) from None
+    if multiprocessing.parent_process() is not None:
+        # a worker is one of many: threads inside each would fight over the same cores, and hang after a fork
+        cv2.setNumThreads(1)
+    return cv2

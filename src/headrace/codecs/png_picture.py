@@ -11,11 +11,9 @@ import numpy.typing as npt
 
 from headrace.model import stage
 
-from .claims import DEFLATE_RATIO, MAX_BYTES, check_claim
-from .extras import load_cv2
 from .inflate import find_inflater
-from .picture import Finish, Layout, Region, finish
-from .source import Data, Source
+from .picture import Finish, Layout, Region, finish, load_cv2
+from .source import DEFLATE_RATIO, MAX_BYTES, Data, Source
 
 Pixels = npt.NDArray[Any]
 PngMode = Literal["rgb", "gray", "unchanged"]
@@ -97,7 +95,7 @@ def read_chunks(source: Source, data: memoryview, max_bytes: int) -> PngFacts:
         is_ended = kind == b"IEND"
         at += 12 + length
     assert facts is not None
-    check_claim(source, unpacked, held=packed, ratio=DEFLATE_RATIO, max_bytes=max_bytes, what="the picture")
+    source.check_claim(unpacked, held=packed, ratio=DEFLATE_RATIO, max_bytes=max_bytes, what="the picture")
     return facts
 
 

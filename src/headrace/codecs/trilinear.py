@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .scratch import scratch
+from .buffers import scratch
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]

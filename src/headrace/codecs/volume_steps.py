@@ -11,13 +11,11 @@ import numpy.typing as npt
 
 from headrace.model import stage
 
-from .claims import MAX_BYTES
+from .buffers import check_out, new_result, scratch
 from .nifti_volume import is_nifti, nifti_stored
-from .npy_array import MAGIC, view_array
 from .npz_archive import npz_member
-from .output import check_out
-from .scratch import new_result, scratch
-from .source import Data, Source
+from .plain_arrays import MAGIC, view_array
+from .source import MAX_BYTES, Data, Source
 from .trilinear import Bounds, Box, Resampler
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -109,7 +107,7 @@ def _process(
         shape = tuple(size) if size is not None else inside
         if len(shape) != 3 or min(shape) < 1 or min(inside) < 1:
             raise ValueError(f"{source.name}: cannot make a volume of size {shape} from one of size {inside}")
-        check_out(source, out, shape, dtype)
+        check_out(source.name, out, shape, dtype)
         is_fortran = stored.flags.f_contiguous and not stored.flags.c_contiguous
         # the work goes along the order of memory, and so does the result unless there is a place for it
         result = new_result(shape, dtype, order="F" if is_fortran else "C") if out is None else out

@@ -1,12 +1,15 @@
-"""Memory that is used again: a thread's own for what is not handed out, and results' once nobody holds them."""
+"""Where results lie: memory that is used again, or the caller's own buffer."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 # Fresh memory costs a page fault every 4 KiB, up to 1.8 µs each: a third of the time of a 67 MB volume. A larger
 # buffer is not kept: a thread must not sit on gigabytes because one sample was huge.
@@ -19,16 +22,16 @@ _ALIGNED_BYTES = 64
 _local = threading.local()
 
 
-def _aligned(nbytes: int) -> npt.NDArray[np.uint8]:
+def _aligned(nbytes: int) -> Bytes:
     """Return fresh memory that begins at a multiple of `_ALIGNED_BYTES`."""
     raw = np.empty(nbytes + _ALIGNED_BYTES, np.uint8)
     begin = -raw.ctypes.data % _ALIGNED_BYTES
     return raw[begin : begin + nbytes]
 
 
-def scratch(purpose: str, nbytes: int) -> npt.NDArray[np.uint8]:
+def scratch(purpose: str, nbytes: int) -> Bytes:
     """Return `nbytes` of memory with no particular content, valid until this thread asks for `purpose` again."""
-    kept: dict[str, npt.NDArray[np.uint8]] = _local.__dict__
+    kept: dict[str, Bytes] = _local.__dict__
     buffer = kept.get(purpose)
     if buffer is None or buffer.nbytes < nbytes:
         buffer = _aligned(nbytes)
@@ -41,7 +44,7 @@ def scratch(purpose: str, nbytes: int) -> npt.NDArray[np.uint8]:
 _LEAST_RESULT_BYTES = 1 << 20
 _MOST_WAITING_BYTES = 128 << 20
 
-_waiting: dict[int, list[npt.NDArray[np.uint8]]] = {}
+_waiting: dict[int, list[Bytes]] = {}
 _waiting_bytes = 0
 
 
@@ -50,7 +53,7 @@ class _Piece:
 
     __slots__ = ("__array_interface__", "_buffer")
 
-    def __init__(self, buffer: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, buffer: Bytes) -> None:
         self._buffer = buffer
         self.__array_interface__ = buffer.__array_interface__
 
@@ -62,7 +65,7 @@ class _Piece:
             _waiting.setdefault(nbytes, []).append(self._buffer)
 
 
-def result_memory(nbytes: int) -> npt.NDArray[np.uint8]:
+def result_memory(nbytes: int) -> Bytes:
     """Return bytes for a result, with no particular content: those of an earlier one that nobody holds any more."""
     global _waiting_bytes
     if nbytes < _LEAST_RESULT_BYTES or nbytes > _MOST_KEPT_BYTES:
@@ -77,14 +80,14 @@ def result_memory(nbytes: int) -> npt.NDArray[np.uint8]:
     return np.asarray(piece)
 
 
-def new_result(shape: tuple[int, ...], dtype: np.dtype[Any], *, order: str = "C") -> npt.NDArray[Any]:
+def new_result(shape: tuple[int, ...], dtype: np.dtype[Any], *, order: str = "C") -> Array:
     """Return an array for a result, in memory from `result_memory`."""
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     flat = result_memory(nbytes).view(dtype)
     return flat.reshape(shape) if order == "C" else flat.reshape(shape[::-1]).T
 
 
-def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Array:
     """Return an array with no particular content, as `np.empty` does, in the memory of an earlier result if it can.
 
     For what a data set puts together itself, such as a sequence of scans: `clouds = empty((8, 16384, 4))`, then
@@ -102,3 +105,24 @@ def release() -> None:
     _local.__dict__.clear()
     _waiting.clear()
     _waiting_bytes = 0
+
+
+def check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise unless `out` can take a result of this shape and dtype."""
+    if out is None:
+        return
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a numpy array, not {type(out).__name__}; a tensor's is tensor.numpy()")
+    if out.shape != shape:
+        raise ValueError(f"{name}: out has shape {out.shape}, the result {shape}")
+    if not np.can_cast(dtype, out.dtype, "same_kind"):
+        raise ValueError(f"{name}: out has dtype {out.dtype}, which does not take {dtype}")
+
+
+def hand_out(name: str, result: Array, out: Array | None) -> Array:
+    """Return the result, in `out` if there is one."""
+    if out is None or out is result:
+        return result
+    check_out(name, out, result.shape, result.dtype)
+    np.copyto(out, result, casting="same_kind")
+    return out
