@@ -17,8 +17,7 @@
 from .buffers import empty, release
 from .decoding import Decoder, decode, json, text
 from .jpeg_picture import jpeg
-from .nifti_header import NiftiHeader
-from .nifti_volume import nifti, nifti_header
+from .nifti_volume import NiftiHeader, nifti, nifti_header
 from .npz_archive import npz
 from .plain_arrays import npy, points
 from .png_picture import png

@@ -1,24 +1,46 @@
-"""Volumes from NIfTI-1 and NIfTI-2 files, packed with gzip or not, as nibabel reads them."""
+"""Volumes from NIfTI-1 and NIfTI-2 files, packed with gzip or not; nibabel reads their headers."""
 
 from __future__ import annotations
 
+import functools
 import math
+import struct
 import zlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from headrace.errors import NotSupported
 from headrace.model import stage
 
 from .buffers import hand_out, result_memory, scratch
 from .inflate import BadStream, find_inflater
-from .nifti_header import LONGEST_HEADER, NiftiHeader, is_nifti_start, parse_nifti
-from .source import DEFLATE_RATIO, MAX_BYTES, Data, Source
+from .source import DEFLATE_RATIO, INSTALL, MAX_BYTES, Data, Source
 
 Array = npt.NDArray[Any]
 
 _GZIP = b"\x1f\x8b"
+_SIZES = (348, 540)  # of the headers of versions 1 and 2, in their first four bytes
+
+
+@dataclass(frozen=True)
+class _Stored:
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    slope: float
+    intercept: float
+    offset: int
+
+
+@dataclass(frozen=True)
+class NiftiHeader(_Stored):
+    """What the header says. `slope` 1 and `intercept` 0 mean that stored values are the values."""
+
+    voxel_sizes: tuple[float, ...]
+    affine: npt.NDArray[np.float64]
+
 
 
 def nifti(
@@ -60,17 +82,24 @@ def nifti(
 def nifti_header(data: Data, *, name: str | None = None) -> NiftiHeader:
     """Return what a NIfTI file's header says: shape, dtype, voxel sizes, affine, slope and intercept."""
     with Source(data, name) as source:
-        return _header(source)
+        header = _read_header(source)
+        stored = _stored(source, header)
+        try:
+            sizes = tuple(map(float, header.get_zooms()))
+            affine = np.asarray(header.get_best_affine(), np.float64)
+        except ValueError as error:  # a quaternion that is none
+            raise source.damaged(f"the NIfTI header's affine makes no sense: {error}") from None
+        return NiftiHeader(voxel_sizes=sizes, affine=affine, **vars(stored))
 
 
 def is_nifti(start: bytes) -> bool:
     """Whether these may be a NIfTI's first bytes, packed or not."""
-    return start.startswith(_GZIP) or is_nifti_start(start)
+    return start.startswith(_GZIP) or start[:4] in {struct.pack(f"{order}i", n) for n in _SIZES for order in "<>"}
 
 
 def nifti_stored(source: Source, max_bytes: int, *, keeps: bool) -> tuple[Array, tuple[float, float]]:
     """Return the stored voxels, in memory of their own if the caller keeps them, with slope and intercept."""
-    header = _header(source)
+    header = _stored(source, _read_header(source))
     size = math.prod(header.shape) * header.dtype.itemsize
     if bytes(source.read(0, 2)) == _GZIP:
         total = header.offset + size
@@ -93,12 +122,48 @@ def nifti_stored(source: Source, max_bytes: int, *, keeps: bool) -> tuple[Array,
     return flat.reshape(header.shape[::-1]).T, (header.slope, header.intercept)
 
 
-def _header(source: Source) -> NiftiHeader:
-    start = source.read(0, min(source.size, 64 << 10))
-    if bytes(start[:2]) == _GZIP:
+def _read_header(source: Source) -> Any:
+    """Return the header as nibabel has it, of either version and byte order."""
+    start = bytes(source.read(0, min(source.size, 64 << 10)))
+    if start.startswith(_GZIP):
         try:
-            unpacked = zlib.decompressobj(31).decompress(start, LONGEST_HEADER)
+            start = zlib.decompressobj(31).decompress(start, max(_SIZES))
         except zlib.error as error:
             raise source.damaged(f"damaged gzip: {error}", offset=0) from None
-        start = memoryview(unpacked)
-    return parse_nifti(source, bytes(start[:LONGEST_HEADER]))
+    for size, kind in zip(_SIZES, _load_headers(), strict=True):
+        for order in "<>":
+            if start[:4] == struct.pack(f"{order}i", size) and len(start) >= size:
+                return kind(start[:size], endianness=order, check=False)
+    if len(start) < min(_SIZES):
+        raise source.damaged("not a NIfTI file, or cut short in its header", size=f"{len(start)} bytes")
+    raise source.damaged("not a NIfTI file: its header has no known size", first_bytes=start[:4].hex(" "))
+
+
+def _stored(source: Source, header: Any) -> _Stored:
+    """Check what a header says of the voxels: nibabel takes damaged ones for what they say."""
+    magic, dims = header["magic"].item(), header["dim"].tolist()
+    if not magic.startswith((b"n+1", b"n+2")):
+        if magic.startswith((b"ni1", b"ni2")):
+            raise source.damaged("a NIfTI header whose voxels lie in another file (.hdr and .img)", magic=magic)
+        raise source.damaged("not a NIfTI file: its magic is wrong", magic=magic)
+    if not 1 <= dims[0] <= 7:
+        raise source.damaged("the NIfTI header's dimensions make no sense", dim=dims)
+    try:
+        shape, dtype = header.get_data_shape(), header.get_data_dtype()
+        slope, intercept = header.get_slope_inter()
+        # 0 stands for "right after the header and its extension flag"
+        offset = header.get_data_offset() or header.sizeof_hdr + 4
+    except (ValueError, OverflowError) as error:  # nibabel's own errors among them
+        raise source.damaged(f"the NIfTI header makes no sense: {error}", dim=dims) from None
+    if min(shape) < 0 or not dtype.itemsize or not header.sizeof_hdr <= offset <= 2**40:
+        raise source.damaged("the NIfTI header makes no sense", dim=dims, dtype=dtype, vox_offset=offset)
+    return _Stored(shape, dtype, 1.0 if slope is None else slope, 0.0 if intercept is None else intercept, offset)
+
+
+@functools.cache
+def _load_headers() -> tuple[Any, Any]:
+    try:
+        from nibabel import Nifti1Header, Nifti2Header
+    except ImportError:
+        raise NotSupported("NIfTI needs the nibabel package", next_step=INSTALL) from None
+    return Nifti1Header, Nifti2Header
