@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,9 +22,6 @@ Pixels = npt.NDArray[np.uint8]
 Mode = Literal["rgb", "gray"]
 Shrink = Literal[1, 2, 4, 8, "auto"]
 
-# start-of-frame markers; C4, C8 and CC are other things
-_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-_PROGRESSIVE = {0xC2, 0xC6, 0xCA, 0xCE}
 _BARE = {0x01, *range(0xD0, 0xD8)}  # markers without a length
 # each scan of a progressive picture runs over all of it: a few kilobytes of scans can keep a decoder busy for minutes
 _MOST_SCANS = 256
@@ -57,7 +55,7 @@ def jpeg(
     with Source(data, name) as source:
         encoded = source.borrow(0, source.size)
         with stage("jpeg decode") as timed:
-            facts = read_markers(source, encoded)
+            facts = _read_facts(source, encoded)
             wanted = Finish(size=size, layout=layout, region=region, orientation=facts.orientation if orient else 1)
             factor = _factor(shrink, facts, wanted)
             height, width = -(-facts.height // factor), -(-facts.width // factor)
@@ -76,7 +74,7 @@ def jpeg(
             return result
 
 
-def _factor(shrink: Shrink, facts: JpegFacts, wanted: Finish) -> int:
+def _factor(shrink: Shrink, facts: _Facts, wanted: Finish) -> int:
     if shrink != "auto":
         if shrink not in (1, 2, 4, 8):
             raise ValueError(f"shrink={shrink!r}: choose 1, 2, 4, 8 or 'auto'")
@@ -101,28 +99,29 @@ def _place(source: Source, wanted: Finish, shape: tuple[int, int, int], out: Pix
 def _decode(
     source: Source,
     encoded: memoryview,
-    facts: JpegFacts,
+    facts: _Facts,
     factor: int,
     shape: tuple[int, int, int],
     buffer: Pixels,
 ) -> Pixels:
     height, width, channels = shape
-    is_cmyk = facts.channels == 4
-    space = "CMYK" if is_cmyk else "GRAY" if channels == 1 else "RGB"
+    space = "CMYK" if facts.is_cmyk else "GRAY" if channels == 1 else "RGB"
     least: dict[str, Any] = {} if factor == 1 else {"min_height": height, "min_width": width, "min_factor": factor}
     try:
-        pixels: Pixels = _load_simplejpeg().decode_jpeg(encoded, space, buffer=None if is_cmyk else buffer, **least)
+        pixels: Pixels = _load_simplejpeg().decode_jpeg(
+            encoded, space, buffer=None if facts.is_cmyk else buffer, **least
+        )
     except ValueError as error:
         raise source.damaged(
             f"damaged JPEG: {error}", height=facts.height, width=facts.width, encoded=f"{source.size} bytes"
         ) from None
-    if is_cmyk:
+    if facts.is_cmyk:
         pixels = _from_cmyk(pixels, is_adobe=facts.is_adobe)
         if channels == 1:
             weights = np.array([299, 587, 114], np.uint32)
             pixels = ((pixels @ weights + 500) // 1000).astype(np.uint8)[..., None]
     if pixels.shape != shape:
-        raise source.damaged("damaged JPEG: its headers disagree about its size", markers=shape, decoded=pixels.shape)
+        raise source.damaged("damaged JPEG: its header says another size", header=shape, decoded=pixels.shape)
     return pixels
 
 
@@ -143,60 +142,44 @@ def _load_simplejpeg() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class JpegFacts:
-    """What a picture's markers say."""
-
+class _Facts:
     height: int
     width: int
-    channels: int
-    is_progressive: bool
-    orientation: int  # as EXIF counts, 1 to 8
+    is_cmyk: bool
     is_adobe: bool
+    orientation: int  # as EXIF counts, 1 to 8
 
 
-def read_markers(source: Source, data: memoryview) -> JpegFacts:
-    """Walk over the markers up to the first scan."""
-    if bytes(data[:2]) != b"\xff\xd8":
-        raise source.damaged("not a JPEG: it does not begin with FF D8", first_bytes=bytes(data[:4]).hex(" "))
-    at, orientation, is_adobe = 2, 1, False
-    frame: tuple[int, int, int, bool] | None = None
-    while True:
-        while at < len(data) and data[at] == 0xFF and at + 1 < len(data) and data[at + 1] == 0xFF:
-            at += 1  # fill bytes
-        if at + 4 > len(data):
-            raise source.damaged("the JPEG is cut short before its picture begins", offset=at)
-        if data[at] != 0xFF:
-            raise source.damaged("damaged JPEG: a marker should be here", offset=at)
-        marker = data[at + 1]
-        if marker in _BARE:
-            at += 2
-            continue
-        length = int.from_bytes(data[at + 2 : at + 4], "big")
-        body = data[at + 4 : at + 2 + length]
-        if length < 2 or len(body) != length - 2:
-            raise source.damaged("the JPEG is cut short inside a marker", offset=at, marker=f"FF {marker:02X}")
-        if marker in _FRAMES:
-            if len(body) < 6:
-                raise source.damaged("damaged JPEG: its frame header is too short", offset=at)
-            height, width = int.from_bytes(body[1:3], "big"), int.from_bytes(body[3:5], "big")
-            frame = height, width, body[5], marker in _PROGRESSIVE
-        elif marker == 0xE1 and orientation == 1:
+def _read_facts(source: Source, data: memoryview) -> _Facts:
+    """Read what stands before the pixels: libjpeg the size, the markers below what it does not tell."""
+    try:
+        height, width, space, _ = _load_simplejpeg().decode_jpeg_header(data)
+    except ValueError as error:
+        raise source.damaged(f"not a JPEG, or damaged: {error}", first_bytes=bytes(data[:4]).hex(" ")) from None
+    orientation, is_adobe, is_baseline = 1, False, False
+    for marker, body in _markers(data):
+        if marker == 0xE1 and orientation == 1:
             orientation = _orientation(bytes(body))
         elif marker == 0xEE:
             is_adobe = bytes(body[:5]) == b"Adobe"
-        elif marker == 0xD9:
-            raise source.damaged("the JPEG ends before its picture begins", offset=at)
-        elif marker == 0xDA:
-            break
-        at += 2 + length
-    if frame is None:
-        raise source.damaged("damaged JPEG: it has no frame header", offset=at)
-    height, width, channels, is_progressive = frame
-    if not height or not width:
-        raise source.damaged("damaged JPEG: its size is 0", height=height, width=width)
-    if is_progressive and (num_scans := bytes(data).count(b"\xff\xda")) > _MOST_SCANS:
+        is_baseline |= marker in (0xC0, 0xC1)
+    if not is_baseline and (num_scans := bytes(data).count(b"\xff\xda")) > _MOST_SCANS:
         raise source.damaged("this JPEG is made to be slow: no camera writes so many scans", scans=num_scans)
-    return JpegFacts(height, width, channels, is_progressive, orientation, is_adobe)
+    return _Facts(height, width, space in ("CMYK", "YCCK"), is_adobe, orientation)
+
+
+def _markers(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Yield the markers up to the first scan, each with what it holds. That they are whole, libjpeg has checked."""
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF and (marker := data[at + 1]) != 0xDA:
+        if marker == 0xFF:  # a fill byte
+            at += 1
+        elif marker in _BARE:
+            at += 2
+        else:
+            length = int.from_bytes(data[at + 2 : at + 4], "big")
+            yield marker, data[at + 4 : at + 2 + length]
+            at += 2 + length
 
 
 def _orientation(body: bytes) -> int:

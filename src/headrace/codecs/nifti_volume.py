@@ -42,7 +42,6 @@ class NiftiHeader(_Stored):
     affine: npt.NDArray[np.float64]
 
 
-
 def nifti(
     data: Data,
     *,

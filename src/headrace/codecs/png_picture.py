@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -20,21 +19,6 @@ PngMode = Literal["rgb", "gray", "unchanged"]
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-_DEPTHS = {0: {1, 2, 4, 8, 16}, 2: {8, 16}, 3: {1, 2, 4, 8}, 4: {8, 16}, 6: {8, 16}}
-
-
-@dataclass(frozen=True, slots=True)
-class PngFacts:
-    """What a picture's header says."""
-
-    height: int
-    width: int
-    depth: int
-    color: int
-
-    @property
-    def row_bytes(self) -> int:
-        return (self.width * _CHANNELS[self.color] * self.depth + 7) // 8
 
 
 def png(
@@ -59,8 +43,8 @@ def png(
     with Source(data, name) as source:
         encoded = source.borrow(0, source.size)
         with stage("png decode") as timed:
-            facts = read_chunks(source, encoded, max_bytes)
-            pixels = _decode(source, encoded, facts, mode)
+            size_there = _check_chunks(source, encoded, max_bytes)
+            pixels = _decode(source, encoded, size_there, mode)
             timed.nbytes = pixels.nbytes
         wanted = Finish(size=size, layout=layout, region=region)
         if out is None and wanted.keeps(*pixels.shape[:2]):
@@ -71,54 +55,42 @@ def png(
             return result
 
 
-def read_chunks(source: Source, data: memoryview, max_bytes: int) -> PngFacts:
-    """Check every chunk and that the pixels can be all there."""
+def _check_chunks(source: Source, data: memoryview, max_bytes: int) -> tuple[int, int]:
+    """Return height and width, once every chunk is checked and the pixels can be all there: libpng passes over both."""
     if bytes(data[:8]) != _SIGNATURE:
         raise source.damaged("not a PNG", first_bytes=bytes(data[:8]).hex(" "))
     crc32 = find_inflater().crc32
-    facts: PngFacts | None = None
-    at, packed, is_ended = 8, 0, False
-    while not is_ended:
+    at, packed, kind, header = 8, 0, b"", b""
+    while kind != b"IEND":
         if at + 12 > len(data):
             raise source.damaged("the PNG is cut short", offset=at)
         length, kind = int.from_bytes(data[at : at + 4], "big"), bytes(data[at + 4 : at + 8])
         if at + 12 + length > len(data):
             raise source.damaged("the PNG is cut short inside a chunk", offset=at, chunk=kind, length=length)
-        body = data[at + 8 : at + 8 + length]
         if crc32(data[at + 4 : at + 8 + length]) != int.from_bytes(data[at + 8 + length : at + 12 + length], "big"):
             raise source.damaged("damaged PNG: a chunk's CRC is wrong", offset=at, chunk=kind, length=length)
-        if facts is None:
-            facts = _header(source, kind, body)
-            unpacked = facts.row_bytes * facts.height
+        if not header:
+            if kind != b"IHDR" or length != 13:
+                raise source.damaged("damaged PNG: it does not begin with its header", offset=8, chunk=kind)
+            header = bytes(data[at + 8 : at + 8 + length])
         elif kind == b"IDAT":
             packed += length
-        is_ended = kind == b"IEND"
         at += 12 + length
-    assert facts is not None
+    width, height, depth, color, *_ = struct.unpack(">2L5B", header)
+    unpacked = height * ((width * _CHANNELS.get(color, 4) * depth + 7) // 8)
     source.check_claim(unpacked, held=packed, ratio=DEFLATE_RATIO, max_bytes=max_bytes, what="the picture")
-    return facts
+    return height, width
 
 
-def _header(source: Source, kind: bytes, body: memoryview) -> PngFacts:
-    if kind != b"IHDR" or len(body) != 13:
-        raise source.damaged("damaged PNG: it does not begin with its header", offset=8, chunk=kind)
-    width, height, depth, color, method, filtering, interlace = struct.unpack(">2L5B", body)
-    if depth not in _DEPTHS.get(color, ()) or method or filtering or interlace > 1 or not width or not height:
-        raise source.damaged(
-            "damaged PNG: its header makes no sense", width=width, height=height, bits=depth, color_type=color
-        )
-    return PngFacts(height, width, depth, color)
-
-
-def _decode(source: Source, encoded: memoryview, facts: PngFacts, mode: PngMode) -> Pixels:
+def _decode(source: Source, encoded: memoryview, size: tuple[int, int], mode: PngMode) -> Pixels:
     cv2 = load_cv2("PNG decoding")
     flags = {"rgb": cv2.IMREAD_COLOR, "gray": cv2.IMREAD_GRAYSCALE, "unchanged": cv2.IMREAD_UNCHANGED}[mode]
     try:
         pixels: Any = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error as error:
         raise source.damaged(f"damaged PNG: {str(error).strip()}", offset=8) from None
-    if pixels is None or pixels.shape[:2] != (facts.height, facts.width):
-        raise source.damaged("damaged PNG: its pixels cannot be decoded", width=facts.width, height=facts.height)
+    if pixels is None or pixels.shape[:2] != size:
+        raise source.damaged("damaged PNG: its pixels cannot be decoded", width=size[1], height=size[0])
     if pixels.ndim == 2:
         pixels = pixels[..., None]
     else:
