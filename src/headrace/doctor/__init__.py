@@ -1,5 +1,4 @@
 """Does this loader work on this machine, with this data set.
 
 - `chaos`: a loader under faults, each sample checked.
-- `targets`: what a user named as `module:attribute`.
 """

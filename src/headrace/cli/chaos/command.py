@@ -8,7 +8,7 @@ from ..exits import EXIT_FINDINGS, EXIT_OK
 from ..terminal import Terminal
 from .messages import chaos_messages
 
-# the names of `headrace.doctor.FaultKind`, here so that --help does not load that room; a test compares them
+# the names of `headrace.doctor.chaos.FaultKind`, here so that --help does not load that room; a test compares them
 KINDS = ("kill", "segv", "bus", "exit", "abort", "exception", "hang", "stop", "slow", "hog", "shm_full", "fd_limit")
 
 _DESCRIPTION = """\

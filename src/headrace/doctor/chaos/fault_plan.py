@@ -1,12 +1,13 @@
-"""Which fault strikes which sample or which batch: drawn from a seed, so that a run can be repeated. Pure."""
+"""What a run of chaos is asked for, and which fault strikes what: drawn from a seed, to be repeated. Pure."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from itertools import cycle, islice
+from typing import Any
 
 
 class FaultKind(StrEnum):
@@ -39,6 +40,8 @@ OF_THE_MACHINE = frozenset({FaultKind.SHM_FULL, FaultKind.FD_LIMIT})
 # the loader has to wait for these to be noticed
 TAKES_A_TIMEOUT = frozenset({FaultKind.HANG, FaultKind.STOP})
 
+PRACTICE = "headrace.doctor.chaos.faulty_dataset:practice"
+
 _SHARE_OUTSIDE = 0.4
 # of the faults that a worker does not survive, where the collation is the user's own
 _SHARE_IN_COLLATION = 0.4
@@ -48,6 +51,65 @@ _LOSSES_OF_ALWAYS = 3
 # all of it strikes while the loop waits for one slow sample
 _MOST_LOSSES = 16
 _MOST_CONDEMNED = 0.2  # of a round's samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChaosSettings:
+    """How `run_chaos` runs. Times in seconds, sizes in samples."""
+
+    target: str = PRACTICE  # module:attribute or file.py:attribute
+    kinds: tuple[FaultKind, ...] = ALL_KINDS
+    num_faults: int = 40
+    seed: int = 0
+    seconds: float | None = None  # go on with new rounds until then, whatever num_faults says
+    num_workers: int | None = None  # None: what the given loader has, else 4
+    backend: str = "process"
+    start_method: str | None = None  # None: the platform's
+    batch_size: int | None = None  # None: what the given loader has, else 8
+    timeout_s: float = 3.0  # past this age a sample counts as hanging
+    most_samples: int = 1000  # of the data set, in a round
+    faults_a_round: int = 20
+    always_share: float = 0.25  # of the faults that condemn: each time the sample is fetched, not only the first time
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", tuple(FaultKind(kind) for kind in self.kinds))
+        if not self.kinds:
+            raise ValueError("no kind of fault is left to draw from")
+        if self.timeout_s <= 0:
+            raise ValueError(f"timeout_s={self.timeout_s}: a sample has to be given some time")
+
+    @property
+    def slow_s(self) -> float:
+        """How long a slow sample takes: much, but not so much that it counts as hanging."""
+        return min(1.0, self.timeout_s / 4)
+
+    @property
+    def patience_s(self) -> float:
+        """How long nothing at all may come before the loader counts as hanging.
+
+        A sample that always hangs is tried a few times; starting a worker that imports torch takes seconds, too.
+        """
+        return 15.0 + 8 * self.timeout_s
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> ChaosSettings:
+        return cls(**{**document, "kinds": tuple(document["kinds"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What the process under test found the target to be."""
+
+    num_samples: int
+    batch_size: int
+    num_workers: int
+    is_default: bool  # the default collation: samples can be found again in their batch
+    start_method: str
+    dataset: str
+    skipped: Mapping[str, str]  # kinds of fault that cannot happen here: why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +141,24 @@ class Fault:
         if self.kind in DEADLY or self.kind in TAKES_A_TIMEOUT:
             return _LOSSES_OF_ALWAYS if self.always else 1
         return 0
+
+
+def plan_round(
+    settings: ChaosSettings, subject: Subject, number: int, most_faults: int
+) -> tuple[list[int], list[Fault]]:
+    """Return the order and the faults of a round: the same for the referee and for the process under test."""
+    order = epoch_order(settings.seed, number, subject.num_samples, settings.most_samples)
+    faults = draw_faults(
+        [kind for kind in settings.kinds if kind.value not in subject.skipped],
+        most=most_faults,
+        seed=settings.seed,
+        epoch=number,
+        order=order,
+        batch_size=subject.batch_size,
+        always_share=settings.always_share,
+        with_collation=not subject.is_default,
+    )
+    return order, faults
 
 
 def epoch_order(seed: int, epoch: int, num_samples: int, most: int) -> list[int]:

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import psutil
 
+from headrace.signals.system import read_status
+
 # helpers of multiprocessing that live as long as the interpreter, started by whoever needs them first
 _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _STAYING_FDS = 4  # and their pipes
 
 
 @dataclass(frozen=True)
-class Holdings:
+class ProcessHoldings:
     """What this process has at one moment."""
 
     children: frozenset[int]
@@ -25,7 +27,7 @@ class Holdings:
     fds: int
 
     @classmethod
-    def now(cls) -> Holdings:
+    def now(cls) -> ProcessHoldings:
         return cls(_children(), _shm(), len(os.listdir("/proc/self/fd")))
 
     def left_since(self, *, patience_s: float = 5.0) -> list[str]:
@@ -33,12 +35,12 @@ class Holdings:
         deadline = time.monotonic() + patience_s
         while True:
             gc.collect()
-            left = self._left(Holdings.now())
+            left = self._left(ProcessHoldings.now())
             if not left or time.monotonic() > deadline:
                 return left
             time.sleep(0.05)
 
-    def _left(self, now: Holdings) -> list[str]:
+    def _left(self, now: ProcessHoldings) -> list[str]:
         left = [f"process {pid}" for pid in sorted(now.children - self.children)]
         left += [f"/dev/shm/{name}" for name in sorted(now.shm - self.shm)]
         if now.fds > self.fds + _STAYING_FDS:
@@ -49,13 +51,17 @@ class Holdings:
 def processes_of_session(session: int) -> list[int]:
     """Return the processes that belong to a session and are not zombies."""
     found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, ValueError):
-                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == session and fields[0] not in "ZX":
-                    found.append(int(name))
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(pid) == session and name_and_state(pid)[1] not in "ZX":
+                found.append(pid)
     return found
+
+
+def name_and_state(pid: int) -> tuple[str, str]:
+    """Return the name of a process and the letter of its state; "X", as the kernel says it, where it is gone."""
+    status = read_status(Path(f"/proc/{pid}"))
+    return status.get("Name", ""), status.get("State", "X")[0]
 
 
 def _children() -> frozenset[int]:

@@ -14,15 +14,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 from headrace.errors import CannotLoadTarget, ChaosCouldNotRun
 
-from .fault_plan import FROM_OUTSIDE, Fault, FaultKind, draw_faults, epoch_order
-from .leftovers import processes_of_session
-from .report import ChaosReport, Condemned, RoundFacts, RoundVerdict, judge_round, num_struck
-from .settings import ChaosSettings, Subject
+from .fault_plan import FROM_OUTSIDE, ChaosSettings, Fault, FaultKind, Subject, plan_round
+from .leftovers import name_and_state, processes_of_session
+from .report import ChaosReport, QuarantinedSample, RoundFacts, RoundVerdict, judge_round, num_struck
 
 _SIGNALS = {FaultKind.KILL: signal.SIGKILL, FaultKind.STOP: signal.SIGSTOP}
 _START_S = 180.0  # to import torch and the user's module, on a slow network disk
@@ -61,7 +59,7 @@ def run_chaos(settings: ChaosSettings, *, say: Callable[[int, int], None] = lamb
     subject: Subject | None = None
     empty = 0
     while not _is_enough(settings, rounds, started) and empty < _MOST_EMPTY_ROUNDS:
-        with _Process(settings) as process:
+        with _TestedProcess(settings) as process:
             subject = process.subject
             while not _is_enough(settings, rounds, started) and empty < _MOST_EMPTY_ROUNDS:
                 struck = num_struck(rounds)
@@ -93,7 +91,7 @@ def _is_enough(settings: ChaosSettings, rounds: list[RoundFacts], started: float
     return num_struck(rounds) >= settings.num_faults
 
 
-class _Process:
+class _TestedProcess:
     """The process under test, in a session of its own, so that whatever outlives it is found."""
 
     def __init__(self, settings: ChaosSettings) -> None:
@@ -101,7 +99,7 @@ class _Process:
         self.left: list[str] = []
         self._buffer = b""
 
-    def __enter__(self) -> _Process:
+    def __enter__(self) -> _TestedProcess:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # closed in __exit__
         self._read, write = os.pipe()
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -157,27 +155,12 @@ class _Process:
 
     def run_round(self, number: int, most: int) -> RoundFacts:
         """Let one round happen; returns what came out of it, or where it hangs."""
-        settings, subject = self._settings, self.subject
-        kinds = [kind for kind in settings.kinds if kind.value not in subject.skipped]
-        order = epoch_order(settings.seed, number, subject.num_samples, settings.most_samples)
-        faults = draw_faults(
-            kinds,
-            most=most,
-            seed=settings.seed,
-            epoch=number,
-            order=order,
-            batch_size=subject.batch_size,
-            always_share=settings.always_share,
-            with_collation=not subject.is_default,
-        )
+        settings = self._settings
+        order, faults = plan_round(settings, self.subject, number, most)
         draw = random.Random(f"headrace-chaos/blows/{settings.seed}/{number}")
         now = _Round(number, order, faults)
         self._tell([number, most])
-
-        def patience() -> float:
-            return self._deal_blows(now, draw)
-
-        for event in self._events(patience):
+        for event in self._events(lambda: self._deal_blows(now, draw)):
             if event["event"] == "batch":
                 now.pids = event["pids"]
                 for fault in faults:
@@ -204,7 +187,7 @@ class _Process:
             wrong=event.get("wrong", []),
             waits=[(begin, end) for begin, end in event.get("waits", [])],
             quarantine=[
-                Condemned(index=q["key"], kind=q["kind"], exception=q["exception"], message=q["message"])
+                QuarantinedSample(index=q["key"], kind=q["kind"], exception=q["exception"], message=q["message"])
                 for q in event.get("quarantine", [])
             ],
             left=event.get("left", []),
@@ -244,7 +227,7 @@ class _Process:
                 yield json.loads(line)
             allowed_s = patience()
             if not select.select([self._read], [], [], allowed_s)[0]:
-                if time.monotonic() - silent_since >= self._most_silence(allowed_s):
+                if time.monotonic() - silent_since >= max(allowed_s, self._settings.patience_s):
                     return
                 continue
             data = os.read(self._read, 1 << 16)
@@ -253,17 +236,13 @@ class _Process:
                 return
             self._buffer += data
 
-    def _most_silence(self, allowed_s: float) -> float:
-        return max(allowed_s, self._settings.patience_s)
-
     def _dump_stacks(self) -> str:
         """Where the training process and its workers stand; then they are ended."""
         everybody = sorted(processes_of_session(self._child.pid), key=lambda pid: pid != self._child.pid)
         lines = []
         for pid in everybody:
-            with contextlib.suppress(OSError):
-                name, state = _name_and_state(pid)
-                lines.append(f"process {pid} ({name}): state {state}")
+            name, state = name_and_state(pid)
+            lines.append(f"process {pid} ({name}): state {state}")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)  # faulthandler prints, in workers that were forked as well
             time.sleep(0.3)
@@ -277,8 +256,3 @@ class _Process:
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - _MOST_TEXT))
         return self._errors.read().decode(errors="replace")
-
-
-def _name_and_state(pid: int) -> tuple[str, str]:
-    name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-    return name.partition("(")[2], rest.split()[0]

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .fault_plan import TAKES_A_TIMEOUT, Fault, FaultKind, expected_delivery
-from .settings import ChaosSettings, Subject
+from .fault_plan import TAKES_A_TIMEOUT, ChaosSettings, Fault, FaultKind, Subject, expected_delivery
 
 _AFTERMATH_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Condemned:
+class QuarantinedSample:
     """A sample that the loader put into quarantine."""
 
     index: int
@@ -35,7 +34,7 @@ class RoundFacts:
     sizes: Sequence[int]
     wrong: Sequence[int] = ()  # samples whose content is not what a worker made
     waits: Sequence[tuple[float, float]] = ()  # (from, to) of each wait for a batch
-    quarantine: Sequence[Condemned] = ()
+    quarantine: Sequence[QuarantinedSample] = ()
     left: Sequence[str] = ()
     error: str = ""
     is_hang: bool = False
@@ -50,9 +49,9 @@ class RoundVerdict:
     repeated: tuple[int, ...] = ()
     out_of_order: int = 0  # places that hold another sample than they should, where none is lost or repeated
     wrong: tuple[int, ...] = ()
-    innocent: tuple[Condemned, ...] = ()  # condemned, though nothing was done to them that condemns
+    innocent: tuple[QuarantinedSample, ...] = ()  # condemned, though nothing was done to them that condemns
     spared: tuple[int, ...] = ()  # delivered, though they fail each time
-    own: tuple[Condemned, ...] = ()  # failed by themselves: bad samples of the user's
+    own: tuple[QuarantinedSample, ...] = ()  # failed by themselves: bad samples of the user's
     sizes: str = ""
     left: tuple[str, ...] = ()
     error: str = ""
@@ -135,7 +134,7 @@ class ChaosReport:
         return all(verdict.is_clean for verdict in self.verdicts) and not self.left
 
     @property
-    def own_failures(self) -> list[Condemned]:
+    def own_failures(self) -> list[QuarantinedSample]:
         """Samples of the user's that fail by themselves."""
         return list({one.index: one for verdict in self.verdicts for one in verdict.own}.values())
 

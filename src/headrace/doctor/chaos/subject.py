@@ -1,13 +1,14 @@
 """The process under test: runs a loader through rounds of faults, and tells what came out of it.
 
-It is started by the referee (`chaos_run`), with its settings on stdin and a pipe for what it has to tell, one JSON line
-an event. Whatever happens to it is a result: the referee watches it, dumps its stacks and ends it.
+It is started by the referee, with its settings on stdin and a pipe for what it has to tell, one JSON line an event.
+Whatever happens to it is a result: the referee watches it, dumps its stacks and ends it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
 import json
 import logging
 import os
@@ -18,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterable
 from itertools import count
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -28,13 +30,10 @@ from headrace.errors import CannotLoadTarget, HeadraceError
 from headrace.loader import DataLoader
 from headrace.model import describe_error
 
-from ..targets import load_target
-from .fault_log import FaultLog
-from .fault_plan import OF_THE_MACHINE, Fault, FaultKind, draw_faults, epoch_order
-from .faulty_dataset import MarkedCollation, take_apart, wrap
-from .leftovers import Holdings
-from .settings import ChaosSettings, Subject
-from .tight_machine import few_fds, full_shm, get_small_shm
+from .fault_acts import few_fds, full_shm, get_small_shm
+from .fault_plan import OF_THE_MACHINE, ChaosSettings, Fault, FaultKind, Subject, plan_round
+from .faulty_dataset import FaultLog, MarkedCollation, take_apart, wrap
+from .leftovers import ProcessHoldings
 
 _log = logging.getLogger(__name__)
 
@@ -92,8 +91,50 @@ class Target:
         except Exception as error:
             raise CannotLoadTarget(f"calling {name} failed: {describe_error(error)}") from error
 
-    def order(self, settings: ChaosSettings, number: int) -> list[int]:
-        return epoch_order(settings.seed, number, self.num_samples, settings.most_samples)
+
+def load_target(text: str) -> Any:
+    """Return the object that `module:attribute` or `file.py:attribute` names; raise `CannotLoadTarget` that says why.
+
+    Its folder (for a module: the current one) joins `sys.path`, so that workers which start anew find it as well.
+    """
+    place, separator, attribute = text.rpartition(":")
+    if not separator or not place or not attribute:
+        raise CannotLoadTarget(
+            f"{text!r} names no data set", next_step="write it as module:attribute or path/to/file.py:attribute"
+        )
+    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    value = module
+    for name in attribute.split("."):
+        if not hasattr(value, name):
+            public = [n for n in vars(module) if not n.startswith("_")]
+            raise CannotLoadTarget(f"{place} has no {attribute!r}", it_has=", ".join(public[:12]) or "nothing public")
+        value = getattr(value, name)
+    return value
+
+
+def _import_file(path: Path) -> Any:
+    if not path.is_file():
+        raise CannotLoadTarget(f"there is no file {str(path)!r}", current_folder=Path.cwd())
+    sys.path.insert(0, str(path.resolve().parent))
+    module = _import(path.stem)
+    if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
+        raise CannotLoadTarget(
+            f"{path.name} has the name of another module, {path.stem}", next_step="give the file a name of its own"
+        )
+    return module
+
+
+def _import_module(name: str) -> Any:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return _import(name)
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise CannotLoadTarget(f"importing {name!r} failed: {describe_error(error)}", python=sys.executable) from error
 
 
 def main() -> int:
@@ -128,22 +169,11 @@ def main() -> int:
         skipped=skipped,
     )
     voice.say("ready", subject=vars(subject))
-    kinds = [kind for kind in settings.kinds if kind.value not in skipped]
     with tempfile.TemporaryDirectory(prefix="headrace-chaos-") as folder:
         for order in iter(sys.stdin.readline, ""):
             number, most = json.loads(order)
             log = FaultLog(f"{folder}/{number}")
-            positions = target.order(settings, number)
-            faults = draw_faults(
-                kinds,
-                most=most,
-                seed=settings.seed,
-                epoch=number,
-                order=positions,
-                batch_size=target.batch_size,
-                always_share=settings.always_share,
-                with_collation=not target.is_default,
-            )
+            positions, faults = plan_round(settings, subject, number, most)
             voice.say("round", number=number)
             _run_round(settings, target, positions, faults, log, voice, number)
     return 0
@@ -159,7 +189,7 @@ def _run_round(
     number: int,
 ) -> None:
     """One epoch under faults. All that came out goes to the referee, which judges it."""
-    before = Holdings.now()
+    before = ProcessHoldings.now()
     delivered: list[int] = []
     wrong: list[int] = []
     sizes: list[int] = []
@@ -210,7 +240,7 @@ def _run_round(
         {"key": f.key, "kind": f.kind.value, "exception": f.exception, "message": f.message[:300]}
         for f in loader.quarantine
     ]
-    strikes = [(s.fault, s.at_s) for s in log.strikes()]
+    strikes = log.strikes()
     del loader, dataset
     log.close()
     voice.say(
