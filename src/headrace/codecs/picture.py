@@ -47,21 +47,12 @@ class Finish:
 
 def turn(pixels: Pixels, orientation: int) -> Pixels:
     """Return a view turned and mirrored as EXIF's orientation (1 to 8) says."""
-    match orientation:
-        case 2:
-            return pixels[:, ::-1]
-        case 3:
-            return pixels[::-1, ::-1]
-        case 4:
-            return pixels[::-1]
-        case 5:
-            return pixels.transpose(1, 0, 2)
-        case 6:
-            return pixels.transpose(1, 0, 2)[:, ::-1]
-        case 7:
-            return pixels.transpose(1, 0, 2)[::-1, ::-1]
-        case 8:
-            return pixels.transpose(1, 0, 2)[::-1]
+    if orientation >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
     return pixels
 
 

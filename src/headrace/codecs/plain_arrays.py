@@ -128,17 +128,15 @@ def points(
     a cloud in memory is returned as a view. `columns` and `dtype` describe a `.bin`; an `.npy` says it itself.
     """
     with Source(data, name) as source, stage("points decode") as timed:
-        if source.size > max_bytes:
-            source.check_claim(source.size, held=source.size, max_bytes=max_bytes, what="the point cloud")
-        magic = bytes(source.read(0, min(len(MAGIC), source.size))) if not source.is_file else b""
+        source.check_claim(source.size, held=source.size, max_bytes=max_bytes, what="the point cloud")
         if source.is_file:
             # chosen points: read into memory that is kept, so that only they are copied; all: read them into place
             buffer = scratch("points", source.size) if choose is not None else result_memory(source.size)
             source.read_into(buffer, 0)
-            held, magic = buffer.data, bytes(buffer[: len(MAGIC)])
+            held = buffer.data
         else:
             held = source.whole()
-        if magic == MAGIC:
+        if bytes(held[: len(MAGIC)]) == MAGIC:
             cloud = view_array(source, held, what="the point cloud", max_bytes=max_bytes)
             if cloud.ndim != 2:
                 raise source.damaged("a point cloud has two axes, points and columns", shape=cloud.shape)

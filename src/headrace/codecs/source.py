@@ -48,8 +48,6 @@ class Source:
             self.name = path if name is None else name
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self.size = os.fstat(self._fd).st_size
-            # views of a file's bytes lie in memory that nobody else knows
-            self.is_own = True
         else:
             self.name = "bytes" if name is None else name
             view = data.data if isinstance(data, np.ndarray) else memoryview(data)
@@ -57,7 +55,6 @@ class Source:
                 raise TypeError(f"{self.name}: a codec reads contiguous bytes, not a strided view")
             self._view = view if view.format == "B" and view.ndim == 1 else view.cast("B")
             self.size = self._view.nbytes
-            self.is_own = False
 
     @property
     def is_file(self) -> bool:
