@@ -1,6 +1,7 @@
 """NIfTI is read as nibabel reads it: voxels, scaling, affine, byte order, both versions, packed or not."""
 
 import gzip
+import struct
 from pathlib import Path
 
 import nibabel
@@ -87,3 +88,12 @@ def test_a_pair_of_files_and_a_wrong_magic_are_told() -> None:
         codecs.nifti(raw)
     with pytest.raises(DecodeError, match="cut short"):
         codecs.nifti(bytes(10))
+
+
+@pytest.mark.parametrize("datatype", [0, 4096, -512])
+def test_an_unknown_datatype_is_told(datatype: int) -> None:
+    raw = bytearray(nibabel.Nifti1Image(np.zeros((2, 2, 2), np.int16), None).to_bytes())
+    struct.pack_into("<h", raw, 70, datatype)
+    for read in (codecs.nifti, codecs.nifti_header):
+        with pytest.raises(DecodeError, match=r"^bytes: the NIfTI"):
+            read(raw)

@@ -152,6 +152,8 @@ def _stored(source: Source, header: Any) -> _Stored:
         slope, intercept = header.get_slope_inter()
         # 0 stands for "right after the header and its extension flag"
         offset = header.get_data_offset() or header.sizeof_hdr + 4
+    except KeyError:
+        raise source.damaged("the NIfTI file's datatype is not known", datatype=header["datatype"].item()) from None
     except (ValueError, OverflowError) as error:  # nibabel's own errors among them
         raise source.damaged(f"the NIfTI header makes no sense: {error}", dim=dims) from None
     if min(shape) < 0 or not dtype.itemsize or not header.sizeof_hdr <= offset <= 2**40:
