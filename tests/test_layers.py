@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # used by its smaller rooms as long as they import none of them in turn, and may use them all.
 WITHIN: dict[str, dict[str, set[str]]] = {
     "causes": {"logs": set(), "steps": {"logs"}, "recorded": {"logs", "steps"}},
-    "cli": {room: set() for room in ("chaos", "demo", "quarantine", "run", "shards", "storage", "watch")},
+    "cli": {room: set() for room in ("demo", "run", "storage")},
     "doctor": {"chaos": set()},
     "engine": {
         "memory": set(),

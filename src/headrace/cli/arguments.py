@@ -1,19 +1,43 @@
-"""Parsers of arguments that several commands take."""
+"""What several commands take: the parser of a command, ranges, lengths of time, the language."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
-from headrace.model import LANGUAGES
+from headrace.model import LANGUAGES, language
 
-from .messages import default_language
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 _MONTH_S = 30 * 86400
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-def whole(lowest: int, highest: int) -> Callable[[str], int]:
+def add_command(
+    commands: Commands,
+    shared: argparse.ArgumentParser,
+    name: str,
+    *,
+    summary: str,
+    description: str,
+    epilog: str | None = None,
+    usage: str | None = None,
+) -> argparse.ArgumentParser:
+    """Add a command with the options that all of them share; its texts are printed as they are written."""
+    return commands.add_parser(
+        name,
+        parents=[shared],
+        help=summary,
+        usage=usage,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def whole(lowest: int, highest: int | None = None) -> Callable[[str], int]:
     """Return a parser of whole numbers in a range, whose error says the range."""
 
     def parse(text: str) -> int:
@@ -21,7 +45,9 @@ def whole(lowest: int, highest: int) -> Callable[[str], int]:
             number = int(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-        if not lowest <= number <= highest:
+        if highest is None and number < lowest:
+            raise argparse.ArgumentTypeError(f"{number} is less than {lowest}")
+        if highest is not None and not lowest <= number <= highest:
             raise argparse.ArgumentTypeError(f"{number} is not between {lowest} and {highest}")
         return number
 
@@ -60,3 +86,17 @@ def language_of(args: argparse.Namespace) -> str:
     """Return the language that was asked for, else the one that the environment asks for."""
     chosen: str | None = args.lang
     return chosen or default_language()
+
+
+def default_language(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the language that HEADRACE_LANG asks for, else the one of the locale; English when in doubt.
+
+    >>> default_language({"LANG": "zh_CN.UTF-8"}), default_language({"LANG": "zh_CN.UTF-8", "HEADRACE_LANG": "en"})
+    ('zh', 'en')
+    """
+    asked = language(environ)
+    if asked in LANGUAGES:
+        return asked
+    # The order in which POSIX looks at them; the first one that is set decides.
+    locale = next((environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environ.get(name)), "")
+    return "zh" if locale.lower().startswith("zh") else "en"

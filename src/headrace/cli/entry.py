@@ -12,8 +12,7 @@ from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
 
 from . import chaos, demo, explain, quarantine, run, shards, storage, watch
-from .exits import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_READER_GONE
-from .terminal import Terminal
+from .terminal import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_READER_GONE, Terminal
 
 _EPILOG = """\
 exit codes: 0 nothing wrong, 1 findings, 2 could not run (usage or input), 3 a bug in headrace, 130 interrupted
@@ -63,14 +62,8 @@ def command_parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
     _add_output_options(shared, color=argparse.SUPPRESS, verbosity=argparse.SUPPRESS)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    chaos.add_parser(commands, shared)
-    demo.add_parser(commands, shared)
-    quarantine.add_parser(commands, shared)
-    explain.add_parser(commands, shared)
-    run.add_parser(commands, shared)
-    watch.add_parser(commands, shared)
-    shards.add_parser(commands, shared)
-    storage.add_parser(commands, shared)
+    for command in (chaos, demo, quarantine, explain, run, watch, shards, storage):
+        command.add_parser(commands, shared)
     return parser
 
 

@@ -1,11 +1,14 @@
 """`headrace explain`: why a training was slow or died, from its log alone."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 
-from .arguments import add_language, language_of
-from .exits import EXIT_FINDINGS, EXIT_OK
-from .terminal import Terminal
+from headrace.model import Text
+
+from .arguments import Commands, add_command, add_language, language_of
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal
 
 _DESCRIPTION = """\
 Read the logs of one training run and say what was lost to which cause, on what evidence, what helps, what cannot, and
@@ -18,16 +21,14 @@ Several logs are taken as one run: rotated parts, ranks, stdout and stderr.
 """
 
 
-def add_parser(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", shared: argparse.ArgumentParser
-) -> None:
+def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
+        shared,
         "explain",
-        parents=[shared],
-        help="why a training was slow or died, from its log alone",
+        summary="why a training was slow or died, from its log alone",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("logs", nargs="*", metavar="LOG", help="logs of one run; - is standard input")
     parser.add_argument(
@@ -61,9 +62,8 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     from headrace.causes import explain_logs
     from headrace.reports import findings_json, findings_markdown, findings_text
 
-    with terminal.progress(
-        f"reading {', '.join(args.logs)}" if language == "en" else f"正在读取 {', '.join(args.logs)}"
-    ):
+    logs = ", ".join(args.logs)
+    with terminal.progress(Text(f"reading {logs}", f"正在读取 {logs}").of(language)):
         findings = explain_logs(args.logs)
     if args.format == "json":
         terminal.document(findings_json(findings, language=language))
@@ -75,15 +75,12 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
 
 
 def _look_up(text: str, form: str, language: str, terminal: Terminal) -> int:
-    import json
-
     from headrace.causes import explain_message
     from headrace.knowledge import message_as_dict, render_markdown, render_text
 
     findings, found = explain_message(sys.stdin.read() if text == "-" else text)
     if form == "json":
-        document = {**findings.as_json(language), "messages": [message_as_dict(one, language) for one in found]}
-        terminal.document(json.dumps(document, ensure_ascii=False, indent=2))
+        terminal.json({**findings.as_json(language), "messages": [message_as_dict(one, language) for one in found]})
     else:
         terminal.document((render_markdown if form == "markdown" else render_text)(found, language))
     return EXIT_FINDINGS if findings.findings else EXIT_OK

@@ -1,17 +1,57 @@
-"""What goes to stdout and what to stderr, with or without colour."""
+"""How a command answers: what goes to stdout and what to stderr, with or without colour, and its exit code.
 
+rich is loaded when something is drawn with it: `--help` and a wrapped script need none.
+"""
+
+from __future__ import annotations
+
+import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.text import Text
+    from rich.table import Table
+    from rich.text import Text as Line
+
+EXIT_OK = 0
+EXIT_FINDINGS = 1
+EXIT_COULD_NOT_RUN = 2
+EXIT_OUR_BUG = 3
+EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141  # what a shell shows for a program that `head` cut off
+EXIT_TERMINATED = 143  # and for one that was told to end
 
 _NARROWEST = 100  # columns when nobody tells: a pipe or a file should not wrap a table
 _LINE_EVERY_S = 60.0  # a log file wants to know that we live, not each step
+
+
+def line(text: str, style: str = "") -> Line:
+    """Return a line that `Terminal` prints in a style; brackets in it are brackets."""
+    from rich.text import Text as Line
+
+    return Line(text, style=style)
+
+
+def plain_table(*, gap: int) -> Table:
+    """Return a table without lines, whose columns stand so many cells apart."""
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+
+
+def printable(text: str, *, keep: str = "\n\t") -> str:
+    r"""Return a text without the characters that steer a terminal: a message may hold what a broken file held.
+
+    >>> printable("a\x1b[31mb\tc\n\x00"), printable("扫描")
+    ('a\\x1b[31mb\tc\n\\x00', '扫描')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class Terminal:
@@ -25,23 +65,22 @@ class Terminal:
     def __repr__(self) -> str:
         return f"Terminal(color={self._color!r}, verbosity={self._verbosity})"
 
-    def result(self, what: "RenderableType") -> None:
+    def result(self, what: RenderableType) -> None:
         """Print a part of the result."""
         self._print(what, sys.stdout)
 
-    def line(self, text: "Text") -> None:
-        """Print a line of the result; a narrow terminal may wrap it, we do not: it may be a command to copy."""
-        self._console(sys.stdout).print(text, soft_wrap=True)
+    def parts(self, parts: Iterable[RenderableType]) -> None:
+        """Print the parts of a result: tables as wide as the terminal allows, lines as they are.
 
-    def parts(self, parts: "Iterable[RenderableType]") -> None:
-        """Print the parts of a result: text line by line, tables as wide as the terminal allows."""
-        from rich.text import Text
+        A narrow terminal may wrap a line, we do not: it may be a command to copy.
+        """
+        from rich.text import Text as Line
 
         for part in parts:
             if isinstance(part, str):
                 self.document(part)
-            elif isinstance(part, Text):
-                self.line(part)
+            elif isinstance(part, Line):
+                self._console(sys.stdout).print(part, soft_wrap=True)
             else:
                 self.result(part)
 
@@ -49,19 +88,23 @@ class Terminal:
         """Print the result as it is: no colour, no wrapping."""
         sys.stdout.write(text + "\n")
 
+    def json(self, document: dict[str, Any]) -> None:
+        """Print the result as one JSON document."""
+        self.document(json.dumps(document, ensure_ascii=False, indent=2))
+
     @property
     def is_quiet(self) -> bool:
         """Whether only the result is wanted."""
         return self._verbosity < 0
 
-    def aside(self, what: "RenderableType") -> None:
+    def aside(self, what: RenderableType) -> None:
         """Print on stderr what belongs beside a result that is not ours."""
         if isinstance(what, str):
             print(what, file=sys.stderr, flush=True)  # a path may be longer than a line
         else:
             self._print(what, sys.stderr)
 
-    def console_aside(self) -> "Console":
+    def console_aside(self) -> Console:
         """Return what draws on stderr."""
         return self._console(sys.stderr)
 
@@ -71,7 +114,7 @@ class Terminal:
             print(f"headrace: {text}", file=sys.stderr, flush=True)
 
     @contextmanager
-    def live(self) -> "Iterator[Callable[[RenderableType], None]]":
+    def live(self) -> Iterator[Callable[[RenderableType], None]]:
         """Give a function that shows something in the place of what it showed before; nothing of it stays."""
         from rich.live import Live
 
@@ -88,9 +131,7 @@ class Terminal:
         if self._verbosity < 0:
             yield
         elif self._verbosity == 0 and sys.stderr.isatty():
-            from rich.text import Text
-
-            with self._console(sys.stderr).status(Text(text)):
+            with self._console(sys.stderr).status(line(text)):
                 yield
         else:
             now = time.monotonic()
@@ -99,10 +140,10 @@ class Terminal:
                 self._last_line_at = now
             yield
 
-    def _print(self, what: "RenderableType", stream: TextIO) -> None:
+    def _print(self, what: RenderableType, stream: TextIO) -> None:
         self._console(stream).print(what if stream.isatty() else _Unpadded(what))
 
-    def _console(self, stream: TextIO) -> "Console":
+    def _console(self, stream: TextIO) -> Console:
         from rich.console import Console  # not needed for `--help`
 
         is_terminal = stream.isatty()
@@ -121,10 +162,10 @@ class Terminal:
 class _Unpadded:
     """Something to print, without the spaces that rich fills lines up with: in a file they are only in the way."""
 
-    def __init__(self, what: "RenderableType") -> None:
+    def __init__(self, what: RenderableType) -> None:
         self._what = what
 
-    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.segment import Segment
 
         for line in console.render_lines(self._what, options, pad=False):

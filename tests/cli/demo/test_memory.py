@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from headrace.cli.demo.memory import tree_memory_bytes, tree_page_faults
+from headrace.cli.demo.loop import tree_memory_bytes, tree_page_faults
+from headrace.signals.system import ProcessTree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc/*/smaps_rollup is Linux's")
 
@@ -16,7 +17,7 @@ SIZE = 64 * MIB
 
 
 def memory() -> int:
-    measured = tree_memory_bytes(os.getpid())
+    measured = tree_memory_bytes(ProcessTree(os.getpid()))
     assert measured is not None
     return measured
 
@@ -50,13 +51,13 @@ def test_children_count() -> None:
 
 
 def test_fresh_memory_is_seen_as_page_faults() -> None:
-    before = tree_page_faults(os.getpid())
+    before = tree_page_faults(ProcessTree(os.getpid()))
     with mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as view:
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             view.madvise(mmap.MADV_NOHUGEPAGE)
         for offset in range(0, SIZE, mmap.PAGESIZE):
             view[offset] = 1
-    after = tree_page_faults(os.getpid())
+    after = tree_page_faults(ProcessTree(os.getpid()))
     assert before is not None
     assert after is not None
     assert after - before >= SIZE // mmap.PAGESIZE
@@ -65,5 +66,5 @@ def test_fresh_memory_is_seen_as_page_faults() -> None:
 def test_a_process_that_is_gone_has_nothing() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    assert tree_memory_bytes(child.pid) == 0
-    assert tree_page_faults(child.pid) in {None, 0}
+    assert tree_memory_bytes(ProcessTree(child.pid)) == 0
+    assert tree_page_faults(ProcessTree(child.pid)) is None

@@ -1,14 +1,11 @@
 """The demo's figures are a function of what its runs measured."""
 
-import re
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
 from headrace.cli.demo.loop import LoopResult
-from headrace.cli.demo.report import report_json, summarise, timelines
-from headrace.cli.demo.runs import DemoSettings, Run
-from headrace.cli.messages import DemoMessages, default_language, demo_messages
+from headrace.cli.demo.report import DemoRun, DemoSettings, report_json, summarise, timelines
 
 LOOP = LoopResult(
     first_batch_s=0.4,
@@ -23,9 +20,9 @@ LOOP = LoopResult(
 )
 
 
-def runs(*, ours: LoopResult = LOOP) -> list[Run]:
+def runs(*, ours: LoopResult = LOOP) -> list[DemoRun]:
     return [
-        Run(loader=loader, round=number, loop=loop, peak_memory_bytes=300)
+        DemoRun(loader=loader, round=number, loop=loop, peak_memory_bytes=300)
         for number in (1, 2)
         for loader, loop in (("torch", LOOP), ("headrace", ours))
     ]
@@ -61,31 +58,7 @@ def test_a_batch_that_differs_is_named(checksums: list[int], first_difference: i
 
 def test_the_timeline_shows_the_comb_on_one_scale() -> None:
     report = summarise(DemoSettings(), runs(ours=replace(LOOP, waits_s=[0.1, 0.1, 0.1, 0.1])))
-    title, torch, ours = timelines(report, demo_messages("en"))
+    title, torch, ours = timelines(report, "en")
     assert "400 ms" in title
     assert torch.split() == ["torch", "▁▁▁█"]
     assert ours.split() == ["headrace", "▃▃▃▃"]
-
-
-def test_both_languages_fill_in_the_same_blanks() -> None:
-    def blanks(text: object) -> list[str]:
-        return sorted(re.findall(r"{(\w+)}", str(text)))
-
-    english, chinese = demo_messages("en"), demo_messages("zh")
-    for field in fields(DemoMessages):
-        assert blanks(getattr(english, field.name)) == blanks(getattr(chinese, field.name)), field.name
-
-
-@pytest.mark.parametrize(
-    ("environ", "language"),
-    [
-        ({}, "en"),
-        ({"LANG": "en_US.UTF-8"}, "en"),
-        ({"LANG": "zh_TW.UTF-8"}, "zh"),
-        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C.UTF-8"}, "en"),
-        ({"LANG": "en_US.UTF-8", "HEADRACE_LANG": "zh"}, "zh"),
-        ({"LANG": "zh_CN.UTF-8", "HEADRACE_LANG": "klingon"}, "zh"),
-    ],
-)
-def test_the_language_comes_from_the_environment(environ: dict[str, str], language: str) -> None:
-    assert default_language(environ) == language

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.chaos.command import KINDS
+from headrace.cli.chaos import KINDS
 from headrace.doctor.chaos import (
     ALL_KINDS,
     Fault,

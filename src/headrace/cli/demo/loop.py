@@ -1,29 +1,36 @@
-"""One measured run of the demo's training loop, in a process of its own.
+"""One measured run of the demo's training loop, in a process of its own, and the data set that it loads.
 
-`demo_run` starts it as `python -m headrace.cli.demo.loop SETTINGS_FILE RESULT_FILE`.
+`headrace demo` starts it as `python -m headrace.cli.demo.loop SETTINGS_FILE RESULT_FILE`.
 """
 
+from __future__ import annotations
+
+import ctypes
 import gc
 import json
+import multiprocessing
 import os
 import signal
 import sys
 import time
+import zipfile
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
-from .data import SHAPE, SlowVolumes
-from .memory import tree_memory_bytes, tree_page_faults
+import numpy as np
+
+from headrace.signals.system import ProcessTree, read_text
 
 if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.utils.data import DataLoader, Dataset
+    from torch.utils.data import DataLoader
 
-    from .data import VolumeSample
-
+SHAPE = (64, 96, 96)  # int16: 1.1 MiB a sample, about 4 ms to inflate
+SAMPLE_BYTES = 2 * SHAPE[0] * SHAPE[1] * SHAPE[2]
+FASTEST_READ_MS, SLOWEST_READ_MS = 10, 20
 _EVERY = 8  # the model looks at every 8th voxel along each axis: a step of some milliseconds on one core
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,24 +60,60 @@ class LoopResult:
     torch_version: str
 
 
+class SlowVolumes:
+    """A map-style data set over the files that `write_volumes` made."""
+
+    def __init__(self, folder: str, num_samples: int) -> None:
+        self.folder = folder
+        self.num_samples = num_samples
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        # How long the disk takes is a function of the index alone, so both loaders pay it. Knuth's multiplicative
+        # hash: even, and without a pattern.
+        spread = (index * 2654435761 % 2**32) / 2**32
+        time.sleep((FASTEST_READ_MS + (SLOWEST_READ_MS - FASTEST_READ_MS) * spread) / 1000)
+        with np.load(_path(self.folder, index)) as arrays:
+            return {"volume": arrays["volume"], "label": int(arrays["label"]), "index": index}
+
+
+def write_volumes(folder: str, num_samples: int) -> None:
+    """Write the samples, small compressed volumes, each one different."""
+    z, y, x = np.ogrid[: SHAPE[0], : SHAPE[1], : SHAPE[2]]
+    bright = 1000 * np.exp(-((z - 30) ** 2 / 200 + (y - 40) ** 2 / 400 + (x - 60) ** 2 / 300))
+    random = np.random.default_rng(0)
+    noise = random.integers(0, 4, SHAPE, dtype=np.int16)  # like a scanner's: it keeps the volume from vanishing in zip
+    for index in range(num_samples):
+        body = np.roll(bright.astype(np.int16), shift=(3 * index, 5 * index), axis=(1, 2)) + noise
+        body[0, 0, 0] = index
+        with zipfile.ZipFile(_path(folder, index), "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            for name, array in (("volume", body), ("label", np.int64(index % 2))):
+                with archive.open(f"{name}.npy", "w") as member:
+                    np.lib.format.write_array(member, np.asanyarray(array))
+
+
+def _path(folder: str, index: int) -> Path:
+    return Path(folder) / f"volume-{index:05d}.npz"
+
+
 def run_loop(settings: LoopSettings) -> LoopResult:
     """Train a small model over the data set and measure what the loop saw of its loader."""
-    import multiprocessing
-
     import torch
 
     torch.set_num_threads(1)  # on the machine of a demo the cores belong to the workers
     torch.manual_seed(0)
-    model = torch.nn.Linear(_num_features(), 2)
-    data = SlowVolumes(settings.folder, settings.samples)
-    memory_before_bytes = tree_memory_bytes(os.getpid())
+    model = torch.nn.Linear(int(np.prod([-(-length // _EVERY) for length in SHAPE])), 2)
+    tree = ProcessTree(os.getpid())
+    memory_before_bytes = tree_memory_bytes(tree)
 
     arrivals: list[float] = []
     waits_s: list[float] = []
     checksums: list[int] = []
     faults_before = faults_after = None
     asked_at = time.perf_counter()
-    loader = _make_loader(settings, data)
+    loader = _make_loader(settings)
     for epoch in range(settings.epochs):
         batches = iter(loader)
         while True:
@@ -89,11 +132,11 @@ def run_loop(settings: LoopSettings) -> LoopResult:
                 for parameter, gradient in zip(model.parameters(), gradients, strict=True):
                     parameter.sub_(1e-6 * gradient)
             if len(arrivals) == settings.epochs * len(loader):  # the workers still live, and nothing is in flight
-                faults_after = tree_page_faults(os.getpid())
+                faults_after = tree_page_faults(tree)
             del batch, voxels
             asked_at = time.perf_counter()
         if epoch == 0:
-            faults_before = tree_page_faults(os.getpid())
+            faults_before = tree_page_faults(tree)
             asked_at = time.perf_counter()
 
     loop_s = arrivals[-1] - arrivals[0]
@@ -115,16 +158,15 @@ def run_loop(settings: LoopSettings) -> LoopResult:
     return result
 
 
-def _make_loader(settings: LoopSettings, data: SlowVolumes) -> "DataLoader[VolumeSample]":
+def _make_loader(settings: LoopSettings) -> DataLoader[dict[str, Any]]:
     import torch.utils.data
 
     import headrace
 
-    kinds: dict[str, type[DataLoader[VolumeSample]]] = {"torch": torch.utils.data.DataLoader}
-    if settings.loader == "headrace":
-        kinds["headrace"] = headrace.DataLoader
-    return kinds[settings.loader](
-        cast("Dataset[VolumeSample]", data),  # any map-style object will do, and a worker needs no torch for this one
+    kind = headrace.DataLoader if settings.loader == "headrace" else torch.utils.data.DataLoader
+    data: Any = SlowVolumes(settings.folder, settings.samples)  # a worker needs no torch for this one
+    return kind(
+        data,
         batch_size=settings.batch_size,
         shuffle=True,
         num_workers=settings.workers,
@@ -133,34 +175,58 @@ def _make_loader(settings: LoopSettings, data: SlowVolumes) -> "DataLoader[Volum
     )
 
 
-def _num_features() -> int:
-    features = 1
-    for length in SHAPE:
-        features *= -(-length // _EVERY)
-    return features
-
-
-def _checksum(batch: "dict[str, Tensor]") -> int:
+def _checksum(batch: dict[str, Any]) -> int:
     checksum = 0
     for name in sorted(batch):
         checksum = zlib.crc32(batch[name].numpy().data, checksum)
     return checksum
 
 
-def _die_with_parent() -> None:
-    """Ask the kernel to end this process when the one that started it is gone, so that nothing is left behind."""
-    if sys.platform == "linux":
-        import ctypes
-
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+def tree_page_faults(tree: ProcessTree) -> int | None:
+    """Return the page faults that living processes of a tree have had, or None where /proc does not tell."""
+    faults = [one.minor_faults + one.major_faults for one in tree.sample()]
+    return sum(faults) if faults else None
 
 
-def _main(settings_file: str, result_file: str) -> None:
-    _die_with_parent()
-    settings = LoopSettings(**json.loads(Path(settings_file).read_text()))
-    Path(result_file).write_text(json.dumps(asdict(run_loop(settings))))
+def tree_memory_bytes(tree: ProcessTree) -> int | None:
+    """Return what all processes of a tree occupy, or None where the kernel does not tell.
+
+    This is the sum of their PSS, with one correction: a shared-memory segment on its way from a worker to the loop
+    is mapped by nobody for a while, but occupies memory all the same. So shared memory counts with what its segments
+    have allocated where that is more than what is mapped.
+    """
+    private = mapped = num_told = 0
+    segments: dict[tuple[int, int], int] = {}
+    pids = [one.pid for one in tree.sample()]
+    for pid in pids:
+        lines = (line.split() for line in read_text(f"/proc/{pid}/smaps_rollup").splitlines()[1:])
+        kib = {name: int(value) for name, value, *_ in lines}
+        if kib:  # else it has just ended
+            num_told += 1
+            private += 1024 * (kib["Pss:"] - kib.get("Pss_Shmem:", 0))
+            mapped += 1024 * kib.get("Pss_Shmem:", 0)
+            segments.update(_shared_segments(pid))
+    return private + max(mapped, sum(segments.values())) if num_told or not pids else None
+
+
+def _shared_segments(pid: int) -> dict[tuple[int, int], int]:
+    """Return the allocated bytes of each shared-memory file that a process holds open, by device and inode."""
+    segments = {}
+    try:
+        links = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return {}
+    for link in links:
+        try:
+            if os.readlink(link).startswith(("/dev/shm/", "/memfd:")):
+                entry = link.stat()
+                segments[entry.st_dev, entry.st_ino] = 512 * entry.st_blocks
+        except OSError:  # closed since we listed it
+            continue
+    return segments
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nothing is left behind, however our parent ends
+    asked = LoopSettings(**json.loads(Path(sys.argv[1]).read_text()))
+    Path(sys.argv[2]).write_text(json.dumps(asdict(run_loop(asked))))

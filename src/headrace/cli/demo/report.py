@@ -1,25 +1,49 @@
 """The figures of the demo, as text and as JSON from the same object."""
 
+from __future__ import annotations
+
 import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import __version__
-from headrace.model import format_bytes, three_digits
+from headrace.model import Text, format_bytes, three_digits
 
-from ..messages import DemoMessages
-from .data import FASTEST_READ_MS, SAMPLE_BYTES, SLOWEST_READ_MS
-from .runs import LOADERS, DemoSettings, Run
+from ..terminal import line, plain_table
+from .loop import FASTEST_READ_MS, SAMPLE_BYTES, SLOWEST_READ_MS, LoopResult
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text as Line
+
+LOADERS = ("torch", "headrace")
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_BARS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings:
+    """What the user may choose; the defaults make a demo of some 20 seconds on two cores."""
+
+    samples: int = 192  # 16 batches an epoch: enough to see a pattern in the waits
+    batch_size: int = 12
+    workers: int = 4
+    rounds: int = 2
+    epochs: int = 2  # the first warms up; page faults are counted in the second
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoRun:
+    """One run of the loop and the memory that was seen from outside while it ran."""
+
+    loader: str
+    round: int
+    loop: LoopResult
+    peak_memory_bytes: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,38 +64,106 @@ class DemoReport:
     gains: dict[str, Gain | None]
     first_difference: int | None
     num_batches: int
-    runs: Sequence[Run]
+    runs: Sequence[DemoRun]
 
 
-def _loader_memory_bytes(run: Run) -> int | None:
+class _Figure(NamedTuple):
+    """A row of the table: how a run gives it, how rounds are joined, and what more or less of it is called."""
+
+    name: str
+    title: Text
+    take: Callable[[DemoRun], float | None]
+    show: Callable[[float], str]
+    better: Text | None = None  # without the two words no ratio is shown
+    worse: Text | None = None
+    join: Callable[[list[float]], float] = median
+    more_is_better: bool = False
+
+
+def _loader_memory_bytes(run: DemoRun) -> int | None:
     if run.peak_memory_bytes is None or run.loop.memory_before_bytes is None:
         return None
     return run.peak_memory_bytes - run.loop.memory_before_bytes
 
 
-# Each figure: how to take it from a run, how to join the rounds, and whether more of it is better.
-_FIGURES: dict[str, tuple[Callable[[Run], float | None], Callable[[list[float]], float], bool]] = {
-    "first_batch_s": (lambda run: run.loop.first_batch_s, median, False),
-    "wait_median_s": (lambda run: median(run.loop.waits_s), median, False),
-    "wait_worst_s": (lambda run: max(run.loop.waits_s), max, False),
-    "waiting_share": (lambda run: sum(run.loop.waits_s) / run.loop.loop_s, median, False),
-    "samples_per_s": (lambda run: run.loop.samples_per_s, median, True),
-    "peak_memory_bytes": (lambda run: run.peak_memory_bytes, max, False),
-    "loader_memory_bytes": (_loader_memory_bytes, max, False),
-    "page_faults_per_sample": (lambda run: run.loop.page_faults_per_sample, median, False),
-}
+def _milliseconds(value: float) -> str:
+    return f"{three_digits(1000 * value)} ms"
 
 
-def summarise(settings: DemoSettings, runs: Sequence[Run]) -> DemoReport:
+_LESS = (Text("less", "更省"), Text("more", "更多"))
+_FIGURES = (
+    _Figure(
+        "first_batch_s",
+        Text("first batch", "首个 batch 用时"),
+        lambda run: run.loop.first_batch_s,
+        lambda value: f"{three_digits(value)} s",
+        *(Text("sooner", "更早"), Text("later", "更晚")),
+    ),
+    # No ratio: where most waits are short and a few are long, the median is about nothing.
+    _Figure(
+        "wait_median_s",
+        Text("wait for a batch, median", "等待一个 batch，中位数"),
+        lambda run: median(run.loop.waits_s),
+        _milliseconds,
+    ),
+    _Figure(
+        "wait_worst_s",
+        Text("wait for a batch, worst", "等待一个 batch，最长"),
+        lambda run: max(run.loop.waits_s),
+        _milliseconds,
+        *(Text("shorter", "更短"), Text("longer", "更长")),
+        join=max,
+    ),
+    _Figure(
+        "waiting_share",
+        Text("share of the time spent waiting", "等待时间占比"),
+        lambda run: sum(run.loop.waits_s) / run.loop.loop_s,
+        lambda value: f"{three_digits(100 * value)} %",
+    ),
+    _Figure(
+        "samples_per_s",
+        Text("samples per second", "每秒样本数"),
+        lambda run: run.loop.samples_per_s,
+        three_digits,
+        *(Text("faster", "更快"), Text("slower", "更慢")),
+        more_is_better=True,
+    ),
+    _Figure(
+        "peak_memory_bytes",
+        Text("peak memory of all processes", "全部进程的内存峰值"),
+        lambda run: run.peak_memory_bytes,
+        format_bytes,
+        *_LESS,
+        join=max,
+    ),
+    _Figure(
+        "loader_memory_bytes",
+        Text("  of it, added by the loader", "  其中由加载器增加的部分"),
+        _loader_memory_bytes,
+        format_bytes,
+        *_LESS,
+        join=max,
+    ),
+    _Figure(
+        "page_faults_per_sample",
+        Text("page faults per sample", "每个样本的缺页次数"),
+        lambda run: run.loop.page_faults_per_sample,
+        three_digits,
+        *(Text("fewer", "更少"), Text("more", "更多")),
+    ),
+)
+
+
+def summarise(settings: DemoSettings, runs: Sequence[DemoRun]) -> DemoReport:
     """Return the figures of all runs, and whether every batch was the same with both loaders."""
     figures: dict[str, dict[str, float | None]] = {loader: {} for loader in LOADERS}
     gains = {}
-    for name, (take, join, more_is_better) in _FIGURES.items():
-        values = {loader: [take(run) for run in runs if run.loader == loader] for loader in LOADERS}
+    for figure in _FIGURES:
+        values = {loader: [figure.take(run) for run in runs if run.loader == loader] for loader in LOADERS}
         for loader in LOADERS:
             known = [value for value in values[loader] if value is not None]
-            figures[loader][name] = join(known) if known else None
-        gains[name] = _gain(values["torch"], values["headrace"], more_is_better=more_is_better)
+            figures[loader][figure.name] = figure.join(known) if known else None
+        gains[figure.name] = _gain(values["torch"], values["headrace"], more_is_better=figure.more_is_better)
     return DemoReport(
         settings=settings,
         figures=figures,
@@ -80,118 +172,6 @@ def summarise(settings: DemoSettings, runs: Sequence[Run]) -> DemoReport:
         num_batches=sum(len(run.loop.checksums) for run in runs if run.loader == "headrace"),
         runs=runs,
     )
-
-
-def report_json(report: DemoReport) -> dict[str, Any]:
-    """Return the document that `headrace demo --json` prints."""
-    return {
-        "schema": "headrace/demo/1",
-        "versions": {
-            "headrace": __version__,
-            "torch": report.runs[0].loop.torch_version,
-            "python": platform.python_version(),
-        },
-        "machine": {"cores": _num_cores(), "system": f"{platform.system()} {platform.machine()}"},
-        "settings": {
-            **asdict(report.settings),
-            "start_method": report.runs[0].loop.start_method,
-            "sample_bytes": SAMPLE_BYTES,
-            "simulated_read_ms": [FASTEST_READ_MS, SLOWEST_READ_MS],
-        },
-        "figures": report.figures,
-        "gains": {name: gain and asdict(gain) for name, gain in report.gains.items()},
-        "batches_identical": report.first_difference is None,
-        "runs": [asdict(run) for run in report.runs],
-    }
-
-
-def report_text(report: DemoReport, words: DemoMessages) -> RenderableType:
-    """Return what `headrace demo` prints."""
-    settings = report.settings
-    facts = words.settings.format(
-        samples=settings.samples,
-        sample_size=format_bytes(SAMPLE_BYTES),
-        batch_size=settings.batch_size,
-        workers=settings.workers,
-        start_method=report.runs[0].loop.start_method,
-        epochs=settings.epochs,
-        cores=_num_cores(),
-    )
-    return Group(
-        Text(words.title, style="bold"),
-        Text(facts),
-        Text(words.slow_disk.format(low_ms=FASTEST_READ_MS, high_ms=SLOWEST_READ_MS)),
-        Text(""),
-        _table(report, words),
-        Text(""),
-        *(Text(line) for line in timelines(report, words)),
-        Text(""),
-        Text(words.measured.format(rounds=settings.rounds)),
-        Text(words.next_step),
-    )
-
-
-def timelines(report: DemoReport, words: DemoMessages) -> list[str]:
-    """Return the waits of the last round as one line of bars a loader, on one scale."""
-    last = {run.loader: run.loop.waits_s for run in report.runs}
-    worst_s = max(max(waits_s) for waits_s in last.values())
-    num_batches = max(len(waits_s) for waits_s in last.values())
-    lines = [words.timeline.format(worst=_milliseconds(worst_s))]
-    width = max(len(words.torch), len(words.headrace))
-    for loader, name in (("torch", words.torch), ("headrace", words.headrace)):
-        lines.append(f"  {name:<{width}}  {bars(last[loader][:_MOST_BARS], full=worst_s)}")
-    if num_batches > _MOST_BARS:
-        lines.append("  " + words.timeline_cut.format(shown=_MOST_BARS, all=num_batches))
-    return lines
-
-
-def bars(values: Sequence[float], *, full: float) -> str:
-    """Draw each value as a bar; `full` is the value of the highest one.
-
-    >>> bars([0, 0.5, 1], full=1)
-    '▁▅█'
-    """
-    return "".join(_BARS[min(len(_BARS) - 1, int(value / full * len(_BARS)))] for value in values)
-
-
-def _table(report: DemoReport, words: DemoMessages) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    table.add_column("")
-    table.add_column(words.torch, justify="right")
-    table.add_column(words.headrace, justify="right")
-    table.add_column(words.comparison)
-    rows: list[tuple[str, str, Callable[[float], str], tuple[str, str] | None]] = [
-        (words.first_batch, "first_batch_s", _seconds, words.sooner),
-        # No ratio: where most waits are short and a few are long, the median is about nothing.
-        (words.wait_median, "wait_median_s", _milliseconds, None),
-        (words.wait_worst, "wait_worst_s", _milliseconds, words.shorter),
-        (words.waiting_share, "waiting_share", _percent, None),
-        (words.samples_per_s, "samples_per_s", three_digits, words.faster),
-        (words.peak_memory, "peak_memory_bytes", format_bytes, words.less),
-        (words.loader_memory, "loader_memory_bytes", format_bytes, words.less),
-        (words.page_faults, "page_faults_per_sample", three_digits, words.fewer),
-    ]
-    for title, name, show, better_or_worse in rows:
-        values = [report.figures[loader][name] for loader in LOADERS]
-        shown = [words.not_measured if value is None else show(value) for value in values]
-        gain = report.gains[name] if better_or_worse else None
-        comparison = Text("") if gain is None or better_or_worse is None else _compare(gain, better_or_worse, words)
-        table.add_row(title, *shown, comparison)
-    if report.first_difference is None:
-        same = Text(words.identical_yes.format(batches=report.num_batches), style="green")
-    else:
-        same = Text(words.identical_no.format(first=report.first_difference), style="bold red")
-    table.add_row(words.identical, "", same, "")
-    return table
-
-
-def _compare(gain: Gain, better_or_worse: tuple[str, str], words: DemoMessages) -> Text:
-    if three_digits(gain.median) == "1.00":
-        return Text(words.same)
-    is_better = gain.median > 1
-    low, middle, high = sorted(ratio if is_better else 1 / ratio for ratio in (gain.low, gain.median, gain.high))
-    said = words.times.format(ratio=three_digits(middle), word=better_or_worse[0 if is_better else 1])
-    return Text(f"{said} ({three_digits(low)}–{three_digits(high)})", style="green" if is_better else "yellow")
 
 
 def _gain(torch: list[float | None], headrace: list[float | None], *, more_is_better: bool) -> Gain | None:
@@ -214,17 +194,121 @@ def _first_difference(checksums: Sequence[Sequence[int]]) -> int | None:
     return None if len(lengths) == 1 else min(lengths) + 1
 
 
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def report_json(report: DemoReport) -> dict[str, Any]:
+    """Return the document that `headrace demo --json` prints."""
+    first = report.runs[0].loop
+    return {
+        "schema": "headrace/demo/1",
+        "versions": {"headrace": __version__, "torch": first.torch_version, "python": platform.python_version()},
+        "machine": {"cores": len(os.sched_getaffinity(0)), "system": f"{platform.system()} {platform.machine()}"},
+        "settings": {
+            **asdict(report.settings),
+            "start_method": first.start_method,
+            "sample_bytes": SAMPLE_BYTES,
+            "simulated_read_ms": [FASTEST_READ_MS, SLOWEST_READ_MS],
+        },
+        "figures": report.figures,
+        "gains": {name: gain and asdict(gain) for name, gain in report.gains.items()},
+        "batches_identical": report.first_difference is None,
+        "runs": [asdict(run) for run in report.runs],
+    }
 
 
-def _seconds(value: float) -> str:
-    return f"{three_digits(value)} s"
+def report_text(report: DemoReport, language: str) -> RenderableType:
+    """Return what `headrace demo` prints."""
+    from rich.console import Group
+
+    asked, size, method = report.settings, format_bytes(SAMPLE_BYTES), report.runs[0].loop.start_method
+    cores = len(os.sched_getaffinity(0))
+    title = Text("The same training loop over the same data set", "同一个训练循环，同一个数据集")
+    facts = Text(
+        f"{asked.samples} compressed volumes of {size}, batches of {asked.batch_size}, {asked.workers} workers "
+        f"({method}), {asked.epochs} epochs, {cores} cores",
+        f"{asked.samples} 个压缩体数据，每个解码后 {size}；batch 大小 {asked.batch_size}，{asked.workers} 个 worker"
+        f"（{method}），{asked.epochs} 个 epoch，{cores} 个 CPU 核",
+    )
+    slow_disk = Text(
+        f"The disk is simulated: a sample sleeps {FASTEST_READ_MS} to {SLOWEST_READ_MS} ms before it is read. The rest "
+        "is real.",
+        f"磁盘速度是模拟的：每个样本读取前先休眠 {FASTEST_READ_MS} 到 {SLOWEST_READ_MS} 毫秒；其余都是真实的计算。",
+    )
+    measured = Text(
+        f"The loaders took turns, {asked.rounds} rounds, each in its own process; ratios: median of the rounds "
+        "(spread).",
+        f"两种加载器交替运行，各 {asked.rounds} 轮，每次都用独立的进程；倍数取各轮的中位数，括号内为各轮的范围。",
+    )
+    next_step = Text(
+        "Next: in your script, `from headrace import DataLoader`, and leave everything else as it is.",
+        "下一步：在训练脚本里改成 `from headrace import DataLoader`，其余代码不用动。",
+    )
+    return Group(
+        line(title.of(language), "bold"),
+        line(facts.of(language)),
+        line(slow_disk.of(language)),
+        "",
+        _table(report, language),
+        "",
+        *map(line, timelines(report, language)),
+        "",
+        line(measured.of(language)),
+        line(next_step.of(language)),
+    )
 
 
-def _milliseconds(value: float) -> str:
-    return f"{three_digits(1000 * value)} ms"
+def _table(report: DemoReport, language: str) -> Table:
+    table = plain_table(gap=3)
+    table.add_column("")
+    for loader in LOADERS:
+        table.add_column(loader, justify="right")
+    table.add_column(Text("headrace is", "与 torch 相比").of(language))
+    unknown = Text("not measured", "未测得").of(language)
+    for figure in _FIGURES:
+        values = [report.figures[loader][figure.name] for loader in LOADERS]
+        shown = [unknown if value is None else figure.show(value) for value in values]
+        table.add_row(figure.title.of(language), *shown, _compare(report.gains[figure.name], figure, language))
+    first, count = report.first_difference, report.num_batches
+    if first is None:
+        same = line(Text(f"yes, all {count}", f"一致，共 {count} 个").of(language), "green")
+    else:
+        differs = Text(f"NO, first difference at batch {first}", f"不一致，首个差异在第 {first} 个 batch")
+        same = line(differs.of(language), "bold red")
+    table.add_row(Text("batches identical", "各 batch 内容是否一致").of(language), "", same, "")
+    return table
 
 
-def _percent(value: float) -> str:
-    return f"{three_digits(100 * value)} %"
+def _compare(gain: Gain | None, figure: _Figure, language: str) -> Line:
+    if gain is None or figure.better is None or figure.worse is None:
+        return line("")
+    if three_digits(gain.median) == "1.00":
+        return line(Text("the same", "相同").of(language))
+    is_better = gain.median > 1
+    ratios = sorted(ratio if is_better else 1 / ratio for ratio in (gain.low, gain.median, gain.high))
+    low, middle, high = map(three_digits, ratios)
+    word = figure.better if is_better else figure.worse
+    said = Text(f"{middle}x {word.en}", f"{middle}× {word.zh}").of(language)
+    return line(f"{said} ({low}–{high})", "green" if is_better else "yellow")
+
+
+def timelines(report: DemoReport, language: str) -> list[str]:
+    """Return the waits of the last round as one line of bars a loader, on one scale."""
+    last = {run.loader: run.loop.waits_s for run in report.runs}
+    worst_s = max(max(waits_s) for waits_s in last.values())
+    worst, num_batches = _milliseconds(worst_s), max(len(waits_s) for waits_s in last.values())
+    title = Text(
+        f"Waits, one bar a batch, one scale for both (full height: {worst}); the first batch is left out:",
+        f"每个 batch 的等待时间，一格一个 batch，两行用同一刻度（满格为 {worst}），不含首个 batch：",
+    )
+    lines = [title.of(language)]
+    lines += [f"  {loader:<8}  {_bars(last[loader][:_MOST_BARS], full=worst_s)}" for loader in LOADERS]
+    if num_batches > _MOST_BARS:
+        cut = Text(
+            f"  (the first {_MOST_BARS} of {num_batches} batches)",
+            f"  （共 {num_batches} 个 batch，这里只画前 {_MOST_BARS} 个）",
+        )
+        lines.append(cut.of(language))
+    return lines
+
+
+def _bars(values: Sequence[float], *, full: float) -> str:
+    """Draw each value as a bar; `full` is the value of the highest one."""
+    return "".join(_BARS[min(len(_BARS) - 1, int(value / full * len(_BARS)))] for value in values)

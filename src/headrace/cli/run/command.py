@@ -9,14 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import add_language, language_of
-from ..terminal import Terminal
-from .messages import RUN_MESSAGES, RunMessages
-from .replay import ReplayNews, steps_of
-from .replay import add_options as add_replay_options
+from headrace.model import EventKind, Text, format_seconds
+
+from ..arguments import Commands, add_command, add_language, language_of
+from ..terminal import EXIT_FINDINGS, EXIT_OK, Terminal
+from .display import Display
 
 if TYPE_CHECKING:
     from headrace.launch import Ended
+    from headrace.model import Findings
+    from headrace.signals.recording import Recording, RunFacts
 
 _DESCRIPTION = """\
 Run a training script unchanged and say at the end where its time went and why it waits: verdict, evidence, what helps,
@@ -34,18 +36,20 @@ examples:
 
 The exit code is the script's own; of --report it is 0 without findings and 1 with some.
 """
+_REPLAY_STEPS = 64  # some rounds over eight kept batches; a second or two of most trainings
+_FEWEST_STEPS = 16
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], shared: argparse.ArgumentParser) -> None:
+def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
+        shared,
         "run",
-        parents=[shared],
-        help="run a training script unchanged, and say why it waits",
+        summary="run a training script unchanged, and say why it waits",
         usage="headrace run [options] (train.py | -m module | -- command) [args ...]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--out", metavar="DIR", help="where the recording goes (default: headrace-runs/NAME-TIME in this folder)"
@@ -61,7 +65,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], sh
         "--tui", action="store_true", help="a live screen; the script's output goes into the run directory meanwhile"
     )
     add_language(parser, of="report")
-    add_replay_options(parser)
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help=f"measure the ceiling: after some steps the training gets cached batches for {_REPLAY_STEPS} steps. This "
+        "changes the training: throw its weights away",
+    )
+    parser.add_argument(
+        "--replay-steps", type=_steps, metavar="N", default=None, help="the same, for N steps (at least 16)"
+    )
     parser.add_argument(
         "--report",
         metavar="DIR",
@@ -72,24 +84,26 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], sh
     parser.set_defaults(run=run)
 
 
+def _steps(text: str) -> int:
+    if not text.isdigit() or int(text) < _FEWEST_STEPS:
+        raise argparse.ArgumentTypeError(f"a number of steps, {_FEWEST_STEPS} or more, not {text!r}")
+    return int(text)
+
+
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run the script, report, and end as it ended."""
     from headrace.launch import RunOptions, command_of, new_run_directory, run_recorded
 
-    from .live import Display
-
     language = language_of(args)
-    words = RUN_MESSAGES[language]
     if args.report:
-        from .report import report_on
-
-        return report_on(args, terminal, language)
+        return _report_on(args, terminal, language)
     command = command_of(args.command, module=args.module)
     for warning in command.warnings:
         terminal.warn(warning.of(language))
     directory = Path(args.out) if args.out else new_run_directory(command.name)
     display = Display(terminal, language, kind="tui" if args.tui else "live" if args.live else "", directory=directory)
-    news = ReplayNews(words, steps_of(args), is_held=args.tui)
+    replay_steps = args.replay_steps or (_REPLAY_STEPS if args.replay else 0)
+    news = _ReplayNews(language, replay_steps, is_held=args.tui)
 
     def observe(pid: int, records: Any) -> None:
         news.observe(pid, records)
@@ -99,34 +113,34 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     with display:
         ended = run_recorded(
             command,
-            RunOptions(directory=directory, replay_steps=steps_of(args)),
-            observer=observe if display.is_on or steps_of(args) else None,
+            RunOptions(directory=directory, replay_steps=replay_steps),
+            observer=observe if display.is_on or replay_steps else None,
             tick=display.tick if display.is_on else None,
             output=display.output,
         )
     news.release()
     display.tell_output(failed=ended.returncode != 0)
     try:
-        _report(args, terminal, words, directory, ended, language)
+        _report(args, terminal, directory, ended, language)
     except Exception as error:  # whatever happens to the report, the script's end is what counts
         traceback.print_exc()
-        terminal.warn(words.no_report.format(error=error, directory=directory))
+        failed = Text(
+            f"the report failed: {error}; the recording is in {directory}",
+            f"报告生成失败：{error}；录制保存在 {directory}",
+        )
+        terminal.warn(failed.of(language))
     return ended.end_likewise()
 
 
-def _report(
-    args: argparse.Namespace, terminal: Terminal, words: RunMessages, directory: Path, ended: Ended, language: str
-) -> None:
-    from headrace.model import Text, format_seconds
+def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended: Ended, language: str) -> None:
+    """Report on the run that has just ended, on stderr: stdout is the script's."""
     from headrace.reports import findings_json, findings_text, headline_of
     from headrace.signals.recording import read_run
 
-    from .report import explain_directory
-
-    findings = explain_directory(directory, read_run(directory))
+    findings = _explain(directory, read_run(directory))
     if ended.problem:
-        said = Text("the recording ended early: {problem}", "录制提前结束：{problem}").filled(problem=ended.problem)
-        findings = replace(findings, limits=(*findings.limits, said))
+        early = Text(f"the recording ended early: {ended.problem}", f"录制提前结束：{ended.problem}")
+        findings = replace(findings, limits=(*findings.limits, early))
     # a recording that ended early does not know how the script ended
     findings = replace(findings, source={**findings.source, "exit_code": ended.exit_code})
     document = findings_json(findings, language=language)
@@ -137,6 +151,126 @@ def _report(
     if terminal.is_quiet:
         terminal.aside(f"headrace: {headline_of(findings, language)} ({directory})")
         return
-    terminal.aside(f"\n{words.title.format(duration=format_seconds(ended.duration_s), code=ended.exit_code)}")
+    duration, code = format_seconds(ended.duration_s), ended.exit_code
+    title = Text(f"headrace run: {duration}, exit code {code}", f"headrace run：{duration}，退出码 {code}")
+    terminal.aside(f"\n{title.of(language)}")
     terminal.aside(findings_text(findings, language=language))
-    terminal.aside(words.recorded.format(directory=directory))
+    terminal.aside(Text(f"recorded in {directory}", f"录制保存在 {directory}").of(language))
+
+
+def _report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> int:
+    """Read a run directory and print its report: the result of this command, so it goes to stdout."""
+    from headrace.errors import UnusableInput
+    from headrace.reports import findings_json, findings_text, headline_of
+    from headrace.signals.recording import read_run
+
+    if args.command or args.module:
+        raise UnusableInput(
+            "--report runs nothing, and something to run was named",
+            next_step="headrace run --report DIR, or headrace run train.py",
+        )
+    directory = Path(args.report)
+    recording = read_run(directory)
+    if not len(recording.events) and not recording.system:
+        raise UnusableInput(
+            f"{directory} holds no recording", problems="; ".join(recording.problems), next_step="headrace run train.py"
+        )
+    findings = _explain(directory, recording)
+    if args.json:
+        Path(args.json).write_text(findings_json(findings, language=language) + "\n", encoding="utf-8")
+    if terminal.is_quiet:
+        terminal.document(headline_of(findings, language))
+    else:
+        duration = format_seconds((recording.end_ns - recording.facts.start_monotonic_ns) / 1e9)
+        ending = _ending(recording.facts)
+        title = Text(
+            f"headrace run: the recording in {directory}: {duration}, {ending.en}",
+            f"headrace run：{directory} 里的录制：{duration}，{ending.zh}",
+        )
+        terminal.document(title.of(language))
+        terminal.result(findings_text(findings, language=language))
+    return EXIT_FINDINGS if findings.findings else EXIT_OK
+
+
+def _explain(directory: Path, recording: Recording) -> Findings:
+    """Return why a recorded training waits, with what was noted beside the recording."""
+    from headrace.causes.recorded import explain_recording
+    from headrace.launch import read_notes
+
+    findings, facts = explain_recording(recording), recording.facts
+    source = {"run_directory": str(directory), "command": list(facts.command), "exit_code": facts.shell_code}
+    return replace(findings, limits=(*findings.limits, *read_notes(directory)), source=source)
+
+
+def _ending(facts: RunFacts) -> Text:
+    """Return how the run ended, as far as that was written down."""
+    if facts.exit_signal is not None:
+        return Text(f"ended by signal {facts.exit_signal}", f"被信号 {facts.exit_signal} 终止")
+    if facts.exit_code is not None:
+        return Text(f"exit code {facts.exit_code}", f"退出码 {facts.exit_code}")
+    return Text("ended", "已结束") if facts.is_finished else Text("no end was written down", "没有记下结束")
+
+
+class _ReplayNews:
+    """Says when a process begins to train on cached batches and when it has stopped to, also with `-q`.
+
+    A replay changes the training: nobody should learn of it later.
+    """
+
+    def __init__(self, language: str, num_steps: int, *, is_held: bool) -> None:
+        self._language, self._num_steps = language, num_steps
+        self._begun: set[int] = set()
+        self._held: list[Text] | None = [] if is_held else None  # as long as a screen is shown
+        if num_steps:
+            self._print(
+                Text(
+                    f"--replay changes this training: after 16 steps it gets {num_steps} steps on batches that it has "
+                    "seen already. Use the run for its figures, not for its weights",
+                    f"--replay 会改变这次训练：16 步之后，有 {num_steps} 步用的是已经见过的 batch。"
+                    "这次运行只用来看数字，不要保留它的权重",
+                )
+            )
+
+    def observe(self, pid: int, records: Any) -> None:
+        """Take in what a process has recorded."""
+        if not self._num_steps:
+            return
+        kinds, values = records["kind"], records["value"]
+        if pid not in self._begun and (kinds == int(EventKind.CACHED)).any():
+            self._begun.add(pid)
+            self._say(
+                Text(
+                    f"process {pid} trains on cached batches from here on, for {self._num_steps} steps; its loader "
+                    "stands still",
+                    f"进程 {pid} 从现在起用缓存的 batch 训练 {self._num_steps} 步；加载器停在原处",
+                )
+            )
+        if ((kinds == int(EventKind.REPLAY)) & (values >= 0)).any():
+            self._say(
+                Text(
+                    f"process {pid} gets its loader's own batches again, from where the loader stood",
+                    f"进程 {pid} 又从加载器取真实的 batch，接着停下的地方继续",
+                )
+            )
+
+    def release(self) -> None:
+        """Say what was held back, and what is left of it all."""
+        held, self._held = self._held or [], None
+        if self._begun:
+            held.append(
+                Text(
+                    "this run trained on cached batches for some steps: throw its weights away",
+                    "这次运行有若干步用的是缓存 batch：它的权重请丢弃",
+                )
+            )
+        for said in held:
+            self._print(said)
+
+    def _say(self, said: Text) -> None:
+        if self._held is None:
+            self._print(said)
+        else:
+            self._held.append(said)
+
+    def _print(self, said: Text) -> None:
+        print(f"headrace: {said.of(self._language)}", file=sys.stderr, flush=True)

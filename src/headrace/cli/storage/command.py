@@ -9,8 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
 from ..arguments import add_language, language_of, seconds, whole
-from ..exits import EXIT_OK, EXIT_TERMINATED
-from ..terminal import Terminal
+from ..terminal import EXIT_OK, EXIT_TERMINATED, Terminal
 
 if TYPE_CHECKING:
     from headrace.model import Text

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.quarantine.choice import Choice, moment_of, parse_since
-from headrace.cli.quarantine.report import GroupOf, group_samples, key_lines, printable
+from headrace.cli.quarantine import Choice, GroupOf, group_samples, key_lines, moment_of, parse_since
+from headrace.cli.terminal import printable
 from headrace.model import FailureKind, OpaqueKey, SampleFailure
 from headrace.signals import merge_failures
 

@@ -1,0 +1,333 @@
+"""`headrace chaos`: let faults strike a loader over the user's own data set, and check every sample it delivers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from headrace import __version__
+from headrace.model import Text
+
+from .arguments import Commands, add_command, add_language, language_of, seconds, whole
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from headrace.doctor.chaos import ChaosReport, RoundVerdict
+
+_DESCRIPTION = """\
+Run headrace's DataLoader over a data set while faults strike it: workers are killed, stopped and crashed, samples
+raise, hang and take long, memory is hogged, /dev/shm is full, file descriptors run out. Then compare every sample that
+was delivered, one by one, with the order that seed and epoch define, without the quarantined.
+
+TARGET is module:attribute or path/to/file.py:attribute: a data set with a length and an index, a function that makes
+one, or a loader, whose data set, batch size, collate_fn and worker_init_fn are used. Without it, an embedded data set.
+Nothing is changed in the data set; the faults come from a wrapper around it and from outside.
+"""
+
+_EPILOG = """\
+faults:
+  kill, segv, bus, exit, abort   the worker dies: SIGKILL (from inside and from outside), a null pointer, a mapped file
+                                 that was truncated, os._exit, abort()
+  exception                      the sample raises: EIO that passes, or an error each time
+  hang, stop                     a lock that nobody releases; SIGSTOP (from inside and from outside)
+  slow, hog                      a sample takes a second; a sample takes 256 MiB for a moment
+  shm_full, fd_limit             /dev/shm has no byte left; the limit of open files is lowered while it runs
+exit codes: 0 all survived, 1 something was lost, repeated, damaged, hung or left behind, or the data set has bad
+samples of its own, 2 could not run
+"""
+
+_MOST_ROUNDS = 10
+_MOST_OWN = 10
+_MOST_STACK_LINES = 60
+
+# by the names of `FaultKind` of chaos, written out so that --help does not load that room; a test compares them
+_KINDS = {
+    "kill": Text("worker killed (SIGKILL)", "worker 被杀（SIGKILL）"),
+    "segv": Text("crash in native code (SIGSEGV)", "原生代码崩溃（SIGSEGV）"),
+    "bus": Text("truncated mapped file (SIGBUS)", "内存映射文件被截断（SIGBUS）"),
+    "exit": Text("worker leaves (os._exit)", "worker 自行退出（os._exit）"),
+    "abort": Text("abort() in native code", "原生代码 abort()"),
+    "exception": Text("sample raises", "样本抛异常"),
+    "hang": Text("sample hangs", "样本卡死"),
+    "stop": Text("worker stopped (SIGSTOP)", "worker 被暂停（SIGSTOP）"),
+    "slow": Text("slow sample", "慢样本"),
+    "hog": Text("memory hog", "样本狂吃内存"),
+    "shm_full": Text("/dev/shm full", "/dev/shm 写满"),
+    "fd_limit": Text("file descriptors short", "文件描述符不足"),
+}
+KINDS = tuple(_KINDS)
+
+_PROBLEMS = {
+    "lost": Text("samples lost", "丢失的样本"),
+    "repeated": Text("samples delivered twice", "重复交付的样本"),
+    "out_of_order": Text("samples in another place than the order says", "顺序不对的样本"),
+    "damaged": Text("samples whose content is not what their worker made", "内容与 worker 产出不符的样本"),
+    "wrongly_condemned": Text("good samples put into quarantine", "被误隔离的好样本"),
+    "wrongly_spared": Text("samples that fail each time, and are not in quarantine", "每次都失败却没有被隔离的样本"),
+    "wrong_batch_sizes": Text("rounds with other batch sizes", "batch 大小不对的轮次"),
+    "errors": Text("rounds ended by an error", "因报错而中断的轮次"),
+    "hangs": Text("rounds that hung", "卡死的轮次"),
+    "leftovers": Text("processes, files or /dev/shm entries left behind", "残留的进程、文件或 /dev/shm 条目"),
+}
+
+
+def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser = add_command(
+        commands,
+        shared,
+        "chaos",
+        summary="let faults strike a loader over your data set, and check every sample that comes",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument("target", nargs="?", metavar="TARGET", help="module:attribute or file.py:attribute")
+    parser.add_argument(
+        "--faults", type=_kinds, default=KINDS, metavar="KIND,…", help="which kinds (default: all of those below)"
+    )
+    parser.add_argument(
+        "--num-faults", type=whole(1, 100_000), default=40, metavar="N", help="how many faults (default: 40)"
+    )
+    parser.add_argument("--seconds", type=seconds(), metavar="S", help="go on for so long, instead of --num-faults")
+    parser.add_argument(
+        "--seed",
+        type=whole(0, 2**63 - 1),
+        default=0,
+        metavar="N",
+        help="of the order and the faults (default: 0)",
+    )
+    parser.add_argument("--workers", type=whole(1, 64), metavar="N", help="default: the given loader's, else 4")
+    parser.add_argument("--batch-size", type=whole(1, 100_000), metavar="N", help="default: the given loader's, else 8")
+    parser.add_argument(
+        "--samples",
+        type=whole(2, 10_000_000),
+        default=1000,
+        metavar="N",
+        help="samples of the data set that a round goes through, drawn anew each time (default: 1000)",
+    )
+    parser.add_argument("--backend", choices=("process", "thread"), default="process", help="default: process")
+    parser.add_argument(
+        "--start-method",
+        choices=("fork", "forkserver", "spawn"),
+        help="how worker processes start (default: the platform's)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=seconds(),
+        default=3.0,
+        metavar="S",
+        help="past this age a sample counts as hanging; more than your slowest sample takes (default: 3)",
+    )
+    add_language(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/chaos/1")
+    parser.set_defaults(run=run)
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown or not kinds:
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(unknown) or 'nothing'} is no fault; choose from {', '.join(KINDS)}"
+        )
+    return kinds
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Run the rounds and print what became of each kind of fault."""
+    from headrace.doctor.chaos import PRACTICE, ChaosSettings, run_chaos
+
+    language = language_of(args)
+    settings = ChaosSettings(
+        target=args.target or PRACTICE,
+        kinds=args.faults,
+        num_faults=args.num_faults,
+        seed=args.seed,
+        seconds=args.seconds,
+        num_workers=args.workers,
+        backend=args.backend,
+        start_method=args.start_method,
+        batch_size=args.batch_size,
+        timeout_s=args.timeout,
+        most_samples=args.samples,
+    )
+    with terminal.progress(Text("faults strike the loader", "正在向加载器注入故障").of(language)):
+        report = run_chaos(settings)
+    if args.json:
+        terminal.json(report_json(report))
+    else:
+        terminal.result(report_text(report, language))
+    return EXIT_OK if report.is_clean and not report.own_failures else EXIT_FINDINGS
+
+
+def report_text(report: ChaosReport, language: str) -> RenderableType:
+    """Return what the command prints."""
+    from rich.console import Group
+
+    totals, subject, seed = report.totals(), report.subject, report.settings.seed
+    title = Text(
+        f"headrace.DataLoader under faults: {subject.dataset}", f"故障注入下的 headrace.DataLoader：{subject.dataset}"
+    )
+    repeat = Text(
+        f"seed {seed}: the same order and the same faults come again with --seed {seed}",
+        f"随机种子 {seed}：用 --seed {seed} 可以重现同样的样本顺序和同样的故障",
+    )
+    parts: list[RenderableType] = [
+        line(title.of(language), "bold"),
+        line(_facts(report).of(language)),
+        line(repeat.of(language)),
+        "",
+        _table(report, language),
+        "",
+    ]
+    for kind, reason in subject.skipped.items():
+        en, zh = _KINDS[kind].en, _KINDS[kind].zh
+        parts.append(line(Text(f"left out: {en}, for {reason}", f"未注入 {zh}：{reason}").of(language)))
+    if report.is_clean:
+        clean = Text(
+            "0 lost, 0 repeated, 0 damaged, 0 hangs, 0 leftovers: every sample came once, in the order of seed and "
+            "epoch",
+            "丢失 0、重复 0、损坏 0、卡死 0、残留 0：每个样本恰好出现一次，顺序与种子和 epoch 所定的完全一致",
+        )
+        parts.append(line(clean.of(language), "green"))
+    else:
+        parts += [line(said, "bold red") for said in _problems(report, language)]
+    if count := totals["quarantined"]:
+        quarantined = Text(
+            f"{count} samples that fail each time were left out, and are named in the quarantine",
+            f"有 {count} 个样本每次读取都失败，已被隔离并逐个记名",
+        )
+        parts.append(line(quarantined.of(language)))
+    parts += [line(said.of(language), "yellow") for said in _own(report)]
+    parts.append(line(_next_step(report).of(language)))
+    return Group(*parts)
+
+
+def _facts(report: ChaosReport) -> Text:
+    totals, subject, settings = report.totals(), report.subject, report.settings
+    delivered, rounds, most = totals["delivered"], totals["rounds"], settings.most_samples
+    workers, how = subject.num_workers, (settings.backend, subject.start_method)
+    return Text(
+        f"{delivered} samples delivered in {rounds} rounds of up to {most}, batches of {subject.batch_size}, "
+        f"{workers} workers ({how[0]}, {how[1]}), {report.elapsed_s:.0f} s",
+        f"共 {rounds} 轮（每轮至多 {most} 个样本），交付 {delivered} 个样本；batch 大小 {subject.batch_size}，"
+        f"{workers} 个 worker（{how[0]}，{how[1]}），用时 {report.elapsed_s:.0f} 秒",
+    )
+
+
+def _next_step(report: ChaosReport) -> Text:
+    if report.is_clean:
+        return Text(
+            'Next: in your script, DataLoader(…, on_error="quarantine", quarantine="bad.jsonl").',
+            '下一步：在训练脚本里使用 DataLoader(…, on_error="quarantine", quarantine="bad.jsonl")。',
+        )
+    return Text(
+        "Next: report this with the whole output of `headrace chaos --json …` and with `headrace --version`.",
+        "下一步：请附上 `headrace chaos --json …` 的完整输出和 `headrace --version`，把这个问题报告给我们。",
+    )
+
+
+def _table(report: ChaosReport, language: str) -> Table:
+    table = plain_table(gap=3)
+    table.add_column(Text("fault", "故障").of(language))
+    for title in (Text("injected", "注入次数"), Text("survived", "挺过次数"), Text("worst wait", "最长等待")):
+        table.add_column(title.of(language), justify="right")
+    for kind, figures in report.kinds().items():
+        is_good = figures.survived == figures.injected
+        table.add_row(
+            _KINDS[kind].of(language),
+            str(figures.injected),
+            line(str(figures.survived), "green" if is_good else "bold red"),
+            f"{figures.worst_wait_s:.2f} s",
+        )
+    return table
+
+
+def _problems(report: ChaosReport, language: str) -> Iterator[str]:
+    totals = report.totals()
+    yield Text("Not survived:", "没有挺过去的：").of(language)
+    for name, problem in _PROBLEMS.items():
+        if totals[name]:
+            yield f"  {totals[name]} {problem.of(language)}"
+    rounds = zip(report.rounds, report.verdicts, strict=True)
+    for facts, verdict in [one for one in rounds if not one[1].is_clean][:_MOST_ROUNDS]:
+        what = "; ".join(_what(verdict, language))
+        yield Text(f"  round {facts.number}: {what}", f"  第 {facts.number} 轮：{what}").of(language)
+        if facts.stacks:
+            yield Text("  where it stood:", "  卡住的位置：").of(language)
+            yield from (f"    {each}" for each in facts.stacks.splitlines()[-_MOST_STACK_LINES:])
+    yield from (f"  {each}" for each in report.left)
+
+
+def _what(verdict: RoundVerdict, language: str) -> Iterator[str]:
+    samples = {
+        "lost": verdict.lost,
+        "repeated": verdict.repeated,
+        "damaged": verdict.wrong,
+        "wrongly_condemned": tuple(one.index for one in verdict.innocent),
+        "wrongly_spared": verdict.spared,
+    }
+    for name, indices in samples.items():
+        if indices:
+            shown = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
+            yield f"{_PROBLEMS[name].of(language)}: {shown}"
+    if verdict.out_of_order:
+        yield f"{_PROBLEMS['out_of_order'].of(language)}: {verdict.out_of_order}"
+    hang = _PROBLEMS["hangs"].of(language) if verdict.is_hang else ""
+    yield from filter(None, [verdict.sizes, verdict.error, hang])
+    yield from verdict.left
+
+
+def _own(report: ChaosReport) -> Iterator[Text]:
+    own = report.own_failures
+    if own:
+        yield Text(
+            f"The data set has bad samples of its own ({len(own)}), without any fault from us:",
+            f"数据集里本来就有 {len(own)} 个坏样本，与注入的故障无关：",
+        )
+    for one in own[:_MOST_OWN]:
+        message = one.message.strip().splitlines()[-1] if one.message.strip() else ""
+        yield Text(
+            f"  sample {one.index}: {one.exception}: {message}", f"  样本 {one.index}：{one.exception}：{message}"
+        )
+
+
+def report_json(report: ChaosReport) -> dict[str, Any]:
+    """Return the document that `headrace chaos --json` prints."""
+    return {
+        "schema": "headrace/chaos/1",
+        "versions": {"headrace": __version__, "python": platform.python_version()},
+        "machine": {"cores": len(os.sched_getaffinity(0)), "system": f"{platform.system()} {platform.machine()}"},
+        "settings": report.settings.as_json(),
+        "subject": {**vars(report.subject), "skipped": dict(report.subject.skipped)},
+        "elapsed_s": report.elapsed_s,
+        "is_clean": report.is_clean,
+        "totals": report.totals(),
+        "kinds": {kind.value: vars(figures) for kind, figures in report.kinds().items()},
+        "own_failures": [vars(one) for one in report.own_failures],
+        "problems": [
+            {
+                "round": facts.number,
+                "lost": list(verdict.lost),
+                "repeated": list(verdict.repeated),
+                "out_of_order": verdict.out_of_order,
+                "damaged": list(verdict.wrong),
+                "wrongly_condemned": [vars(one) for one in verdict.innocent],
+                "wrongly_spared": list(verdict.spared),
+                "batch_sizes": verdict.sizes,
+                "error": verdict.error,
+                "is_hang": verdict.is_hang,
+                "left": list(verdict.left),
+                "stacks": facts.stacks,
+            }
+            for facts, verdict in zip(report.rounds, report.verdicts, strict=True)
+            if not verdict.is_clean
+        ],
+        "left": list(report.left),
+    }

@@ -1,0 +1,330 @@
+"""`headrace shards`: index tar shards, list them, and say what is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.model import Text, format_bytes
+
+from .arguments import Commands, add_command, add_language, language_of
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table, printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headrace.storage.shards import ShardFacts
+
+    Pairing = str | Mapping[str, str]
+
+_DESCRIPTION = """\
+Index tar shards and say what is in them and what is wrong: cut or corrupt places with their offsets and what is still
+readable, samples that lost something, members that are in no sample. The index lies beside each shard (or in the user's
+cache, where that folder is read-only), and headrace.Shards uses it. Only headers are read, unless --verify is given.
+
+FILE is a path, a folder, "x-{000000..000123}.tar", or a glob.
+"""
+_EPILOG = """\
+exit codes: 0 all shards are whole, 1 damage, unpaired members or data that changed, 2 a file is not there
+"""
+
+_MOST_ROWS = 50  # shards in the table: those with something wrong first
+_MOST_LINES = 20
+
+# by the values of the kinds of damage that a survey finds
+_DAMAGE = {
+    "no_end": Text(
+        "{shard}, byte {offset}: it ends without end blocks: cut at a member, or never finished",
+        "{shard}，第 {offset} 字节：没有结束块就到了文件末尾，可能在两个文件之间被截断，也可能没有写完",
+    ),
+    "cut_in_header": Text(
+        "{shard}, byte {offset}: it is cut inside a header ({size} bytes of it are left)",
+        "{shard}，第 {offset} 字节：文件头被截断，只剩 {size} 字节",
+    ),
+    "cut_in_data": Text(
+        "{shard}, byte {offset}: the data of {member} is cut, {size} bytes are missing",
+        "{shard}，第 {offset} 字节：{member} 的数据被截断，缺 {size} 字节",
+    ),
+    "corrupt_header": Text(
+        "{shard}, byte {offset}: a corrupt header; {size} bytes are lost up to the next valid one",
+        "{shard}，第 {offset} 字节：文件头损坏，到下一个完好的文件头之间丢失 {size} 字节",
+    ),
+    "zeros_inside": Text(
+        "{shard}, byte {offset}: {size} bytes of zeros between members; other readers stop there",
+        "{shard}，第 {offset} 字节：文件之间夹着 {size} 字节的零，其他读取程序会在此停止",
+    ),
+    "after_end": Text(
+        "{shard}, byte {offset}: {size} bytes after the end are no tar",
+        "{shard}，第 {offset} 字节：结束之后还有 {size} 字节不属于 tar 的内容",
+    ),
+}
+# by tar's letter for the kind of an entry
+_ENTRIES = {
+    "1": Text("hard link", "硬链接"),
+    "2": Text("symbolic link", "符号链接"),
+    "5": Text("directory", "目录"),
+    "S": Text("sparse file", "稀疏文件"),
+}
+_REASONS = {
+    "no rule fits its name": Text("no rule fits its name", "文件名不符合任何配对规则"),
+    "its sample has this field already": Text("its sample has this field already", "所属样本已有这个字段"),
+}
+
+
+def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser = add_command(
+        commands,
+        shared,
+        "shards",
+        summary="index tar shards, list them, and find what is damaged",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="shards, as headrace.Shards takes them")
+    parser.add_argument(
+        "--pair",
+        action="append",
+        type=_pair,
+        default=[],
+        metavar="FIELD=PATTERN",
+        help="a pairing rule, such as npz={key}_features.npz; may be given more than once (default: WebDataset's rule)",
+    )
+    parser.add_argument(
+        "--fields", type=_names, metavar="NAME,…", help="fields that a sample must have; others are unpaired"
+    )
+    parser.add_argument("--list", action="store_true", help="every sample: its key, its fields and their sizes")
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="read all data and compare it with the checksums that --verify stored before",
+    )
+    parser.add_argument("--rebuild", action="store_true", help="index anew, even where the index is up to date")
+    parser.add_argument("--index-dir", metavar="DIR", help="where the indexes lie (default: beside the shards)")
+    add_language(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/shards/1")
+    parser.set_defaults(run=run)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    field, equals, pattern = text.partition("=")
+    if not equals or not field or "{key}" not in pattern:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rule; write FIELD=PATTERN, such as npz={{key}}_features.npz")
+    return field, pattern
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Survey the shards and print what was found."""
+    from headrace.storage.shards import expand_urls, survey_shards
+
+    language = language_of(args)
+    paths = expand_urls(args.files)
+    pairing = dict(args.pair) or "webdataset"
+    reading = Text(f"reading the headers of shards ({len(paths)})", f"正在读取 {len(paths)} 个 shard 的文件头")
+    with terminal.progress(reading.of(language)):
+        survey = survey_shards(
+            paths,
+            pairing=pairing,
+            fields=args.fields,
+            verify=args.verify,
+            rebuild=args.rebuild,
+            index_dir=args.index_dir,
+        )
+        facts = list(survey)
+    if args.json:
+        document = report_json(facts, pairing, args.fields, with_samples=args.list)
+        terminal.document(json.dumps(document, ensure_ascii=False))
+    elif args.list:
+        for each in list_lines(facts, pairing, args.fields):
+            terminal.document(each)
+    else:
+        terminal.result(_table(facts, language))
+        for said in _report_lines(facts, urls=args.files, verify=args.verify):
+            terminal.document(said.of(language) if said else "")
+    return EXIT_OK if all(shard.is_whole for shard in facts) else EXIT_FINDINGS
+
+
+def _table(facts: Sequence[ShardFacts], language: str) -> Table:
+    table = plain_table(gap=2)
+    table.add_column("shard", overflow="fold")
+    for name in (Text("samples", "样本数"), Text("members", "文件数"), Text("size", "大小")):
+        table.add_column(name.of(language), justify="right")
+    table.add_column(Text("fields", "字段").of(language), overflow="fold")
+    table.add_column(Text("state", "状态").of(language), overflow="fold")
+    shown = sorted(facts, key=lambda shard: shard.is_whole)[:_MOST_ROWS]
+    for shard in (one for one in facts if one in shown):
+        state, style = _state(shard)
+        table.add_row(
+            line(_printable(shard.path)),
+            str(shard.num_samples),
+            str(shard.num_members),
+            format_bytes(shard.size),
+            line(_printable(", ".join(shard.fields[:8]) + (", …" if len(shard.fields) > 8 else ""))),
+            line(_printable(state.of(language)), style),
+        )
+    return table
+
+
+def _state(shard: ShardFacts) -> tuple[Text, str]:
+    """Return what is to be said of a shard in a word, and its colour."""
+    if shard.compression:
+        packed = shard.compression
+        return Text(f"compressed with {packed}; unpack it first", f"用 {packed} 压缩过，请先解压"), "red"
+    if shard.is_no_tar:
+        return Text("not a tar file", "不是 tar 文件"), "red"
+    if shard.error:
+        return Text(f"cannot be read: {shard.error}", f"无法读取：{shard.error}"), "red"
+    if places := len(shard.damage) + len(shard.wrong_data):
+        return Text(f"damaged: {places}", f"损坏：{places} 处"), "red"
+    return Text("whole", "完好"), "green" if shard.is_whole else "yellow"
+
+
+def _report_lines(facts: Sequence[ShardFacts], *, urls: Sequence[str], verify: bool) -> Iterator[Text | None]:
+    """Give what is printed below the table; None: an empty line."""
+    samples, members = sum(shard.num_samples for shard in facts), sum(shard.num_members for shard in facts)
+    size = format_bytes(sum(shard.size for shard in facts))
+    yield Text(
+        f"shards: {len(facts)}   samples: {samples}   members: {members}   size: {size}",
+        f"共 {len(facts)} 个 shard，{samples} 个样本，{members} 个文件，{size}",
+    )
+    made = sum(shard.is_new_index for shard in facts)
+    kept = sum(not shard.error for shard in facts) - made
+    yield Text(f"indexes: {made} made, {kept} were up to date", f"索引：新建 {made} 个，{kept} 个已是最新")
+    if verify and all(shard.was_verified for shard in facts if not shard.error):
+        yield Text(
+            "the data of all members was read and compared with the checksums in the index",
+            "已读取全部文件的数据，并与索引中的校验和逐一比对",
+        )
+    elif verify:
+        yield Text(
+            "checksums of all data are in the index now; --verify compares with them from the next time on",
+            "已把全部数据的校验和写入索引，下次使用 --verify 时会据此比对",
+        )
+    yield from _damage_lines(facts)
+    yield from _unpaired_lines(facts)
+    if count := sum(shard.num_skipped for shard in facts):
+        name, _, letter = next(shard.skipped[0] for shard in facts if shard.skipped)
+        name, kind = _printable(name), _ENTRIES.get(letter, Text("special file", "特殊文件"))
+        yield Text(
+            f"Passed over, for they hold no data of their own: {count}, first {name} ({kind.en})",
+            f"有 {count} 个条目本身不含数据，已跳过，第一个是 {name}（{kind.zh}）",
+        )
+    yield None
+    if all(shard.is_whole for shard in facts):
+        given = urls[0] if len(urls) == 1 else list(urls)
+        yield Text(
+            f"Next: headrace.Shards({given!r}) in your script.",
+            f"下一步：在训练脚本里使用 headrace.Shards({given!r})。",
+        )
+    elif all(shard.has_only_unpaired for shard in facts):
+        yield Text(
+            "Next: --pair FIELD=PATTERN, where names are not of the form key.field; in Shards, pairing=.",
+            "下一步：文件名如果不是“键.字段”的形式，请用 --pair FIELD=PATTERN 说明规则（Shards 里是 pairing=）。",
+        )
+    else:
+        yield Text(
+            'Next: train on with what is whole: headrace.DataLoader(headrace.Shards(…), on_error="quarantine", '
+            'quarantine="bad.jsonl"); or fetch the damaged shards again.',
+            '下一步：用完好的部分继续训练：headrace.DataLoader(headrace.Shards(…), on_error="quarantine", '
+            'quarantine="bad.jsonl")；或重新获取损坏的 shard。',
+        )
+
+
+def _damage_lines(facts: Sequence[ShardFacts]) -> Iterator[Text | None]:
+    if any(shard.damage or shard.wrong_data for shard in facts):
+        yield None
+        yield Text("Damage:", "损坏情况：")
+    for shard in facts:
+        path = _printable(shard.path)
+        for damage in shard.damage[:_MOST_LINES]:
+            yield _DAMAGE[damage.kind.value].filled(
+                shard=path, offset=damage.offset, size=damage.size, member=_printable(damage.member)
+            )
+            yield Text(
+                f"  still readable: {damage.before} members before it, {damage.after} after it",
+                f"  仍可读取：之前 {damage.before} 个文件，之后 {damage.after} 个文件",
+            )
+        for key in map(_printable, shard.damaged_samples[:_MOST_LINES]):
+            yield Text(f"  damaged sample: {key}", f"  受损样本：{key}")
+        if shard.wrong_data:
+            count, name = len(shard.wrong_data), _printable(shard.wrong_data[0])
+            yield Text(
+                f"{path}: members whose header or data is not what was indexed: {count}, first {name}",
+                f"{path}：有 {count} 个文件的文件头或数据与索引不符，第一个是 {name}",
+            )
+
+
+def _unpaired_lines(facts: Sequence[ShardFacts]) -> Iterator[Text | None]:
+    count = sum(shard.num_unpaired for shard in facts)
+    if not count:
+        return
+    yield None
+    yield Text(f"Members in no sample: {count}", f"有 {count} 个文件不属于任何样本：")
+    named = [member for shard in facts for member in shard.unpaired][:_MOST_LINES]
+    for member in named:
+        fields = _printable(member.reason.removeprefix("its sample has no "))
+        reason = _REASONS.get(member.reason) or Text(f"its sample has no {fields}", f"所属样本缺少 {fields}")
+        shard, name = _printable(member.shard), _printable(member.name)
+        yield Text(f"  {shard}: {name} ({reason.en})", f"  {shard}：{name}（{reason.zh}）")
+    if more := count - len(named):
+        yield Text(f"  … and {more} more", f"  ……另有 {more} 个")
+
+
+def list_lines(facts: Sequence[ShardFacts], pairing: Pairing, fields: Sequence[str] | None) -> Iterator[str]:
+    """Give a line for each sample: shard, key, and each field with its size, between tabs."""
+    from headrace.storage.shards import list_samples
+
+    for shard in facts:
+        if not shard.error:
+            for key, sizes in list_samples(shard, pairing=pairing, fields=fields):
+                told = " ".join(f"{name}:{size}" for name, size in sizes.items())
+                yield "\t".join((_printable(shard.path), _printable(key), _printable(told)))
+
+
+def report_json(
+    facts: Sequence[ShardFacts], pairing: Pairing, fields: Sequence[str] | None, *, with_samples: bool
+) -> dict[str, Any]:
+    """Return the survey as JSON holds it."""
+    from headrace.storage.shards import list_samples
+
+    shards = []
+    for shard in facts:
+        told: dict[str, Any] = {
+            "path": shard.path,
+            "is_whole": shard.is_whole,
+            "error": shard.error or None,
+            "index": shard.index or None,
+            "is_new_index": shard.is_new_index,
+            "size_bytes": shard.size,
+            "num_samples": shard.num_samples,
+            "num_members": shard.num_members,
+            "fields": list(shard.fields),
+            "damage": [damage.as_json() for damage in shard.damage],
+            "damaged_samples": list(shard.damaged_samples),
+            "num_unpaired": shard.num_unpaired,
+            "unpaired": [{"name": m.name, "offset": m.offset, "reason": m.reason} for m in shard.unpaired],
+            "num_skipped": shard.num_skipped,
+            "was_verified": shard.was_verified,
+            "wrong_data": list(shard.wrong_data),
+        }
+        if with_samples and not shard.error:
+            told["samples"] = [
+                {"key": key, "fields": sizes} for key, sizes in list_samples(shard, pairing=pairing, fields=fields)
+            ]
+        shards.append(told)
+    return {
+        "schema": "headrace/shards/1",
+        "num_samples": sum(shard.num_samples for shard in facts),
+        "is_whole": all(shard.is_whole for shard in facts),
+        "shards": shards,
+    }
+
+
+def _printable(name: str) -> str:
+    return printable(name, keep="")

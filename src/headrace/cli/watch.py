@@ -1,0 +1,466 @@
+"""`headrace watch`: attach to a training that runs already, and say what it waits for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from headrace.model import Text, format_bytes, format_seconds, format_share
+
+from .arguments import Commands, add_command, add_language, language_of, seconds, whole
+from .terminal import EXIT_FINDINGS, EXIT_INTERRUPTED, EXIT_OK, Terminal, line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from headrace.model import Findings
+    from headrace.watch import (
+        Alarm,
+        AlertCommand,
+        End,
+        History,
+        Look,
+        MachineLook,
+        Share,
+        TrainerLook,
+        WatchSession,
+        WorkerLook,
+    )
+
+_DESCRIPTION = """\
+Attach to a training that runs already, without preparing or disturbing it, and say which process trains, which load for
+it, what each does now, and for what share of the time the training waits for data. PID may be the trainer, a worker of
+it, or whatever started it (a shell, torchrun, a Slurm step); a text instead is looked for in command lines.
+
+Python stacks come from py-spy (`pip install headrace[stacks]`), which reads them without pausing the training; without
+it, or where the system does not allow it, the kernel's wait channels, system calls and open files have to do.
+"""
+_EPILOG = """\
+examples:
+  headrace watch 4711                          a live screen until ^C or the end of the training
+  headrace watch 4711 --once                   five seconds, then text with a verdict
+  headrace watch train.py --duration 60 --json lines of JSON, the last one with the findings
+  headrace watch 4711 --memory 40GiB --stuck 30s --alert-command 'mail -s "$HEADRACE_ALARM" me'
+  headrace watch 4711 --dump hung.txt          all stacks, locks and open files of a run that hangs
+
+exit codes: 0 nothing wrong, 1 findings, 2 no such process, not permitted, or not a training, 130 interrupted
+"""
+_ONCE_S = 5.0  # about a hundred stacks: enough for a share within some ten percent
+_MOST_WORKERS = 16
+_MOST_ALARMS = 5
+_STILL_S = 5.0  # from here on it is said for how long
+_BAR = 24
+
+_NOW, _BUSY = Text("now", "当前"), Text("busy", "忙碌")
+_MEMORY, _READ = Text("memory", "内存"), Text("read", "读取")
+
+
+def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser = add_command(
+        commands,
+        shared,
+        "watch",
+        summary="attach to a running training: what it waits for, what each worker does",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument("target", nargs="?", metavar="PID", help="a process, or a text of its command line")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--once", action="store_true", help="watch for five seconds (or --duration) and print text")
+    form.add_argument(
+        "--dump",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="write all stacks, wait channels, locks and open files, to FILE or stdout, and end",
+    )
+    parser.add_argument("--json", action="store_true", help="print lines of JSON, schema headrace/watch/1")
+    parser.add_argument("--interval", type=seconds(), default=2.0, metavar="S", help="seconds per look (default: 2)")
+    parser.add_argument("--duration", type=seconds(), metavar="S", help="end after so long, with a verdict")
+    parser.add_argument(
+        "--rate", type=whole(1, 200), default=20, metavar="N", help="stacks a second and process (default: 20)"
+    )
+    parser.add_argument("--no-stacks", action="store_true", help="use the kernel's word alone, not py-spy")
+    parser.add_argument(
+        "--memory",
+        default="90%",
+        metavar="LINE",
+        help="alarm above this: a share of the limit (90%%, the default) or a size of the training (40GiB)",
+    )
+    parser.add_argument(
+        "--stuck",
+        type=seconds(),
+        default=60.0,
+        metavar="S",
+        help="alarm when a worker stands at one place for so long (default: 60s)",
+    )
+    parser.add_argument(
+        "--alert-command",
+        metavar="CMD",
+        help="run for each alarm, by a shell: HEADRACE_ALARM, _TEXT, _PID in its environment, JSON on its stdin",
+    )
+    add_language(parser)
+    parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
+
+
+def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
+    """Watch, and print what was seen."""
+    from headrace.watch import AlarmSettings, AlertCommand, History, MemoryLine, WatchSession, WatchSettings
+
+    language = language_of(args)
+    if args.target is None and args.dump not in (None, "-"):
+        args.target, args.dump = args.dump, "-"  # `--dump 4711`: what looks like a file is the process
+    if not args.target:
+        parser.error("name a process, by its pid or a text of its command line")
+    if args.interval < 1:
+        parser.error("--interval is at least 1 second")
+    try:
+        line = MemoryLine.parse(args.memory)
+    except ValueError as error:
+        parser.error(str(error))
+    duration_s = args.duration or (_ONCE_S if args.once else None)
+    settings = WatchSettings(
+        interval_s=min(args.interval, duration_s or args.interval) if duration_s is None or duration_s >= 1 else 1.0,
+        rate_per_s=args.rate,
+        use_stacks=not args.no_stacks,
+        alarms=AlarmSettings(memory=line, stuck_s=args.stuck),
+    )
+    with ExitStack() as stack:
+        attaching = Text(f"attaching to {args.target}", f"正在附加到 {args.target}")
+        with terminal.progress(attaching.of(language)):
+            session = stack.enter_context(WatchSession(args.target, settings))
+        if args.dump is not None:
+            return _dump(session, args.dump, language, terminal)
+        alerts = (
+            stack.enter_context(AlertCommand(args.alert_command, language=language)) if args.alert_command else None
+        )
+        watch = _Watch(session, History(), alerts, language, terminal, is_json=args.json)
+        return watch.run(duration_s, is_once=args.once)
+
+
+def _dump(session: WatchSession, path: str, language: str, terminal: Terminal) -> int:
+    from headrace.errors import UnusableInput
+    from headrace.watch import dump_run
+
+    text = dump_run(session.cast)
+    if path == "-":
+        terminal.document(text.rstrip("\n"))
+        return EXIT_OK
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UnusableInput(
+            f"{path} cannot be written", reason=error.strerror, next_step="--dump FILE elsewhere"
+        ) from None
+    count = len(session.cast.processes)
+    dumped = Text(f"stacks of {count} processes are in {path}", f"{count} 个进程的调用栈已写入 {path}")
+    terminal.document(dumped.of(language))
+    return EXIT_OK
+
+
+class _Watch:
+    """One run of the command: looks, as they come, to where they belong."""
+
+    def __init__(
+        self,
+        session: WatchSession,
+        history: History,
+        alerts: AlertCommand | None,
+        language: str,
+        terminal: Terminal,
+        *,
+        is_json: bool,
+    ) -> None:
+        self._session, self._history, self._alerts = session, history, alerts
+        self._language, self._terminal, self._is_json = language, terminal, is_json
+        self._alarms: list[Alarm] = []
+        self._last: Look | None = None
+
+    def run(self, duration_s: float | None, *, is_once: bool) -> int:
+        interrupted = False
+        # the last stretch may be shorter than the others; a few milliseconds are not worth another
+        ends_at_s = None if duration_s is None else duration_s - 0.5
+
+        def is_over() -> bool:
+            return ends_at_s is not None and self._session.watched_s >= ends_at_s
+
+        try:
+            with _ended_by_sigterm(), self._output(is_quiet=is_once) as show:
+                for look in self._session.looks(until=is_over):
+                    self._take(look)
+                    show(look)
+        except KeyboardInterrupt:
+            interrupted = True
+        return self._finish(is_once=is_once, interrupted=interrupted)
+
+    def _take(self, look: Look) -> None:
+        self._history.add(look)
+        self._last = look
+        for alarm in look.alarms:
+            self._alarms.append(alarm)
+            if self._alerts is not None:
+                self._alerts.tell(alarm, self._session.target)
+
+    @contextmanager
+    def _output(self, *, is_quiet: bool) -> Iterator[Callable[[Look], None]]:
+        """Where looks go: JSON lines, nowhere (`--once` prints the last), a live screen, or lines in a log."""
+        if self._is_json:
+            yield lambda look: self._json(look.as_json(self._language))
+        elif is_quiet:
+            with self._terminal.progress(_title(self._session.target, "…").of(self._language)):
+                yield lambda _: None
+        elif sys.stdout.isatty():
+            with self._terminal.live() as live:
+                yield lambda look: live(watch_screen(look, self._session.target, self._language, self._alarms))
+        else:
+            yield lambda look: self._log(look, watch_line(look, self._language))
+
+    def _log(self, look: Look, line: str) -> None:
+        self._terminal.document(line)
+        for alarm in look.alarms:
+            self._terminal.document(_alarm(alarm).of(self._language))
+        sys.stdout.flush()
+
+    def _json(self, document: dict[str, object]) -> None:
+        self._terminal.document(json.dumps(document, ensure_ascii=False))
+        sys.stdout.flush()
+
+    def _finish(self, *, is_once: bool, interrupted: bool) -> int:
+        from headrace.watch import SCHEMA as WATCH_SCHEMA
+        from headrace.watch import judge
+
+        findings = judge(self._history, self._session.settings.alarms)
+        if self._is_json:
+            self._json({"schema": WATCH_SCHEMA, "event": "end", "findings": findings.as_json(self._language)})
+        elif self._last is not None:
+            self._print_end(findings, is_once=is_once)
+        if self._alerts is not None and self._alerts.num_left_out:
+            count = self._alerts.num_left_out
+            left_out = Text(
+                f"{count} alarms did not run the alert command, because it was still busy with others",
+                f"有 {count} 次警报没有执行警报命令，因为之前的还没结束",
+            )
+            self._terminal.warn(left_out.of(self._language))
+        if interrupted:
+            return EXIT_INTERRUPTED
+        return EXIT_FINDINGS if findings.findings else EXIT_OK
+
+    def _print_end(self, findings: Findings, *, is_once: bool) -> None:
+        from headrace.reports import findings_text
+
+        if is_once and self._last is not None:
+            self._terminal.result(watch_screen(self._last, self._session.target, self._language, self._alarms))
+            self._terminal.document("")
+        for end in self._session.ends:
+            if end.pid in self._session.roots:
+                self._terminal.document(_ended(end).of(self._language))
+        self._terminal.result(findings_text(findings, language=self._language))
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """End as on ^C when somebody ends us politely: the verdict so far is still worth having."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def watch_screen(look: Look, target: str, language: str, alarms: Sequence[Alarm] = ()) -> RenderableType:
+    """Return one look as something that rich prints."""
+    from rich.console import Group
+
+    title = _title(target, format_seconds(look.watched_s)).of(language)
+    parts: list[RenderableType] = [line(title, "bold")]
+    no_workers = Text(
+        "no loader workers: the training process loads itself, or none run now",
+        "没有加载 worker：由训练进程自己加载，或当前未启动",
+    )
+    for trainer in look.trainers:
+        parts += ["", *_trainer(trainer, language)]
+        workers = [worker for worker in look.workers if worker.trainer_pid == trainer.pid]
+        parts.append(_workers(workers, language) if workers else line(no_workers.of(language), "dim"))
+    parts += ["", line(_machine(look.machine, language))]
+    for end in look.ended:
+        parts.append(line(_ended(end).of(language)))
+    for alarm in (alarms or look.alarms)[-_MOST_ALARMS:]:
+        parts.append(line(_alarm(alarm).of(language), "bold red"))
+    return Group(*parts)
+
+
+def _title(target: str, time: str) -> Text:
+    return Text(f"watching {target} for {time}", f"已观察 {target} {time}")
+
+
+def _ended(end: End) -> Text:
+    how = end.text()
+    return Text(f"process {end.pid} {how.en}", f"进程 {end.pid} {how.zh}")
+
+
+def _alarm(alarm: Alarm) -> Text:
+    return Text(f"ALARM {alarm.what.en}", f"警报：{alarm.what.zh}")
+
+
+def watch_line(look: Look, language: str) -> str:
+    """Return one look as a line for a log."""
+    from headrace.watch import ACTIVITIES
+
+    waits = Text(", waits for data", "，等待数据").of(language)
+    said = [look.at]
+    said += [
+        f"{_name(trainer, language)} {ACTIVITIES[trainer.reading.activity].of(language)}{waits} "
+        f"{_interval(trainer.wait, language)}"
+        for trainer in look.trainers
+    ]
+    if look.workers:
+        busy = sorted(worker.busy.value for worker in look.workers)
+        said.append(f"{_BUSY.of(language)} {format_share(busy[0])} - {format_share(busy[-1])} ({len(busy)})")
+    return "  ".join(said)
+
+
+def _trainer(trainer: TrainerLook, language: str) -> Iterator[RenderableType]:
+    from headrace.watch import ACTIVITIES
+
+    reading = trainer.reading
+    head = line(_name(trainer, language), "bold")
+    head.append(f"  {trainer.command[:100]}", style="dim")
+    yield head
+    at = f"  {reading.at}" if reading.at is not None else ""
+    usage = "  ".join(_usage(trainer, language))
+    yield line(f"  {_NOW.of(language)}: {ACTIVITIES[reading.activity].of(language)}{at}  {usage}")
+    if trainer.same_for_s >= _STILL_S and reading.activity.value != "compute":
+        yield line(f"  {_still(trainer).of(language)}", "yellow")
+    if trainer.problem:
+        problem = Text(f"  no Python stacks: {trainer.problem}", f"  没有 Python 栈：{trainer.problem}")
+        yield line(problem.of(language), "yellow")
+    yield _bars(trainer, language)
+
+
+def _bars(trainer: TrainerLook, language: str) -> RenderableType:
+    from rich.table import Table
+
+    from headrace.watch import ACTIVITIES
+
+    grid = Table.grid(padding=(0, 1, 0, 2))
+    for activity, share in sorted(trainer.shares.items(), key=lambda one: -one[1].value):
+        style = "red" if activity.value == "data_wait" and share.value >= 0.25 else ""
+        bar = line("█" * round(_BAR * share.value), style)
+        grid.add_row(ACTIVITIES[activity].of(language), _interval(share, language), bar)
+    return grid
+
+
+def _workers(workers: Sequence[WorkerLook], language: str) -> RenderableType:
+    from rich.table import Table
+
+    shown = sorted(workers, key=lambda one: (-one.same_for_s, workers.index(one)))[:_MOST_WORKERS]
+    shown.sort(key=workers.index)
+    table = Table(box=None, padding=(0, 1, 0, 1), pad_edge=False)
+    for heading in (Text("worker", "worker"), _NOW, _BUSY, Text("CPU", "CPU"), _MEMORY, _READ, Text("where", "位置")):
+        table.add_column(heading.of(language), overflow="fold", justify="left")
+    for worker in shown:
+        table.add_row(
+            f"{worker.name} {worker.pid}",
+            _doing(worker, language),
+            format_share(worker.busy.value) if worker.busy.num_samples else "-",
+            format_share(worker.rates.cpu_share),
+            format_bytes(_held(worker)),
+            _rate(worker.rates.read_bytes_per_s, language),
+            _where(worker),
+        )
+    if more := len(workers) - len(shown):
+        table.add_row(Text(f"and {more} more workers", f"另有 {more} 个 worker").of(language))
+    return table
+
+
+def _doing(worker: WorkerLook, language: str) -> str:
+    from headrace.watch import DOING, WorkerActivity
+
+    said = DOING[worker.activity].of(language)
+    if worker.same_for_s >= _STILL_S and worker.activity is not WorkerActivity.IDLE:
+        said += f" {_still(worker).of(language)}"
+    return said
+
+
+def _still(process: TrainerLook | WorkerLook) -> Text:
+    time = format_seconds(process.same_for_s)
+    return Text(f"the same for {time}", f"已停留 {time}")
+
+
+def _where(worker: WorkerLook) -> str:
+    from headrace.watch import WorkerActivity
+
+    place = ""
+    if worker.activity is not WorkerActivity.IDLE:
+        place = str(worker.at) if worker.at is not None else worker.standing.call or worker.standing.wait_channel
+    return "  ".join(part for part in (place, worker.standing.file) if part)
+
+
+def _usage(trainer: TrainerLook, language: str) -> Iterator[str]:
+    yield f"CPU {format_share(trainer.rates.cpu_share)}"
+    yield f"{_MEMORY.of(language)} {format_bytes(_held(trainer))}"
+    if trainer.rates.read_bytes_per_s is not None:
+        yield f"{_READ.of(language)} {_rate(trainer.rates.read_bytes_per_s, language)}"
+
+
+def _held(process: TrainerLook | WorkerLook) -> int:
+    return process.rates.rss_bytes if process.rates.pss_bytes is None else process.rates.pss_bytes
+
+
+def _rate(value: float | None, language: str) -> str:
+    if value is None:
+        return "-"
+    size = format_bytes(value)
+    return Text(f"{size}/s", f"{size}/秒").of(language)
+
+
+def _machine(machine: MachineLook, language: str) -> str:
+    said = []
+    if machine.cpu_share is not None:
+        share = format_share(machine.cpu_share)
+        said.append(Text(f"processors {share} busy", f"CPU 占用 {share}"))
+    if machine.memory_used_bytes is not None and machine.memory_limit_bytes:
+        used, limit = format_bytes(machine.memory_used_bytes), format_bytes(machine.memory_limit_bytes)
+        name = machine.memory_source
+        source = Text("the machine's", "整机") if name == "machine" else Text(name, name)
+        said.append(Text(f"memory {used} of {limit} ({source.en})", f"内存 {used} / {limit}（{source.zh}）"))
+    if machine.swap_in_bytes_per_s:
+        rate = _rate(machine.swap_in_bytes_per_s, language)
+        said.append(Text(f"swap-in {rate}", f"换入 {rate}"))
+    if machine.pressure:
+        parts = " ".join(f"{name} {format_share(share)}" for name, share in machine.pressure.items())
+        said.append(Text(f"pressure {parts}", f"压力（PSI） {parts}"))
+    if machine.shm_total_bytes and machine.shm_used_bytes is not None:
+        used, total = format_bytes(machine.shm_used_bytes), format_bytes(machine.shm_total_bytes)
+        said.append(Text(f"/dev/shm {used} of {total}", f"/dev/shm {used} / {total}"))
+    for gpu in machine.gpus:
+        busy = "-" if gpu.busy_share is None else format_share(gpu.busy_share)
+        used, total = format_bytes(gpu.used_bytes or 0), format_bytes(gpu.total_bytes or 0)
+        text = f"GPU {gpu.index} {busy} busy, {used} of {total}", f"GPU {gpu.index} 占用 {busy}，显存 {used} / {total}"
+        said.append(Text(*text))
+    return f"{Text('machine', '整机').of(language)}: {'  ·  '.join(text.of(language) for text in said)}"
+
+
+def _name(trainer: TrainerLook, language: str) -> str:
+    rank = "" if trainer.rank is None else f" rank {trainer.rank}"
+    return f"{Text('trainer', '训练进程').of(language)} {trainer.pid}{rank}"
+
+
+def _interval(share: Share, language: str) -> str:
+    """Return a share with its 95 % interval."""
+    if not share.num_samples:
+        return "-"
+    value, low, high = format_share(share.value), format_share(share.low), format_share(share.high)
+    return Text(f"{value} ({low} to {high})", f"{value}（{low} 到 {high}）").of(language)
