@@ -144,7 +144,7 @@ def _wait_for_workers(pid: int, loader: str) -> list[psutil.Process]:
     while time.monotonic() < deadline:
         for child in psutil.Process(pid).children():
             try:
-                if f"{loader}-1.in" in " ".join(child.cmdline()) and child.children():
+                if f"{loader}-1.out" in " ".join(child.cmdline()) and child.children():
                     return psutil.Process(pid).children(recursive=True)
             except psutil.NoSuchProcess:
                 continue

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.cli.demo.loop import LoopResult
-from headrace.cli.demo.report import DemoRun, DemoSettings, report_json, summarise, timelines
+from headrace.cli.demo.loop import DemoSettings, LoopResult
+from headrace.cli.demo.report import DemoRun, report_json, summarise, timelines
 
 LOOP = LoopResult(
     first_batch_s=0.4,

@@ -23,8 +23,8 @@ from ..arguments import Commands, add_command, add_language, language_of, whole
 from ..terminal import EXIT_OK, Terminal
 
 if TYPE_CHECKING:
-    from .loop import LoopSettings
-    from .report import DemoRun, DemoSettings
+    from .loop import DemoSettings
+    from .report import DemoRun
 
 _DESCRIPTION = """\
 Build a small data set in a temporary folder, run the same training loop over it with torch's DataLoader and with
@@ -66,7 +66,8 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
             f"--samples {args.samples} is less than two batches of {args.batch_size}; "
             f"try --samples {16 * args.batch_size} or a smaller --batch-size"
         )
-    from .report import DemoSettings, report_json, report_text, summarise
+    from .loop import DemoSettings
+    from .report import report_json, report_text, summarise
 
     language = language_of(args)
     settings = DemoSettings(samples=args.samples, batch_size=args.batch_size, workers=args.workers)
@@ -139,22 +140,14 @@ def _build(folder: str, samples: int) -> None:
 def _run_one(folder: str, settings: DemoSettings, loader: str, number: int) -> DemoRun:
     from headrace.signals.system import ProcessTree
 
-    from .loop import LoopResult, LoopSettings, tree_memory_bytes
+    from .loop import LoopResult, tree_memory_bytes
     from .report import DemoRun
 
-    asked = LoopSettings(
-        loader=loader,
-        folder=folder,
-        samples=settings.samples,
-        batch_size=settings.batch_size,
-        workers=settings.workers,
-        epochs=settings.epochs,
-    )
-    settings_file, result_file, log_file = (Path(folder) / f"{loader}-{number}.{kind}" for kind in ("in", "out", "log"))
-    settings_file.write_text(json.dumps(asdict(asked)))
+    result_file, log_file = (Path(folder) / f"{loader}-{number}.{kind}" for kind in ("out", "log"))
+    asked = (loader, folder, json.dumps(asdict(settings)), str(result_file))
     with log_file.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "headrace.cli.demo.loop", str(settings_file), str(result_file)],
+            [sys.executable, "-m", "headrace.cli.demo.loop", *asked],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -173,7 +166,7 @@ def _run_one(folder: str, settings: DemoSettings, loader: str, number: int) -> D
     finally:
         _end(process)
     if process.returncode != 0:
-        raise _failure(asked, process.returncode, log_file.read_text(errors="replace").strip())
+        raise _failure(loader, settings, process.returncode, log_file.read_text(errors="replace").strip())
     loop = LoopResult(**json.loads(result_file.read_text()))
     return DemoRun(loader=loader, round=number, loop=loop, peak_memory_bytes=peak_memory_bytes)
 
@@ -192,12 +185,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _failure(asked: LoopSettings, exit_code: int, log: str) -> HeadraceError:
+def _failure(loader: str, settings: DemoSettings, exit_code: int, log: str) -> HeadraceError:
     from .loop import SAMPLE_BYTES
 
-    if asked.loader == "headrace":
+    if loader == "headrace":
         return InternalError(f"headrace's loader stopped in the middle of the demo\n{log}", exit_code=exit_code)
-    in_flight_bytes = 2 * asked.workers * asked.batch_size * SAMPLE_BYTES  # torch's default: two batches a worker
+    in_flight_bytes = 2 * settings.workers * settings.batch_size * SAMPLE_BYTES  # torch's default: two batches a worker
     try:
         room = os.statvfs("/dev/shm")
         free_bytes = room.f_bavail * room.f_frsize

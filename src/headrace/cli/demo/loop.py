@@ -1,6 +1,6 @@
 """One measured run of the demo's training loop, in a process of its own, and the data set that it loads.
 
-`headrace demo` starts it as `python -m headrace.cli.demo.loop SETTINGS_FILE RESULT_FILE`.
+`headrace demo` starts it as `python -m headrace.cli.demo.loop LOADER FOLDER SETTINGS RESULT_FILE`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopSettings:
-    """What one run is asked to do; the same for both loaders but for the loader's name."""
+class DemoSettings:
+    """What the user may choose; the defaults make a demo of some 20 seconds on two cores."""
 
-    loader: str
-    folder: str
-    samples: int
-    batch_size: int
-    workers: int
-    epochs: int
+    samples: int = 192  # 16 batches an epoch: enough to see a pattern in the waits
+    batch_size: int = 12
+    workers: int = 4
+    rounds: int = 2
+    epochs: int = 2  # the first warms up; page faults are counted in the second
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +97,8 @@ def _path(folder: str, index: int) -> Path:
     return Path(folder) / f"volume-{index:05d}.npz"
 
 
-def run_loop(settings: LoopSettings) -> LoopResult:
-    """Train a small model over the data set and measure what the loop saw of its loader."""
+def run_loop(loader_name: str, folder: str, settings: DemoSettings) -> LoopResult:
+    """Train a small model over the data set in a folder and measure what the loop saw of its loader."""
     import torch
 
     torch.set_num_threads(1)  # on the machine of a demo the cores belong to the workers
@@ -113,7 +112,7 @@ def run_loop(settings: LoopSettings) -> LoopResult:
     checksums: list[int] = []
     faults_before = faults_after = None
     asked_at = time.perf_counter()
-    loader = _make_loader(settings)
+    loader = _make_loader(loader_name, folder, settings)
     for epoch in range(settings.epochs):
         batches = iter(loader)
         while True:
@@ -158,13 +157,13 @@ def run_loop(settings: LoopSettings) -> LoopResult:
     return result
 
 
-def _make_loader(settings: LoopSettings) -> DataLoader[dict[str, Any]]:
+def _make_loader(name: str, folder: str, settings: DemoSettings) -> DataLoader[dict[str, Any]]:
     import torch.utils.data
 
     import headrace
 
-    kind = headrace.DataLoader if settings.loader == "headrace" else torch.utils.data.DataLoader
-    data: Any = SlowVolumes(settings.folder, settings.samples)  # a worker needs no torch for this one
+    kind = headrace.DataLoader if name == "headrace" else torch.utils.data.DataLoader
+    data: Any = SlowVolumes(folder, settings.samples)  # a worker needs no torch for this one
     return kind(
         data,
         batch_size=settings.batch_size,
@@ -228,5 +227,6 @@ def _shared_segments(pid: int) -> dict[tuple[int, int], int]:
 
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nothing is left behind, however our parent ends
-    asked = LoopSettings(**json.loads(Path(sys.argv[1]).read_text()))
-    Path(sys.argv[2]).write_text(json.dumps(asdict(run_loop(asked))))
+    _, name, place, chosen, result_file = sys.argv
+    measured = run_loop(name, place, DemoSettings(**json.loads(chosen)))
+    Path(result_file).write_text(json.dumps(asdict(measured)))

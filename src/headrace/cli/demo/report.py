@@ -13,7 +13,7 @@ from headrace import __version__
 from headrace.model import Text, format_bytes, three_digits
 
 from ..terminal import line, plain_table
-from .loop import FASTEST_READ_MS, SAMPLE_BYTES, SLOWEST_READ_MS, LoopResult
+from .loop import FASTEST_READ_MS, SAMPLE_BYTES, SLOWEST_READ_MS, DemoSettings, LoopResult
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 LOADERS = ("torch", "headrace")
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_BARS = 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemoSettings:
-    """What the user may choose; the defaults make a demo of some 20 seconds on two cores."""
-
-    samples: int = 192  # 16 batches an epoch: enough to see a pattern in the waits
-    batch_size: int = 12
-    workers: int = 4
-    rounds: int = 2
-    epochs: int = 2  # the first warms up; page faults are counted in the second
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,103 +56,79 @@ class DemoReport:
     runs: Sequence[DemoRun]
 
 
-class _Figure(NamedTuple):
-    """A row of the table: how a run gives it, how rounds are joined, and what more or less of it is called."""
-
-    name: str
-    title: Text
-    take: Callable[[DemoRun], float | None]
-    show: Callable[[float], str]
-    better: Text | None = None  # without the two words no ratio is shown
-    worse: Text | None = None
-    join: Callable[[list[float]], float] = median
-    more_is_better: bool = False
-
-
-def _loader_memory_bytes(run: DemoRun) -> int | None:
-    if run.peak_memory_bytes is None or run.loop.memory_before_bytes is None:
-        return None
-    return run.peak_memory_bytes - run.loop.memory_before_bytes
+def _seconds(value: float) -> str:
+    return f"{three_digits(value)} s"
 
 
 def _milliseconds(value: float) -> str:
     return f"{three_digits(1000 * value)} ms"
 
 
+def _percent(value: float) -> str:
+    return f"{three_digits(100 * value)} %"
+
+
+class _Row(NamedTuple):
+    """A figure in the table: how it is shown, and what we are where it is better or worse with us."""
+
+    title: Text
+    show: Callable[[float], str]
+    better_or_worse: tuple[Text, Text] | None = None  # None: no ratio is shown
+
+
 _LESS = (Text("less", "更省"), Text("more", "更多"))
-_FIGURES = (
-    _Figure(
-        "first_batch_s",
-        Text("first batch", "首个 batch 用时"),
-        lambda run: run.loop.first_batch_s,
-        lambda value: f"{three_digits(value)} s",
-        *(Text("sooner", "更早"), Text("later", "更晚")),
+_ROWS = {
+    "first_batch_s": _Row(
+        Text("first batch", "首个 batch 用时"), _seconds, (Text("sooner", "更早"), Text("later", "更晚"))
     ),
     # No ratio: where most waits are short and a few are long, the median is about nothing.
-    _Figure(
-        "wait_median_s",
-        Text("wait for a batch, median", "等待一个 batch，中位数"),
-        lambda run: median(run.loop.waits_s),
-        _milliseconds,
-    ),
-    _Figure(
-        "wait_worst_s",
+    "wait_median_s": _Row(Text("wait for a batch, median", "等待一个 batch，中位数"), _milliseconds),
+    "wait_worst_s": _Row(
         Text("wait for a batch, worst", "等待一个 batch，最长"),
-        lambda run: max(run.loop.waits_s),
         _milliseconds,
-        *(Text("shorter", "更短"), Text("longer", "更长")),
-        join=max,
+        (Text("shorter", "更短"), Text("longer", "更长")),
     ),
-    _Figure(
-        "waiting_share",
-        Text("share of the time spent waiting", "等待时间占比"),
-        lambda run: sum(run.loop.waits_s) / run.loop.loop_s,
-        lambda value: f"{three_digits(100 * value)} %",
+    "waiting_share": _Row(Text("share of the time spent waiting", "等待时间占比"), _percent),
+    "samples_per_s": _Row(
+        Text("samples per second", "每秒样本数"), three_digits, (Text("faster", "更快"), Text("slower", "更慢"))
     ),
-    _Figure(
-        "samples_per_s",
-        Text("samples per second", "每秒样本数"),
-        lambda run: run.loop.samples_per_s,
-        three_digits,
-        *(Text("faster", "更快"), Text("slower", "更慢")),
-        more_is_better=True,
-    ),
-    _Figure(
-        "peak_memory_bytes",
-        Text("peak memory of all processes", "全部进程的内存峰值"),
-        lambda run: run.peak_memory_bytes,
-        format_bytes,
-        *_LESS,
-        join=max,
-    ),
-    _Figure(
-        "loader_memory_bytes",
-        Text("  of it, added by the loader", "  其中由加载器增加的部分"),
-        _loader_memory_bytes,
-        format_bytes,
-        *_LESS,
-        join=max,
-    ),
-    _Figure(
-        "page_faults_per_sample",
+    "peak_memory_bytes": _Row(Text("peak memory of all processes", "全部进程的内存峰值"), format_bytes, _LESS),
+    "loader_memory_bytes": _Row(Text("  of it, added by the loader", "  其中由加载器增加的部分"), format_bytes, _LESS),
+    "page_faults_per_sample": _Row(
         Text("page faults per sample", "每个样本的缺页次数"),
-        lambda run: run.loop.page_faults_per_sample,
         three_digits,
-        *(Text("fewer", "更少"), Text("more", "更多")),
+        (Text("fewer", "更少"), Text("more", "更多")),
     ),
-)
+}
+_WORST_OF_ROUNDS = ("wait_worst_s", "peak_memory_bytes", "loader_memory_bytes")  # of the others the median
+_MORE_IS_BETTER = "samples_per_s"
+
+
+def _figures(run: DemoRun) -> dict[str, float | None]:
+    loop, peak, before = run.loop, run.peak_memory_bytes, run.loop.memory_before_bytes
+    return {
+        "first_batch_s": loop.first_batch_s,
+        "wait_median_s": median(loop.waits_s),
+        "wait_worst_s": max(loop.waits_s),
+        "waiting_share": sum(loop.waits_s) / loop.loop_s,
+        "samples_per_s": loop.samples_per_s,
+        "peak_memory_bytes": peak,
+        "loader_memory_bytes": None if peak is None or before is None else peak - before,
+        "page_faults_per_sample": loop.page_faults_per_sample,
+    }
 
 
 def summarise(settings: DemoSettings, runs: Sequence[DemoRun]) -> DemoReport:
     """Return the figures of all runs, and whether every batch was the same with both loaders."""
     figures: dict[str, dict[str, float | None]] = {loader: {} for loader in LOADERS}
     gains = {}
-    for figure in _FIGURES:
-        values = {loader: [figure.take(run) for run in runs if run.loader == loader] for loader in LOADERS}
+    for name in _ROWS:
+        values = {loader: [_figures(run)[name] for run in runs if run.loader == loader] for loader in LOADERS}
         for loader in LOADERS:
             known = [value for value in values[loader] if value is not None]
-            figures[loader][figure.name] = figure.join(known) if known else None
-        gains[figure.name] = _gain(values["torch"], values["headrace"], more_is_better=figure.more_is_better)
+            join = max if name in _WORST_OF_ROUNDS else median
+            figures[loader][name] = join(known) if known else None
+        gains[name] = _gain(values["torch"], values["headrace"], more_is_better=name == _MORE_IS_BETTER)
     return DemoReport(
         settings=settings,
         figures=figures,
@@ -262,10 +227,10 @@ def _table(report: DemoReport, language: str) -> Table:
         table.add_column(loader, justify="right")
     table.add_column(Text("headrace is", "与 torch 相比").of(language))
     unknown = Text("not measured", "未测得").of(language)
-    for figure in _FIGURES:
-        values = [report.figures[loader][figure.name] for loader in LOADERS]
-        shown = [unknown if value is None else figure.show(value) for value in values]
-        table.add_row(figure.title.of(language), *shown, _compare(report.gains[figure.name], figure, language))
+    for name, row in _ROWS.items():
+        values = [report.figures[loader][name] for loader in LOADERS]
+        shown = [unknown if value is None else row.show(value) for value in values]
+        table.add_row(row.title.of(language), *shown, _compare(report.gains[name], row, language))
     first, count = report.first_difference, report.num_batches
     if first is None:
         same = line(Text(f"yes, all {count}", f"一致，共 {count} 个").of(language), "green")
@@ -276,15 +241,15 @@ def _table(report: DemoReport, language: str) -> Table:
     return table
 
 
-def _compare(gain: Gain | None, figure: _Figure, language: str) -> Line:
-    if gain is None or figure.better is None or figure.worse is None:
+def _compare(gain: Gain | None, row: _Row, language: str) -> Line:
+    if gain is None or row.better_or_worse is None:
         return line("")
     if three_digits(gain.median) == "1.00":
         return line(Text("the same", "相同").of(language))
     is_better = gain.median > 1
     ratios = sorted(ratio if is_better else 1 / ratio for ratio in (gain.low, gain.median, gain.high))
     low, middle, high = map(three_digits, ratios)
-    word = figure.better if is_better else figure.worse
+    word = row.better_or_worse[0 if is_better else 1]
     said = Text(f"{middle}x {word.en}", f"{middle}× {word.zh}").of(language)
     return line(f"{said} ({low}–{high})", "green" if is_better else "yellow")
 
