@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.storage.reading.sources import close_files
+from headrace.storage.reading.extents import close_files
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.storage.reading.extents import Extent
-from headrace.storage.reading.file_plan import FilePlan
-from headrace.storage.reading.read_depth import Period, ReadDepth
-from headrace.storage.reading.read_plan import GRANULE, BlockState, Read, ReadPlan
-from headrace.storage.reading.space import PAGE, Space, page_up
+from headrace.storage.reading.read_plan import (
+    GRANULE,
+    PAGE,
+    BlockState,
+    FilePlan,
+    Read,
+    ReadDepth,
+    ReadPeriod,
+    ReadPlan,
+    Space,
+    page_up,
+)
 
 MIB = 1 << 20
 
@@ -304,9 +312,9 @@ def test_files_come_in_order_at_the_depth_and_not_too_far_ahead() -> None:
 
 def test_depth_stays_where_workers_do_not_wait() -> None:
     depth = ReadDepth(4, most=64)
-    idle = Period(bytes_per_s=1e8, waiting_share=0.0, full_share=1.0)
+    idle = ReadPeriod(bytes_per_s=1e8, waiting_share=0.0, full_share=1.0)
     assert [depth.next(idle) for _ in range(5)] == [4] * 5
-    not_full = Period(bytes_per_s=1e8, waiting_share=0.5, full_share=0.1)
+    not_full = ReadPeriod(bytes_per_s=1e8, waiting_share=0.5, full_share=0.1)
     assert depth.next(not_full) == 4
 
 
@@ -316,6 +324,6 @@ def test_depth_finds_the_knee_of_a_disk(knee: int) -> None:
     depth = ReadDepth(2, most=128)
     for _ in range(40):
         rate = 1e6 * min(depth.depth, knee)
-        depth.next(Period(bytes_per_s=rate, waiting_share=0.3, full_share=1.0))
+        depth.next(ReadPeriod(bytes_per_s=rate, waiting_share=0.3, full_share=1.0))
     assert min(knee, 2) <= depth.depth <= min(128, 2 * max(knee, 2))
     assert depth.depth >= min(knee, 128)

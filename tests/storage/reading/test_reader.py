@@ -25,7 +25,7 @@ from headrace.storage.reading import (
     read_extent,
 )
 from headrace.storage.reading.block_source import BlockSource
-from headrace.storage.reading.block_table import Head, Row, State
+from headrace.storage.reading.block_table import HeadWord, Row, State
 
 MIB = 1 << 20
 DEADLINE_S = 30.0
@@ -56,12 +56,12 @@ def reader_of(**settings: int) -> BlockReader:
     reader = BlockReader(
         ReaderSettings(**{"space_bytes": 16 * MIB, "block_bytes": MIB, "depth": 8, "most_depth": 8, **settings})
     )
-    wait_for(lambda: reader.table.words[Head.STATE] == State.ON, "the reader's start")
+    wait_for(lambda: reader.table.words[HeadWord.STATE] == State.ON, "the reader's start")
     return reader
 
 
 def are_ready(reader: BlockReader, num_reads: int) -> Callable[[], bool]:
-    return lambda: reader.stats().reads >= num_reads and reader.table.words[Head.WAKE] > 0
+    return lambda: reader.stats().reads >= num_reads and reader.table.words[HeadWord.WAKE] > 0
 
 
 def test_extents_come_from_the_blocks_byte_for_byte(data: Path) -> None:
@@ -72,7 +72,7 @@ def test_extents_come_from_the_blocks_byte_for_byte(data: Path) -> None:
     reader = reader_of()
     try:
         reader.plan(0, extents)
-        wait_for(lambda: reader.table.words[Head.CLAIMED_BYTES] > 4 * MIB, "the blocks")
+        wait_for(lambda: reader.table.words[HeadWord.CLAIMED_BYTES] > 4 * MIB, "the blocks")
         wait_for(lambda: reader.stats().bytes_read > 4 * MIB, "the reads")
         reader.access.attach()
         for extent in extents:
@@ -104,7 +104,7 @@ def test_a_view_keeps_its_bytes_however_many_blocks_follow(data: Path) -> None:
         assert held == whole[1000:2000]
         assert len(reader.table.leased()) <= 1  # this process's own rows are not told apart by the kernel
         del held
-        wait_for(lambda: reader.table.words[Head.CLAIMED_BYTES] == 0, "the end of all claims")
+        wait_for(lambda: reader.table.words[HeadWord.CLAIMED_BYTES] == 0, "the end of all claims")
     finally:
         reader.close()
 
@@ -139,7 +139,7 @@ def test_memory_stays_within_depth_times_block_size(data: Path, tmp_path: Path) 
             reader.passed(seq)
             if not seq % 50:
                 most = max(most, reader.table.used_bytes())
-                assert reader.table.words[Head.CLAIMED_BYTES] <= depth * block
+                assert reader.table.words[HeadWord.CLAIMED_BYTES] <= depth * block
         tables = reader.table.blocks_at
         assert most <= 2 * depth * block + tables
         pss = psutil.Process(reader.pid).memory_full_info().pss
@@ -207,7 +207,7 @@ def test_who_waits_for_a_read_that_never_comes_reads_for_itself(data: Path) -> N
         os.kill(reader.pid, signal.SIGKILL)
         waiting.join(DEADLINE_S)
         assert answers == [None]
-        assert reader.table.words[Head.STATE] == State.GONE
+        assert reader.table.words[HeadWord.STATE] == State.GONE
     finally:
         reader.close()
 

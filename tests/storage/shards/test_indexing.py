@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import UnusableInput
-from headrace.storage.reading.sources import read_extent
+from headrace.storage.reading.extents import read_extent
 from headrace.storage.shards import Shards
-from headrace.storage.shards.index_file import HEAD_BYTES, MEMBER, SAMPLE, Head, ShardIndex, read_head
+from headrace.storage.shards.index_file import HEAD_BYTES, MEMBER, SAMPLE, IndexHead, ShardIndex, read_head
 from headrace.storage.shards.indexing import ensure_index, find_index, index_places
 from headrace.storage.shards.pairing import ByFirstDot, ByPatterns
 from headrace.storage.shards.sample_reading import SampleReader
@@ -176,7 +176,7 @@ def test_a_billion_samples_are_opened_without_being_read(tmp_path: Path) -> None
     names_at = members_at + num * MEMBER.itemsize
     names_bytes = 40 * num
     meta_at = names_at + names_bytes
-    head = Head(
+    head = IndexHead(
         *(0, 1 << 50, 0, 0, RULE.fingerprint, num, num, 7 * num),
         *(HEAD_BYTES, members_at, names_at, names_bytes, meta_at, len(meta), meta_at + len(meta)),
     )

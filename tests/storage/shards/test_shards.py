@@ -20,7 +20,7 @@ import headrace
 from headrace import codecs
 from headrace.errors import DecodeError, NotSupported, UnusableInput
 from headrace.storage.reading import Extent, install_source
-from headrace.storage.reading.sources import read_file
+from headrace.storage.reading.extents import read_file
 from headrace.storage.shards import Shards
 
 from ..tars import expected, pairs, write_tar

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .block_table import ASIDE, LEASES, MAX_BLOCKS, BlockTable, Column, Head, InTable, Row, State, path_key
+from .block_table import ASIDE, LEASES, MAX_BLOCKS, BlockTable, Column, Futex, HeadWord, InTable, Row, State, path_key
 from .extents import Extent
-from .futex import Futex
 
 # up to this size a copy costs less than a lease: measured 2 µs against 3.5 µs at 3 to 32 KB, equal near 64 KB
 _COPIED_BYTES = 32 << 10
@@ -77,7 +76,7 @@ class BlockSource:
         self._generation_at, self._state_at = table.column(Column.GENERATION), table.column(Column.STATE)
         fields = (Column.STATE, Column.START, Column.END, Column.PLACE, Column.KEY_LOW, Column.KEY_HIGH)
         self._fields_at = tuple(table.column(column) for column in fields)
-        self._wake = Futex(table.map, 8 * Head.WAKE)
+        self._wake = Futex(table.map, 8 * HeadWord.WAKE)
         self._local = threading.local()
         self._rows: list[_ThreadRow] = []
         self._lock = threading.Lock()
@@ -105,7 +104,7 @@ class BlockSource:
         key = self._key(path)
         waited_since = 0.0
         for _ in range(_MOST_LOOKS):
-            if self._words[Head.STATE] != State.ON:
+            if self._words[HeadWord.STATE] != State.ON:
                 break
             is_here = (self._keys == key[0]) & (self._starts <= offset)
             is_here &= self._ends >= offset + size
@@ -148,12 +147,12 @@ class BlockSource:
             if (
                 words[self._state_at + block] != InTable.IN_FLIGHT
                 or words[self._generation_at + block] != generation
-                or words[Head.STATE] != State.ON
+                or words[HeadWord.STATE] != State.ON
             ):
                 return True
             wake.wait(value, _LOOK_EVERY_S)
             if wake.value() == value and not self._table.is_reader_alive():
-                words[Head.STATE] = State.GONE
+                words[HeadWord.STATE] = State.GONE
                 return False
         return False
 

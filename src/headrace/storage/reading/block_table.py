@@ -14,10 +14,14 @@ releases it with the process, however that ends, and its leases count no more.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import mmap
 import os
+import platform
 import struct
+import sys
+import time
 from collections.abc import Container
 from enum import IntEnum
 from hashlib import blake2b
@@ -32,7 +36,7 @@ _CLAIM_LOCK = _READER_LOCK + 1
 _ROW_LOCKS = _READER_LOCK + 8
 
 
-class Head(IntEnum):
+class HeadWord(IntEnum):
     """Words at the start of the file."""
 
     STATE = 0
@@ -95,7 +99,7 @@ class Row(IntEnum):
     NUM = 8 + 2 * ASIDE
 
 
-_COLUMNS_AT = Head.NUM
+_COLUMNS_AT = HeadWord.NUM
 _ROWS_AT = _COLUMNS_AT + Column.NUM * MAX_BLOCKS
 _LEASES_AT = _ROWS_AT + Row.NUM * MAX_ROWS
 _MARKS_AT = 8 * (_LEASES_AT + LEASES * MAX_ROWS)
@@ -180,7 +184,7 @@ class BlockTable:
     def leased(self) -> set[int]:
         """The blocks that a living process refers to."""
         words, found = self.words, set()
-        for row in range(words[Head.ROWS]):
+        for row in range(words[HeadWord.ROWS]):
             at = _LEASES_AT + row * LEASES
             held = set(words[at : at + LEASES].tolist()) - {0}
             if held and not self.is_row_held(row):
@@ -192,7 +196,7 @@ class BlockTable:
     def totals(self, *fields: Row) -> list[int]:
         """Sums over all rows."""
         words = self.words
-        rows = range(words[Head.ROWS])
+        rows = range(words[HeadWord.ROWS])
         return [sum(words[_ROWS_AT + row * Row.NUM + field] for row in rows) for field in fields]
 
     # ------------------------------------------------------------------------------------ who is alive
@@ -213,7 +217,7 @@ class BlockTable:
                 if row not in not_these and _try_lock(self.fd, _ROW_LOCKS + row):
                     at = self.leases(row)
                     self.words[at : at + LEASES] = memoryview(bytes(8 * LEASES)).cast("q")
-                    self.words[Head.ROWS] = max(self.words[Head.ROWS], row + 1)
+                    self.words[HeadWord.ROWS] = max(self.words[HeadWord.ROWS], row + 1)
                     return row
         finally:
             fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, _CLAIM_LOCK)
@@ -245,3 +249,41 @@ def _is_locked(fd: int, at: int) -> bool:
     asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
     kind: int = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))[0]
     return kind != fcntl.F_UNLCK
+
+
+# ------------------------------------------------------------------ sleeping until a word of it changes
+
+_FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), -1) if sys.byteorder == "little" else -1
+_WAIT, _WAKE = 0, 1
+_ALL = (1 << 31) - 1
+_POLL_S = 0.0005  # where this processor's number for the system call is not known
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("sec", ctypes.c_long), ("nsec", ctypes.c_long))
+
+
+class Futex:
+    """The low half of a 64-bit word in a shared mapping, as a place to sleep at."""
+
+    def __init__(self, memory: mmap.mmap, offset: int) -> None:
+        self._word = ctypes.c_int32.from_buffer(memory, offset)
+        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
+        self._at = ctypes.c_void_p(ctypes.addressof(self._word))
+
+    def value(self) -> int:
+        return self._word.value
+
+    def wait(self, value: int, timeout_s: float) -> None:
+        """Sleep while the word holds `value`, no longer than the timeout; may wake early."""
+        if _FUTEX_CALL < 0:
+            time.sleep(min(timeout_s, _POLL_S))
+            return
+        limit = _Timespec(int(timeout_s), int(timeout_s % 1 * 1e9))
+        self._syscall(_FUTEX_CALL, self._at, _WAIT, ctypes.c_int32(value), ctypes.byref(limit), None, 0)
+
+    def wake_all(self) -> None:
+        """Change the word, and wake all who sleep at it."""
+        self._word.value += 1
+        if _FUTEX_CALL >= 0:
+            self._syscall(_FUTEX_CALL, self._at, _WAKE, _ALL, None, None, 0)

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from .extents import Extent
-from .sources import read_file
+from .extents import Extent, read_file
 
 _BLOCK_BYTES = 1 << 20
 # what is read along between two extents: at 100 MB/s it takes less time than the way to a new place

@@ -1,9 +1,11 @@
-"""From the order in which samples will be needed to reads of large blocks. Pure: no files, memory, threads or clocks.
+"""What the reader reads next, and how much at a time. Pure: no files, memory, threads or clocks.
 
 Extents come in the order in which they will be needed. The most urgent one that is nowhere yet starts a block, and what
 lies beside it in the file and is needed soon joins it. A block holds its bytes until everything that was planned in
 it was used, or will not be used any more. Blocks that are in flight or wait for their use take `depth` times
 `block_bytes` at most; those that were used and are still referred to come on top, and are the driver's to tell.
+Loose files are only brought into the page cache, some bytes before their use (`FilePlan`). How many reads are kept in
+flight follows from what was measured (`ReadDepth`).
 """
 
 from __future__ import annotations
@@ -16,12 +18,58 @@ from enum import Enum
 from typing import NamedTuple
 
 from .extents import Extent
-from .space import Space, page_down, page_up
 
+PAGE = 4096
 # what was used is marked by the granule in which it begins; members of a tar begin at multiples of this
 GRANULE = 512
 # the first block holds little more than the first sample, so that it is there soon; each further one twice as much
 _FIRST_JOIN_BYTES = 128 << 10
+# a rate must be this much higher: less is noise between two periods
+_BETTER = 1.05
+# workers that spend less of their time waiting for bytes would not be quicker with more
+_WAITING_SHARE = 0.02
+# periods after which a depth that brought nothing is tried again: storage that is shared changes
+_TRY_AGAIN_PERIODS = 60
+
+
+def page_down(size: int) -> int:
+    return size // PAGE * PAGE
+
+
+def page_up(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+class Space:
+    """Takes and gives back runs of pages; neighbours that are free are one run again."""
+
+    def __init__(self, size: int) -> None:
+        self._free: list[tuple[int, int]] = [(0, page_down(size))]
+
+    @property
+    def free_bytes(self) -> int:
+        return sum(size for _, size in self._free)
+
+    def take(self, size: int) -> int | None:
+        """The start of a run of at least `size` bytes; None where no run is that long."""
+        size = page_up(size)
+        for at, (start, room) in enumerate(self._free):
+            if room >= size:
+                self._free[at : at + 1] = [(start + size, room - size)] if room > size else []
+                return start
+        return None
+
+    def give_back(self, start: int, size: int) -> None:
+        """What `take` gave, whole."""
+        size = page_up(size)
+        at = bisect_left(self._free, (start, 0))
+        if at < len(self._free) and self._free[at][0] == start + size:
+            size += self._free.pop(at)[1]
+        if at and sum(self._free[at - 1]) == start:
+            at -= 1
+            before, room = self._free.pop(at)
+            start, size = before, room + size
+        self._free.insert(at, (start, size))
 
 
 class BlockState(Enum):
@@ -321,3 +369,88 @@ class ReadPlan:
     @property
     def retiring(self) -> list[Block]:
         return [block for block in self.blocks.values() if block.state is BlockState.RETIRING]
+
+
+class FilePlan:
+    """Files in the order of their need, `depth` of them at a time, no more than `ahead_bytes` before their use.
+
+    More than that would push others out of the cache before they are used.
+    """
+
+    def __init__(self, *, depth: int, ahead_bytes: int) -> None:
+        self.depth, self._ahead_bytes = depth, ahead_bytes
+        self._wanted: deque[tuple[int, str]] = deque()
+        self._ahead: dict[int, int] = {}  # batch -> bytes that were brought for it
+        self._passed = -1
+        self.in_flight = 0
+
+    @property
+    def is_held_up(self) -> bool:
+        return bool(self._wanted)
+
+    def add(self, seq: int, paths: Iterable[str]) -> None:
+        """Plan the files of a batch, in the order of their need. `seq` grows from batch to batch."""
+        if seq > self._passed:
+            self._wanted.extend((seq, path) for path in paths)
+
+    def passed(self, seq: int) -> None:
+        """All batches up to this one are over."""
+        if seq <= self._passed:
+            return
+        self._passed = seq
+        while self._wanted and self._wanted[0][0] <= seq:
+            self._wanted.popleft()
+        for over in [s for s in self._ahead if s <= seq]:
+            del self._ahead[over]
+
+    def next_files(self) -> list[tuple[int, str]]:
+        """What to begin now."""
+        begun = []
+        while self._wanted and self.in_flight < self.depth and sum(self._ahead.values()) < self._ahead_bytes:
+            begun.append(self._wanted.popleft())
+            self.in_flight += 1
+        return begun
+
+    def done(self, seq: int, size: int) -> None:
+        self.in_flight -= 1
+        if seq > self._passed:
+            self._ahead[seq] = self._ahead.get(seq, 0) + size
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadPeriod:
+    """What happened in a stretch of time at one depth."""
+
+    bytes_per_s: float
+    waiting_share: float  # of the workers' time that they waited for bytes
+    full_share: float  # of the moments looked at, those at which all reads that may be in flight were
+
+
+class ReadDepth:
+    """Grows the depth while more of it brings more bytes and workers wait for them.
+
+    >>> depth = ReadDepth(2, most=64)
+    >>> busy = dict(waiting_share=0.5, full_share=1.0)
+    >>> [depth.next(ReadPeriod(bytes_per_s=rate, **busy)) for rate in (100e6, 150e6, 151e6, 150e6)]
+    [4, 8, 4, 4]
+    """
+
+    def __init__(self, depth: int, *, most: int) -> None:
+        self.depth, self._most = depth, most
+        self._before: tuple[int, float] | None = None  # the depth below this one on trial, and its rate
+        self._rest = 0  # periods to stay as it is
+
+    def next(self, period: ReadPeriod) -> int:
+        """The depth for the next period."""
+        if self._before is not None:
+            below, rate = self._before
+            self._before = None
+            if period.bytes_per_s < rate * _BETTER:
+                self.depth, self._rest = below, _TRY_AGAIN_PERIODS
+                return self.depth
+        if self._rest:
+            self._rest -= 1
+        elif period.waiting_share >= _WAITING_SHARE and period.full_share >= 0.5 and self.depth < self._most:
+            self._before = self.depth, period.bytes_per_s
+            self.depth = min(self._most, 2 * self.depth)
+        return self.depth

@@ -17,11 +17,10 @@ from typing import Any
 
 from headrace.model import ReaderStats, format_bytes
 
-from .block_table import BlockTable, Head, Row, State
-from .extents import Extent
+from .block_table import BlockTable, HeadWord, Row, State
+from .extents import Extent, Source, install_source
 from .read_plan import GRANULE
 from .reader_process import ReaderSettings, as_message
-from .sources import Source, install_source
 
 _log = logging.getLogger(__name__)
 
@@ -85,12 +84,12 @@ class BlockReader:
         self._numbers: dict[str, int] = {}
         self._owner_pid = os.getpid()
         self._last_seq = -1
-        self.table.words[Head.PASSED] = -1
+        self.table.words[HeadWord.PASSED] = -1
         try:
             self._start()
         except OSError as error:
             _log.warning("the reader could not be started (%s): workers read for themselves", error)
-            self.table.words[Head.STATE] = State.GONE
+            self.table.words[HeadWord.STATE] = State.GONE
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -149,7 +148,7 @@ class BlockReader:
         """Say that all batches up to this one are over."""
         if self._owner_pid != os.getpid():
             return
-        self.table.words[Head.PASSED] = max(self.table.words[Head.PASSED], seq)
+        self.table.words[HeadWord.PASSED] = max(self.table.words[HeadWord.PASSED], seq)
         if self._backlog:
             self._flush()
 
@@ -185,7 +184,7 @@ class BlockReader:
 
     def _give_up(self) -> None:
         """The reader is gone without being asked to: workers read for themselves from here on."""
-        self.table.words[Head.STATE] = State.GONE
+        self.table.words[HeadWord.STATE] = State.GONE
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -202,21 +201,21 @@ class BlockReader:
         )
         return ReaderStats(
             is_alive=self.is_alive,
-            depth=words[Head.DEPTH] or self.settings.depth,
+            depth=words[HeadWord.DEPTH] or self.settings.depth,
             block_bytes=self.settings.block_bytes,
-            bytes_read=words[Head.BYTES],
-            reads=words[Head.READS],
-            failed_reads=words[Head.FAILED],
-            vain_bytes=words[Head.VAIN_BYTES],
-            too_large=words[Head.TOO_LARGE],
+            bytes_read=words[HeadWord.BYTES],
+            reads=words[HeadWord.READS],
+            failed_reads=words[HeadWord.FAILED],
+            vain_bytes=words[HeadWord.VAIN_BYTES],
+            too_large=words[HeadWord.TOO_LARGE],
             hits=hits,
             hit_bytes=hit_bytes,
             waits=waits,
             wait_s=wait_ns / 1e9,
             self_reads=self_reads,
             self_bytes=self_bytes,
-            files=words[Head.FILES],
-            file_bytes=words[Head.FILE_BYTES],
+            files=words[HeadWord.FILES],
+            file_bytes=words[HeadWord.FILE_BYTES],
         )
 
     def close(self) -> None:
@@ -224,7 +223,7 @@ class BlockReader:
         if self._process is None or self._owner_pid != os.getpid():
             return
         process, self._process = self._process, None
-        self.table.words[Head.STATE] = State.GONE
+        self.table.words[HeadWord.STATE] = State.GONE
         if self._control is not None:
             self._control.close()
             self._control = None

@@ -22,13 +22,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from .block_table import ASIDE, BlockTable, Head, Row, State, path_key
-from .extents import Extent
-from .file_plan import FilePlan
-from .futex import Futex
-from .open_files import OpenFiles
-from .read_depth import Period, ReadDepth
-from .read_plan import GRANULE, BlockState, Read, ReadPlan
+from .block_table import ASIDE, BlockTable, Futex, HeadWord, Row, State, path_key
+from .extents import Extent, OpenFiles
+from .read_plan import GRANULE, BlockState, FilePlan, Read, ReadDepth, ReadPeriod, ReadPlan
 
 _LENGTH = struct.Struct("<I")
 # between withdrawing a block and looking for who still refers to it: far longer than a store takes to be seen
@@ -85,7 +81,7 @@ class Reader:
         self._threads = 0
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if hasattr(os, "eventfd") else -1
         self._bells = (self._bell, self._bell) if self._bell >= 0 else os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._wake = Futex(table.map, 8 * Head.WAKE)
+        self._wake = Futex(table.map, 8 * HeadWord.WAKE)
         self._open = OpenFiles(_MOST_OPEN)
         self._incoming = bytearray()
         self._heard: dict[int, int] = {}  # row -> how many of its own reads we know of
@@ -107,7 +103,7 @@ class Reader:
         with contextlib.suppress(OSError, AttributeError):
             watch = os.pidfd_open(parent)
             poller.register(watch, select.POLLIN)
-        self._words[Head.STATE] = State.ON
+        self._words[HeadWord.STATE] = State.ON
         while not self._is_over and os.getppid() == parent:
             ready = {fd for fd, _ in poller.poll(1000 * self._sleep_s())}
             if watch in ready:
@@ -120,7 +116,7 @@ class Reader:
             started = time.monotonic()
             self._turn()
             self._turn_s = time.monotonic() - started
-        self._words[Head.STATE] = State.GONE
+        self._words[HeadWord.STATE] = State.GONE
         self._wake.wake_all()
 
     def _sleep_s(self) -> float:
@@ -141,7 +137,7 @@ class Reader:
             first = block.place // GRANULE
             if plan.used(block.number, bytes(self._table.marks[first : first + block.size // GRANULE])):
                 self._withdraw(block.number)
-        passed = words[Head.PASSED]
+        passed = words[HeadWord.PASSED]
         self._files.passed(passed)
         for block in plan.passed(passed):
             self._withdraw(block.number)
@@ -176,7 +172,7 @@ class Reader:
     def _hear_of_own_reads(self) -> None:
         """Workers that came before us have read some extents themselves: do not read these again."""
         words = self._words
-        for row in range(words[Head.ROWS]):
+        for row in range(words[HeadWord.ROWS]):
             at = self._table.row(row)
             count, heard = words[at + Row.NUM_ASIDE], self._heard.get(row, 0)
             if count == heard:
@@ -259,18 +255,18 @@ class Reader:
         words = self._words
         if isinstance(job, _Touch):
             self._files.done(job.seq, got or 0)
-            words[Head.FILES] += 1
-            words[Head.FILE_BYTES] += got or 0
+            words[HeadWord.FILES] += 1
+            words[HeadWord.FILE_BYTES] += got or 0
             return
-        words[Head.READS] += 1
-        words[Head.BYTES] += got or 0
+        words[HeadWord.READS] += 1
+        words[HeadWord.BYTES] += got or 0
         block = self._plan.done(job, got)
         if block is None:
             return
         self._table.settle(block.number, None if block.is_failed else block.valid_end)
         self._wake.wake_all()
         if block.is_failed:
-            words[Head.FAILED] += 1
+            words[HeadWord.FAILED] += 1
         if block.state is BlockState.RETIRING:
             self._withdraw(block.number)
 
@@ -278,16 +274,16 @@ class Reader:
 
     def _measure(self) -> None:
         words, plan = self._words, self._plan
-        words[Head.DEPTH], words[Head.TOO_LARGE] = plan.depth, plan.num_too_large
-        words[Head.VAIN_BYTES], words[Head.CLAIMED_BYTES] = plan.vain_bytes, plan.claimed_bytes
+        words[HeadWord.DEPTH], words[HeadWord.TOO_LARGE] = plan.depth, plan.num_too_large
+        words[HeadWord.VAIN_BYTES], words[HeadWord.CLAIMED_BYTES] = plan.vain_bytes, plan.claimed_bytes
         now = time.monotonic()
         elapsed = now - self._period_at
         if elapsed < _PERIOD_S:
             return
         (waits,) = self._table.totals(Row.WAIT_NS)
-        read = words[Head.BYTES] + words[Head.FILE_BYTES]
+        read = words[HeadWord.BYTES] + words[HeadWord.FILE_BYTES]
         if read > self._period_bytes:
-            period = Period(
+            period = ReadPeriod(
                 bytes_per_s=(read - self._period_bytes) / elapsed,
                 waiting_share=(waits - self._period_waits) / 1e9 / elapsed / self._settings.num_workers,
                 full_share=self._full_looks / max(1, self._looks),

@@ -20,10 +20,10 @@ class DamageKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Damage:
+class DamagedPlace:
     """One place in a shard that is not as it should be.
 
-    >>> print(Damage(shard="a.tar", kind=DamageKind.NO_END, offset=1536, before=3, member="x.jpg"))
+    >>> print(DamagedPlace(shard="a.tar", kind=DamageKind.NO_END, offset=1536, before=3, member="x.jpg"))
     a.tar: at byte 1536 it ends without end blocks, after x.jpg: cut at a member, or never finished; all 3 members \
 before it are readable
     """
@@ -65,7 +65,7 @@ before it are readable
         return {name: getattr(self, name) for name in named}
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any], shard: str) -> Damage:
+    def from_json(cls, document: Mapping[str, Any], shard: str) -> DamagedPlace:
         """Return it from `as_json`'s form."""
         return cls(**{**document, "kind": DamageKind(document["kind"]), "shard": shard})
 

@@ -14,13 +14,13 @@ import numpy as np
 from headrace.errors import ShardDamaged
 
 from ..reading import Extent, close_files, has_source, read_extent
-from .damage import Damage
+from .damage import DamagedPlace
 from .index_file import HAS_DATA_CRC, ShardIndex, read_meta
 from .indexing import Indexed, ensure_indexes, find_index, keep_index
 from .pairing import PairingLike, find_pairing
 from .sample_reading import Sample, SampleReader, layouts_of
 from .stream import Streamed
-from .unpaired import UnpairedMember, list_unpaired
+from .survey import UnpairedMember, list_unpaired
 from .urls import Urls, expand_urls
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class _Shard(NamedTuple):
     indexed: Indexed
     num_samples: int  # that are delivered, or damaged
     num_unpaired: int
-    damage: tuple[Damage, ...]
+    damage: tuple[DamagedPlace, ...]
 
 
 class Shards:
@@ -145,11 +145,11 @@ class Shards:
         if any(is_left_out):
             index = ShardIndex(indexed.path)
             num_unpaired += int(index.samples["num"][np.array(is_left_out)[index.samples["signature"]]].sum())
-        damage = tuple(Damage.from_json(document, indexed.shard) for document in meta["damage"])
+        damage = tuple(DamagedPlace.from_json(document, indexed.shard) for document in meta["damage"])
         return _Shard(indexed, num_samples, num_unpaired, damage)
 
     @property
-    def damage(self) -> tuple[Damage, ...]:
+    def damage(self) -> tuple[DamagedPlace, ...]:
         """What is wrong with the shards, place by place."""
         return tuple(damage for shard in self._indexed() for damage in shard.damage)
 

@@ -17,7 +17,7 @@ from headrace.errors import UnusableInput
 MAGIC = b"HRSHARDX"
 VERSION = 1
 ENDING = ".hri"
-HAS_DATA_CRC = 1  # a bit of `Head.flags`
+HAS_DATA_CRC = 1  # a bit of `IndexHead.flags`
 CUT = 1  # a bit of a member's flags: its data is cut short
 
 MEMBER = np.dtype(
@@ -40,7 +40,7 @@ _CRC = struct.Struct("<I")
 HEAD_BYTES = 256
 
 
-class Head(NamedTuple):
+class IndexHead(NamedTuple):
     """The first bytes of an index: what it belongs to, how much it holds, and where."""
 
     flags: int
@@ -65,7 +65,7 @@ class Head(NamedTuple):
         return (packed + _CRC.pack(zlib.crc32(packed))).ljust(HEAD_BYTES, b"\0")
 
     @classmethod
-    def unpack(cls, data: bytes) -> Head | None:
+    def unpack(cls, data: bytes) -> IndexHead | None:
         """Return the head that bytes hold; None where they are none of ours, or damaged."""
         if len(data) < HEAD_BYTES:
             return None
@@ -86,15 +86,15 @@ class Content:
     meta: dict[str, Any]
 
 
-def lay_out(content: Content, **belongs: int) -> Head:
-    """Return the head of an index with this content; `belongs` are the fields of `Head` that name the shard."""
+def lay_out(content: Content, **belongs: int) -> IndexHead:
+    """Return the head of an index with this content; `belongs` are the fields of `IndexHead` that name the shard."""
     meta = json.dumps(content.meta, ensure_ascii=True).encode()
     num_paired = int(content.samples["num"].sum()) if len(content.samples) else 0
     samples_at = HEAD_BYTES
     members_at = samples_at + content.samples.nbytes
     names_at = members_at + content.members.nbytes
     meta_at = names_at + len(content.names)
-    return Head(
+    return IndexHead(
         **belongs,
         num_members=len(content.members),
         num_samples=len(content.samples),
@@ -109,7 +109,7 @@ def lay_out(content: Content, **belongs: int) -> Head:
     )
 
 
-def write_index(path: str, content: Content, head: Head) -> None:
+def write_index(path: str, content: Content, head: IndexHead) -> None:
     """Write an index under a temporary name, then give it its own: readers see the old one or the new one, whole."""
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.{os.urandom(4).hex()}")
     meta = json.dumps(content.meta, ensure_ascii=True).encode()
@@ -126,11 +126,11 @@ def write_index(path: str, content: Content, head: Head) -> None:
         raise
 
 
-def read_head(path: str) -> Head | None:
+def read_head(path: str) -> IndexHead | None:
     """Return the head of the index at a path; None where there is none that is whole."""
     try:
         with open(path, "rb", buffering=0) as file:
-            head = Head.unpack(file.read(HEAD_BYTES))
+            head = IndexHead.unpack(file.read(HEAD_BYTES))
             if head is None or os.fstat(file.fileno()).st_size != head.total_bytes:
                 return None
             return head
@@ -138,7 +138,7 @@ def read_head(path: str) -> Head | None:
         return None
 
 
-def read_meta(path: str, head: Head) -> dict[str, Any]:
+def read_meta(path: str, head: IndexHead) -> dict[str, Any]:
     """Return what an index says about its shard as a whole."""
     with open(path, "rb", buffering=0) as file:
         document: dict[str, Any] = json.loads(os.pread(file.fileno(), head.meta_bytes, head.meta_at))

@@ -19,10 +19,9 @@ import numpy as np
 from headrace.errors import UnusableInput
 from headrace.model import cache_folder
 
-from .damage import Damage, DamageKind
-from .grouping import Groups, group
-from .index_file import CUT, ENDING, HAS_DATA_CRC, MEMBER, SAMPLE, Content, Head, lay_out, read_head, write_index
-from .pairing import ByFirstDot, Pairing
+from .damage import DamagedPlace, DamageKind
+from .index_file import CUT, ENDING, HAS_DATA_CRC, MEMBER, SAMPLE, Content, IndexHead, lay_out, read_head, write_index
+from .pairing import ByFirstDot, Groups, Pairing, group
 from .tar_headers import BLOCK
 from .tar_walk import WINDOW_BYTES, Members, Skipped, TarWalk, Wound
 
@@ -57,7 +56,7 @@ class Indexed:
 
     shard: str
     path: str
-    head: Head
+    head: IndexHead
     is_new: bool = False
 
 
@@ -139,7 +138,7 @@ def keep_index(
     return Indexed(shard, _write_somewhere(index_places(shard, pairing, index_dir), content, head), head, is_new=True)
 
 
-def _write_somewhere(places: list[str], content: Content, head: Head) -> str:
+def _write_somewhere(places: list[str], content: Content, head: IndexHead) -> str:
     problems = []
     for place, path in enumerate(places):
         try:
@@ -203,14 +202,14 @@ def index_content(
     )
 
 
-def damages_of(shard: str, walked: Walked) -> list[Damage]:
+def damages_of(shard: str, walked: Walked) -> list[DamagedPlace]:
     """Return the damage that a walk has met, with what is whole on both sides of each."""
     num = len(walked.members) - walked.members.is_cut
     found = []
     for wound in walked.wounds:
         before = min(wound.after_member, num)
         found.append(
-            Damage(
+            DamagedPlace(
                 shard=shard,
                 kind=wound.kind,
                 offset=wound.offset,

@@ -1,21 +1,25 @@
-"""Which members make a sample: from a member's name to the key of its sample and its field there."""
+"""Which members make a sample: rules from a member's name to its key and field, and members grouped by their keys."""
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from .tar_headers import Numbers
-from .texts import number_few
+from .tar_walk import Members
 
 UNPAIRED, IGNORED = -1, -2  # in place of a field: no rule fits the name; it is metadata, as WebDataset has it
+DUPLICATE = -3  # beside UNPAIRED and IGNORED: the sample has this field already
+REASONS = {UNPAIRED: "no rule fits its name", DUPLICATE: "its sample has this field already", IGNORED: "metadata"}
 _METADATA = re.compile(rb"__[^/]*__($|/)")
 _BY_FIRST_DOT = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$")
+_WIDEST = 64  # longer texts are looked at one by one: a table of them would be mostly padding
 _PLACE = re.compile(r"\{(\w*)\}")
 
 
@@ -90,7 +94,7 @@ class ByFirstDot:
         dot = dots[np.searchsorted(dots, base)]
         has_key = (dot < ends) & (dot > base)
         field = np.full(len(name_at), UNPAIRED, np.int64)
-        numbers, texts = number_few(names, dot[has_key] + 1, ends[has_key] - dot[has_key] - 1)
+        numbers, texts = _number_few(names, dot[has_key] + 1, ends[has_key] - dot[has_key] - 1)
         field[has_key] = numbers
         fields = {text: k for k, text in enumerate(texts)}
         key_len = np.where(has_key, dot - name_at, 0)
@@ -178,3 +182,166 @@ def _lowered(field: Numbers, found: list[bytes]) -> tuple[Numbers, tuple[str, ..
     for number in in_use[np.argsort(first)].tolist():  # in the order in which they appear
         table[number] = words.setdefault(found[number].decode("utf-8", "surrogateescape").lower(), len(words))
     return np.where(field >= 0, table[field], field), tuple(words)
+
+
+# ------------------------------------------------------------------ grouping
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The fields that a group of samples has, in order, and whether some of them lost something to damage."""
+
+    fields: tuple[int, ...]
+    is_damaged: bool
+    count: int
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Samples over members. `order` lists the members: sample after sample, then those that are in none."""
+
+    order: Numbers
+    field: Numbers  # of each member, in that order; below 0 for those in no sample
+    first: Numbers  # of each sample: the place of its first member in that order
+    num: Numbers
+    key_from: Numbers  # of each sample: the member whose name holds its key
+    signature: Numbers
+    signatures: tuple[Signature, ...]
+    split: Split
+
+
+def group(members: Members, pairing: Pairing, *, wounded_at: Iterable[int] = ()) -> Groups:
+    """Group members; samples come in the order of their first members.
+
+    `wounded_at` are places of damage, as the number of members before each. A sample beside one that lacks what the
+    others have, and the one whose data is cut, are damaged.
+    """
+    name_at = members.name_at
+    split = pairing.split(members.names, name_at, members.name_len)
+    field = split.field.copy()
+    paired = np.flatnonzero(field >= 0)
+    sample, _ = _number_texts(members.names, (name_at + split.key_at)[paired], split.key_len[paired])
+    is_list = np.isin(np.arange(len(split.fields)), [split.fields.index(name) for name in pairing.lists])
+    paired, sample = _without_duplicates(field, paired, sample, is_list)
+    ranks = [sample] if split.frame is None else [split.frame[paired], field[paired], sample]
+    if split.frame is not None or np.any(sample[1:] < sample[:-1]):
+        sorted_by = np.lexsort(ranks)
+        paired, sample = paired[sorted_by], sample[sorted_by]
+    order = np.concatenate([paired, np.flatnonzero(field < 0)])
+    begins = np.flatnonzero(np.diff(sample, prepend=-1))
+    num = np.diff(begins, append=len(sample))
+    kinds, signature = _signatures(field[paired], begins, num, is_list)
+    damaged = _damaged(members, kinds, signature, sample, paired, pairing, split, wounded_at)
+    table = Counter(zip(signature.tolist(), damaged.tolist(), strict=True))
+    numbers = {key: k for k, key in enumerate(table)}
+    if len(table) == 1:
+        final = np.zeros(len(begins), np.int64)
+    else:
+        final = np.array([numbers[key] for key in zip(signature.tolist(), damaged.tolist(), strict=True)], np.int64)
+    signatures = tuple(Signature(kinds[kind], hurt, count) for (kind, hurt), count in table.items())
+    return Groups(order, field[order], begins, num, paired[begins], final, signatures, split)
+
+
+def _without_duplicates(
+    field: Numbers, paired: Numbers, sample: Numbers, is_list: np.ndarray
+) -> tuple[Numbers, Numbers]:
+    """Leave out members whose sample has their field already; the first one counts."""
+    single = ~is_list[field[paired]]
+    code = sample * max(1, len(is_list)) + field[paired]
+    _, first = np.unique(code[single], return_index=True)
+    if len(first) == np.count_nonzero(single):
+        return paired, sample
+    keep = ~single
+    keep[np.flatnonzero(single)[first]] = True
+    field[paired[~keep]] = DUPLICATE
+    return paired[keep], sample[keep]
+
+
+def _signatures(
+    field: Numbers, begins: Numbers, num: Numbers, is_list: np.ndarray
+) -> tuple[list[tuple[int, ...]], Numbers]:
+    if not len(begins):
+        return [], np.zeros(0, np.int64)
+    width = int(num[0])
+    if not is_list.any() and (num == width).all():
+        rows = field.reshape(-1, width)
+        if (rows == rows[0]).all():
+            return [tuple(rows[0].tolist())], np.zeros(len(begins), np.int64)
+    numbers: dict[tuple[int, ...], int] = {}
+    values, signature = field.tolist(), []
+    for begin, length in zip(begins.tolist(), num.tolist(), strict=True):
+        fields = tuple(dict.fromkeys(values[begin : begin + length]))
+        signature.append(numbers.setdefault(fields, len(numbers)))
+    return list(numbers), np.array(signature, np.int64)
+
+
+def _damaged(
+    members: Members,
+    kinds: list[tuple[int, ...]],
+    signature: Numbers,
+    sample: Numbers,
+    paired: Numbers,
+    pairing: Pairing,
+    split: Split,
+    wounded_at: Iterable[int],
+) -> np.ndarray:
+    damaged = np.zeros(len(signature), bool)
+    beside = {place + step for place in wounded_at for step in (-1, 0)}
+    if not len(signature) or (not beside and not members.is_cut):
+        return damaged
+    sample_of = dict(zip(paired.tolist(), sample.tolist(), strict=True))
+    renumbered = {number: k for k, number in enumerate(dict.fromkeys(np.sort(sample).tolist()))}
+    usual = Counter(signature.tolist()).most_common(1)[0][0]
+    wanted = {split.fields.index(name) for name in pairing.required} or set(kinds[usual])
+    for member in beside:
+        if member in sample_of:
+            number = renumbered[sample_of[member]]
+            damaged[number] |= not wanted <= set(kinds[signature[number]])
+    if members.is_cut and len(members) - 1 in sample_of:
+        damaged[renumbered[sample_of[len(members) - 1]]] = True
+    return damaged
+
+
+# ------------------------------------------------------------------ short texts in one long one, told apart at once
+
+
+def _number_texts(text: bytes, at: Numbers, length: Numbers) -> tuple[Numbers, list[bytes]]:
+    """Number texts in the order in which they first appear; return each one's number, and the texts by number.
+
+    >>> numbers, texts = _number_texts(b"abaab", np.array([0, 1, 2, 3]), np.array([1, 1, 1, 2]))
+    >>> numbers.tolist(), texts
+    ([0, 1, 0, 2], [b'a', b'b', b'ab'])
+    """
+    if not len(at):
+        return np.zeros(0, np.int64), []
+    begins = np.flatnonzero(_differs_from_last(text, at, length))
+    run_at, run_len = at[begins].tolist(), length[begins].tolist()
+    numbers: dict[bytes, int] = {}
+    of_run = [numbers.setdefault(text[a : a + n], len(numbers)) for a, n in zip(run_at, run_len, strict=True)]
+    runs = np.diff(begins, append=len(at))
+    return np.repeat(np.array(of_run, np.int64), runs), list(numbers)
+
+
+def _differs_from_last(text: bytes, at: Numbers, length: Numbers) -> np.ndarray:
+    """Where a text is not the one before it. The first one never is."""
+    width = int(length.max())
+    if width > _WIDEST:
+        return np.ones(len(at), bool)
+    letters = np.frombuffer(text + bytes(width), np.uint8)
+    table = letters[at[:, None] + np.arange(width)]
+    is_same = (table[1:] == table[:-1]) | (np.arange(width) >= length[1:, None])
+    return np.append(True, ~(is_same.all(axis=1) & (length[1:] == length[:-1])))
+
+
+def _number_few(text: bytes, at: Numbers, length: Numbers) -> tuple[Numbers, list[bytes]]:
+    """Do what `_number_texts` does, quickly where there are few different texts of up to eight bytes."""
+    if not len(at) or int(length.max()) > 8:
+        return _number_texts(text, at, length)
+    letters = np.frombuffer(text + bytes(8), np.uint8)
+    table = np.where(np.arange(8) < length[:, None], letters[at[:, None] + np.arange(8)], 0).astype(np.uint8)
+    codes = np.ascontiguousarray(table).view("<u8")[:, 0] ^ (length.astype(np.uint64) << np.uint64(60))
+    _, first, numbers = np.unique(codes, return_index=True, return_inverse=True)
+    by_place = np.argsort(first)
+    rank = np.empty(len(first), np.int64)
+    rank[by_place] = np.arange(len(first))
+    return rank[numbers], [text[at[k] : at[k] + length[k]] for k in first[by_place]]

@@ -13,10 +13,9 @@ import numpy as np
 from headrace.errors import NotSupported, ShardDamaged
 
 from ..reading import Extent
-from .grouping import Groups, group
 from .index_file import Content
 from .indexing import COSTS_A_SAMPLE, Walked, index_content, not_a_tar
-from .pairing import Pairing
+from .pairing import Groups, Pairing, group
 from .sample_reading import Read, Sample, SampleReader
 from .tar_walk import Members, Skipped, TarWalk, Wound
 

@@ -13,16 +13,49 @@ import numpy as np
 from headrace.errors import UnusableInput
 
 from ..reading import Extent, close_files, read_file
-from .damage import Damage
+from .damage import DamagedPlace
 from .index_file import CUT, HAS_DATA_CRC, ShardIndex, read_meta
 from .indexing import Indexed, ensure_index, find_index
-from .pairing import Pairing, PairingLike, find_pairing
+from .pairing import IGNORED, REASONS, Pairing, PairingLike, find_pairing
 from .sample_reading import layouts_of
 from .tar_headers import BLOCK, parse_header
-from .unpaired import UnpairedMember, list_unpaired
 
 _MOST_NAMED = 1000  # unpaired members and damaged samples of one shard
 _READ_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class UnpairedMember:
+    """A member that is in no sample that is delivered."""
+
+    shard: str
+    name: str
+    offset: int  # of its data
+    reason: str
+
+
+def list_unpaired(indexed: Indexed, fields: Sequence[str] | None, pairing: Pairing) -> Iterator[UnpairedMember]:
+    """Give the members in no sample: first those whose sample lacks a field, then those that fit no rule."""
+    index, meta = ShardIndex(indexed.path), read_meta(indexed.path, indexed.head)
+
+    def member(row: int, reason: str) -> UnpairedMember:
+        record = index.members[row]
+        name = index.names(int(record["name_at"]), int(record["name_len"])).decode("utf-8", "surrogateescape")
+        return UnpairedMember(indexed.shard, name, int(record["offset"]), reason)
+
+    layouts = layouts_of(meta, fields, pairing.required)
+    is_left_out = np.array([not (layout.is_complete or layout.is_damaged) for layout in layouts], bool)
+    for sample in np.flatnonzero(is_left_out[index.samples["signature"]]).tolist() if is_left_out.any() else ():
+        first, num = int(index.samples["first"][sample]), int(index.samples["num"][sample])
+        has = {meta["fields"][field] for field in index.members["field"][first : first + num].tolist()}
+        lacks = [name for name in fields or pairing.required if name not in has]
+        for row in range(first, first + num):
+            yield member(row, f"its sample has no {', '.join(lacks)}")
+    num_paired = int(index.samples["num"].sum()) if len(index.samples) else 0
+    for row in range(num_paired, len(index.members)):
+        field = int(index.members["field"][row])
+        if field != IGNORED:
+            yield member(row, REASONS[field])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +72,7 @@ class ShardFacts:
     num_samples: int = 0  # that can be delivered
     num_members: int = 0
     fields: tuple[str, ...] = ()
-    damage: tuple[Damage, ...] = ()
+    damage: tuple[DamagedPlace, ...] = ()
     damaged_samples: tuple[str, ...] = ()
     num_unpaired: int = 0
     unpaired: tuple[UnpairedMember, ...] = ()
@@ -132,7 +165,7 @@ def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, com
         num_samples=num,
         num_members=indexed.head.num_members - has_cut,
         fields=tuple(meta["fields"]),
-        damage=tuple(Damage.from_json(document, indexed.shard) for document in meta["damage"]),
+        damage=tuple(DamagedPlace.from_json(document, indexed.shard) for document in meta["damage"]),
         damaged_samples=damaged,
         num_unpaired=num_unpaired,
         unpaired=tuple(itertools.islice(unpaired, _MOST_NAMED)),

@@ -94,7 +94,7 @@ class Members:
 
 
 @dataclass
-class Part:
+class WalkedWindow:
     """What one window of a walk brought."""
 
     members: Members
@@ -122,11 +122,11 @@ class _Gathered:
             self.runs.append(Members(columns[:, 0], columns[:, 1], columns[:, 2], name_len, names))
             self.singles = []
 
-    def part(self, start: int, window: memoryview) -> Part:
+    def part(self, start: int, window: memoryview) -> WalkedWindow:
         self.close_singles()
         members = Members.joined(self.runs)
         members.is_cut = self.is_cut
-        return Part(members, self.wounds, self.skipped, start, window)
+        return WalkedWindow(members, self.wounds, self.skipped, start, window)
 
 
 @dataclass
@@ -158,7 +158,7 @@ class TarWalk:
         self._last = b""
         self._ended = False
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[WalkedWindow]:
         """Go through the file, window by window."""
         wide, size = True, min(self._window_bytes, _FIRST_BYTES if self._jumps else self._window_bytes)
         got = _Gathered()
