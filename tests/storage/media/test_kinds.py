@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.storage.media import Medium, kind_of
-from headrace.storage.media.mounts import mount_of, parse_mountinfo, read_mounts
+from headrace.storage.media.kinds import mount_of, parse_mountinfo, read_mounts
 
 from ..machines import MACHINES, load_machine
 

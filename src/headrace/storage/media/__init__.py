@@ -1,14 +1,10 @@
 """What is under a path, and how fast it reads.
 
 - `advice`: which depth to read with, from what was measured. Pure.
-- `block_devices`: the disks beneath a block device, from /sys: through partitions, device-mapper, md and loop devi…
 - `cold`: bringing a file's pages out of the page cache, and knowing whether they are.
 - `coldness`: whether what was read came from the storage, judged from what was checked. Pure.
-- `file_systems`: what a file system's type, source and options tell: the ones that are not on a disk of this machine.
 - `kinds`: what is under a path: its mount, the layers beneath it, and how many reads at a time to begin with.
 - `knee`: the knee: the depth after which more readers bring no more bytes. Pure: rates in, a judgement out.
-- `media`: the kinds of storage, and how many reads at a time each is worth to begin with.
-- `mounts`: which mount a path lies on, from the kernel's table of mounts (/proc/self/mountinfo).
 - `probe_files`: which files under a path a probe reads: existing ones, several, drawn at random, and never written…
 - `probe_order`: which parts of files a probe reads, and in which order.
 - `probe_phases`: the parts of a probe, one after the other, within one budget of time and bytes.
@@ -16,17 +12,14 @@
 - `probe_result`: what a probe of storage found, as values.
 - `probing`: measures how fast what is under a path can be read: in order, at random, cold and warm, and up to whic…
 - `remembered`: the depth that a probe found, kept for later loaders of this machine: a small file in the user's ca…
-- `starting_depth`: how many reads to begin with, from what is under a path.
 - `written_file`: a file to test storage with, written for the test and removed whatever happens.
 """
 
-from .kinds import StorageKind, kind_of
+from .kinds import Medium, StorageKind, kind_of, starting_depth
 from .knee import DepthRate, Knee, KneeState, find_knee
-from .media import Medium
 from .probe_result import Coldness, FilesUsed, Latency, ProbeResult, Reading, Suggestion
 from .probing import probe
 from .remembered import RememberedDepth, recall, remember
-from .starting_depth import starting_depth
 
 __all__ = [
     "Coldness",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from headrace.model import Text
 
-from .kinds import StorageKind
-from .media import Medium
+from .kinds import Medium, StorageKind
 from .probe_result import Coldness
 
 _ALL = 0.9  # of the bytes came from the device: readahead and shared blocks make it inexact
@@ -56,7 +55,7 @@ def judge_coldness(
             return Coldness.COLD, _PAST if is_direct else _COUNTED.filled(share=share)
         state = Coldness.WARM if fetched_share < _HARDLY_ANY else Coldness.PARTLY
         return state, _FROM_CACHE.filled(share=share)
-    if is_fuse(kind):
+    if kind.is_fuse:
         return Coldness.UNKNOWN, _BEHIND_FUSE
     if is_direct and kind.medium is not Medium.ZFS:
         return Coldness.COLD, _PAST
@@ -77,19 +76,14 @@ def judge_warmth(fetched_share: float | None, *, cached_now: float | None) -> tu
     return Coldness.WARM, _WARM
 
 
-def is_fuse(kind: StorageKind) -> bool:
-    """Whether a program of this machine answers the reads."""
-    return any(layer.startswith("FUSE") for layer in kind.layers)
-
-
 def caches_beneath(kind: StorageKind) -> tuple[Text, ...]:
     """Caches that cannot be emptied from here, so that even a cold read may not reach a disk."""
     found = []
     if kind.medium is Medium.VIRTUAL_DISK:
         found.append(Text("the host of the virtual disk may cache what was read", "虚拟磁盘的宿主机可能缓存了数据"))
-    if kind.medium.is_network and not is_fuse(kind):
+    if kind.medium.is_network and not kind.is_fuse:
         found.append(Text("the server's cache cannot be dropped from here", "服务器端的缓存无法从这里清除"))
-    if is_fuse(kind):
+    if kind.is_fuse:
         found.append(Text("the program behind FUSE may have a cache of its own", "FUSE 背后的程序可能有自己的缓存"))
     if kind.medium is Medium.ZFS:
         found.append(Text("ZFS caches in its ARC, which cannot be dropped from here", "ZFS 的 ARC 缓存无法从这里清除"))

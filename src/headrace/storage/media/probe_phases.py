@@ -16,8 +16,7 @@ from headrace.model import Text, format_seconds
 
 from .cold import cached_share, drop_from_cache, fetched_bytes, open_direct
 from .coldness import judge_coldness, judge_warmth
-from .kinds import StorageKind
-from .media import Medium
+from .kinds import Medium, StorageKind
 from .probe_files import Found
 from .probe_order import OpenedFile, RandomBlocks, in_lanes, in_turn
 from .probe_reads import RAMP_S, Job, NextJob, Readers, Window, read_extent, read_whole_file
