@@ -5,6 +5,7 @@ import mmap
 import os
 import random
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import UnusableInput
-from headrace.storage.media.probe_order import OpenedFile, RandomBlocks, in_lanes, in_turn
-from headrace.storage.media.probe_reads import Job, Readers, rate_of, read_extent, read_whole_file
+from headrace.storage.media.probe import OpenedFile, at_random, in_lanes
+from headrace.storage.media.probe_reads import Job, Readers, rate_of
+
+MIB = 1 << 20
 
 
 @settings(max_examples=30)
@@ -56,7 +59,7 @@ def files(tmp_path: Path) -> list[OpenedFile]:
     for number, blocks in enumerate((5, 3, 9)):
         path = tmp_path / f"file{number}"
         path.write_bytes(b"".join(bytes([number, block]) * 2048 for block in range(blocks)) + b"tail")
-        opened.append(OpenedFile(str(path), path.stat().st_size, os.open(path, os.O_RDONLY), None))
+        opened.append(OpenedFile(str(path), path.stat().st_size, os.open(path, os.O_RDONLY)))
     return opened
 
 
@@ -66,28 +69,21 @@ def _close(files: list[OpenedFile]) -> None:
 
 
 def _take(job: Job) -> bytes:
-    with mmap.mmap(-1, 8192) as buffer:
-        return buffer[: job(buffer)]
+    with mmap.mmap(-1, 4096) as buffer:
+        return buffer[: job.read(buffer)]
 
 
-def test_every_block_comes_once_before_one_comes_again(files: list[OpenedFile]) -> None:
-    blocks = RandomBlocks(files, 4096, random.Random(1), is_direct=False)
-    take = blocks.jobs(17)
-    seen = [_take(job)[:2] for job in iter(lambda: take(0), None)]
+def test_every_block_comes_once(files: list[OpenedFile]) -> None:
+    seen = [_take(job)[:2] for job in at_random(files, 4096, random.Random(1), is_direct=False)]
     expected = [bytes([number, block]) for number, count in enumerate((5, 3, 9)) for block in range(count)]
     assert sorted(seen) == expected
     assert seen != expected  # in random order
-    assert not blocks.has_repeated
-    again = blocks.jobs(1)(0)
-    assert again is not None
-    assert blocks.has_repeated
     _close(files)
 
 
 @pytest.mark.parametrize("num_lanes", [1, 2, 3, 4])
 def test_lanes_are_in_order_and_apart(files: list[OpenedFile], num_lanes: int) -> None:
-    take = in_lanes(files, 4096, num_lanes=num_lanes, most_each=100, is_direct=False)
-    lanes = [[_take(job)[:2] for job in iter(lambda lane=lane: take(lane), None)] for lane in range(num_lanes)]  # type: ignore[misc]
+    lanes = [[_take(job)[:2] for job in lane] for lane in in_lanes(files, 4096, num_lanes=num_lanes, is_direct=False)]
     for lane in lanes:
         assert lane == sorted(lane)
     together = list(itertools.chain(*lanes))
@@ -96,9 +92,9 @@ def test_lanes_are_in_order_and_apart(files: list[OpenedFile], num_lanes: int) -
 
 
 def test_readers_read_all_and_close_twice(files: list[OpenedFile]) -> None:
-    jobs = [read_extent(files[0].fd, 4096 * block, 4096, files[0].path) for block in range(5)]
+    jobs = iter([files[0].job(4096 * block, is_direct=False) for block in range(5)])
     with Readers(4096) as readers:
-        window = readers.run(in_turn(jobs), depth=2, seconds=30.0)  # ends when the jobs do
+        window = readers.run([jobs] * 2, seconds=30.0, most_bytes=MIB)  # ends when the jobs do
         assert (window.total_bytes, len(window.latencies)) == (5 * 4096, 5)
         assert window.bytes_per_s > 0
         assert "2 buffers" in repr(readers)
@@ -106,16 +102,25 @@ def test_readers_read_all_and_close_twice(files: list[OpenedFile]) -> None:
     _close(files)
 
 
+def test_readers_stop_when_the_bytes_are_used_up(files: list[OpenedFile]) -> None:
+    jobs = itertools.cycle([files[0].job(0, is_direct=False)])
+    with Readers(4096) as readers:
+        window = readers.run([jobs] * 2, seconds=30.0, most_bytes=20 * 4096)
+    assert 20 <= len(window.latencies) <= 24  # those that were under way have ended
+    _close(files)
+
+
 def test_so_many_reads_are_in_flight_at_a_time() -> None:
-    """Four readers meet inside a read: with fewer at a time this would not end well."""
+    """Four readers meet between two reads: with fewer at a time this would not end well."""
     together = threading.Barrier(4)
 
-    def meet(_: mmap.mmap) -> int:
-        together.wait(timeout=60)
-        return 1
+    def meeting() -> Iterator[Job]:
+        for _ in range(2):
+            together.wait(timeout=60)
+            yield Job("/dev/null")
 
     with Readers(4096) as readers:
-        window = readers.run(in_turn([meet] * 8), depth=4, seconds=60.0)
+        window = readers.run([meeting() for _ in range(4)], seconds=60.0, most_bytes=MIB)
     assert len(window.latencies) == 8
 
 
@@ -125,7 +130,7 @@ def test_an_error_in_a_reader_is_raised_where_one_waits(tmp_path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         with Readers(4096) as readers, pytest.raises(UnusableInput, match="became shorter") as caught:
-            readers.run(in_turn([read_extent(fd, 0, 4096, str(path))] * 3), depth=2, seconds=5.0)
+            readers.run([iter([Job(str(path), fd)] * 3)] * 2, seconds=5.0, most_bytes=MIB)
     finally:
         os.close(fd)
     assert caught.value.evidence == {"offset": 0, "asked": 4096, "got": 100}
@@ -135,7 +140,7 @@ def test_whole_files_of_any_size(tmp_path: Path) -> None:
     (tmp_path / "long").write_bytes(b"x" * 20_000)
     (tmp_path / "empty").write_bytes(b"")
     with mmap.mmap(-1, 4096) as buffer:
-        sizes = [read_whole_file(str(tmp_path / name))(buffer) for name in ("long", "empty", "gone")]
+        sizes = [Job(str(tmp_path / name)).read(buffer) for name in ("long", "empty", "gone")]
     assert sizes == [20_000, 0, 0]
     with mmap.mmap(-1, 4096) as buffer, pytest.raises(UnusableInput, match="cannot read"):
-        read_whole_file(str(tmp_path))(buffer)
+        Job(str(tmp_path)).read(buffer)

@@ -1,7 +1,6 @@
 """`headrace storage`.
 
 - `command`: `headrace storage`: what is under a path, how fast it reads, and how many reads at a time it is worth.
-- `messages`: the sentences of `headrace storage`, in English and in Chinese.
 - `report`: what `headrace storage` found, as text and as JSON from the same object.
 """
 

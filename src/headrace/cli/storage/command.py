@@ -6,13 +6,10 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ..arguments import add_language, language_of, seconds, whole
 from ..terminal import EXIT_OK, EXIT_TERMINATED, Terminal
-
-if TYPE_CHECKING:
-    from headrace.model import Text
 
 _DESCRIPTION = """\
 Say what is under PATH (NVMe, SSD, hard disk, NFS, Lustre, FUSE, overlay, …) and measure how fast it can be read: in
@@ -72,28 +69,29 @@ def add_parser(
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Measure and print."""
+    from headrace.model import Text
     from headrace.storage.media import kind_of, probe, remember
 
-    from .messages import storage_messages
-    from .report import kind_json, kind_text, probe_json, probe_text
+    from .report import StorageReport
 
     language = language_of(args)
-    words = storage_messages(language)
+    report = StorageReport(language)
     if args.no_measure:
         kind = kind_of(args.path)
         if args.json:
-            terminal.document(json.dumps(kind_json(args.path, kind, language), ensure_ascii=False, indent=2))
+            terminal.document(json.dumps(report.kind_json(args.path, kind), ensure_ascii=False, indent=2))
         else:
-            terminal.parts(kind_text(args.path, kind, words, language))
+            terminal.parts(report.kind_text(args.path, kind))
         return EXIT_OK
 
-    def say(phase: "Text") -> None:
+    def say(phase: Text) -> None:
         with terminal.progress(phase.of(language)):
             pass
 
     # a quarter of a minute needs no line in a log
     is_watched = sys.stderr.isatty() or args.verbosity > 0
-    progress = terminal.progress(words.running.format(path=args.path)) if is_watched else nullcontext()
+    reading = Text("reading {path}", "正在读取 {path}").filled(path=args.path)
+    progress = terminal.progress(reading.of(language)) if is_watched else nullcontext()
     with _removing_on_sigterm(), progress:
         result = probe(
             args.path,
@@ -106,11 +104,16 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         )
     kept_in = remember(result) if args.remember else None
     if args.json:
-        terminal.document(json.dumps(probe_json(result, language), ensure_ascii=False, indent=2))
+        terminal.document(json.dumps(report.probe_json(result), ensure_ascii=False, indent=2))
     else:
-        terminal.parts(probe_text(result, words, language))
+        terminal.parts(report.probe_text(result))
     if args.remember:
-        terminal.warn(words.not_remembered if kept_in is None else words.remembered.format(path=kept_in))
+        kept = Text("the depth is kept in {path}", "深度已保存在 {path}").filled(path=kept_in)
+        not_kept = Text(
+            "the depth is not kept: it was not measured, or the cache folder cannot be written",
+            "深度没有保存：未能测定，或缓存目录不可写",
+        )
+        terminal.warn((not_kept if kept_in is None else kept).of(language))
     return EXIT_OK
 
 

@@ -1,120 +1,253 @@
 """What `headrace storage` found, as text and as JSON from the same object."""
 
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as Line
 
 from headrace import __version__
-from headrace.model import format_bytes, format_seconds, format_share, three_digits
-from headrace.storage.media import Coldness, Knee, KneeState, ProbeResult, Reading, StorageKind
-
-from .messages import StorageMessages
+from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits
+from headrace.storage.media import Coldness, Knee, KneeState, MeasuredReading, ProbeResult, StorageKind
 
 _LONGEST_EXAMPLE = 60
-_STYLES = {Coldness.COLD: "", Coldness.WARM: "dim", Coldness.PARTLY: "yellow", Coldness.UNKNOWN: "yellow"}
+
+_TITLE = Text("{path}: {label}", "{path}：{label}")
+_EVIDENCE = Text("  evidence: {fact}", "  依据：{fact}")
+_START_DEPTH = Text(
+    "  a depth to begin with: {depth} ({reason}); not measured", "  建议的起始深度：{depth}（{reason}）；未经测量"
+)
+_MEASURED_DEPTH = Text("  the depth that a probe found: {depth} ({reason})", "  此前测得的深度：{depth}（{reason}）")
+_UNKNOWN = Text("What could not be learnt:", "未能查明：")
+
+_LARGE_FILES = Text("{count} of its files, {size}: {examples}", "读取了其中 {count} 个文件，共 {size}：{examples}")
+_SMALL_FILES = Text(
+    "{count} of its small files, {size}, read whole: {examples}", "整读了其中 {count} 个小文件，共 {size}：{examples}"
+)
+_TEST_FILE = Text("a test file of {size}, written and removed", "临时写入 {size} 的测试文件，测完已删除")
+_NOT_ALL_SEEN = Text(
+    "the folder holds more than the {seen} entries that were looked at", "目录很大，只查看了前 {seen} 个条目"
+)
+_PASSED_OVER = Text("passed over: {what}", "跳过：{what}")
+_PASSED_REASONS = {
+    "sparse": Text("{count} with holes, which are read without a disk", "{count} 个稀疏文件（空洞部分不经磁盘）"),
+    "unreadable": Text("{count} that may not be read", "{count} 个无权读取的文件"),
+    "unreadable folder": Text("{count} folders that may not be read", "{count} 个无权读取的目录"),
+    "empty": Text("{count} empty ones", "{count} 个空文件"),
+}
+_TOOK = Text("{size} read in {seconds}", "共读取 {size}，用时 {seconds}")
+
+_COLUMNS = (
+    *(Text("", ""), Text("rate", "速率"), Text("reads/s", "次/秒"), Text("median", "中位数"), Text("p95", "p95")),
+    *(Text("worst", "最慢"), Text("from", "数据来自")),
+)
+_IN_ORDER = Text("in order, {depth} at a time", "顺序读取，{depth} 路")
+_RANDOM = Text("{size} at random, {depth} at a time", "{size} 随机读取，{depth} 路")
+_WHOLE_FILES = Text("whole small files, {depth} at a time", "整读小文件，{depth} 路")
+_AGAIN = Text("read a second time, {depth} at a time", "再读一遍，{depth} 路")
+_COLD_HOW = Text("{state}: {how}", "{state}：{how}")
+_COLD_STATES = {
+    Coldness.COLD: (Text("storage (cold)", "存储（冷）"), ""),
+    Coldness.WARM: (Text("memory (warm)", "内存（热）"), "dim"),
+    Coldness.PARTLY: (Text("partly page cache", "部分来自页缓存"), "yellow"),
+    Coldness.UNKNOWN: (Text("unknown", "未知"), "yellow"),
+}
+
+_KNEE_FOUND = Text(
+    "Knee: {depth} reads at a time bring {rate}, {gain} times what one brings; more bring no more.",
+    "拐点：{depth} 路并发可达 {rate}，是单路的 {gain} 倍；再多也不会更快。",
+)
+_KNEE_ONE = Text(
+    "Knee: one read at a time brings {rate}; more bring no more.", "拐点：单路就已达到 {rate}；再多也不会更快。"
+)
+_KNEE_NOT_REACHED = Text(
+    "Knee: not reached. {depth} reads at a time bring {rate}, {gain} times what one brings.",
+    "拐点：尚未出现。{depth} 路并发时为 {rate}，是单路的 {gain} 倍。",
+)
+_KNEE_NOISY = Text(
+    "Knee: withheld. Rates may be off by {noise} by chance, which is more than what is to be told apart.",
+    "拐点：不予给出。速率的偶然误差可达 {noise}，大于需要分辨的差别。",
+)
+_KNEE_NOT_MEASURED = Text("Knee: not measured.", "拐点：未测定。")
+_FALLS = Text(
+    "From {depth} on, more readers bring fewer bytes: they get in each other's way.",
+    "从 {depth} 路起，读者越多反而越慢：它们互相干扰。",
+)
+_NEXT = Text("Next: io_depth={depth} ({reason}).", "下一步：io_depth={depth}（{reason}）。")
+_NEXT_ESTIMATE = Text(
+    "Next: begin with io_depth={depth} (an estimate: {reason}).", "下一步：先用 io_depth={depth}（估计值：{reason}）。"
+)
+_WORKERS = Text(
+    "Readers are not decoders: num_workers is for decoding, about one a processor ({processors} here).",
+    "读取与解码要分开：num_workers 只管解码，大约每个处理器一个（这里是 {processors} 个）。",
+)
+_WORKERS_THAT_READ = Text(
+    "A loader that reads in its workers, as torch's does, would need {depth} of them for this rate; "
+    "{processors} of them get {rate} at most, {share} of it.",
+    "像 torch 那样由 worker 自己读数据的加载器，要 {depth} 个 worker 才能达到这个速率；"
+    "{processors} 个最多 {rate}，只有 {share}。",
+)
 
 
-def kind_text(path: str, kind: StorageKind, words: StorageMessages, language: str) -> Iterator[Text]:
-    """What is under a path, without a measurement."""
-    yield Text(words.title.format(path=path, label=kind.medium.label.of(language)), style="bold")
-    yield Text(f"  {kind.name}")
-    for fact in kind.evidence:
-        yield Text("  " + words.evidence.format(fact=fact))
-    depth = words.measured_depth if kind.is_depth_measured else words.start_depth
-    yield Text("  " + depth.format(depth=kind.starting_depth, reason=kind.depth_reason.of(language)))
-    yield from _list(words.unknown_title, [said.of(language) for said in kind.unknown])
+class StorageReport:
+    """Says in one language what was found."""
 
+    def __init__(self, language: str) -> None:
+        self._language = language
 
-def probe_text(result: ProbeResult, words: StorageMessages, language: str) -> Iterator[RenderableType]:
-    """The whole result."""
-    kind = result.kind
-    yield Text(words.title.format(path=result.path, label=kind.medium.label.of(language)), style="bold")
-    yield Text(f"  {kind.name}")
-    for line in _files(result, words):
-        yield Text(f"  {line}")
-    yield Text("")
-    rows = list(_rows(result, words))
-    yield _table(rows, words)
-    yield Text("")
-    for line in _how_cold(rows, words, language):
-        yield Text(line, style="dim")
-    yield Text("")
-    yield Text(_knee(result.knee, words), style="bold")
-    if result.knee.falls_beyond is not None:
-        yield Text(words.knee_falls.format(depth=result.knee.falls_beyond), style="yellow")
-    yield from _list(words.unknown_title, [said.of(language) for said in result.unknown])
-    yield Text("")
-    suggestion = result.suggestion
-    said = words.next_step if suggestion.is_measured else words.next_estimate
-    yield Text(said.format(depth=suggestion.io_depth, reason=suggestion.reason.of(language)))
-    yield Text(words.workers.format(processors=result.num_processors))
-    coupled = _coupled(result, words)
-    if coupled:
-        yield Text(coupled)
+    def kind_text(self, path: str, kind: StorageKind) -> Iterator[Line]:
+        """What is under a path, without a measurement."""
+        yield from self._head(path, kind)
+        for fact in kind.evidence:
+            yield self._line(_EVIDENCE, fact=fact)
+        depth = _MEASURED_DEPTH if kind.is_depth_measured else _START_DEPTH
+        yield self._line(depth, depth=kind.starting_depth, reason=kind.depth_reason)
+        yield from self._what_is_unknown(kind.unknown)
 
+    def probe_text(self, result: ProbeResult) -> Iterator[RenderableType]:
+        """The whole result."""
+        yield from self._head(result.path, result.kind)
+        for line in self._files(result):
+            yield Line(f"  {line}")
+        yield Line("")
+        rows = list(self._rows(result))
+        yield self._table(rows)
+        yield Line("")
+        for state, how in dict.fromkeys((reading.coldness, reading.coldness_reason) for _, reading in rows):
+            yield self._line(_COLD_HOW, "dim", state=_COLD_STATES[state][0], how=how)
+        yield Line("")
+        yield self._knee(result.knee)
+        if result.knee.falls_beyond is not None:
+            yield self._line(_FALLS, "yellow", depth=result.knee.falls_beyond)
+        yield from self._what_is_unknown(result.unknown)
+        yield Line("")
+        suggestion = result.suggestion
+        said = _NEXT if suggestion.is_measured else _NEXT_ESTIMATE
+        yield self._line(said, depth=suggestion.io_depth, reason=suggestion.reason)
+        yield self._line(_WORKERS, processors=result.num_processors)
+        yield from self._workers_that_read(result)
 
-def probe_json(result: ProbeResult, language: str) -> dict[str, Any]:
-    """One document of schema `headrace/storage/1`."""
-    files, knee = result.files, result.knee
-    return {
-        **kind_json(result.path, result.kind, language),
-        "files": {
-            "num_large": files.num_large,
-            "large_bytes": files.large_bytes,
-            "num_small": files.num_small,
-            "small_bytes": files.small_bytes,
-            "examples": list(files.examples),
-            "num_seen": files.num_seen,
-            "is_all_seen": files.is_all_seen,
-            "passed_over": dict(files.passed_over),
-            "is_temporary": files.is_temporary,
-        },
-        "in_order": [_reading_json(reading, language) for reading in result.in_order],
-        "random": [_reading_json(reading, language) for reading in result.random],
-        "small_random": _reading_json(result.small_random, language),
-        "warm": _reading_json(result.warm, language),
-        "whole_files": [_reading_json(reading, language) for reading in result.whole_files],
-        "knee": {
-            "state": knee.state,
-            "depth": knee.depth,
-            "bytes_per_s": knee.rate,
-            "gain": knee.gain,
-            "falls_beyond": knee.falls_beyond,
-            "noise": knee.noise,
-        },
-        "suggestion": {
-            "io_depth": result.suggestion.io_depth,
-            "is_measured": result.suggestion.is_measured,
-            "reason": result.suggestion.reason.of(language),
-        },
-        "unknown": [said.of(language) for said in result.unknown],
-        "seconds": result.seconds,
-        "num_bytes": result.num_bytes,
-        "num_processors": result.num_processors,
-    }
+    def _say(self, text: Text, **facts: object) -> str:
+        told = {name: fact.of(self._language) if isinstance(fact, Text) else fact for name, fact in facts.items()}
+        return text.of(self._language).format(**told)
 
+    def _line(self, text: Text, style: str = "", **facts: object) -> Line:
+        return Line(self._say(text, **facts), style=style)
 
-def kind_json(path: str, kind: StorageKind, language: str) -> dict[str, Any]:
-    """What is under a path, as the head of the document."""
-    return {
-        "schema": "headrace/storage/1",
-        "headrace": __version__,
-        "path": path,
-        "kind": {
+    def _head(self, path: str, kind: StorageKind) -> Iterator[Line]:
+        yield self._line(_TITLE, "bold", path=path, label=kind.medium.label)
+        yield Line(f"  {kind.name}")
+
+    def _what_is_unknown(self, unknown: tuple[Text, ...]) -> Iterator[Line]:
+        if unknown:
+            yield Line("")
+            yield self._line(_UNKNOWN)
+            yield from (Line(f"  - {said.of(self._language)}") for said in unknown)
+
+    def _files(self, result: ProbeResult) -> Iterator[str]:
+        files = result.files
+        examples = ", ".join(_tail(path) for path in files.examples)
+        if files.is_temporary:
+            yield self._say(_TEST_FILE, size=format_bytes(files.large_bytes))
+        elif files.num_large:
+            size = format_bytes(files.large_bytes)
+            yield self._say(_LARGE_FILES, count=files.num_large, size=size, examples=examples)
+        else:
+            size = format_bytes(files.small_bytes)
+            yield self._say(_SMALL_FILES, count=files.num_small, size=size, examples=examples)
+        if not files.is_all_seen:
+            yield self._say(_NOT_ALL_SEEN, seen=files.num_seen)
+        if files.passed_over:
+            reasons = [self._say(_PASSED_REASONS[why], count=count) for why, count in files.passed_over.items()]
+            yield self._say(_PASSED_OVER, what=", ".join(reasons))
+        yield self._say(_TOOK, size=format_bytes(result.num_bytes), seconds=format_seconds(result.seconds))
+
+    def _rows(self, result: ProbeResult) -> Iterator[tuple[str, MeasuredReading]]:
+        small, warm = (() if each is None else (each,) for each in (result.small_random, result.warm))
+        for text, readings in (
+            (_IN_ORDER, result.in_order),
+            (_RANDOM, small),
+            (_RANDOM, result.random),
+            (_WHOLE_FILES, result.whole_files),
+            (_AGAIN, warm),
+        ):
+            for reading in readings:
+                yield self._say(text, depth=reading.depth, size=format_bytes(reading.read_bytes or 0)), reading
+
+    def _table(self, rows: list[tuple[str, MeasuredReading]]) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for place, title in enumerate(_COLUMNS):
+            justify = "left" if place in (0, len(_COLUMNS) - 1) else "right"
+            table.add_column(self._say(title), justify=justify, no_wrap=True)  # type: ignore[arg-type]  # one of rich's words
+        for name, reading in rows:
+            latency, (state, style) = reading.latency, _COLD_STATES[reading.coldness]
+            table.add_row(
+                name,
+                format_rate(reading.bytes_per_s),
+                three_digits(reading.reads_per_s),
+                *(format_seconds(each) for each in (latency.median_s, latency.p95_s, latency.worst_s)),
+                self._line(state, style),
+            )
+        return table
+
+    def _knee(self, knee: Knee) -> Line:
+        if knee.state is KneeState.TOO_NOISY:
+            return self._line(_KNEE_NOISY, "bold", noise=format_share(knee.noise or 0.0))
+        if knee.depth is None or knee.bytes_per_s is None:
+            return self._line(_KNEE_NOT_MEASURED, "bold")
+        said = _KNEE_ONE if knee.depth == 1 else _KNEE_FOUND
+        said = _KNEE_NOT_REACHED if knee.state is KneeState.NOT_REACHED else said
+        gain = three_digits(knee.gain or 1.0)
+        return self._line(said, "bold", depth=knee.depth, rate=format_rate(knee.bytes_per_s), gain=gain)
+
+    def _workers_that_read(self, result: ProbeResult) -> Iterator[Line]:
+        """What a loader gets whose workers read, where that is less than the knee."""
+        knee, processors = result.knee, result.num_processors
+        rates = {each.depth: each.bytes_per_s for each in result.ladder if each.depth <= processors}
+        if knee.depth is None or knee.bytes_per_s is None or not rates or knee.depth <= processors:
+            return
+        rate = rates[max(rates)] * processors / max(rates)
+        if rate < 0.9 * knee.bytes_per_s:
+            rates_told = {"rate": format_rate(rate), "share": format_share(rate / knee.bytes_per_s)}
+            yield Line(self._say(_WORKERS_THAT_READ, depth=knee.depth, processors=processors, **rates_told))
+
+    # ---------------------------------------------------------------- JSON
+
+    def kind_json(self, path: str, kind: StorageKind) -> dict[str, Any]:
+        """What is under a path: the head of a document of schema `headrace/storage/1`."""
+        told = {
             "medium": kind.medium,
-            "label": kind.medium.label.of(language),
+            "label": kind.medium.label,
             "name": kind.name,
-            "layers": list(kind.layers),
-            "evidence": list(kind.evidence),
+            "layers": kind.layers,
+            "evidence": kind.evidence,
             "starting_depth": kind.starting_depth,
-            "depth_reason": kind.depth_reason.of(language),
+            "depth_reason": kind.depth_reason,
             "is_depth_measured": kind.is_depth_measured,
-            "unknown": [said.of(language) for said in kind.unknown],
-        },
-    }
+            "unknown": kind.unknown,
+        }
+        plain = {name: self._plain(value) for name, value in told.items()}
+        return {"schema": "headrace/storage/1", "headrace": __version__, "path": path, "kind": plain}
+
+    def probe_json(self, result: ProbeResult) -> dict[str, Any]:
+        """The whole document: the fields of the result, by their names."""
+        measured = {name: value for name, value in self._fields(result).items() if name not in ("path", "kind")}
+        return self.kind_json(result.path, result.kind) | measured
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, Text):
+            return value.of(self._language)
+        if isinstance(value, tuple):
+            return [self._plain(each) for each in value]
+        if isinstance(value, MeasuredReading):
+            first = {"depth": value.depth, "read_bytes": value.read_bytes, "bytes_per_s": value.bytes_per_s}
+            return first | self._fields(value)
+        return self._fields(value) if is_dataclass(value) else value
+
+    def _fields(self, value: Any) -> dict[str, Any]:
+        return {each.name: self._plain(getattr(value, each.name)) for each in fields(value)}
 
 
 def format_rate(bytes_per_s: float) -> str:
@@ -129,123 +262,6 @@ def format_rate(bytes_per_s: float) -> str:
     return f"{three_digits(bytes_per_s / 1e3)} kB/s"
 
 
-def _files(result: ProbeResult, words: StorageMessages) -> Iterator[str]:
-    files = result.files
-    examples = ", ".join(_tail(path) for path in files.examples)
-    if files.is_temporary:
-        yield words.test_file.format(size=format_bytes(files.large_bytes))
-    elif files.num_large:
-        yield words.large_files.format(count=files.num_large, size=format_bytes(files.large_bytes), examples=examples)
-    else:
-        yield words.small_files.format(count=files.num_small, size=format_bytes(files.small_bytes), examples=examples)
-    if not files.is_all_seen:
-        yield words.not_all_seen.format(seen=files.num_seen)
-    if files.passed_over:
-        reasons = [words.passed_reasons[why].format(count=count) for why, count in files.passed_over]
-        yield words.passed_over.format(what=", ".join(reasons))
-    yield words.took.format(size=format_bytes(result.num_bytes), seconds=format_seconds(result.seconds))
-
-
-def _rows(result: ProbeResult, words: StorageMessages) -> Iterator[tuple[str, Reading]]:
-    for reading in result.in_order:
-        yield words.in_order.format(depth=reading.depth), reading
-    if result.small_random is not None:
-        size = format_bytes(result.small_random.read_bytes or 0)
-        yield words.small_random.format(size=size), result.small_random
-    for reading in result.random:
-        yield words.random.format(size=format_bytes(reading.read_bytes or 0), depth=reading.depth), reading
-    for reading in result.whole_files:
-        yield words.whole_files.format(depth=reading.depth), reading
-    if result.warm is not None:
-        yield words.warm, result.warm
-
-
-def _table(rows: list[tuple[str, Reading]], words: StorageMessages) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for place, title in enumerate(words.columns):
-        table.add_column(title, justify="left" if place in (0, 6) else "right", no_wrap=True)
-    for name, reading in rows:
-        latency = reading.latency
-        times = ("", "", "") if latency is None else (latency.median_s, latency.p95_s, latency.worst_s)
-        table.add_row(
-            name,
-            format_rate(reading.bytes_per_s),
-            three_digits(reading.reads_per_s),
-            *(format_seconds(each) if isinstance(each, float) else each for each in times),
-            Text(words.cold_states[reading.coldness], style=_STYLES[reading.coldness]),
-        )
-    return table
-
-
-def _how_cold(rows: list[tuple[str, Reading]], words: StorageMessages, language: str) -> Iterator[str]:
-    """How it is known where the bytes came from: each way once, with the rows that it holds for."""
-    by_state: dict[tuple[str, str], None] = {}
-    for _, reading in rows:
-        by_state[words.cold_states[reading.coldness], reading.coldness_reason.of(language)] = None
-    for what, how in by_state:
-        yield words.cold_how.format(what=what, how=how)
-
-
-def _knee(knee: Knee, words: StorageMessages) -> str:
-    if knee.state is KneeState.TOO_NOISY:
-        return words.knee_noisy.format(noise=format_share(knee.noise or 0.0))
-    if knee.depth is None or knee.rate is None:
-        return words.knee_not_measured
-    facts = {"depth": knee.depth, "rate": format_rate(knee.rate), "gain": three_digits(knee.gain or 1.0)}
-    if knee.state is KneeState.NOT_REACHED:
-        return words.knee_not_reached.format(**facts)
-    return (words.knee_one if knee.depth == 1 else words.knee_found).format(**facts)
-
-
-def _coupled(result: ProbeResult, words: StorageMessages) -> str:
-    """What a loader gets whose workers read, where that is less than the knee."""
-    knee = result.knee
-    ladder = {reading.depth: reading.bytes_per_s for reading in (result.random or result.whole_files)}
-    within = [depth for depth in ladder if depth <= result.num_processors]
-    if knee.depth is None or knee.rate is None or not within or knee.depth <= result.num_processors:
-        return ""
-    rate = ladder[max(within)] * result.num_processors / max(within)
-    if rate >= 0.9 * knee.rate:
-        return ""
-    return words.workers_torch.format(
-        depth=knee.depth,
-        processors=result.num_processors,
-        rate=format_rate(rate),
-        share=format_share(rate / knee.rate),
-    )
-
-
-def _list(title: str, lines: list[str]) -> Iterator[Text]:
-    if lines:
-        yield Text("")
-        yield Text(title)
-        yield from (Text(f"  - {line}") for line in lines)
-
-
 def _tail(path: str) -> str:
     printable = "".join(char if char.isprintable() else "?" for char in path)
     return printable if len(printable) <= _LONGEST_EXAMPLE else f"…{printable[1 - _LONGEST_EXAMPLE :]}"
-
-
-def _reading_json(reading: Reading | None, language: str) -> dict[str, Any] | None:
-    if reading is None:
-        return None
-    latency = reading.latency
-    return {
-        "depth": reading.depth,
-        "read_bytes": reading.read_bytes,
-        "bytes_per_s": reading.bytes_per_s,
-        "rates": list(reading.rates),
-        "reads_per_s": reading.reads_per_s,
-        "num_reads": reading.num_reads,
-        "num_bytes": reading.num_bytes,
-        "seconds": reading.seconds,
-        "latency": None
-        if latency is None
-        else {"median_s": latency.median_s, "p95_s": latency.p95_s, "worst_s": latency.worst_s},
-        "coldness": reading.coldness,
-        "coldness_reason": reading.coldness_reason.of(language),
-        "is_direct": reading.is_direct,
-        "fetched_share": reading.fetched_share,
-        "processors": reading.processors,
-    }

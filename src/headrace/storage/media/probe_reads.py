@@ -19,17 +19,54 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.errors import HeadraceError, UnusableInput
-
-Job = Callable[[mmap.mmap], int]  # reads something into a buffer, and returns how many bytes it was
-NextJob = Callable[[int], "Job | None"]  # the next one for a reader; None: there is no more
 
 RAMP_S = 0.1
 _NUM_BINS = 64
 _STUCK_AFTER_S = 30.0  # beyond the window: a read of a healthy storage is back by then
+
+
+class Job(NamedTuple):
+    """Something to read: a buffer full of an open file at an offset, or, without a descriptor, a whole file."""
+
+    path: str
+    fd: int | None = None
+    offset: int = 0
+
+    def read(self, buffer: mmap.mmap) -> int:
+        """Do it; return how many bytes it was. A whole file that is gone meanwhile counts as nothing."""
+        try:
+            if self.fd is None:
+                return self._read_whole(buffer)
+            got = os.preadv(self.fd, [buffer], self.offset)
+        except OSError as error:
+            raise UnusableInput(
+                f"cannot read {self.path}: {error.strerror or error}",
+                offset=self.offset,
+                next_step="`dmesg` tells more about disk errors",
+            ) from error
+        if got < len(buffer):
+            raise UnusableInput(
+                f"{self.path} became shorter while it was read", offset=self.offset, asked=len(buffer), got=got
+            )
+        return got
+
+    def _read_whole(self, buffer: mmap.mmap) -> int:
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return 0
+        total = 0
+        try:
+            while got := os.preadv(fd, [buffer], total):
+                total += got
+        finally:
+            os.close(fd)
+        return total
 
 
 @dataclass(frozen=True)
@@ -41,37 +78,6 @@ class Window:
     total_bytes: int  # of all reads, also those before and after
     latencies: tuple[float, ...]
     processors: float  # how many were busy, by the processor time of this process
-
-
-@dataclass
-class _Record:
-    """What one reader did."""
-
-    starts: list[float] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    error: BaseException | None = None
-
-
-class _Clock:
-    """When a window opens and closes, as all readers see it."""
-
-    def __init__(self, depth: int, seconds: float) -> None:
-        self.begin = self.open = self.close = math.inf
-        self._seconds = seconds
-        self._unprimed = depth
-        self._lock = threading.Lock()
-
-    def start(self) -> None:
-        self.begin = time.perf_counter()
-
-    def note_first(self, now: float) -> None:
-        """A reader has its first read behind it; the last one of them opens the window."""
-        with self._lock:
-            self._unprimed -= 1
-            if self._unprimed == 0:
-                self.open = max(now, self.begin + min(RAMP_S, self._seconds))
-                self.close = self.open + self._seconds
 
 
 class Readers:
@@ -96,97 +102,93 @@ class Readers:
             with contextlib.suppress(BufferError):  # a reader that hangs in a read still holds it
                 self._buffers.pop().close()
 
-    def run(self, next_job: NextJob, *, depth: int, seconds: float) -> Window:
-        """Keep `depth` reads in flight for a while, or until there are no more jobs."""
-        while len(self._buffers) < depth:
+    def run(self, lanes: Sequence[Iterator[Job]], *, seconds: float, most_bytes: int) -> Window:
+        """Let one reader for each lane do its jobs for a while: until the time, the jobs or the bytes are used up.
+
+        Lanes may be one and the same iterator, if its `next` is one step of the interpreter.
+        """
+        while len(self._buffers) < len(lanes):
             buffer = mmap.mmap(-1, self._buffer_bytes)  # aligned to pages, as direct reads want it
             buffer.write(bytes(self._buffer_bytes))  # touched now, so that no read pays for fresh memory
             self._buffers.append(buffer)
-        records = [_Record() for _ in range(depth)]
-        go, stop, clock = threading.Event(), threading.Event(), _Clock(depth, seconds)
-        threads = [
-            threading.Thread(
-                target=_read,
-                args=(reader, next_job, self._buffers[reader], records[reader], go, stop, clock),
-                name=f"headrace-probe-{reader}",
-                daemon=True,  # one that hangs in a dead mount must not hold up the end of the process
-            )
-            for reader in range(depth)
-        ]
-        started: list[threading.Thread] = []
+        watch = _Watch(most_bytes)
+        readers = [_Reader(number, lane, self._buffers[number], watch) for number, lane in enumerate(lanes)]
+        begin, busy = time.perf_counter(), time.process_time()
         try:
-            for thread in threads:
-                thread.start()
-                started.append(thread)
-            busy = time.process_time()
-            clock.start()
-            go.set()
-            _wait_for(threads, seconds)
+            for reader in readers:
+                reader.start()
+            for reader in readers:
+                if not reader.has_begun.wait(max(0.0, begin + seconds + _STUCK_AFTER_S - time.perf_counter())):
+                    raise _stuck(readers, seconds)
+            opened = max(time.perf_counter(), begin + min(RAMP_S, seconds))
+            for patience_s in (seconds, seconds + _STUCK_AFTER_S):
+                for reader in readers:
+                    reader.join(max(0.0, opened + patience_s - time.perf_counter()))
+                watch.stop.set()  # the window has closed: what is under way ends
+            if any(reader.is_alive() for reader in readers):
+                raise _stuck(readers, seconds)
             busy = time.process_time() - busy
         finally:
-            stop.set()
-            go.set()
-            for thread in started:
-                thread.join(timeout=0.5 if thread.is_alive() else None)
-        for record in records:
-            if record.error is not None:
-                raise record.error
-        return _window(records, clock, busy)
-
-
-def _read(
-    reader: int,
-    next_job: NextJob,
-    buffer: mmap.mmap,
-    record: _Record,
-    go: threading.Event,
-    stop: threading.Event,
-    clock: _Clock,
-) -> None:
-    go.wait()
-    is_first = True
-    try:
-        while not stop.is_set():
-            start = time.perf_counter()
-            job = next_job(reader) if start < clock.close else None
-            if job is None:
-                return
-            size = job(buffer)
-            end = time.perf_counter()
-            record.ends.append(end)
-            record.starts.append(start)
-            record.sizes.append(size)
-            if is_first:
-                clock.note_first(end)
-                is_first = False
-    except BaseException as error:  # told in the thread that waits
-        record.error = error
-        stop.set()
-
-
-def _wait_for(threads: list[threading.Thread], seconds: float) -> None:
-    deadline = time.monotonic() + seconds + _STUCK_AFTER_S
-    for thread in threads:
-        thread.join(timeout=max(0.0, deadline - time.monotonic()))
-    stuck = sum(thread.is_alive() for thread in threads)
-    if stuck:
-        raise HeadraceError(
-            f"{stuck} of {len(threads)} reads have not come back after {seconds + _STUCK_AFTER_S:.0f} s",
-            next_step="look at the mount (`dmesg`, for NFS `nfsstat -m`): a server that is gone blocks every read",
+            watch.stop.set()
+            for reader in readers:
+                if reader.ident is not None:
+                    reader.join(0.5)
+        if watch.errors:
+            raise watch.errors[0]
+        ended = max((end for _, end, _ in watch.reads), default=begin)
+        # Where the jobs ran out before the window closed, it closes with them; before it opened, all of it counts.
+        first, last = (opened, min(opened + seconds, ended)) if opened < ended else (begin, ended)
+        return Window(
+            seconds=last - first,
+            bytes_per_s=rate_of(watch.reads, first, last),
+            total_bytes=sum(size for _, _, size in watch.reads),
+            latencies=tuple(end - start for start, end, _ in watch.reads),
+            processors=busy / (ended - begin) if ended > begin else 0.0,
         )
 
 
-def _window(records: list[_Record], clock: _Clock, busy_s: float) -> Window:
-    reads = [read for record in records for read in zip(record.starts, record.ends, record.sizes, strict=True)]
-    last = max((end for _, end, _ in reads), default=clock.begin)
-    # Where the jobs ran out before the window closed, it closes with them; before it opened, all of it counts.
-    opened, closed = (clock.open, min(clock.close, last)) if clock.open < last else (clock.begin, last)
-    return Window(
-        seconds=closed - opened,
-        bytes_per_s=rate_of(reads, opened, closed),
-        total_bytes=sum(size for _, _, size in reads),
-        latencies=tuple(end - start for start, end, _ in reads),
-        processors=busy_s / (last - clock.begin) if last > clock.begin else 0.0,
+class _Watch:
+    """What the readers of one window share. They only append to it: no lock is needed."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes, self.num_bytes = most_bytes, 0
+        self.stop = threading.Event()
+        self.reads: list[tuple[float, float, int]] = []  # start, end, bytes
+        self.errors: list[BaseException] = []
+
+
+class _Reader(threading.Thread):
+    def __init__(self, number: int, jobs: Iterator[Job], buffer: mmap.mmap, watch: _Watch) -> None:
+        # one that hangs in a dead mount must not hold up the end of the process
+        super().__init__(name=f"headrace-probe-{number}", daemon=True)
+        self._jobs, self._buffer, self._watch = jobs, buffer, watch
+        self.has_begun = threading.Event()  # its first read is behind it, or there is none
+
+    def run(self) -> None:
+        watch = self._watch
+        try:
+            while not watch.stop.is_set() and watch.num_bytes < watch.most_bytes:
+                start = time.perf_counter()
+                job = next(self._jobs, None)
+                if job is None:
+                    return
+                size = job.read(self._buffer)
+                watch.reads.append((start, time.perf_counter(), size))
+                watch.num_bytes += size  # a lost update would only let one more read through
+                if not self.has_begun.is_set():
+                    self.has_begun.set()
+        except BaseException as error:  # told in the thread that waits
+            watch.errors.append(error)
+            watch.stop.set()
+        finally:
+            self.has_begun.set()
+
+
+def _stuck(readers: Sequence[_Reader], seconds: float) -> HeadraceError:
+    stuck = sum(reader.is_alive() for reader in readers)
+    return HeadraceError(
+        f"{stuck} of {len(readers)} reads have not come back after {seconds + _STUCK_AFTER_S:.0f} s",
+        next_step="look at the mount (`dmesg`, for NFS `nfsstat -m`): a server that is gone blocks every read",
     )
 
 
@@ -211,50 +213,3 @@ def rate_of(reads: Sequence[tuple[float, float, int]], opened: float, closed: fl
             bins[number] += density * max(0.0, min(last, high) - max(first, low))
     weights = [math.sin(math.pi * (number + 0.5) / _NUM_BINS) ** 2 for number in range(_NUM_BINS)]
     return sum(count * weight for count, weight in zip(bins, weights, strict=True)) / sum(weights) / width
-
-
-def read_extent(fd: int, offset: int, size: int, path: str) -> Job:
-    """Return a job that reads a part of an open file."""
-
-    def read(buffer: mmap.mmap) -> int:
-        try:
-            with memoryview(buffer) as view, view[:size] as part:
-                got = os.preadv(fd, [part], offset)
-        except OSError as error:
-            raise _unreadable(path, offset, error) from error
-        if got < size:
-            raise UnusableInput(f"{path} became shorter while it was read", offset=offset, asked=size, got=got)
-        return got
-
-    return read
-
-
-def read_whole_file(path: str) -> Job:
-    """Return a job that opens a file and reads all of it; one that is gone counts as nothing."""
-
-    def read(buffer: mmap.mmap) -> int:
-        total = 0
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return 0
-        except OSError as error:
-            raise _unreadable(path, 0, error) from error
-        try:
-            while got := os.preadv(fd, [buffer], total):
-                total += got
-        except OSError as error:
-            raise _unreadable(path, total, error) from error
-        finally:
-            os.close(fd)
-        return total
-
-    return read
-
-
-def _unreadable(path: str, offset: int, error: OSError) -> UnusableInput:
-    return UnusableInput(
-        f"cannot read {path}: {error.strerror or error}",
-        offset=offset,
-        next_step="`dmesg` tells more about disk errors",
-    )

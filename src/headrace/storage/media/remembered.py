@@ -43,7 +43,7 @@ class RememberedDepth:
 
 def remember(result: ProbeResult) -> Path | None:
     """Keep the depth that a probe found, and return the file; None where it found none, or nothing can be written."""
-    ladder = {reading.depth: reading for reading in (*result.whole_files, *result.random)}
+    ladder = {reading.depth: reading for reading in result.ladder}
     reading = ladder.get(result.suggestion.io_depth)
     if not result.suggestion.is_measured or reading is None:
         return None

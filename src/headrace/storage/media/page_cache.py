@@ -1,15 +1,14 @@
-"""Bringing a file's pages out of the page cache, and knowing whether they are.
+"""A file's pages in the page cache: dropping them, reading past them, and knowing whether they are there.
 
 Three ways to read what is not in the cache, and what each proves:
 
 - `O_DIRECT` goes past the page cache. Memory file systems take the flag and ignore it, and so does ZFS before 2.3.
 - `posix_fadvise(DONTNEED)` drops a file's clean pages for anyone who may read it. Pages that are dirty, locked or
-  mapped by somebody stay, so it needs a look afterwards.
-- The look: `cachestat(2)` (Linux 6.5) or `mincore(2)`. Both tell the truth only to who owns the file or may write it
-  (since 5.2 mincore says "all resident" to others); for others' files we do not know.
-
-And for any file on a block device `/proc/self/io` counts what this process had brought from storage (`read_bytes`):
-if it is as much as was read, nothing came from the cache. That needs no right to the file.
+  mapped by somebody stay, so it needs a look afterwards: `mincore(2)`. It tells the truth only to who owns the file or
+  may write it (since Linux 5.2 it says "all resident" to others); for others' files we do not know. (`cachestat(2)` is
+  newer and needs no mapping, but it looks past the files of an overlay, whose pages lie elsewhere.)
+- For any file on a block device `/proc/self/io` counts what this process had brought from storage (`read_bytes`): if
+  it is as much as was read, nothing came from the cache. That needs no right to the file.
 """
 
 from __future__ import annotations
@@ -20,22 +19,14 @@ import os
 from pathlib import Path
 
 PAGE = mmap.PAGESIZE
-_CACHESTAT = 451  # the number on every architecture
 _ALIGNMENT = 4096  # of a direct read: what any disk accepts
+_IN_CACHE = bytes(byte & 1 for byte in range(256))  # only the lowest bit of what `mincore` says of a page is defined
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
-
-
-class _Range(ctypes.Structure):
-    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
-
-
-class _Counts(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recent"))
 
 
 def drop_from_cache(fd: int, offset: int = 0, length: int = 0) -> None:
@@ -53,16 +44,11 @@ def cached_share(fd: int, offset: int, length: int) -> float | None:
     if not _may_look(fd):
         return None
     start = offset - offset % PAGE
-    num_pages = -(-(offset + length - start) // PAGE)
-    cached = _cachestat(fd, start, num_pages * PAGE)
-    if cached:
-        return min(1.0, cached / num_pages)
-    # None of them: true, or an overlay, whose files have their pages elsewhere; `mincore` looks there, at a mapping.
-    looked, found = 0, 0
-    for first, count in _pieces(num_pages):
-        seen = _mincore(fd, start + first * PAGE, count)
+    looked = found = 0
+    for first, count in _pieces(-(-(offset + length - start) // PAGE)):
+        seen = _count_cached(fd, start + first * PAGE, count)
         if seen is None:
-            return None if cached is None else 0.0
+            return None
         looked, found = looked + count, found + seen
     return found / looked
 
@@ -103,28 +89,16 @@ def _may_look(fd: int) -> bool:
     """Whether the kernel tells us the truth about a file's pages: to its owner, and to who may write it."""
     if os.fstat(fd).st_uid == os.geteuid() or os.geteuid() == 0:
         return True
-    try:
-        return os.access(f"/proc/self/fd/{fd}", os.W_OK)
-    except OSError:
-        return False
+    return os.access(f"/proc/self/fd/{fd}", os.W_OK)
 
 
-def _cachestat(fd: int, offset: int, length: int) -> int | None:
-    counts = _Counts()
-    wanted = _Range(offset, length)
-    code = _libc.syscall(_CACHESTAT, fd, ctypes.byref(wanted), ctypes.byref(counts), 0)
-    return int(counts.cached) if code == 0 else None
-
-
-def _mincore(fd: int, offset: int, num_pages: int) -> int | None:
+def _count_cached(fd: int, offset: int, num_pages: int) -> int | None:
     length = num_pages * PAGE
     address = _libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, fd, offset)
     if address in (None, ctypes.c_void_p(-1).value):
         return None
     try:
         pages = ctypes.create_string_buffer(num_pages)
-        if _libc.mincore(address, length, pages) != 0:
-            return None
-        return sum(byte & 1 for byte in pages.raw)
+        return pages.raw.translate(_IN_CACHE).count(1) if _libc.mincore(address, length, pages) == 0 else None
     finally:
         _libc.munmap(address, length)

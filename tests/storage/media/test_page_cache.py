@@ -4,15 +4,12 @@ import mmap
 import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from headrace.storage.media import Coldness, Medium, StorageKind, kind_of
-from headrace.storage.media import cold as cold_module
-from headrace.storage.media.cold import cached_share, drop_from_cache, open_direct
-from headrace.storage.media.coldness import caches_beneath, judge_coldness, judge_warmth
+from headrace.storage.media import kind_of, page_cache
+from headrace.storage.media.page_cache import cached_share, drop_from_cache, open_direct
 
 SIZE = 4 << 20
 
@@ -47,23 +44,10 @@ def test_what_is_read_is_in_the_cache_and_what_is_dropped_is_not(file: int, tmp_
     assert cached_share(file, 1 << 20, 1 << 20) == pytest.approx(0.0, abs=0.05)
 
 
-def test_both_ways_of_looking_agree(file: int, tmp_path: Path) -> None:
-    if not _has_a_cache(tmp_path):
-        pytest.skip("the temporary folder is not on a disk")
-    drop_from_cache(file)
-    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
-    os.pread(file, 1 << 20, 1 << 20)
-    pages = SIZE // mmap.PAGESIZE
-    seen = cold_module._mincore(file, 0, pages)
-    assert seen == (1 << 20) // mmap.PAGESIZE
-    counted = cold_module._cachestat(file, 0, SIZE)
-    assert counted in (None, 0, seen)  # None: a kernel before 6.5; 0: on an overlay
-
-
 def test_large_ranges_are_looked_at_in_pieces() -> None:
-    assert cold_module._pieces(10) == [(0, 10)]
+    assert page_cache._pieces(10) == [(0, 10)]
     num_pages = (1 << 40) // mmap.PAGESIZE
-    pieces = cold_module._pieces(num_pages)
+    pieces = page_cache._pieces(num_pages)
     assert sum(count for _, count in pieces) == (256 << 20) // mmap.PAGESIZE
     assert pieces[0][0] == 0
     assert pieces[-1][0] + pieces[-1][1] == num_pages
@@ -99,13 +83,13 @@ def test_a_direct_read_leaves_no_trace_in_the_cache(file: int, tmp_path: Path) -
     if direct is None or not _has_a_cache(tmp_path):
         pytest.skip("no direct reads here")
     drop_from_cache(file)
-    before = cold_module.fetched_bytes()
+    before = page_cache.fetched_bytes()
     with mmap.mmap(-1, 1 << 20) as buffer:
         assert os.preadv(direct, [buffer], 0) == 1 << 20
         assert buffer[:4096] == os.pread(file, 4096, 0)
     os.close(direct)
     assert cached_share(file, 1 << 20, 1 << 20) == pytest.approx(0.0)
-    after = cold_module.fetched_bytes()
+    after = page_cache.fetched_bytes()
     if before is not None and after is not None:
         assert after - before >= 1 << 20
 
@@ -120,49 +104,4 @@ def test_what_cannot_be_opened_direct_is_told() -> None:
 
 
 def test_no_count_where_the_kernel_keeps_none(tmp_path: Path) -> None:
-    assert cold_module.fetched_bytes(tmp_path) is None
-
-
-DISK = replace(kind_of("/proc"), medium=Medium.NVME, disks=("a disk",))  # type: ignore[arg-type]  # only its being there counts
-NETWORK = replace(DISK, medium=Medium.NFS, disks=())
-FUSE = replace(NETWORK, medium=Medium.FUSE, layers=("FUSE (sshfs) x",))
-
-
-JUDGED: list[tuple[StorageKind, bool, float | None, float | None, Coldness, str]] = [
-    (DISK, True, None, 1.0, Coldness.COLD, "O_DIRECT"),
-    (DISK, False, None, 1.1, Coldness.COLD, "100 % of the bytes came from the device"),
-    (DISK, False, 0.0, 0.5, Coldness.PARTLY, "only 50 %"),
-    (replace(DISK, layers=("overlay", "ext4?")), False, 0.0, 0.0, Coldness.COLD, "a look showed"),
-    (replace(DISK, layers=("overlay", "ext4?")), False, None, 0.0, Coldness.UNKNOWN, "could not be checked"),
-    (DISK, True, 0.0, 0.0, Coldness.WARM, "only 0 %"),  # a file system that takes the flag and ignores it
-    (DISK, False, 0.0, None, Coldness.COLD, "a look showed"),
-    (DISK, False, 0.4, None, Coldness.PARTLY, "40 % of it stayed"),
-    (DISK, False, None, None, Coldness.UNKNOWN, "could not be checked"),
-    (NETWORK, True, None, 0.0, Coldness.COLD, "O_DIRECT"),
-    (NETWORK, False, 0.01, 0.0, Coldness.COLD, "a look showed"),
-    (NETWORK, False, None, 0.0, Coldness.UNKNOWN, "not ours"),
-    (FUSE, True, 0.0, 0.0, Coldness.UNKNOWN, "behind FUSE"),
-    (replace(NETWORK, medium=Medium.ZFS), True, None, None, Coldness.UNKNOWN, "could not be checked"),
-    (replace(NETWORK, medium=Medium.MEMORY), True, 0.0, None, Coldness.WARM, "nothing is ever cold"),
-]
-
-
-def test_coldness_is_judged_from_what_was_checked() -> None:
-    for kind, is_direct, cached, fetched, expected, said in JUDGED:
-        state, reason = judge_coldness(kind, is_direct=is_direct, cached_before=cached, fetched_share=fetched)
-        assert state is expected, said
-        assert said in reason.en
-        assert reason.zh
-
-
-def test_warmth_is_judged_too() -> None:
-    assert judge_warmth(0.0, cached_now=1.0)[0] is Coldness.WARM
-    assert judge_warmth(0.6, cached_now=None)[0] is Coldness.PARTLY
-    assert judge_warmth(None, cached_now=0.0)[0] is Coldness.UNKNOWN
-
-
-def test_caches_that_cannot_be_emptied_are_named() -> None:
-    assert caches_beneath(DISK) == ()
-    assert "server" in caches_beneath(NETWORK)[0].en
-    assert "FUSE" in caches_beneath(FUSE)[0].en
-    assert "host" in caches_beneath(replace(DISK, medium=Medium.VIRTUAL_DISK))[0].en
+    assert page_cache.fetched_bytes(tmp_path) is None

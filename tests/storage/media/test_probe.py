@@ -1,15 +1,15 @@
 """A probe of real files: what it reads, what it says, and that it leaves everything as it was."""
 
 import os
+import random
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import UnusableInput
-from headrace.storage.media import Coldness, KneeState, Medium, Reading, kind_of, probe
-from headrace.storage.media.cold import fetched_bytes
-from headrace.storage.media.probe_files import LARGE_BYTES, find_files
-from headrace.storage.media.written_file import written_test_file
+from headrace.storage.media import Coldness, KneeState, MeasuredReading, Medium, kind_of, probe
+from headrace.storage.media.page_cache import fetched_bytes
+from headrace.storage.media.probe import LARGE_BYTES, find_files, written_test_file
 
 MIB = 1 << 20
 
@@ -38,8 +38,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _all_readings(result: object) -> list[Reading]:
-    readings: list[Reading] = [*result.in_order, *result.random, *result.whole_files]  # type: ignore[attr-defined]
+def _all_readings(result: object) -> list[MeasuredReading]:
+    readings: list[MeasuredReading] = [*result.in_order, *result.random, *result.whole_files]  # type: ignore[attr-defined]
     return readings + [each for each in (result.small_random, result.warm) if each is not None]  # type: ignore[attr-defined]
 
 
@@ -171,7 +171,7 @@ def test_one_depth_alone_has_no_knee(data: Path) -> None:
 
 
 def test_links_are_not_followed_and_files_are_drawn(data: Path) -> None:
-    found = find_files(str(data), seconds=5.0, seed=1)
+    found = find_files(str(data), seconds=5.0, rng=random.Random(1))
     assert found.num_seen == 45  # not those behind the link
     assert found.is_all_seen
     assert {os.path.basename(file.path) for file in found.large} >= {"shard-0.tar", "shard-1.tar"}
