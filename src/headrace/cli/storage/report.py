@@ -195,22 +195,22 @@ class StorageReport:
     def _knee(self, knee: Knee) -> Line:
         if knee.state is KneeState.TOO_NOISY:
             return self._line(_KNEE_NOISY, "bold", noise=format_share(knee.noise or 0.0))
-        if knee.depth is None or knee.bytes_per_s is None:
+        if knee.depth is None or knee.rate is None:
             return self._line(_KNEE_NOT_MEASURED, "bold")
         said = _KNEE_ONE if knee.depth == 1 else _KNEE_FOUND
         said = _KNEE_NOT_REACHED if knee.state is KneeState.NOT_REACHED else said
         gain = three_digits(knee.gain or 1.0)
-        return self._line(said, "bold", depth=knee.depth, rate=format_rate(knee.bytes_per_s), gain=gain)
+        return self._line(said, "bold", depth=knee.depth, rate=format_rate(knee.rate), gain=gain)
 
     def _workers_that_read(self, result: ProbeResult) -> Iterator[Line]:
         """What a loader gets whose workers read, where that is less than the knee."""
         knee, processors = result.knee, result.num_processors
         rates = {each.depth: each.bytes_per_s for each in result.ladder if each.depth <= processors}
-        if knee.depth is None or knee.bytes_per_s is None or not rates or knee.depth <= processors:
+        if knee.depth is None or knee.rate is None or not rates or knee.depth <= processors:
             return
         rate = rates[max(rates)] * processors / max(rates)
-        if rate < 0.9 * knee.bytes_per_s:
-            rates_told = {"rate": format_rate(rate), "share": format_share(rate / knee.bytes_per_s)}
+        if rate < 0.9 * knee.rate:
+            rates_told = {"rate": format_rate(rate), "share": format_share(rate / knee.rate)}
             yield Line(self._say(_WORKERS_THAT_READ, depth=knee.depth, processors=processors, **rates_told))
 
     # ---------------------------------------------------------------- JSON
@@ -234,6 +234,7 @@ class StorageReport:
     def probe_json(self, result: ProbeResult) -> dict[str, Any]:
         """The whole document: the fields of the result, by their names."""
         measured = {name: value for name, value in self._fields(result).items() if name not in ("path", "kind")}
+        measured["knee"]["bytes_per_s"] = measured["knee"].pop("rate")
         return self.kind_json(result.path, result.kind) | measured
 
     def _plain(self, value: Any) -> Any:

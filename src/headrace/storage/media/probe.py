@@ -207,14 +207,18 @@ def find_files(path: str, *, seconds: float, rng: random.Random) -> Found:
 
 
 def _look_through(folder: str, found: Found, rng: random.Random, *, deadline: float) -> None:
+    def is_enough() -> bool:
+        return found.num_seen >= _MOST_LOOKED_AT or time.monotonic() > deadline
+
     pending = [folder]
-    while pending:
+    while pending and found.is_all_seen:
+        found.is_all_seen = not is_enough()
         try:
             with os.scandir(pending.pop(rng.randrange(len(pending)))) as entries:
                 for entry in entries:
-                    if found.num_seen >= _MOST_LOOKED_AT or time.monotonic() > deadline:
+                    if is_enough():
                         found.is_all_seen = False
-                        return
+                        break
                     found.num_seen += 1
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
@@ -460,6 +464,8 @@ class _Probing:
 
     def warm(self, size: int) -> MeasuredReading | None:
         """The same bytes twice, the second time measured."""
+        if not self._files and not self._small:
+            return None
         if self._files:
             file = self._files[0]
             offsets = range(0, min(file.size, _WARM_BYTES) - size + 1, size)
@@ -472,7 +478,7 @@ class _Probing:
             filling = readers.run([iter(jobs)] * _SEVERAL, seconds=once, most_bytes=self._bytes(1.0))
         self.num_bytes += filling.total_bytes
         jobs = jobs[: len(filling.latencies)]
-        self._end = time.monotonic() + _LONGEST_WARM_S
+        self._end = time.monotonic() + _LONGEST_WARM_S  # the time is up by now, and memory is quick
         read = self._climb(_WARM, [1], lambda _: [iter(jobs)], read_bytes, share=1.0, drops=False)
         if not read:
             return None

@@ -90,7 +90,7 @@ class Knee:
 
     state: KneeState
     depth: int | None = None
-    bytes_per_s: float | None = None  # at the knee
+    rate: float | None = None  # bytes a second at the knee
     gain: float | None = None  # against one reader
     falls_beyond: int | None = None  # from this depth on, more readers bring fewer bytes
     noise: float | None = None  # two standard errors of a rate, as a share: what cannot be told apart
@@ -274,7 +274,7 @@ def find_knee(rates: Mapping[int, Sequence[float]]) -> Knee:
     return Knee(
         state=KneeState.NOT_REACHED if knee is ladder[-1] else KneeState.FOUND,
         depth=knee.depth,
-        bytes_per_s=knee.rate,
+        rate=knee.rate,
         gain=knee.rate / ladder[0].rate if ladder[0].depth == 1 else None,
         falls_beyond=_falls_beyond(knee, ladder[place + 1 :]),
         noise=noise,

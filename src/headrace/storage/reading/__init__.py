@@ -3,7 +3,6 @@
 - `block_source`: a worker's side of the reader: extents out of blocks, without a copy.
 - `block_table`: the memory that a reader and the workers share: which bytes lie where, and who refers to them.
 - `extents`: where bytes of a sample lie in a file, and how a data set gets them.
-- `read_ahead`: extents read ahead by threads of this process, for data sets that draw their order as they go.
 - `read_plan`: what the reader reads next, and how much at a time. Pure.
 - `reader`: the training process's side of the reader: starts it, tells it what comes, and ends it.
 - `reader_process`: the reader itself: I/O threads, and the loop that tells them what to read.
@@ -16,11 +15,11 @@ from .extents import (
     close_files,
     has_source,
     install_source,
+    read_ahead,
     read_extent,
     read_file,
     source_installed,
 )
-from .read_ahead import read_ahead
 from .reader import BlockAccess, BlockReader
 from .reader_process import ReaderSettings
 

@@ -20,7 +20,7 @@ from .indexing import Indexed, ensure_indexes, find_index, keep_index
 from .pairing import PairingLike, find_pairing
 from .sample_reading import Sample, SampleReader, layouts_of
 from .stream import Streamed
-from .survey import UnpairedMember, list_unpaired
+from .survey import UnpairedMember, count_unpaired, list_unpaired
 from .urls import Urls, expand_urls
 
 _log = logging.getLogger(__name__)
@@ -136,17 +136,11 @@ class Shards:
 
     def _look_into(self, indexed: Indexed) -> _Shard:
         meta = read_meta(indexed.path, indexed.head)
-        num_samples, num_unpaired = 0, int(meta["unpaired"])
         layouts = layouts_of(meta, self.fields, self._pairing.required)
-        is_left_out = []
-        for signature, layout in zip(meta["signatures"], layouts, strict=True):
-            is_left_out.append(not (layout.is_complete or layout.is_damaged))
-            num_samples += 0 if is_left_out[-1] else signature["count"]
-        if any(is_left_out):
-            index = ShardIndex(indexed.path)
-            num_unpaired += int(index.samples["num"][np.array(is_left_out)[index.samples["signature"]]].sum())
+        counts = (signature["count"] for signature in meta["signatures"])
+        num_samples = sum(n for n, layout in zip(counts, layouts, strict=True) if not layout.is_left_out)
         damage = tuple(DamagedPlace.from_json(document, indexed.shard) for document in meta["damage"])
-        return _Shard(indexed, num_samples, num_unpaired, damage)
+        return _Shard(indexed, num_samples, count_unpaired(indexed, meta, layouts), damage)
 
     @property
     def damage(self) -> tuple[DamagedPlace, ...]:

@@ -38,13 +38,18 @@ class Records(Protocol):
 
 
 @dataclass(frozen=True)
-class _SampleLayout:
+class SampleLayout:
     """What samples of one signature hold: the wanted fields, and where among the sample's members each lies."""
 
     names: tuple[str, ...]
     places: tuple[int, ...] | None  # None: fields of several members are among them
     is_damaged: bool
     is_complete: bool
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether it lacks a field and no damage is why: such samples are not delivered."""
+        return not (self.is_complete or self.is_damaged)
 
 
 class SampleReader:
@@ -73,10 +78,8 @@ class SampleReader:
 
     def _selection(self) -> np.ndarray[Any, Any] | None:
         """The rows of the samples that are delivered or damaged; None: all of them."""
-        good = [layout.is_complete or layout.is_damaged for layout in self._layouts]
-        if all(good):
-            return None
-        return np.flatnonzero(np.array(good)[self._samples["signature"]])
+        is_left_out = np.array([layout.is_left_out for layout in self._layouts], bool)
+        return np.flatnonzero(~is_left_out[self._samples["signature"]]) if is_left_out.any() else None
 
     # -------------------------------------------------------------------------------- one sample
 
@@ -113,7 +116,7 @@ class SampleReader:
         key = _text(self._records.names(int(record["key_at"]), int(record["key_len"])))
         return {"__key__": key, "__url__": self._path} | self._named(layout, members, values)
 
-    def _look_up(self, row: int) -> tuple[_SampleLayout, list[tuple[int, ...]]]:
+    def _look_up(self, row: int) -> tuple[SampleLayout, list[tuple[int, ...]]]:
         """The layout of a sample, and the records of the members that are wanted of it."""
         first, _, _, num, signature, _ = self._samples[row].item()
         layout = self._layouts[signature]
@@ -125,7 +128,7 @@ class SampleReader:
         names = self._field_names
         return layout, [member for name in layout.names for member in members if names[member[_FIELD]] == name]
 
-    def _named(self, layout: _SampleLayout, members: list[tuple[int, ...]], values: Sequence[Any]) -> Sample:
+    def _named(self, layout: SampleLayout, members: list[tuple[int, ...]], values: Sequence[Any]) -> Sample:
         if layout.places is not None:
             return dict(zip(layout.names, values, strict=True))
         named: Sample = {}
@@ -159,7 +162,7 @@ class SampleReader:
 
     # -------------------------------------------------------------------------------- damage
 
-    def _check_whole(self, row: int, layout: _SampleLayout, members: list[tuple[int, ...]]) -> None:
+    def _check_whole(self, row: int, layout: SampleLayout, members: list[tuple[int, ...]]) -> None:
         for member in members:
             if member[_FLAGS] & CUT:
                 raise self._damaged(row, f"the data of its member {self._name(member)} is cut", member)
@@ -296,7 +299,7 @@ class SampleReader:
 _NOTHING = memoryview(b"")
 
 
-def layouts_of(meta: dict[str, Any], fields: Sequence[str] | None, required: Sequence[str]) -> list[_SampleLayout]:
+def layouts_of(meta: dict[str, Any], fields: Sequence[str] | None, required: Sequence[str]) -> list[SampleLayout]:
     """Return what the samples of each signature of a shard hold of the wanted fields."""
     names, lists = meta["fields"], set(meta["lists"])
     layouts = []
@@ -309,7 +312,7 @@ def layouts_of(meta: dict[str, Any], fields: Sequence[str] | None, required: Seq
         is_complete = needs <= set(has)
         if signature["damaged"] and fields is None:
             is_complete = is_complete and (bool(required) or usual <= set(has))
-        layouts.append(_SampleLayout(tuple(wanted), places, signature["damaged"], is_complete))
+        layouts.append(SampleLayout(tuple(wanted), places, signature["damaged"], is_complete))
     return layouts
 
 

@@ -7,6 +7,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from .damage import DamagedPlace
 from .index_file import CUT, HAS_DATA_CRC, ShardIndex, read_meta
 from .indexing import Indexed, ensure_index, find_index
 from .pairing import IGNORED, REASONS, Pairing, PairingLike, find_pairing
-from .sample_reading import layouts_of
+from .sample_reading import SampleLayout, layouts_of
 from .tar_headers import BLOCK, parse_header
 
 _MOST_NAMED = 1000  # unpaired members and damaged samples of one shard
@@ -34,6 +35,15 @@ class UnpairedMember:
     reason: str
 
 
+def count_unpaired(indexed: Indexed, meta: dict[str, Any], layouts: Sequence[SampleLayout]) -> int:
+    """Return how many members `list_unpaired` would give."""
+    num, is_left_out = int(meta["unpaired"]), np.array([layout.is_left_out for layout in layouts], bool)
+    if is_left_out.any():
+        samples = ShardIndex(indexed.path).samples
+        num += int(samples["num"][is_left_out[samples["signature"]]].sum())
+    return num
+
+
 def list_unpaired(indexed: Indexed, fields: Sequence[str] | None, pairing: Pairing) -> Iterator[UnpairedMember]:
     """Give the members in no sample: first those whose sample lacks a field, then those that fit no rule."""
     index, meta = ShardIndex(indexed.path), read_meta(indexed.path, indexed.head)
@@ -44,7 +54,7 @@ def list_unpaired(indexed: Indexed, fields: Sequence[str] | None, pairing: Pairi
         return UnpairedMember(indexed.shard, name, int(record["offset"]), reason)
 
     layouts = layouts_of(meta, fields, pairing.required)
-    is_left_out = np.array([not (layout.is_complete or layout.is_damaged) for layout in layouts], bool)
+    is_left_out = np.array([layout.is_left_out for layout in layouts], bool)
     for sample in np.flatnonzero(is_left_out[index.samples["signature"]]).tolist() if is_left_out.any() else ():
         first, num = int(index.samples["first"][sample]), int(index.samples["num"][sample])
         has = {meta["fields"][field] for field in index.members["field"][first : first + num].tolist()}
@@ -133,7 +143,7 @@ def list_samples(
     layouts = layouts_of(meta, fields, find_pairing(pairing).required)
     for record in index.samples:
         layout = layouts[int(record["signature"])]
-        if layout.is_complete or layout.is_damaged:
+        if not layout.is_left_out:
             members = index.members[int(record["first"]) : int(record["first"]) + int(record["num"])]
             sizes: dict[str, int] = {}
             for number, size in zip(members["field"].tolist(), members["size"].tolist(), strict=True):
@@ -152,10 +162,7 @@ def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, com
         for kind, layout in zip(meta["signatures"], layouts, strict=True)
         if layout.is_complete and not layout.is_damaged
     )
-    left_out = [not (layout.is_complete or layout.is_damaged) for layout in layouts]
-    num_unpaired = int(meta["unpaired"])
-    if any(left_out):
-        num_unpaired += int(index.samples["num"][np.array(left_out)[index.samples["signature"]]].sum())
+    num_unpaired = count_unpaired(indexed, meta, layouts)
     unpaired = list_unpaired(indexed, fields, rule) if num_unpaired else iter(())
     return ShardFacts(
         path=indexed.shard,
