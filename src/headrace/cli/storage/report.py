@@ -234,7 +234,7 @@ class StorageReport:
     def probe_json(self, result: ProbeResult) -> dict[str, Any]:
         """The whole document: the fields of the result, by their names."""
         measured = {name: value for name, value in self._fields(result).items() if name not in ("path", "kind")}
-        measured["knee"]["bytes_per_s"] = measured["knee"].pop("rate")
+        measured["knee"] = {"bytes_per_s" if name == "rate" else name: each for name, each in measured["knee"].items()}
         return self.kind_json(result.path, result.kind) | measured
 
     def _plain(self, value: Any) -> Any:

@@ -113,10 +113,11 @@ class Readers:
             self._buffers.append(buffer)
         watch = _Watch(most_bytes)
         readers = [_Reader(number, lane, self._buffers[number], watch) for number, lane in enumerate(lanes)]
-        begin, busy = time.perf_counter(), time.process_time()
         try:
             for reader in readers:
                 reader.start()
+            begin, busy = time.perf_counter(), time.process_time()
+            watch.go.set()  # to all at once: starting threads is no part of a rate
             for reader in readers:
                 if not reader.has_begun.wait(max(0.0, begin + seconds + _STUCK_AFTER_S - time.perf_counter())):
                     raise _stuck(readers, seconds)
@@ -130,6 +131,7 @@ class Readers:
             busy = time.process_time() - busy
         finally:
             watch.stop.set()
+            watch.go.set()
             for reader in readers:
                 if reader.ident is not None:
                     reader.join(0.5)
@@ -152,7 +154,7 @@ class _Watch:
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes, self.num_bytes = most_bytes, 0
-        self.stop = threading.Event()
+        self.go, self.stop = threading.Event(), threading.Event()
         self.reads: list[tuple[float, float, int]] = []  # start, end, bytes
         self.errors: list[BaseException] = []
 
@@ -166,6 +168,7 @@ class _Reader(threading.Thread):
 
     def run(self) -> None:
         watch = self._watch
+        watch.go.wait()
         try:
             while not watch.stop.is_set() and watch.num_bytes < watch.most_bytes:
                 start = time.perf_counter()
