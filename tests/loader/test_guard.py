@@ -290,7 +290,7 @@ def test_a_sample_that_stands_still(backend: str, caplog: pytest.LogCaptureFixtu
     (failure,) = loader.quarantine
     assert failure.kind.value == "hang"
     said = "\n".join(record.getMessage() for record in caplog.records)
-    assert "test_loader_guard.py" in said  # where it stands
+    assert "test_guard.py" in said  # where it stands
     assert "_fail" in said
 
 

@@ -73,7 +73,7 @@ _FRAMES: Mapping[str, Mapping[str, OwnStep]] = {
     },
     "headrace.engine.device": {"start": OwnStep.COPY, "take": OwnStep.COPY},
     "headrace.storage.reading.block_source": {"_wait": OwnStep.READ, "_read_aside": OwnStep.READ},
-    "headrace.storage.reading.sources": {"read_file": OwnStep.READ},
+    "headrace.storage.reading.extents": {"read_file": OwnStep.READ},
     "headrace.loader.dataloader": {"_get_iterator": OwnStep.POOL_START},
     "headrace.loader.workers": {
         "_launch": OwnStep.POOL_START,
