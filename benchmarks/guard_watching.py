@@ -3,7 +3,7 @@
 A training process of 0.5 GiB with forked workers of 64 MiB each, all asleep. A minute of watching at its usual pace
 (four looks a second, kill counters, pressure and its judgement once a second) is timed call by call; then what is done
 only when something happened: the facts of a death, a look at a stuck worker. Every figure is processor and system time
-of one thread; `exact` is what a thread beside the loop may add.
+of one thread.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from headrace.forensics.death_watch import DeathWatch
 from headrace.forensics.deaths import describe_death
-from headrace.forensics.memory_growth import read_holdings
-from headrace.forensics.memory_watch import MemoryWatch
+from headrace.forensics.memory import MemoryWatch, read_worker_memory
 from headrace.forensics.pressure import Pressure, assess
 from headrace.forensics.stuck import look_at
 from headrace.signals import StackFile, find_py_spy, register_stack_dump
-from headrace.signals.system import read_memory_psi, read_swap_counts
+from headrace.signals.system import read_pressures, read_swapped_in
 from probes import machine_facts
 
 _MIB = 1 << 20
@@ -51,18 +50,18 @@ def timed(call: Callable[[], object], count: int) -> float:
     return statistics.median(times)
 
 
-def watch_for(seconds: float, pids: list[int], *, exact: bool) -> dict[str, float]:
+def watch_for(seconds: float, pids: list[int]) -> dict[str, float]:
     """Watch as the guard does, on a clock that does not wait; returns what it took."""
     memory, deaths, pressure = MemoryWatch(os.getpid()), DeathWatch(0.0), Pressure()
     costs, steps = [], int(seconds / _LOOK_S)
     for step in range(steps):
         now_s = step * _LOOK_S
         start = time.perf_counter()
-        memory.sample(now_s, pids, exact=exact)
+        memory.sample(now_s, pids)
         deaths.note(now_s)
         if step % 4 == 0:
-            read_swap_counts()
-            pressure = assess(memory.recent(), pressure, psi=read_memory_psi(deaths.groups))
+            read_swapped_in()
+            pressure = assess(memory.recent(), pressure, psi=read_pressures(("memory",), deaths.groups))
         costs.append(time.perf_counter() - start)
     deaths.close()
     return {"share_of_a_core": sum(costs) / seconds, "median_s": statistics.median(costs), "worst_s": max(costs)}
@@ -88,19 +87,18 @@ def main() -> int:
             time.sleep(0.05)
         time.sleep(1.0)
         pids = [process.pid for process in processes if process.pid is not None]
-        loop, thread = (watch_for(seconds, pids, exact=exact) for exact in (False, True))
+        loop = watch_for(seconds, pids)
         memory = MemoryWatch(os.getpid())
         memory.sample(1.0, pids)
         deaths = DeathWatch(0.0)
         result: dict[str, object] = {
             "workers": workers,
             "watching_in_the_loop": loop,
-            "watching_with_exact_figures": thread,
             "not_due_s": timed(lambda: memory.sample(0.0, pids), 10_000),
             "facts_and_sentence_of_a_death_s": timed(
                 lambda: describe_death(deaths.facts((0,), pids[0], -9, now_s=1.0, memory=memory.recent())), count
             ),
-            "holdings_of_a_worker_s": timed(lambda: read_holdings(pids[0], 0.0), count),
+            "holdings_of_a_worker_s": timed(lambda: read_worker_memory(pids[0], 0.0), count),
             "look_at_a_stuck_worker_s": timed(
                 lambda: look_at(pids[0], stack_file=files[0], use_py_spy=False), min(count, 10)
             ),

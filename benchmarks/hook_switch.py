@@ -117,8 +117,7 @@ def wrapped_places() -> list[Place]:
                     found[id(owner), name] = (owner, name, value, original)
     from headrace.signals.recording import Lane
 
-    writing: list[Place] = [(Lane, name, getattr(Lane, name), _write_nothing) for name in ("write", "write_many")]
-    return [*found.values(), *writing, *_own_places()]
+    return [*found.values(), (Lane, "write", Lane.write, _write_nothing), *_own_places()]
 
 
 def _own_places() -> list[Place]:

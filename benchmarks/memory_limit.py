@@ -99,7 +99,7 @@ def _make_limited(place: Path, limit_bytes: int) -> Path | None:
 @contextlib.contextmanager
 def memory_group(limit_bytes: int) -> Iterator[Path]:
     """A control group with a memory limit and no swap, removed at the end with whatever is in it."""
-    from headrace.signals.system.cgroups import memory_groups
+    from headrace.signals.system import memory_groups
 
     groups = memory_groups()
     # in v2 a group with processes in it may have none below it with a limit of their own, unless it is the topmost

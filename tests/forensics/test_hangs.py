@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.forensics.hang_words import describe_stuck, next_step_for
-from headrace.forensics.hangs import StuckKind, recognise, user_frame
+from headrace.forensics.hangs import StuckKind, describe_stuck, next_step_for, recognise, user_frame
 from headrace.forensics.stuck import StuckReport, format_report
 from headrace.signals import Frame, Stacks, ThreadStack
 from headrace.signals.system import Call, OpenFile, ProcessState, ThreadState
@@ -127,7 +126,7 @@ def test_our_own_watching_thread_holds_nothing() -> None:
 
 
 def test_a_worker_that_waits_for_work_is_well() -> None:
-    frames = (Frame(file="/x/headrace/engine/worker.py", line=104, function="run"),)
+    frames = (Frame(file="/x/headrace/engine/worker/worker.py", line=104, function="run"),)
     stack = ThreadStack(name="", tid=None, frames=frames, is_main=True)
     pipe = OpenFile(fd=5, path="pipe:[1]", position=0, size=None, kind="pipe", file_system="")
     waits = replace(SLEEPING, call=call("read", 5))

@@ -7,10 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.forensics.memory_sample import MemorySample
+from headrace.forensics.memory import MemorySample
 from headrace.forensics.pressure import Level, Pressure, SignKind, assess, describe_pressure
-from headrace.signals.system.cgroups import GroupMemory, MemoryGroup
-from headrace.signals.system.psi import Psi
+from headrace.signals.system import GroupMemory, MemoryGroup, PressureSample
 
 GIB, MIB = 1 << 30, 1 << 20
 GROUP = MemoryGroup(2, Path("/job"))
@@ -34,8 +33,10 @@ def at(
     )
 
 
-def stalled(full: float, some: float = 0.0) -> Psi:
-    return Psi(source="cgroup v2", some_avg10=some, full_avg10=full, some_total_s=0, full_total_s=0)
+def stalled(full: float, some: float = 0.0) -> PressureSample:
+    return PressureSample(
+        resource="memory", scope="group", some_avg10=some, full_avg10=full, some_total_s=0, full_total_s=0
+    )
 
 
 def level(samples: list[MemorySample], **also: object) -> Level:

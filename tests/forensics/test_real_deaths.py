@@ -17,10 +17,9 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.forensics.death_watch import DeathWatch
+from headrace.forensics.death_watch import DeathWatch, KernelLog
 from headrace.forensics.deaths import Death, DeathCause, describe_death
-from headrace.forensics.kernel_log import KernelLog
-from headrace.signals.system.cgroups import memory_groups
+from headrace.signals.system import memory_groups
 
 FORK = multiprocessing.get_context("fork")
 
@@ -104,10 +103,10 @@ def test_the_kernel_log_names_the_library_of_a_crash() -> None:
 # death as JSON; the training process itself must survive, for the kernel kills the largest first.
 _IN_A_GROUP = """
 import json, multiprocessing, os, pathlib, sys, time
-from headrace.signals.system.cgroups import memory_groups, read_limits
+from headrace.signals.system import memory_groups, read_limits
 from headrace.forensics.death_watch import DeathWatch
 from headrace.forensics.deaths import SampleInHand, describe_death
-from headrace.forensics.memory_watch import MemoryWatch
+from headrace.forensics.memory import MemoryWatch
 
 def hog():
     kept = []

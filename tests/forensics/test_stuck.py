@@ -20,8 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.forensics.hang_words import describe_stuck, next_step_for
-from headrace.forensics.hangs import Diagnosis, StuckKind, recognise
+from headrace.forensics.hangs import Diagnosis, StuckKind, describe_stuck, next_step_for, recognise
 from headrace.forensics.stuck import StuckReport, format_report, look_at
 from headrace.signals import StackFile, find_py_spy
 from headrace.signals.system import memory_groups
@@ -142,8 +141,7 @@ if pid == 0:
     torch.exp(torch.rand(size))        # waits for threads that the fork did not copy
     os._exit(0)
 from headrace.forensics.stuck import look_at
-from headrace.forensics.hangs import recognise
-from headrace.forensics.hang_words import describe_stuck
+from headrace.forensics.hangs import describe_stuck, recognise
 deadline = time.monotonic() + 60
 while time.monotonic() < deadline:
     diagnosis = recognise(look_at(pid, use_py_spy=False))

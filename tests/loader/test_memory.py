@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import Dataset
 
 from headrace import DataLoader
-from headrace.forensics.pressure import PressureLimits
+from headrace.forensics import PressureLimits
 from headrace.signals.system import memory_groups
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -188,7 +188,7 @@ import json, logging, os, pathlib, sys, time
 pathlib.Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
 import headrace.engine.guard.guard as guard
 from headrace import DataLoader
-from headrace.forensics.pressure import PressureLimits
+from headrace.forensics import PressureLimits
 from headrace.signals.system import memory_groups, read_limits
 from tests.loader.test_memory import Numbers, take_until
 guard._PRESSURE_LIMITS = PressureLimits(calm_s=0.5)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import NotAQuarantine, StaleQuarantine
 from headrace.model import FailureKind, OpaqueKey, SampleFailure, key_text
-from headrace.signals import Condemned, Damage, QuarantineFile, appending, merge_failures, quarantine_lines, skip_set
+from headrace.signals import DamagedLine, QuarantinedSample, QuarantineFile, merge_failures, quarantine, skip_set
 
 from ..model.test_failures import any_text, failures, json_keys
 
@@ -67,8 +67,8 @@ def test_a_huge_traceback_and_lines_within_it_are_kept(path: Path) -> None:
 
 
 def test_only_what_no_reader_would_take_is_shortened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine_lines, "_LONGEST_LINE_BYTES", 10_000)
-    monkeypatch.setattr(quarantine_lines, "_LONGEST_TEXT", 1000)
+    monkeypatch.setattr(quarantine, "_LONGEST_LINE_BYTES", 10_000)
+    monkeypatch.setattr(quarantine, "_LONGEST_TEXT", 1000)
     QuarantineFile(path).append(SampleFailure(key=1, message="short", traceback="first" + "x" * 20_000 + "last"))
     (read,) = QuarantineFile(path).entries()
     assert isinstance(read, SampleFailure)
@@ -103,8 +103,8 @@ def test_a_sample_condemned_twice_is_one_sample() -> None:
     other = SampleFailure(key="3", time="2026-01-01T12:00:00+00:00")
     last = SampleFailure(key=3, message="last", rank=5, time="2026-01-02T00:00:00+00:00")
     assert merge_failures([first, other, last]) == [
-        Condemned(failure=last, times=2, first_time=first.time),
-        Condemned(failure=other, times=1, first_time=other.time),
+        QuarantinedSample(failure=last, times=2, first_time=first.time),
+        QuarantinedSample(failure=other, times=1, first_time=other.time),
     ]
 
 
@@ -160,7 +160,7 @@ def test_eight_processes_append_at_once_and_nothing_is_lost_or_torn(path: Path) 
         writer.stderr.close()
         assert (writer.wait(timeout=60), said) == (0, b"")
     entries = list(QuarantineFile(path).entries())
-    assert [entry for entry in entries if isinstance(entry, Damage)] == []
+    assert [entry for entry in entries if isinstance(entry, DamagedLine)] == []
     assert sorted(keys_in(path)) == [(rank, number) for rank in range(ranks) for number in range(count)]
     for entry in entries:
         assert isinstance(entry, SampleFailure)
@@ -216,7 +216,7 @@ def _wait_until_open_twice(path: Path) -> None:
 def test_a_lock_that_is_never_released_does_not_stop_a_training(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(appending, "_LONGEST_LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr(quarantine, "_LONGEST_LOCK_WAIT_S", 0.05)
     QuarantineFile(path).append(SampleFailure(key=1))
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -233,7 +233,7 @@ def test_a_file_system_without_locks_is_said_and_written_to(
     def no_locks(fd: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(appending.fcntl, "flock", no_locks)
+    monkeypatch.setattr(quarantine.fcntl, "flock", no_locks)
     QuarantineFile(path).append(BAD)
     assert keys_in(path) == [4711]
     assert "its file system has no locks (No locks available)" in caplog.text
@@ -268,7 +268,7 @@ def test_a_killed_writer_loses_nothing_that_it_had_written(path: Path) -> None:
             told += [int(line) for line in writer.stdout if line.endswith("\n")]
     QuarantineFile(path).append(BAD)
     entries = list(QuarantineFile(path).entries())
-    assert len([entry for entry in entries if isinstance(entry, Damage)]) <= kills
+    assert len([entry for entry in entries if isinstance(entry, DamagedLine)]) <= kills
     found = [entry for entry in entries if isinstance(entry, SampleFailure)]
     assert set(told) <= {failure.key for failure in found}
     assert all(failure.traceback == "x" * 3_000_000 for failure in found[:-1])
@@ -292,7 +292,7 @@ def test_wherever_a_writer_was_killed_the_other_lines_are_read(data: st.DataObje
         whole = [failure for failure, end in zip(written, ends[1:], strict=True) if end - 1 <= cut]
         entries = list(file.entries())
         assert [entry for entry in entries if isinstance(entry, SampleFailure)] == whole
-        torn = [entry for entry in entries if isinstance(entry, Damage)]
+        torn = [entry for entry in entries if isinstance(entry, DamagedLine)]
         assert len(torn) == (0 if cut in ends or cut + 1 in ends else 1)
         assert all(entry.is_torn and entry.line == len(whole) + 1 for entry in torn)
 
@@ -313,7 +313,7 @@ def test_any_bytes_between_two_lines_cost_only_themselves(rubbish: bytes, at: in
         file.path.write_bytes(b"".join([*lines[:at], rubbish.replace(b"\n", b"\t") + b"\n", *lines[at:]]))
         entries = list(file.entries())
         assert [entry.key for entry in entries if isinstance(entry, SampleFailure)] == [0, 1, 2]
-        damages = [entry.line for entry in entries if isinstance(entry, Damage)]
+        damages = [entry.line for entry in entries if isinstance(entry, DamagedLine)]
         assert damages == ([at + 1] if rubbish.replace(b"\n", b"\t").strip() else [])
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.text import Text as Line
 
     from headrace.knowledge import Hint
-    from headrace.signals import Condemned, Damage
+    from headrace.signals import DamagedLine, QuarantinedSample
 
 _DESCRIPTION = """\
 Show what is in quarantine files: the samples that a loader with quarantine=FILE has left out, and why. Each sample
@@ -140,7 +140,7 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     return EXIT_FINDINGS if report.has_findings else EXIT_OK
 
 
-def _say_damages(damages: Sequence[Damage], language: str, terminal: Terminal) -> None:
+def _say_damages(damages: Sequence[DamagedLine], language: str, terminal: Terminal) -> None:
     for damage in damages[:_MOST_DAMAGES_SAID]:
         at = f"{damage.path}:{damage.line}"
         said = Text(f"damaged line {at}: {damage.reason}", f"损坏的行 {at}：{damage.reason}")
@@ -233,9 +233,9 @@ class QuarantineReport:
 
     files: tuple[str, ...]
     choice: Choice
-    samples: tuple[Condemned, ...]
+    samples: tuple[QuarantinedSample, ...]
     num_in_files: int
-    damages: tuple[Damage, ...]
+    damages: tuple[DamagedLine, ...]
     group_by: str | None = None
 
     @property
@@ -245,14 +245,14 @@ class QuarantineReport:
 
 
 def _read(files: list[str], choice: Choice, *, group_by: str | None) -> QuarantineReport:
-    from headrace.signals import Damage, QuarantineFile, merge_failures
+    from headrace.signals import DamagedLine, QuarantineFile, merge_failures
 
     failures: list[SampleFailure] = []
-    damages: list[Damage] = []
+    damages: list[DamagedLine] = []
     for path in files:
         try:
             for entry in QuarantineFile(path).entries():
-                if isinstance(entry, Damage):
+                if isinstance(entry, DamagedLine):
                     damages.append(entry)
                 else:
                     failures.append(entry)
@@ -273,12 +273,12 @@ class GroupOf:
     """The samples that share an exception, a shard, a file, …; `name` is `None` where that is not known."""
 
     name: str | int | None
-    samples: tuple[Condemned, ...]
+    samples: tuple[QuarantinedSample, ...]
 
 
-def group_samples(samples: Iterable[Condemned], by: str) -> list[GroupOf]:
+def group_samples(samples: Iterable[QuarantinedSample], by: str) -> list[GroupOf]:
     """Return the groups, the largest first."""
-    found: dict[str | int | None, list[Condemned]] = {}
+    found: dict[str | int | None, list[QuarantinedSample]] = {}
     for condemned in samples:
         failure = condemned.failure
         name = (failure.exception or str(failure.kind)) if by == "exception" else getattr(failure, by)
@@ -315,7 +315,7 @@ def report_json(report: QuarantineReport) -> dict[str, Any]:
     return document
 
 
-def key_lines(samples: Iterable[Condemned]) -> tuple[list[str], int]:
+def key_lines(samples: Iterable[QuarantinedSample]) -> tuple[list[str], int]:
     """Return each key as a line of JSON, and the number of samples that have none."""
     keys = [one.failure.key for one in samples]
     told = [key for key in keys if key is not None and is_json_key(key)]
@@ -374,14 +374,14 @@ def _cut(left: int) -> Text:
     return Text(f"… and {left} more; --limit 0 shows all", f"…… 还有 {left} 个；加 --limit 0 显示全部")
 
 
-def _hint(condemned: Condemned) -> Hint | None:
+def _hint(condemned: QuarantinedSample) -> Hint | None:
     from headrace.knowledge import hint_for
 
     failure = condemned.failure
     return hint_for(failure.traceback or f"{failure.exception}: {failure.message}")
 
 
-def _known_lines(samples: Sequence[Condemned], language: str) -> list[str]:
+def _known_lines(samples: Sequence[QuarantinedSample], language: str) -> list[str]:
     """Return what the knowledge base says of the failures, a line an entry, the most frequent first."""
     found: dict[str, tuple[int, str]] = {}
     for one in samples:
@@ -438,7 +438,7 @@ def _headline(report: QuarantineReport) -> Text:
     return Text(en, zh)
 
 
-def _sample_table(samples: Sequence[Condemned], language: str) -> Table:
+def _sample_table(samples: Sequence[QuarantinedSample], language: str) -> Table:
     has_ranks = len({one.failure.rank for one in samples}) > 1
     zone = datetime.now().astimezone().tzname()
     table = plain_table(gap=2)
@@ -478,7 +478,7 @@ def _group_table(groups: Sequence[GroupOf], by: str, language: str) -> Table:
     return table
 
 
-def _in_full(condemned: Condemned, language: str) -> list[str]:
+def _in_full(condemned: QuarantinedSample, language: str) -> list[str]:
     failure = condemned.failure
     facts = [
         f"{_SAMPLE.of(language)} {_key(failure, language, whole=True).plain}",
@@ -493,7 +493,7 @@ def _in_full(condemned: Condemned, language: str) -> list[str]:
     return ["  ".join(facts), printable(said)]
 
 
-def _last(samples: Sequence[Condemned], limit: int) -> Sequence[Condemned]:
+def _last(samples: Sequence[QuarantinedSample], limit: int) -> Sequence[QuarantinedSample]:
     return samples[-limit:] if limit else samples
 
 
@@ -518,7 +518,7 @@ def _why(failure: SampleFailure, language: str, *, whole: bool = False) -> Line:
     return line(text if whole or len(text) <= _LONGEST_WHY else f"{text[: _LONGEST_WHY - 1]}…")
 
 
-def _json_key(condemned: Condemned) -> Any:
+def _json_key(condemned: QuarantinedSample) -> Any:
     key = condemned.failure.key
     return key if is_json_key(key) else repr(key)
 

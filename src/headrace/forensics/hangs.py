@@ -1,4 +1,4 @@
-"""What keeps a worker from coming back, recognised from a report on it. Pure."""
+"""What keeps a worker from coming back, recognised from a report on it and said in English and Chinese. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import sysconfig
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any
 
-from headrace.model import OwnStep, step_of
+from headrace.model import OwnStep, Text, step_of
 from headrace.signals import Frame
 from headrace.signals.system import OpenFile, ThreadState
 
@@ -86,6 +87,116 @@ class Diagnosis:
     detail: str = ""  # a kernel function, a library, a lock, a tracer
 
 
+# ---------------------------------------------------------------------------------------- the words
+
+# Each begins with a verb: "worker 3 " goes before it. {at}, {file} and {detail} are empty or begin with a blank.
+_SAID = {
+    StuckKind.GONE: Text("is gone", "已不存在"),
+    StuckKind.ENDED: Text("has ended", "已经结束"),
+    StuckKind.STOPPED: Text(
+        "is stopped (SIGSTOP or a terminal's ^Z): `kill -CONT {pid}` lets it go on",
+        "已被暂停（SIGSTOP 或终端的 ^Z）：执行 `kill -CONT {pid}` 可恢复",
+    ),
+    StuckKind.TRACED: Text("is held by a debugger (pid{detail})", "被调试器占住（pid{detail}）"),
+    StuckKind.FROZEN: Text(
+        "is frozen by its control group (a paused container or job)", "被所在的 cgroup 冻结（容器或作业被暂停）"
+    ),
+    StuckKind.DISK_SLEEP: Text(
+        "is in an uninterruptible wait of the kernel, mostly for a disk or a file server{file}{detail}{at}{killable}",
+        "处于内核的不可中断等待，通常是磁盘或文件服务器没有响应{file}{detail}{at}{killable}",
+    ),
+    StuckKind.SWAPPED_OUT: Text(
+        "was swapped out and is reading its memory back{at}", "已被换出到交换区，正在读回内存{at}"
+    ),
+    StuckKind.GIL_WAIT: Text(
+        "waits for Python's interpreter lock, which another thread of it keeps busy{at}",
+        "在等待 Python 解释器锁（GIL），它的另一个线程一直占用着{at}",
+    ),
+    StuckKind.BUSY_PYTHON: Text("is computing in Python{at}", "正在执行 Python 代码{at}"),
+    StuckKind.BUSY_NATIVE: Text("is computing in native code:{detail}{at}", "正在执行原生代码：{detail}{at}"),
+    StuckKind.BUSY: Text(
+        "is computing, in native code or in a loop on one line{at}", "正在计算：处于原生代码，或在同一行上循环{at}"
+    ),
+    StuckKind.FORK_DEADLOCK: Text(
+        "is in a deadlock{at}: it waits for {lock} that no thread of it can ever let go; another thread of the "
+        "training process held it at the moment of the fork, or the worker took it twice",
+        "已死锁{at}：它等待的{lock}，本进程中没有任何线程能够释放；fork 的一刻训练进程的另一个线程正持有它，"
+        "或是 worker 自己重复加锁",
+    ),
+    StuckKind.DEADLOCK: Text(
+        "is in a deadlock{at}: it waits for {lock} that no thread of it can ever let go",
+        "已死锁{at}：它等待的{lock}，本进程中没有任何线程能够释放",
+    ),
+    StuckKind.LOCK_WAIT: Text("waits for a lock or another thread{at}", "在等待一把锁或另一个线程{at}"),
+    StuckKind.NETWORK: Text("waits for the network{at}", "在等待网络{at}"),
+    StuckKind.REMOTE_FILE: Text(
+        "waits for a network or FUSE file system{file}{detail}{at}", "在等待网络或 FUSE 文件系统{file}{detail}{at}"
+    ),
+    StuckKind.FILE_LOCK: Text(
+        "waits for a file lock that another process holds{file}{at}", "在等待被其他进程占用的文件锁{file}{at}"
+    ),
+    StuckKind.CHILD: Text("waits for a process that it started{at}", "在等待它启动的子进程{at}"),
+    StuckKind.SLEEP: Text("sleeps of its own accord{at}", "正在主动休眠{at}"),
+    StuckKind.IDLE: Text("has nothing to do: it waits for work", "空闲，正在等待任务"),
+    StuckKind.PIPE: Text("waits for a pipe{at}", "在等待管道数据{at}"),
+    StuckKind.FILE: Text("reads{file}{at}", "正在读取{file}{at}"),
+    StuckKind.UNKNOWN: Text(
+        "does not come back, and nothing seen from outside tells why{detail}{at}",
+        "迟迟没有返回，从外部看不出原因{detail}{at}",
+    ),
+}
+_FORKED_POOL = Text(
+    "is in a deadlock{at}: it waits for threads of{detail}, which did not come along when it was forked",
+    "已死锁{at}：它在等待{detail} 的线程，而这些线程没有随 fork 一起过来",
+)
+_NOT_KILLABLE = Text("; until that answers, it may not react to SIGKILL", "；在此之前可能无法杀死")
+_LOCKS = {
+    "": Text("a lock", "锁"),
+    "logging": Text("a lock of `logging`", "`logging` 的锁"),
+    "import": Text("the import lock", "导入锁"),
+    "multiprocessing": Text("a multiprocessing lock", "multiprocessing 的锁"),
+}
+# What helps, by kind: a setting or command that exists.
+_STEPS = {
+    StuckKind.FORK_DEADLOCK: Text(
+        "multiprocessing_context='spawn' (or 'forkserver'); for OpenCV, cv2.setNumThreads(0) before the loader starts",
+        "multiprocessing_context='spawn'（或 'forkserver'）；若是 OpenCV，在启动加载器之前调用 cv2.setNumThreads(0)",
+    ),
+    StuckKind.NETWORK: Text("give the request a timeout in the data set", "在数据集里为请求设置超时"),
+    StuckKind.SWAPPED_OUT: Text(
+        "fewer workers (num_workers=) or less queued data (memory=)", "减少 worker（num_workers=）或排队数据（memory=）"
+    ),
+}
+
+
+def describe_stuck(diagnosis: Diagnosis, *, language: str = "en") -> str:
+    """What holds a worker, as the rest of a sentence that begins with its name.
+
+    >>> describe_stuck(Diagnosis(kind=StuckKind.STOPPED, pid=12))
+    "is stopped (SIGSTOP or a terminal's ^Z): `kill -CONT 12` lets it go on"
+    """
+    is_pool = diagnosis.kind is StuckKind.FORK_DEADLOCK and diagnosis.detail not in _LOCKS
+    said = _FORKED_POOL if is_pool else _SAID[diagnosis.kind]
+    at = Text(" ({at})", "（{at}）").of(language).format(at=diagnosis.at) if diagnosis.at else ""
+    return said.of(language).format(
+        pid=diagnosis.pid,
+        at=at,
+        file=f" {diagnosis.file.path}" if diagnosis.file is not None else "",
+        detail=f" {diagnosis.detail}" if diagnosis.detail else "",
+        lock=_LOCKS.get(diagnosis.detail, _LOCKS[""]).of(language),
+        killable="" if diagnosis.can_be_killed else _NOT_KILLABLE.of(language),
+    )
+
+
+def next_step_for(diagnosis: Diagnosis, *, language: str = "en") -> str:
+    """What to do about a worker that was ended for it; empty where nothing sure can be said."""
+    step = _STEPS.get(diagnosis.kind)
+    return step.of(language) if step is not None else ""
+
+
+# ---------------------------------------------------------------------------------------- the recognition
+
+
 def recognise(report: StuckReport, tid: int | None = None) -> Diagnosis:
     """Name what keeps a process (or one thread of it) from coming back. Never guesses: UNKNOWN is an answer."""
     thread = report.thread(tid)
@@ -98,27 +209,9 @@ def recognise(report: StuckReport, tid: int | None = None) -> Diagnosis:
     return _make(report, thread, StuckKind.UNKNOWN, is_certain=False, detail=channel)
 
 
-def _make(
-    report: StuckReport,
-    thread: ThreadState,
-    kind: StuckKind,
-    *,
-    is_certain: bool = True,
-    can_be_killed: bool = True,
-    file: OpenFile | None = None,
-    detail: str = "",
-) -> Diagnosis:
+def _make(report: StuckReport, thread: ThreadState, kind: StuckKind, **more: Any) -> Diagnosis:
     stack = report.stack(thread)
-    at = user_frame(stack.python) if stack is not None else None
-    return Diagnosis(
-        kind=kind,
-        pid=report.pid,
-        is_certain=is_certain,
-        can_be_killed=can_be_killed,
-        at=at,
-        file=file,
-        detail=detail,
-    )
+    return Diagnosis(kind=kind, pid=report.pid, at=user_frame(stack.python) if stack is not None else None, **more)
 
 
 def user_frame(frames: tuple[Frame, ...]) -> Frame | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.model import format_bytes
-from headrace.signals.system import Psi
+from headrace.model import Text, format_bytes
+from headrace.signals.system import PressureSample
 
-from .memory_sample import MemorySample
+from .memory import MemorySample
 
 _GIB, _MIB = 1 << 30, 1 << 20
 
@@ -84,7 +85,7 @@ def assess(
     samples: Sequence[MemorySample],
     before: Pressure,
     *,
-    psi: Sequence[Psi] = (),
+    psi: Sequence[PressureSample] = (),
     swap_in_bytes_per_s: float = 0.0,
     limits: PressureLimits = _DEFAULT_LIMITS,
 ) -> Pressure:
@@ -113,118 +114,87 @@ def assess(
 
 
 def _signs(
-    samples: Sequence[MemorySample], psi: Sequence[Psi], swap_in: float, limits: PressureLimits, ease: float
+    samples: Sequence[MemorySample], psi: Sequence[PressureSample], swap_in: float, limits: PressureLimits, ease: float
 ) -> Iterator[Sign]:
     """Everything that speaks for a shortage; `ease` above 1 widens every bound."""
+    for kind, source, value, critical, tight in _measured(samples, psi, swap_in, limits, ease):
+        is_low = kind in (SignKind.GROUP_ROOM, SignKind.MACHINE_ROOM, SignKind.FILLING)
+        for level, bound in ((Level.CRITICAL, critical), (Level.TIGHT, tight)):
+            if value < bound * ease if is_low else value * ease >= bound:
+                yield Sign(kind=kind, level=level, source=source, value=max(0.0, value), bound=bound)
+                break
+
+
+def _measured(
+    samples: Sequence[MemorySample], psi: Sequence[PressureSample], swap_in: float, limits: PressureLimits, ease: float
+) -> Iterator[tuple[SignKind, str, float, float, float]]:
+    """(what, of whom, the value, the critical bound, the tight one) of all that is to be judged."""
     last = samples[-1]
     tightest = 1.0  # share of room that is left, where it is least
-    for place in range(len(last.groups)):
-        memory = last.groups[place]
-        limit = memory.limit_bytes or 0
-        room = limit - memory.hard_bytes
+
+    def judge_room(
+        kind: SignKind, source: str, room: int, limit: int, history: Sequence[tuple[float, int]]
+    ) -> Iterator[tuple[SignKind, str, float, float, float]]:
+        nonlocal tightest
         tightest = min(tightest, room / max(1, limit))
-        yield from _room_signs(SignKind.GROUP_ROOM, memory.group.name, room, limit, limits, ease)
-        if memory.throttle_bytes is not None and memory.hard_bytes * ease > memory.throttle_bytes:
-            source, value, bound = memory.group.name, memory.hard_bytes, memory.throttle_bytes
-            yield Sign(kind=SignKind.THROTTLED, level=Level.TIGHT, source=source, value=value, bound=bound)
-        if room < limits.watched_room * limit:
-            history = [(s.at_s, s.groups[place].hard_bytes) for s in samples if len(s.groups) > place]
-            yield from _filling_signs(memory.group.name, room, history, limits, ease)
+        critical = min(limits.critical_room * limit, limits.critical_room_bytes)
+        yield kind, source, room, critical, min(limits.tight_room * limit, limits.tight_room_bytes)
+        if room < limits.watched_room * limit and (left_s := _left_s(room, history)) is not None:
+            yield SignKind.FILLING, source, left_s, limits.critical_filling_s, limits.tight_filling_s
+
+    for place, memory in enumerate(last.groups):
+        name, limit = memory.group.name, memory.limit_bytes or 0
+        used = [(s.at_s, s.groups[place].hard_bytes) for s in samples if len(s.groups) > place]
+        yield from judge_room(SignKind.GROUP_ROOM, name, limit - memory.hard_bytes, limit, used)
+        if memory.throttle_bytes is not None:
+            yield SignKind.THROTTLED, name, memory.hard_bytes, math.inf, memory.throttle_bytes
     if last.available_bytes is not None and last.total_bytes:
-        room = last.available_bytes
-        tightest = min(tightest, room / last.total_bytes)
-        yield from _room_signs(SignKind.MACHINE_ROOM, "machine", room, last.total_bytes, limits, ease)
-        if room < limits.watched_room * last.total_bytes:
-            history = [(s.at_s, -s.available_bytes) for s in samples if s.available_bytes is not None]
-            yield from _filling_signs("machine", room, history, limits, ease)
-    for rate, level in (
-        (limits.critical_swap_in_bytes_per_s, Level.CRITICAL),
-        (limits.tight_swap_in_bytes_per_s, Level.TIGHT),
-    ):
-        if swap_in * ease >= rate:
-            yield Sign(kind=SignKind.SWAPPING, level=level, source="machine", value=swap_in, bound=rate)
-            break
+        used = [(s.at_s, -s.available_bytes) for s in samples if s.available_bytes is not None]
+        yield from judge_room(SignKind.MACHINE_ROOM, "machine", last.available_bytes, last.total_bytes, used)
+    much = limits.tight_swap_in_bytes_per_s
+    yield SignKind.SWAPPING, "machine", swap_in, limits.critical_swap_in_bytes_per_s, much
     # With much room left, stalls come from reading the data set through the page cache: that is the disk's matter.
-    if tightest < limits.watched_room or swap_in * ease >= limits.tight_swap_in_bytes_per_s:
-        yield from _stall_signs(psi, limits, ease)
+    if tightest < limits.watched_room or swap_in * ease >= much:
+        for one in psi:
+            source = "machine" if one.scope == "machine" else "cgroup v2"
+            if one.full_avg10 * ease >= limits.tight_full:
+                yield SignKind.STALLED, source, one.full_avg10, limits.critical_full, limits.tight_full
+            else:
+                yield SignKind.STALLED, source, one.some_avg10, math.inf, limits.tight_some
 
 
-def _room_signs(
-    kind: SignKind, source: str, room: float, limit: int, limits: PressureLimits, ease: float
-) -> Iterator[Sign]:
-    critical = min(limits.critical_room * limit, limits.critical_room_bytes)
-    tight = min(limits.tight_room * limit, limits.tight_room_bytes)
-    for bound, level in ((critical, Level.CRITICAL), (tight, Level.TIGHT)):
-        if room < bound * ease:
-            yield Sign(kind=kind, level=level, source=source, value=max(0.0, room), bound=bound)
-            return
-
-
-def _filling_signs(
-    source: str, room: float, history: Sequence[tuple[float, int]], limits: PressureLimits, ease: float
-) -> Iterator[Sign]:
-    """How soon the room is gone at the rate of the last two seconds."""
+def _left_s(room: float, history: Sequence[tuple[float, int]]) -> float | None:
+    """How soon the room is gone at the rate of the last two seconds; None where it does not shrink."""
     now_s, now = history[-1]
-    earlier = [(at_s, used) for at_s, used in history if 0.2 <= now_s - at_s <= 2.0]
-    if not earlier:
-        return
-    at_s, used = earlier[0]
-    rate = (now - used) / (now_s - at_s)
-    if rate <= 0:
-        return
-    left_s = room / rate
-    for bound, level in (
-        (limits.critical_filling_s, Level.CRITICAL),
-        (limits.tight_filling_s, Level.TIGHT),
-    ):
-        if left_s < bound * ease:
-            yield Sign(kind=SignKind.FILLING, level=level, source=source, value=max(0.0, left_s), bound=bound)
-            return
-
-
-def _stall_signs(psi: Sequence[Psi], limits: PressureLimits, ease: float) -> Iterator[Sign]:
-    for one in psi:
-        found = None
-        if one.full_avg10 * ease >= limits.critical_full:
-            found = Level.CRITICAL, one.full_avg10, limits.critical_full
-        elif one.full_avg10 * ease >= limits.tight_full:
-            found = Level.TIGHT, one.full_avg10, limits.tight_full
-        elif one.some_avg10 * ease >= limits.tight_some:
-            found = Level.TIGHT, one.some_avg10, limits.tight_some
-        if found is not None:
-            level, value, bound = found
-            yield Sign(kind=SignKind.STALLED, level=level, source=one.source, value=value, bound=bound)
+    earlier = next(((at_s, used) for at_s, used in history if 0.2 <= now_s - at_s <= 2.0), None)
+    if earlier is None or now <= earlier[1]:
+        return None
+    return room * (now_s - earlier[0]) / (now - earlier[1])
 
 
 _WORDS = {
-    "en": {
-        SignKind.GROUP_ROOM: "{source}: {bytes} left below the limit",
-        SignKind.MACHINE_ROOM: "{source}: {bytes} available",
-        SignKind.FILLING: "{source}: full in {value:.1f} s at the present rate",
-        SignKind.THROTTLED: "{source}: {bytes} in use, above memory.high, so the kernel slows it down",
-        SignKind.STALLED: "{source}: tasks wait for memory {value:.0%} of the time",
-        SignKind.SWAPPING: "{source}: {bytes} a second come back from swap",
-        None: "no sign of a shortage any more",
-    },
-    "zh": {
-        SignKind.GROUP_ROOM: "{source}：距上限只剩 {bytes}",
-        SignKind.MACHINE_ROOM: "{source}：可用内存只剩 {bytes}",
-        SignKind.FILLING: "{source}：按当前速度 {value:.1f} 秒后用满",
-        SignKind.THROTTLED: "{source}：已用 {bytes}，超过 memory.high，内核正在限速",
-        SignKind.STALLED: "{source}：任务有 {value:.0%} 的时间在等内存",
-        SignKind.SWAPPING: "{source}：每秒从交换区读回 {bytes}",
-        None: "已没有内存紧张的迹象",
-    },
+    SignKind.GROUP_ROOM: Text("{source}: {bytes} left below the limit", "{source}：距上限只剩 {bytes}"),
+    SignKind.MACHINE_ROOM: Text("{source}: {bytes} available", "{source}：可用内存只剩 {bytes}"),
+    SignKind.FILLING: Text(
+        "{source}: full in {value:.1f} s at the present rate", "{source}：按当前速度 {value:.1f} 秒后用满"
+    ),
+    SignKind.THROTTLED: Text(
+        "{source}: {bytes} in use, above memory.high, so the kernel slows it down",
+        "{source}：已用 {bytes}，超过 memory.high，内核正在限速",
+    ),
+    SignKind.STALLED: Text(
+        "{source}: tasks wait for memory {value:.0%} of the time", "{source}：任务有 {value:.0%} 的时间在等内存"
+    ),
+    SignKind.SWAPPING: Text("{source}: {bytes} a second come back from swap", "{source}：每秒从交换区读回 {bytes}"),
 }
+_NO_SIGN = Text("no sign of a shortage any more", "已没有内存紧张的迹象")
 
 
 def describe_pressure(pressure: Pressure, *, language: str = "en") -> str:
     """The evidence of a judgement, the gravest first."""
-    words = _WORDS["zh" if language == "zh" else "en"]
-    if not pressure.signs:
-        return words[None]
     texts = []
     for sign in sorted(pressure.signs, key=lambda sign: -sign.level):
         source = "整机" if language == "zh" and sign.source == "machine" else sign.source
-        texts.append(words[sign.kind].format(source=source, bytes=format_bytes(sign.value), value=sign.value))
-    return ("；" if language == "zh" else "; ").join(texts)
+        said = _WORDS[sign.kind].filled(source=source, bytes=format_bytes(sign.value), value=sign.value)
+        texts.append(said.of(language))
+    return Text("; ", "；").of(language).join(texts) or _NO_SIGN.of(language)

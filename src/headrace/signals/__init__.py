@@ -4,15 +4,10 @@
 - `system`: what the kernel says of processes, threads, control groups and the machine.
 - `timing`: timing what a loader does: samples and their parts, tasks, every `next`.
 - `stacks`: Python stacks of another process.
-- `descriptor`: a file descriptor that child processes get too.
 - `quarantine`: the samples that runs over a data set have condemned, in a file.
-- `quarantine_lines`: the format of that file, one JSON line a sample.
-- `appending`: lines added to a file that several processes and hosts share.
 """
 
-from .descriptor import Fd
-from .quarantine import Condemned, Quarantine, QuarantineFile, merge_failures, skip_set
-from .quarantine_lines import QUARANTINE_SCHEMA, Damage
+from .quarantine import DamagedLine, QuarantinedSample, QuarantineFile, merge_failures, skip_set
 from .stacks import (
     Frame,
     StackFile,
@@ -27,13 +22,10 @@ from .stacks import (
 )
 
 __all__ = [
-    "QUARANTINE_SCHEMA",
-    "Condemned",
-    "Damage",
-    "Fd",
+    "DamagedLine",
     "Frame",
-    "Quarantine",
     "QuarantineFile",
+    "QuarantinedSample",
     "StackFile",
     "Stacks",
     "ThreadStack",

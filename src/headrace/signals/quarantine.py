@@ -1,25 +1,60 @@
-"""A quarantine file: the samples that runs over a data set have condemned, for people and for later runs."""
+"""A quarantine file: the samples that runs over a data set have condemned, for people and for later runs.
+
+A line for each of them, a JSON object with `"schema": "headrace/quarantine/v1"` and the fields of
+`SampleFailure.as_json`. There is no header: the first line is like the last one, so ranks need not agree who creates
+the file, files can be joined with `cat` and thinned out with `grep -v`, and a damaged line costs one sample's record.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import json
 import logging
 import os
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from headrace.errors import StaleQuarantine
-from headrace.model import SampleFailure, SampleKeys, key_text
-
-from .appending import append_line
-from .quarantine_lines import Damage, line_of, raise_if_foreign, read_lines
+from headrace.errors import NotAQuarantine, StaleQuarantine
+from headrace.model import SampleFailure, SampleKeys, key_text, shorten
 
 _log = logging.getLogger(__name__)
 
+QUARANTINE_SCHEMA = "headrace/quarantine/v1"
+
+_START = f'{{"schema": "{QUARANTINE_SCHEMA}"'.encode()
+_LONGEST_LINE_BYTES = 64 * 2**20  # a data set given by mistake may be one line of a terabyte
+_LONGEST_TEXT = 2**20  # of a message or a traceback, in characters, where a line would be longer than that
+# How far to look for a first line of ours before the file is called something else.
+_MOST_FOREIGN_LINES = 100
+_MOST_FOREIGN_BYTES = 16 * 2**20
+# A file system that has no locks, or a server without a lock service.
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+_LONGEST_LOCK_WAIT_S = 10.0  # a line takes less than a millisecond; a host that died may hold its lock for minutes
+_LOOK_AGAIN_S = 0.002
+
+_said: set[str] = set()
+
 
 @dataclass(frozen=True, kw_only=True)
-class Condemned:
+class DamagedLine:
+    """A line that cannot be read: where, why, and how it begins."""
+
+    path: str
+    line: int
+    reason: str
+    text: str
+    is_torn: bool = False  # the last line, cut off: its writer was killed, or is still writing
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuarantinedSample:
     """One condemned sample: what was last written of it, and how often it was condemned."""
 
     failure: SampleFailure
@@ -31,8 +66,8 @@ class Condemned:
 class Quarantine:
     """What a quarantine file holds: each sample once, in the order of its first failure, and the damaged lines."""
 
-    samples: tuple[Condemned, ...]
-    damages: tuple[Damage, ...]
+    samples: tuple[QuarantinedSample, ...]
+    damages: tuple[DamagedLine, ...]
 
 
 class QuarantineFile:
@@ -69,7 +104,7 @@ class QuarantineFile:
             self.check()
         append_line(self.path, line_of(failure))
 
-    def entries(self) -> Iterator[SampleFailure | Damage]:
+    def entries(self) -> Iterator[SampleFailure | DamagedLine]:
         """Read line by line, in the memory of one line; raise `NotAQuarantine` if no line is ours."""
         with self.path.open("rb") as file:
             yield from read_lines(self.path, file)
@@ -79,25 +114,25 @@ class QuarantineFile:
         damages = []
         failures = []
         for entry in self.entries():
-            if isinstance(entry, Damage):
+            if isinstance(entry, DamagedLine):
                 damages.append(entry)
             else:
                 failures.append(entry)
         return Quarantine(samples=tuple(merge_failures(failures)), damages=tuple(damages))
 
 
-def merge_failures(failures: Iterable[SampleFailure]) -> list[Condemned]:
+def merge_failures(failures: Iterable[SampleFailure]) -> list[QuarantinedSample]:
     """Return each sample once, in the order of its first failure, with what was last said of it.
 
     Failures are of one sample if their keys are equal; those without a key, if shard and offset, or else the file,
     are.
     """
-    found: dict[object, Condemned] = {}
+    found: dict[object, QuarantinedSample] = {}
     for number, failure in enumerate(failures):
         identity = _identity(failure) or number
         known = found.get(identity)
         if known is None:
-            found[identity] = Condemned(failure=failure, times=1, first_time=failure.time)
+            found[identity] = QuarantinedSample(failure=failure, times=1, first_time=failure.time)
         else:
             found[identity] = replace(known, failure=failure, times=known.times + 1)
     return list(found.values())
@@ -116,7 +151,7 @@ def skip_set(source: str | os.PathLike[str] | Iterable[Any], *, num_samples: int
     keys, damages = [], []
     try:
         for entry in QuarantineFile(path).entries():
-            if isinstance(entry, Damage):
+            if isinstance(entry, DamagedLine):
                 damages.append(entry)
             elif entry.key is not None:
                 _raise_if_stale(entry, path, num_samples)
@@ -149,3 +184,175 @@ def _identity(failure: SampleFailure) -> object:
     if failure.shard is not None and failure.offset is not None:
         return (failure.shard, failure.offset)
     return ("file", failure.file) if failure.file is not None else None
+
+
+# ---------------------------------------------------------------------------------------- lines
+
+
+def line_of(failure: SampleFailure) -> bytes:
+    """Return the line of a failure, without its end. Only texts of many megabytes are shortened."""
+    line = _dump(failure)
+    if len(line) < _LONGEST_LINE_BYTES:
+        return line
+    message, traceback = (shorten(text, _LONGEST_TEXT) for text in (failure.message, failure.traceback))
+    return _dump(replace(failure, message=message, traceback=traceback))
+
+
+def _dump(failure: SampleFailure) -> bytes:
+    document = {"schema": QUARANTINE_SCHEMA, **failure.as_json()}
+    try:
+        return json.dumps(document, ensure_ascii=False).encode()  # so that `grep` finds a name in any language
+    except UnicodeEncodeError:  # a file name that is not UTF-8
+        return json.dumps(document).encode()
+
+
+def raise_if_foreign(path: Path, file: BinaryIO) -> None:
+    """Raise `NotAQuarantine` unless the file is empty or has a line of ours near its beginning."""
+    for entry in read_lines(path, file):
+        if isinstance(entry, SampleFailure):
+            return
+
+
+def read_lines(path: Path, file: BinaryIO) -> Iterator[SampleFailure | DamagedLine]:
+    """Yield what each line holds, in the memory of one line; raise `NotAQuarantine` if no line is ours."""
+    number = 0
+    foreign_lines = foreign_bytes = 0
+    has_own = False
+    last_reason = ""
+    while line := file.readline(_LONGEST_LINE_BYTES):
+        number += 1
+        is_whole = line.endswith(b"\n")
+        if not is_whole and len(line) == _LONGEST_LINE_BYTES:
+            entry: SampleFailure | DamagedLine | None = _damage(
+                path, number, "the line is longer than any of ours", line
+            )
+            is_whole = _pass_over_line(file, at_most=None if has_own else _MOST_FOREIGN_BYTES)
+        else:
+            entry = _parse(path, number, line, is_whole=is_whole)
+        if entry is None:
+            continue
+        if isinstance(entry, SampleFailure) or line.startswith(_START) or (not is_whole and _START.startswith(line)):
+            has_own = True
+        elif not has_own:
+            foreign_lines, foreign_bytes, last_reason = foreign_lines + 1, foreign_bytes + len(line), entry.reason
+            if foreign_lines > _MOST_FOREIGN_LINES or foreign_bytes > _MOST_FOREIGN_BYTES:
+                break
+        yield entry
+    if foreign_lines and not has_own:
+        raise NotAQuarantine(
+            f"{path} is not a quarantine file",
+            lines_read=number,
+            last_of_them=last_reason,
+            wanted=f'JSON lines with "schema": "{QUARANTINE_SCHEMA}"',
+        )
+
+
+def _parse(path: Path, number: int, line: bytes, *, is_whole: bool) -> SampleFailure | DamagedLine | None:
+    if not line.strip():
+        return None  # a line that a person put in
+    try:
+        document = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        if not is_whole:
+            return _damage(path, number, "the line is cut off", line, is_torn=True)
+        return _damage(path, number, f"not JSON ({error})", line)
+    if not isinstance(document, dict) or "schema" not in document:
+        return _damage(path, number, "not a JSON object with a schema", line)
+    if document["schema"] != QUARANTINE_SCHEMA:
+        reason = f"its schema is {document['schema']!r}; this version reads {QUARANTINE_SCHEMA!r}"
+        return _damage(path, number, reason, line)
+    try:
+        return SampleFailure.from_json(document)
+    except ValueError as error:
+        return _damage(path, number, str(error), line)
+
+
+def _damage(path: Path, number: int, reason: str, line: bytes, *, is_torn: bool = False) -> DamagedLine:
+    text = line[:80].decode("utf-8", errors="replace").rstrip("\n")
+    return DamagedLine(path=str(path), line=number, reason=reason, text=text, is_torn=is_torn)
+
+
+def _pass_over_line(file: BinaryIO, *, at_most: int | None) -> bool:
+    """Read on to the end of a line; return whether there is one."""
+    passed = 0
+    while part := file.readline(2**20):
+        if part.endswith(b"\n"):
+            return True
+        passed += len(part)
+        if at_most is not None and passed > at_most:
+            break
+    return False
+
+
+# ---------------------------------------------------------------------------------------- a file that many append to
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line to a file, whole or not at all, whoever else is adding lines at the same time.
+
+    One write to the end of the file, under `flock`, which Linux passes on to the server for NFS. If an earlier
+    writer was killed in the middle of a line, what it left gets a line of its own. If this write fails half way (a
+    full disk), what was written is taken back, and the `OSError` is raised. The line has been given to the system
+    when this returns: a process that is killed then loses nothing; a machine that loses power may.
+    """
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            is_locked = _lock(fd, path)
+            try:
+                if not _is_at(fd, path):
+                    continue  # somebody put another file in its place, as an editor does: add to that one
+                _add(fd, line, is_locked=is_locked)
+                return
+            finally:
+                if is_locked:
+                    # Not left to `close`: a child that was forked just now has the file open too, and with it the lock.
+                    fcntl.flock(fd, fcntl.LOCK_UN)
+        finally:
+            os.close(fd)
+
+
+def _add(fd: int, line: bytes, *, is_locked: bool) -> None:
+    size = os.fstat(fd).st_size
+    is_torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+    rest = memoryview((b"\n" if is_torn else b"") + line + b"\n")
+    try:
+        while rest:  # once round, but for a full disk
+            rest = rest[os.write(fd, rest) :]
+    except OSError:
+        if is_locked:  # without the lock it might be another's line
+            os.ftruncate(fd, size)
+        raise
+
+
+def _lock(fd: int, path: Path) -> bool:
+    """Wait for the lock; return whether we have it. Without it lines may mix, and a sample must not wait for ever."""
+    deadline = time.monotonic() + _LONGEST_LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                _say_once(path, f"its file system has no locks ({error.strerror})")
+                return False
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
+                raise
+        if time.monotonic() > deadline:
+            _say_once(path, f"somebody has held its lock for {_LONGEST_LOCK_WAIT_S:.0f} s")
+            return False
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _say_once(path: Path, why: str) -> None:
+    text = f"{path} is written without a lock, so lines of several processes may mix: {why}"
+    if text not in _said:
+        _said.add(text)
+        _log.warning("%s", text)
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False

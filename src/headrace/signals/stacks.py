@@ -16,9 +16,9 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from multiprocessing import reduction
 from pathlib import Path
 
-from .descriptor import Fd
 from .system import catches, read_status
 
 _HEADER = "headrace-stacks signal="
@@ -76,8 +76,8 @@ class Stacks:
 class StackFile:
     """A small memory file into which a worker's signal handler writes; travels to the worker by any start method."""
 
-    def __init__(self, fd: Fd) -> None:
-        self.fd = fd
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
 
     @classmethod
     def create(cls) -> StackFile:
@@ -85,13 +85,26 @@ class StackFile:
         fd = os.memfd_create("headrace-stacks", os.MFD_CLOEXEC)
         # every process that has it shares one file position: writes go to the end instead
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
-        return cls(Fd(fd))
+        return cls(fd)
+
+    def __getstate__(self) -> object:
+        return reduction.DupFd(self._fd)
+
+    def __setstate__(self, state: object) -> None:
+        self._fd = state.detach()  # type: ignore[attr-defined]  # one of multiprocessing's own handle classes
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
+
+    def fileno(self) -> int:
+        return self._fd
 
     def read(self, start: int = 0) -> str:
-        return os.pread(self.fd.fileno(), _MOST_BYTES, start).decode("utf-8", "replace")
+        return os.pread(self._fd, _MOST_BYTES, start).decode("utf-8", "replace")
 
     def size(self) -> int:
-        return os.fstat(self.fd.fileno()).st_size
+        return os.fstat(self._fd).st_size
 
     def signal_number(self) -> int | None:
         """Which signal the worker listens to; None before it has said so."""
@@ -110,7 +123,9 @@ class StackFile:
         return crashed.frames if crashed is not None else ()
 
     def close(self) -> None:
-        self.fd.close()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def register_stack_dump(stack_file: StackFile, *, tracer_pid: int | None = None) -> int | None:
@@ -127,7 +142,7 @@ def register_stack_dump(stack_file: StackFile, *, tracer_pid: int | None = None)
     number = next(free, None)
     if number is None:
         return None
-    fd = stack_file.fd.fileno()
+    fd = stack_file.fileno()
     faulthandler.register(number, file=fd, all_threads=True, chain=False)
     if not faulthandler.is_enabled():
         faulthandler.enable(file=fd, all_threads=True)
@@ -150,8 +165,8 @@ def read_stacks(pid: int, stack_file: StackFile, *, timeout_s: float = 1.0) -> S
     start = stack_file.size()
     if start > _MOST_BYTES // 2:  # asked very often: begin anew, but keep saying which signal it is
         with contextlib.suppress(OSError):
-            os.ftruncate(stack_file.fd.fileno(), 0)
-            os.write(stack_file.fd.fileno(), f"{_HEADER}{number}\n".encode())
+            os.ftruncate(stack_file.fileno(), 0)
+            os.write(stack_file.fileno(), f"{_HEADER}{number}\n".encode())
         start = stack_file.size()
     try:
         os.kill(pid, number)

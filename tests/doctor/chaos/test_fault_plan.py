@@ -12,7 +12,7 @@ from headrace.doctor.chaos import (
     ALL_KINDS,
     Fault,
     FaultKind,
-    QuarantinedSample,
+    LeftOutSample,
     RoundFacts,
     draw_faults,
     epoch_order,
@@ -83,7 +83,7 @@ GOOD = RoundFacts(
     delivered=[5, 3, 4, 2, 0, 5],
     sizes=[2, 2, 2],
     waits=[(0.0, 0.5), (0.9, 1.5), (1.9, 2.9)],
-    quarantine=[QuarantinedSample(index=1, kind="worker_lost", exception="", message="")],
+    quarantine=[LeftOutSample(index=1, kind="worker_lost", exception="", message="")],
 )
 
 
@@ -107,7 +107,7 @@ def test_a_round_in_which_all_went_well() -> None:
             {
                 "quarantine": [
                     *GOOD.quarantine,
-                    QuarantinedSample(index=2, kind="worker_lost", exception="", message=""),
+                    LeftOutSample(index=2, kind="worker_lost", exception="", message=""),
                 ],
                 "delivered": [5, 3, 4, 0, 5, 3],
             },
@@ -122,7 +122,7 @@ def test_each_thing_that_can_be_wrong_is_found(change: dict[str, Any], name: str
 
 
 def test_a_bad_sample_of_the_users_is_told_apart_from_a_fault() -> None:
-    own = QuarantinedSample(index=2, kind="exception", exception="ValueError", message="bad header")
+    own = LeftOutSample(index=2, kind="exception", exception="ValueError", message="bad header")
     verdict = judge_round(replace(GOOD, quarantine=[*GOOD.quarantine, own], delivered=[5, 3, 4, 0, 5, 3]))
     assert verdict.is_clean
     assert verdict.own == (own,)

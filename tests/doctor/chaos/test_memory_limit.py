@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.signals.system.cgroups import memory_groups
+from headrace.signals.system import memory_groups
 
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "memory_limit.py"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.model import EventKind
 from headrace.signals.recording import KeptEvents, Lane
 from headrace.signals.recording.area import Area
-from headrace.signals.recording.ring_reader import RingReader
+from headrace.signals.recording.recorder import RingReader
 
 SECOND_NS = 1_000_000_000
 

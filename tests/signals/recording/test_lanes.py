@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from headrace.model import EventKind
-from headrace.signals.recording import Lane, Recorder, Recording, close_lane, open_lane, read_run, record_dtype
+from headrace.signals.recording import Lane, Recorder, Recording, close_lane, open_lane, read_run
 from headrace.signals.recording.area import NUM_LANES, Area, Word
-from headrace.signals.recording.lane_drain import LaneDrain
+from headrace.signals.recording.recorder import LaneDrain
 
 DEADLINE_S = 60.0
 
@@ -206,36 +206,13 @@ def test_whatever_is_written_nothing_is_raised(recorder: Recorder, given: dict[s
     assert run.lost_records == 0
 
 
-def test_bulk_and_single_events_mix(recorder: Recorder) -> None:
-    lane = open_lane(role="worker")
-    assert lane is not None
-    block = np.zeros(1000, record_dtype())
-    block["kind"], block["value"], block["start_ns"] = EventKind.SAMPLE, np.arange(1000), np.arange(1000)
-    lane.write_many(block[:600])
-    lane.write(EventKind.SAMPLE, 600, 1, 600)
-    lane.write_many(block[601:])
-    lane.write_many(block[:0])
-    run = finish(recorder)
-    assert run.events_of(EventKind.SAMPLE)["value"].tolist() == list(range(1000))
-    assert run.lost_records == 0
-
-
-def test_bulk_with_fewer_fields(recorder: Recorder) -> None:
-    lane = open_lane(role="worker")
-    assert lane is not None
-    lane.write_many(np.array([(7, EventKind.READ), (8, EventKind.DECODE)], [("start_ns", "u8"), ("kind", "u1")]))
-    events = finish(recorder).events
-    assert events[events["kind"] > 2]["start_ns"].tolist() == [7, 8]
-
-
-def test_more_in_bulk_than_a_ring_holds_keeps_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_a_ring_holds_keeps_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Recorder(tmp_path / "run", area=Area.create(num_lanes=1, lane_records=64)) as recorder:
         monkeypatch.setenv("HEADRACE_RECORDING", recorder.area.place)
         lane = open_lane()
         assert lane is not None
-        block = np.zeros(1000, record_dtype())
-        block["kind"], block["start_ns"] = EventKind.SAMPLE, np.arange(1000)
-        lane.write_many(block)
+        for number in range(1000):
+            lane.write(EventKind.SAMPLE, number, 0)
         close_lane()
         run = finish(recorder)
     assert run.events["start_ns"].tolist() == list(range(936, 1000))

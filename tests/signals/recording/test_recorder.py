@@ -19,9 +19,9 @@ import pytest
 from headrace.errors import UnusableInput
 from headrace.model import EventKind
 from headrace.signals.recording import Recorder, Recording, RunFacts, read_run
-from headrace.signals.recording.event_file import AppendedFile
-from headrace.signals.recording.frames import FrameType, file_head, frame, note
-from headrace.signals.recording.recorder import EVENTS_FILE, RUN_FILE, SYSTEM_FILE
+from headrace.signals.recording.event_file import EVENTS_FILE, AppendedFile, FrameType, file_head, frame, note
+from headrace.signals.recording.run_facts import RUN_FILE
+from headrace.signals.recording.system_samples import SYSTEM_FILE
 
 DEADLINE_S = 60.0
 

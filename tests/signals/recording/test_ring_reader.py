@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.signals.recording import record_dtype
-from headrace.signals.recording.area import LANE_HEAD_BYTES, LaneMemory, Word
+from headrace.signals.recording.area import LANE_HEAD_BYTES, MOST_LAPS, RECORD, RECORD_BYTES, LaneMemory, Word
 from headrace.signals.recording.lanes import Lane
-from headrace.signals.recording.records import MOST_LAPS, RECORD_BYTES
-from headrace.signals.recording.ring_reader import RingReader, read_names
+from headrace.signals.recording.recorder import RingReader, read_names
 
 RECORDS = 64
 
@@ -25,16 +22,17 @@ class Ring:
         self.written = 0
 
     def write(self, count: int, *, in_bulk: bool = False) -> None:
-        numbers = range(self.written, self.written + count)
-        if in_bulk:
-            block = np.zeros(count, record_dtype())
-            block["start_ns"] = numbers
-            block["kind"] = 41
-            self.lane.write_many(block)
-        else:
-            for number in numbers:
-                self.lane.write(41, number, 1)
-        self.written += count
+        most = 64 if in_bulk else 1  # as many as kept events are written together
+        while count:
+            size = min(count, most)
+            if in_bulk:
+                numbers = range(self.written, self.written + size)
+                block = bytearray(b"".join(RECORD.pack(number, 1, 0, 0, 0, 41, 0) for number in numbers))
+                self.lane.write_block(block, size, 0)
+            else:
+                self.lane.write(41, self.written, 1)
+            self.written += size
+            count -= size
 
 
 class _One:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.signals.system.cgroups import memory_groups, read_group, read_limits, read_oom_counts
-from headrace.signals.system.psi import read_cpu_psi, read_memory_psi, read_psi, read_swap_counts
+from headrace.signals.system.machine import read_pressures, read_swapped_in
 
 DATA = Path(__file__).parents[2] / "data" / "guard"
 GIB = 1 << 30
@@ -87,8 +87,8 @@ def test_nothing_readable_is_no_group_and_no_count(tmp_path: Path) -> None:
     assert memory_groups(tmp_path) == ()
     counts = read_oom_counts((), tmp_path)
     assert (counts.groups, counts.machine) == ((), None)
-    assert read_memory_psi((), tmp_path) == ()
-    assert read_swap_counts(tmp_path) is None
+    assert read_pressures(("memory",), (), tmp_path) == ()
+    assert read_swapped_in(tmp_path) is None
 
 
 def test_a_group_that_vanished(tmp_path: Path) -> None:
@@ -103,17 +103,16 @@ def test_this_process_here() -> None:
 
 def test_pressure_of_the_group_and_of_the_machine() -> None:
     root = DATA / "slurm-v2-before"
-    own, machine = read_memory_psi(memory_groups(root), root)
-    assert (own.source, own.some_avg10, own.full_avg10) == ("cgroup v2", 0.145, 0.0925)
-    assert (machine.source, machine.some_avg10) == ("machine", pytest.approx(0.0012))
+    own, machine = read_pressures(("memory",), memory_groups(root), root)
+    assert (own.scope, own.some_avg10, own.full_avg10) == ("group", 0.145, 0.0925)
+    assert (machine.scope, machine.some_avg10) == ("machine", pytest.approx(0.0012))
     assert own.some_total_s == pytest.approx(1.843021)
-    assert read_cpu_psi(memory_groups(root), root) == ()
-    swap = read_swap_counts(root)
-    assert swap is not None
-    assert (swap.pages_in, swap.pages_out, swap.major_faults) == (512, 2048, 88123)
+    assert read_pressures(("cpu",), memory_groups(root), root) == ()
+    assert read_swapped_in(root) == 512
 
 
 @pytest.mark.parametrize("text", ["", "some avg10=x total=1\n", "full avg10=1.0 total=1\n", "some\n"])
 def test_a_pressure_file_that_says_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / "memory").write_text(text)
-    assert read_psi(tmp_path / "memory", source="machine") is None
+    (tmp_path / "proc/pressure").mkdir(parents=True)
+    (tmp_path / "proc/pressure/memory").write_text(text)
+    assert read_pressures(("memory",), (), tmp_path) == ()

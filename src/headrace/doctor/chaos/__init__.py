@@ -20,7 +20,7 @@ from .fault_plan import (
     expected_delivery,
 )
 from .referee import run_chaos
-from .report import PROBLEMS, ChaosReport, QuarantinedSample, RoundFacts, RoundVerdict, judge_round
+from .report import PROBLEMS, ChaosReport, LeftOutSample, RoundFacts, RoundVerdict, judge_round
 
 __all__ = [
     "ALL_KINDS",
@@ -30,7 +30,7 @@ __all__ = [
     "ChaosSettings",
     "Fault",
     "FaultKind",
-    "QuarantinedSample",
+    "LeftOutSample",
     "RoundFacts",
     "RoundVerdict",
     "draw_faults",

@@ -20,7 +20,7 @@ from headrace.errors import CannotLoadTarget, ChaosCouldNotRun
 
 from .fault_plan import FROM_OUTSIDE, ChaosSettings, Fault, FaultKind, Subject, plan_round
 from .leftovers import name_and_state, processes_of_session
-from .report import ChaosReport, QuarantinedSample, RoundFacts, RoundVerdict, judge_round, num_struck
+from .report import ChaosReport, LeftOutSample, RoundFacts, RoundVerdict, judge_round, num_struck
 
 _SIGNALS = {FaultKind.KILL: signal.SIGKILL, FaultKind.STOP: signal.SIGSTOP}
 _START_S = 180.0  # to import torch and the user's module, on a slow network disk
@@ -187,7 +187,7 @@ class _TestedProcess:
             wrong=event.get("wrong", []),
             waits=[(begin, end) for begin, end in event.get("waits", [])],
             quarantine=[
-                QuarantinedSample(index=q["key"], kind=q["kind"], exception=q["exception"], message=q["message"])
+                LeftOutSample(index=q["key"], kind=q["kind"], exception=q["exception"], message=q["message"])
                 for q in event.get("quarantine", [])
             ],
             left=event.get("left", []),

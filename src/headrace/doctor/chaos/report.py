@@ -12,7 +12,7 @@ _AFTERMATH_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuarantinedSample:
+class LeftOutSample:
     """A sample that the loader put into quarantine."""
 
     index: int
@@ -34,7 +34,7 @@ class RoundFacts:
     sizes: Sequence[int]
     wrong: Sequence[int] = ()  # samples whose content is not what a worker made
     waits: Sequence[tuple[float, float]] = ()  # (from, to) of each wait for a batch
-    quarantine: Sequence[QuarantinedSample] = ()
+    quarantine: Sequence[LeftOutSample] = ()
     left: Sequence[str] = ()
     error: str = ""
     is_hang: bool = False
@@ -49,9 +49,9 @@ class RoundVerdict:
     repeated: tuple[int, ...] = ()
     out_of_order: int = 0  # places that hold another sample than they should, where none is lost or repeated
     wrong: tuple[int, ...] = ()
-    innocent: tuple[QuarantinedSample, ...] = ()  # condemned, though nothing was done to them that condemns
+    innocent: tuple[LeftOutSample, ...] = ()  # condemned, though nothing was done to them that condemns
     spared: tuple[int, ...] = ()  # delivered, though they fail each time
-    own: tuple[QuarantinedSample, ...] = ()  # failed by themselves: bad samples of the user's
+    own: tuple[LeftOutSample, ...] = ()  # failed by themselves: bad samples of the user's
     sizes: str = ""
     left: tuple[str, ...] = ()
     error: str = ""
@@ -134,7 +134,7 @@ class ChaosReport:
         return all(verdict.is_clean for verdict in self.verdicts) and not self.left
 
     @property
-    def own_failures(self) -> list[QuarantinedSample]:
+    def own_failures(self) -> list[LeftOutSample]:
         """Samples of the user's that fail by themselves."""
         return list({one.index: one for verdict in self.verdicts for one in verdict.own}.values())
 

@@ -15,13 +15,12 @@ from pathlib import Path
 from headrace.errors import WorkerHang, WorkerLost
 from headrace.forensics import (
     DeathWatch,
-    Holdings,
-    Kind,
     Level,
     MemoryWatch,
     Pressure,
     PressureLimits,
     SampleInHand,
+    WorkerMemory,
     assess,
     describe_death,
     describe_pressure,
@@ -33,7 +32,7 @@ from headrace.forensics import (
     recognise,
 )
 from headrace.model import language
-from headrace.signals.system import Psi, SwapCounts, read_memory_psi, read_swap_counts
+from headrace.signals.system import PressureSample, read_pressures, read_stat, read_swapped_in
 
 from ..losses import Claim, Recovery, name_sample, record_hang
 from ..memory import COLLATING, ENDED, NO_SAMPLE, STARTING, Board, Record
@@ -105,13 +104,13 @@ class Guard:
         self._memory = MemoryWatch(os.getpid(), is_forked=is_forked, groups=self._deaths.groups, root=_ROOT)
         self._killed: dict[int, _Ended] = {}  # by pid
         self._psi_due = self._deaths_due = 0.0
-        self._psi: tuple[Psi, ...] = ()  # read, and not judged yet
-        self._swap: tuple[float, SwapCounts] | None = None
+        self._psi: tuple[PressureSample, ...] = ()  # read, and not judged yet
+        self._swap: tuple[float, int] | None = None  # when, and pages swapped in so far
         self._swap_in_bytes_per_s = 0.0
         self.pressure = Pressure()
         self._step_due = 0.0
         self._retired = 0  # workers that were sent home because memory was short
-        self._holdings: dict[int, deque[Holdings]] = {}
+        self._holdings: dict[int, deque[WorkerMemory]] = {}
         self._holdings_due = now + _HOLDINGS_EVERY_S
         self._next_looked_at = 0
         self._has_reported = False
@@ -265,7 +264,7 @@ class Guard:
             self._deaths.note(now)
         elif now >= self._psi_due:
             self._psi_due = now + _PSI_EVERY_S
-            self._psi = read_memory_psi(self._deaths.groups, _ROOT)
+            self._psi = read_pressures(("memory",), self._deaths.groups, _ROOT)
             self._note_swap(now)
         else:
             self._look_at_memory(now)
@@ -293,11 +292,10 @@ class Guard:
             self._look_at_heaps()
 
     def _note_swap(self, now: float) -> None:
-        counts = read_swap_counts(_ROOT)
-        if counts is not None and self._swap is not None and now > self._swap[0]:
-            pages = counts.pages_in - self._swap[1].pages_in
-            self._swap_in_bytes_per_s = pages * _PAGE_BYTES / (now - self._swap[0])
-        self._swap = (now, counts) if counts is not None else None
+        pages = read_swapped_in(_ROOT)
+        if pages is not None and self._swap is not None and now > self._swap[0]:
+            self._swap_in_bytes_per_s = (pages - self._swap[1]) * _PAGE_BYTES / (now - self._swap[0])
+        self._swap = (now, pages) if pages is not None else None
 
     def most_ahead(self, wanted: int) -> int:
         """How many batches may be in flight while memory is short."""
@@ -331,7 +329,7 @@ class Guard:
         if held is None or (history and history[-1].at_s == held.at_s):
             return
         history.append(held)
-        own = [g for g in find_growth(tuple(history), skip_s=_WARM_UP_S) if g.kind in (Kind.HEAP, Kind.COPY_ON_WRITE)]
+        own = find_growth(tuple(history), skip_s=_WARM_UP_S)
         if own and held.heap_bytes > _RECYCLE_BYTES:
             del self._holdings[pid]
             _log.warning(
@@ -343,8 +341,5 @@ class Guard:
 
 def _state_of(pid: int) -> str:
     """The state letter of a process; empty where it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
-    except (OSError, IndexError):
-        return ""
+    stat = read_stat(pid)
+    return stat.state if stat is not None else ""

@@ -13,7 +13,7 @@
 - `slots`: the training process's side of batch slots: how many there are, which are out on lease, what comes back.
 """
 
-from .arena import Arena, lies_in_dev_shm
+from .arena import Arena, Fd, lies_in_dev_shm
 from .arena_plan import ArenaPlan
 from .blocks import NoRoom, Region, free_block, mark_told, release_block
 from .board import (
@@ -104,6 +104,7 @@ __all__ = [
     "Budget",
     "CaughtError",
     "Entry",
+    "Fd",
     "Head",
     "Holding",
     "Layout",

@@ -7,9 +7,9 @@ import functools
 import mmap
 import os
 import tempfile
+from multiprocessing import reduction
 
 from headrace.errors import NotSupported
-from headrace.signals import Fd
 
 __all__ = ["Arena", "Fd", "lies_in_dev_shm"]
 
@@ -25,6 +25,31 @@ def lies_in_dev_shm() -> bool:
     except (OSError, AttributeError):
         return True
     return False
+
+
+class Fd:
+    """A file descriptor that travels to a child process under every start method, and is closed once."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __getstate__(self) -> object:
+        return reduction.DupFd(self.fd)
+
+    def __setstate__(self, state: object) -> None:
+        self.fd = state.detach()  # type: ignore[attr-defined]  # one of multiprocessing's own handle classes
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
 
 
 class Arena:

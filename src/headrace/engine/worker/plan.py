@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.signals import Fd
+from ..memory import Fd
 
 
 @dataclass(frozen=True)

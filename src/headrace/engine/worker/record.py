@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.forensics import Holdings, read_holdings
+from headrace.forensics import WorkerMemory, read_worker_memory
 
 from ..memory import BUSY, COLLATING, HISTOGRAM_BUCKETS, HOLDINGS_WORDS, NO_SAMPLE, Board, Head, Record, Work
 from .events import WorkerEvents
@@ -51,11 +51,10 @@ class WorkerRecord:
         if not words[at + Record.WEIGH]:
             return
         words[at + Record.WEIGH] = 0
-        held = read_holdings(os.getpid(), time.monotonic())
+        held = read_worker_memory(os.getpid(), time.monotonic())
         if held is not None:
-            sizes = (held.heap_bytes, held.shared_bytes, held.queued_bytes, held.file_bytes, held.swap_bytes)
-            for number, size in enumerate(sizes):
-                words[at + Record.HOLDINGS + 1 + number] = size
+            words[at + Record.HOLDINGS + 1] = held.heap_bytes
+            words[at + Record.HOLDINGS + 2] = held.shared_bytes
             words[at + Record.HOLDINGS] = int(held.at_s * 1e9)
 
     def set_state(self, state: int) -> None:
@@ -147,12 +146,10 @@ def ask_to_weigh(words: memoryview, worker: int) -> None:
     words[Board.record_at(worker) + Record.WEIGH] = 1
 
 
-def read_weight(words: memoryview, worker: int) -> Holdings | None:
+def read_weight(words: memoryview, worker: int) -> WorkerMemory | None:
     """What a worker held when it last looked; None where it has not."""
     at = Board.record_at(worker) + Record.HOLDINGS
-    at_ns, heap, shared, queued, file, swap = words[at : at + HOLDINGS_WORDS].tolist()
+    at_ns, heap, shared = words[at : at + HOLDINGS_WORDS].tolist()
     if not at_ns:
         return None
-    return Holdings(
-        at_s=at_ns / 1e9, heap_bytes=heap, shared_bytes=shared, queued_bytes=queued, file_bytes=file, swap_bytes=swap
-    )
+    return WorkerMemory(at_s=at_ns / 1e9, heap_bytes=heap, shared_bytes=shared)

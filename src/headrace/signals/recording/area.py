@@ -1,7 +1,22 @@
-"""The shared memory of a recording: one anonymous file that holds a lane for each process that takes part.
+"""The shared memory of a recording: one anonymous file that holds a lane of records for each process that takes part.
 
 The recorder creates it; other processes open it through `/proc/<recorder>/fd/<n>`, as the environment variable
 `HEADRACE_RECORDING` tells them. Nothing named is left behind, and the size of /dev/shm does not matter.
+
+An event is a record of 32 bytes, the same in shared memory and on disk:
+
+| bytes | field | |
+| --- | --- | --- |
+| 0-7 | `start_ns` u64 | CLOCK_MONOTONIC, which `time.perf_counter_ns()` and `time.monotonic_ns()` read on Linux |
+| 8-15 | `duration_ns` u64 | |
+| 16-23 | `value` i64 | what it counts is said per kind (`model.EventKind`) |
+| 24-27 | `arg` u32 | the number of a name of the same process, 0 for none |
+| 28-29 | `thread` u16 | 0 is the process's main thread, others count from 1 |
+| 30 | `kind` u8 | |
+| 31 | `lap` u8 | which round of the ring wrote it, 1 to 255; 0: being written; on disk always 0 |
+
+The lap comes last, and `struct` clears a record before it fills it: whoever reads a record with the lap that it
+expects has all of it.
 """
 
 from __future__ import annotations
@@ -15,12 +30,21 @@ import tempfile
 import time
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import cache
+from typing import TYPE_CHECKING
 
 from headrace.errors import NotSupported
 from headrace.model import recording_place
 
-from ..system import read_start
-from .records import RECORD_BYTES
+from ..system import read_stat
+
+if TYPE_CHECKING:
+    import numpy as np
+
+RECORD = struct.Struct("<QQqIHBB")
+RECORD_BYTES = RECORD.size
+THREAD_AT = 28
+MOST_LAPS = 255
 
 # One record in 15 µs for half a second. 1 MiB a process, of which only pages that were written exist.
 LANE_RECORDS = 1 << 15
@@ -36,6 +60,24 @@ _LANE_WORDS_BYTES = 128
 _LONGEST_LOCK_WAIT_S = 2.0  # a claim takes 0.1 ms; a process that was stopped in one must not hold up a training
 _LOOK_AGAIN_S = 0.001
 _MADV_POPULATE_WRITE = 23
+
+
+@cache
+def record_dtype() -> np.dtype[np.void]:
+    """The record as NumPy sees it. A function: writing an event needs no NumPy."""
+    import numpy as np
+
+    return np.dtype(
+        [
+            ("start_ns", "<u8"),
+            ("duration_ns", "<u8"),
+            ("value", "<i8"),
+            ("arg", "<u4"),
+            ("thread", "<u2"),
+            ("kind", "u1"),
+            ("lap", "u1"),
+        ]
+    )
 
 
 class Word(IntEnum):
@@ -229,9 +271,8 @@ def own_pid() -> int:
 
 def read_birth(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None where it is gone or has ended (a zombie)."""
-    stat = read_start(f"/proc/{pid}/stat", 1024)
-    fields = stat[stat.rfind(b")") + 2 :].split(maxsplit=20)
-    return None if len(fields) < 20 or fields[0] in (b"Z", b"X") else int(fields[19])
+    stat = read_stat(pid)
+    return None if stat is None or stat.has_ended else stat.born_ticks
 
 
 def _occupy(lane: LaneMemory) -> None:

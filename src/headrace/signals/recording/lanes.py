@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
 import weakref
 from itertools import count, islice
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.model import EventKind
 
-from .area import LANE_HEAD_BYTES, Area, LaneMemory, Word, attach_from_environment
-from .records import (
-    MOST_I64,
+from .area import (
+    LANE_HEAD_BYTES,
     MOST_LAPS,
-    MOST_U16,
-    MOST_U32,
-    MOST_U64,
     RECORD,
     RECORD_BYTES,
     THREAD_AT,
-    clamp,
-    record_dtype,
+    Area,
+    LaneMemory,
+    Word,
+    attach_from_environment,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+_MOST_U64 = (1 << 64) - 1
+_MOST_I64 = (1 << 63) - 1
+_MOST_U32 = (1 << 32) - 1
+_MOST_U16 = (1 << 16) - 1
 _pack_into = RECORD.pack_into
 _SHIFT = RECORD_BYTES.bit_length() - 1
 # to look up a member of an enumeration takes Python 3.11 a call of Python
 _CURSOR, _TASK_SINCE_NS = int(Word.CURSOR), int(Word.TASK_SINCE_NS)
 _LONGEST_NAME_BYTES = 1000
 _MOST_NAMED_THREADS = 64
+_SHORT_NS = 20_000_000  # what takes longer is written at once: 5 us are nothing to it, and it may be the last of a run
+_KEPT_FOR_NS = 100_000_000
+_MOST = 64  # a ring's reader allows for 128 that are under way
+_FIELDS = 7
+_BLOCK = struct.Struct("<" + RECORD.format.removeprefix("<") * _MOST)
 
 _own: Lane | None = None
 _opening = threading.Lock()
@@ -147,35 +151,6 @@ class Lane:
             done += count
         self._words[_CURSOR] = numbers[-1] + 1
 
-    def write_many(self, events: npt.NDArray[np.void]) -> None:
-        """Record many events at once, from an array with fields as `record_dtype()` names them; missing ones are 0.
-
-        The thread is the caller's where the array does not say. Of more events than the ring holds, the last are kept.
-        """
-        import numpy as np
-
-        total = len(events)
-        if not total:
-            return
-        thread = self.thread_number()
-        numbers = np.fromiter(islice(self._counter, total), np.int64, total)  # one step of the interpreter: no gaps
-        if not self._is_recording:
-            return
-        size = self._mask + 1
-        events, numbers = events[-size:], numbers[-size:]
-        given = events.dtype.names or ()
-        block = np.zeros(len(events), record_dtype())
-        for name in ("start_ns", "duration_ns", "value", "arg", "thread", "kind"):
-            if name in given:
-                block[name] = events[name]
-        if "thread" not in given:
-            block["thread"] = thread
-        ring = np.frombuffer(self._ring, record_dtype())
-        at = numbers & self._mask
-        ring[at] = block  # lap 0: not whole yet
-        ring["lap"][at] = (numbers >> self._ring_bits) % MOST_LAPS + 1
-        self._words[Word.CURSOR] = int(numbers[-1]) + 1
-
     def name(self, text: str) -> int:
         """The number of a name in this lane, for `arg`. Written once; 0 where there is no room for more names."""
         number = self._names.get(text)
@@ -249,12 +224,12 @@ class Lane:
         _pack_into(
             self._ring,
             (number & self._mask) << _SHIFT,
-            clamp(start_ns, 0, MOST_U64),
-            clamp(duration_ns, 0, MOST_U64),
-            clamp(value, -MOST_I64, MOST_I64),
-            clamp(arg, 0, MOST_U32),
+            _clamp(start_ns, 0, _MOST_U64),
+            _clamp(duration_ns, 0, _MOST_U64),
+            _clamp(value, -_MOST_I64, _MOST_I64),
+            _clamp(arg, 0, _MOST_U32),
             thread,
-            clamp(kind, 0, 255),
+            _clamp(kind, 0, 255),
             (number >> self._ring_bits) % MOST_LAPS + 1,
         )
         self._words[Word.CURSOR] = number + 1
@@ -268,7 +243,7 @@ class Lane:
             number = self._threads.get(ident)
             if number is not None:
                 return number
-            number = self._threads[ident] = min(len(self._threads), MOST_U16)
+            number = self._threads[ident] = min(len(self._threads), _MOST_U16)
         # a program may start a thread for every sample: their names would fill the lane
         named = self.name(threading.current_thread().name) if number < _MOST_NAMED_THREADS else 0
         self.write(EventKind.THREAD, time.monotonic_ns(), 0, threading.get_native_id(), named)
@@ -287,6 +262,68 @@ class Lane:
         return 1 + max(self._names.values(), default=0)
 
 
+class KeptEvents:
+    """Keeps the short events of the thread that makes it, and passes on all others at once, and the `first` ones.
+
+    After a kernel that went through megabytes, whatever Python touches has to come back from memory: to write an event
+    costs 5 us there, and some tenths of a microsecond right after another one. So the numbers of a training loop's
+    events go to the end of a list, and from there to the lane together: when it is full, with an event that is not
+    short, with the first one that begins a tenth of a second after the oldest, and at the end. Of a process that is
+    killed, these last ones are missing; that a worker has a task in hand, its lane says all the same
+    (`Lane.mark_task`). The first few hundred are written at once: of a training that dies soon there is little else to
+    tell. (To pack each at once was tried: it touches more code, and costs 2 us more after a kernel.)
+    """
+
+    def __init__(self, lane: Lane, *, first: int = 0, populates: bool = True) -> None:
+        self._lane, self._thread, self._thread_number = lane, get_ident(), lane.thread_number()
+        if populates:
+            lane.populate()
+        self._values: list[int] = []
+        self._first = first
+        self._until_ns = 0  # events that begin later are not kept with these
+        self._block = bytearray(_BLOCK.size)
+
+    def __repr__(self) -> str:
+        return f"KeptEvents({len(self._values) // _FIELDS} of {_MOST})"
+
+    def keep(self, kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:
+        """Record an event, as `Lane.write` does, now or somewhat later."""
+        values = self._values
+        if (
+            duration_ns < _SHORT_NS
+            and start_ns <= self._until_ns
+            and len(values) < _FIELDS * _MOST
+            and get_ident() == self._thread
+        ):
+            values += (start_ns, duration_ns, value, arg, 0, kind, 0)
+        elif get_ident() != self._thread:
+            self._lane.write(kind, start_ns, duration_ns, value, arg)
+        else:
+            self.write()
+            self._first -= 1
+            if duration_ns < _SHORT_NS and self._first < 0:
+                self._until_ns = start_ns + _KEPT_FOR_NS
+                self._values += (start_ns, duration_ns, value, arg, 0, kind, 0)
+            else:
+                self._lane.write(kind, start_ns, duration_ns, value, arg)
+
+    def write(self) -> None:
+        """Write what was kept: in the thread that keeps, or when it does no more."""
+        values, self._values = self._values, []  # first: a ^C in the middle must not have them written twice
+        self._until_ns = 0
+        count = len(values) // _FIELDS
+        if not count:
+            return
+        try:
+            _BLOCK.pack_into(self._block, 0, *values, *(0,) * (_FIELDS * (_MOST - count)))
+        except Exception:  # a number that does not fit: the lane knows what to do
+            for at in range(0, len(values), _FIELDS):
+                start_ns, duration_ns, value, arg, _, kind, _ = values[at : at + _FIELDS]
+                self._lane.write(kind, start_ns, duration_ns, value, arg)
+            return
+        self._lane.write_block(self._block, count, self._thread_number)
+
+
 def _nowhere() -> LaneMemory:
     return LaneMemory(memoryview(bytearray(LANE_HEAD_BYTES + RECORD_BYTES)), -1, 1)
 
@@ -299,3 +336,11 @@ def _renew_lanes() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_lanes)
+
+
+def _clamp(number: object, least: int, most: int) -> int:
+    """Whatever was given, as a whole number that fits; 0 for what is no number."""
+    try:
+        return max(least, min(most, int(number)))  # type: ignore[call-overload,no-any-return]  # that is what is tried
+    except (TypeError, ValueError, OverflowError):
+        return 0

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UnusableInput
+from headrace.model import EventKind
 
-from .area import Area
-from .event_file import EventFile
-from .lane_drain import LaneDrain
-from .run_facts import RunFacts, write_facts
-from .sampler import SystemSampler
-from .system_file import SystemFile
+from .area import MOST_LAPS, Area, LaneMemory, Word, read_birth, record_dtype
+from .event_file import EVENTS_FILE, EventFile
+from .run_facts import RUN_FILE, RunFacts, write_facts
+from .system_samples import SYSTEM_FILE, SystemFile, SystemSampler
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-EVENTS_FILE, SYSTEM_FILE, RUN_FILE = "events.bin", "system.jsonl", "run.json"
 # A run of an hour with eight workers writes some 400 MB of events; one of a month stays under this.
 EVENTS_LIMIT_BYTES = 2 << 30
 SYSTEM_LIMIT_BYTES = 256 << 20
 _LEAST_INTERVAL_S = 0.05
+# Numbers that threads may have taken without having filled their records yet: a block of kept events, and single ones.
+_MOST_IN_FLIGHT = 128
 _FULL = 0.25  # a ring that is fuller than this at a drain is drained sooner the next time
 
 
@@ -215,3 +216,195 @@ def _prepare(directory: Path) -> None:
             next_step="give another directory, or remove that one",
         )
     directory.mkdir(parents=True, exist_ok=True)
+
+
+# ------------------------------------------------------------------------------------ lanes, drained
+
+
+@dataclass
+class _Writer:
+    """A process that holds a lane."""
+
+    process: int  # counts from 1 over the whole recording
+    pid: int
+    born: int
+    lane: LaneMemory
+    reader: RingReader
+    name_bytes: int = 0
+    role: int = 0
+    lost: int = 0
+    names_refused: int = 0
+
+
+class LaneDrain:
+    """Takes what processes wrote out of an area, and gives lanes of the dead to the living."""
+
+    def __init__(self, area: Area, observer: Callable[[int, npt.NDArray[np.void]], None] | None = None) -> None:
+        self._area, self._observer = area, observer
+        self._writers: dict[int, _Writer] = {}
+        self.num_processes = self.num_records = self.num_lost = 0
+        self.fullest = 0.0
+        self._names_refused = 0
+
+    @property
+    def problems(self) -> list[str]:
+        if not self._names_refused:
+            return []
+        return [f"{self._names_refused} names found no room in their lanes: their events have none"]
+
+    def drain(
+        self, *, is_last: bool = False
+    ) -> tuple[list[tuple[int, int, npt.NDArray[np.void]]], list[tuple[int, int, dict[str, Any]]]]:
+        """What is new: (lane, process, records) and (lane, process, note) of each process that wrote.
+
+        `is_last`: nobody will look again, so what is half written now is lost.
+        """
+        blocks: list[tuple[int, int, npt.NDArray[np.void]]] = []
+        notes: list[tuple[int, int, dict[str, Any]]] = []
+        self.fullest = 0.0
+        for number in self._area.claimed():
+            writer = self._writers.get(number) or self._welcome(self._area.lane(number), notes)
+            # asked before the last look at its records, or what it wrote in between would be lost
+            is_gone = read_birth(writer.pid) != writer.born
+            self.fullest = max(self.fullest, writer.reader.fill)
+            block = writer.reader.read(is_last=is_last or is_gone)
+            if is_last or is_gone:
+                block = _with_open_task(block, writer.lane)
+            self._take_notes(writer, notes)
+            if len(block):
+                blocks.append((number, writer.process, block))
+                self.num_records += len(block)
+                self._observe(writer.pid, block)
+            if is_gone:
+                notes.append((number, writer.process, {"note": "gone", "seen_ns": time.monotonic_ns()}))
+                del self._writers[number]
+                self._area.free(writer.lane)
+        return blocks, notes
+
+    def close(self) -> None:
+        self._writers.clear()
+
+    def _welcome(self, lane: LaneMemory, notes: list[tuple[int, int, dict[str, Any]]]) -> _Writer:
+        words = lane.words
+        self.num_processes += 1
+        writer = _Writer(self.num_processes, words[Word.PID], words[Word.BORN], lane, RingReader(lane))
+        self._writers[lane.number] = writer
+        fact = {
+            "note": "process",
+            "pid": writer.pid,
+            "parent": words[Word.PARENT],
+            "start_ns": words[Word.CLAIMED_NS],
+            "born_ticks": writer.born,
+        }
+        notes.append((lane.number, writer.process, fact))
+        return writer
+
+    def _take_notes(self, writer: _Writer, notes: list[tuple[int, int, dict[str, Any]]]) -> None:
+        words, where = writer.lane.words, (writer.lane.number, writer.process)
+        if words[Word.NAME_BYTES] > writer.name_bytes:
+            names, writer.name_bytes = read_names(writer.lane, writer.name_bytes)
+            notes.append((*where, {"note": "names", "names": names}))
+        if words[Word.ROLE] != writer.role:
+            writer.role = words[Word.ROLE]
+            notes.append((*where, {"note": "role", "name": writer.role}))
+        if words[Word.NAMES_REFUSED] > writer.names_refused:
+            self._names_refused += words[Word.NAMES_REFUSED] - writer.names_refused
+            writer.names_refused = words[Word.NAMES_REFUSED]
+        if writer.reader.num_lost > writer.lost:
+            new = writer.reader.num_lost - writer.lost
+            writer.lost = writer.reader.num_lost
+            self.num_lost += new
+            notes.append((*where, {"note": "lost", "records": new, "seen_ns": time.monotonic_ns()}))
+
+    def _observe(self, pid: int, block: npt.NDArray[np.void]) -> None:
+        if self._observer is not None:
+            with contextlib.suppress(Exception):
+                self._observer(pid, block)
+
+
+def _with_open_task(block: npt.NDArray[np.void], lane: LaneMemory) -> npt.NDArray[np.void]:
+    """Add to a worker's last records that it has a task in hand: its rest before that ended then, and no FETCH follows.
+
+    A worker keeps its short events back for a tenth of a second, so the rest itself may never be written.
+    """
+    import numpy as np
+
+    since_ns = lane.words[Word.TASK_SINCE_NS]
+    if not since_ns:
+        return block
+    rest = np.zeros(1, block.dtype)
+    rest["start_ns"], rest["kind"] = since_ns, EventKind.IDLE
+    return np.concatenate([block, rest])
+
+
+class RingReader:
+    """Takes new records out of a lane. Every record is delivered once or counted as lost, never both."""
+
+    def __init__(self, lane: LaneMemory) -> None:
+        import numpy as np
+
+        self._words, self._size = lane.words, lane.num_records
+        self._bits = lane.num_records.bit_length() - 1
+        self._in_flight = min(_MOST_IN_FLIGHT, self._size // 2)
+        self._ring = np.frombuffer(lane.ring, record_dtype())
+        self._tail = 0
+        self._nothing = np.empty(0, record_dtype())
+        self._missing: list[int] = []  # begun, but not whole at the last look
+        self.num_read = 0
+        self.num_lost = 0
+
+    @property
+    def fill(self) -> float:
+        """How full the ring is of records that were not read yet, from 0 to 1."""
+        return min(1.0, max(0, self._words[Word.CURSOR] - self._tail) / self._size)
+
+    def read(self, *, is_last: bool = False) -> npt.NDArray[np.void]:
+        """The records that came since the last call. `is_last`: nobody writes any more, and nobody will look again."""
+        import numpy as np
+
+        if self._words[Word.CURSOR] == self._tail and not self._missing and not is_last:
+            return self._nothing
+        # two threads may set the cursor in the wrong order, so it may lag behind by those in flight
+        end = max(self._tail, self._words[Word.CURSOR])
+        if is_last:
+            end = self._end_of_written(end)
+        first = max(self._tail, end - self._size)
+        self.num_lost += first - self._tail  # the ring came round
+        numbers = np.concatenate([np.array(self._missing, np.int64), np.arange(first, end)])
+        block: npt.NDArray[np.void] = self._ring[numbers & (self._size - 1)]
+        now = self._words[Word.CURSOR]
+        # while somebody writes, what lies where he is about to write may be half old and half new
+        is_safe = numbers >= now - self._size + (self._in_flight if now > end else 0)
+        is_whole = is_safe & (block["lap"] == (numbers >> self._bits) % MOST_LAPS + 1)
+        if is_whole.all():
+            self._missing = []
+        else:
+            was_missing = np.arange(len(numbers)) < len(self._missing)
+            is_late = ~is_whole & is_safe & ~was_missing
+            self._missing = [] if is_last else numbers[is_late].tolist()
+            # what is missing for the second time will never come: its thread was interrupted in the middle
+            self.num_lost += int((~is_whole).sum()) - len(self._missing)
+            block = block[is_whole]
+        self._tail = end
+        self.num_read += len(block)
+        block["lap"] = 0
+        return block
+
+    def _end_of_written(self, cursor: int) -> int:
+        end = cursor
+        for number in range(cursor, cursor + self._in_flight):
+            if self._ring["lap"][number & (self._size - 1)] == (number >> self._bits) % MOST_LAPS + 1:
+                end = number + 1
+        return end
+
+
+def read_names(lane: LaneMemory, known_bytes: int) -> tuple[list[str], int]:
+    """The names that a lane got since it had `known_bytes` of them, and how many bytes they are now."""
+    end = lane.words[Word.NAME_BYTES]
+    data = bytes(lane.names[known_bytes:end])
+    names, at = [], 0
+    while at + 2 <= len(data):
+        size = int.from_bytes(data[at : at + 2], "little")
+        names.append(data[at + 2 : at + 2 + size].decode("utf-8", "replace"))
+        at += 2 + size
+    return names, max(known_bytes, end)

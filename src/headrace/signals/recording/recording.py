@@ -14,16 +14,15 @@ from headrace.errors import UnusableInput
 from headrace.model import EventKind
 
 from ..system import SystemSample
-from .frames import VERSION, Frame, FrameType, Torn, read_file_head, read_frames, totals_dtype
-from .records import record_dtype
-from .run_facts import RUN_SCHEMA, RunFacts
-from .system_file import read_samples
+from .area import record_dtype
+from .event_file import EVENTS_FILE, VERSION, FrameType, StoredFrame, Torn, read_file_head, read_frames
+from .run_facts import RUN_FILE, RUN_SCHEMA, RunFacts
+from .system_samples import SYSTEM_FILE, read_samples
+from .thinning import totals_dtype
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-EVENTS_FILE, SYSTEM_FILE, RUN_FILE = "events.bin", "system.jsonl", "run.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +161,7 @@ def _bytes(path: Path, problems: list[str]) -> bytes:
         return b""
 
 
-class _Process:
+class _ProcessNotes:
     """What frames say of one process."""
 
     def __init__(self) -> None:
@@ -189,18 +188,18 @@ class _Process:
         return self.names[number - 1] if 0 < number <= len(self.names) else ""
 
 
-class _Events:
-    """Gathers frames."""
+class _Frames:
+    """The frames of a file, gathered by what they hold."""
 
     def __init__(self) -> None:
-        self.processes: dict[int, _Process] = {}
+        self.processes: dict[int, _ProcessNotes] = {}
         self.blocks: list[tuple[int, npt.NDArray[np.void]]] = []
         self.totals: list[tuple[int, npt.NDArray[np.void]]] = []
 
-    def take(self, frame: Frame) -> None:
+    def take(self, frame: StoredFrame) -> None:
         import numpy as np
 
-        process = self.processes.setdefault(frame.process, _Process())
+        process = self.processes.setdefault(frame.process, _ProcessNotes())
         if frame.type == FrameType.RECORDS:
             self.blocks.append((frame.process, np.frombuffer(frame.body, record_dtype())))
         elif frame.type == FrameType.TOTALS:
@@ -264,7 +263,7 @@ class _Events:
             taken[process.pid] = shift + len(process.names)
         return names, shifts
 
-    def _process(self, number: int, process: _Process) -> RecordedProcess:
+    def _process(self, number: int, process: _ProcessNotes) -> RecordedProcess:
         threads = {}
         for _, block in (one for one in self.blocks if one[0] == number):
             for record in block[block["kind"] == EventKind.THREAD]:
@@ -280,8 +279,8 @@ class _Events:
         )
 
 
-def _read_events(path: Path, problems: list[str]) -> _Events:
-    events = _Events()
+def _read_events(path: Path, problems: list[str]) -> _Frames:
+    events = _Frames()
     data = memoryview(_bytes(path, problems))
     if not data:
         return events

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+RUN_FILE = "run.json"
 RUN_SCHEMA = "headrace/run/1"
 _PACKAGES = ("headrace", "torch", "torchvision", "lightning", "transformers", "accelerate", "numpy", "psutil")
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
-from .frames import totals_dtype
-from .records import RECORD_BYTES
+from .area import RECORD_BYTES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +28,24 @@ _TOTALS_SHARE = 3  # one byte in so many of a ration is for sums
 _MOST_TOTALS_CREDIT = 1 << 16
 _MOST_ROWS = 4096
 _SECOND_NS = 1_000_000_000
+
+
+@cache
+def totals_dtype() -> np.dtype[np.void]:
+    """Exact sums of the events of one kind and process that began within a span of time."""
+    import numpy as np
+
+    return np.dtype(
+        [
+            ("start_ns", "<u8"),
+            ("span_ns", "<u8"),
+            ("duration_ns", "<u8"),
+            ("longest_ns", "<u8"),
+            ("value", "<i8"),
+            ("count", "<u4"),
+            ("kind", "<u4"),
+        ]
+    )
 
 
 def rationed_rate(*, limit_bytes: int, written_bytes: int, elapsed_s: float) -> float | None:

@@ -1,4 +1,4 @@
-"""The memory control groups of a process, v1 and v2: limits, use, and how often the kernel killed there.
+"""The control groups of a process, v1 and v2: limits of memory, kills there, quotas of processors, and a freeze.
 
 Facts about the kernel that the readers rest on:
 
@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from .kernel_files import read_int, read_table, read_text
+from .samples import CpuGroupSample, MemoryGroupSample
 
+_CPU_MARKS = {1: "cpu.cfs_quota_us", 2: "cpu.max"}
 # v1 writes "no limit" as the largest multiple of a page
 _NO_LIMIT = 1 << 60
 
@@ -96,19 +98,12 @@ def find_groups(
     controller: str, marks: Mapping[int, str], root: Path = Path("/"), *, pid: int | None = None
 ) -> list[tuple[int, Path]]:
     """(version, folder) of the groups of a controller that hold for a process and have the file that `marks` names."""
-    lines = read_text(root / "proc" / ("self" if pid is None else str(pid)) / "cgroup").splitlines()
     mounts = _mounts(root, controller)
     found = []
-    for line in lines:
-        if line.count(":") < 2:
+    for controllers, path in _own_groups(root, pid):
+        if controllers and controller not in controllers:
             continue
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            version = 2
-        elif controller in controllers.split(","):
-            version = 1
-        else:
-            continue
+        version = 1 if controllers else 2
         folders = (folder for folder in _upwards(mounts[version], path) if (folder / marks[version]).exists())
         found += [(version, folder) for folder in folders]
     return found
@@ -160,11 +155,100 @@ def _read_kills(group: MemoryGroup) -> GroupKills:
     return GroupKills(group=group, kills=events.get("oom_kill"), limit_hits=local.get("oom", events.get("oom")))
 
 
+def sample_groups(groups: tuple[MemoryGroup, ...]) -> tuple[MemoryGroupSample, ...]:
+    """All that is to be said of some groups now, for a recording; those that are gone are left out."""
+    found = []
+    for depth, group in enumerate(groups):
+        memory = read_group(group)
+        if memory is None:
+            continue
+        folder = group.folder
+        if group.version == 1:
+            both = read_int(folder / "memory.memsw.usage_in_bytes")
+            swap = None if both is None else max(0, both - memory.used_bytes)
+            events = read_table(folder / "memory.oom_control")
+            limit_hits = read_int(folder / "memory.failcnt")
+        else:
+            swap = read_int(folder / "memory.swap.current")
+            events = read_table(folder / "memory.events")
+            limit_hits = events.get("max")
+        sample = MemoryGroupSample(
+            version=group.version,
+            depth=depth,
+            used_bytes=memory.used_bytes,
+            limit_bytes=memory.limit_bytes,
+            throttle_bytes=memory.throttle_bytes,
+            inactive_file_bytes=memory.inactive_file_bytes,
+            active_file_bytes=memory.active_file_bytes,
+            peak_bytes=memory.peak_bytes,
+            swap_bytes=swap,
+            limit_hits=limit_hits,
+            throttle_hits=events.get("high"),
+            ooms=events.get("oom"),
+            kills=events.get("oom_kill"),
+            refault_pages=memory.refault_pages,
+        )
+        found.append(sample)
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------------------------- processors, and a freeze
+
+
+def read_cpu_groups(root: Path = Path("/"), *, pid: int | None = None) -> tuple[CpuGroupSample, ...]:
+    """The groups above a process that have a quota, the innermost first."""
+    return read_quotas(cpu_groups(root, pid=pid))
+
+
+def cpu_groups(root: Path = Path("/"), *, pid: int | None = None) -> list[tuple[int, Path]]:
+    """(version, folder) of the CPU groups above a process, the innermost first, whether they have a quota or not."""
+    return find_groups("cpu", _CPU_MARKS, root, pid=pid)
+
+
+def read_quotas(groups: list[tuple[int, Path]]) -> tuple[CpuGroupSample, ...]:
+    """Those of some groups that have a quota, as they are now."""
+    samples = (_read_quota(version, folder, depth) for depth, (version, folder) in enumerate(groups))
+    return tuple(sample for sample in samples if sample is not None)
+
+
+def _read_quota(version: int, folder: Path, depth: int) -> CpuGroupSample | None:
+    if version == 1:
+        quota, period = read_text(folder / "cpu.cfs_quota_us").strip(), read_text(folder / "cpu.cfs_period_us").strip()
+    else:
+        quota, _, period = read_text(folder / "cpu.max").strip().partition(" ")
+    if not (quota.isdigit() and period.isdigit() and int(period)):  # -1 and "max": no quota
+        return None
+    stat = read_table(folder / "cpu.stat")
+    throttled_s = stat.get("throttled_time", 0) / 1e9 if version == 1 else stat.get("throttled_usec", 0) / 1e6
+    return CpuGroupSample(
+        version=version,
+        depth=depth,
+        quota_cores=int(quota) / int(period),
+        periods=stat.get("nr_periods", 0),
+        throttled_periods=stat.get("nr_throttled", 0),
+        throttled_s=throttled_s,
+    )
+
+
+def is_frozen(pid: int, root: Path = Path("/")) -> bool:
+    """Whether a control group, v1 or v2, holds the process: newer kernels show its threads as if they slept."""
+    for controllers, path in _own_groups(root, pid):
+        own = path.lstrip("/")
+        if "freezer" in controllers:
+            if read_text(root / "sys/fs/cgroup/freezer" / own / "freezer.state").strip() in ("FROZEN", "FREEZING"):
+                return True
+        elif not controllers:
+            for top in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
+                if "frozen 1" in read_text(root / top / own / "cgroup.events"):
+                    return True
+    return False
+
+
 # ---------------------------------------------------------------------------------------- files and folders
 
 
 @dataclass(frozen=True)
-class _Files:
+class _MemoryFiles:
     limit: str
     used: str
     peak: str
@@ -173,15 +257,23 @@ class _Files:
 
 
 _FILES = {
-    1: _Files(
+    1: _MemoryFiles(
         "memory.limit_in_bytes",
         "memory.usage_in_bytes",
         "memory.max_usage_in_bytes",
         "total_inactive_file",
         "total_active_file",
     ),
-    2: _Files("memory.max", "memory.current", "memory.peak", "inactive_file", "active_file"),
+    2: _MemoryFiles("memory.max", "memory.current", "memory.peak", "inactive_file", "active_file"),
 }
+
+
+def _own_groups(root: Path, pid: int | None) -> Iterator[tuple[tuple[str, ...], str]]:
+    """(controllers, path) of each hierarchy's group that a process is in; v2's names no controllers."""
+    for line in read_text(root / "proc" / ("self" if pid is None else str(pid)) / "cgroup").splitlines():
+        if line.count(":") >= 2:
+            _, controllers, path = line.split(":", 2)
+            yield tuple(controllers.split(",")) if controllers else (), path
 
 
 def _mounts(root: Path, controller: str) -> Mapping[int, _Mount]:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from .system_sample import GpuSample
+from .samples import GpuSample
 
 _NO_PACKAGE = "nvidia-ml-py is not installed (pip install 'headrace[gpu]')"
 

@@ -1,4 +1,4 @@
-"""Processors, memory, swap, /dev/shm and disks of the whole machine."""
+"""The whole machine: processors, memory, swap, /dev/shm, disks, and how long tasks wait for them (PSI)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from .cgroups import MemoryGroup
 from .kernel_files import read_start, read_text
-from .system_sample import DiskSample, MachineSample
+from .samples import DiskSample, MachineSample, PressureSample
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _SECTOR = 512  # whatever the device says of itself
@@ -77,6 +78,49 @@ def find_disks(root: Path = Path("/")) -> list[str]:
     except OSError:
         return []
     return [name for name in names if not name.startswith(_NOT_DISKS)]
+
+
+def read_available(root: Path = Path("/")) -> tuple[int | None, int | None]:
+    """(available, total) bytes of the machine: all that a look several times a second needs."""
+    memory = _kib_table(read_start(root / "proc/meminfo", 256))  # both stand in the first three lines
+    return memory.get("MemAvailable"), memory.get("MemTotal")
+
+
+def read_swapped_in(root: Path = Path("/")) -> int | None:
+    """Pages that came back from swap since the machine started; None where /proc/vmstat is not readable."""
+    return _numbers(read_text(root / "proc/vmstat"), ("pswpin",)).get("pswpin")
+
+
+def read_pressures(
+    resources: Iterable[str], groups: tuple[MemoryGroup, ...], root: Path = Path("/")
+) -> tuple[PressureSample, ...]:
+    """Pressure ("cpu", "memory", "io") where it can be read: the innermost v2 group that tells it, the machine."""
+    found: list[PressureSample | None] = []
+    for resource in resources:
+        own = (_read_psi(g.folder / f"{resource}.pressure", resource, "group") for g in groups if g.version == 2)
+        found.append(next((psi for psi in own if psi is not None), None))
+        found.append(_read_psi(root / "proc/pressure" / resource, resource, "machine"))
+    return tuple(psi for psi in found if psi is not None)
+
+
+def _read_psi(path: Path, resource: str, scope: str) -> PressureSample | None:
+    """None where the kernel offers none: switched off (`psi=0`) the file exists, and reading it fails."""
+    rows: dict[str, dict[str, float]] = {}
+    try:
+        for line in read_text(path).splitlines():
+            kind, *fields = line.split()
+            rows[kind] = {name: float(value) for name, _, value in (field.partition("=") for field in fields)}
+        some, full = rows["some"], rows.get("full", {})  # older kernels have no `full` for processors
+        return PressureSample(
+            resource=resource,
+            scope=scope,
+            some_avg10=some["avg10"] / 100,
+            full_avg10=full.get("avg10", 0.0) / 100,
+            some_total_s=some["total"] / 1e6,
+            full_total_s=full.get("total", 0.0) / 1e6,
+        )
+    except (ValueError, KeyError):
+        return None
 
 
 def _read_stat(root: Path) -> tuple[list[int], int, int]:

@@ -1,26 +1,44 @@
-"""`system.jsonl`: one look at the system a line. The first line names the fields, the others hold values alone."""
+"""Looks at the system around a training, and `system.jsonl`, which keeps them: one look a line.
+
+The first line of the file names the fields, the others hold values alone.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..system import (
     CpuGroupSample,
     DiskSample,
+    GpuReader,
     GpuSample,
     MachineSample,
+    MemoryGroup,
     MemoryGroupSample,
     PressureSample,
     ProcessSample,
+    ProcessTree,
     SystemSample,
+    cpu_groups,
+    find_disks,
+    memory_groups,
+    read_disks,
+    read_machine,
+    read_pressures,
+    read_quotas,
+    sample_groups,
 )
-from .event_file import AppendedFile
-from .frames import dump_json
+from .event_file import AppendedFile, dump_json
+from .run_facts import RunFacts
 from .thinning import rationed_rate
 
+SYSTEM_FILE = "system.jsonl"
 SYSTEM_SCHEMA = "headrace/system/1"
 
 _ROWS: Mapping[str, type[Any]] = {
@@ -31,6 +49,71 @@ _ROWS: Mapping[str, type[Any]] = {
     "cpu_groups": CpuGroupSample,
     "gpus": GpuSample,
 }
+_GROUPS_EVERY_S = 10.0  # a launcher may put the training into another group after it started
+
+
+class SystemSampler:
+    """Looks at a process, all below it, and what limits them. Owns no thread."""
+
+    def __init__(self, pid: int, *, root: Path = Path("/"), directory: Path | None = None, gpus: bool = True) -> None:
+        self._root = root
+        self._tree = ProcessTree(pid, root=root)
+        self._gpus = GpuReader() if gpus else None
+        self._disks = find_disks(root)
+        self._groups: tuple[MemoryGroup, ...] = ()
+        self._cpu_groups: list[tuple[int, Path]] = []
+        self._groups_due_s = 0.0
+        self._find_groups()
+        self._directory = directory
+
+    @property
+    def pid(self) -> int:
+        return self._tree.pid
+
+    def watch(self, pid: int) -> None:
+        """Look at another process from now on."""
+        self._tree = ProcessTree(pid, root=self._root)
+        self._groups_due_s = 0.0
+
+    def sample(self) -> SystemSample:
+        """Look once. Whatever cannot be read is missing from the sample; nothing is raised for it."""
+        now_s = time.monotonic()
+        if now_s >= self._groups_due_s:
+            self._find_groups()
+        return SystemSample(
+            at_ns=time.monotonic_ns(),
+            machine=read_machine(self._root),
+            processes=self._tree.sample(),
+            disks=read_disks(self._root, among=self._disks),
+            pressures=read_pressures(("cpu", "memory", "io"), self._groups, self._root),
+            memory_groups=sample_groups(self._groups),
+            cpu_groups=read_quotas(self._cpu_groups),
+            gpus=self._gpus.sample() if self._gpus is not None else None,
+        )
+
+    def complete(self, facts: RunFacts) -> RunFacts:
+        """Add to a run's facts what a look at this machine tells, where they do not say it."""
+        machine = read_machine(self._root)
+        limits = [one.limit_bytes for one in sample_groups(self._groups) if one.limit_bytes is not None]
+        quotas = [one.quota_cores for one in read_quotas(self._cpu_groups) if one.quota_cores is not None]
+        return replace(
+            facts,
+            memory_bytes=facts.memory_bytes or (machine.total_bytes if machine else None),
+            memory_limit_bytes=facts.memory_limit_bytes or min(limits, default=None),
+            core_quota=facts.core_quota or min(quotas, default=None),
+            gpus=facts.gpus or (self._gpus.names if self._gpus is not None else None),
+            gpu_note=facts.gpu_note or (self._gpus.note if self._gpus is not None else ""),
+        )
+
+    def close(self) -> None:
+        if self._gpus is not None:
+            self._gpus.close()
+
+    def _find_groups(self) -> None:
+        pid = self._tree.pid if os.path.exists(f"{self._root}/proc/{self._tree.pid}") else None
+        self._groups = memory_groups(self._root, pid=pid)
+        self._cpu_groups = cpu_groups(self._root, pid=pid)
+        self._groups_due_s = time.monotonic() + _GROUPS_EVERY_S
 
 
 class SystemFile:

@@ -14,17 +14,17 @@ import psutil
 import pytest
 
 from headrace.signals.recording import SystemSampler
-from headrace.signals.recording.system_file import SystemFile, read_samples
+from headrace.signals.recording.system_samples import SystemFile, read_samples
 from headrace.signals.system import (
     MemoryGroupSample,
     ProcessSample,
     ProcessTree,
     SystemSample,
+    memory_groups,
     read_cpu_groups,
     read_disks,
     read_machine,
 )
-from headrace.signals.system.cgroups import memory_groups
 
 DATA = Path(__file__).parents[2] / "data" / "guard"
 DEADLINE_S = 60.0

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import struct
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from .kernel_files import read_text
-from .system_calls import call_name
+from .processes import ProcessStat, read_stat, read_status
 
 _FUTEX_PRIVATE, _FUTEX_COMMAND = 0x80, 0x7F
 _STACK_BYTES = 32 << 10
 _MOST_SMALL = 1 << 16
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# Names of the system calls in which a data set may wait, by processor and number.
+_CALLS = {
+    "x86_64": """
+        0 read 1 write 2 open 4 stat 5 fstat 6 lstat 7 poll 17 pread64 19 readv 23 select 34 pause 35 nanosleep
+        42 connect 43 accept 45 recvfrom 47 recvmsg 61 wait4 72 fcntl 73 flock 74 fsync 75 fdatasync 202 futex
+        208 io_getevents 217 getdents64 230 clock_nanosleep 232 epoll_wait 247 waitid 257 openat 262 newfstatat
+        270 pselect6 271 ppoll 281 epoll_pwait 288 accept4 295 preadv 299 recvmmsg 332 statx 426 io_uring_enter
+    """,
+    "aarch64": """
+        4 io_getevents 22 epoll_pwait 25 fcntl 32 flock 56 openat 61 getdents64 63 read 64 write 65 readv
+        67 pread64 69 preadv 72 pselect6 73 ppoll 79 newfstatat 80 fstat 82 fsync 83 fdatasync 95 waitid 98 futex
+        101 nanosleep 115 clock_nanosleep 202 accept 203 connect 207 recvfrom 212 recvmsg 242 accept4 243 recvmmsg
+        260 wait4 291 statx 426 io_uring_enter
+    """,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,28 +68,15 @@ class ThreadState:
     voluntary_switches: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProcessState:
-    """What holds for the whole process."""
-
-    parent_pid: int
-    tracer_pid: int
-    rss_bytes: int
-    swap_bytes: int
-    is_frozen: bool  # by a control group
-    is_forked: bool  # from its parent without a new program: it has the parent's memory, but one thread of it
-
-
 def read_threads(
     pid: int, *, root: Path = Path("/"), thread_ids: tuple[int, ...] | None = None
 ) -> tuple[ThreadState, ...]:
     """The threads of a process, its first one first; empty where it is gone."""
-    folder = root / f"proc/{pid}/task"
     try:
-        tids = sorted((int(name) for name in os.listdir(folder)), key=lambda tid: (tid != pid, tid))
+        tids = sorted((int(name) for name in os.listdir(root / f"proc/{pid}/task")), key=lambda tid: (tid != pid, tid))
     except OSError:
         return ()
-    threads = (_read_thread(folder / str(tid), tid) for tid in tids if thread_ids is None or tid in thread_ids)
+    threads = (_read_thread(root, pid, tid) for tid in tids if thread_ids is None or tid in thread_ids)
     return tuple(thread for thread in threads if thread is not None)
 
 
@@ -82,84 +85,34 @@ def read_moment(pid: int, tid: int | None = None, *, root: Path = Path("/")) -> 
 
     None where it is gone. Without the right to attach there is no call.
     """
-    folder = root / f"proc/{pid}/task/{pid if tid is None else tid}"
-    fields = read_text(folder / "stat").rpartition(")")[2].split()
-    return (fields[0], _parse_call(read_text(folder / "syscall"))) if fields else None
+    tid = pid if tid is None else tid
+    stat = read_stat(pid, tid=tid, root=root)
+    return (stat.state, _parse_call(read_text(root / f"proc/{pid}/task/{tid}/syscall"))) if stat is not None else None
 
 
-def _read_thread(folder: Path, tid: int) -> ThreadState | None:
-    # "pid (name) state ppid …": the name may hold anything, also brackets
-    head, _, tail = read_text(folder / "stat").rpartition(")")
-    fields = tail.split()
-    if len(fields) < 13:
+def _read_thread(root: Path, pid: int, tid: int) -> ThreadState | None:
+    stat = read_stat(pid, tid=tid, root=root)
+    if stat is None:
         return None
-    status = read_status(folder)
+    folder = root / f"proc/{pid}/task/{tid}"
     channel = read_text(folder / "wchan").strip()
     return ThreadState(
         tid=tid,
-        name=head.partition("(")[2],
-        state=fields[0],
+        name=stat.name,
+        state=stat.state,
         wait_channel="" if channel == "0" else channel,
         call=_parse_call(read_text(folder / "syscall")),
         kernel_stack=_parse_kernel_stack(read_text(folder / "stack")),
-        cpu_s=_cpu_s(folder, fields),
-        major_faults=int(fields[9]),
-        voluntary_switches=int(status.get("voluntary_ctxt_switches", "0")),
+        cpu_s=_cpu_s(folder, stat),
+        major_faults=stat.major_faults,
+        voluntary_switches=int(read_status(folder).get("voluntary_ctxt_switches", "0")),
     )
 
 
-def _cpu_s(folder: Path, fields: list[str]) -> float:
+def _cpu_s(folder: Path, stat: ProcessStat) -> float:
     """Processor time so far: exact from the scheduler where it tells, else in ticks of 10 ms."""
     exact = read_text(folder / "schedstat").split()
-    if exact and exact[0].isdigit():
-        return int(exact[0]) / 1e9
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-
-
-def read_process(pid: int, *, root: Path = Path("/")) -> ProcessState | None:
-    """Parent, tracer, memory of a process; None where it is gone."""
-    status = read_status(root / f"proc/{pid}")
-    if "PPid" not in status:
-        return None
-    parent = int(status["PPid"])
-    own, parents = _program_place(root, pid), _program_place(root, parent)
-    return ProcessState(
-        parent_pid=parent,
-        tracer_pid=int(status.get("TracerPid", "0")),
-        rss_bytes=_kilobytes(status.get("VmRSS")),
-        swap_bytes=_kilobytes(status.get("VmSwap")),
-        is_frozen=_is_frozen(pid, root),
-        is_forked=own is not None and own == parents,
-    )
-
-
-def _is_frozen(pid: int, root: Path) -> bool:
-    """Whether a control group, v1 or v2, holds the process: newer kernels show its threads as if they slept."""
-    for line in read_text(root / f"proc/{pid}/cgroup").splitlines():
-        if line.count(":") < 2:
-            continue
-        _, controllers, path = line.split(":", 2)
-        own = path.lstrip("/")
-        if "freezer" in controllers.split(","):
-            if read_text(root / "sys/fs/cgroup/freezer" / own / "freezer.state").strip() in ("FROZEN", "FREEZING"):
-                return True
-        elif not controllers:
-            for top in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
-                if "frozen 1" in read_text(root / top / own / "cgroup.events"):
-                    return True
-    return False
-
-
-def read_status(folder: Path) -> dict[str, str]:
-    """The fields of a `status` file."""
-    pairs = (line.partition(":") for line in read_text(folder / "status").splitlines())
-    return {name: value.strip() for name, _, value in pairs}
-
-
-def catches(pid: int, number: int, *, root: Path = Path("/")) -> bool:
-    """Whether a process has a handler for a signal: else a real-time signal would end it."""
-    mask = int(read_status(root / f"proc/{pid}").get("SigCgt", "0"), 16)
-    return bool(mask >> (number - 1) & 1)
+    return int(exact[0]) / 1e9 if exact and exact[0].isdigit() else stat.cpu_s
 
 
 def libraries_of(pid: int, call: Call, *, root: Path = Path("/")) -> tuple[str, ...]:
@@ -220,9 +173,8 @@ def _parse_call(text: str) -> Call | None:
     if len(fields) < 9 or not fields[0].isdigit():
         return None
     number, *args, stack_pointer, code_pointer = fields
-    name = call_name(int(number))
     return Call(
-        name=name,
+        name=call_name(int(number)),
         args=tuple(int(arg, 16) for arg in args),
         stack_pointer=int(stack_pointer, 16),
         code_pointer=int(code_pointer, 16),
@@ -235,13 +187,12 @@ def _parse_kernel_stack(text: str) -> tuple[str, ...]:
     return tuple(line for line in lines if line)
 
 
-def _program_place(root: Path, pid: int) -> tuple[str, str] | None:
-    """Where the program's code and first stack lie: the same in parent and child only without an `exec` between."""
-    fields = read_text(root / f"proc/{pid}/stat").rpartition(")")[2].split()
-    if len(fields) < 26 or fields[25] in ("0", "1"):  # hidden from us
-        return None
-    return fields[23], fields[25]
+@cache
+def call_name(number: int, machine: str = "") -> str:
+    """The name of a system call; "call 999" for one that is not in the table.
 
-
-def _kilobytes(text: str | None) -> int:
-    return int(text.split()[0]) * 1024 if text else 0
+    >>> call_name(202, "x86_64"), call_name(98, "aarch64"), call_name(999, "x86_64")
+    ('futex', 'futex', 'call 999')
+    """
+    words = _CALLS.get(machine or platform.machine(), "").split()
+    return dict(zip(words[::2], words[1::2], strict=True)).get(str(number), f"call {number}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.signals.recording.frames import (
-    Frame,
+from headrace.signals.recording.event_file import (
     FrameType,
+    StoredFrame,
     Torn,
     file_head,
     frame,
@@ -28,7 +28,7 @@ def written(frames: list[tuple[FrameType, int, int, bytes]]) -> bytes:
 
 def read(data: bytes) -> tuple[list[tuple[int, int, int, bytes]], list[Torn]]:
     found = list(read_frames(memoryview(data)))
-    whole = [(one.type, one.lane, one.process, bytes(one.body)) for one in found if isinstance(one, Frame)]
+    whole = [(one.type, one.lane, one.process, bytes(one.body)) for one in found if isinstance(one, StoredFrame)]
     return whole, [one for one in found if isinstance(one, Torn)]
 
 
@@ -62,7 +62,7 @@ def test_one_damaged_byte_costs_one_frame(frames: list[tuple[FrameType, int, int
 
 def test_a_note_is_json_of_any_text() -> None:
     (found,) = read_frames(memoryview(file_head() + note(3, 1, {"names": ["卷", "bad \udc80"]})))
-    assert isinstance(found, Frame)
+    assert isinstance(found, StoredFrame)
     assert found.note() == {"names": ["卷", "bad \udc80"]}
 
 

@@ -1,0 +1,398 @@
+"""What /proc says of a process: its line in `stat`, its status, its memory, its open files, and the tree below it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from .cgroups import is_frozen
+from .kernel_files import read_start, read_text
+from .samples import ProcessSample
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+# Exact figures of memory walk a process's page tables (12 ms for one of 600 MiB): they may cost this share of a core.
+_DEAR_SHARE = 0.0015
+_MAPS_EVERY = 4  # looks; as dear, and of interest only where a program maps tens of thousands of things
+# Beyond this the walk would hold up the process itself too long.
+_MOST_ROLLUP_BYTES = 4 << 30
+# File systems whose server may stop answering.
+NETWORK_KINDS = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "lustre", "beegfs", "gpfs", "ceph", "afs", "9p", "virtiofs", "orangefs")
+)
+
+
+# ---------------------------------------------------------------------------------------- stat, status, memory
+
+
+class ProcessStat(NamedTuple):
+    """What /proc/<pid>/stat tells of a process, or of one thread. Counters grow."""
+
+    pid: int
+    name: str  # of its first thread, at most 15 characters
+    state: str  # R running or ready, S asleep, D in the kernel and not to be woken, T stopped, t traced, Z ended
+    parent: int
+    session: int
+    minor_faults: int
+    major_faults: int
+    cpu_user_s: float
+    cpu_system_s: float
+    threads: int
+    born_ticks: int  # its start since boot: a pid alone may come back
+    rss_bytes: int
+    place: tuple[str, str] | None  # where its code and its first stack lie; None: hidden from us
+    block_io_s: float
+    exit_status: int  # of one that has ended, as `wait` gives it; others than its owner are told 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is dead, and only waits for its parent to ask."""
+        return self.state in "ZX"
+
+    @property
+    def cpu_s(self) -> float:
+        return self.cpu_user_s + self.cpu_system_s
+
+    def is_forked_from(self, parent: ProcessStat | None) -> bool:
+        """Whether it runs its parent's program: the same places in both, so no `exec` came between."""
+        return parent is not None and self.place is not None and self.place == parent.place
+
+
+def read_stat(pid: int | str, *, tid: int | None = None, root: Path | str = "/") -> ProcessStat | None:
+    """The `stat` of a process, or of one of its threads; None where it is gone."""
+    data = read_start(f"{root}/proc/{pid}/stat" if tid is None else f"{root}/proc/{pid}/task/{tid}/stat", 1024)
+    # "pid (name) state parent …": the name may hold anything, also brackets
+    start, end = data.find(b"("), data.rfind(b")")
+    fields = data[end + 2 :].split()
+    if end < 0 or len(fields) < 26:
+        return None
+    return ProcessStat(
+        pid=int(data[:start]),
+        name=data[start + 1 : end].decode("utf-8", "replace"),
+        state=fields[0].decode("ascii", "replace"),
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        minor_faults=int(fields[7]),
+        major_faults=int(fields[9]),
+        cpu_user_s=int(fields[11]) * _TICK_S,
+        cpu_system_s=int(fields[12]) * _TICK_S,
+        threads=int(fields[17]),
+        born_ticks=int(fields[19]),
+        rss_bytes=int(fields[21]) * _PAGE,
+        place=None if fields[25] in (b"0", b"1") else (fields[23].decode(), fields[25].decode()),
+        block_io_s=int(fields[39]) * _TICK_S if len(fields) > 39 else 0.0,
+        exit_status=int(fields[49]) if len(fields) > 49 else 0,
+    )
+
+
+def read_all_stats(root: Path | str = "/") -> dict[int, ProcessStat]:
+    """The `stat` of every process of the machine that we see."""
+    found = (read_stat(pid, root=root) for pid in _list_pids(root))
+    return {one.pid: one for one in found if one is not None}
+
+
+def walk_tree(pids: Iterable[int], stats: Mapping[int, ProcessStat] | None = None) -> list[ProcessStat]:
+    """These processes and all below them, parents before children, also such as have ended and were not asked for."""
+    stats = read_all_stats() if stats is None else stats
+    children: dict[int, list[int]] = {}
+    for one in stats.values():
+        children.setdefault(one.parent, []).append(one.pid)
+    found: dict[int, ProcessStat] = {}
+    todo = list(pids)
+    for pid in todo:
+        if pid in stats and pid not in found:
+            found[pid] = stats[pid]
+            todo += children.get(pid, [])
+    return list(found.values())
+
+
+def _list_pids(root: Path | str) -> set[int]:
+    try:
+        return {int(name) for name in os.listdir(f"{root}/proc") if name.isdigit()}
+    except OSError:
+        return set()
+
+
+def read_status(folder: Path) -> dict[str, str]:
+    """The fields of a `status` file."""
+    pairs = (line.partition(":") for line in read_text(folder / "status").splitlines())
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def catches(pid: int, number: int, *, root: Path = Path("/")) -> bool:
+    """Whether a process has a handler for a signal: else a real-time signal would end it."""
+    mask = int(read_status(root / f"proc/{pid}").get("SigCgt", "0"), 16)
+    return bool(mask >> (number - 1) & 1)
+
+
+def read_resident(pid: int, *, root: Path | str = "/") -> tuple[int, int] | None:
+    """(resident, anonymous) bytes of a process; None where it is gone, or has ended. Cheap: a few counters."""
+    fields = read_start(f"{root}/proc/{pid}/statm", 128).split()
+    if len(fields) < 3 or fields[1] == b"0":
+        return None
+    resident, shared = int(fields[1]) * _PAGE, int(fields[2]) * _PAGE
+    return resident, max(0, resident - shared)
+
+
+class Rollup(NamedTuple):
+    """Exact figures of a process's memory: shared pages are divided between those who share them (PSS)."""
+
+    pss_bytes: int
+    shared_pss_bytes: int  # of it, shared memory
+    own_bytes: int  # pages that are this process's alone (USS)
+
+
+def read_rollup(pid: int, *, root: Path | str = "/") -> Rollup | None:
+    """Walk the page tables of a process, which takes milliseconds; None where it is gone or not ours to read."""
+    data = read_start(f"{root}/proc/{pid}/smaps_rollup", 4096)
+    names = (b"\nPss:", b"\nPss_Shmem:", b"\nPrivate_Clean:", b"\nPrivate_Dirty:")
+    pss, shared, clean, dirty = (_kib(_value(data, name)) for name in names)
+    return None if pss is None else Rollup(pss, shared or 0, (clean or 0) + (dirty or 0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessState:
+    """What holds for the whole of a process that is looked into."""
+
+    parent_pid: int
+    tracer_pid: int
+    rss_bytes: int
+    swap_bytes: int
+    is_frozen: bool  # by a control group
+    is_forked: bool  # from its parent without a new program: it has the parent's memory, but one thread of it
+
+
+def read_process(pid: int, *, root: Path = Path("/")) -> ProcessState | None:
+    """Parent, tracer, memory of a process; None where it is gone."""
+    own, status = read_stat(pid, root=root), read_status(root / f"proc/{pid}")
+    if own is None or "PPid" not in status:
+        return None
+    return ProcessState(
+        parent_pid=own.parent,
+        tracer_pid=int(status.get("TracerPid", "0")),
+        rss_bytes=_kib(status.get("VmRSS", "").encode()) or 0,
+        swap_bytes=_kib(status.get("VmSwap", "").encode()) or 0,
+        is_frozen=is_frozen(pid, root),
+        is_forked=own.is_forked_from(read_stat(own.parent, root=root)),
+    )
+
+
+# ---------------------------------------------------------------------------------------- the tree below a training
+
+
+@dataclass
+class _Member:
+    """A process of the tree, and what was last read of it that is too dear to read each time."""
+
+    born_ticks: int
+    memory: Rollup | None = None
+    maps: int | None = None
+    read_at_s: float = -1.0
+    looks: int = 0
+
+
+class ProcessTree:
+    """A process and all below it, also those whose parent is gone meanwhile."""
+
+    def __init__(self, pid: int, *, root: Path = Path("/"), dear_share: float = _DEAR_SHARE) -> None:
+        self.pid = pid
+        self._dear_share = dear_share
+        self._root = root
+        self._members: dict[int, _Member] = {}
+        self._others: set[int] = set()  # known not to be in the tree: their parents are not asked for again
+        self._dear_due_s = 0.0
+        self._fd_size_counts = _fd_size_counts(root)
+
+    def sample(self) -> tuple[ProcessSample, ...]:
+        """What each process of the tree does now, the first one first."""
+        self._find()
+        samples = []
+        for pid, member in list(self._members.items()):
+            sample = self._read(pid, member)
+            if sample is None:
+                del self._members[pid]
+            else:
+                samples.append(sample)
+        self._read_dear(samples)
+        return tuple(self._with_dear(sample) for sample in samples)
+
+    def _find(self) -> None:
+        """Look for new processes: only those whose number was not there at the last look are asked for their parent."""
+        present = _list_pids(self._root)
+        self._others &= present
+        new: dict[int, ProcessStat] = {}
+        for pid in present - self._others - self._members.keys():
+            found = read_stat(pid, root=self._root)
+            if found is not None:
+                new[pid] = found
+        below = [one.pid for one in new.values() if one.parent in self._members]
+        for one in walk_tree([self.pid, *below], new):
+            self._members[one.pid] = _Member(one.born_ticks)
+        self._others |= new.keys() - self._members.keys()
+
+    def _read(self, pid: int, member: _Member) -> ProcessSample | None:
+        own = read_stat(pid, root=self._root)
+        if own is None or own.born_ticks != member.born_ticks:
+            return None
+        base = f"{self._root}/proc/{pid}"
+        io = read_start(f"{base}/io", 512)
+        status = read_start(f"{base}/status", 4096)
+        schedule = read_start(f"{base}/schedstat", 128).split()
+        channel = read_start(f"{base}/wchan", 128)
+        return ProcessSample(
+            pid=pid,
+            parent=own.parent,
+            name=own.name,
+            state=own.state,
+            wait_channel="" if channel in (b"0", b"") else channel.decode("ascii", "replace"),
+            threads=own.threads,
+            cpu_user_s=own.cpu_user_s,
+            cpu_system_s=own.cpu_system_s,
+            run_delay_s=int(schedule[1]) / 1e9 if len(schedule) > 1 else None,
+            block_io_s=own.block_io_s,
+            rss_bytes=own.rss_bytes,
+            pss_bytes=None,
+            uss_bytes=None,
+            swap_bytes=_kib(_value(status, b"\nVmSwap:")),
+            minor_faults=own.minor_faults,
+            major_faults=own.major_faults,
+            read_bytes=_int(_value(io, b"\nread_bytes:")),
+            write_bytes=_int(_value(io, b"\nwrite_bytes:")),
+            read_calls_bytes=_int(_value(io, b"rchar:")),
+            write_calls_bytes=_int(_value(io, b"\nwchar:")),
+            fds=self._count_fds(base),
+            maps=None,
+            voluntary_switches=_int(_value(status, b"\nvoluntary_ctxt_switches:")),
+            involuntary_switches=_int(_value(status, b"\nnonvoluntary_ctxt_switches:")),
+        )
+
+    def _count_fds(self, base: str) -> int | None:
+        try:
+            if self._fd_size_counts:
+                return os.stat(f"{base}/fd").st_size if os.access(f"{base}/fd", os.R_OK) else None
+            return len(os.listdir(f"{base}/fd"))
+        except OSError:
+            return None
+
+    def _read_dear(self, samples: list[ProcessSample]) -> None:
+        """Refresh the figures of the one process that was looked at longest ago, as often as their price allows."""
+        now_s = time.monotonic()
+        if now_s < self._dear_due_s or not samples:
+            return
+        sample = min(samples, key=lambda one: self._members[one.pid].read_at_s)
+        member = self._members[sample.pid]
+        start = time.perf_counter()
+        if sample.rss_bytes <= _MOST_ROLLUP_BYTES:
+            member.memory = read_rollup(sample.pid, root=self._root)
+        if member.looks % _MAPS_EVERY == 0:
+            member.maps = _count_lines(f"{self._root}/proc/{sample.pid}/maps")
+        member.looks += 1
+        member.read_at_s = now_s
+        cost_s = time.perf_counter() - start
+        self._dear_due_s = now_s + cost_s / self._dear_share
+
+    def _with_dear(self, sample: ProcessSample) -> ProcessSample:
+        member = self._members[sample.pid]
+        pss, uss = (member.memory.pss_bytes, member.memory.own_bytes) if member.memory else (None, None)
+        return sample._replace(pss_bytes=pss, uss_bytes=uss, maps=member.maps)
+
+
+def _value(data: bytes, name: bytes) -> bytes | None:
+    """What stands after a name, up to the end of its line; None where it is not there. All of sixty are not split."""
+    start = data.find(name)
+    if start < 0:
+        return None
+    start += len(name)
+    return data[start : data.find(b"\n", start)].strip()
+
+
+def _int(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() else None
+
+
+def _kib(value: bytes | None) -> int | None:
+    return (_int(value.split()[0]) or 0) * 1024 if value else None
+
+
+def _count_lines(path: str) -> int | None:
+    try:
+        with open(path, "rb", buffering=1 << 16) as file:
+            return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 16), b""))
+    except OSError:
+        return None
+
+
+def _fd_size_counts(root: Path | str) -> bool:
+    """Whether the size of /proc/<pid>/fd is the number of its entries, as since Linux 6.2."""
+    try:
+        return os.stat(f"{root}/proc/self/fd").st_size > 0
+    except OSError:
+        return False
+
+
+# ---------------------------------------------------------------------------------------- open files
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenFile:
+    """One descriptor: a path, or what the kernel calls it ("socket:[123]", "pipe:[45]")."""
+
+    fd: int
+    path: str
+    position: int
+    size: int | None
+    kind: str  # "file", "socket", "pipe", "other"
+    file_system: str  # "" where it is not known
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether reading it may wait for a server: a network file system, or one in user space (FUSE)."""
+        return _is_remote(self.file_system)
+
+
+def _is_remote(file_system: str) -> bool:
+    return file_system in NETWORK_KINDS or file_system.partition(".")[0] in {"fuse", "fuseblk"}
+
+
+def read_open_files(pid: int, *, root: Path = Path("/")) -> tuple[OpenFile, ...]:
+    """The open files of a process by descriptor; empty where they may not be seen."""
+    folder = root / f"proc/{pid}"
+    try:
+        fds = sorted(int(name) for name in os.listdir(folder / "fd"))
+    except OSError:
+        return ()
+    mounts = (line.partition(" - ") for line in read_text(folder / "mountinfo").splitlines())
+    systems = {int(left.split()[0]): right.split()[0] for left, _, right in mounts if left and right}
+    found = (_read_file(folder, fd, systems) for fd in fds)
+    return tuple(file for file in found if file is not None)
+
+
+def _read_file(folder: Path, fd: int, systems: dict[int, str]) -> OpenFile | None:
+    link = folder / "fd" / str(fd)
+    try:
+        path = os.readlink(link)
+        fields = dict(line.split(":", 1) for line in (folder / f"fdinfo/{fd}").read_text().splitlines() if ":" in line)
+    except OSError:  # closed meanwhile
+        return None
+    file_system = systems.get(int(fields.get("mnt_id", "-1")), "")
+    kind = next((kind for kind in ("socket", "pipe") if path.startswith(f"{kind}:")), "other")
+    size = None
+    if path.startswith("/"):
+        kind = "file"
+        if file_system and not _is_remote(file_system):  # to ask a server that does not answer would hang us too
+            size = _size(link)
+    position = int(fields.get("pos", "0"))
+    return OpenFile(fd=fd, path=path, position=position, size=size, kind=kind, file_system=file_system)
+
+
+def _size(link: Path) -> int | None:
+    try:
+        result = os.stat(link)
+    except OSError:
+        return None
+    return result.st_size if stat.S_ISREG(result.st_mode) else None
