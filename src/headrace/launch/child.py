@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from headrace.errors import UnusableInput
 from headrace.signals.recording import Recorder, RunFacts
+from headrace.signals.system import read_stat
 
 from .command import Command
 from .reaching import with_site
@@ -163,7 +164,5 @@ def _pass_on(received: signal.struct_siginfo, child: subprocess.Popen[bytes]) ->
 
 
 def _name_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
+    stat = read_stat(pid)
+    return stat.name if stat is not None else ""

@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 
 from headrace.model import Text
-from headrace.signals.system import read_text
+from headrace.signals.system import read_stat
 
 # Linux 6.13: what a pidfd knows of its process; 6.15: also how it ended, after it is gone. linux/pidfd.h
 _GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, 64 bytes)
@@ -108,9 +108,9 @@ def _status(pid: int, fd: int) -> int | None:
     except OSError as error:
         if error.errno not in (errno.ENOTTY, errno.EINVAL, errno.ESRCH, errno.EPERM, errno.ENOSYS):
             raise
-    stat = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    if len(stat) >= 50 and stat[0] in "ZX" and (stat[49] != "0" or _is_ours(pid)):  # others are told 0 always
-        return int(stat[49])
+    stat = read_stat(pid)
+    if stat is not None and stat.has_ended and (stat.exit_status or _is_ours(pid)):  # others are told 0 always
+        return stat.exit_status
     return None
 
 

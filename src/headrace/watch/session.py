@@ -14,7 +14,7 @@ from headrace.errors import UnusableInput
 from headrace.model import utc_now
 from headrace.signals import ThreadStack, dump_with_py_spy, find_py_spy
 from headrace.signals.recording import SystemSampler
-from headrace.signals.system import SystemSample
+from headrace.signals.system import SystemSample, read_stat
 
 from .access import explain_refusal, read_access
 from .alarms import AlarmSettings, AlarmState
@@ -390,8 +390,5 @@ def _explained(pid: int, window: StackWindow) -> StackWindow:
 
 def _is_there(pid: int) -> bool:
     """Whether a process runs: one that has ended and waits for its parent does not."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except (OSError, IndexError):
-        return False
+    stat = read_stat(pid)
+    return stat is not None and not stat.has_ended

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.signals.system import read_text
+from headrace.signals.system import ProcessStat, read_all_stats, read_text, walk_tree
 
 # What tells a rank; torchrun, Slurm and MPI set one of them before the program starts.
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -45,98 +45,58 @@ class ProcessFacts:
         return " ".join(self.command)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Stat:
-    pid: int
-    parent_pid: int
-    name: str
-    state: str
-    started: int
-    place: tuple[str, str]
-
-
 class TrainingTree:
     """Reads the tree again and again; what a process has mapped is asked once, as that is dear."""
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self._proc = root / "proc"
+        self._root, self._proc = root, root / "proc"
         self._known: dict[tuple[int, int], ProcessFacts] = {}
 
     def below(self, pids: Iterable[int]) -> tuple[ProcessFacts, ...]:
         """These processes and all that they started, directly or not; those that have ended are left out."""
-        stats = self._stats()
-        children: dict[int, list[int]] = {}
-        for stat in stats.values():
-            children.setdefault(stat.parent_pid, []).append(stat.pid)
-        found: dict[int, None] = {}
-        todo = list(pids)
-        while todo:
-            pid = todo.pop()
-            if pid in stats and pid not in found:
-                found.setdefault(pid)
-                todo += children.get(pid, [])
-        living = [stats[pid] for pid in sorted(found, key=lambda pid: (stats[pid].started, pid))]
-        facts = tuple(self._facts(stat, stats) for stat in living if stat.state not in "ZX")
+        stats = read_all_stats(self._root)
+        living = [stat for stat in walk_tree(pids, stats) if not stat.has_ended]
+        living.sort(key=lambda stat: (stat.born_ticks, stat.pid))
+        facts = tuple(self._facts(stat, stats) for stat in living)
         self._known = {one.identity: one for one in facts}
         return facts
 
     def parents_of(self, pid: int) -> tuple[int, ...]:
         """Its parent, that one's parent, and so on."""
-        stats, found = self._stats(), []
-        while pid in stats and stats[pid].parent_pid > 0:
-            pid = stats[pid].parent_pid
+        stats, found = read_all_stats(self._root), []
+        while pid in stats and stats[pid].parent > 0:
+            pid = stats[pid].parent
             found.append(pid)
         return tuple(found)
 
     def matching(self, pattern: str) -> tuple[int, ...]:
         """Processes whose command line holds a text, without those whose parent does, and without ourselves."""
         ours = {os.getpid(), *self.parents_of(os.getpid())}
-        stats = self._stats()
-        hits = {
-            pid for pid in stats if pid not in ours and stats[pid].state not in "ZX" and pattern in self._command(pid)
-        }
+        stats = read_all_stats(self._root)
+        hits = {pid for pid in stats if pid not in ours and not stats[pid].has_ended and pattern in self._command(pid)}
         hits = {pid for pid in hits if not self._is_our_kind(pid)}
-        return tuple(sorted(pid for pid in hits if stats[pid].parent_pid not in hits))
+        return tuple(sorted(pid for pid in hits if stats[pid].parent not in hits))
 
     def _is_our_kind(self, pid: int) -> bool:
         words = self._command(pid).split(" ")
         return "watch" in words and any("headrace" in word for word in words)
 
-    def _stats(self) -> dict[int, _Stat]:
-        found = {}
-        for name in os.listdir(self._proc):
-            if not name.isdigit():
-                continue
-            head, _, tail = read_text(self._proc / name / "stat").rpartition(")")
-            fields = tail.split()
-            if len(fields) >= 26:
-                found[int(name)] = _Stat(
-                    pid=int(name),
-                    parent_pid=int(fields[1]),
-                    name=head.partition("(")[2],
-                    state=fields[0],
-                    started=int(fields[19]),
-                    place=(fields[23], fields[25]),
-                )
-        return found
-
-    def _facts(self, stat: _Stat, stats: dict[int, _Stat]) -> ProcessFacts:
+    def _facts(self, stat: ProcessStat, stats: dict[int, ProcessStat]) -> ProcessFacts:
         folder = self._proc / str(stat.pid)
-        known = self._known.get((stat.pid, stat.started))
+        known = self._known.get((stat.pid, stat.born_ticks))
         if known is not None and known.has_torch and known.name == stat.name:
             return known
         command = tuple(part for part in read_text(folder / "cmdline").split("\0") if part)
-        parent = stats.get(stat.parent_pid)
         parts = _mapped(folder)
         return ProcessFacts(
             pid=stat.pid,
-            parent_pid=stat.parent_pid,
-            started=stat.started,
+            parent_pid=stat.parent,
+            started=stat.born_ticks,
             name=stat.name,
             command=command,
             uid=_uid(folder),
             is_python=_is_python(command, folder) or "python" in parts,
-            is_forked=parent is not None and stat.place == parent.place and stat.place[1] not in ("0", "1"),
+            is_forked=stat.is_forked_from(stats.get(stat.parent)),
             has_torch="torch" in parts,
             is_readable=_may_list(folder / "fd"),
             thread_names=_thread_names(folder),

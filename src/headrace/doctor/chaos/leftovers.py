@@ -9,9 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
-from headrace.signals.system import read_status
+from headrace.signals.system import read_all_stats, read_stat, read_text, walk_tree
 
 # helpers of multiprocessing that live as long as the interpreter, started by whoever needs them first
 _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
@@ -50,27 +48,19 @@ class ProcessHoldings:
 
 def processes_of_session(session: int) -> list[int]:
     """Return the processes that belong to a session and are not zombies."""
-    found = []
-    for pid in psutil.pids():
-        with contextlib.suppress(ProcessLookupError):
-            if os.getsid(pid) == session and name_and_state(pid)[1] not in "ZX":
-                found.append(pid)
-    return found
+    return [one.pid for one in read_all_stats().values() if one.session == session and not one.has_ended]
 
 
 def name_and_state(pid: int) -> tuple[str, str]:
     """Return the name of a process and the letter of its state; "X", as the kernel says it, where it is gone."""
-    status = read_status(Path(f"/proc/{pid}"))
-    return status.get("Name", ""), status.get("State", "X")[0]
+    stat = read_stat(pid)
+    return (stat.name, stat.state) if stat is not None else ("", "X")
 
 
 def _children() -> frozenset[int]:
-    found = set()
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if not any(name in " ".join(child.cmdline()) for name in _STAYING):
-                found.add(child.pid)
-    return frozenset(found)
+    children = {one.pid for one in walk_tree([os.getpid()]) if not one.has_ended} - {os.getpid()}
+    commands = {pid: read_text(f"/proc/{pid}/cmdline") for pid in children}
+    return frozenset(pid for pid, command in commands.items() if not any(name in command for name in _STAYING))
 
 
 def _shm() -> frozenset[str]:

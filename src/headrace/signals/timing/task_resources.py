@@ -8,6 +8,7 @@ import time
 
 from headrace.model import EventKind
 
+from ..system import read_stat
 from .sample_clock import EventSink
 
 _READ, _CPU = int(EventKind.READ), int(EventKind.CPU)
@@ -85,7 +86,8 @@ def _opened(path: str) -> int:
 
 def born_ns() -> int:
     """When this process was started, on the clock of the events."""
-    with open("/proc/self/stat", "rb") as stat:
-        ticks = int(stat.read().rsplit(b")", 1)[1].split()[19])
-    since_boot = ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    stat = read_stat("self")
+    if stat is None:  # no /proc
+        return time.monotonic_ns()
+    since_boot = stat.born_ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     return since_boot - (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns())
