@@ -23,13 +23,7 @@ from headrace.signals.system import (
 WATCH_S = 0.1
 # threads of ours in every worker: they wait by design and hold nothing
 _OWN_THREADS = ("headrace-watch",)
-
-
 _NO_STACKS = Stacks(source="")
-_ON_A_FILE = {
-    *("read", "pread64", "readv", "preadv", "write", "recvfrom", "recvmsg", "recvmmsg", "connect", "accept", "accept4"),
-    *("fcntl", "flock", "fsync", "fdatasync", "getdents64", "fstat"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +69,8 @@ class StuckReport:
         """The file of the system call that a thread is in."""
         if thread.call is None:
             return None
-        fds = self.polled.get(thread.tid, ()) or (thread.call.args[:1] if thread.call.name in _ON_A_FILE else ())
-        return next((file for fd in fds[:1] for file in self.files if file.fd == fd), None)
+        fd = next(iter(self.polled.get(thread.tid, ())), thread.call.descriptor)
+        return next((file for file in self.files if file.fd == fd), None)
 
     def stack(self, thread: ThreadState, stacks: Stacks | None = None) -> ThreadStack | None:
         """The calls of a thread, where the stacks tell which they are."""

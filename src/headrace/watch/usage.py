@@ -7,10 +7,6 @@ from dataclasses import dataclass
 
 from headrace.signals.system import Call, OpenFile, ProcessSample
 
-_ON_A_FILE = {
-    *("read", "pread64", "readv", "preadv", "write", "recvfrom", "recvmsg", "recvmmsg", "connect"),
-    *("fcntl", "flock", "fsync", "fdatasync", "getdents64", "fstat"),
-}
 # Files that a process has open for reasons of its own.
 _NOT_DATA = ("/dev/", "/memfd:", "/proc/", "/sys/", "/tmp/pymp-", "anon_inode:")
 _NOT_DATA_ENDS = (".so", ".py", ".pyc", ".log", ".out", ".err", " (deleted)")
@@ -61,9 +57,7 @@ def _per_s(first: int | None, second: int | None, seconds: float) -> float | Non
 
 def file_of(call: Call | None, files: Sequence[OpenFile]) -> OpenFile | None:
     """The file that a system call works on, where its first argument is a descriptor."""
-    if call is None or call.name not in _ON_A_FILE:
-        return None
-    return next((file for file in files if file.fd == call.args[0]), None)
+    return next((file for file in files if call is not None and file.fd == call.descriptor), None)
 
 
 def data_file(

@@ -211,26 +211,14 @@ class _Frames:
         import numpy as np
 
         names, shifts = self._names()
-        events = np.empty(sum(len(block) for _, block in self.blocks), event_dtype())
+        events = self._gather(self.blocks, event_dtype())
+        left_out = self._gather(self.totals, left_out_dtype())
         at = 0
         for number, block in self.blocks:
-            part = events[at : at + len(block)]
+            args = events["arg"][at : at + len(block)]
+            args[args > 0] += shifts[number]
             at += len(block)
-            for column in ("start_ns", "duration_ns", "value", "arg", "thread", "kind"):
-                part[column] = block[column]
-            part["pid"] = self.processes[number].pid
-            if shifts[number]:
-                part["arg"][part["arg"] > 0] += shifts[number]
-        events = events[np.argsort(events["start_ns"], kind="stable")]
-        left_out = np.empty(sum(len(rows) for _, rows in self.totals), left_out_dtype())
-        at = 0
-        for number, rows in self.totals:
-            part = left_out[at : at + len(rows)]
-            at += len(rows)
-            for column in totals_dtype().names or ():
-                part[column] = rows[column]
-            part["pid"] = self.processes[number].pid
-        left_out = left_out[np.argsort(left_out["start_ns"], kind="stable")]
+        events, left_out = (rows[np.argsort(rows["start_ns"], kind="stable")] for rows in (events, left_out))
         lost = sum(process.lost for process in self.processes.values())
         if lost:
             problems.append(f"{lost} events were overwritten before they could be read")
@@ -250,6 +238,19 @@ class _Frames:
             lost_records=lost,
             problems=tuple(dict.fromkeys(problems)),
         )
+
+    def _gather(self, blocks: list[tuple[int, npt.NDArray[np.void]]], dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
+        """The rows of all processes in one array, with the pid of each."""
+        import numpy as np
+
+        rows, at = np.empty(sum(len(block) for _, block in blocks), dtype), 0
+        for number, block in blocks:
+            part = rows[at : at + len(block)]
+            at += len(block)
+            for column in set(dtype.names or ()) - {"pid"}:
+                part[column] = block[column]
+            part["pid"] = self.processes[number].pid
+        return rows
 
     def _names(self) -> tuple[dict[tuple[int, int], str], dict[int, int]]:
         """Names by (pid, arg). A pid that came back, for another process, counts its names on from the first's."""

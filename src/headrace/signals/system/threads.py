@@ -16,6 +16,10 @@ from .processes import ProcessStat, read_stat, read_status
 _FUTEX_PRIVATE, _FUTEX_COMMAND = 0x80, 0x7F
 _STACK_BYTES = 32 << 10
 _MOST_SMALL = 1 << 16
+_ON_A_FILE = {
+    *("read", "pread64", "readv", "preadv", "write", "recvfrom", "recvmsg", "recvmmsg", "connect", "accept", "accept4"),
+    *("fcntl", "flock", "fsync", "fdatasync", "getdents64", "fstat"),
+}
 # Names of the system calls in which a data set may wait, by processor and number.
 _CALLS = {
     "x86_64": """
@@ -41,6 +45,11 @@ class Call:
     args: tuple[int, ...]
     stack_pointer: int
     code_pointer: int
+
+    @property
+    def descriptor(self) -> int | None:
+        """The descriptor of the file that it works on; None where its first argument is none."""
+        return self.args[0] if self.name in _ON_A_FILE else None
 
     @property
     def is_lock_wait(self) -> bool:
