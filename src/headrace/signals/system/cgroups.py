@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from .kernel_files import read_int, read_table, read_text
+from .kernel_files import find_number, read_int, read_table, read_text
 from .samples import CpuGroupSample, MemoryGroupSample
 
 _CPU_MARKS = {1: "cpu.cfs_quota_us", 2: "cpu.max"}
@@ -116,18 +116,16 @@ def read_group(group: MemoryGroup) -> GroupMemory | None:
     if used is None:
         return None
     limit = read_int(f"{folder}/{files.limit}")
-    stat = f"\n{read_text(f'{folder}/memory.stat')}"
+    stat = read_text(f"{folder}/memory.stat")
     return GroupMemory(
         group=group,
         limit_bytes=limit if limit is not None and limit < _NO_LIMIT else None,
         throttle_bytes=read_int(f"{folder}/memory.high") if group.version == 2 else None,
         used_bytes=used,
-        inactive_file_bytes=_field(stat, files.inactive),
-        active_file_bytes=_field(stat, files.active),
+        inactive_file_bytes=find_number(stat, files.inactive) or 0,
+        active_file_bytes=find_number(stat, files.active) or 0,
         peak_bytes=read_int(f"{folder}/{files.peak}"),
-        refault_pages=_field(
-            stat, "workingset_refault_file" if group.version == 2 else "total_workingset_refault_file"
-        ),
+        refault_pages=find_number(stat, files.refaults) or 0,
     )
 
 
@@ -254,6 +252,7 @@ class _MemoryFiles:
     peak: str
     inactive: str
     active: str
+    refaults: str
 
 
 _FILES = {
@@ -263,8 +262,11 @@ _FILES = {
         "memory.max_usage_in_bytes",
         "total_inactive_file",
         "total_active_file",
+        "total_workingset_refault_file",
     ),
-    2: _MemoryFiles("memory.max", "memory.current", "memory.peak", "inactive_file", "active_file"),
+    2: _MemoryFiles(
+        "memory.max", "memory.current", "memory.peak", "inactive_file", "active_file", "workingset_refault_file"
+    ),
 }
 
 
@@ -307,10 +309,3 @@ def _upwards(mount: _Mount, path: str) -> Iterator[Path]:
     while folder != mount.folder:
         folder = folder.parent
         yield folder
-
-
-def _field(table: str, name: str) -> int:
-    """One value of "name value" lines, 0 where it is missing; quicker than to read all forty of them."""
-    _, found, rest = table.partition(f"\n{name} ")
-    value = rest.partition("\n")[0] if found else ""
-    return int(value) if value.isdigit() else 0

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+_PIECE = 1 << 16
+
 
 def read_start(path: Path | str, size: int) -> bytes:
-    """The first bytes of a file; empty where it cannot be read.
+    """The first bytes of a file, or all of it where 64 KiB are asked for; empty where it cannot be read.
 
     Without the layers of `open()`, which cost more than the kernel's part.
     """
@@ -16,7 +18,10 @@ def read_start(path: Path | str, size: int) -> bytes:
     except OSError:
         return b""
     try:
-        return os.read(fd, size)
+        pieces = [os.read(fd, size)]
+        while pieces[-1] and size >= _PIECE:  # of a long file the kernel gives a page at a time
+            pieces.append(os.read(fd, _PIECE))
+        return b"".join(pieces)
     except OSError:  # its process ended meanwhile
         return b""
     finally:
@@ -25,19 +30,7 @@ def read_start(path: Path | str, size: int) -> bytes:
 
 def read_text(path: Path | str) -> str:
     """A whole file's text; empty where it cannot be read."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        pieces = []
-        while piece := os.read(fd, 1 << 16):
-            pieces.append(piece)
-        return b"".join(pieces).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(fd)
+    return read_start(path, _PIECE).decode("utf-8", "replace")
 
 
 def read_int(path: Path | str) -> int | None:
@@ -48,9 +41,12 @@ def read_int(path: Path | str) -> int | None:
 
 def read_table(path: Path | str) -> dict[str, int]:
     """Lines of "name value"; what is no whole number is left out."""
-    table = {}
-    for line in read_text(path).splitlines():
-        name, _, value = line.partition(" ")
-        if value.strip().isdigit():
-            table[name] = int(value)
-    return table
+    pairs = (line.partition(" ") for line in read_text(path).splitlines())
+    return {name: int(value) for name, _, value in pairs if value.strip().isdigit()}
+
+
+def find_number(table: str, name: str) -> int | None:
+    """One value of "name value" lines, without looking at the others; None where it is not there."""
+    _, found, rest = f"\n{table}".partition(f"\n{name} ")
+    value = rest.partition("\n")[0] if found else ""
+    return int(value) if value.isdigit() else None

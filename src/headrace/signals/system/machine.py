@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .cgroups import MemoryGroup
-from .kernel_files import read_start, read_text
+from .kernel_files import find_number, read_start, read_text
 from .samples import DiskSample, MachineSample, PressureSample
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -22,9 +22,7 @@ def read_machine(root: Path = Path("/")) -> MachineSample | None:
     ticks, running, blocked = _read_stat(root)
     if not memory or not ticks:
         return None
-    counts = _numbers(
-        read_text(root / "proc/vmstat"), ("pswpin", "pswpout", "pgmajfault", "pgpgin", "workingset_refault_file")
-    )
+    counts = read_text(root / "proc/vmstat")
     shm = _room(root / "dev/shm")
     return MachineSample(
         cpu_user_s=(ticks[0] + ticks[1]) * _TICK_S,
@@ -43,13 +41,13 @@ def read_machine(root: Path = Path("/")) -> MachineSample | None:
         shared_bytes=memory.get("Shmem", 0),
         swap_total_bytes=memory.get("SwapTotal", 0),
         swap_free_bytes=memory.get("SwapFree", 0),
-        swap_in_pages=counts.get("pswpin", 0),
-        swap_out_pages=counts.get("pswpout", 0),
-        major_faults=counts.get("pgmajfault", 0),
-        read_ahead_bytes=counts.get("pgpgin", 0) * 1024,
+        swap_in_pages=find_number(counts, "pswpin") or 0,
+        swap_out_pages=find_number(counts, "pswpout") or 0,
+        major_faults=find_number(counts, "pgmajfault") or 0,
+        read_ahead_bytes=(find_number(counts, "pgpgin") or 0) * 1024,
         shm_total_bytes=shm[0] if shm else None,
         shm_free_bytes=shm[1] if shm else None,
-        refault_pages=counts.get("workingset_refault_file"),
+        refault_pages=find_number(counts, "workingset_refault_file"),
     )
 
 
@@ -88,7 +86,7 @@ def read_available(root: Path = Path("/")) -> tuple[int | None, int | None]:
 
 def read_swapped_in(root: Path = Path("/")) -> int | None:
     """Pages that came back from swap since the machine started; None where /proc/vmstat is not readable."""
-    return _numbers(read_text(root / "proc/vmstat"), ("pswpin",)).get("pswpin")
+    return find_number(read_text(root / "proc/vmstat"), "pswpin")
 
 
 def read_pressures(
@@ -144,18 +142,6 @@ def _kib_table(data: bytes) -> dict[str, int]:
         if value[1:] == ["kB"]:
             table[name] = int(value[0]) * 1024
     return table
-
-
-def _numbers(text: str, names: Iterable[str]) -> dict[str, int]:
-    """Some values of many "name value" lines, without looking at the others."""
-    text = f"\n{text}"
-    found = {}
-    for name in names:
-        _, is_there, rest = text.partition(f"\n{name} ")
-        value = rest.partition("\n")[0]
-        if is_there and value.isdigit():
-            found[name] = int(value)
-    return found
 
 
 def _room(folder: Path) -> tuple[int, int] | None:
