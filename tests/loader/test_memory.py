@@ -25,7 +25,7 @@ from headrace.signals.system import memory_groups
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
-DATA = Path(__file__).parent / "data" / "guard"
+DATA = Path(__file__).parents[1] / "data" / "guard"
 MIB = 1 << 20
 DEADLINE_S = 90.0
 
