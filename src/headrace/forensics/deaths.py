@@ -381,7 +381,7 @@ def describe_death(facts: DeathFacts, *, language: str = "en") -> Death:
     `HeadraceError` takes.
     """
     cause, is_certain = judge(facts)
-    words = _Words(facts, language)
+    words = _DeathWords(facts, language)
     return Death(
         cause=cause,
         is_certain=is_certain,
@@ -394,7 +394,7 @@ def describe_death(facts: DeathFacts, *, language: str = "en") -> Death:
 _COMMA = Text(", ", "，")
 
 
-class _Words:
+class _DeathWords:
     """The pieces of the sentence about one death, in one language."""
 
     def __init__(self, facts: DeathFacts, language: str) -> None:

@@ -133,21 +133,27 @@ def _measured(
     tightest = 1.0  # share of room that is left, where it is least
 
     def judge_room(
-        kind: SignKind, source: str, room: int, limit: int, history: Sequence[tuple[float, int]]
+        kind: SignKind,
+        source: str,
+        room: int,
+        limit: int,
+        used: Sequence[tuple[float, int]],
+        throttle_bytes: int | None = None,
     ) -> Iterator[tuple[SignKind, str, float, float, float]]:
         nonlocal tightest
         tightest = min(tightest, room / max(1, limit))
         critical = min(limits.critical_room * limit, limits.critical_room_bytes)
         yield kind, source, room, critical, min(limits.tight_room * limit, limits.tight_room_bytes)
-        if room < limits.watched_room * limit and (left_s := _left_s(room, history)) is not None:
+        if throttle_bytes is not None:
+            yield SignKind.THROTTLED, source, used[-1][1], math.inf, throttle_bytes
+        if room < limits.watched_room * limit and (left_s := _left_s(room, used)) is not None:
             yield SignKind.FILLING, source, left_s, limits.critical_filling_s, limits.tight_filling_s
 
     for place, memory in enumerate(last.groups):
         name, limit = memory.group.name, memory.limit_bytes or 0
         used = [(s.at_s, s.groups[place].hard_bytes) for s in samples if len(s.groups) > place]
-        yield from judge_room(SignKind.GROUP_ROOM, name, limit - memory.hard_bytes, limit, used)
-        if memory.throttle_bytes is not None:
-            yield SignKind.THROTTLED, name, memory.hard_bytes, math.inf, memory.throttle_bytes
+        room, throttle = limit - memory.hard_bytes, memory.throttle_bytes
+        yield from judge_room(SignKind.GROUP_ROOM, name, room, limit, used, throttle)
     if last.available_bytes is not None and last.total_bytes:
         used = [(s.at_s, -s.available_bytes) for s in samples if s.available_bytes is not None]
         yield from judge_room(SignKind.MACHINE_ROOM, "machine", last.available_bytes, last.total_bytes, used)
