@@ -6,16 +6,32 @@ torch nor numpy.
 
 from typing import TYPE_CHECKING
 
+from . import errors
+from .errors import (
+    BatchTimeout,
+    BatchTooLarge,
+    CannotLoadTarget,
+    ChaosCouldNotRun,
+    DecodeError,
+    HeadraceError,
+    InternalError,
+    NotAQuarantine,
+    NotSupported,
+    ShardDamaged,
+    StaleQuarantine,
+    TooManyBad,
+    UnusableInput,
+    WorkerHang,
+    WorkerLost,
+)
 from .lazy import lazy_names
 
 if TYPE_CHECKING:
-    from headrace import codecs, storage
-    from headrace.codecs import decode
-    from headrace.errors import DecodeError, HeadraceError
-    from headrace.launch import monitor, phase
-    from headrace.loader import DataLoader
-    from headrace.model import RAISE, RETRY, SKIP, LoaderStats, SampleFailure, sample, stage
-
+    from . import codecs, storage
+    from .codecs import decode
+    from .launch import monitor, phase
+    from .loader import DataLoader
+    from .model import RAISE, RETRY, SKIP, LoaderStats, SampleFailure, sample, stage
     from .storage import Shards, ShardWriter
 
 __version__ = "0.1.0"
@@ -24,16 +40,30 @@ __all__ = [
     "RAISE",
     "RETRY",
     "SKIP",
+    "BatchTimeout",
+    "BatchTooLarge",
+    "CannotLoadTarget",
+    "ChaosCouldNotRun",
     "DataLoader",
     "DecodeError",
     "HeadraceError",
+    "InternalError",
     "LoaderStats",
+    "NotAQuarantine",
+    "NotSupported",
     "SampleFailure",
+    "ShardDamaged",
     "ShardWriter",
     "Shards",
+    "StaleQuarantine",
+    "TooManyBad",
+    "UnusableInput",
+    "WorkerHang",
+    "WorkerLost",
     "__version__",
     "codecs",
     "decode",
+    "errors",
     "monitor",
     "phase",
     "sample",
@@ -45,7 +75,6 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "codecs": "decode",
-        "errors": "DecodeError HeadraceError",
         "launch": "monitor phase",
         "loader": "DataLoader",
         "model": "LoaderStats RAISE RETRY SKIP SampleFailure sample stage",

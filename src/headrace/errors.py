@@ -18,7 +18,12 @@
 
 A class exists when a caller would handle it differently. Those that are also a `RuntimeError` stand where
 torch's loader raises a plain `RuntimeError`, so that an existing `except RuntimeError` still catches them.
-Misuse of the API is a `TypeError` or a `ValueError`, as everywhere in Python.
+Misuse of the API is a `TypeError` or a `ValueError`, as everywhere in Python. Each is `headrace.NAME`, and says so.
+
+>>> print(HeadraceError("worker 3 was killed", signal="SIGKILL", limit="46.0 GiB", next_step="memory='36GiB'"))
+worker 3 was killed
+  signal: SIGKILL   limit: 46.0 GiB
+  try: memory='36GiB'
 """
 
 from typing import ClassVar
@@ -45,13 +50,7 @@ _REPORT_IT = "report this with its full text and with what `headrace --version` 
 
 
 class HeadraceError(Exception):
-    """Base of every error raised on purpose; `str()` joins its three parts.
-
-    >>> print(HeadraceError("worker 3 was killed", signal="SIGKILL", limit="46.0 GiB", next_step="memory='36GiB'"))
-    worker 3 was killed
-      signal: SIGKILL   limit: 46.0 GiB
-      try: memory='36GiB'
-    """
+    """Base of every error raised on purpose; `str()` joins its three parts."""
 
     _ask: ClassVar[str] = "try"
 
@@ -128,3 +127,7 @@ class InternalError(HeadraceError):
 
     def __init__(self, what: str, *, next_step: str = _REPORT_IT, **evidence: object) -> None:
         super().__init__(what, next_step=next_step, **evidence)
+
+
+for _name in __all__:
+    globals()[_name].__module__ = "headrace"  # what tracebacks show is what users catch
