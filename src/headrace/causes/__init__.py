@@ -3,14 +3,12 @@
 - `logs`: logs as text, from bytes to records of steps.
 - `steps`: a series of steps: which were slow, at which distances, and where the time went.
 - `recorded`: why a recorded training waits.
-- `log_run`: logs of a run, streamed, and everything that they tell.
-- `crashes`: findings from the messages that stand in a log.
+- `log_findings`: logs of a run, streamed, and what they tell as findings.
 - `slow_reports`: what reports of slow batches alone say.
-- `postmortem`: from what logs tell to findings.
+- `crashes`: findings from the messages that stand in a log.
 - `remedies`: what helps against each cause, what cannot, what to measure.
-- `wording`: the evidence of a loss in sentences.
 
-What reads logs needs NumPy and is loaded when it is first used.
+What reads logs needs NumPy and is loaded when it is first used; so is what a recording needs. `remedies` needs neither.
 """
 
 from typing import TYPE_CHECKING
@@ -18,11 +16,17 @@ from typing import TYPE_CHECKING
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .log_run import explain_logs, explain_message
+    from .log_findings import explain_logs, explain_message
     from .recorded import explain_recording
+    from .remedies import CauseAdvice, advice_on, bottleneck_fix
 
-__all__ = ["explain_logs", "explain_message", "explain_recording"]
+__all__ = ["CauseAdvice", "advice_on", "bottleneck_fix", "explain_logs", "explain_message", "explain_recording"]
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {"log_run": "explain_logs explain_message", "recorded": "explain_recording"}
+    __name__,
+    {
+        "log_findings": "explain_logs explain_message",
+        "recorded": "explain_recording",
+        "remedies": "CauseAdvice advice_on bottleneck_fix",
+    },
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.model import Bottleneck, Cause, Text
+from headrace.model import Bottleneck, Cause, Confidence, Finding, Severity, Text, gain_of
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ _BUSY_SHARE = Text(
     "要区分两者：用 `headrace.DataLoader` 跑几百步，看 `loader.stats().workers` 里每个 worker 的 `busy_share`："
     "都接近 1，是整个 worker 池太慢；多数明显低于 1，说明产能有富余，是个别 worker 或样本拖住了其余的",
 )
+
 _OUT_OF_ORDER = Text(
     "a test of one line (torch 2.6 or newer): `DataLoader(..., in_order=False)`; it speeds up a straggler and leaves a "
     "slow pool as it is (it changes the order of samples: for the test only)",
@@ -30,31 +31,37 @@ _OUT_OF_ORDER = Text(
     "太慢，几乎不变"
     "（它会改变样本顺序，只用于试验）",
 )
+
 _PREFETCH_FUTILE = Text(
     "a higher `prefetch_factor`: the buffer is empty because less is supplied than used; a deeper one costs memory and "
     "adds no throughput",
     "加大 `prefetch_factor`：缓冲之所以见底，是因为供给小于消耗；加深缓冲只会多占内存，不会增加吞吐",
 )
+
 _FEWER_WORKERS_FUTILE = Text(
     "fewer workers with more prefetch: that cuts the throughput in proportion, unless it was measured that it rises "
     "when workers are taken away",
     "减少 worker、加大预取：除非实测证明减少 worker 后吞吐反而上升，否则吞吐会按比例下降",
 )
+
 _BIGGER_BATCH_FUTILE = Text(
     "a bigger batch: the loader gives the same samples a second, whatever the batch",
     "加大 batch：加载器每秒给出的样本数不变，与 batch 大小无关",
 )
+
 _HEADRACE = Text(
     "`from headrace import DataLoader`: it gives out samples instead of batches, so the waits become even and one "
     "slow sample holds up nobody; what a sample costs stays the same",
     "改用 `from headrace import DataLoader`：它按样本而不是按 batch 分派，等待变得均匀，单个慢样本不再拖住全队；但样"
     "本本身的开销不变",
 )
+
 _SPLIT = Text(
     "where a sample's time goes: time reading, decoding and transforms apart in `__getitem__`, for a hundred samples "
     "in one process",
     "样本的时间花在哪里：在单进程里取一百个样本，在 `__getitem__` 中分别计时读取、解码和变换",
 )
+
 MORE_SUPPLY = Text(
     "raise what the workers deliver: more of them while cores are free, cheaper decoding, data on faster storage; "
     "which one depends on the measurement below",
@@ -419,3 +426,29 @@ def bottleneck_fix(bottleneck: Bottleneck | None, *, has_ours: bool = False) -> 
     """Return what helps where it was measured what holds the loader back."""
     known = {**_BOTTLENECK_FIX, **(_BOTTLENECK_FIX_WITH_OURS if has_ours else {})}
     return (known[bottleneck],) if bottleneck in known else ()
+
+
+def make_finding(
+    cause: Cause,
+    share: float,
+    evidence: tuple[Text, ...],
+    count: int,
+    confidence: Confidence = Confidence.CERTAIN,
+    *,
+    has_ours: bool = False,
+) -> Finding:
+    """Return a finding with what is advised on its cause; `has_ours`: to somebody who has our loader already."""
+    share = min(1.0, share)
+    advice = advice_on(cause, has_ours=has_ours)
+    return Finding(
+        cause=cause,
+        share=share,
+        severity=Severity.of_share(share),
+        confidence=confidence,
+        evidence=evidence,
+        fix=advice.fix,
+        futile=advice.futile,
+        measure=advice.measure if cause is Cause.UNKNOWN else (),
+        gain=gain_of(share),
+        figures={"count": float(count)},
+    )

@@ -8,8 +8,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .logs import Recent, StepStore
-from .steps import Period, find_period, find_rhythm, of_weight
+from headrace.model import (
+    Cause,
+    Confidence,
+    Finding,
+    Severity,
+    Text,
+    format_seconds,
+    format_share,
+    gain_of,
+)
+
+from .logs import LogStreams, Recent, StepStore
+from .remedies import advice_on
+from .steps import (
+    StepPeriod,
+    find_period,
+    find_rhythm,
+    of_weight,
+    supply_and_demand,
+)
 
 _LONGEST = 1_000_000  # steps over which a rhythm is looked for
 
@@ -20,7 +38,7 @@ class SlowReports:
 
     steps: tuple[int, ...]
     waits_s: tuple[float, ...]
-    period: Period | None
+    period: StepPeriod | None
     wall_s: float | None  # from the first to the last report; None without time stamps
     lost_s: float | None  # of it, waiting in the batches reported
     num_steps: int  # in that time
@@ -70,7 +88,7 @@ def read_slow_reports(store: StepStore, recent: Sequence[Recent], fast_step_s: f
     )
 
 
-def _period(steps: Sequence[NDArray[np.float64]], waits: Sequence[NDArray[np.float64]]) -> Period | None:
+def _period(steps: Sequence[NDArray[np.float64]], waits: Sequence[NDArray[np.float64]]) -> StepPeriod | None:
     """Return the distance of the reports: of all, of those that carry the loss, or the rhythm of the waits."""
     whole = find_period([part.tolist() for part in steps])
     if whole is not None:
@@ -86,3 +104,128 @@ def _period(steps: Sequence[NDArray[np.float64]], waits: Sequence[NDArray[np.flo
         line[(steps[longest] - steps[longest][0]).astype(int)] = waits[longest]
         period = find_rhythm(line)
     return period
+
+
+def slow_report_finding(reports: SlowReports, streams: LogStreams) -> Finding:
+    workers = streams.settings.get("num_workers")
+    period = reports.period
+    share = reports.lost_s / reports.wall_s if reports.lost_s is not None and reports.wall_s else 0.0
+    is_lockstep = period is not None and 2 <= period.steps <= 256
+    cause = (
+        Cause.BATCH_LOCKSTEP if is_lockstep else Cause.STRAGGLER_SAMPLE if len(reports.steps) >= 3 else Cause.UNKNOWN
+    )
+    evidence = []
+    if period is not None:
+        evidence.append(
+            Text(
+                "all {count} slow batches reported are {period} apart (or a multiple of it): one phenomenon, "
+                "whatever they are called",
+                "报告的 {count} 个慢 batch 彼此都相隔 {period}（或其整数倍）：不管各自叫什么名字，都是同一个现象",
+            ).filled(count=len(reports.steps), period=period.steps)
+            if period.kept == 1
+            else Text(
+                "{kept} of the {count} slow batches reported are {period} apart",
+                "报告的 {count} 个慢 batch 中，{kept} 相隔 {period}",
+            ).filled(kept=format_share(period.kept), count=len(reports.steps), period=period.steps)
+        )
+        if workers == period.steps:
+            evidence.append(
+                Text(
+                    "that is num_workers={workers}: each worker makes a whole batch and they are delivered in order, "
+                    "so the loop gets {fast} at once and waits for the next round",
+                    "这正是 num_workers={workers}：每个 worker 各做一个完整的 batch 并按序交付，于是一下子来 {fast} "
+                    "个，然后等下一轮",
+                ).filled(workers=workers, fast=workers - 1)
+            )
+    else:
+        evidence.append(
+            Text(
+                "{count} slow batches are reported, at distances that have no common measure",
+                "报告了 {count} 个慢 batch，间隔没有规律",
+            ).filled(count=len(reports.steps))
+        )
+    waits = sorted(reports.waits_s)
+    evidence.append(
+        Text("they wait {median} typically, {worst} at worst", "它们通常等待 {median}，最长 {worst}").filled(
+            median=format_seconds(waits[len(waits) // 2]), worst=format_seconds(waits[-1])
+        )
+    )
+    if reports.supply_per_s and reports.demand_per_s:
+        evidence.append(supply_and_demand(reports.supply_per_s, reports.demand_per_s))
+    if reports.window is not None:
+        one = reports.window
+        evidence.append(
+            Text(
+                "all waiting sits in single batches: {count} x {mean} = {total} in a window, of which one batch is "
+                "{worst} ({like} of {windows} windows are like that); the short ones are finished batches being "
+                "picked up, not a worker's time",
+                "等待全部集中在个别 batch 上：某个窗口 {count} × {mean} = {total}，其中一个 batch 就占 {worst}（"
+                "{windows} 个窗口中有 {like} 个如此）；其余很短的时间只是取走已做好的 batch，并不是 worker 的耗时",
+            ).filled(
+                count=one.count,
+                mean=format_seconds(one.mean_s),
+                total=format_seconds(one.count * one.mean_s),
+                worst=format_seconds(one.worst_s),
+                like=reports.one_holds_all,
+                windows=reports.num_windows,
+            )
+        )
+    advice = advice_on(cause)
+    figures = {"slow_steps": float(len(reports.steps))}
+    for name, value in (
+        ("period_steps", period.steps if period else None),
+        ("supply_per_s", reports.supply_per_s),
+        ("demand_per_s", reports.demand_per_s),
+        ("lost_s", reports.lost_s),
+    ):
+        if value is not None:
+            figures[name] = float(value)
+    likely = is_lockstep and period is not None and workers == period.steps
+    return Finding(
+        cause=cause,
+        share=share,
+        severity=Severity.of_share(share),
+        confidence=Confidence.LIKELY if likely else Confidence.POSSIBLE,
+        evidence=tuple(evidence),
+        fix=advice.fix,
+        gain=gain_of(share),
+        futile=advice.futile,
+        measure=advice.measure,
+        figures=figures,
+    )
+
+
+def slow_report_facts(reports: SlowReports, streams: LogStreams) -> list[Text]:
+    facts = []
+    if reports.wall_s is not None and reports.supply_per_s is not None:
+        facts.append(
+            Text(
+                "{steps} batches in {wall}, from the first report to the last",
+                "从第一条报告到最后一条：{steps} 个 batch，共 {wall}",
+            ).filled(steps=reports.num_steps, wall=format_seconds(reports.wall_s))
+        )
+        if streams.per_epoch and reports.lost_s is not None:
+            facts.append(epoch_fact(streams.per_epoch, reports.supply_per_s, reports.lost_s / reports.wall_s))
+    if reports.demand_per_s is not None:
+        facts.append(
+            Text("demand: a step without a wait takes {step}, as the log tells", "需求：日志显示，不等待时一步 {step}")
+            if reports.demand_is_told
+            else Text(
+                "demand: estimated as the time that is left without the waits, {step} a step",
+                "需求：按扣除等待后的时间估计，一步 {step}",
+            )
+        )
+        facts[-1] = facts[-1].filled(step=format_seconds(1 / reports.demand_per_s))
+    return facts
+
+
+def epoch_fact(per_epoch: int, steps_per_s: float, share: float) -> Text:
+    return Text(
+        "an epoch of {steps} steps takes {epoch} at this rate, of which {lost} is lost (estimate: steps / rate, "
+        "times the shares found)",
+        "按此速度，一个 {steps} 步的 epoch 需要 {epoch}，其中损失 {lost}（估计：步数 / 速率 × 各项占比之和）",
+    ).filled(
+        steps=per_epoch,
+        epoch=format_seconds(per_epoch / steps_per_s),
+        lost=format_seconds(share * per_epoch / steps_per_s),
+    )

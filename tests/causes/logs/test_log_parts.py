@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.causes.logs.bars import read_bar
-from headrace.causes.logs.clock import bar_times
-from headrace.causes.logs.fields import read_measures, read_position
+from headrace.causes.logs.bars import bar_times, read_bar
+from headrace.causes.logs.fields import Stamps, read_measures, read_position
 from headrace.causes.logs.lines import LineCutter
 from headrace.causes.logs.reader import LogReader
-from headrace.causes.logs.smoothing import undo_smoothing
-from headrace.causes.logs.times import Stamps
+from headrace.causes.logs.series import undo_smoothing
 from headrace.causes.steps.periods import find_period, find_rhythm
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.causes.recorded import ProcessEvents
-from headrace.causes.recorded.spread import mean_of
+from headrace.causes.recorded.ceiling import mean_of
 from headrace.model import Activity, EventKind, Findings, LoaderSettings
 
 from .test_recorded import Tape, causes, explain

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from headrace.causes.recorded.ceiling import Mean
 from headrace.causes.recorded.estimates import Estimate, Remedy, Room, Supply, estimate_async_checkpoint, most_workers
-from headrace.causes.recorded.interruptions import Interruption
-from headrace.causes.recorded.spread import Mean
 from headrace.model import Cause
 
 from .test_recorded import explain, simulate
@@ -106,14 +105,11 @@ def test_computing_and_reading_have_their_own_remedies() -> None:
 
 
 def test_saving_beside_the_training() -> None:
-    saves = Interruption(
-        cause=Cause.CHECKPOINT, lost_s=40.0, count=4, num_heavy=4, typical_s=10.0, worst_s=10.0, period=None
-    )
-    estimate = estimate_async_checkpoint(saves, 100.0)
+    estimate = estimate_async_checkpoint(40.0, 100.0)
     assert estimate is not None
     assert estimate.gain == pytest.approx(100 / 64)
     assert estimate.gain + estimate.error >= 100 / 60  # all of it hidden is within the error
-    assert estimate_async_checkpoint(saves, 2000.0) is None
+    assert estimate_async_checkpoint(40.0, 2000.0) is None
 
 
 def test_a_batch_that_a_busy_worker_is_slow_to_send_does_not_hide_the_gain() -> None:

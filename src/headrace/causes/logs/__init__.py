@@ -1,30 +1,20 @@
 """Logs as text: from bytes to records of steps.
 
-- `source`: where a log comes from, in chunks of plain bytes.
-- `lines`: chunks cut into clean lines.
-- `times`: time stamps of any logger.
-- `fields`: numbers with names and units in a line of any logger.
-- `shapes`: lines that differ in their numbers only.
-- `bars`: progress bars.
-- `clock`: the time of each redraw of a bar.
-- `slow_batches`: reports of slow batches alone.
+- `lines`: a log as clean lines, from a file, a compressed file or standard input.
+- `fields`: what one line of any logger tells: time, step, durations, settings, slow batches.
+- `bars`: progress bars, and the time of each redraw.
 - `markers`: lines that say what the loop does besides training.
-- `settings`: settings that a log tells.
-- `store`: the records, in memory that does not grow with the log.
 - `reader`: lines in, records, markers and settings out.
-- `merging`: several logs of one run as one.
 - `series`: steps in their order, with wall time and wait.
-- `smoothing`: averages over the last steps, taken apart again.
+- `merging`: several logs of one run as one.
 """
 
-from .lines import LineCutter
+from .fields import Recent
+from .lines import LineCutter, read_chunks
 from .markers import Doing, Marker
-from .merging import FILE_STRIDE, Streams, join_logs
+from .merging import FILE_STRIDE, LogStreams, join_logs
 from .reader import LogContent, LogReader
-from .series import Series
-from .slow_batches import Recent
-from .source import read_chunks
-from .store import StepStore
+from .series import Series, StepStore
 
 __all__ = [
     "FILE_STRIDE",
@@ -32,11 +22,11 @@ __all__ = [
     "LineCutter",
     "LogContent",
     "LogReader",
+    "LogStreams",
     "Marker",
     "Recent",
     "Series",
     "StepStore",
-    "Streams",
     "join_logs",
     "read_chunks",
 ]

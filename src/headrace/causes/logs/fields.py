@@ -1,19 +1,18 @@
-"""Numbers with names and units in a line of any logger: step, epoch, step time, data time."""
+"""What one line of any logger tells: its time, step and epoch, step time and wait, settings, slow batches."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date
 from math import isnan
 
 NAN = float("nan")
-
 _UNIT_S = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "秒": 1.0}
 _UNIT_S |= {"ms": 1e-3, "msec": 1e-3, "毫秒": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "微秒": 1e-6}
 _UNIT_S |= {"min": 60.0, "分钟": 60.0}
 _UNIT = r"(?:seconds?|secs?|msec|ms|us|µs|μs|毫秒|微秒|秒|min|分钟|s)"
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
-
 # What loops call the time that they waited for a batch. Longer names first; the plain ones need `:` or `=` or a unit.
 _WAIT = (
     r"data[_ -]?(?:loading|load|loader|fetch|wait|read)?[_ -]?(?:time|dur(?:ation)?|s|ms)|time[/_]data|t_data|dt_data|"
@@ -56,6 +55,61 @@ _EPOCH = re.compile(
 )
 _NOT_TRAIN = re.compile(
     r"\b(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w+)?|test(?:ing)?|predict\w*)\b|验证|评估|测试", re.IGNORECASE
+)
+_MONTHS = {
+    name: 1 + index
+    for index, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
+}
+_CLOCK = r"(?P<h>\d{1,2}):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?(?!\d|:\d)"
+_SHAPES = (
+    re.compile(rf"(?<!\d)(?P<Y>\d{{4}})[-/.](?P<M>\d{{1,2}})[-/.](?P<D>\d{{1,2}})[ T_]+{_CLOCK}"),
+    re.compile(rf"(?<!\d)(?P<Y>\d{{4}})年(?P<M>\d{{1,2}})月(?P<D>\d{{1,2}})日\s*{_CLOCK}"),
+    re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[-/](?P<Y>\d{{4}})[ T]+{_CLOCK}"),  # 11/15/2025, accelerate
+    re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 11/15, mmengine
+    re.compile(rf"^[IWEF](?P<M>\d\d)(?P<D>\d\d)\s+{_CLOCK}"),  # glog, absl
+    re.compile(rf"\b(?P<N>[A-Z][a-z]{{2}})\s+(?P<D>\d{{1,2}})\s+{_CLOCK}(?:\s+(?P<Y>\d{{4}}))?"),  # syslog, ctime
+    re.compile(rf"^\s*(?:[A-Z]+\s+)?[\[(]?{_CLOCK}[\])]?(?=[\s:|,-]|$)"),  # the time of day alone
+    re.compile(r"^\s*[\[(]?(?P<E>1[4-9]\d{8}(?:\.\d{1,9})?)[\])]?(?=[\s:|,-]|$)"),  # seconds since 1970
+)
+_LOOK_AT = 96  # characters of a line; a time further to the right belongs to the message
+_DAY_S = 86400.0
+_NAMES = {
+    "num_workers": r"(?:dataloader_|train_)?num[_ ]workers|workers_per_gpu|\bworkers\b|n_workers|nworkers|-j",
+    "prefetch_factor": r"(?:dataloader_)?prefetch_factor",
+    "batch_size": r"(?:train_|per_device_train_|micro_)?batch[_ ]size|samples_per_gpu",
+    "accumulate": r"gradient[_ ]accumulation[_ ]steps|accumulate_grad_batches|accum(?:ulation)?_steps|grad_accum\w*",
+    "checkpoint": r"save_steps|(?:checkpoint|ckpt|save)_?(?:interval|every(?:_n_(?:train_)?steps)?|freq(?:uency)?)"
+    r"|checkpoint_config\s*=\s*dict\([^)]*?interval",
+    "evaluation": r"eval_steps|(?:eval(?:uation)?|val(?:idation)?)_?(?:interval|every(?:_n_steps)?|freq(?:uency)?)"
+    r"|val_check_interval|evaluation\s*=\s*dict\([^)]*?interval",
+    "num_epochs": r"num[_ ](?:train[_ ])?epochs|max_epochs",
+    "num_steps": r"total optimization steps|max_steps|max_iters",
+    "logging": r"logging_steps|log_?(?:interval|every(?:_n_steps)?|freq(?:uency)?|steps)",
+}
+_SETTINGS = re.compile(
+    "|".join(rf"(?P<{name}>{pattern})" for name, pattern in _NAMES.items()),
+    re.IGNORECASE,
+)
+_VALUE = re.compile(r"['\"]?\s*(?:[:=：]|\s)\s*(\d+)(?![\d.]|\s*(?:-|~|→|->|到)\s*\d)")
+_CREATED = re.compile(r"This DataLoader will create (\d+) worker processes")  # torch's own warning
+_WAIT_UNIT = r"(ms|毫秒|s|sec|seconds|秒)\b"
+# [SLOW BATCH #2950] 20.69s - prefetch_buffer_exhausted (after 31 fast batches)
+_SLOW = re.compile(
+    r"\b(?:slow|late|stalled)[ _-]?(?:data[ _-]?)?(?:batch|step|iter(?:ation)?|load)\b[\s#:=\[\]]{0,4}(\d+)(?!\d"
+    r"|[-~]\d)[^\d×*/~%\n]{1,12}?(\d+(?:\.\d+)?)\s*"
+    + _WAIT_UNIT
+    + r"|慢\s*(?:batch|批次|步|迭代)[\s#:：=\[\]【】第]{0,4}(\d+)(?!\d|[-~]\d)[^\d×*/~%\n]{1,12}?(\d+(?:\.\d+)?)\s*"
+    + _WAIT_UNIT,
+    re.IGNORECASE,
+)
+# Recent 50 batches: avg=449.1ms, min=0.4ms, max=22409.4ms, std=3137.2ms
+_RECENT = re.compile(
+    r"(?:recent|last|最近)\s*(\d+)\s*(?:batches|steps|iters?|个?\s*(?:batch|批次|步))\W{0,4}"
+    r"(?:avg|mean|average|平均)\s*[=:：]?\s*([\d.]+)\s*"
+    + _WAIT_UNIT
+    + r".{0,40}?(?:max|worst|最大)\s*[=:：]?\s*([\d.]+)\s*"
+    + _WAIT_UNIT,
+    re.IGNORECASE,
 )
 
 
@@ -168,3 +222,126 @@ def _position(match: re.Match[str], group: str, epoch: int | None, is_training: 
         found = _EPOCH.search(text)
         epoch = int(found[1] or found[2]) if found else None
     return Position(int(match[group]), int(of) if of else None, epoch, is_training)
+
+
+class Stamps:
+    """Reads the time stamp of each line; keeps the shape that this log uses, and counts midnights.
+
+    >>> stamps = Stamps()
+    >>> a = stamps.read("2025-11-15 19:26:27,537 WARNING: slow"); b = stamps.read("2025-11-15 19:26:50,852 INFO: x")
+    >>> round(b - a, 3), stamps.resolution_s
+    (23.315, 0.001)
+    >>> stamps.read("no time here") is None
+    True
+    """
+
+    def __init__(self) -> None:
+        self.resolution_s = 1.0
+        self._shapes = list(_SHAPES)
+        self._days: dict[tuple[str | None, ...], float] = {}
+        self._last_clock_s = -1.0
+        self._midnights = 0
+
+    def read(self, line: str) -> float | None:
+        """Return the line's time in seconds, on a scale that only differences of have a meaning."""
+        head = line[:_LOOK_AT]
+        if ":" not in head and head.lstrip("[( ")[:1] != "1":
+            return None
+        for index, shape in enumerate(self._shapes):
+            match = shape.search(head)
+            if match is not None and (seconds := self._seconds(match)) is not None:
+                if index:  # a log keeps to its shape: look for this one first from now on
+                    self._shapes.insert(0, self._shapes.pop(index))
+                return seconds
+        return None
+
+    def _seconds(self, match: re.Match[str]) -> float | None:
+        groups = match.re.groupindex
+        if "E" in groups:
+            epoch = match["E"]
+            self.resolution_s = 0.001 if "." in epoch else self.resolution_s
+            return float(epoch)
+        h, m, s, fraction = match.group("h", "m", "s", "f")
+        hour, minute, second = int(h), int(m), int(s)
+        if hour > 23 or minute > 59 or second > 60:
+            return None
+        clock_s = 3600.0 * hour + 60 * minute + second
+        if fraction:
+            clock_s += int(fraction) / 10 ** len(fraction)
+            self.resolution_s = min(self.resolution_s, 10.0 ** -min(3, len(fraction)))
+        if "D" not in groups:
+            if clock_s < self._last_clock_s - _DAY_S / 2:
+                self._midnights += 1
+            self._last_clock_s = clock_s
+            return self._midnights * _DAY_S + clock_s
+        day_s = self._day(match["Y"] if "Y" in groups else None, match["M" if "M" in groups else "N"], match["D"])
+        return None if day_s is None else day_s + clock_s
+
+    def _day(self, year: str | None, month: str | None, day: str) -> float | None:
+        key = (year, month, day)
+        if key not in self._days:
+            number = _MONTHS.get(month.lower(), 0) if month and month.isalpha() else int(month or 0)
+            try:
+                # Without a year 2024 serves: it has a 29 February, and only differences matter.
+                self._days[key] = _DAY_S * date(int(year or 2024), number, int(day)).toordinal()
+            except ValueError:
+                return None
+        return self._days[key]
+
+
+def read_settings(text: str) -> dict[str, int]:
+    """Return the settings that a line tells; a range such as `16-20` is advice, not a setting.
+
+    >>> read_settings("- num_workers: 32, prefetch_factor=12"), read_settings("num_workers: 16-20")
+    ({'num_workers': 32, 'prefetch_factor': 12}, {})
+    """
+    found: dict[str, int] = {}
+    if created := _CREATED.search(text):
+        found["num_workers"] = int(created[1])
+    for match in _SETTINGS.finditer(text):
+        value = _VALUE.match(text, match.end())
+        if value is not None and match.lastgroup is not None:
+            found.setdefault(match.lastgroup, int(value[1]))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """A watcher's figures of the last `count` waits."""
+
+    count: int
+    mean_s: float
+    worst_s: float
+
+
+def read_slow_batch(text: str) -> tuple[int, float] | None:
+    """Return (batch, wait in seconds) from a report of one slow batch.
+
+    >>> read_slow_batch("WARNING: [SLOW BATCH #2950] 20.69s - prefetch_buffer_exhausted")
+    (2950, 20.69)
+    """
+    match = _SLOW.search(text)
+    if match is None:
+        return None
+    step, value, unit = match.groups()[:3] if match[1] else match.groups()[3:]
+    return int(step), _seconds(value, unit)
+
+
+def read_recent(text: str) -> Recent | None:
+    """Return a watcher's figures of its last batches.
+
+    >>> read_recent("[DATA LOAD] Recent 50 batches: avg=449.1ms, min=0.4ms, max=22409.4ms, std=3137.2ms")
+    Recent(count=50, mean_s=0.4491, worst_s=22.4094)
+    """
+    match = _RECENT.search(text)
+    if match is None:
+        return None
+    count, mean, mean_unit, worst, worst_unit = match.groups()
+    return Recent(int(count), _seconds(mean, mean_unit), _seconds(worst, worst_unit))
+
+
+def _seconds(value: str, unit: str) -> float:
+    try:
+        return round(float(value) * (1e-3 if unit.lower() in ("ms", "毫秒") else 1.0), 9)
+    except ValueError:
+        return NAN

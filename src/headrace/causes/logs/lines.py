@@ -1,12 +1,95 @@
-"""Chunks of a log, cut into clean lines."""
+"""A log as clean lines: from a file, a compressed file or standard input."""
 
 from __future__ import annotations
 
+import bz2
+import codecs
+import gzip
+import lzma
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
 
+from headrace.errors import UnusableInput
+
+CHUNK_BYTES = 1 << 18
+_Readable = IO[bytes] | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+_STDIN = "-"
+_TEXT_CONTROLS = frozenset(b"\t\n\r\x0b\x0c\x1b\x08\x07\x00")
 # Colours, cursor movements, window titles: what a terminal would have obeyed.
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _LONGEST_BYTES = 1 << 16  # a longer line is a dump of something; its beginning is enough
+
+
+def read_chunks(path: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+    """Yield a log in chunks. `-` is standard input; gzip, bzip2, xz and UTF-16 are undone.
+
+    Raises `UnusableInput` where the file cannot be read, or is no text.
+    """
+    with ExitStack() as stack:
+        try:
+            if path == _STDIN:
+                stream: _Readable = sys.stdin.buffer
+            else:
+                stream = _opened(path)
+                stack.callback(stream.close)
+            first = stream.read(chunk_bytes)
+            yield from _plain(path, first, stream, chunk_bytes)
+        except (OSError, EOFError, lzma.LZMAError) as error:
+            raise UnusableInput(
+                f"cannot read {_name(path)}: {getattr(error, 'strerror', None) or error}",
+                next_step="check the path and its permissions" if isinstance(error, OSError) else "",
+            ) from error
+
+
+def _opened(path: str) -> _Readable:
+    if Path(path).is_dir():
+        raise UnusableInput(f"{path} is a folder", next_step=f"name its logs, for example {path.rstrip('/')}/*.log")
+    with Path(path).open("rb") as file:
+        magic = file.read(6)
+    if magic.startswith(b"\x1f\x8b"):
+        return gzip.open(path, "rb")
+    if magic.startswith(b"BZh"):
+        return bz2.open(path, "rb")
+    if magic.startswith(b"\xfd7zXZ\x00"):
+        return lzma.open(path, "rb")
+    return Path(path).open("rb")
+
+
+def _plain(path: str, first: bytes, stream: _Readable, chunk_bytes: int) -> Iterator[bytes]:
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's `>` writes
+        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        chunk = first
+        while chunk:
+            yield decoder.decode(chunk).encode()
+            chunk = stream.read(chunk_bytes)
+        return
+    if is_binary(first):
+        raise UnusableInput(f"{_name(path)} is not text", next_step="give the log that the training wrote, as text")
+    chunk = first.removeprefix(codecs.BOM_UTF8)
+    while chunk:
+        yield chunk
+        chunk = stream.read(chunk_bytes)
+
+
+def is_binary(sample: bytes) -> bool:
+    r"""Whether bytes look like anything but a log: control characters that no logger writes.
+
+    >>> is_binary("进度 50% \x1b[32m".encode()), is_binary(bytes(range(256)) * 4)
+    (False, True)
+    """
+    seen = sample[:65536].replace(b"\0", b"")  # a log truncated in place begins with a hole of them
+    if not seen:
+        return len(sample) > 0
+    odd = sum(count for byte in range(32) if byte not in _TEXT_CONTROLS and (count := seen.count(bytes([byte]))))
+    return odd > 0.02 * len(seen) or sample[:65536].count(0) > 0.3 * len(sample[:65536]) + 4096
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == _STDIN else path
 
 
 class LineCutter:

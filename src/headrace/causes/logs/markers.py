@@ -8,27 +8,6 @@ from enum import Enum
 
 from .fields import NAN
 
-
-class Doing(Enum):
-    """What a line says the loop is doing."""
-
-    CHECKPOINT = "checkpoint"
-    EVALUATION = "evaluation"
-    LOGGING = "logging"
-    RESTART = "restart"
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """One such line: where it stands, and what step and duration it names itself (NaN: none)."""
-
-    doing: Doing
-    line: float
-    at_s: float
-    step: float
-    took_s: float
-
-
 _WORDS = re.compile(
     r"(?P<checkpoint>sav(?:ed|e|ing)\b.{0,60}?(?:checkpoint|ckpt|model|weights?|state|snapshot|optimizer)"
     r"|sav(?:ed|e|ing)\b.{0,120}?\.(?:pth?|ckpt|safetensors|bin|tar)\b"
@@ -68,6 +47,26 @@ _TOOK = re.compile(
     r"|sec|seconds|秒|(?=['\",}]))",
     re.IGNORECASE,
 )
+
+
+class Doing(Enum):
+    """What a line says the loop is doing."""
+
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    LOGGING = "logging"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One such line: where it stands, and what step and duration it names itself (NaN: none)."""
+
+    doing: Doing
+    line: float
+    at_s: float
+    step: float
+    took_s: float
 
 
 def read_marker(text: str, *, line: float, at_s: float) -> Marker | None:

@@ -8,17 +8,16 @@ from math import isnan
 
 import numpy as np
 
+from .fields import Recent
 from .markers import Marker
 from .reader import LogContent
-from .series import Series, build_series
-from .slow_batches import Recent
-from .store import COLUMNS, StepStore
+from .series import COLUMNS, Series, StepStore, build_series
 
 FILE_STRIDE = 10**10  # line numbers of the second log start here: one axis for all
 
 
 @dataclass
-class Streams:
+class LogStreams:
     """What all logs tell together."""
 
     series: list[Series] = field(default_factory=list)  # the most telling first
@@ -31,9 +30,9 @@ class Streams:
     num_ranks: int = 1
 
 
-def join_logs(contents: Sequence[LogContent]) -> Streams:
+def join_logs(contents: Sequence[LogContent]) -> LogStreams:
     """Return the streams of steps in some logs of one run."""
-    streams = Streams()
+    streams = LogStreams()
     contents = sorted(contents, key=_begin)
     for index, content in enumerate(contents):
         content.move_lines(index * FILE_STRIDE)

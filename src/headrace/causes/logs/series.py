@@ -2,18 +2,80 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .clock import bar_times
-from .smoothing import undo_smoothing
-from .store import StepStore
+from .bars import bar_times
 
+_BLOCK = 4096  # consecutive records; patterns are looked for within blocks
+MOST_RECORDS = 64 * _BLOCK
+COLUMNS = ("line", "step", "epoch", "at_s", "took_s", "wait_s", "elapsed_s", "rate_s")
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 _FEWEST = 6  # records; fewer have no pattern
+_WINDOW = 10
+
+
+class StepStore:
+    """Records of steps in columns. Past `MOST_RECORDS` every other block is dropped: evenly spread windows stay."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_bar = False
+        self.is_slow_only = False
+        self.unit_known = True
+        self.is_averaged = False  # by the logger, over its last steps
+        self.resolution_s = 1.0  # of the time stamps, or of a bar's clock
+        self.of = 0  # steps an epoch, if the lines tell
+        self.num_seen = 0
+        self.titles: set[str] = set()
+        self._rows = array("d")  # one record behind the other
+        self._stride = 1
+
+    def __len__(self) -> int:
+        return len(self._rows) // len(COLUMNS)
+
+    def __repr__(self) -> str:
+        return f"StepStore({self.name!r}, {len(self)} of {self.num_seen} records)"
+
+    def add(self, *values: float) -> None:
+        """Append one record, its values in the order of `COLUMNS`."""
+        block = self.num_seen // _BLOCK
+        self.num_seen += 1
+        if block % self._stride:
+            return
+        self._rows.extend(values)
+        if len(self._rows) >= MOST_RECORDS * len(COLUMNS):
+            self._thin()
+
+    def move_lines(self, offset: float) -> None:
+        """Count lines from another number on."""
+        for index in range(0, len(self._rows), len(COLUMNS)):
+            self._rows[index] += offset
+
+    def column(self, name: str) -> array[float]:
+        """Return one column."""
+        return self._rows[COLUMNS.index(name) :: len(COLUMNS)]
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Yield (first, end) of each stretch of records that follow each other in the log."""
+        if self._stride == 1:
+            yield 0, len(self)
+            return
+        for first in range(0, len(self), _BLOCK):
+            yield first, min(first + _BLOCK, len(self))
+
+    def _thin(self) -> None:
+        block = _BLOCK * len(COLUMNS)
+        kept = array("d")
+        for first in range(0, len(self._rows), 2 * block):
+            kept.extend(self._rows[first : first + block])
+        self._rows = kept
+        self._stride *= 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,3 +294,35 @@ def _even(dt: Floats, span: Floats, inside: Flags, resolution_s: float) -> Float
             base = float(dt[part][chosen].sum() / span[part][chosen].sum())
             out[part] = np.where(chosen, base * span[part], dt[part])
     return out
+
+
+def undo_smoothing(
+    took_s: Floats, wait_s: Floats, is_hole: NDArray[np.bool_], *, window: int = _WINDOW
+) -> tuple[Floats, Floats]:
+    """Return step times and waits with the smoothing undone, or as they are where there was none.
+
+    >>> plain = np.array([0.1] * 20 + [2.1] + [0.1] * 19)
+    >>> smoothed = np.array([plain[max(0, k - 9) : k + 1].mean() for k in range(40)])
+    >>> undone, _ = undo_smoothing(smoothed, smoothed * np.nan, np.zeros(40, bool))
+    >>> bool(np.allclose(undone, plain)), undo_smoothing(plain, plain, np.zeros(40, bool))[0] is plain
+    (True, True)
+    """
+    if len(took_s) < 2 * window or is_hole.any():
+        return took_s, wait_s
+    own = _undone(took_s, window)
+    # Undone where there was no smoothing, it gives negative steps: ten times the difference of two neighbours.
+    if float(own.min()) < -0.25 * float(np.median(took_s)):
+        return took_s, wait_s
+    own = np.maximum(own, 0.0)
+    return own, np.clip(_undone(wait_s, window), 0.0, own) if not np.isnan(wait_s).any() else wait_s
+
+
+def _undone(means: Floats, window: int) -> Floats:
+    own = np.empty(len(means))
+    own[0] = means[0]
+    for index in range(1, len(means)):
+        if index < window:
+            own[index] = (index + 1) * means[index] - index * means[index - 1]
+        else:
+            own[index] = window * (means[index] - means[index - 1]) + own[index - window]
+    return own

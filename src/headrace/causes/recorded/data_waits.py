@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Bottleneck, Cause, Confidence
+from headrace.model import Bottleneck, Cause, Confidence, Text, format_bytes, format_seconds, format_share, three_digits
 
-from ..steps import Period, find_period, find_rhythm, of_weight
-from .ceiling import Ceiling
+from ..steps import LostTime, StepPeriod, find_period, find_rhythm, lockstep_rounds, of_weight, supply_and_demand
+from .ceiling import Ceiling, ceiling_evidence
+from .parts import SampleParts, heavy_evidence, parts_evidence, read_parts
 from .processes import ProcessEvents
-from .sample_parts import SampleParts, read_parts
 from .shard_starts import ShardStarts, find_shard_starts
 from .trainer import LoaderWaits
-from .workers import Pool, Resources, read_pool, read_resources, workers_of
+from .workers import PoolWork, Resources, read_pool, read_resources, workers_of
 
 _BOUND_FROM = 0.10  # of the time: from here on a run waits for data rather than now and then
 _SOME_FROM = 0.05
@@ -37,7 +37,7 @@ class DataVerdict:
     """What the waits for one loader say; `cause` is None where they cost too little."""
 
     loader: LoaderWaits
-    pool: Pool | None
+    pool: PoolWork | None
     cause: Cause | None
     confidence: Confidence
     lost_s: float
@@ -46,7 +46,7 @@ class DataVerdict:
     demand_per_s: float
     wait_s: NDArray[np.float64]
     is_slow: NDArray[np.bool_]
-    period: Period | None
+    period: StepPeriod | None
     resources: Resources | None
     ready_share: float  # of the waiting that is for batches that were ready
     fetchers: tuple[ProcessEvents, ...] = ()  # who fetched: the workers, or the training process itself
@@ -147,8 +147,8 @@ def _cause(
     loader: LoaderWaits,
     wait_s: NDArray[np.float64],
     is_slow: NDArray[np.bool_],
-    period: Period | None,
-    pool: Pool | None,
+    period: StepPeriod | None,
+    pool: PoolWork | None,
     share: float,
 ) -> tuple[Cause | None, Confidence]:
     in_slow = float(wait_s[is_slow].sum() / wait_s.sum()) if wait_s.sum() > 0 else 0.0
@@ -178,13 +178,13 @@ def _cause(
     return Cause.LOADER_THROUGHPUT, Confidence.CERTAIN if pool.busy >= _ALL_BUSY else Confidence.LIKELY
 
 
-def _in_step(period: Period | None, num_workers: int, pool: Pool) -> bool:
+def _in_step(period: StepPeriod | None, num_workers: int, pool: PoolWork) -> bool:
     return num_workers > 1 and period is not None and period.steps == num_workers and pool.busy >= _ALL_BUSY
 
 
 def _period(
     loader: LoaderWaits, later: NDArray[np.bool_], wait_s: NDArray[np.float64], is_slow: NDArray[np.bool_]
-) -> Period | None:
+) -> StepPeriod | None:
     num_workers = loader.num_workers
     batch, epoch = loader.batch[later], loader.epoch[later]
     chosen = is_slow & of_weight(np.where(is_slow, wait_s, 0.0))
@@ -196,3 +196,180 @@ def _period(
         if rhythm is not None and (period is None or rhythm.steps == num_workers):
             period = rhythm
     return period
+
+
+_BOTTLENECKS = {
+    Bottleneck.CPU_DECODE: Text(
+        "a task spends {cpu} of its time on a core and {no_core} waiting for a free one: computing (decoding, "
+        "transforms) "
+        "is what takes long",
+        "单个任务有 {cpu} 的时间在核心上运行，{no_core} 在等空闲核心：耗时的是计算（解码、变换）",
+    ),
+    Bottleneck.GIL: Text(
+        "{at_once} tasks are under way at once in threads of one process, which together use {cpu} of one core: they "
+        "take turns at the interpreter's lock",
+        "同一进程里平均有 {at_once} 个任务在各自的线程中同时进行，合起来却只用了一个核心的 {cpu}：它们在轮流等解释器锁"
+        "（GIL）",
+    ),
+    Bottleneck.IO_BANDWIDTH: Text(
+        "a task stands still for {blocked} of its time and reads {rate}/s meanwhile: the storage's bandwidth is what "
+        "it "
+        "waits for",
+        "单个任务有 {blocked} 的时间停住，期间读取 {rate}/s：等的是存储带宽",
+    ),
+    Bottleneck.IO_LATENCY: Text(
+        "a task stands still for {blocked} of its time and reads only {rate}/s: it waits for answers, not for "
+        "bandwidth (many small files, a network, a sleep or a lock)",
+        "单个任务有 {blocked} 的时间停住，却只读取 {rate}/s：等的是响应而不是带宽（小文件多、网络、sleep 或锁）",
+    ),
+    Bottleneck.IPC_COPY: Text(
+        "batches were ready for {ready} of the waiting, and workers sent for {sending} of it: copying between "
+        "processes "
+        "(pickling, mapping, unpickling) is what takes long",
+        "等待中有 {ready} 的时间 batch 其实已经就绪，worker 有 {sending} 的时间在发送：耗时的是进程间传递（序列化、映"
+        "射、反序列化）",
+    ),
+}
+
+_STANDS_STILL = Text(
+    "a task stands still for {blocked} of its time and reads nothing by `read`: a sleep, a lock, a service, or files "
+    "that "
+    "are mapped into memory",
+    "单个任务有 {blocked} 的时间停住，且没有通过 `read` 读取数据：可能是 sleep、锁、外部服务，或内存映射的文件",
+)
+
+
+def data_evidence(verdict: DataVerdict, share: float) -> tuple[Text, ...]:
+    """Return the sentences that carry a wait for data."""
+    said: list[Text] = []
+    slow = verdict.wait_s[verdict.is_slow]
+    pool, cause = verdict.pool, verdict.cause
+    num_workers = verdict.loader.num_workers
+    if cause is Cause.BATCH_LOCKSTEP:
+        loss = LostTime(
+            cause=cause,
+            lost_s=verdict.lost_s,
+            confidence=Confidence.CERTAIN,
+            count=len(slow),
+            typical_s=float(np.median(slow)) if len(slow) else 0.0,
+            worst_s=float(verdict.wait_s.max()),
+            period=verdict.period,
+        )
+        said += lockstep_rounds(loss, num_workers)
+    elif cause is Cause.STRAGGLER_SAMPLE:
+        said.append(
+            Text(
+                "{count} of {all} batches come late and hold {held} of all waiting: {typical} each ({worst} at worst)",
+                "{all} 个 batch 中有 {count} 个迟到，占全部等待的 {held}：每次约 {typical}（最长 {worst}）",
+            ).filled(
+                count=len(slow),
+                all=len(verdict.wait_s),
+                held=format_share(float(slow.sum() / verdict.wait_s.sum())),
+                typical=format_seconds(float(np.median(slow)) if len(slow) else 0.0),
+                worst=format_seconds(float(verdict.wait_s.max())),
+            )
+        )
+    else:
+        said.append(
+            Text(
+                "the loop waits for data for {share} of the time: {median} typically, {worst} at worst",
+                "训练循环有 {share} 的时间在等数据：通常 {median}，最长 {worst}",
+            ).filled(
+                share=format_share(share),
+                median=format_seconds(float(np.median(verdict.wait_s))),
+                worst=format_seconds(float(verdict.wait_s.max())),
+            )
+        )
+    if cause is not Cause.STRAGGLER_SAMPLE:
+        said.append(supply_and_demand(verdict.supply_per_s, verdict.demand_per_s))
+    if verdict.ceiling is not None:
+        said.append(ceiling_evidence(verdict.ceiling))
+    if pool is not None:
+        if verdict.bottleneck is not Bottleneck.IPC_COPY:
+            said += _pool_evidence(pool, num_workers, is_straggler=cause is Cause.STRAGGLER_SAMPLE)
+    elif num_workers == 0:
+        said.append(
+            Text(
+                "num_workers=0: samples are fetched by the training process itself, one after the other",
+                "num_workers=0：样本由训练进程自己逐个读取",
+            )
+        )
+    if verdict.is_collating:
+        said.append(
+            Text(
+                "while the loop waits, the workers collate for {share} of the time: `collate_fn` is what takes long",
+                "训练循环等待时，worker 有 {share} 的时间在组 batch：耗时的是 `collate_fn`",
+            ).filled(share=format_share(verdict.collating))
+        )
+        return tuple(said)
+    if verdict.parts is not None and verdict.bottleneck is not Bottleneck.IPC_COPY:
+        said += parts_evidence(verdict.parts) if cause is not Cause.STRAGGLER_SAMPLE else heavy_evidence(verdict.parts)
+    if verdict.resources is not None and cause is not Cause.STRAGGLER_SAMPLE:
+        said += _resource_evidence(verdict, verdict.resources)
+    return tuple(said)
+
+
+def _pool_evidence(pool: PoolWork, num_workers: int, *, is_straggler: bool) -> list[Text]:
+    said = [
+        Text(
+            "the {workers} workers were busy for {busy} of their time: the whole pool is too slow"
+            if not is_straggler
+            else "the {workers} workers were busy for {busy} of their time: there was throughput to spare",
+            "{workers} 个 worker 有 {busy} 的时间在工作：是整个 worker 池太慢"
+            if not is_straggler
+            else "{workers} 个 worker 只有 {busy} 的时间在工作：产能有富余",
+        ).filled(workers=num_workers or pool.num_seen, busy=format_share(pool.busy))
+    ]
+    if is_straggler and pool.heavy_share >= 0.4 and pool.busy >= 0.8:
+        said = []
+    if not is_straggler and pool.busy < 0.8:
+        said = [
+            Text(
+                "the {workers} workers were busy for {busy} of their time",
+                "{workers} 个 worker 有 {busy} 的时间在工作",
+            ).filled(workers=num_workers or pool.num_seen, busy=format_share(pool.busy))
+        ]
+    if len(pool.sample_s) >= 8:
+        worst = int(np.argmax(pool.sample_s))
+        index = int(pool.sample_index[worst])
+        said.append(
+            Text(
+                "a sample takes {median} typically, {worst} at worst{which}",
+                "单个样本通常 {median}，最长 {worst}{which}",
+            ).filled(
+                median=format_seconds(float(np.median(pool.sample_s))),
+                worst=format_seconds(float(pool.sample_s[worst])),
+                which=f" ({index})" if index >= 0 and is_straggler else "",
+            )
+        )
+    if is_straggler and len(pool.sample_s) >= 20:
+        heavy = np.flatnonzero(pool.sample_s > 5 * np.median(pool.sample_s))
+        indices = sorted({int(pool.sample_index[one]) for one in heavy} - {-1})
+        if indices:
+            shown = ", ".join(map(str, indices[:8])) + (" …" if len(indices) > 8 else "")
+            said.append(
+                Text(
+                    "samples of more than five times that: {count}, with the indices {indices}",
+                    "超过其五倍的样本：{count} 个，索引为 {indices}",
+                ).filled(count=len(heavy), indices=shown)
+            )
+    return said
+
+
+def _resource_evidence(verdict: DataVerdict, resources: Resources) -> list[Text]:
+    bottleneck, pool = verdict.bottleneck, verdict.pool
+    blocked = format_share(resources.blocked)
+    if bottleneck is not None:
+        rate = resources.bytes_per_s / max(0.01, resources.blocked)
+        return [
+            _BOTTLENECKS[bottleneck].filled(
+                cpu=format_share(min(1.0, resources.cpu)),
+                at_once=three_digits(resources.at_once),
+                no_core=format_share(resources.no_core),
+                blocked=blocked,
+                rate=format_bytes(int(rate)),
+                ready=format_share(verdict.ready_share),
+                sending=format_share(pool.during_waits.get("sending", 0.0) if pool is not None else 0.0),
+            )
+        ]
+    return [_STANDS_STILL.filled(blocked=blocked)] if resources.blocked >= 0.5 else []

@@ -1,20 +1,35 @@
-"""How a recorded training ended: the exceptions that nobody caught, looked up in the knowledge base. Pure."""
+"""How a recorded training ended: the exceptions that nobody caught, the sample, the rank that failed first. Pure."""
 
 from __future__ import annotations
 
+import re
+import signal
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from headrace.knowledge import MessageFound, MessageScanner
-from headrace.model import Cause, EventKind, Finding, Text
+from headrace.model import Cause, EventKind, Finding, Text, format_seconds
 
 from ..crashes import findings_of
-from .bad_samples import find_bad_sample
-from .launchers import own_words
-from .processes import ProcessEvents
+from .processes import ProcessEvents, ends_of, starts_of
+from .ranks import name_of
 from .surroundings import Surroundings
+from .trainer import Trainer, is_trainer
 
 _KILLED = "worker_killed"
+_ROOT_CAUSE = re.compile(
+    r"Root Cause \(first observed failure\):.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+) +\(pid: (\d+)\)", re.DOTALL
+)
+_LAUNCHER = "ChildFailedError"
+_HEADING = "Root Cause (first observed failure)"
+_MOST_LETTERS = 160
+# What the others raise when one of them is gone: not the cause, but its echo.
+_ECHO = re.compile(
+    r"connection (closed|reset|refused)|broken pipe|remote process exited|socket timeout|DistNetworkError|NCCL",
+    re.IGNORECASE,
+)
 
 
 def find_ending(
@@ -57,3 +72,133 @@ def _decided(found: MessageFound, around: Surroundings | None) -> MessageFound:
     name = "memory_limit" if around.kills > 0 else "someone_killed_it"
     because = f"the kernel's count of kills for memory grew by {around.kills}"
     return replace(found, decided=name, because=because)
+
+
+def find_bad_sample(processes: Sequence[ProcessEvents]) -> int | None:
+    """Return the index of the sample that ended a training; None where it cannot be told.
+
+    An exception in a worker is raised by the `next` that would have brought its batch, whatever the worker did then.
+    Our own loader names the sample in its error, and its tasks are not batches.
+    """
+    for trainer in filter(is_trainer, processes):
+        waits = trainer.of(EventKind.WAIT)
+        last = waits[int(np.argmax(ends_of(waits)))]
+        settings = trainer.loader_settings().get(trainer.names.get(int(last["arg"]), ""))
+        if settings is None or settings.is_ours:
+            continue
+        end = int(last["start_ns"]) + int(last["duration_ns"])
+        for process in processes:
+            fetches = process.of(EventKind.FETCH)
+            number = -1 if process is trainer else int(last["value"])
+            made = fetches[(fetches["value"] == number) & (ends_of(fetches) <= end)]
+            if not len(made) or (process is trainer and int(ends_of(made)[-1]) < int(last["start_ns"])):
+                continue
+            task = made[-1]
+            samples = process.of(EventKind.SAMPLE)
+            inside = (starts_of(samples) >= int(task["start_ns"])) & (
+                ends_of(samples) <= int(task["start_ns"]) + int(task["duration_ns"])
+            )
+            if inside.any() and int(samples["value"][inside][-1]) >= 0:
+                return int(samples["value"][inside][-1])
+    return None
+
+
+@dataclass(frozen=True)
+class RootCause:
+    """The rank that failed first; below 0, the exit code is the signal that ended it."""
+
+    rank: int
+    exit_code: int
+    pid: int
+
+
+def root_cause(processes: Sequence[ProcessEvents]) -> RootCause | None:
+    """Return what a launcher among the processes says; None where none does."""
+    for process in processes:
+        for event in process.of(EventKind.EXCEPTION):
+            if found := _ROOT_CAUSE.search(process.names.get(int(event["arg"]), "")):
+                return RootCause(int(found[1]), int(found[2]), int(found[3]))
+    return None
+
+
+def own_words(text: str) -> str:
+    """Return what an exception says itself: of a launcher's, only what it says of the rank that was killed first.
+
+    Its list names every rank, those too that it ended itself; a rank that raised has said why in its own process.
+    """
+    if _LAUNCHER not in text and _HEADING not in text:
+        return text
+    found = _ROOT_CAUSE.search(text)
+    return text[found.start() :] if found is not None and int(found[2]) < 0 else ""
+
+
+def end_facts(trainers: Sequence[Trainer], launcher: RootCause | None, exit_code: int | None) -> list[Text]:
+    """Return which training process ended a run that failed, and by what; nothing where that is not known."""
+    if not exit_code:
+        return []
+    if launcher is not None and launcher.exit_code < 0:
+        return [_killed(launcher, next((one for one in trainers if one.process.pid == launcher.pid), None))]
+    raised = {one.process.pid: _raised(one) for one in trainers}
+    own = [one for one in trainers if (found := raised[one.process.pid]) and not _ECHO.search(found[1])]
+    if own:
+        first = min(own, key=lambda one: (raised[one.process.pid] or (0, ""))[0])
+        at_ns, text = raised[first.process.pid] or (0, "")
+        if len(trainers) == 1:
+            said = Text(
+                "it ended after {batches} batches and {after} with {text}",
+                "训练在取过 {batches} 个 batch、运行 {after} 后结束：{text}",
+            )
+        else:
+            said = Text(
+                "{which} ended first, after {batches} batches and {after}: {text}",
+                "{which} 最先结束（取过 {batches} 个 batch，运行 {after} 后）：{text}",
+            )
+        after = format_seconds((at_ns - first.start_ns) / 1e9)
+        return [said.filled(which=name_of(first), batches=_num_batches(first), after=after, text=text)]
+    silent = [one for one in trainers if raised[one.process.pid] is None]
+    if len(silent) == len(trainers):
+        return []
+    return [
+        Text(
+            "{which} was gone after {batches} batches without an exception, last seen {after} after the start: killed, "
+            "or ended from outside Python; what the other ranks raised followed from that",
+            "{which} 在取过 {batches} 个 batch 后消失，没有抛出异常，最后一次记录在启动 {after} 后：可能被杀死，或在 "
+            "Python 之外退出；其他 rank 的异常由此引起",
+        ).filled(
+            which=name_of(one),
+            batches=_num_batches(one),
+            after=format_seconds((int(ends_of(one.process.events).max()) - one.start_ns) / 1e9),
+        )
+        for one in silent
+    ]
+
+
+def _killed(launcher: RootCause, trainer: Trainer | None) -> Text:
+    try:
+        name = signal.Signals(-launcher.exit_code).name
+    except ValueError:
+        name = f"signal {-launcher.exit_code}"
+    return Text(
+        "rank {rank} (pid {pid}) ended first, by {name}, as its launcher says; {batches} batches came before",
+        "rank {rank} (pid {pid}) 最先结束：启动器报告它因 {name} 退出，此前取过 {batches} 个 batch",
+    ).filled(
+        rank=launcher.rank,
+        pid=launcher.pid,
+        name=name,
+        batches=_num_batches(trainer) if trainer is not None else 0,
+    )
+
+
+def _raised(trainer: Trainer) -> tuple[int, str] | None:
+    """Return when a process raised what nobody caught, and the exception's own line."""
+    events = trainer.process.of(EventKind.EXCEPTION)
+    if not len(events):
+        return None
+    lines = trainer.process.names.get(int(events["arg"][0]), "").strip().splitlines()
+    text = next((line for line in reversed(lines) if re.match(r"[\w.]+(: |$)", line)), lines[-1] if lines else "?")
+    return int(starts_of(events)[0]), text[:_MOST_LETTERS]
+
+
+def _num_batches(trainer: Trainer) -> int:
+    waits = trainer.process.of(EventKind.WAIT)
+    return int((waits["value"] >= 0).sum())

@@ -15,12 +15,20 @@ from enum import Enum
 
 import numpy as np
 
-from headrace.model import Bottleneck, EventKind
+from headrace.model import (
+    Bottleneck,
+    Cause,
+    EventKind,
+    PartKind,
+    Text,
+    format_share,
+    three_digits,
+)
 
+from .ceiling import Mean, mean_of
 from .data_waits import DataVerdict
-from .interruptions import Interruption
+from .parts import SamplePart
 from .processes import ProcessEvents
-from .spread import Mean, mean_of
 
 _FEWEST_TASKS = 12
 _WORTH = 1.05
@@ -33,6 +41,10 @@ _SLICE = 0.5  # of a core: what hardly computes finds its slice on a machine wit
 _DISK_FULL = 0.9  # of the time with a request in flight: more readers would queue
 _HIDDEN = 0.9  # of a save that is made beside the training: the state is copied first,
 _HIDDEN_ERROR = 0.1  # and how long that takes is not known here
+_Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+_DATA = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
+_WORTH_OF_PART = 0.05  # of gain from a part that is twice as fast: less is not worth a change
+_FEWEST_SAMPLES = 12
 
 
 class Remedy(Enum):
@@ -104,9 +116,6 @@ class Supply:
         saved_s = np.clip(self.num_steps * (now_s - then_s), 0.0, most_s)
         gains: _Floats = self.train_s / np.maximum(self.train_s - saved_s, 0.01 * self.train_s)
         return gains
-
-
-_Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:
@@ -202,13 +211,13 @@ def most_workers(current: int, cpu_share: float, room: Room) -> int:
     return most
 
 
-def estimate_async_checkpoint(found: Interruption, train_s: float) -> Estimate | None:
-    """Estimate what saving beside the training would bring."""
-    saved_s = _HIDDEN * found.lost_s
+def estimate_async_checkpoint(lost_s: float, train_s: float) -> Estimate | None:
+    """Estimate what saving beside the training would bring, where saves cost `lost_s`."""
+    saved_s = _HIDDEN * lost_s
     if not 0 < saved_s < train_s:
         return None
     gain = train_s / (train_s - saved_s)
-    error = train_s / max(train_s - saved_s - _HIDDEN_ERROR * found.lost_s, 0.01 * train_s) - gain
+    error = train_s / max(train_s - saved_s - _HIDDEN_ERROR * lost_s, 0.01 * train_s) - gain
     estimate = Estimate(remedy=Remedy.ASYNC_CHECKPOINT, gain=gain, error=error)
     return estimate if estimate.is_shown else None
 
@@ -231,3 +240,169 @@ def _estimate(remedy: Remedy, supply: Supply, share: float, goes_away: float) ->
 
 def _finite(error: float) -> float:
     return error if math.isfinite(error) else 1.0
+
+
+_SHORT = Text(
+    "; more would be needed, but the cores are used up then: cheaper decoding is the rest",
+    "；要完全跟上还需更多，但那时核心已用尽，其余只能靠降低解码开销",
+)
+
+_TEXTS = {
+    Remedy.MORE_WORKERS: Text(
+        "num_workers={workers}: about {gain} ± {error} times as fast (estimate: demand × time of a batch in the pool = "
+        "workers needed)",
+        "num_workers={workers}：约快到 {gain} ± {error} 倍（估计：需求 × 池子产出一个 batch 的时间 = 所需 worker 数）",
+    ),
+    Remedy.FASTER_DECODE: Text(
+        "a decoder or transform twice as fast: about {gain} ± {error} times as fast (estimate: half of the {share} of "
+        "a task that is computing goes away)",
+        "解码或变换快一倍：约快到 {gain} ± {error} 倍（估计：任务中占 {share} 的计算时间减半）",
+    ),
+    Remedy.GPU_DECODE: Text(
+        "decoding on the GPU: up to {gain} ± {error} times as fast, if the GPU has the time for it (estimate: the "
+        "{share} of a task that is decoding goes away)",
+        "在 GPU 上解码：GPU 若有余力，最多快到 {gain} ± {error} 倍（估计：任务中占 {share} 的解码时间全部省去）",
+    ),
+    Remedy.WARM_CACHE: Text(
+        "data in memory or on a faster disk: up to {gain} ± {error} times as fast (estimate: the {share} of a task "
+        "that waits for bytes goes away)",
+        "数据放进内存或更快的盘：最多快到 {gain} ± {error} 倍（估计：任务中占 {share} 的等读取时间全部省去）",
+    ),
+    Remedy.ASYNC_CHECKPOINT: Text(
+        "saves beside the training (`torch.distributed.checkpoint.async_save`): about {gain} ± {error} times as fast "
+        "(estimate: a tenth of a save stays, give or take as much: copying the state)",
+        "异步保存（`torch.distributed.checkpoint.async_save`）：约快到 {gain} ± {error} 倍（估计：每次保存约剩"
+        "十分之一，误差也约十分之一：复制状态的时间）",
+    ),
+}
+
+
+def estimate_text(estimate: Estimate) -> Text:
+    """Return what a remedy would bring."""
+    said = _TEXTS[estimate.remedy]
+    if estimate.is_short:
+        said = Text(said.en + _SHORT.en, said.zh + _SHORT.zh)
+    return said.filled(
+        workers=estimate.workers,
+        gain=three_digits(estimate.gain),
+        error=three_digits(estimate.error),
+        share=format_share(estimate.share),
+    )
+
+
+@dataclass(frozen=True)
+class CheaperPart:
+    """A part twice as fast would make the training so many times as fast, give or take; free, at most so many."""
+
+    part: SamplePart
+    share: float  # of a task's time
+    twice_gain: float
+    error: float
+    most_gain: float
+
+
+def estimate_cheaper_part(verdict: DataVerdict, train_s: float) -> CheaperPart | None:
+    """Estimate for the part that takes most of a task, where computing is what takes long.
+
+    The other parts stay as they are, and the loop is not fed faster than it works. Nothing is said where standing
+    still is the limit, or where the gain is within twice its error.
+    """
+    parts = verdict.parts
+    if parts is None or verdict.cause not in _DATA or parts.num_samples < _FEWEST_SAMPLES or train_s <= 0:
+        return None
+    if verdict.bottleneck not in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
+        return None
+    candidates = [part for part in parts.parts if part.kind is not PartKind.READ]
+    part = max(candidates, key=_worked, default=None)
+    if part is None or parts.total_s <= 0:
+        return None
+    share = _worked(part) / parts.total_s * parts.task_share
+    error_of_share = part.error * parts.task_share
+    gain = _gain(verdict, train_s, share / 2)
+    error = _gain(verdict, train_s, (share + error_of_share) / 2) - gain
+    if gain - 1 < max(_WORTH_OF_PART, 2 * error):
+        return None
+    return CheaperPart(part, share, gain, error, _gain(verdict, train_s, share))
+
+
+def _worked(part: SamplePart) -> float:
+    return part.own_s - part.still_s
+
+
+def _gain(verdict: DataVerdict, train_s: float, saved: float) -> float:
+    """Return how many times as fast the training is if tasks take this share of their time less."""
+    count = len(verdict.wait_s)
+    period_s = 1 / verdict.supply_per_s
+    if verdict.loader.num_workers:
+        faster_s = max(verdict.step_s, period_s * (1 - min(1.0, saved)))
+    else:  # fetched by the loop itself: what waits is the task
+        faster_s = period_s - verdict.lost_s / count * min(1.0, saved)
+    saved_s = min(verdict.lost_s, max(0.0, count * (period_s - faster_s)))
+    return train_s / max(train_s - saved_s, 0.01 * train_s)
+
+
+_ADVICE = {
+    "Pillow": Text(
+        "`headrace.codecs.jpeg` or `headrace.codecs.png` instead of Pillow, decoding to the size that is needed",
+        "用 `headrace.codecs.jpeg`、`headrace.codecs.png` 代替 Pillow，并直接解码到所需尺寸",
+    ),
+    "nibabel": Text("`headrace.codecs.nifti` instead of nibabel", "用 `headrace.codecs.nifti` 代替 nibabel"),
+    "numpy.load": Text(
+        "`headrace.codecs.npz` instead of `numpy.load`, or arrays saved without compression",
+        "用 `headrace.codecs.npz` 代替 `numpy.load`，或保存为不压缩的数组",
+    ),
+    "torch.load": Text(
+        "arrays in NPZ or safetensors instead of `torch.load`, which unpickles",
+        "用 NPZ 或 safetensors 保存数组，代替需要反序列化的 `torch.load`",
+    ),
+}
+
+_OPENCV = Text(
+    "`headrace.codecs.jpeg`, decoding to the size that is needed, or smaller pictures on disk",
+    "用 `headrace.codecs.jpeg` 直接解码到所需尺寸，或在磁盘上存更小的图",
+)
+
+_CHEAPER_DECODE = Text("cheaper decoding ({name})", "降低解码开销（{name}）")
+
+_CHEAPER_TRANSFORM = Text(
+    "cheaper transforms ({name}): crop before resize before conversion to float, or on the device for a whole batch",
+    "降低变换开销（{name}）：先裁剪、再缩放、最后转浮点，或放到设备上对整个 batch 做",
+)
+
+_CHEAPER_STAGE = Text('a cheaper "{name}", the largest stage of a sample', "优化“{name}”，它是样本里最耗时的阶段")
+
+_ESTIMATE = Text(
+    "{what}: twice as fast it would make the training about {gain} ± {error} times as fast, at most {most} times if it "
+    "cost nothing (estimate: it takes {share} of a task, the rest stays)",
+    "{what}：若快一倍，训练约快到 {gain} ± {error} 倍；若完全不耗时，最多 {most} 倍（估计：它占任务时间的 {share}，其"
+    "余不变）",
+)
+
+
+def cheaper_part_text(estimate: CheaperPart) -> Text:
+    """Return what to do about the largest part, with what that would bring."""
+    part = estimate.part
+    if part.kind is PartKind.DECODE:
+        what = _ADVICE.get(part.name, _CHEAPER_DECODE.filled(name=part.name))
+        what = _OPENCV if part.name.startswith("cv2.") else what
+    elif part.kind is PartKind.TRANSFORM:
+        what = _CHEAPER_TRANSFORM.filled(name=part.name)
+    else:
+        what = _CHEAPER_STAGE.filled(name=part.name)
+    figures = {
+        "gain": three_digits(estimate.twice_gain),
+        "error": three_digits(estimate.error),
+        "most": three_digits(estimate.most_gain),
+        "share": format_share(estimate.share),
+    }
+    return Text(_ESTIMATE.en.format(what=what.en, **figures), _ESTIMATE.zh.format(what=what.zh, **figures))
+
+
+def estimate_figures(estimates: Sequence[Estimate]) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for one in estimates:
+        name = one.remedy.value
+        figures |= {f"{name}_gain": one.gain, f"{name}_gain_error": one.error}
+        if one.remedy is Remedy.MORE_WORKERS:
+            figures[name] = float(one.workers)
+    return figures

@@ -1,22 +1,48 @@
-"""What a loop did besides training: checkpoints, evaluation, logging, garbage collection, copies to the device. Pure.
+"""What a loop did besides training: checkpoints, evaluation, logging, collections, copies, starts of epochs. Pure.
 
 These are timed as such, so there is nothing to guess; what is to be decided is whether they cost enough to be told.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Activity, Cause, EventKind, format_seconds
+from headrace.model import (
+    Activity,
+    Cause,
+    Confidence,
+    EventKind,
+    Finding,
+    Text,
+    copied_ns,
+    format_bytes,
+    format_seconds,
+    format_share,
+    is_copy_timed,
+)
 
-from ..steps import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM, Period, Span, find_period, of_weight
-from .copies import CopyTimes, read_copies
-from .processes import starts_of
-from .trainer import CAUSE_OF, Label, Trainer, coverage, outermost
+from ..remedies import make_finding
+from ..steps import (
+    REPORT_FROM,
+    REPORT_FROM_ELSE,
+    REPORT_ONCE_FROM,
+    Span,
+    StepPeriod,
+    find_period,
+    of_weight,
+)
+from .estimates import (
+    estimate_async_checkpoint,
+    estimate_figures,
+    estimate_text,
+)
+from .processes import ends_of, starts_of
+from .trainer import CAUSE_OF, Label, LoaderWaits, Trainer, coverage, outermost
 
 _KIND_OF = {
     Activity.CHECKPOINT: EventKind.CHECKPOINT,
@@ -24,6 +50,11 @@ _KIND_OF = {
     Activity.LOGGING: EventKind.LOGGING,
 }
 _FEWEST_COLLECTIONS = 4  # long ones: every program has one or two of them after its imports
+_SOME = 0.1  # of the time: less than that does not change what is said
+_WARM_UP = 3  # steps: compilation, autotuning, caches
+_LEAST_S = 0.05
+_ONE = re.compile(r"^(1 (?:garbage )?(?:save|evaluation|write|collection))s")
+_GUESSED_FROM = 0.5  # of a loss: what is known by its place only, from here on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +67,7 @@ class Interruption:
     num_heavy: int  # of them, those that carry the loss
     typical_s: float
     worst_s: float
-    period: Period | None  # in steps
+    period: StepPeriod | None  # in steps
     calls: tuple[str, ...] = ()  # which calls, the longest in sum first; of several, how long each took
     typical_bytes: int = 0  # that one wrote; 0: not known
     copies: CopyTimes | None = None  # to the device
@@ -85,7 +116,7 @@ def is_worth_telling(cause: Cause, count: int, share: float) -> bool:
     return share >= (max(least, REPORT_ONCE_FROM) if count == 1 else least)
 
 
-def _period(trainer: Trainer, starts_ns: list[int]) -> Period | None:
+def _period(trainer: Trainer, starts_ns: list[int]) -> StepPeriod | None:
     """Return at which distance in steps it comes, within the epochs of the loader that trains."""
     if not trainer.loaders or len(starts_ns) < 3:
         return None
@@ -116,3 +147,263 @@ def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
     if len(names) < 2:
         return tuple(names)
     return tuple(f"{name} {format_seconds(sums[name] / 1e9)}" for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyTimes:
+    """What the copies of a training took, in sum."""
+
+    host_s: float  # in the calls
+    copied_s: float  # of that, as far as is known
+    untimed_s: float  # of what was copied: by the host's clock alone
+
+    @property
+    def waited_s(self) -> float:
+        """Return how long the calls waited for the device before they copied."""
+        return self.host_s - self.copied_s
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether what is said of the copies is an upper bound."""
+        return self.untimed_s > _SOME * self.copied_s
+
+
+def read_copies(trainer: Trainer) -> CopyTimes:
+    """Return what the copies of the thread that trains took."""
+    events = trainer.process.of(EventKind.H2D, thread=trainer.thread)
+    hidden = coverage([span for span in trainer.spans if span.is_opaque])
+    is_outside = hidden.between(starts_of(events), ends_of(events)) == 0  # an evaluation's are evaluation
+    events = events[is_outside & (starts_of(events) >= trainer.train_start_ns)]
+    host_ns = copy_ns = untimed_ns = 0
+    for duration, arg in zip(events["duration_ns"].tolist(), events["arg"].tolist(), strict=True):
+        host_ns += duration
+        copy_ns += copied_ns(duration, arg)
+        untimed_ns += 0 if is_copy_timed(duration, arg) else duration
+    return CopyTimes(host_s=host_ns / 1e9, copied_s=copy_ns / 1e9, untimed_s=untimed_ns / 1e9)
+
+
+def copy_evidence(copies: CopyTimes) -> tuple[Text, ...]:
+    """Return what is to be said of the host's time in copies beside the copies themselves."""
+    said: list[Text] = []
+    if copies.waited_s > _SOME * copies.copied_s:
+        said.append(
+            Text(
+                "the calls held the host up for {host} in all; in {waited} of that they waited for what the device had "
+                "yet to compute, which is no copy and not counted here",
+                "这些调用共让主机停了 {host}，其中 {waited} 是在等设备算完手头的任务：那不是拷贝，不计在内",
+            ).filled(host=format_seconds(copies.host_s), waited=format_seconds(copies.waited_s))
+        )
+    if copies.is_bound:
+        said.append(
+            Text(
+                "an upper bound: for {share} of that time no CUDA events tell the copy from the wait before it, and a "
+                "copy that blocks first waits for what the device has yet to compute",
+                "这是上限：其中 {share} 的时间没有 CUDA 事件可把拷贝与之前的等待分开，"
+                "而阻塞的拷贝会先等设备算完手头的任务",
+            ).filled(share=format_share(copies.untimed_s / copies.copied_s))
+        )
+    return tuple(said)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochStarts:
+    """The starts of a loader's epochs but the first: that one belongs to the start of the run."""
+
+    count: int
+    lost_s: float
+    typical_s: float
+    worst_s: float
+    iter_s: float  # of it, in `iter(loader)` itself and in ending the epoch before: starting and stopping workers
+    is_persistent: bool
+
+
+def find_epoch_starts(trainer: Trainer, loader: LoaderWaits) -> EpochStarts | None:
+    """Return what the starts cost; None where there is one epoch."""
+    epochs = trainer.process.of(EventKind.EPOCH)
+    epochs = epochs[[trainer.process.names.get(int(arg), "loader") == loader.name for arg in epochs["arg"]]]
+    first = np.flatnonzero(loader.batch == 0)[1:]
+    if not len(first):
+        return None
+    usual_s = float(np.median(loader.wait_s[loader.batch > 0])) if (loader.batch > 0).any() else 0.0
+    wait_s = np.maximum(0.0, loader.wait_s[first] - usual_s)
+    places = np.searchsorted(epochs["start_ns"], loader.start_ns[first], side="right") - 1
+    iter_s = np.where(places >= 0, epochs["duration_ns"][places.clip(0)] / 1e9, 0.0) if len(epochs) else 0 * wait_s
+    if len(loader.end_s) >= len(iter_s):
+        iter_s = iter_s + loader.end_s[: len(iter_s)]
+    cost = wait_s + iter_s
+    return EpochStarts(
+        count=len(cost),
+        lost_s=float(cost.sum()),
+        typical_s=float(np.median(cost)),
+        worst_s=float(cost.max()),
+        iter_s=float(iter_s.sum()),
+        is_persistent=loader.settings.persistent_workers,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowSteps:
+    """Slow steps without a cause."""
+
+    count: int
+    lost_s: float
+    typical_s: float
+    worst_s: float
+    steps: tuple[int, ...]
+
+
+def find_slow_steps(loader: LoaderWaits) -> SlowSteps | None:
+    """Return the steps that took more than three times the usual, their waits and interruptions left out."""
+    known = np.isfinite(loader.step_s)
+    known[:_WARM_UP] = False
+    if known.sum() < 8:
+        return None
+    usual_s = float(np.median(loader.step_s[known]))
+    excess = np.where(known, loader.step_s - usual_s, 0.0)
+    chosen = np.flatnonzero(excess >= max(2 * usual_s, _LEAST_S))
+    if not len(chosen):
+        return None
+    return SlowSteps(
+        count=len(chosen),
+        lost_s=float(excess[chosen].sum()),
+        typical_s=float(np.median(excess[chosen])),
+        worst_s=float(excess[chosen].max()),
+        steps=tuple(int(step) for step in loader.batch[chosen[:5]]),
+    )
+
+
+_WHAT = {
+    Cause.CHECKPOINT: Text(
+        "{count} saves ({calls}) took {lost} in all, {typical} each ({worst} at worst), and the loop stood still for "
+        "them",
+        "{count} 次保存（{calls}）共用 {lost}，每次约 {typical}（最长 {worst}），期间训练停住",
+    ),
+    Cause.EVALUATION: Text(
+        "{count} evaluations ({calls}) took {lost} in all, {typical} each ({worst} at worst)",
+        "{count} 次评估（{calls}）共用 {lost}，每次约 {typical}（最长 {worst}）",
+    ),
+    Cause.LOGGING: Text(
+        "{count} writes ({calls}) took {lost} in all, {typical} each ({worst} at worst), in the training loop itself",
+        "{count} 次写日志（{calls}）共用 {lost}，每次约 {typical}（最长 {worst}），都在训练循环里",
+    ),
+    Cause.GC: Text(
+        "{count} garbage collections took {lost} in all, {typical} each ({worst} at worst)",
+        "{count} 次垃圾回收共用 {lost}，每次约 {typical}（最长 {worst}）",
+    ),
+    Cause.H2D_COPY: Text(
+        "{count} copies to the device took {lost} in all, {typical} each ({worst} at worst), and the loop stood still "
+        "for them",
+        "{count} 次拷贝到设备共用 {lost}，每次约 {typical}（最长 {worst}），期间训练停住",
+    ),
+}
+
+_BY_MODE = Text("from `eval()` to `train()`", "从 `eval()` 到 `train()`")
+
+
+def interruption_evidence(found: Interruption) -> tuple[Text, ...]:
+    """Return the sentences that carry something beside training."""
+    what = _WHAT[found.cause]
+    calls = ", ".join(found.calls[:3]) or "-"
+    named = Text(calls, calls) if found.calls or found.cause is not Cause.EVALUATION else _BY_MODE
+    said = [
+        Text(what.en.replace("{calls}", named.en), what.zh.replace("{calls}", named.zh)).filled(
+            count=found.count,
+            lost=format_seconds(found.lost_s),
+            typical=format_seconds(found.typical_s),
+            worst=format_seconds(found.worst_s),
+        )
+    ]
+    if found.count == 1:
+        said = [Text(_ONE.sub(r"\1", said[0].en).replace("1 copies", "1 copy", 1), said[0].zh)]
+    if found.typical_bytes and found.typical_s > 0:
+        said.append(
+            Text("each writes {size}, {rate}/s", "每次写入 {size}，速度 {rate}/s").filled(
+                size=format_bytes(found.typical_bytes), rate=format_bytes(int(found.typical_bytes / found.typical_s))
+            )
+        )
+    if found.untimed_s >= 0.05 * found.lost_s:
+        said.append(
+            Text(
+                "{untimed} of that lie right before and after these calls, and hardly in any other step: nothing is "
+                "timed there, and it is taken for what goes with a save (gathering the state; opening, writing, "
+                "closing, uploading the file)",
+                "其中 {untimed} 紧挨在这些调用前后，其他步几乎没有这样的停顿：这段时间没有被计时，视为保存的一部分（"
+                "收集状态，打开、写入、关闭、上传文件）",
+            ).filled(untimed=format_seconds(found.untimed_s))
+        )
+    if found.copies is not None:
+        said += copy_evidence(found.copies)
+    if found.period is not None:
+        said.append(Text("they come every {period} steps", "每 {period} 步一次").filled(period=found.period.steps))
+    return tuple(said)
+
+
+def epoch_start_evidence(starts: EpochStarts) -> tuple[Text, ...]:
+    """Return the sentences that carry slow starts of epochs."""
+    said = [
+        Text(
+            "the starts of {count} epochs cost {lost}, {typical} each ({worst} at worst), of which {iter} in stopping "
+            "and starting workers (`iter(loader)`), the rest in waiting for the first batch",
+            "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 用于停止和启动 "
+            "worker（"
+            "`iter(loader)`），其余在等第一个 batch",
+        ).filled(
+            count=starts.count,
+            lost=format_seconds(starts.lost_s),
+            typical=format_seconds(starts.typical_s),
+            worst=format_seconds(starts.worst_s),
+            iter=format_seconds(starts.iter_s),
+        )
+    ]
+    if not starts.is_persistent:
+        said.append(
+            Text(
+                "persistent_workers is off: each epoch starts its workers anew",
+                "persistent_workers 未开启：每个 epoch 都重新启动 worker",
+            )
+        )
+    return tuple(said)
+
+
+def slow_step_evidence(slow: SlowSteps) -> tuple[Text, ...]:
+    """Return the sentences that carry slow steps without a cause."""
+    return (
+        Text(
+            "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
+            "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
+        ).filled(
+            count=slow.count,
+            where=", ".join(map(str, slow.steps)) + (" …" if slow.count > len(slow.steps) else ""),
+            lost=format_seconds(slow.lost_s),
+            typical=format_seconds(slow.typical_s),
+            worst=format_seconds(slow.worst_s),
+        ),
+        Text(
+            "nothing that is timed happened there: no wait for data, no save, no evaluation, no log, no collection",
+            "当时没有发生任何被计时的事：没有等数据、保存、评估、写日志或垃圾回收",
+        ),
+    )
+
+
+def interruption_finding(found: Interruption, share: float, train_s: float) -> Finding:
+    """Return what else the loop stood still for."""
+    confidence = Confidence.LIKELY if found.untimed_s > _GUESSED_FROM * found.lost_s else Confidence.CERTAIN
+    finding = make_finding(found.cause, share, interruption_evidence(found), found.count, confidence)
+    figures = {
+        "lost_s": found.lost_s,
+        "count": float(found.count),
+        "typical_s": found.typical_s,
+        "worst_s": found.worst_s,
+    }
+    if found.typical_bytes:
+        figures["typical_bytes"] = float(found.typical_bytes)
+    if found.untimed_s:
+        figures["untimed_s"] = found.untimed_s
+    if found.copies is not None:
+        figures |= {"host_s": found.copies.host_s, "untimed_s": found.copies.untimed_s}
+    if found.period is not None:
+        figures["period_steps"] = float(found.period.steps)
+    if found.cause is Cause.CHECKPOINT and (estimate := estimate_async_checkpoint(found.lost_s, train_s)) is not None:
+        figures |= estimate_figures([estimate])
+        finding = replace(finding, fix=(estimate_text(estimate), *finding.fix))
+    return replace(finding, figures=figures)

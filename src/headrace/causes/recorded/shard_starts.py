@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import EventKind
+from headrace.model import EventKind, Text, format_seconds, format_share, three_digits
 
 from .processes import Coverage, ProcessEvents, Times, ends_of, starts_of
 from .trainer import LoaderWaits
@@ -128,3 +128,35 @@ def _begin_shards(
         made = low + np.searchsorted(task_ends[low:high], ends[place], side="right") - 1  # the last before it came
         found[place] = made >= low and bool(tasks.opens[by_batch[made]])
     return found
+
+
+def shard_start_evidence(starts: ShardStarts) -> tuple[Text, ...]:
+    """Return the sentences that carry waits at the starts of shards."""
+    said = [
+        Text(
+            "{late} late batches were made by tasks that opened a shard: {lost} in all, {typical} each ({worst} at "
+            "worst), {share} of the waiting for late batches",
+            "有 {late} 个迟到的 batch，其任务中都打开了新的分片（shard）：共等 {lost}，每次约 {typical}（最长 "
+            "{worst}），占迟到等待的 {share}",
+        ).filled(
+            late=starts.num_late,
+            lost=format_seconds(starts.lost_s),
+            typical=format_seconds(starts.typical_s),
+            worst=format_seconds(starts.worst_s),
+            share=format_share(starts.of_late),
+        ),
+        Text(
+            "a task that opens a shard takes {with_start} typically, one that does not {without}; {opened} shards were "
+            "opened, one every {every} tasks",
+            "打开分片的任务通常要 {with_start}，不打开的只要 {without}；共打开 {opened} 个分片，"
+            "约每 {every} 个任务一次",
+        ).filled(
+            with_start=format_seconds(starts.with_start_s),
+            without=format_seconds(starts.without_s),
+            opened=starts.num_opened,
+            every=three_digits(starts.tasks_a_shard),
+        ),
+    ]
+    if starts.slowest:
+        said.append(Text("the slowest: {name}", "最慢的是 {name}").filled(name=starts.slowest))
+    return tuple(said)

@@ -17,7 +17,6 @@ from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts
 from .saves import Saves, read_saves
 
 Label = tuple[Activity, str]  # and the name of a phase
-
 _ACTIVITY = {
     EventKind.EPOCH: Activity.EPOCH_START,
     EventKind.WAIT: Activity.WAIT,

@@ -1,18 +1,31 @@
-"""What a loader's workers did: how busy they were, what a task and a sample took, and on which resource. Pure."""
+"""What a loader's workers did: how busy they were, on which resource, and which of them hung. Pure.
+
+A heavy sample and a hung one look alike as long as both last. What decides: the run was ended while the loop waited,
+and a worker was in one task all that time, far longer than any task took before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Bottleneck, EventKind
+from headrace.model import (
+    Bottleneck,
+    Cause,
+    EventKind,
+    Finding,
+    Severity,
+    Text,
+    format_seconds,
+)
 
+from ..remedies import make_finding
 from .processes import ProcessEvents, Times, covering, ends_of, starts_of
-from .trainer import LoaderWaits
+from .trainer import LoaderWaits, Trainer
 
 _LATE_NS = 50_000_000  # a process's birth is known to a clock tick, and `iter()` may return before a worker lives
 _CPU_FROM = 0.6  # of a task's time on a core, or ready for one
@@ -22,6 +35,9 @@ _ONE_CORE = 1.2  # and more than one core's worth is no lock that only one can h
 _NO_CORE_FROM = 0.3  # of a task's time: so much is more than the moment that it takes to be woken
 _LARGE_FROM = 256 << 10  # bytes of a sample: reading so much is transfer, on any disk, not the way to it
 _BANDWIDTH_FROM = 50e6  # bytes a second and worker; what a single reader with small requests hardly gets
+_STUCK_FROM_S = 5.0
+_TIMES_LONGEST = 3.0  # of what any task took before
+_MOSTLY = 0.8  # of the loop's last wait
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +70,7 @@ class Resources:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Pool:
+class PoolWork:
     """The workers of one loader, over the time in which it was waited for."""
 
     num_seen: int
@@ -106,7 +122,7 @@ def _descends(child: ProcessEvents, ancestor: ProcessEvents, processes: Sequence
     return False
 
 
-def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> Pool | None:
+def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> PoolWork | None:
     """Return what the workers did between the loader's first batch and its last; None where none was recorded."""
     if not workers or not len(loader.start_ns):
         return None
@@ -129,7 +145,7 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> Pool | N
         start_ns = float(covering(worker.of(EventKind.WORKER_START)).between(*within).sum())
         parts["starting"] += start_ns
     samples = [worker.of(EventKind.SAMPLE) for worker in workers]
-    return Pool(
+    return PoolWork(
         num_seen=len(workers),
         busy=busy_ns / alive_ns if alive_ns else 0.0,
         task_s=_tasks(workers, first),
@@ -233,3 +249,146 @@ def _at_once(process: ProcessEvents) -> float:
         return 1.0
     covered = float(covering(tasks).between(np.array([starts_of(tasks).min()]), np.array([ends_of(tasks).max()]))[0])
     return float(tasks["duration_ns"].sum()) / covered if covered > 0 else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StuckWorker:
+    """A worker in a task that did not end, and the wait of the loop for it."""
+
+    pid: int
+    stuck_s: float
+    waited_s: float
+    longest_s: float  # of the tasks that did end, in any worker; 0: none did
+    sample_index: int  # the last sample that it is known to have done, -1: not known
+    num_workers: int
+
+
+def find_stuck_worker(
+    trainer: Trainer, workers: Sequence[ProcessEvents], exit_code: int | None, end_ns: int
+) -> StuckWorker | None:
+    """Return the worker that a run was waiting for when it was ended; None for a run that ended by itself."""
+    if not exit_code or not workers:
+        return None
+    wait = _last_wait(trainer, end_ns)
+    if wait is None or wait[1] - wait[0] < _STUCK_FROM_S * 1e9:
+        return None
+    longest_ns = 0
+    epoch_ns = int(starts_of(trainer.process.of(EventKind.EPOCH)).max(initial=0))
+    open_tasks: list[tuple[int, ProcessEvents]] = []  # since when
+    for worker in workers:
+        fetches = worker.of(EventKind.FETCH)
+        is_last = ends_of(fetches) >= wait[1] - 0.02 * (wait[1] - wait[0])  # ended by what ended the run
+        longest_ns = max(longest_ns, int(fetches["duration_ns"][~is_last].max(initial=0)))
+        since = _in_task_since(worker) if not is_last.any() else int(starts_of(fetches)[is_last].min())
+        if since is not None and since >= epoch_ns:  # workers of earlier epochs were told to end
+            open_tasks.append((since, worker))
+    if not open_tasks:
+        return None
+    since, worker = min(open_tasks, key=lambda one: one[0])
+    stuck_ns = wait[1] - since
+    if stuck_ns < max(_STUCK_FROM_S * 1e9, _TIMES_LONGEST * longest_ns):
+        return None
+    if wait[1] - max(since, wait[0]) < _MOSTLY * (wait[1] - wait[0]):
+        return None
+    samples = worker.of(EventKind.SAMPLE)
+    samples = samples[starts_of(samples) >= since]
+    return StuckWorker(
+        pid=worker.pid,
+        stuck_s=stuck_ns / 1e9,
+        waited_s=(wait[1] - wait[0]) / 1e9,
+        longest_s=longest_ns / 1e9,
+        sample_index=int(samples["value"][-1]) if len(samples) else -1,
+        num_workers=len(workers),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplacedWorkers:
+    """Workers that stood still until our loader ended and replaced them."""
+
+    count: int
+    lost_s: float  # for which the loop waited meanwhile
+    worst_s: float
+
+
+def find_replaced_workers(trainer: Trainer, loader: LoaderWaits) -> ReplacedWorkers | None:
+    """Return the hangs that a loader got over; None where there was none."""
+    hangs = trainer.process.of(EventKind.WORKER_HANG)
+    if not len(hangs):
+        return None
+    covered = covering(hangs).between(loader.start_ns, loader.end_ns)
+    return ReplacedWorkers(
+        count=len(hangs), lost_s=float(covered.sum()) / 1e9, worst_s=float(hangs["duration_ns"].max()) / 1e9
+    )
+
+
+def _last_wait(trainer: Trainer, end_ns: int) -> tuple[int, int] | None:
+    """Return the wait with which the run ended: recorded where the interpreter could, else seen by its looks."""
+    process = trainer.process
+    others = process.of(EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, EventKind.EPOCH)
+    waits, looks = process.of(EventKind.WAIT), process.of(EventKind.QUEUE_GET)
+    last_work = int(ends_of(others).max(initial=0))
+    open_looks = starts_of(looks)[starts_of(looks) >= max(last_work, int(ends_of(waits).max(initial=0)))]
+    if len(open_looks):
+        return int(open_looks[0]), end_ns
+    if not len(waits):
+        return None
+    place = int(np.argmax(ends_of(waits)))
+    if int(waits["value"][place]) < 0 or int(ends_of(waits)[place]) < last_work:
+        return None
+    return int(starts_of(waits)[place]), int(ends_of(waits)[place])
+
+
+def _in_task_since(worker: ProcessEvents) -> int | None:
+    """Return since when a worker is in a task that has not ended; None for one that waits for work."""
+    idle = worker.of(EventKind.IDLE)
+    fetches = worker.of(EventKind.FETCH)
+    if not len(idle):
+        return None
+    taken = int(ends_of(idle).max())
+    return taken if not len(fetches) or int(starts_of(fetches).max()) < taken - 1_000_000 else None
+
+
+def stuck_worker_evidence(stuck: StuckWorker) -> tuple[Text, ...]:
+    """Return the sentences that carry a run that was ended while it waited for a worker."""
+    said = [
+        Text(
+            "when the run was ended, the loop had waited for {waited}, and worker {pid} had been in one task for "
+            "{stuck}",
+            "运行被终止时，训练循环已经等了 {waited}，worker {pid} 在同一个任务里停了 {stuck}",
+        ).filled(waited=format_seconds(stuck.waited_s), pid=stuck.pid, stuck=format_seconds(stuck.stuck_s))
+    ]
+    if stuck.longest_s > 0:
+        said.append(
+            Text("the longest task that did end took {longest}", "在此之前，最长的任务也只用了 {longest}").filled(
+                longest=format_seconds(stuck.longest_s)
+            )
+        )
+    if stuck.sample_index >= 0:
+        said.append(
+            Text("the sample that it stood at: {index}", "停在的样本：{index}（索引）").filled(index=stuck.sample_index)
+        )
+    return tuple(said)
+
+
+def replaced_workers_evidence(replaced: ReplacedWorkers) -> tuple[Text, ...]:
+    """Return the sentence that carries hangs that our loader got over."""
+    return (
+        Text(
+            "{count} times a worker stood still ({worst} at worst) until the loader ended and replaced it; the loop "
+            "waited for {lost} meanwhile",
+            "有 {count} 次 worker 停住不动（最长 {worst}），直到加载器将其终止并替换；其间训练循环等了 {lost}",
+        ).filled(count=replaced.count, worst=format_seconds(replaced.worst_s), lost=format_seconds(replaced.lost_s)),
+    )
+
+
+def stuck_finding(
+    trainer: Trainer, processes: Sequence[ProcessEvents], exit_code: int | None, end_ns: int
+) -> Finding | None:
+    """Return the worker that the loop waited for when the run was ended; None where it was not so."""
+    workers = {one.pid: one for loader in trainer.loaders for one in workers_of(loader, trainer.process, processes)}
+    stuck = find_stuck_worker(trainer, [*workers.values()], exit_code, end_ns)
+    if stuck is None:
+        return None
+    finding = make_finding(Cause.WORKER_HANG, 1.0, stuck_worker_evidence(stuck), 1)
+    return replace(finding, severity=Severity.FATAL, figures={"stuck_s": stuck.stuck_s, "pid": float(stuck.pid)})

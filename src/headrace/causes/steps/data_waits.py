@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Cause, Confidence
+from headrace.model import Cause, Confidence, Text, three_digits
 
 from ..logs import Series
-from .periods import Period, by_step, find_period, find_rhythm
+from .periods import StepPeriod, by_step, find_period, find_rhythm, judge_data_period
 from .stalls import Stalls, of_weight
-from .unexplained import judge_data_period
 
 Flags = NDArray[np.bool_]
 _BOUND_FROM = 0.10  # of the time: from here on a run waits for data rather than now and then
@@ -33,7 +32,7 @@ class DataWaits:
     median_s: float
     slow_median_s: float
     worst_s: float
-    period: Period | None
+    period: StepPeriod | None
     is_slow: Flags
     explains: Flags  # slow records whose excess is their wait
 
@@ -81,7 +80,7 @@ def _cause(
     in_slow: float,
     fraction: float,
     settings: Mapping[str, int],
-) -> tuple[Cause | None, Confidence, Period | None]:
+) -> tuple[Cause | None, Confidence, StepPeriod | None]:
     is_uneven = in_slow >= 0.7 and fraction <= 0.6
     if share < _SOME_FROM or (share < _BOUND_FROM and not is_uneven):
         return None, Confidence.CERTAIN, None
@@ -112,3 +111,24 @@ def _by_segment(series: Series, chosen: Flags) -> list[list[float]]:
     for index in np.flatnonzero(chosen):
         groups.setdefault(float(series.segment[index]), []).append(float(series.step[index]))
     return list(groups.values())
+
+
+def supply_and_demand(supply_per_s: float, demand_per_s: float) -> Text:
+    """Return the deficit in one sentence."""
+    return Text(
+        "{supply} batches/s supplied against {demand} demanded: {factor} times too few",
+        "供给 {supply} batch/s，需求 {demand} batch/s：相差 {factor} 倍",
+    ).filled(
+        supply=three_digits(supply_per_s),
+        demand=three_digits(demand_per_s),
+        factor=three_digits(demand_per_s / supply_per_s) if supply_per_s > 0 else "?",
+    )
+
+
+def lockstep_limit() -> Text:
+    """Return what no log can decide about slow batches at equal distances."""
+    return Text(
+        "the log cannot decide whether the whole pool is too slow or one worker holds up the others: both look the "
+        "same from the training loop",
+        "仅凭日志无法判断是整个 worker 池太慢，还是某一个 worker 拖住了其余的：从训练循环看，两者一模一样",
+    )

@@ -8,15 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Cause, Confidence
+from headrace.model import Cause, Confidence, Text, format_seconds, format_share
 
-from ..logs import Doing, Marker, Series
-from .data_waits import DataWaits, judge_waits
-from .drift import Drift, find_drift
-from .marks import evaluated_between_bars_s, marked_by, restarts
-from .periods import Period, by_step, find_period, find_rhythm
-from .stalls import Humps, Stalls, find_humps, find_stalls, of_weight
-from .unexplained import judge_period
+from ..logs import FILE_STRIDE, Doing, Marker, Series
+from .data_waits import DataWaits, judge_waits, supply_and_demand
+from .periods import StepPeriod, by_step, find_period, find_rhythm, judge_period
+from .stalls import Drift, Humps, Stalls, find_drift, find_humps, find_stalls, of_weight
 
 Flags = NDArray[np.bool_]
 _CAUSE_OF = {Doing.CHECKPOINT: Cause.CHECKPOINT, Doing.EVALUATION: Cause.EVALUATION, Doing.LOGGING: Cause.LOGGING}
@@ -28,7 +25,7 @@ REPORT_ONCE_FROM = 0.10  # what happened once is no pattern
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loss:
+class LostTime:
     """Time lost to one cause."""
 
     cause: Cause
@@ -37,7 +34,7 @@ class Loss:
     count: int = 0  # slow steps
     typical_s: float = 0.0  # what one of them cost
     worst_s: float = 0.0
-    period: Period | None = None
+    period: StepPeriod | None = None
     steps: tuple[int, ...] = ()  # the first few
     because: str = ""  # a word for the report: which of several reasons
     waits: DataWaits | None = None
@@ -53,12 +50,12 @@ class Analysis:
     humps: Humps | None
     wall_s: float  # that the records cover, without the start of the run and without holes
     num_steps: float
-    losses: tuple[Loss, ...]
-    minor: tuple[Loss, ...] = ()  # too small to report
+    losses: tuple[LostTime, ...]
+    minor: tuple[LostTime, ...] = ()  # too small to report
     wait_share: float | None = None
     settings: Mapping[str, int] = field(default_factory=dict)
 
-    def share(self, loss: Loss) -> float:
+    def share(self, loss: LostTime) -> float:
         """Return the share of the wall time that a loss has."""
         return min(1.0, loss.lost_s / self.wall_s) if self.wall_s > 0 else 0.0
 
@@ -103,7 +100,9 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
         losses += _open_losses(series, stalls, rest, settings, knows_waits=waits is not None)
     if drift is not None and (waits is None or waits.cause is None):
         losses.append(
-            Loss(cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=Confidence.CERTAIN, drift=drift, because="drift")
+            LostTime(
+                cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=Confidence.CERTAIN, drift=drift, because="drift"
+            )
         )
     kept = [loss for loss in losses if loss.lost_s >= _report_from(loss) * wall_s]
     kept.sort(key=lambda loss: -loss.lost_s)
@@ -120,7 +119,7 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     )
 
 
-def _report_from(loss: Loss) -> float:
+def _report_from(loss: LostTime) -> float:
     share = REPORT_FROM.get(loss.cause, REPORT_FROM_ELSE)
     return max(share, REPORT_ONCE_FROM) if loss.count == 1 else share
 
@@ -153,9 +152,9 @@ def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Do
     return believed
 
 
-def _marked_loss(series: Series, stalls: Stalls, doing: dict[int, Doing], kind: Doing) -> Loss:
+def _marked_loss(series: Series, stalls: Stalls, doing: dict[int, Doing], kind: Doing) -> LostTime:
     chosen = np.array(sorted(index for index, one in doing.items() if one is kind))
-    return Loss(
+    return LostTime(
         cause=_CAUSE_OF[kind],
         lost_s=float(stalls.excess_s[chosen].sum()),
         confidence=Confidence.CERTAIN,
@@ -168,8 +167,8 @@ def _marked_loss(series: Series, stalls: Stalls, doing: dict[int, Doing], kind: 
     )
 
 
-def _evaluation_loss(lengths_s: Sequence[float]) -> Loss:
-    return Loss(
+def _evaluation_loss(lengths_s: Sequence[float]) -> LostTime:
+    return LostTime(
         cause=Cause.EVALUATION,
         lost_s=sum(lengths_s),
         confidence=Confidence.CERTAIN,
@@ -180,12 +179,12 @@ def _evaluation_loss(lengths_s: Sequence[float]) -> Loss:
     )
 
 
-def _start_loss(series: Series, stalls: Stalls, starts: Flags) -> Loss:
+def _start_loss(series: Series, stalls: Stalls, starts: Flags) -> LostTime:
     chosen = np.flatnonzero(starts)
     excess = stalls.excess_s[chosen]
     waits = series.wait_s[chosen]
     is_data = bool(series.has_wait and np.nansum(waits) >= 0.5 * excess.sum())
-    return Loss(
+    return LostTime(
         cause=Cause.EPOCH_START,
         lost_s=float(excess.sum()),
         confidence=Confidence.CERTAIN if is_data else Confidence.LIKELY if not series.has_time else Confidence.POSSIBLE,
@@ -197,9 +196,9 @@ def _start_loss(series: Series, stalls: Stalls, starts: Flags) -> Loss:
     )
 
 
-def _data_loss(series: Series, waits: DataWaits) -> Loss:
+def _data_loss(series: Series, waits: DataWaits) -> LostTime:
     assert waits.cause is not None
-    return Loss(
+    return LostTime(
         cause=waits.cause,
         lost_s=waits.lost_s,
         confidence=waits.confidence,
@@ -215,7 +214,7 @@ def _data_loss(series: Series, waits: DataWaits) -> Loss:
 
 def _open_losses(
     series: Series, stalls: Stalls, rest: Flags, settings: Mapping[str, int], *, knows_waits: bool
-) -> list[Loss]:
+) -> list[LostTime]:
     """Slow steps that no line and no wait explains: one loss, with a cause only if the log names their distance."""
     chosen = np.flatnonzero(rest)
     heavy = chosen[of_weight(stalls.excess_s[chosen])]
@@ -237,7 +236,7 @@ def _open_losses(
             return []
     excess = stalls.excess_s[chosen]
     return [
-        Loss(
+        LostTime(
             cause=judged.cause if judged else Cause.UNKNOWN,
             lost_s=float(excess.sum()),
             confidence=judged.confidence if judged else Confidence.CERTAIN,
@@ -251,7 +250,7 @@ def _open_losses(
     ]
 
 
-def _rhythm_loss(series: Series, stalls: Stalls, free: Flags, settings: Mapping[str, int]) -> Loss | None:
+def _rhythm_loss(series: Series, stalls: Stalls, free: Flags, settings: Mapping[str, int]) -> LostTime | None:
     """Return uneven steps without a clear slow one, if they repeat themselves at the distance of the log's workers."""
     if stalls.spread < 0.3 or series.median_span > 1:
         return None
@@ -263,7 +262,7 @@ def _rhythm_loss(series: Series, stalls: Stalls, free: Flags, settings: Mapping[
     slow = np.flatnonzero(excess > fast_s)
     if not len(slow):
         return None
-    return Loss(
+    return LostTime(
         cause=Cause.BATCH_LOCKSTEP,
         lost_s=float(excess.sum()),
         confidence=Confidence.LIKELY,
@@ -285,3 +284,255 @@ def _steps_by_segment(series: Series, indices: Sequence[int]) -> list[list[float
 
 def _some(series: Series, indices: NDArray[np.int64]) -> tuple[int, ...]:
     return tuple(int(step) for step in series.step[indices[:12]])
+
+
+def marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> dict[int, Doing]:
+    """Return what the loop was doing at each slow record that a line speaks of.
+
+    A line belongs to the record that it stands before; if that one is not slow, to the one that it stands behind, for
+    some loops report a save when it is done. A line in another file belongs to the record whose step or time it names.
+    """
+    own_files = {int(number) for number in np.unique(series.line // FILE_STRIDE)}
+    doing: dict[int, Doing] = {}
+    # A checkpoint in the middle of an evaluation is part of it; so the order of the enum does not matter, the first
+    # line of a pause names it, except that an evaluation is never named a checkpoint for the save that follows it.
+    for marker in markers:
+        if marker.doing is Doing.RESTART:
+            continue
+        index = _record_of(series, is_stall, marker, is_own=_file_of(marker.line) in own_files)
+        if index is None:
+            continue
+        if index not in doing or (marker.doing is Doing.EVALUATION and doing[index] is not Doing.EVALUATION):
+            doing[index] = marker.doing
+    return doing
+
+
+def restarts(series: Series, markers: Sequence[Marker]) -> set[int]:
+    """Return the records before which the run was started again."""
+    lines = series.line
+    return {int(np.searchsorted(lines, marker.line)) for marker in markers if marker.doing is Doing.RESTART}
+
+
+def _record_of(series: Series, is_stall: Flags, marker: Marker, *, is_own: bool) -> int | None:
+    if is_own:
+        after = int(np.searchsorted(series.line, marker.line))
+    elif marker.step == marker.step:
+        at = np.flatnonzero(series.step == marker.step)
+        at = at if len(at) else np.flatnonzero(series.step > marker.step)[:1]
+        if not len(at):
+            return None
+        after = int(at[0])
+        for index in (after, after + 1, after - 1):
+            if 0 <= index < len(series) and is_stall[index]:
+                return index
+        return None
+    elif marker.at_s == marker.at_s and not np.isnan(series.at_s).any():
+        after = int(np.searchsorted(series.at_s, marker.at_s))
+    else:
+        return None
+    # What is reported when it is done may stand behind its step; an evaluation never does.
+    for index in (after,) if marker.doing is Doing.EVALUATION else (after, after - 1):
+        if 0 <= index < len(series) and is_stall[index]:
+            return index
+    return None
+
+
+def evaluated_between_bars_s(series: Series, markers: Sequence[Marker]) -> list[float]:
+    """Return how long each evaluation took that has a bar of its own between two training bars, or behind the last.
+
+    A training bar's clock does not run then, so that time is not in the series.
+    """
+    if not series.is_new_bar.any():
+        return []
+    starts = np.flatnonzero(series.is_new_bar)
+    lengths: dict[int, list[float]] = {}
+    for marker in markers:
+        if marker.doing is not Doing.EVALUATION or marker.took_s != marker.took_s or marker.at_s == marker.at_s:
+            continue
+        after = int(np.searchsorted(series.line, marker.line))
+        if after == len(series) or after in starts[1:]:
+            known = lengths.setdefault(after, [])
+            if known and marker.took_s >= known[-1]:
+                known[-1] = marker.took_s  # the same bar, further on
+            else:
+                known.append(marker.took_s)
+    return [sum(parts) for parts in lengths.values()]
+
+
+def _file_of(line: float) -> int:
+    return int(line // FILE_STRIDE)
+
+
+def evidence_of(loss: LostTime, analysis: Analysis) -> tuple[Text, ...]:
+    """Return the sentences that carry a loss, the strongest first."""
+    if loss.drift is not None:
+        return (_drift(loss),)
+    said: list[Text] = []
+    workers = analysis.settings.get("num_workers")
+    if loss.cause is Cause.BATCH_LOCKSTEP:
+        said += lockstep_rounds(loss, workers)
+    elif loss.cause is Cause.LOADER_THROUGHPUT:
+        said.append(
+            Text(
+                "the loop waits for data for {share} of the time, in most steps: {median} typically, {worst} at worst",
+                "训练循环有 {share} 的时间在等数据，多数步都在等：通常 {median}，最长 {worst}",
+            ).filled(
+                share=format_share(analysis.share(loss)),
+                median=format_seconds(loss.waits.median_s) if loss.waits else "?",
+                worst=format_seconds(loss.worst_s),
+            )
+        )
+    else:
+        said += _slow_steps(loss)
+    if loss.waits is not None:
+        said.append(supply_and_demand(loss.waits.supply_per_s, loss.waits.demand_per_s))
+    if analysis.humps is not None and loss.cause in {Cause.BATCH_LOCKSTEP, Cause.STRAGGLER_SAMPLE, Cause.UNKNOWN}:
+        said.append(
+            Text(
+                "two kinds of steps and little between: {low}, and {high} for {share} of them",
+                "步耗时分成两类，中间几乎没有：{low}，以及占 {share} 的 {high}",
+            ).filled(
+                low=format_seconds(analysis.humps.low_s),
+                high=format_seconds(analysis.humps.high_s),
+                share=format_share(analysis.humps.high_share),
+            )
+        )
+    return tuple(said)
+
+
+def lockstep_rounds(loss: LostTime, workers: int | None) -> list[Text]:
+    """Return what slow steps at equal distances have to do with the number of workers."""
+    said = []
+    if loss.period is not None:
+        said.append(
+            Text(
+                "a long wait every {period} steps, {fast} fast steps between: {count} of them, {typical} each ("
+                "{worst} at worst)",
+                "每 {period} 步出现一次长等待，中间 {fast} 步很快：共 {count} 次，每次约 {typical}（最长 {worst}）",
+            ).filled(
+                period=loss.period.steps,
+                fast=loss.period.steps - 1,
+                count=loss.count,
+                typical=format_seconds(loss.typical_s),
+                worst=format_seconds(loss.worst_s),
+            )
+        )
+        if workers == loss.period.steps:
+            said.append(
+                Text(
+                    "that distance is num_workers={workers}: each worker makes a whole batch, and they are delivered "
+                    "in order, one round after the other",
+                    "这个间隔正是 num_workers={workers}：每个 worker 各做一个完整的 batch，按顺序一轮一轮地交付",
+                ).filled(workers=workers)
+            )
+        elif workers is not None:
+            said.append(
+                Text(
+                    "the log tells num_workers={workers}, not {period}: check what loader this is",
+                    "日志里写的是 num_workers={workers}，不是 {period}：请确认是哪个加载器",
+                ).filled(workers=workers, period=loss.period.steps)
+            )
+        else:
+            said.append(
+                Text(
+                    "the log does not tell num_workers; it is this cause if that is {period}. Gradient accumulation "
+                    "or work every {period} steps would look alike",
+                    "日志没有给出 num_workers；若它等于 {period}，就是这个原因。梯度累积或每 {period} 步做一次的其他"
+                    "工作看起来也一样",
+                ).filled(period=loss.period.steps)
+            )
+    return said
+
+
+def _slow_steps(loss: LostTime) -> list[Text]:
+    if loss.because == "bars":
+        return [
+            Text(
+                "{count} evaluations between the training bars took {lost} in all, {typical} each, by their own bars",
+                "训练进度条之间有 {count} 次评估，按其自身的进度条共用 {lost}，每次约 {typical}",
+            ).filled(count=loss.count, lost=format_seconds(loss.lost_s), typical=format_seconds(loss.typical_s))
+        ]
+    where = ", ".join(str(step) for step in loss.steps[:5]) + (" …" if loss.count > 5 else "")
+    head = Text(
+        "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
+        "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
+    ).filled(
+        count=loss.count,
+        where=where,
+        lost=format_seconds(loss.lost_s),
+        typical=format_seconds(loss.typical_s),
+        worst=format_seconds(loss.worst_s),
+    )
+    said = [head]
+    if loss.period is not None:
+        said.append(Text("they come every {period} steps", "每 {period} 步一次").filled(period=loss.period.steps))
+    said.append(_WHY.get((loss.cause, loss.because)) or _WHY_ANY.get(loss.because) or _WHY_ANY["no text"])
+    return said
+
+
+_WHY = {
+    (Cause.CHECKPOINT, "text"): Text(
+        "the log itself says at these steps that a checkpoint is saved", "日志在这些步上写明了正在保存检查点"
+    ),
+    (Cause.EVALUATION, "text"): Text(
+        "the log itself says at these steps that the model is evaluated", "日志在这些步上写明了正在评估模型"
+    ),
+    (Cause.LOGGING, "text"): Text(
+        "the log itself says at these steps that something is uploaded or written", "日志在这些步上写明了正在上传或写入"
+    ),
+    (Cause.EPOCH_START, "wait"): Text(
+        "they are the first steps of epochs, and they wait for their batch",
+        "它们是各 epoch 的第一步，时间花在等待 batch 上",
+    ),
+    (Cause.EPOCH_START, "place"): Text(
+        "they are the first steps of epochs; whatever runs between two epochs without a line in the log is counted "
+        "here, too",
+        "它们是各 epoch 的第一步；两个 epoch 之间没有写进日志的工作也会算在这里",
+    ),
+    (Cause.STRAGGLER_SAMPLE, "wait"): Text(
+        "they wait for their batch, at irregular distances, while the others find theirs ready: single late batches, "
+        "not a slow pool",
+        "这些步在等 batch，间隔没有规律，而其他步的 batch 早已就绪：是个别 batch 迟到，不是整池太慢",
+    ),
+}
+
+_WHY_ANY = {
+    "interval": Text(
+        "the log's own settings name this interval, though no line speaks of it at these steps",
+        "日志中的配置写有这个间隔，但这些步附近没有相应的文字",
+    ),
+    "several intervals": Text(
+        "the log's settings name this interval for more than one thing, so it stays open which it is",
+        "日志的配置里有不止一项用这个间隔，无法确定是哪一项",
+    ),
+    "data at a distance": Text(
+        "these steps wait for their batch, at a distance that is not num_workers: the end of a shard, of an epoch or "
+        "of a "
+        "file list would look like this",
+        "这些步在等 batch，而间隔不等于 num_workers：分片、epoch 或文件列表的末尾都会是这个样子",
+    ),
+    "few data": Text(
+        "these steps wait for their batch; there are too few of them to see whether they come at equal distances",
+        "这些步在等 batch；次数太少，看不出间隔是否有规律",
+    ),
+    "not data": Text(
+        "the log tells the wait for data at these steps, and it is short: the loader is not the reason",
+        "日志给出了这些步的数据等待时间，都很短：原因不在加载器",
+    ),
+    "not the workers": Text(
+        "no line in the log says what happened there, and the distance is not num_workers",
+        "日志没有说明当时发生了什么，这个间隔也不等于 num_workers",
+    ),
+    "no text": Text(
+        "no line in the log says what happened there; a save or an evaluation is possible and would be a guess",
+        "日志没有说明当时发生了什么；可能是保存或评估，但那只是猜测",
+    ),
+}
+
+
+def _drift(loss: LostTime) -> Text:
+    assert loss.drift is not None
+    return Text(
+        "from step {step} on a step takes {after} where it took {before}, and the log does not say why",
+        "从第 {step} 步起，单步耗时从 {before} 变为 {after}，日志没有说明原因",
+    ).filled(step=loss.drift.step, after=format_seconds(loss.drift.after_s), before=format_seconds(loss.drift.before_s))

@@ -1,24 +1,28 @@
-"""Whether slow steps come at equal distances, and at which."""
+"""Whether slow steps come at equal distances, at which, and what such a distance may be called."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.model import Cause, Confidence
+
 from ..logs import Series
 
 _LONGEST_LAG = 256
 _LUCK = 0.01  # how unlikely an accident must be before we call a distance a period
+_INTERVALS = {"checkpoint": Cause.CHECKPOINT, "evaluation": Cause.EVALUATION, "logging": Cause.LOGGING}
+_MOST_WORKERS = 128
 
 
 @dataclass(frozen=True)
-class Period:
+class StepPeriod:
     """Slow steps `steps` apart; `kept` of their distances are whole multiples of it."""
 
     steps: int
@@ -27,11 +31,11 @@ class Period:
     phase: int | None  # remainder that the slow steps share, where they share one
 
 
-def find_period(slow_steps: Sequence[Sequence[float]]) -> Period | None:
+def find_period(slow_steps: Sequence[Sequence[float]]) -> StepPeriod | None:
     """Return the distance at which slow steps come; each sequence holds those of one stretch (an epoch), in order.
 
     >>> find_period([[2950, 2982, 3014, 3046, 3110, 3142]])
-    Period(steps=32, kept=1.0, num_slow=6, phase=6)
+    StepPeriod(steps=32, kept=1.0, num_slow=6, phase=6)
     >>> find_period([[10, 17, 40, 41, 90]]) is None
     True
     """
@@ -60,10 +64,10 @@ def find_period(slow_steps: Sequence[Sequence[float]]) -> Period | None:
     kept_share = sum(distance % period == 0 for distance in distances) / len(distances)
     phases = Counter(int(step) % period for steps in slow_steps for step in steps)
     phase, count = phases.most_common(1)[0]
-    return Period(period, kept_share, num_slow, phase if count >= 0.75 * num_slow else None)
+    return StepPeriod(period, kept_share, num_slow, phase if count >= 0.75 * num_slow else None)
 
 
-def find_rhythm(values: NDArray[np.float64]) -> Period | None:
+def find_rhythm(values: NDArray[np.float64]) -> StepPeriod | None:
     """Return the lag at which a series of waits repeats itself, for slow steps that wander from slot to slot."""
     if len(values) < 24:
         return None
@@ -78,7 +82,7 @@ def find_rhythm(values: NDArray[np.float64]) -> Period | None:
         here = likeness[lag - 1]
         is_peak = here > likeness[lag - 2] and here >= likeness[lag]
         if is_peak and here >= 0.85 * float(likeness[1:].max()) and here > max(0.3, 4 / math.sqrt(len(values))):
-            return Period(lag, round(float(here), 2), 0, None)
+            return StepPeriod(lag, round(float(here), 2), 0, None)
     return None
 
 
@@ -108,3 +112,65 @@ def _at_least(hits: int, trials: int, chance: float) -> float:
         if (trials < 200)
         else math.exp(-trials * max(0.0, hits / trials - chance) ** 2 * 2)
     )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A cause for a distance, or a word on why there is none; `is_normal` where nothing is wrong."""
+
+    cause: Cause
+    confidence: Confidence
+    because: str
+    is_normal: bool = False
+
+
+def judge_period(period: StepPeriod, settings: Mapping[str, int], *, records_cover: float = 1.0) -> Judged:
+    """Return what slow steps at equal distances may be called.
+
+    The log's own settings decide. Without them a distance that looks like a number of workers is called lock-step,
+    as a possibility; a round decimal (10, 50, 500) looks like an interval that somebody set, and nobody says for what.
+
+    >>> judge_period(StepPeriod(32, 1.0, 9, 6), {"num_workers": 32}).cause.value
+    'batch_lockstep'
+    >>> every_500 = StepPeriod(500, 1.0, 9, 0)
+    >>> judge_period(every_500, {}).cause.value, judge_period(every_500, {"checkpoint": 500}).cause.value
+    ('unknown', 'checkpoint')
+    """
+    steps = period.steps
+    workers = settings.get("num_workers")
+    named = [cause for name, cause in _INTERVALS.items() if settings.get(name) == steps]
+    if settings.get("accumulate", 1) == steps > 1 and steps != workers:
+        return Judged(Cause.COMPUTE, Confidence.LIKELY, "accumulate", is_normal=True)
+    if named and workers != steps:
+        if len(named) == 1:
+            return Judged(named[0], Confidence.LIKELY, "interval")
+        return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "several intervals")
+    if steps == workers and not named:
+        return Judged(Cause.BATCH_LOCKSTEP, Confidence.LIKELY, "workers")
+    if records_cover > 1:
+        return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "no text")
+    if workers is not None:
+        return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "several intervals" if named else "not the workers")
+    if _looks_like_workers(steps) and steps % 10 != 0 and period.num_slow >= 4:
+        return Judged(Cause.BATCH_LOCKSTEP, Confidence.POSSIBLE, "pattern")
+    return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "no text")
+
+
+def judge_data_period(period: StepPeriod, settings: Mapping[str, int]) -> Judged:
+    """Return what waits for data at equal distances may be called: lock-step, if the distance can be the workers'.
+
+    >>> judge_data_period(StepPeriod(10, 1.0, 9, 0), {}).cause.value
+    'batch_lockstep'
+    >>> judge_data_period(StepPeriod(120, 1.0, 9, 0), {"num_workers": 8}).cause.value
+    'unknown'
+    """
+    workers = settings.get("num_workers")
+    if workers == period.steps:
+        return Judged(Cause.BATCH_LOCKSTEP, Confidence.LIKELY, "workers")
+    if workers is None and _looks_like_workers(period.steps):
+        return Judged(Cause.BATCH_LOCKSTEP, Confidence.POSSIBLE, "pattern")
+    return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "data at a distance")
+
+
+def _looks_like_workers(steps: int) -> bool:
+    return steps <= _MOST_WORKERS and (steps == 3 or steps % 2 == 0)

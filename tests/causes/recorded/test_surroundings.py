@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.causes.recorded.findings import make_finding
-from headrace.causes.recorded.shortages import find_shortages, without
-from headrace.causes.recorded.surroundings import Surroundings, read_surroundings
+from headrace.causes.recorded.surroundings import Surroundings, find_shortages, read_surroundings, without
+from headrace.causes.remedies import make_finding
 from headrace.model import Bottleneck, Cause, Confidence, Finding, Severity, Text
 from headrace.signals.system import (
     CpuGroupSample,

@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.causes.recorded import ProcessEvents
-from headrace.causes.recorded.part_rows import part_rows
-from headrace.causes.recorded.part_wording import parts_evidence
-from headrace.causes.recorded.sample_parts import SampleParts, read_parts
+from headrace.causes.recorded.parts import SampleParts, part_rows, parts_evidence, read_parts
 from headrace.model import EventKind, Findings, PartKind
 from headrace.reports import findings_markdown
 

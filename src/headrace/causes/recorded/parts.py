@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import EventKind, PartKind
+from headrace.model import EventKind, PartKind, PartRow, Text, format_bytes, format_seconds, format_share
 
-from .processes import ProcessEvents
+from .processes import ProcessEvents, ends_of, starts_of
 
 _KINDS = {kind.value: kind for kind in PartKind}
 # A stage that the user, or a codec, named after one of these is one of these.
@@ -26,10 +26,15 @@ _STAGES = (
     (re.compile(r"\bdecod|decompress|解码|解压", re.IGNORECASE), PartKind.DECODE),
     (re.compile(r"\btransform|augment|^volume process$|^picture finish$|变换|增强", re.IGNORECASE), PartKind.TRANSFORM),
 )
+_SHOWN_FROM = 0.01  # of a sample
+_TELLING_FROM = 0.05  # of a sample that is known as something: below, there is nothing to tell
+_UNTIMED_FROM = 0.5  # of a sample in code that nobody timed
+_MOST_NAMES = 2
+_HEAVY_FROM = 0.5
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Part:
+class SamplePart:
     """One part, over all samples that were timed."""
 
     kind: PartKind
@@ -48,7 +53,7 @@ class SampleParts:
 
     num_samples: int
     total_s: float  # of the samples that were timed
-    parts: tuple[Part, ...]  # the longest first
+    parts: tuple[SamplePart, ...]  # the longest first
     still_s: float  # the rest of the samples, standing still
     other_s: float  # the rest, working
     bytes_per_sample: float  # that went through `read`; 0: none, or not known
@@ -102,7 +107,7 @@ def read_parts(
         off = min(1.0, off_ns / looked_ns) if looked_ns > 0 else 0.0
         kind, own_name, is_stage = kind_of(name)
         found.append(
-            Part(
+            SamplePart(
                 kind=kind,
                 name=own_name,
                 is_stage=is_stage,
@@ -145,7 +150,7 @@ def kind_of(name: str) -> tuple[PartKind, str, bool]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Events:
+class _JoinedEvents:
     """Events of one kind of several processes, side by side."""
 
     process: NDArray[np.int64]
@@ -158,7 +163,7 @@ class _Events:
     def named(self, name: str) -> NDArray[np.bool_]:
         return np.asarray(self.name == (self.names.index(name) if name in self.names else -1))
 
-    def owning(self, others: _Events) -> tuple[_Events, NDArray[np.int64]]:
+    def owning(self, others: _JoinedEvents) -> tuple[_JoinedEvents, NDArray[np.int64]]:
         """Return those of the others that one of these has the process and the start of, and which one."""
         first = int(self.start_ns.min())
         span = int(self.start_ns.max()) - first + 1
@@ -167,7 +172,7 @@ class _Events:
         wanted = others.process * span + others.start_ns - first
         at = np.searchsorted(own[order], wanted).clip(0, len(order) - 1)
         hit = (own[order][at] == wanted) & (others.start_ns >= first) & (others.start_ns < first + span)
-        kept = _Events(
+        kept = _JoinedEvents(
             others.process[hit],
             others.start_ns[hit],
             others.duration_ns[hit],
@@ -178,7 +183,7 @@ class _Events:
         return kept, np.asarray(order[at[hit]])
 
 
-def _joined(processes: Sequence[ProcessEvents], kind: EventKind) -> _Events:
+def _joined(processes: Sequence[ProcessEvents], kind: EventKind) -> _JoinedEvents:
     names: dict[str, int] = {"": 0}
     columns: list[list[NDArray[np.int64]]] = [[], [], [], [], []]
     for number, process in enumerate(processes):
@@ -198,10 +203,10 @@ def _joined(processes: Sequence[ProcessEvents], kind: EventKind) -> _Events:
     process_of, start, duration, value, name = (
         np.concatenate(column) if column else np.empty(0, np.int64) for column in columns
     )
-    return _Events(process_of, start, duration, value, tuple(names), name)
+    return _JoinedEvents(process_of, start, duration, value, tuple(names), name)
 
 
-def _by_sample(places: NDArray[np.int64], values: NDArray[Any], samples: _Events) -> NDArray[np.float64]:
+def _by_sample(places: NDArray[np.int64], values: NDArray[Any], samples: _JoinedEvents) -> NDArray[np.float64]:
     """Return the sum of the values of each sample."""
     return np.bincount(places, values.astype(float), len(samples.start_ns)).astype(float)
 
@@ -223,7 +228,7 @@ def _task_share(processes: Sequence[ProcessEvents]) -> float:
     return max(0.0, 1 - collate / fetch) if fetch > 0 else 1.0
 
 
-def _heavy(samples: _Events, parts: _Events, of_sample: NDArray[np.int64]) -> dict[PartKind, float]:
+def _heavy(samples: _JoinedEvents, parts: _JoinedEvents, of_sample: NDArray[np.int64]) -> dict[PartKind, float]:
     durations = samples.duration_ns
     is_heavy = durations > 5 * np.median(durations)
     total = float(durations[is_heavy].sum())
@@ -240,3 +245,171 @@ def _kinds(names: Sequence[str]) -> Iterator[tuple[str, PartKind]]:
     for name in names:
         if name:
             yield name, kind_of(name)[0]
+
+
+def part_rows(parts: SampleParts | None, processes: Sequence[ProcessEvents]) -> tuple[PartRow, ...]:
+    """Return the rows, the largest share first; shares add up to 1 where samples were timed."""
+    tasks_s = sum(float(one.of(EventKind.FETCH)["duration_ns"].sum()) for one in processes) / 1e9
+    if tasks_s <= 0:
+        return ()
+    stages = _stages(processes)
+    rows = []
+    scale = parts.task_share / parts.total_s if parts is not None and parts.total_s > 0 else 0.0
+    for part in parts.parts if parts is not None else ():
+        calls = stages.pop(part.name, None) if part.is_stage else None
+        rows.append(_part_row(part, calls, part.own_s * scale))
+    for name, calls in stages.items():  # of a loader whose samples carry no clock: with what is inside them
+        rows.append(_stage_row(name, calls, tasks_s))
+    if parts is not None and (parts.parts or rows):
+        rest_s = parts.other_s + parts.still_s
+        row = _row(PartKind.OTHER, "", parts.rest_by_sample_s, rest_s * scale)
+        rows.append(
+            replace(
+                row,
+                total_s=rest_s,
+                own_s=rest_s,
+                median_s=max(0.0, row.median_s),
+                p95_s=max(0.0, row.p95_s),
+                still_share=parts.still_s / rest_s if rest_s > 0 else None,
+            )
+        )
+    if rows:
+        rows += _collating(processes, tasks_s)
+    return tuple(sorted(rows, key=lambda row: -row.share))
+
+
+def _row(kind: PartKind, name: str, seconds: NDArray[np.float64], share: float, *, nbytes: int = 0) -> PartRow:
+    """Return the row of something that took so many seconds, time and again, and handled so many bytes."""
+    total_s = float(seconds.sum())
+    return PartRow(
+        kind=kind,
+        name=name,
+        count=len(seconds),
+        total_s=total_s,
+        own_s=total_s,
+        median_s=float(np.median(seconds)),
+        p95_s=float(np.quantile(seconds, 0.95)),
+        share=share,
+        mb_per_s=nbytes / 1e6 / total_s if nbytes > 0 and total_s > 0 else None,
+    )
+
+
+def _part_row(part: SamplePart, calls: NDArray[Any] | None, share: float) -> PartRow:
+    seconds = part.by_sample_s if calls is None else calls["duration_ns"] / 1e9
+    nbytes = part.nbytes if calls is None else int(calls["value"].sum())
+    row = _row(PartKind.STAGE if part.is_stage else part.kind, part.name, seconds, share, nbytes=nbytes)
+    return replace(row, own_s=part.own_s, still_share=part.still_s / part.own_s if part.own_s > 0 else None)
+
+
+def _stage_row(name: str, calls: NDArray[Any], tasks_s: float) -> PartRow:
+    seconds = calls["duration_ns"] / 1e9
+    return _row(PartKind.STAGE, name, seconds, float(seconds.sum()) / tasks_s, nbytes=int(calls["value"].sum()))
+
+
+def _stages(processes: Sequence[ProcessEvents]) -> dict[str, NDArray[Any]]:
+    """Return the calls of each stage that lie in a task; what a training loop names outside of one is not theirs."""
+    found: dict[str, list[NDArray[Any]]] = {}
+    for process in processes:
+        tasks, stages = process.of(EventKind.FETCH), process.of(EventKind.STAGE, EventKind.DECODE)
+        if process.role != "worker":
+            place = np.searchsorted(starts_of(tasks), starts_of(stages), side="right") - 1
+            stages = stages[(place >= 0) & (starts_of(stages) < ends_of(tasks)[place.clip(0)])] if len(tasks) else []
+        for arg in np.unique(stages["arg"]).tolist() if len(stages) else ():
+            if arg in process.names:
+                found.setdefault(process.names[arg], []).append(stages[stages["arg"] == arg])
+    return {name: np.concatenate(calls) for name, calls in found.items()}
+
+
+def _collating(processes: Sequence[ProcessEvents], tasks_s: float) -> list[PartRow]:
+    seconds = np.concatenate([one.of(EventKind.COLLATE)["duration_ns"] / 1e9 for one in processes])
+    if not len(seconds):
+        return []
+    return [_row(PartKind.COLLATE, "", seconds, float(seconds.sum()) / tasks_s)]
+
+
+_WORDS = {
+    PartKind.READ: Text("reading {time}{names}", "读取 {time}{names}"),
+    PartKind.DECODE: Text("decoding {time}{names}", "解码 {time}{names}"),
+    PartKind.TRANSFORM: Text("transforms {time}{names}", "变换 {time}{names}"),
+    PartKind.OTHER: Text("other {time}", "其他 {time}"),
+}
+
+_STAGE = Text('"{name}" {time}', "“{name}” {time}")
+
+_STILL = Text("standing still {time}{bytes}", "停住 {time}{bytes}")
+
+_KIND_WORDS = {
+    PartKind.READ: Text("reading", "读取"),
+    PartKind.DECODE: Text("decoding", "解码"),
+    PartKind.TRANSFORM: Text("transforms", "变换"),
+    PartKind.STAGE: Text("the stages that the data set names", "数据集自己命名的阶段"),
+}
+
+
+def parts_evidence(parts: SampleParts) -> list[Text]:
+    """Return what a sample takes its time for; nothing where too little of it is known."""
+    if parts.known_share < _TELLING_FROM:
+        return []
+    said: list[tuple[float, Text]] = []
+    for kind in (PartKind.READ, PartKind.DECODE, PartKind.TRANSFORM):
+        names = list(dict.fromkeys(part.name for part in parts.parts if part.kind is kind))[:_MOST_NAMES]
+        shown = Text(f" ({', '.join(names)})", f"（{'、'.join(names)}）") if names else Text("", "")
+        said.append((parts.seconds(kind), _named(_WORDS[kind], shown, parts.seconds(kind) / parts.num_samples)))
+    for part in parts.parts:
+        if part.kind is PartKind.STAGE:
+            worked_s = part.own_s - part.still_s
+            said.append((worked_s, _STAGE.filled(name=part.name, time=format_seconds(worked_s / parts.num_samples))))
+    still_s = parts.still_s + sum(part.still_s for part in parts.parts if part.kind is PartKind.STAGE)
+    size = format_bytes(int(parts.bytes_per_sample))
+    read = Text(f" ({size} read meanwhile)", f"（其间读取 {size}）") if parts.bytes_per_sample > 0 else Text("", "")
+    still = still_s / parts.num_samples
+    time = format_seconds(still)
+    said.append((still_s, Text(_STILL.en.format(time=time, bytes=read.en), _STILL.zh.format(time=time, bytes=read.zh))))
+    shown_parts = [
+        text for seconds, text in sorted(said, key=lambda one: -one[0]) if seconds >= _SHOWN_FROM * parts.total_s
+    ]
+    if parts.other_s >= _SHOWN_FROM * parts.total_s:
+        shown_parts.append(_WORDS[PartKind.OTHER].filled(time=format_seconds(parts.other_s / parts.num_samples)))
+    return [
+        Text(
+            f"on average a sample takes {format_seconds(parts.mean_s)}: {', '.join(one.en for one in shown_parts)}",
+            f"单个样本平均 {format_seconds(parts.mean_s)}：{'、'.join(one.zh for one in shown_parts)}",
+        )
+    ]
+
+
+def heavy_evidence(parts: SampleParts) -> list[Text]:
+    """Return what the samples that take long take long for, where that is one thing."""
+    if not parts.heavy:
+        return []
+    kind = max(parts.heavy, key=lambda one: parts.heavy[one])
+    if kind not in _KIND_WORDS or parts.heavy[kind] < _HEAVY_FROM:
+        return []
+    share = format_share(min(1.0, parts.heavy[kind]))
+    return [
+        Text(
+            f"in those, {_KIND_WORDS[kind].en} takes {share} of the time"
+            if kind in {PartKind.READ, PartKind.DECODE}
+            else f"in those, {_KIND_WORDS[kind].en} take {share} of the time",
+            f"这些样本有 {share} 的时间用于{_KIND_WORDS[kind].zh}",
+        )
+    ]
+
+
+def _named(words: Text, names: Text, seconds: float) -> Text:
+    time = format_seconds(seconds)
+    return Text(words.en.format(time=time, names=names.en), words.zh.format(time=time, names=names.zh))
+
+
+def untimed_advice(parts: SampleParts) -> tuple[Text, ...]:
+    """Return how to learn more where most of a sample is code that nobody timed."""
+    if parts.total_s <= 0 or parts.other_s < _UNTIMED_FROM * parts.total_s:
+        return ()
+    return (
+        Text(
+            'to learn which part of a sample it is: name the parts with `with headrace.stage("…"):` in the data set '
+            "({share} of a sample is in code that is not known)",
+            '想知道是样本的哪一部分：在数据集里用 `with headrace.stage("…"):` 给各部分命名（样本有 {share} 的时间在未知'
+            "代码里）",
+        ).filled(share=format_share(parts.other_s / parts.total_s)),
+    )

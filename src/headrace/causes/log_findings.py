@@ -1,0 +1,294 @@
+"""`explain_logs`: logs of a run, streamed, what they tell as findings, and what cannot be concluded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headrace.errors import UnusableInput
+from headrace.knowledge import MessageFound, MessageScanner, look_up
+from headrace.model import (
+    Cause,
+    Finding,
+    Findings,
+    Severity,
+    Text,
+    Verdict,
+    format_seconds,
+    format_share,
+    gain_of,
+    three_digits,
+)
+
+from .crashes import findings_of, remarks_of
+from .logs import LineCutter, LogContent, LogReader, LogStreams, join_logs, read_chunks
+from .remedies import advice_on
+from .slow_reports import epoch_fact, read_slow_reports, slow_report_facts, slow_report_finding
+from .steps import Analysis, LostTime, analyse, evidence_of, lockstep_limit
+
+# Steps are read from all of the first 32 MiB, then from windows of 1 MiB, evenly spread, a 32nd of the rest: a
+# pattern shows within a window, and a long log stays quick to read. Messages are looked for in all of it.
+_READ_WHOLE_BYTES = 32 << 20
+_WINDOW_BYTES = 1 << 20
+_OF_THE_REST = 32
+_DATA = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
+
+
+def explain_logs(paths: Sequence[str]) -> Findings:
+    """Return what the logs of one run tell: rotated parts, ranks, stdout and stderr, in any order.
+
+    Raises `UnusableInput` where a log cannot be read, or where nothing in them tells of training steps.
+    """
+    contents: list[LogContent] = []
+    crashes: list[Finding] = []
+    remarks: list[Text] = []
+    num_messages = 0
+    for path in paths:
+        content, messages = _read(path)
+        contents.append(content)
+        crashes += findings_of(messages, last_step_line=content.last_step_line)
+        remarks += remarks_of(messages)
+        num_messages += sum(message.count for message in messages)
+    num_bytes = sum(content.num_bytes for content in contents)
+    names = ", ".join("standard input" if path == "-" else path for path in paths)
+    if num_bytes == 0:
+        raise UnusableInput(f"{names}: empty", next_step="give the log that the training wrote")
+    streams = join_logs(contents)
+    source = _source(paths, contents, num_messages)
+    findings = explain_streams(streams, crashes=_once(crashes), remarks=remarks, source=source)
+    if findings is None:
+        raise UnusableInput(
+            f"{names}: no line tells of training steps, and no known message is in it",
+            lines=sum(content.num_lines for content in contents),
+            next_step="give a log with step numbers and times, a progress bar, or an error message; "
+            "`headrace explain --help` lists the formats",
+        )
+    return findings
+
+
+def explain_message(text: str) -> tuple[Findings, tuple[MessageFound, ...]]:
+    """Return what an error message means: as findings, and as the entries of the knowledge base.
+
+    Raises `UnusableInput` where no such message is known.
+    """
+    found = look_up(text)
+    if not found:
+        raise UnusableInput(
+            "no such message is known",
+            text=" ".join(text.split())[:120] or "(empty)",
+            next_step="give the whole log: `headrace explain LOG`; the first error in it counts, not the last",
+        )
+    findings = Findings(verdict=Verdict.UNKNOWN, findings=Findings.in_order(findings_of(found)))
+    return findings, found
+
+
+def _read(path: str) -> tuple[LogContent, tuple[MessageFound, ...]]:
+    cutter, reader, scanner = LineCutter(), LogReader(path), MessageScanner()
+    content = reader.content
+    for chunk in read_chunks(path):
+        scanner.scan_chunk(chunk)
+        if _is_read(content.num_bytes):
+            reader.feed(cutter.cut(chunk))
+            content.num_bytes_read += len(chunk)
+        else:
+            cutter.skip(chunk)
+        content.num_bytes += len(chunk)
+    reader.feed(cutter.rest())
+    content.num_lines = cutter.num_lines
+    return content, scanner.found()
+
+
+def _once(crashes: list[Finding]) -> list[Finding]:
+    """Keep one finding a cause and fix: every rank, and both of stdout and stderr, may tell of the same death."""
+    kept: dict[tuple[object, ...], Finding] = {}
+    for finding in crashes:
+        key = (finding.cause, finding.fix)
+        if key not in kept or finding.share > kept[key].share:
+            kept[key] = finding
+    return list(kept.values())
+
+
+def _is_read(position: int) -> bool:
+    if position < _READ_WHOLE_BYTES:
+        return True
+    return (position - _READ_WHOLE_BYTES) // _WINDOW_BYTES % _OF_THE_REST == 0
+
+
+def _source(paths: Sequence[str], contents: Sequence[LogContent], num_messages: int) -> dict[str, object]:
+    formats: dict[str, int] = {}
+    for content in contents:
+        for name, count in content.formats.items():
+            formats[name] = formats.get(name, 0) + count
+    if num_messages:
+        formats["messages"] = num_messages
+    return {
+        "logs": list(paths),
+        "bytes": sum(content.num_bytes for content in contents),
+        "bytes_read_for_steps": sum(content.num_bytes_read for content in contents),
+        "lines": sum(content.num_lines for content in contents),
+        "formats": formats,
+    }
+
+
+_NO_WAIT = Text(
+    "the log does not tell how long a step waits for data; whether steady steps wait for it cannot be seen from it",
+    "日志没有给出每一步等待数据的时间；步耗时平稳时，看不出其中有没有在等数据",
+)
+
+
+def explain_streams(
+    streams: LogStreams,
+    *,
+    crashes: Sequence[Finding] = (),
+    remarks: Sequence[Text] = (),
+    source: Mapping[str, object] | None = None,
+) -> Findings | None:
+    """Return the findings of a run from its logs alone; None where nothing in them tells of steps or known messages."""
+    analysis = _best(streams)
+    reports = None
+    if streams.slow_only is not None:
+        reports = read_slow_reports(streams.slow_only, streams.recent, streams.fast_step_s)
+    if analysis is None and reports is None and not crashes and not remarks:
+        return None
+    findings = list(crashes)
+    facts: list[Text] = []
+    limits: list[Text] = []
+    figures: dict[str, float] = {}
+    verdict = Verdict.UNKNOWN
+    if analysis is not None and (reports is None or analysis.losses):
+        findings += [_finding(loss, analysis) for loss in analysis.losses]
+        facts += _facts(analysis, streams)
+        figures |= _figures(analysis, streams)
+        verdict = _verdict(analysis)
+        if analysis.wait_share is None:
+            limits.append(_NO_WAIT)
+    if reports is not None and not any(finding.cause in _DATA for finding in findings):
+        slow = slow_report_finding(reports, streams)
+        findings.append(slow)
+        facts += slow_report_facts(reports, streams)
+        figures |= dict(slow.figures)
+        verdict = Verdict.DATA_BOUND if slow.cause in _DATA and slow.share >= 0.1 else Verdict.STUTTERING
+    if any(finding.cause is Cause.BATCH_LOCKSTEP for finding in findings):
+        limits.append(lockstep_limit())
+    facts += remarks
+    ordered = Findings.in_order(findings)
+    return Findings(
+        verdict=verdict,
+        findings=ordered,
+        facts=tuple(facts),
+        limits=tuple(limits),
+        measure=_measure(ordered, analysis),
+        figures=figures,
+        source=dict(source or {}),
+    )
+
+
+def _best(streams: LogStreams) -> Analysis | None:
+    """Return the analysis of the most telling stream; of another one, where only that one has losses."""
+    analyses = [analyse(series, streams.markers, streams.settings) for series in streams.series]
+    usable = [one for one in analyses if one.wall_s > 0]
+    if not usable:
+        return None
+    longest = max(one.wall_s for one in usable)
+    # A bar over a few files, or a handful of lines, does not speak for the run.
+    usable = [one for one in usable if one.wall_s >= 0.2 * longest]
+    return next((one for one in usable if one.losses), usable[0])
+
+
+def _finding(loss: LostTime, analysis: Analysis) -> Finding:
+    share = analysis.share(loss)
+    advice = advice_on(loss.cause)
+    figures = {"lost_s": loss.lost_s, "slow_steps": float(loss.count)}
+    if loss.count:
+        figures |= {"slow_typical_s": loss.typical_s, "slow_worst_s": loss.worst_s}
+    if loss.period is not None:
+        figures["period_steps"] = float(loss.period.steps)
+    if loss.waits is not None:
+        figures |= {"supply_per_s": loss.waits.supply_per_s, "demand_per_s": loss.waits.demand_per_s}
+    return Finding(
+        cause=loss.cause,
+        share=share,
+        severity=Severity.of_share(share),
+        confidence=loss.confidence,
+        evidence=evidence_of(loss, analysis),
+        fix=advice.fix,
+        gain=gain_of(share),
+        futile=advice.futile,
+        measure=advice.measure,
+        figures=figures,
+    )
+
+
+def _facts(analysis: Analysis, streams: LogStreams) -> list[Text]:
+    series, stalls = analysis.series, analysis.stalls
+    facts = [
+        Text(
+            "{steps} steps in {wall}: {rate} steps/s; a typical step takes {base}",
+            "{steps} 步，共 {wall}：{rate} 步/秒；通常一步 {base}",
+        ).filled(
+            steps=int(analysis.num_steps),
+            wall=format_seconds(analysis.wall_s),
+            rate=three_digits(analysis.num_steps / analysis.wall_s),
+            base=format_seconds(stalls.base_s),
+        )
+    ]
+    if analysis.wait_share is not None:
+        facts.append(
+            Text("waiting for data: {share} of the time", "等待数据：占时间的 {share}").filled(
+                share=format_share(analysis.wait_share)
+            )
+        )
+    per_epoch = series.per_epoch or streams.per_epoch
+    if analysis.losses and per_epoch:
+        facts.append(epoch_fact(per_epoch, analysis.num_steps / analysis.wall_s, analysis.lost_share))
+    facts += [
+        Text("{what}: {share} of the time, too little to report", "{what}：占时间的 {share}，不足以列为问题").filled(
+            what=loss.cause.value, share=format_share(analysis.share(loss))
+        )
+        for loss in analysis.minor
+        if loss.cause is not Cause.UNKNOWN and analysis.share(loss) >= 0.001
+    ]
+    if streams.num_ranks > 1:
+        facts.append(
+            Text(
+                "{ranks} ranks; each step is taken as its slowest rank had it",
+                "{ranks} 个 rank；每一步按最慢的 rank 计",
+            ).filled(ranks=streams.num_ranks)
+        )
+    return facts
+
+
+def _figures(analysis: Analysis, streams: LogStreams) -> dict[str, float]:
+    figures = {
+        "steps": analysis.num_steps,
+        "wall_s": analysis.wall_s,
+        "step_typical_s": analysis.stalls.base_s,
+        "lost_share": analysis.lost_share,
+        "ranks": float(streams.num_ranks),
+    }
+    if analysis.wait_share is not None:
+        figures["wait_share"] = analysis.wait_share
+    if analysis.humps is not None:
+        figures |= {"low_hump_s": analysis.humps.low_s, "high_hump_s": analysis.humps.high_s}
+    return figures
+
+
+def _verdict(analysis: Analysis) -> Verdict:
+    causes = {loss.cause: analysis.share(loss) for loss in reversed(analysis.losses)}
+    if any(causes.get(cause, 0) >= 0.1 for cause in _DATA):
+        return Verdict.DATA_BOUND
+    if all(loss.drift is not None for loss in analysis.losses) and analysis.losses:
+        return Verdict.UNKNOWN
+    if analysis.losses:
+        return Verdict.STUTTERING
+    if analysis.wait_share is None:
+        return Verdict.UNKNOWN
+    return Verdict.COMPUTE_BOUND if analysis.wait_share < 0.05 else Verdict.BALANCED
+
+
+def _measure(findings: Sequence[Finding], analysis: Analysis | None) -> tuple[Text, ...]:
+    """Return what to measure next for the whole run: the first finding's measurements, else how to get the wait."""
+    if findings:
+        return findings[0].measure
+    if analysis is not None and analysis.wait_share is None:
+        return advice_on(Cause.UNKNOWN).measure[:1]
+    return ()
