@@ -76,9 +76,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
         measure=(_BUSY_SHARE, _OUT_OF_ORDER, _SPLIT),
     ),
     Cause.LOADER_THROUGHPUT: CauseAdvice(
-        fix=(MORE_SUPPLY, _HEADRACE),
-        futile=(_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE),
-        measure=(_SPLIT, _BUSY_SHARE),
+        fix=(MORE_SUPPLY, _HEADRACE), futile=(_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE), measure=(_SPLIT, _BUSY_SHARE)
     ),
     Cause.STRAGGLER_SAMPLE: CauseAdvice(
         fix=(

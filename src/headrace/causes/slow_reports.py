@@ -8,26 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import (
-    Cause,
-    Confidence,
-    Finding,
-    Severity,
-    Text,
-    format_seconds,
-    format_share,
-    gain_of,
-)
+from headrace.model import Cause, Confidence, Finding, Severity, Text, format_seconds, format_share, gain_of
 
 from .logs import LogStreams, Recent, StepStore
 from .remedies import advice_on
-from .steps import (
-    StepPeriod,
-    find_period,
-    find_rhythm,
-    of_weight,
-    supply_and_demand,
-)
+from .steps import StepPeriod, find_period, find_rhythm, of_weight, supply_and_demand
 
 _LONGEST = 1_000_000  # steps over which a rhythm is looked for
 

@@ -86,10 +86,7 @@ _NAMES = {
     "num_steps": r"total optimization steps|max_steps|max_iters",
     "logging": r"logging_steps|log_?(?:interval|every(?:_n_steps)?|freq(?:uency)?|steps)",
 }
-_SETTINGS = re.compile(
-    "|".join(rf"(?P<{name}>{pattern})" for name, pattern in _NAMES.items()),
-    re.IGNORECASE,
-)
+_SETTINGS = re.compile("|".join(rf"(?P<{name}>{pattern})" for name, pattern in _NAMES.items()), re.IGNORECASE)
 _VALUE = re.compile(r"['\"]?\s*(?:[:=：]|\s)\s*(\d+)(?![\d.]|\s*(?:-|~|→|->|到)\s*\d)")
 _CREATED = re.compile(r"This DataLoader will create (\d+) worker processes")  # torch's own warning
 _WAIT_UNIT = r"(ms|毫秒|s|sec|seconds|秒)\b"

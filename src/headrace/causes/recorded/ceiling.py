@@ -255,9 +255,7 @@ def ceiling_evidence(ceiling: Ceiling) -> Text:
         "这里的需求是实测而非估计：用缓存 batch 训练 {count} 步（--replay），每步 {step} ± {error}；"
         "下面的收益都按它计算",
     ).filled(
-        count=ceiling.num_served,
-        step=format_seconds(ceiling.step.value),
-        error=format_seconds(ceiling.step.error),
+        count=ceiling.num_served, step=format_seconds(ceiling.step.value), error=format_seconds(ceiling.step.error)
     )
 
 

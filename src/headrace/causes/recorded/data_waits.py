@@ -129,10 +129,7 @@ def _parts(processes: Sequence[ProcessEvents], resources: Resources | None) -> S
     if resources is None:
         return None
     return read_parts(
-        processes,
-        blocked=resources.blocked,
-        no_core=resources.no_core,
-        bytes_per_sample=resources.bytes_per_sample,
+        processes, blocked=resources.blocked, no_core=resources.no_core, bytes_per_sample=resources.bytes_per_sample
     )
 
 
@@ -325,8 +322,7 @@ def _pool_evidence(pool: PoolWork, num_workers: int, *, is_straggler: bool) -> l
     if not is_straggler and pool.busy < 0.8:
         said = [
             Text(
-                "the {workers} workers were busy for {busy} of their time",
-                "{workers} 个 worker 有 {busy} 的时间在工作",
+                "the {workers} workers were busy for {busy} of their time", "{workers} 个 worker 有 {busy} 的时间在工作"
             ).filled(workers=num_workers or pool.num_seen, busy=format_share(pool.busy))
         ]
     if len(pool.sample_s) >= 8:

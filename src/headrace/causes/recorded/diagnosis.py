@@ -53,12 +53,7 @@ from .ranks import rank_facts
 from .shard_starts import shard_start_evidence
 from .surroundings import find_shortages, read_surroundings, shortage_finding, without
 from .trainer import LoaderWaits, Trainer, is_trainer, read_trainer
-from .workers import (
-    find_replaced_workers,
-    replaced_workers_evidence,
-    stuck_finding,
-    workers_of,
-)
+from .workers import find_replaced_workers, replaced_workers_evidence, stuck_finding, workers_of
 
 if TYPE_CHECKING:
     from headrace.signals.recording import Recording

@@ -182,10 +182,7 @@ def _killed(launcher: RootCause, trainer: Trainer | None) -> Text:
         "rank {rank} (pid {pid}) ended first, by {name}, as its launcher says; {batches} batches came before",
         "rank {rank} (pid {pid}) 最先结束：启动器报告它因 {name} 退出，此前取过 {batches} 个 batch",
     ).filled(
-        rank=launcher.rank,
-        pid=launcher.pid,
-        name=name,
-        batches=_num_batches(trainer) if trainer is not None else 0,
+        rank=launcher.rank, pid=launcher.pid, name=name, batches=_num_batches(trainer) if trainer is not None else 0
     )
 
 

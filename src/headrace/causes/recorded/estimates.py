@@ -15,15 +15,7 @@ from enum import Enum
 
 import numpy as np
 
-from headrace.model import (
-    Bottleneck,
-    Cause,
-    EventKind,
-    PartKind,
-    Text,
-    format_share,
-    three_digits,
-)
+from headrace.model import Bottleneck, Cause, EventKind, PartKind, Text, format_share, three_digits
 
 from .ceiling import Mean, mean_of
 from .data_waits import DataVerdict

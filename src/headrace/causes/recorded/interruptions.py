@@ -27,20 +27,8 @@ from headrace.model import (
 )
 
 from ..remedies import make_finding
-from ..steps import (
-    REPORT_FROM,
-    REPORT_FROM_ELSE,
-    REPORT_ONCE_FROM,
-    Span,
-    StepPeriod,
-    find_period,
-    of_weight,
-)
-from .estimates import (
-    estimate_async_checkpoint,
-    estimate_figures,
-    estimate_text,
-)
+from ..steps import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM, Span, StepPeriod, find_period, of_weight
+from .estimates import estimate_async_checkpoint, estimate_figures, estimate_text
 from .processes import ends_of, starts_of
 from .trainer import CAUSE_OF, Label, LoaderWaits, Trainer, coverage, outermost
 

@@ -13,15 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import (
-    Bottleneck,
-    Cause,
-    EventKind,
-    Finding,
-    Severity,
-    Text,
-    format_seconds,
-)
+from headrace.model import Bottleneck, Cause, EventKind, Finding, Severity, Text, format_seconds
 
 from ..remedies import make_finding
 from .processes import ProcessEvents, Times, covering, ends_of, starts_of
