@@ -10,18 +10,16 @@ from headrace.model import (
     Cause,
     Finding,
     Findings,
-    Severity,
     Text,
     Verdict,
     format_seconds,
     format_share,
-    gain_of,
     three_digits,
 )
 
 from .crashes import findings_of, remarks_of
 from .logs import LineCutter, LogContent, LogReader, LogStreams, join_logs, read_chunks
-from .remedies import advice_on
+from .remedies import advice_on, make_finding
 from .slow_reports import epoch_fact, read_slow_reports, slow_report_facts, slow_report_finding
 from .steps import Analysis, LostTime, analyse, evidence_of, lockstep_limit
 
@@ -195,8 +193,6 @@ def _best(streams: LogStreams) -> Analysis | None:
 
 
 def _finding(loss: LostTime, analysis: Analysis) -> Finding:
-    share = analysis.share(loss)
-    advice = advice_on(loss.cause)
     figures = {"lost_s": loss.lost_s, "slow_steps": float(loss.count)}
     if loss.count:
         figures |= {"slow_typical_s": loss.typical_s, "slow_worst_s": loss.worst_s}
@@ -204,17 +200,9 @@ def _finding(loss: LostTime, analysis: Analysis) -> Finding:
         figures["period_steps"] = float(loss.period.steps)
     if loss.waits is not None:
         figures |= {"supply_per_s": loss.waits.supply_per_s, "demand_per_s": loss.waits.demand_per_s}
-    return Finding(
-        cause=loss.cause,
-        share=share,
-        severity=Severity.of_share(share),
-        confidence=loss.confidence,
-        evidence=evidence_of(loss, analysis),
-        fix=advice.fix,
-        gain=gain_of(share),
-        futile=advice.futile,
-        measure=advice.measure,
-        figures=figures,
+    evidence = evidence_of(loss, analysis)
+    return make_finding(
+        loss.cause, analysis.share(loss), evidence, figures=figures, confidence=loss.confidence, is_from_log=True
     )
 
 

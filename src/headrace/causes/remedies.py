@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.model import Bottleneck, Cause, Confidence, Finding, Severity, Text, gain_of
@@ -23,52 +24,43 @@ _BUSY_SHARE = Text(
     "要区分两者：用 `headrace.DataLoader` 跑几百步，看 `loader.stats().workers` 里每个 worker 的 `busy_share`："
     "都接近 1，是整个 worker 池太慢；多数明显低于 1，说明产能有富余，是个别 worker 或样本拖住了其余的",
 )
-
 _OUT_OF_ORDER = Text(
     "a test of one line (torch 2.6 or newer): `DataLoader(..., in_order=False)`; it speeds up a straggler and leaves a "
     "slow pool as it is (it changes the order of samples: for the test only)",
-    "一行就能做的试验（torch 2.6 及以上）：`DataLoader(..., in_order=False)`。若是个别拖慢，速度会明显上升；若是整池"
-    "太慢，几乎不变"
-    "（它会改变样本顺序，只用于试验）",
+    "一行就能做的试验（torch 2.6 及以上）：`DataLoader(..., in_order=False)`。若是个别拖慢，速度会明显上升；若是整池太"
+    "慢，几乎不变（它会改变样本顺序，只用于试验）",
 )
-
 _PREFETCH_FUTILE = Text(
     "a higher `prefetch_factor`: the buffer is empty because less is supplied than used; a deeper one costs memory and "
     "adds no throughput",
     "加大 `prefetch_factor`：缓冲之所以见底，是因为供给小于消耗；加深缓冲只会多占内存，不会增加吞吐",
 )
-
 _FEWER_WORKERS_FUTILE = Text(
     "fewer workers with more prefetch: that cuts the throughput in proportion, unless it was measured that it rises "
     "when workers are taken away",
     "减少 worker、加大预取：除非实测证明减少 worker 后吞吐反而上升，否则吞吐会按比例下降",
 )
-
 _BIGGER_BATCH_FUTILE = Text(
     "a bigger batch: the loader gives the same samples a second, whatever the batch",
     "加大 batch：加载器每秒给出的样本数不变，与 batch 大小无关",
 )
-
 _HEADRACE = Text(
     "`from headrace import DataLoader`: it gives out samples instead of batches, so the waits become even and one "
     "slow sample holds up nobody; what a sample costs stays the same",
     "改用 `from headrace import DataLoader`：它按样本而不是按 batch 分派，等待变得均匀，单个慢样本不再拖住全队；但样"
     "本本身的开销不变",
 )
-
 _SPLIT = Text(
     "where a sample's time goes: time reading, decoding and transforms apart in `__getitem__`, for a hundred samples "
     "in one process",
     "样本的时间花在哪里：在单进程里取一百个样本，在 `__getitem__` 中分别计时读取、解码和变换",
 )
-
 MORE_SUPPLY = Text(
     "raise what the workers deliver: more of them while cores are free, cheaper decoding, data on faster storage; "
     "which one depends on the measurement below",
     "提高 worker 的产出：有空闲核心就加 worker，否则降低解码开销，或把数据放到更快的存储上；该选哪一个，取决于下面的"
     "测量",
 )
-
 _ADVICE: dict[Cause, CauseAdvice] = {
     Cause.BATCH_LOCKSTEP: CauseAdvice(
         fix=(_HEADRACE, MORE_SUPPLY),
@@ -190,8 +182,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
         fix=(
             Text(
                 "`gc.freeze()` after the model and the data set are built: what lives for ever is looked at no more; "
-                "or "
-                "`gc.disable()` while training and `gc.collect()` at the end of an epoch",
+                "or `gc.disable()` while training and `gc.collect()` at the end of an epoch",
                 "模型和数据集建好后调用 `gc.freeze()`：常驻对象不再被扫描；或训练时 `gc.disable()`，每个 epoch 结束时 "
                 "`gc.collect()`",
             ),
@@ -375,9 +366,8 @@ def advice_on(cause: Cause, *, has_ours: bool = False) -> CauseAdvice:
 
 _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
     Bottleneck.CPU_DECODE: Text(
-        "cheaper decoding: `headrace.codecs` for JPEG, NPZ and volumes, smaller pictures on disk, fewer transforms "
-        "on the "
-        "CPU",
+        "cheaper decoding: `headrace.codecs` for JPEG, NPZ and volumes, smaller pictures on disk, fewer transforms on "
+        "the CPU",
         "降低解码开销：JPEG、NPZ、体数据用 `headrace.codecs`，在磁盘上存更小的图，减少 CPU 上的变换",
     ),
     Bottleneck.GIL: Text(
@@ -396,8 +386,7 @@ _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
     ),
     Bottleneck.IPC_COPY: Text(
         "copy less between processes: `from headrace import DataLoader` writes samples once, into shared memory that "
-        "is "
-        "reused; or send smaller types (uint8 instead of float32)",
+        "is reused; or send smaller types (uint8 instead of float32)",
         "减少进程间拷贝：`from headrace import DataLoader` 把样本一次写入可复用的共享内存；或传更小的类型（uint8 代替 "
         "float32）",
     ),
@@ -429,24 +418,24 @@ def bottleneck_fix(bottleneck: Bottleneck | None, *, has_ours: bool = False) -> 
 def make_finding(
     cause: Cause,
     share: float,
-    evidence: tuple[Text, ...],
-    count: int,
-    confidence: Confidence = Confidence.CERTAIN,
+    evidence: Sequence[Text],
     *,
-    has_ours: bool = False,
+    figures: Mapping[str, float],
+    confidence: Confidence = Confidence.CERTAIN,
+    is_from_log: bool = False,
 ) -> Finding:
-    """Return a finding with what is advised on its cause; `has_ours`: to somebody who has our loader already."""
+    """Return a finding with what is advised on its cause; a log leaves more to be measured than a recording."""
     share = min(1.0, share)
-    advice = advice_on(cause, has_ours=has_ours)
+    advice = advice_on(cause)
     return Finding(
         cause=cause,
         share=share,
         severity=Severity.of_share(share),
         confidence=confidence,
-        evidence=evidence,
+        evidence=tuple(evidence),
         fix=advice.fix,
         futile=advice.futile,
-        measure=advice.measure if cause is Cause.UNKNOWN else (),
+        measure=advice.measure if is_from_log or cause is Cause.UNKNOWN else (),
         gain=gain_of(share),
-        figures={"count": float(count)},
+        figures=figures,
     )

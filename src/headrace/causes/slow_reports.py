@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Cause, Confidence, Finding, Severity, Text, format_seconds, format_share, gain_of
+from headrace.model import Cause, Confidence, Finding, Text, format_seconds, format_share
 
 from .logs import LogStreams, Recent, StepStore
-from .remedies import advice_on
+from .remedies import make_finding
 from .steps import StepPeriod, find_period, find_rhythm, of_weight, supply_and_demand
 
 _LONGEST = 1_000_000  # steps over which a rhythm is looked for
@@ -155,7 +155,6 @@ def slow_report_finding(reports: SlowReports, streams: LogStreams) -> Finding:
                 windows=reports.num_windows,
             )
         )
-    advice = advice_on(cause)
     figures = {"slow_steps": float(len(reports.steps))}
     for name, value in (
         ("period_steps", period.steps if period else None),
@@ -166,18 +165,8 @@ def slow_report_finding(reports: SlowReports, streams: LogStreams) -> Finding:
         if value is not None:
             figures[name] = float(value)
     likely = is_lockstep and period is not None and workers == period.steps
-    return Finding(
-        cause=cause,
-        share=share,
-        severity=Severity.of_share(share),
-        confidence=Confidence.LIKELY if likely else Confidence.POSSIBLE,
-        evidence=tuple(evidence),
-        fix=advice.fix,
-        gain=gain_of(share),
-        futile=advice.futile,
-        measure=advice.measure,
-        figures=figures,
-    )
+    confidence = Confidence.LIKELY if likely else Confidence.POSSIBLE
+    return make_finding(cause, share, evidence, figures=figures, confidence=confidence, is_from_log=True)
 
 
 def slow_report_facts(reports: SlowReports, streams: LogStreams) -> list[Text]:

@@ -179,7 +179,7 @@ def test_the_faults_of_workers_are_lost_in_waits_and_those_of_the_training_elsew
     idle: dict[str, float] = {"cpu_user_s": 3.0}
     faulting = {"major_faults": _FAULTS, "voluntary_switches": _FAULTS, "cpu_system_s": 3.8, "cpu_user_s": 2.0}
     waits = data_finding(0.6, busy_share=1.0)
-    saves = make_finding(Cause.CHECKPOINT, 0.2, (Text("it saves", "它在保存"),), 5)
+    saves = make_finding(Cause.CHECKPOINT, 0.2, (Text("it saves", "它在保存"),), figures={})
     # the worker spends 8 s of 10 on faults, so 0.8 of the waits are due to them; saves go on as before
     assert lost_to_swap(swapping(idle, faulting), [waits, saves], 0.6) == [
         ("swap", 0.48),
@@ -215,7 +215,7 @@ def test_reads_that_find_their_file_in_memory_do_not_make_a_shortage_smaller() -
         assert around is not None
         found = [
             data_finding(0.66, Bottleneck.IO_BANDWIDTH, read_bytes_per_s=100e6, task_blocked_share=blocked),
-            make_finding(Cause.CHECKPOINT, 0.2, (Text("it saves", "它在保存"),), 5),
+            make_finding(Cause.CHECKPOINT, 0.2, (Text("it saves", "它在保存"),), figures={}),
         ]
         shortages = find_shortages(around, found, wait_share=0.66)
         told = [(one.cause.value, round(one.share, 2)) for one in shortages]

@@ -14,7 +14,18 @@ from numpy.typing import NDArray
 
 from headrace.model import Bottleneck, Cause, Confidence, Text, format_bytes, format_seconds, format_share, three_digits
 
-from ..steps import LostTime, StepPeriod, find_period, find_rhythm, lockstep_rounds, of_weight, supply_and_demand
+from ..steps import (
+    BOUND_FROM,
+    WAITS_FROM,
+    Cost,
+    StepPeriod,
+    find_period,
+    find_rhythm,
+    lockstep_rounds,
+    long_wait_s,
+    of_weight,
+    supply_and_demand,
+)
 from .ceiling import Ceiling, ceiling_evidence
 from .parts import SampleParts, heavy_evidence, parts_evidence, read_parts
 from .processes import ProcessEvents
@@ -22,9 +33,8 @@ from .shard_starts import ShardStarts, find_shard_starts
 from .trainer import LoaderWaits
 from .workers import PoolWork, Resources, read_pool, read_resources, workers_of
 
-_BOUND_FROM = 0.10  # of the time: from here on a run waits for data rather than now and then
-_SOME_FROM = 0.05
 _ALL_BUSY = 0.8  # of the pool's time: above, there is no throughput to spare
+_HEAVY_FROM = 0.4  # of all sample time, in few samples: those are what is waited for
 _FEWEST_STEPS = 8
 _FEWEST_LATE = 3  # late batches: fewer are no pattern,
 _ONCE_FROM = 0.25  # unless they took this much of the time
@@ -53,6 +63,17 @@ class DataVerdict:
     parts: SampleParts | None = None  # what samples went into, where that was recorded
     shard_starts: ShardStarts | None = None
     ceiling: Ceiling | None = None  # where the demand was measured by a replay
+
+    @property
+    def late(self) -> Cost:
+        """Return what the late batches cost; the worst wait is one of them, if there are any."""
+        slow = self.wait_s[self.is_slow]
+        return Cost(
+            count=len(slow),
+            lost_s=float(slow.sum()),
+            typical_s=float(np.median(slow)) if len(slow) else 0.0,
+            worst_s=float(self.wait_s.max()),
+        )
 
     @property
     def is_taking(self) -> bool:
@@ -92,8 +113,7 @@ def judge_data(
         return None
     step_s = float(np.median(steps))
     total_s = float(wait_s.sum())
-    usual_s = float(np.quantile(wait_s, 0.25))  # with two workers in lock-step half of all steps wait long
-    is_slow = wait_s >= max(5 * usual_s, 0.3 * step_s, 0.02)
+    is_slow = wait_s >= long_wait_s(wait_s, step_s)
     workers = workers_of(loader, trainer, processes)
     pool = read_pool(loader, workers)
     resources = pool.resources if pool is not None else read_resources([trainer])
@@ -150,7 +170,7 @@ def _cause(
 ) -> tuple[Cause | None, Confidence]:
     in_slow = float(wait_s[is_slow].sum() / wait_s.sum()) if wait_s.sum() > 0 else 0.0
     is_uneven = in_slow >= 0.7 and float(is_slow.mean()) <= 0.6
-    if share < _SOME_FROM or (share < _BOUND_FROM and not is_uneven):
+    if share < WAITS_FROM or (share < BOUND_FROM and not is_uneven):
         return None, Confidence.CERTAIN
     if is_uneven and is_slow.sum() < _FEWEST_LATE and share < _ONCE_FROM:
         return None, Confidence.CERTAIN  # any machine has one bad moment
@@ -164,13 +184,17 @@ def _cause(
         certainty = Confidence.CERTAIN if num_workers == 0 else Confidence.POSSIBLE
         return (Cause.STRAGGLER_SAMPLE if is_rare else Cause.LOADER_THROUGHPUT), certainty
     # The rare heavy sample, not the pool: others had time to spare, or most of the time goes into few samples.
-    if is_rare and (pool.busy < _ALL_BUSY or pool.heavy_share >= 0.4) and not _in_step(period, num_workers, pool):
+    if (
+        is_rare
+        and (pool.busy < _ALL_BUSY or pool.heavy_share >= _HEAVY_FROM)
+        and not _in_step(period, num_workers, pool)
+    ):
         return Cause.STRAGGLER_SAMPLE, Confidence.CERTAIN
     if num_workers > 1 and period is not None and period.steps == num_workers and is_uneven:
         if pool.busy >= _ALL_BUSY:
             return Cause.BATCH_LOCKSTEP, Confidence.CERTAIN
         return Cause.STRAGGLER_SAMPLE, Confidence.LIKELY
-    if share < _BOUND_FROM and pool.busy < _ALL_BUSY:
+    if share < BOUND_FROM and pool.busy < _ALL_BUSY:
         return None, Confidence.CERTAIN
     return Cause.LOADER_THROUGHPUT, Confidence.CERTAIN if pool.busy >= _ALL_BUSY else Confidence.LIKELY
 
@@ -198,8 +222,7 @@ def _period(
 _BOTTLENECKS = {
     Bottleneck.CPU_DECODE: Text(
         "a task spends {cpu} of its time on a core and {no_core} waiting for a free one: computing (decoding, "
-        "transforms) "
-        "is what takes long",
+        "transforms) is what takes long",
         "单个任务有 {cpu} 的时间在核心上运行，{no_core} 在等空闲核心：耗时的是计算（解码、变换）",
     ),
     Bottleneck.GIL: Text(
@@ -210,8 +233,7 @@ _BOTTLENECKS = {
     ),
     Bottleneck.IO_BANDWIDTH: Text(
         "a task stands still for {blocked} of its time and reads {rate}/s meanwhile: the storage's bandwidth is what "
-        "it "
-        "waits for",
+        "it waits for",
         "单个任务有 {blocked} 的时间停住，期间读取 {rate}/s：等的是存储带宽",
     ),
     Bottleneck.IO_LATENCY: Text(
@@ -221,17 +243,14 @@ _BOTTLENECKS = {
     ),
     Bottleneck.IPC_COPY: Text(
         "batches were ready for {ready} of the waiting, and workers sent for {sending} of it: copying between "
-        "processes "
-        "(pickling, mapping, unpickling) is what takes long",
+        "processes (pickling, mapping, unpickling) is what takes long",
         "等待中有 {ready} 的时间 batch 其实已经就绪，worker 有 {sending} 的时间在发送：耗时的是进程间传递（序列化、映"
         "射、反序列化）",
     ),
 }
-
 _STANDS_STILL = Text(
     "a task stands still for {blocked} of its time and reads nothing by `read`: a sleep, a lock, a service, or files "
-    "that "
-    "are mapped into memory",
+    "that are mapped into memory",
     "单个任务有 {blocked} 的时间停住，且没有通过 `read` 读取数据：可能是 sleep、锁、外部服务，或内存映射的文件",
 )
 
@@ -239,31 +258,19 @@ _STANDS_STILL = Text(
 def data_evidence(verdict: DataVerdict, share: float) -> tuple[Text, ...]:
     """Return the sentences that carry a wait for data."""
     said: list[Text] = []
-    slow = verdict.wait_s[verdict.is_slow]
     pool, cause = verdict.pool, verdict.cause
     num_workers = verdict.loader.num_workers
     if cause is Cause.BATCH_LOCKSTEP:
-        loss = LostTime(
-            cause=cause,
-            lost_s=verdict.lost_s,
-            confidence=Confidence.CERTAIN,
-            count=len(slow),
-            typical_s=float(np.median(slow)) if len(slow) else 0.0,
-            worst_s=float(verdict.wait_s.max()),
-            period=verdict.period,
-        )
-        said += lockstep_rounds(loss, num_workers)
+        said += lockstep_rounds(verdict.period, verdict.late, num_workers)
     elif cause is Cause.STRAGGLER_SAMPLE:
         said.append(
             Text(
                 "{count} of {all} batches come late and hold {held} of all waiting: {typical} each ({worst} at worst)",
                 "{all} 个 batch 中有 {count} 个迟到，占全部等待的 {held}：每次约 {typical}（最长 {worst}）",
             ).filled(
-                count=len(slow),
                 all=len(verdict.wait_s),
-                held=format_share(float(slow.sum() / verdict.wait_s.sum())),
-                typical=format_seconds(float(np.median(slow)) if len(slow) else 0.0),
-                worst=format_seconds(float(verdict.wait_s.max())),
+                held=format_share(verdict.late.lost_s / float(verdict.wait_s.sum())),
+                **verdict.late.blanks,
             )
         )
     else:
@@ -307,24 +314,21 @@ def data_evidence(verdict: DataVerdict, share: float) -> tuple[Text, ...]:
 
 
 def _pool_evidence(pool: PoolWork, num_workers: int, *, is_straggler: bool) -> list[Text]:
+    meaning = Text("", "")
+    if is_straggler:
+        meaning = Text(": there was throughput to spare", "：产能有富余")
+    elif pool.busy >= _ALL_BUSY:
+        meaning = Text(": the whole pool is too slow", "：是整个 worker 池太慢")
+    only = "只" if is_straggler else ""
+    workers, busy = num_workers or pool.num_seen, format_share(pool.busy)
     said = [
         Text(
-            "the {workers} workers were busy for {busy} of their time: the whole pool is too slow"
-            if not is_straggler
-            else "the {workers} workers were busy for {busy} of their time: there was throughput to spare",
-            "{workers} 个 worker 有 {busy} 的时间在工作：是整个 worker 池太慢"
-            if not is_straggler
-            else "{workers} 个 worker 只有 {busy} 的时间在工作：产能有富余",
-        ).filled(workers=num_workers or pool.num_seen, busy=format_share(pool.busy))
+            f"the {workers} workers were busy for {busy} of their time{meaning.en}",
+            f"{workers} 个 worker {only}有 {busy} 的时间在工作{meaning.zh}",
+        )
     ]
-    if is_straggler and pool.heavy_share >= 0.4 and pool.busy >= 0.8:
+    if is_straggler and pool.heavy_share >= _HEAVY_FROM and pool.busy >= _ALL_BUSY:
         said = []
-    if not is_straggler and pool.busy < 0.8:
-        said = [
-            Text(
-                "the {workers} workers were busy for {busy} of their time", "{workers} 个 worker 有 {busy} 的时间在工作"
-            ).filled(workers=num_workers or pool.num_seen, busy=format_share(pool.busy))
-        ]
     if len(pool.sample_s) >= 8:
         worst = int(np.argmax(pool.sample_s))
         index = int(pool.sample_index[worst])

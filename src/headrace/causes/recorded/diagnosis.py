@@ -25,6 +25,7 @@ from headrace.model import (
 )
 
 from ..remedies import CHEAPER_COLLATION, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
+from ..steps import Cost
 from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text, why_not_replayed
 from .data_waits import DataVerdict, data_evidence, judge_data, with_ceiling
 from .ending import end_facts, find_ending, root_cause
@@ -64,7 +65,6 @@ _MOSTLY_WAITS = 0.5  # a straggler that takes this much of the time is what the 
 # the loader is too slow on the whole, not late now and then
 SUPPLY_CAUSES = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
 _REST_FROM = 0.10  # of the time: what other waits must cost beside starts of shards, or hangs, to be told too
-
 _WAITS = {*SUPPLY_CAUSES, Cause.STRAGGLER_SAMPLE, Cause.SHARD_BOUNDARY}
 
 
@@ -175,8 +175,7 @@ def _judge(
     for loader in trainer.loaders:
         starts = find_epoch_starts(trainer, loader)
         if starts is not None and is_worth_telling(Cause.EPOCH_START, starts.count, starts.lost_s / train_s):
-            evidence = epoch_start_evidence(starts)
-            found.append(make_finding(Cause.EPOCH_START, starts.lost_s / train_s, evidence, starts.count))
+            found.append(_counted(Cause.EPOCH_START, starts, epoch_start_evidence(starts), train_s))
     for interruption in find_interruptions(trainer):
         share = interruption.lost_s / train_s
         if is_worth_telling(interruption.cause, interruption.num_heavy, share):
@@ -185,8 +184,12 @@ def _judge(
         loader = max(trainer.loaders, key=lambda one: len(one.batch))
         slow = find_slow_steps(loader)
         if slow is not None and slow.count >= 2 and slow.lost_s >= _UNKNOWN_FROM * train_s:
-            found.append(make_finding(Cause.UNKNOWN, slow.lost_s / train_s, slow_step_evidence(slow), slow.count))
+            found.append(_counted(Cause.UNKNOWN, slow, slow_step_evidence(slow), train_s))
     return found, data
+
+
+def _counted(cause: Cause, cost: Cost, evidence: Sequence[Text], train_s: float) -> Finding:
+    return make_finding(cause, cost.lost_s / train_s, evidence, figures={"count": float(cost.count)})
 
 
 def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
@@ -210,12 +213,12 @@ def data_findings(
     found = []
     starts, replaced = verdict.shard_starts, find_replaced_workers(trainer, loader)
     if starts is not None:
-        one = make_finding(Cause.SHARD_BOUNDARY, starts.lost_s / train_s, shard_start_evidence(starts), starts.num_late)
-        found.append(replace(one, figures={"lost_s": starts.lost_s, "count": float(starts.num_late)}))
+        figures = {"lost_s": starts.lost_s, "count": float(starts.count)}
+        share = starts.lost_s / train_s
+        found.append(make_finding(Cause.SHARD_BOUNDARY, share, shard_start_evidence(starts), figures=figures))
         rest_s -= starts.lost_s
     if replaced is not None and is_worth_telling(Cause.WORKER_HANG, replaced.count, replaced.lost_s / train_s):
-        evidence = replaced_workers_evidence(replaced)
-        found.append(make_finding(Cause.WORKER_HANG, replaced.lost_s / train_s, evidence, replaced.count))
+        found.append(_counted(Cause.WORKER_HANG, replaced, replaced_workers_evidence(replaced), train_s))
         rest_s -= replaced.lost_s
     if not found or rest_s >= _REST_FROM * train_s:
         found.append(_data_finding(verdict, rest_s / train_s, estimates, train_s))
@@ -225,14 +228,7 @@ def data_findings(
 def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estimate], train_s: float) -> Finding:
     assert verdict.cause is not None
     share, has_ours = min(1.0, share), verdict.loader.settings.is_ours
-    finding = make_finding(
-        verdict.cause,
-        share,
-        data_evidence(verdict, share),
-        int(verdict.is_slow.sum()),
-        verdict.confidence,
-        has_ours=has_ours,
-    )
+    advice = advice_on(verdict.cause, has_ours=has_ours)
     estimates = estimates if verdict.cause in SUPPLY_CAUSES else ()
     cheaper = estimate_cheaper_part(verdict, train_s)
     if cheaper is not None:  # what takes most of a sample is known by its name
@@ -243,7 +239,7 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
     if cheaper is not None:
         known.insert(len(estimates), cheaper_part_text(cheaper))
     is_decided = bool(known) and verdict.confidence is Confidence.CERTAIN
-    fix = [*known, *(text for text in finding.fix if not is_decided or text is not MORE_SUPPLY)]
+    fix = [*known, *(text for text in advice.fix if not is_decided or text is not MORE_SUPPLY)]
     if verdict.parts is not None and verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
         fix += untimed_advice(verdict.parts)
     figures = {
@@ -269,11 +265,12 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
         }
     if verdict.parts is not None:
         figures |= _part_figures(verdict.parts)
-    measure = (
-        () if is_decided or verdict.cause not in SUPPLY_CAUSES else advice_on(verdict.cause, has_ours=has_ours).measure
+    measure = () if is_decided or verdict.cause not in SUPPLY_CAUSES else advice.measure
+    finding = make_finding(
+        verdict.cause, share, data_evidence(verdict, share), figures=figures, confidence=verdict.confidence
     )
     gain = verdict.ceiling.gain if verdict.ceiling is not None else finding.gain  # measured, where it was
-    return replace(finding, fix=tuple(fix), gain=gain, bottleneck=verdict.bottleneck, figures=figures, measure=measure)
+    return replace(finding, fix=tuple(fix), gain=gain, bottleneck=verdict.bottleneck, measure=measure)
 
 
 def _part_figures(parts: SampleParts) -> dict[str, float]:
@@ -291,18 +288,15 @@ NO_TRAINER = Text(
     "no process asked a DataLoader for a batch while it was recorded, so nothing is known of its waits",
     "录制期间没有进程向 DataLoader 取过 batch，因此无从得知等待情况",
 )
-
 SEE_MORE = Text(
     "for a loop over anything else than torch's or our DataLoader: `for batch in headrace.monitor(iterable):`",
     "若遍历的不是 torch 或 Headrace 的 DataLoader：`for batch in headrace.monitor(iterable):`",
 )
-
 FED_BY_ANOTHER = Text(
     "batches are asked for by another thread than the one that trains (a prefetching iterator): how long the training "
     "itself waits for that thread is not seen, and counts as `other`",
     "取 batch 的线程不是训练线程（用了预取迭代器）：训练线程等它多久无从得知，计入“其他”",
 )
-
 TOO_FEW = Text(
     "fewer than nine batches in an epoch: too few to tell a pattern", "一个 epoch 不到九个 batch：太少，看不出规律"
 )

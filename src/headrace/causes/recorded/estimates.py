@@ -238,7 +238,6 @@ _SHORT = Text(
     "; more would be needed, but the cores are used up then: cheaper decoding is the rest",
     "；要完全跟上还需更多，但那时核心已用尽，其余只能靠降低解码开销",
 )
-
 _TEXTS = {
     Remedy.MORE_WORKERS: Text(
         "num_workers={workers}: about {gain} ± {error} times as fast (estimate: demand × time of a batch in the pool = "
@@ -348,21 +347,16 @@ _ADVICE = {
         "用 NPZ 或 safetensors 保存数组，代替需要反序列化的 `torch.load`",
     ),
 }
-
 _OPENCV = Text(
     "`headrace.codecs.jpeg`, decoding to the size that is needed, or smaller pictures on disk",
     "用 `headrace.codecs.jpeg` 直接解码到所需尺寸，或在磁盘上存更小的图",
 )
-
 _CHEAPER_DECODE = Text("cheaper decoding ({name})", "降低解码开销（{name}）")
-
 _CHEAPER_TRANSFORM = Text(
     "cheaper transforms ({name}): crop before resize before conversion to float, or on the device for a whole batch",
     "降低变换开销（{name}）：先裁剪、再缩放、最后转浮点，或放到设备上对整个 batch 做",
 )
-
 _CHEAPER_STAGE = Text('a cheaper "{name}", the largest stage of a sample', "优化“{name}”，它是样本里最耗时的阶段")
-
 _ESTIMATE = Text(
     "{what}: twice as fast it would make the training about {gain} ± {error} times as fast, at most {most} times if it "
     "cost nothing (estimate: it takes {share} of a task, the rest stays)",

@@ -27,7 +27,17 @@ from headrace.model import (
 )
 
 from ..remedies import make_finding
-from ..steps import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM, Span, StepPeriod, find_period, of_weight
+from ..steps import (
+    REPORT_FROM,
+    REPORT_FROM_ELSE,
+    REPORT_ONCE_FROM,
+    Cost,
+    Span,
+    StepPeriod,
+    cost_of,
+    find_period,
+    of_weight,
+)
 from .estimates import estimate_async_checkpoint, estimate_figures, estimate_text
 from .processes import ends_of, starts_of
 from .trainer import CAUSE_OF, Label, LoaderWaits, Trainer, coverage, outermost
@@ -46,15 +56,11 @@ _GUESSED_FROM = 0.5  # of a loss: what is known by its place only, from here on
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interruption:
+class Interruption(Cost):
     """Time that one thing beside training took."""
 
     cause: Cause
-    lost_s: float
-    count: int
     num_heavy: int  # of them, those that carry the loss
-    typical_s: float
-    worst_s: float
     period: StepPeriod | None  # in steps
     calls: tuple[str, ...] = ()  # which calls, the longest in sum first; of several, how long each took
     typical_bytes: int = 0  # that one wrote; 0: not known
@@ -194,13 +200,9 @@ def copy_evidence(copies: CopyTimes) -> tuple[Text, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochStarts:
+class EpochStarts(Cost):
     """The starts of a loader's epochs but the first: that one belongs to the start of the run."""
 
-    count: int
-    lost_s: float
-    typical_s: float
-    worst_s: float
     iter_s: float  # of it, in `iter(loader)` itself and in ending the epoch before: starting and stopping workers
     is_persistent: bool
 
@@ -218,25 +220,17 @@ def find_epoch_starts(trainer: Trainer, loader: LoaderWaits) -> EpochStarts | No
     iter_s = np.where(places >= 0, epochs["duration_ns"][places.clip(0)] / 1e9, 0.0) if len(epochs) else 0 * wait_s
     if len(loader.end_s) >= len(iter_s):
         iter_s = iter_s + loader.end_s[: len(iter_s)]
-    cost = wait_s + iter_s
     return EpochStarts(
-        count=len(cost),
-        lost_s=float(cost.sum()),
-        typical_s=float(np.median(cost)),
-        worst_s=float(cost.max()),
+        **cost_of(wait_s + iter_s),
         iter_s=float(iter_s.sum()),
         is_persistent=loader.settings.persistent_workers,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowSteps:
+class SlowSteps(Cost):
     """Slow steps without a cause."""
 
-    count: int
-    lost_s: float
-    typical_s: float
-    worst_s: float
     steps: tuple[int, ...]
 
 
@@ -251,13 +245,7 @@ def find_slow_steps(loader: LoaderWaits) -> SlowSteps | None:
     chosen = np.flatnonzero(excess >= max(2 * usual_s, _LEAST_S))
     if not len(chosen):
         return None
-    return SlowSteps(
-        count=len(chosen),
-        lost_s=float(excess[chosen].sum()),
-        typical_s=float(np.median(excess[chosen])),
-        worst_s=float(excess[chosen].max()),
-        steps=tuple(int(step) for step in loader.batch[chosen[:5]]),
-    )
+    return SlowSteps(**cost_of(excess[chosen]), steps=tuple(int(step) for step in loader.batch[chosen[:5]]))
 
 
 _WHAT = {
@@ -284,7 +272,6 @@ _WHAT = {
         "{count} 次拷贝到设备共用 {lost}，每次约 {typical}（最长 {worst}），期间训练停住",
     ),
 }
-
 _BY_MODE = Text("from `eval()` to `train()`", "从 `eval()` 到 `train()`")
 
 
@@ -293,14 +280,7 @@ def interruption_evidence(found: Interruption) -> tuple[Text, ...]:
     what = _WHAT[found.cause]
     calls = ", ".join(found.calls[:3]) or "-"
     named = Text(calls, calls) if found.calls or found.cause is not Cause.EVALUATION else _BY_MODE
-    said = [
-        Text(what.en.replace("{calls}", named.en), what.zh.replace("{calls}", named.zh)).filled(
-            count=found.count,
-            lost=format_seconds(found.lost_s),
-            typical=format_seconds(found.typical_s),
-            worst=format_seconds(found.worst_s),
-        )
-    ]
+    said = [Text(what.en.replace("{calls}", named.en), what.zh.replace("{calls}", named.zh)).filled(**found.blanks)]
     if found.count == 1:
         said = [Text(_ONE.sub(r"\1", said[0].en).replace("1 copies", "1 copy", 1), said[0].zh)]
     if found.typical_bytes and found.typical_s > 0:
@@ -333,15 +313,8 @@ def epoch_start_evidence(starts: EpochStarts) -> tuple[Text, ...]:
             "the starts of {count} epochs cost {lost}, {typical} each ({worst} at worst), of which {iter} in stopping "
             "and starting workers (`iter(loader)`), the rest in waiting for the first batch",
             "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 用于停止和启动 "
-            "worker（"
-            "`iter(loader)`），其余在等第一个 batch",
-        ).filled(
-            count=starts.count,
-            lost=format_seconds(starts.lost_s),
-            typical=format_seconds(starts.typical_s),
-            worst=format_seconds(starts.worst_s),
-            iter=format_seconds(starts.iter_s),
-        )
+            "worker（`iter(loader)`），其余在等第一个 batch",
+        ).filled(iter=format_seconds(starts.iter_s), **starts.blanks)
     ]
     if not starts.is_persistent:
         said.append(
@@ -359,13 +332,7 @@ def slow_step_evidence(slow: SlowSteps) -> tuple[Text, ...]:
         Text(
             "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
             "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
-        ).filled(
-            count=slow.count,
-            where=", ".join(map(str, slow.steps)) + (" …" if slow.count > len(slow.steps) else ""),
-            lost=format_seconds(slow.lost_s),
-            typical=format_seconds(slow.typical_s),
-            worst=format_seconds(slow.worst_s),
-        ),
+        ).filled(where=", ".join(map(str, slow.steps)) + (" …" if slow.count > len(slow.steps) else ""), **slow.blanks),
         Text(
             "nothing that is timed happened there: no wait for data, no save, no evaluation, no log, no collection",
             "当时没有发生任何被计时的事：没有等数据、保存、评估、写日志或垃圾回收",
@@ -376,7 +343,6 @@ def slow_step_evidence(slow: SlowSteps) -> tuple[Text, ...]:
 def interruption_finding(found: Interruption, share: float, train_s: float) -> Finding:
     """Return what else the loop stood still for."""
     confidence = Confidence.LIKELY if found.untimed_s > _GUESSED_FROM * found.lost_s else Confidence.CERTAIN
-    finding = make_finding(found.cause, share, interruption_evidence(found), found.count, confidence)
     figures = {
         "lost_s": found.lost_s,
         "count": float(found.count),
@@ -391,7 +357,9 @@ def interruption_finding(found: Interruption, share: float, train_s: float) -> F
         figures |= {"host_s": found.copies.host_s, "untimed_s": found.copies.untimed_s}
     if found.period is not None:
         figures["period_steps"] = float(found.period.steps)
+    known: list[Text] = []
     if found.cause is Cause.CHECKPOINT and (estimate := estimate_async_checkpoint(found.lost_s, train_s)) is not None:
         figures |= estimate_figures([estimate])
-        finding = replace(finding, fix=(estimate_text(estimate), *finding.fix))
-    return replace(finding, figures=figures)
+        known = [estimate_text(estimate)]
+    finding = make_finding(found.cause, share, interruption_evidence(found), figures=figures, confidence=confidence)
+    return replace(finding, fix=(*known, *finding.fix))

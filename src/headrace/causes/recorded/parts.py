@@ -333,11 +333,8 @@ _WORDS = {
     PartKind.TRANSFORM: Text("transforms {time}{names}", "变换 {time}{names}"),
     PartKind.OTHER: Text("other {time}", "其他 {time}"),
 }
-
 _STAGE = Text('"{name}" {time}', "“{name}” {time}")
-
 _STILL = Text("standing still {time}{bytes}", "停住 {time}{bytes}")
-
 _KIND_WORDS = {
     PartKind.READ: Text("reading", "读取"),
     PartKind.DECODE: Text("decoding", "解码"),

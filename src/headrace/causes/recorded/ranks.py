@@ -17,7 +17,6 @@ _MEETING = (Activity.BACKWARD, Activity.SYNC, Activity.RANKS)  # where ranks wai
 _APART_FROM = 0.1  # of the training's time
 _TOGETHER = 1.25  # times as long as the other at most: ranks that train together
 _MOST_SHOWN = 8
-
 _OWN = {
     Activity.EPOCH_START: Text("starting epochs", "epoch 开头"),
     Activity.WAIT: Text("waiting for data", "等数据"),

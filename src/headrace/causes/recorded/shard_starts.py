@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.model import EventKind, Text, format_seconds, format_share, three_digits
 
+from ..steps import Cost, cost_of
 from .processes import Coverage, ProcessEvents, Times, ends_of, starts_of
 from .trainer import LoaderWaits
 
@@ -27,17 +28,13 @@ _COVERED = 0.5  # of a wait, where batches cannot be told apart
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardStarts:
-    """The starts of shards that the loop waited for."""
+class ShardStarts(Cost):
+    """The starts of shards that the loop waited for: batches that came late for them, and what they cost."""
 
     num_opened: int
-    num_late: int  # batches that came late for it
-    lost_s: float
     of_late: float  # share of the waiting for late batches
     with_start_s: float  # a task that opens a shard, typically
     without_s: float  # a task that does not
-    typical_s: float  # a late batch
-    worst_s: float
     tasks_a_shard: float
     slowest: str  # the shard whose task took longest; empty: not known
 
@@ -67,13 +64,10 @@ def find_shard_starts(
         return None
     return ShardStarts(
         num_opened=int(tasks.opened.sum()),
-        num_late=int(at_start.sum()),
-        lost_s=float(wait_s[at_start].sum()),
+        **cost_of(wait_s[at_start]),
         of_late=of_late,
         with_start_s=with_start_s,
         without_s=without_s,
-        typical_s=float(np.median(wait_s[at_start])),
-        worst_s=float(wait_s[at_start].max()),
         tasks_a_shard=len(tasks.starts) / float(tasks.opened.sum()),
         slowest=tasks.names[int(np.argmax(np.where(opens, length_s, 0.0)))],
     )
@@ -134,17 +128,11 @@ def shard_start_evidence(starts: ShardStarts) -> tuple[Text, ...]:
     """Return the sentences that carry waits at the starts of shards."""
     said = [
         Text(
-            "{late} late batches were made by tasks that opened a shard: {lost} in all, {typical} each ({worst} at "
+            "{count} late batches were made by tasks that opened a shard: {lost} in all, {typical} each ({worst} at "
             "worst), {share} of the waiting for late batches",
-            "有 {late} 个迟到的 batch，其任务中都打开了新的分片（shard）：共等 {lost}，每次约 {typical}（最长 "
+            "有 {count} 个迟到的 batch，其任务中都打开了新的分片（shard）：共等 {lost}，每次约 {typical}（最长 "
             "{worst}），占迟到等待的 {share}",
-        ).filled(
-            late=starts.num_late,
-            lost=format_seconds(starts.lost_s),
-            typical=format_seconds(starts.typical_s),
-            worst=format_seconds(starts.worst_s),
-            share=format_share(starts.of_late),
-        ),
+        ).filled(share=format_share(starts.of_late), **starts.blanks),
         Text(
             "a task that opens a shard takes {with_start} typically, one that does not {without}; {opened} shards were "
             "opened, one every {every} tasks",

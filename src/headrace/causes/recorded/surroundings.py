@@ -477,4 +477,4 @@ def _limit_text(around: Surroundings) -> tuple[Text, ...]:
 
 def shortage_finding(found: Shortage) -> Finding:
     """Return what the system did not give the training."""
-    return replace(make_finding(found.cause, found.share, found.evidence, 1), figures=found.figures)
+    return make_finding(found.cause, found.share, found.evidence, figures=found.figures)

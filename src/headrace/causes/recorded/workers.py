@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headrace.model import Bottleneck, Cause, EventKind, Finding, Severity, Text, format_seconds
 
 from ..remedies import make_finding
+from ..steps import Cost
 from .processes import ProcessEvents, Times, covering, ends_of, starts_of
 from .trainer import LoaderWaits, Trainer
 
@@ -294,24 +295,13 @@ def find_stuck_worker(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplacedWorkers:
-    """Workers that stood still until our loader ended and replaced them."""
-
-    count: int
-    lost_s: float  # for which the loop waited meanwhile
-    worst_s: float
-
-
-def find_replaced_workers(trainer: Trainer, loader: LoaderWaits) -> ReplacedWorkers | None:
-    """Return the hangs that a loader got over; None where there was none."""
+def find_replaced_workers(trainer: Trainer, loader: LoaderWaits) -> Cost | None:
+    """Return the hangs that our loader got over, and what the loop waited meanwhile; None where there was none."""
     hangs = trainer.process.of(EventKind.WORKER_HANG)
     if not len(hangs):
         return None
     covered = covering(hangs).between(loader.start_ns, loader.end_ns)
-    return ReplacedWorkers(
-        count=len(hangs), lost_s=float(covered.sum()) / 1e9, worst_s=float(hangs["duration_ns"].max()) / 1e9
-    )
+    return Cost(count=len(hangs), lost_s=float(covered.sum()) / 1e9, worst_s=float(hangs["duration_ns"].max()) / 1e9)
 
 
 def _last_wait(trainer: Trainer, end_ns: int) -> tuple[int, int] | None:
@@ -363,14 +353,14 @@ def stuck_worker_evidence(stuck: StuckWorker) -> tuple[Text, ...]:
     return tuple(said)
 
 
-def replaced_workers_evidence(replaced: ReplacedWorkers) -> tuple[Text, ...]:
+def replaced_workers_evidence(replaced: Cost) -> tuple[Text, ...]:
     """Return the sentence that carries hangs that our loader got over."""
     return (
         Text(
             "{count} times a worker stood still ({worst} at worst) until the loader ended and replaced it; the loop "
             "waited for {lost} meanwhile",
             "有 {count} 次 worker 停住不动（最长 {worst}），直到加载器将其终止并替换；其间训练循环等了 {lost}",
-        ).filled(count=replaced.count, worst=format_seconds(replaced.worst_s), lost=format_seconds(replaced.lost_s)),
+        ).filled(**replaced.blanks),
     )
 
 
@@ -382,5 +372,6 @@ def stuck_finding(
     stuck = find_stuck_worker(trainer, [*workers.values()], exit_code, end_ns)
     if stuck is None:
         return None
-    finding = make_finding(Cause.WORKER_HANG, 1.0, stuck_worker_evidence(stuck), 1)
-    return replace(finding, severity=Severity.FATAL, figures={"stuck_s": stuck.stuck_s, "pid": float(stuck.pid)})
+    figures = {"stuck_s": stuck.stuck_s, "pid": float(stuck.pid)}
+    finding = make_finding(Cause.WORKER_HANG, 1.0, stuck_worker_evidence(stuck), figures=figures)
+    return replace(finding, severity=Severity.FATAL)

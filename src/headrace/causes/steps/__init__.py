@@ -7,36 +7,32 @@
 - `timeline`: where a thread's time went, from events that lie inside each other: every moment is counted once.
 """
 
-from .data_waits import lockstep_limit, supply_and_demand
-from .losses import (
-    REPORT_FROM,
-    REPORT_FROM_ELSE,
-    REPORT_ONCE_FROM,
-    Analysis,
-    LostTime,
-    analyse,
-    evidence_of,
-    lockstep_rounds,
-)
+from .data_waits import BOUND_FROM, WAITS_FROM, lockstep_limit, lockstep_rounds, long_wait_s, supply_and_demand
+from .losses import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM, Analysis, LostTime, analyse, evidence_of
 from .periods import StepPeriod, find_period, find_rhythm
-from .stalls import of_weight
+from .stalls import Cost, cost_of, of_weight
 from .timeline import Span, exclusive_times
 
 __all__ = [
+    "BOUND_FROM",
     "REPORT_FROM",
     "REPORT_FROM_ELSE",
     "REPORT_ONCE_FROM",
+    "WAITS_FROM",
     "Analysis",
+    "Cost",
     "LostTime",
     "Span",
     "StepPeriod",
     "analyse",
+    "cost_of",
     "evidence_of",
     "exclusive_times",
     "find_period",
     "find_rhythm",
     "lockstep_limit",
     "lockstep_rounds",
+    "long_wait_s",
     "of_weight",
     "supply_and_demand",
 ]

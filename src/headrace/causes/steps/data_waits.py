@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from headrace.model import Cause, Confidence, Text, three_digits
 
 from ..logs import Series
-from .periods import StepPeriod, by_step, find_period, find_rhythm, judge_data_period
-from .stalls import Stalls, of_weight
+from .periods import StepPeriod, by_segment, by_step, find_period, find_rhythm, judge_data_period
+from .stalls import Cost, Stalls, of_weight
 
 Flags = NDArray[np.bool_]
-_BOUND_FROM = 0.10  # of the time: from here on a run waits for data rather than now and then
-_SOME_FROM = 0.05
+BOUND_FROM = 0.10  # of the time: from here on a run waits for data rather than now and then
+WAITS_FROM = 0.05  # what waits must cost to be told, where few of them carry it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,13 @@ class DataWaits:
     explains: Flags  # slow records whose excess is their wait
 
 
+def long_wait_s(waits_s: NDArray[np.float64], step_s: float) -> float:
+    """Return from where on a wait is a long one, among the waits of steps that take `step_s` themselves."""
+    # From the lower quarter: with two workers in lock-step half of all steps wait long.
+    usual_s = float(np.quantile(waits_s, 0.25)) if len(waits_s) else 0.0
+    return max(5 * usual_s, 0.3 * step_s, 0.02)
+
+
 def judge_waits(series: Series, stalls: Stalls, free: Flags, settings: Mapping[str, int]) -> DataWaits:
     """Judge the waits of the records that nothing else explains (`free`)."""
     waits = np.where(free, np.nan_to_num(series.wait_s), 0.0)
@@ -47,10 +54,7 @@ def judge_waits(series: Series, stalls: Stalls, free: Flags, settings: Mapping[s
     median_s = float(np.median(own)) if len(own) else 0.0
     work_s = np.maximum(series.wall_s[free] - waits[free], 0) / series.span[free]
     step_s = float(np.median(work_s)) if len(work_s) else 0.0
-    # From the lower quarter: with two workers in lock-step half of all steps wait long.
-    usual_s = float(np.quantile(own, 0.25)) if len(own) else 0.0
-    slow_from = max(5 * usual_s, 0.3 * step_s, 0.02)
-    is_slow = free & (waits / series.span >= slow_from)
+    is_slow = free & (waits / series.span >= long_wait_s(own, step_s))
     in_slow = float(waits[is_slow].sum() / total_s) if total_s > 0 else 0.0
     fraction = float(is_slow.sum() / max(1, free.sum()))
     slow_waits = waits[is_slow]
@@ -82,10 +86,10 @@ def _cause(
     settings: Mapping[str, int],
 ) -> tuple[Cause | None, Confidence, StepPeriod | None]:
     is_uneven = in_slow >= 0.7 and fraction <= 0.6
-    if share < _SOME_FROM or (share < _BOUND_FROM and not is_uneven):
+    if share < WAITS_FROM or (share < BOUND_FROM and not is_uneven):
         return None, Confidence.CERTAIN, None
     if is_uneven and series.median_span <= 1:
-        period = find_period(_by_segment(series, is_slow & of_weight(np.where(is_slow, waits, 0.0))))
+        period = find_period(by_segment(series, np.flatnonzero(is_slow & of_weight(np.where(is_slow, waits, 0.0)))))
         if period is None and fraction > 0.05:
             period = find_rhythm(by_step(series, waits))
         if period is not None:
@@ -94,23 +98,16 @@ def _cause(
     # A record of many steps is late if one of them is; between late ones the loader has kept up.
     if is_uneven and fraction <= (0.12 if series.median_span <= 1 else 0.5):
         enough = is_slow.sum() >= 3  # two late batches have no distance that could be regular or not
-        if not enough and share < _BOUND_FROM:
+        if not enough and share < BOUND_FROM:
             return None, Confidence.CERTAIN, None
         return Cause.STRAGGLER_SAMPLE if enough else Cause.UNKNOWN, Confidence.POSSIBLE, None
-    if share < _BOUND_FROM:
+    if share < BOUND_FROM:
         return None, Confidence.CERTAIN, None
     if series.median_span <= 1:  # with few workers most slots wait, but each in its own way
         period = find_rhythm(by_step(series, waits))
         if period is not None and period.steps == settings.get("num_workers"):
             return Cause.BATCH_LOCKSTEP, Confidence.LIKELY, period
     return Cause.LOADER_THROUGHPUT, Confidence.LIKELY, None
-
-
-def _by_segment(series: Series, chosen: Flags) -> list[list[float]]:
-    groups: dict[float, list[float]] = {}
-    for index in np.flatnonzero(chosen):
-        groups.setdefault(float(series.segment[index]), []).append(float(series.step[index]))
-    return list(groups.values())
 
 
 def supply_and_demand(supply_per_s: float, demand_per_s: float) -> Text:
@@ -132,3 +129,37 @@ def lockstep_limit() -> Text:
         "same from the training loop",
         "仅凭日志无法判断是整个 worker 池太慢，还是某一个 worker 拖住了其余的：从训练循环看，两者一模一样",
     )
+
+
+def lockstep_rounds(period: StepPeriod | None, cost: Cost, workers: int | None) -> list[Text]:
+    """Return what slow steps at equal distances have to do with the number of workers."""
+    if period is None:
+        return []
+    rounds = Text(
+        "a long wait every {period} steps, {fast} fast steps between: {count} of them, {typical} each ({worst} at "
+        "worst)",
+        "每 {period} 步出现一次长等待，中间 {fast} 步很快：共 {count} 次，每次约 {typical}（最长 {worst}）",
+    )
+    if workers == period.steps:
+        meaning = Text(
+            "that distance is num_workers={workers}: each worker makes a whole batch, and they are delivered in order, "
+            "one round after the other",
+            "这个间隔正是 num_workers={workers}：每个 worker 各做一个完整的 batch，按顺序一轮一轮地交付",
+        )
+    elif workers is not None:
+        meaning = Text(
+            "the log tells num_workers={workers}, not {period}: check what loader this is",
+            "日志里写的是 num_workers={workers}，不是 {period}：请确认是哪个加载器",
+        )
+    else:
+        meaning = Text(
+            "the log does not tell num_workers; it is this cause if that is {period}. Gradient accumulation or work "
+            "every {period} steps would look alike",
+            "日志没有给出 num_workers；若它等于 {period}，就是这个原因。梯度累积或每 {period} 步做一次的其他"
+            "工作看起来也一样",
+        )
+    steps = period.steps
+    return [
+        rounds.filled(period=steps, fast=steps - 1, **cost.blanks),
+        meaning.filled(workers=workers, period=steps),
+    ]

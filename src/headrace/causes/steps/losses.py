@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from headrace.model import Cause, Confidence, Text, format_seconds, format_share
 
 from ..logs import FILE_STRIDE, Doing, Marker, Series
-from .data_waits import DataWaits, judge_waits, supply_and_demand
-from .periods import StepPeriod, by_step, find_period, find_rhythm, judge_period
-from .stalls import Drift, Humps, Stalls, find_drift, find_humps, find_stalls, of_weight
+from .data_waits import DataWaits, judge_waits, lockstep_rounds, supply_and_demand
+from .periods import StepPeriod, by_segment, by_step, find_period, find_rhythm, judge_period
+from .stalls import Cost, Drift, Humps, Stalls, cost_of, find_drift, find_humps, find_stalls, of_weight
 
 Flags = NDArray[np.bool_]
 _CAUSE_OF = {Doing.CHECKPOINT: Cause.CHECKPOINT, Doing.EVALUATION: Cause.EVALUATION, Doing.LOGGING: Cause.LOGGING}
@@ -25,15 +25,11 @@ REPORT_ONCE_FROM = 0.10  # what happened once is no pattern
 
 
 @dataclass(frozen=True, kw_only=True)
-class LostTime:
-    """Time lost to one cause."""
+class LostTime(Cost):
+    """Time lost to one cause, in slow steps."""
 
     cause: Cause
-    lost_s: float
     confidence: Confidence
-    count: int = 0  # slow steps
-    typical_s: float = 0.0  # what one of them cost
-    worst_s: float = 0.0
     period: StepPeriod | None = None
     steps: tuple[int, ...] = ()  # the first few
     because: str = ""  # a word for the report: which of several reasons
@@ -80,7 +76,8 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     losses = [_marked_loss(series, stalls, doing, kind) for kind in _CAUSE_OF if kind in doing.values()]
     if between_s := evaluated_between_bars_s(series, markers):
         wall_s += sum(between_s)
-        losses.append(_evaluation_loss(between_s))
+        cost = cost_of(np.array(between_s))
+        losses.append(LostTime(cause=Cause.EVALUATION, **cost, confidence=Confidence.CERTAIN, because="bars"))
     rest = slow.copy()
     rest[list(doing)] = False
     starts = rest & series.is_first
@@ -141,7 +138,7 @@ def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Do
         if len(marked) < 1 or others.sum() < max(4, 0.5 * len(marked)):
             continue
         everywhere = sorted({*marked, *np.flatnonzero(others).tolist()})
-        period = find_period(_steps_by_segment(series, everywhere))
+        period = find_period(by_segment(series, everywhere))
         if period is None:
             continue
         excess = stalls.excess_s
@@ -156,26 +153,11 @@ def _marked_loss(series: Series, stalls: Stalls, doing: dict[int, Doing], kind: 
     chosen = np.array(sorted(index for index, one in doing.items() if one is kind))
     return LostTime(
         cause=_CAUSE_OF[kind],
-        lost_s=float(stalls.excess_s[chosen].sum()),
+        **cost_of(stalls.excess_s[chosen]),
         confidence=Confidence.CERTAIN,
-        count=len(chosen),
-        typical_s=float(np.median(stalls.excess_s[chosen])),
-        worst_s=float(stalls.excess_s[chosen].max()),
-        period=find_period(_steps_by_segment(series, chosen.tolist())),
+        period=find_period(by_segment(series, chosen.tolist())),
         steps=_some(series, chosen),
         because="text",
-    )
-
-
-def _evaluation_loss(lengths_s: Sequence[float]) -> LostTime:
-    return LostTime(
-        cause=Cause.EVALUATION,
-        lost_s=sum(lengths_s),
-        confidence=Confidence.CERTAIN,
-        count=len(lengths_s),
-        typical_s=float(np.median(lengths_s)),
-        worst_s=max(lengths_s),
-        because="bars",
     )
 
 
@@ -186,11 +168,8 @@ def _start_loss(series: Series, stalls: Stalls, starts: Flags) -> LostTime:
     is_data = bool(series.has_wait and np.nansum(waits) >= 0.5 * excess.sum())
     return LostTime(
         cause=Cause.EPOCH_START,
-        lost_s=float(excess.sum()),
+        **cost_of(excess),
         confidence=Confidence.CERTAIN if is_data else Confidence.LIKELY if not series.has_time else Confidence.POSSIBLE,
-        count=len(chosen),
-        typical_s=float(np.median(excess)),
-        worst_s=float(excess.max()),
         steps=_some(series, chosen),
         because="wait" if is_data else "place",
     )
@@ -218,7 +197,7 @@ def _open_losses(
     """Slow steps that no line and no wait explains: one loss, with a cause only if the log names their distance."""
     chosen = np.flatnonzero(rest)
     heavy = chosen[of_weight(stalls.excess_s[chosen])]
-    period = find_period(_steps_by_segment(series, heavy.tolist()))
+    period = find_period(by_segment(series, heavy.tolist()))
     if period is None and len(chosen) > 0.05 * len(series) and series.median_span <= 1:
         period = find_rhythm(by_step(series, np.where(series.is_first, stalls.base_s, series.wall_s)))
     base = stalls.base_s
@@ -238,11 +217,8 @@ def _open_losses(
     return [
         LostTime(
             cause=judged.cause if judged else Cause.UNKNOWN,
-            lost_s=float(excess.sum()),
+            **cost_of(excess),
             confidence=judged.confidence if judged else Confidence.CERTAIN,
-            count=len(chosen),
-            typical_s=float(np.median(excess)),
-            worst_s=float(excess.max()),
             period=period,
             steps=_some(series, chosen),
             because=judged.because if judged else ("not data" if knows_waits else "no text"),
@@ -275,13 +251,6 @@ def _rhythm_loss(series: Series, stalls: Stalls, free: Flags, settings: Mapping[
     )
 
 
-def _steps_by_segment(series: Series, indices: Sequence[int]) -> list[list[float]]:
-    groups: dict[float, list[float]] = {}
-    for index in indices:
-        groups.setdefault(float(series.segment[index]), []).append(float(series.step[index]))
-    return list(groups.values())
-
-
 def _some(series: Series, indices: NDArray[np.int64]) -> tuple[int, ...]:
     return tuple(int(step) for step in series.step[indices[:12]])
 
@@ -299,7 +268,7 @@ def marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> dic
     for marker in markers:
         if marker.doing is Doing.RESTART:
             continue
-        index = _record_of(series, is_stall, marker, is_own=_file_of(marker.line) in own_files)
+        index = _record_of(series, is_stall, marker, is_own=int(marker.line // FILE_STRIDE) in own_files)
         if index is None:
             continue
         if index not in doing or (marker.doing is Doing.EVALUATION and doing[index] is not Doing.EVALUATION):
@@ -359,10 +328,6 @@ def evaluated_between_bars_s(series: Series, markers: Sequence[Marker]) -> list[
     return [sum(parts) for parts in lengths.values()]
 
 
-def _file_of(line: float) -> int:
-    return int(line // FILE_STRIDE)
-
-
 def evidence_of(loss: LostTime, analysis: Analysis) -> tuple[Text, ...]:
     """Return the sentences that carry a loss, the strongest first."""
     if loss.drift is not None:
@@ -370,7 +335,7 @@ def evidence_of(loss: LostTime, analysis: Analysis) -> tuple[Text, ...]:
     said: list[Text] = []
     workers = analysis.settings.get("num_workers")
     if loss.cause is Cause.BATCH_LOCKSTEP:
-        said += lockstep_rounds(loss, workers)
+        said += lockstep_rounds(loss.period, loss, workers)
     elif loss.cause is Cause.LOADER_THROUGHPUT:
         said.append(
             Text(
@@ -400,69 +365,19 @@ def evidence_of(loss: LostTime, analysis: Analysis) -> tuple[Text, ...]:
     return tuple(said)
 
 
-def lockstep_rounds(loss: LostTime, workers: int | None) -> list[Text]:
-    """Return what slow steps at equal distances have to do with the number of workers."""
-    said = []
-    if loss.period is not None:
-        said.append(
-            Text(
-                "a long wait every {period} steps, {fast} fast steps between: {count} of them, {typical} each ("
-                "{worst} at worst)",
-                "每 {period} 步出现一次长等待，中间 {fast} 步很快：共 {count} 次，每次约 {typical}（最长 {worst}）",
-            ).filled(
-                period=loss.period.steps,
-                fast=loss.period.steps - 1,
-                count=loss.count,
-                typical=format_seconds(loss.typical_s),
-                worst=format_seconds(loss.worst_s),
-            )
-        )
-        if workers == loss.period.steps:
-            said.append(
-                Text(
-                    "that distance is num_workers={workers}: each worker makes a whole batch, and they are delivered "
-                    "in order, one round after the other",
-                    "这个间隔正是 num_workers={workers}：每个 worker 各做一个完整的 batch，按顺序一轮一轮地交付",
-                ).filled(workers=workers)
-            )
-        elif workers is not None:
-            said.append(
-                Text(
-                    "the log tells num_workers={workers}, not {period}: check what loader this is",
-                    "日志里写的是 num_workers={workers}，不是 {period}：请确认是哪个加载器",
-                ).filled(workers=workers, period=loss.period.steps)
-            )
-        else:
-            said.append(
-                Text(
-                    "the log does not tell num_workers; it is this cause if that is {period}. Gradient accumulation "
-                    "or work every {period} steps would look alike",
-                    "日志没有给出 num_workers；若它等于 {period}，就是这个原因。梯度累积或每 {period} 步做一次的其他"
-                    "工作看起来也一样",
-                ).filled(period=loss.period.steps)
-            )
-    return said
-
-
 def _slow_steps(loss: LostTime) -> list[Text]:
     if loss.because == "bars":
         return [
             Text(
                 "{count} evaluations between the training bars took {lost} in all, {typical} each, by their own bars",
                 "训练进度条之间有 {count} 次评估，按其自身的进度条共用 {lost}，每次约 {typical}",
-            ).filled(count=loss.count, lost=format_seconds(loss.lost_s), typical=format_seconds(loss.typical_s))
+            ).filled(**loss.blanks)
         ]
     where = ", ".join(str(step) for step in loss.steps[:5]) + (" …" if loss.count > 5 else "")
     head = Text(
         "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
         "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
-    ).filled(
-        count=loss.count,
-        where=where,
-        lost=format_seconds(loss.lost_s),
-        typical=format_seconds(loss.typical_s),
-        worst=format_seconds(loss.worst_s),
-    )
+    ).filled(where=where, **loss.blanks)
     said = [head]
     if loss.period is not None:
         said.append(Text("they come every {period} steps", "每 {period} 步一次").filled(period=loss.period.steps))
@@ -495,7 +410,6 @@ _WHY = {
         "这些步在等 batch，间隔没有规律，而其他步的 batch 早已就绪：是个别 batch 迟到，不是整池太慢",
     ),
 }
-
 _WHY_ANY = {
     "interval": Text(
         "the log's own settings name this interval, though no line speaks of it at these steps",
@@ -507,8 +421,7 @@ _WHY_ANY = {
     ),
     "data at a distance": Text(
         "these steps wait for their batch, at a distance that is not num_workers: the end of a shard, of an epoch or "
-        "of a "
-        "file list would look like this",
+        "of a file list would look like this",
         "这些步在等 batch，而间隔不等于 num_workers：分片、epoch 或文件列表的末尾都会是这个样子",
     ),
     "few data": Text(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -84,6 +84,14 @@ def find_rhythm(values: NDArray[np.float64]) -> StepPeriod | None:
         if is_peak and here >= 0.85 * float(likeness[1:].max()) and here > max(0.3, 4 / math.sqrt(len(values))):
             return StepPeriod(lag, round(float(here), 2), 0, None)
     return None
+
+
+def by_segment(series: Series, indices: Iterable[int]) -> list[list[float]]:
+    """Return the steps of some records, those of each stretch of a series apart."""
+    groups: dict[float, list[float]] = {}
+    for index in indices:
+        groups.setdefault(float(series.segment[index]), []).append(float(series.step[index]))
+    return list(groups.values())
 
 
 def by_step(series: Series, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+
+from headrace.model import format_seconds
 
 from ..logs import Series
 
@@ -15,6 +18,41 @@ AT_LEAST_S = 0.05  # shorter ones cost nothing that anybody would notice
 _FEWEST = 24  # steps on either side
 _RATIO = 1.4
 _WINDOW = 15  # steps over which a median is taken: a slow step in a round of workers does not show
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What slow things of one kind cost: so many of them, in all, one of them typically and at worst."""
+
+    count: int = 0
+    lost_s: float = 0.0
+    typical_s: float = 0.0
+    worst_s: float = 0.0
+
+    @property
+    def blanks(self) -> dict[str, object]:
+        """Return it for a sentence with `{count}`, `{lost}`, `{typical}` and `{worst}`."""
+        lost, typical, worst = map(format_seconds, (self.lost_s, self.typical_s, self.worst_s))
+        return {"count": self.count, "lost": lost, "typical": typical, "worst": worst}
+
+
+class CostFields(TypedDict):
+    """The fields of a `Cost`."""
+
+    count: int
+    lost_s: float
+    typical_s: float
+    worst_s: float
+
+
+def cost_of(seconds: Floats) -> CostFields:
+    """Return what some cost, from what each of them did; there is at least one."""
+    return {
+        "count": len(seconds),
+        "lost_s": float(seconds.sum()),
+        "typical_s": float(np.median(seconds)),
+        "worst_s": float(seconds.max()),
+    }
 
 
 @dataclass(frozen=True)
