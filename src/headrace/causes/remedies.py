@@ -44,6 +44,9 @@ _BIGGER_BATCH_FUTILE = Text(
     "a bigger batch: the loader gives the same samples a second, whatever the batch",
     "加大 batch：加载器每秒给出的样本数不变，与 batch 大小无关",
 )
+_LOADER_FUTILE = Text(
+    "workers, prefetch, pinned memory: the loader is not involved", "调 worker、预取、锁页内存：这与加载器无关"
+)
 _HEADRACE = Text(
     "`from headrace import DataLoader`: it gives out samples instead of batches, so the waits become even and one "
     "slow sample holds up nobody; what a sample costs stays the same",
@@ -139,10 +142,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             Text("save less often, as far as you can afford to lose work", "降低保存频率，以能承受的重算量为限"),
         ),
         futile=(
-            Text(
-                "workers, prefetch, pinned memory: the loader is not involved",
-                "调 worker、预取、锁页内存：这与加载器无关",
-            ),
+            _LOADER_FUTILE,
             Text(
                 "keeping fewer checkpoints: it frees space and adds deletions",
                 "减少保留的检查点数量：只省空间，还会多出删除操作",
@@ -191,12 +191,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
                 "减少 Python 对象：把上百万个小对象的列表（路径、标注）换成数组",
             ),
         ),
-        futile=(
-            Text(
-                "workers, prefetch, pinned memory: the loader is not involved",
-                "调 worker、预取、锁页内存：这与加载器无关",
-            ),
-        ),
+        futile=(_LOADER_FUTILE,),
     ),
     Cause.H2D_COPY: CauseAdvice(
         fix=(

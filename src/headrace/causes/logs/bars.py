@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +70,6 @@ class Bar:
     elapsed_s: float
     resolution_s: float
     rate_s: float  # seconds a step, as the bar says it: smoothed, or the mean since the start
-    rate_text: str
     epoch: int | None
     kind: str  # "train", "evaluate" or "other"
     behind: str  # what stands behind the rate
@@ -106,7 +105,6 @@ def read_bar(line: str) -> Bar | None:
         elapsed_s=_clock_s(elapsed),
         resolution_s=0.1 if "." in elapsed else 1.0,
         rate_s=_rate_s(rate_text),
-        rate_text=rate_text,
         epoch=epoch,
         kind=kind,
         behind=line[match.end() :],
@@ -167,7 +165,11 @@ def bar_times(
     total_s = max(float(shown[-1] - shown[0]), 1.0)
     best: BarTimes | None = None
     best_misfit = _TOLERATED_MISFIT
-    rules: tuple[Callable[[Floats, Floats], Floats], ...] = (_moving, _moving_with_redraws, _mean_since_start)
+    rules: tuple[Callable[[Floats, Floats], Floats], ...] = (
+        partial(_undo_moving, skip_same=False),
+        partial(_undo_moving, skip_same=True),
+        _mean_since_start,
+    )
     for rule in rules:
         at_s, misfit_s = _held_to(shown, rule(n, rates), resolution_s)
         if misfit_s / total_s < best_misfit:
@@ -176,16 +178,8 @@ def bar_times(
     return best or BarTimes(shown, resolution_s)
 
 
-def _moving(n: Floats, rates: Floats) -> Floats:
-    return _undo_moving(n, rates, skip_same=False)
-
-
-def _moving_with_redraws(n: Floats, rates: Floats) -> Floats:
-    """The same where the loop redraws between updates (`set_postfix`): such a redraw shows the rate of before."""
-    return _undo_moving(n, rates, skip_same=True)
-
-
 def _undo_moving(n: Floats, rates: Floats, *, skip_same: bool) -> Floats:
+    """Undo the moving average; `skip_same`: a redraw between updates (`set_postfix`) shows the rate of before."""
     seconds = np.zeros(len(n))
     steps_avg = time_avg = last_n = 0.0
     last_rate = float("nan")

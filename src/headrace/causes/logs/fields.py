@@ -200,12 +200,9 @@ def read_position(text: str) -> Position | None:
             if match["b"]:
                 return Position(int(match["b"]), int(match["b_of"]), int(match["a"]), is_training)
             if match["word"].lower() == "epoch":
-                if match["a_of"] is None:
+                if match["a_of"] is None or epoch is None:
                     epoch = int(match["a"])
-                    continue  # "Epoch: [0]  [ 10/5005]": the step comes behind
-                if epoch is None:
-                    epoch = int(match["a"])
-                continue
+                continue  # "Epoch: [0]  [ 10/5005]": the step comes behind
             return _position(match, "a", epoch, is_training, text)
         for group in "cdeg":
             if match[group]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
+from typing import Any
 
 import numpy as np
 
@@ -142,24 +143,15 @@ def _side_by_side(ranks: list[Series]) -> Series:
     is_new = (np.diff(step[order], prepend=np.nan) != 0) | (np.diff(segment[order], prepend=np.nan) != 0)
     starts = np.flatnonzero(is_new)
 
-    def first(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        return np.concatenate([getattr(series, name) for series in ranks])[order][starts]
+    def by_step(name: str) -> np.ndarray[tuple[int], np.dtype[Any]]:
+        values = np.concatenate([getattr(series, name) for series in ranks])[order]
+        return np.fmax.reduceat(values, starts) if name in ("wall_s", "wait_s") else values[starts]
 
-    def most(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        return np.fmax.reduceat(np.concatenate([getattr(series, name) for series in ranks])[order], starts)
-
-    return Series(
-        name=ranks[0].name,
-        step=first("step"),
-        span=first("span"),
-        wall_s=most("wall_s"),
-        wait_s=most("wait_s"),
-        line=first("line"),
-        at_s=first("at_s"),
-        is_first=first("is_first").astype(bool),
-        is_hole=first("is_hole").astype(bool),
-        is_new_bar=first("is_new_bar").astype(bool),
-        segment=first("segment"),
+    names = ("step", "span", "wall_s", "wait_s", "line", "at_s", "is_first", "is_hole", "is_new_bar", "segment")
+    columns: dict[str, Any] = {name: by_step(name) for name in names}
+    return replace(
+        ranks[0],
+        **columns,
         per_epoch=max(series.per_epoch for series in ranks),
         has_time=any(series.has_time for series in ranks),
     )

@@ -111,17 +111,13 @@ def learn_plan(line: str, position: Position, took_s: float, measures: Measures)
     seen_took = seen_measures.took_s if seen_measures is not None else NAN
     if isnan(seen_took):
         seen_took = read_rate_s(probe)
-    places = {
-        "step": _index(seen.step, len(numbers)),
-        "of": _index(seen.of, len(numbers)),
-        "epoch": _index(seen.epoch, len(numbers)),
-    }
-    if places["step"] is None:
+    step = _index(seen.step, len(numbers))
+    if step is None:
         return None
     plan = StepPlan(
-        step=places["step"],
-        of=places["of"],
-        epoch=places["epoch"],
+        step=step,
+        of=_index(seen.of, len(numbers)),
+        epoch=_index(seen.epoch, len(numbers)),
         took=_place(seen_took, len(numbers)),
         wait=_place(seen_measures.wait_s if seen_measures is not None else NAN, len(numbers)),
         unit_known=measures.unit_known,

@@ -32,7 +32,6 @@ class StepStore:
         self.resolution_s = 1.0  # of the time stamps, or of a bar's clock
         self.of = 0  # steps an epoch, if the lines tell
         self.num_seen = 0
-        self.titles: set[str] = set()
         self._rows = array("d")  # one record behind the other
         self._stride = 1
 
@@ -118,9 +117,7 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     """
     if len(store) < _FEWEST or store.is_slow_only:
         return None
-    columns = {name: np.asarray(store.column(name)) for name in ("line", "step", "epoch", "at_s", "took_s", "wait_s")}
-    columns["elapsed_s"] = np.asarray(store.column("elapsed_s"))
-    columns["rate_s"] = np.asarray(store.column("rate_s"))
+    columns = {name: np.asarray(store.column(name)) for name in COLUMNS}
     columns["block"] = np.zeros(len(store))
     for number, (first, end) in enumerate(store.blocks()):
         columns["block"][first:end] = number

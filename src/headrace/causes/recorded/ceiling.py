@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from headrace.model import Activity, EventKind, Text, format_seconds, format_share, three_digits
 
-from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts_of
+from .processes import ProcessEvents, Times, covering, ends_of, starts_of
 from .trainer import REPLAY_NOT_DONE, LoaderWaits, Trainer
 from .workers import workers_of
 
@@ -126,7 +126,7 @@ def measure_ceiling(trainer: Trainer, processes: Sequence[ProcessEvents]) -> Cei
     workers = max(1, loader.num_workers)
     step = mean_of(steps)
     begin, end = _real_steps(loader)
-    beside = _coverage(trainer, (*_BESIDE, Activity.REPLAY))
+    beside = trainer.covered_by(*_BESIDE, Activity.REPLAY)
     real = mean_of((end - begin - beside.between(begin, end)) / 1e9, round_length=workers)
     if step.count < _FEWEST or real.count < _FEWEST or step.value <= 0:
         return None
@@ -158,7 +158,7 @@ def _cached_steps(
     later = replay_ends[replay_ends > begin[-1]][:1]  # the last step ends where the loop asks again
     end = np.concatenate([starts_of(served)[1:], later])
     begin = begin[: len(end)]
-    seconds = (end - begin - _coverage(trainer, _BESIDE).between(begin, end)) / 1e9
+    seconds = (end - begin - trainer.covered_by(*_BESIDE).between(begin, end)) / 1e9
     is_settled = np.arange(len(seconds)) >= _SETTLING
     tasks = covering(*(one.of(EventKind.FETCH) for one in workers_of(loader, trainer.process, processes)))
     is_alone = is_settled & (tasks.between(begin, end) <= 0)
@@ -184,15 +184,8 @@ def _gain(real: Mean, step: Mean, beside_s: float) -> tuple[float, float]:
 def _utilisation(trainer: Trainer, loader: LoaderWaits, compute_s: float) -> float:
     """Return AU over the real steps but the first of each epoch."""
     begin, end = _real_steps(loader)
-    running_s = float((end - begin - _coverage(trainer, _OUTSIDE).between(begin, end)).sum()) / 1e9
+    running_s = float((end - begin - trainer.covered_by(*_OUTSIDE).between(begin, end)).sum()) / 1e9
     return min(1.0, compute_s * len(begin) / running_s) if running_s > 0 else 0.0
-
-
-def _coverage(trainer: Trainer, activities: Sequence[Activity]) -> Coverage:
-    spans = [span for span in trainer.spans if span.label[0] in activities]
-    return Coverage(
-        np.array([span.start for span in spans], np.int64), np.array([span.end for span in spans], np.int64)
-    )
 
 
 def _ran_to_end(process: ProcessEvents, lead: int, after_ns: int) -> bool:

@@ -14,7 +14,6 @@ from headrace.model import Cause, EventKind, Finding, Text, format_seconds
 
 from ..crashes import findings_of
 from .processes import ProcessEvents, ends_of, starts_of
-from .ranks import name_of
 from .surroundings import Surroundings
 from .trainer import Trainer, is_trainer
 
@@ -154,7 +153,7 @@ def end_facts(trainers: Sequence[Trainer], launcher: RootCause | None, exit_code
                 "{which} 最先结束（取过 {batches} 个 batch，运行 {after} 后）：{text}",
             )
         after = format_seconds((at_ns - first.start_ns) / 1e9)
-        return [said.filled(which=name_of(first), batches=_num_batches(first), after=after, text=text)]
+        return [said.filled(which=first.title, batches=first.num_batches, after=after, text=text)]
     silent = [one for one in trainers if raised[one.process.pid] is None]
     if len(silent) == len(trainers):
         return []
@@ -165,8 +164,8 @@ def end_facts(trainers: Sequence[Trainer], launcher: RootCause | None, exit_code
             "{which} 在取过 {batches} 个 batch 后消失，没有抛出异常，最后一次记录在启动 {after} 后：可能被杀死，或在 "
             "Python 之外退出；其他 rank 的异常由此引起",
         ).filled(
-            which=name_of(one),
-            batches=_num_batches(one),
+            which=one.title,
+            batches=one.num_batches,
             after=format_seconds((int(ends_of(one.process.events).max()) - one.start_ns) / 1e9),
         )
         for one in silent
@@ -181,9 +180,7 @@ def _killed(launcher: RootCause, trainer: Trainer | None) -> Text:
     return Text(
         "rank {rank} (pid {pid}) ended first, by {name}, as its launcher says; {batches} batches came before",
         "rank {rank} (pid {pid}) 最先结束：启动器报告它因 {name} 退出，此前取过 {batches} 个 batch",
-    ).filled(
-        rank=launcher.rank, pid=launcher.pid, name=name, batches=_num_batches(trainer) if trainer is not None else 0
-    )
+    ).filled(rank=launcher.rank, pid=launcher.pid, name=name, batches=trainer.num_batches if trainer is not None else 0)
 
 
 def _raised(trainer: Trainer) -> tuple[int, str] | None:
@@ -194,8 +191,3 @@ def _raised(trainer: Trainer) -> tuple[int, str] | None:
     lines = trainer.process.names.get(int(events["arg"][0]), "").strip().splitlines()
     text = next((line for line in reversed(lines) if re.match(r"[\w.]+(: |$)", line)), lines[-1] if lines else "?")
     return int(starts_of(events)[0]), text[:_MOST_LETTERS]
-
-
-def _num_batches(trainer: Trainer) -> int:
-    waits = trainer.process.of(EventKind.WAIT)
-    return int((waits["value"] >= 0).sum())

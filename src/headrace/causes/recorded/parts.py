@@ -8,7 +8,7 @@ still reads its file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,17 +85,19 @@ def read_parts(
 
     `blocked` and `no_core` are shares of the tasks' time: which part of being off the cores is standing still.
     """
-    samples = _joined(processes, EventKind.SAMPLE)
-    if not len(samples.start_ns) or not any(one.count(EventKind.OFF_CORE) for one in processes):
+    by_process = [one.of(EventKind.SAMPLE) for one in processes]
+    samples: NDArray[Any] = np.concatenate(by_process) if by_process else np.empty(0)
+    if not len(samples) or not any(one.count(EventKind.OFF_CORE) for one in processes):
         return None
-    parts, of_sample = samples.owning(_joined(processes, EventKind.PART))
-    off_core, looked_at = samples.owning(_joined(processes, EventKind.OFF_CORE))
+    sample_ns, sizes = samples["duration_ns"].astype(np.int64), samples["value"].astype(np.int64)
+    parts = _of_samples(processes, by_process, EventKind.PART)
+    off_core = _of_samples(processes, by_process, EventKind.OFF_CORE)
     still = blocked / (blocked + no_core) if blocked + no_core > 0 else 0.0
-    total_ns = float(samples.duration_ns.sum())
+    total_ns = float(sample_ns.sum())
     whole = off_core.named("")
-    looked = np.zeros(len(samples.start_ns), bool)
-    looked[looked_at[whole]] = True
-    in_looked = looked[of_sample]
+    looked = np.zeros(len(samples), bool)
+    looked[off_core.sample[whole]] = True
+    in_looked = looked[parts.sample]
     found = []
     for name in parts.names[1:]:
         chosen = parts.named(name)
@@ -115,24 +117,24 @@ def read_parts(
                 nbytes=int(parts.value[chosen].sum()),
                 still_s=float(own_ns.sum()) / 1e9 * off * still,
                 by_sample_s=own_ns / 1e9,
-                error=_error_of_share(_by_sample(of_sample[chosen], own_ns, samples), samples.duration_ns),
+                error=_error_of_share(np.bincount(parts.sample[chosen], own_ns, len(samples)).astype(float), sample_ns),
             )
         )
     known_ns = float(parts.duration_ns.sum())
-    looked_rest = float(samples.duration_ns[looked].sum()) - float(parts.duration_ns[in_looked].sum())
+    looked_rest = float(sample_ns[looked].sum()) - float(parts.duration_ns[in_looked].sum())
     off_rest = float(off_core.duration_ns[whole].sum()) - float(off_core.duration_ns[~whole].sum())
     rest_ns = max(0.0, total_ns - known_ns)
     rest_off = min(1.0, max(0.0, off_rest / looked_rest)) if looked_rest > 0 else 0.0
     return SampleParts(
-        num_samples=int(np.where(samples.value < -1, -samples.value, 1).sum()),
+        num_samples=int(np.where(sizes < -1, -sizes, 1).sum()),
         total_s=total_ns / 1e9,
         parts=tuple(sorted(found, key=lambda one: -one.own_s)),
         still_s=rest_ns * rest_off * still / 1e9,
         other_s=rest_ns * (1 - rest_off * still) / 1e9,
         bytes_per_sample=bytes_per_sample,
         task_share=_task_share(processes),
-        rest_by_sample_s=(samples.duration_ns - _by_sample(of_sample, parts.duration_ns, samples)) / 1e9,
-        heavy=_heavy(samples, parts, of_sample),
+        rest_by_sample_s=(sample_ns - np.bincount(parts.sample, parts.duration_ns, len(samples))) / 1e9,
+        heavy=_heavy(sample_ns, parts),
     )
 
 
@@ -150,65 +152,34 @@ def kind_of(name: str) -> tuple[PartKind, str, bool]:
 
 
 @dataclass(frozen=True, eq=False)
-class _JoinedEvents:
-    """Events of one kind of several processes, side by side."""
+class _SampleEvents:
+    """Events of one kind that belong to samples, of several processes one after the other."""
 
-    process: NDArray[np.int64]
-    start_ns: NDArray[np.int64]
+    sample: NDArray[np.int64]  # which one of all
     duration_ns: NDArray[np.int64]
     value: NDArray[np.int64]
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # the empty one first
     name: NDArray[np.int64]  # which of the names
 
     def named(self, name: str) -> NDArray[np.bool_]:
         return np.asarray(self.name == (self.names.index(name) if name in self.names else -1))
 
-    def owning(self, others: _JoinedEvents) -> tuple[_JoinedEvents, NDArray[np.int64]]:
-        """Return those of the others that one of these has the process and the start of, and which one."""
-        first = int(self.start_ns.min())
-        span = int(self.start_ns.max()) - first + 1
-        own = self.process * span + self.start_ns - first
-        order = np.argsort(own, kind="stable")
-        wanted = others.process * span + others.start_ns - first
-        at = np.searchsorted(own[order], wanted).clip(0, len(order) - 1)
-        hit = (own[order][at] == wanted) & (others.start_ns >= first) & (others.start_ns < first + span)
-        kept = _JoinedEvents(
-            others.process[hit],
-            others.start_ns[hit],
-            others.duration_ns[hit],
-            others.value[hit],
-            others.names,
-            others.name[hit],
-        )
-        return kept, np.asarray(order[at[hit]])
 
-
-def _joined(processes: Sequence[ProcessEvents], kind: EventKind) -> _JoinedEvents:
+def _of_samples(processes: Sequence[ProcessEvents], samples: Sequence[NDArray[Any]], kind: EventKind) -> _SampleEvents:
+    """Return the events of a kind that have the start of one of their process's samples."""
     names: dict[str, int] = {"": 0}
-    columns: list[list[NDArray[np.int64]]] = [[], [], [], [], []]
-    for number, process in enumerate(processes):
+    columns: list[tuple[NDArray[Any], ...]] = []
+    first = 0
+    for process, own in zip(processes, samples, strict=True):
         events = process.of(kind)
-        known = np.zeros(1 + max(process.names, default=0), np.int64)
-        if kind is not EventKind.SAMPLE:
-            for arg in np.unique(events["arg"]).tolist():
-                if arg in process.names:
-                    known[arg] = names.setdefault(process.names[arg], len(names))
-        args = np.where(events["arg"] < len(known), events["arg"], 0).astype(np.int64)
-        for column, values in zip(
-            columns,
-            (np.full(len(events), number), events["start_ns"], events["duration_ns"], events["value"], known[args]),
-            strict=True,
-        ):
-            column.append(np.asarray(values).astype(np.int64))
-    process_of, start, duration, value, name = (
-        np.concatenate(column) if column else np.empty(0, np.int64) for column in columns
-    )
-    return _JoinedEvents(process_of, start, duration, value, tuple(names), name)
-
-
-def _by_sample(places: NDArray[np.int64], values: NDArray[Any], samples: _JoinedEvents) -> NDArray[np.float64]:
-    """Return the sum of the values of each sample."""
-    return np.bincount(places, values.astype(float), len(samples.start_ns)).astype(float)
+        args, which = np.unique(events["arg"], return_inverse=True)
+        known = [names.setdefault(process.names.get(arg, ""), len(names)) for arg in args.tolist()]
+        hit = np.isin(events["start_ns"], own["start_ns"])
+        place = first + np.searchsorted(own["start_ns"], events["start_ns"])
+        columns.append((place[hit], events["duration_ns"][hit], events["value"][hit], np.array(known, int)[which][hit]))
+        first += len(own)
+    place, duration, value, name = (np.concatenate(one).astype(np.int64) for one in zip(*columns, strict=True))
+    return _SampleEvents(place, duration, value, tuple(names), name)
 
 
 def _error_of_share(by_sample_ns: NDArray[np.float64], sample_ns: NDArray[np.int64]) -> float:
@@ -228,23 +199,16 @@ def _task_share(processes: Sequence[ProcessEvents]) -> float:
     return max(0.0, 1 - collate / fetch) if fetch > 0 else 1.0
 
 
-def _heavy(samples: _JoinedEvents, parts: _JoinedEvents, of_sample: NDArray[np.int64]) -> dict[PartKind, float]:
-    durations = samples.duration_ns
-    is_heavy = durations > 5 * np.median(durations)
-    total = float(durations[is_heavy].sum())
-    if len(durations) < 20 or total <= 0:
+def _heavy(sample_ns: NDArray[np.int64], parts: _SampleEvents) -> dict[PartKind, float]:
+    is_heavy = sample_ns > 5 * np.median(sample_ns)
+    total = float(sample_ns[is_heavy].sum())
+    if len(sample_ns) < 20 or total <= 0:
         return {}
     sums: dict[PartKind, float] = {}
-    for name, kind in _kinds(parts.names):
-        chosen = parts.named(name) & is_heavy[of_sample]
+    for name in parts.names[1:]:
+        chosen, kind = parts.named(name) & is_heavy[parts.sample], kind_of(name)[0]
         sums[kind] = sums.get(kind, 0.0) + float(parts.duration_ns[chosen].sum()) / total
     return sums
-
-
-def _kinds(names: Sequence[str]) -> Iterator[tuple[str, PartKind]]:
-    for name in names:
-        if name:
-            yield name, kind_of(name)[0]
 
 
 def part_rows(parts: SampleParts | None, processes: Sequence[ProcessEvents]) -> tuple[PartRow, ...]:

@@ -39,7 +39,7 @@ def rank_facts(chosen: Trainer, trainers: Sequence[Trainer]) -> list[Text]:
         Text(
             "{count} training processes; the findings and the table are those of {which}, which lost most",
             "共 {count} 个训练进程；以上结论与时间表属于损失最多的 {which}",
-        ).filled(count=len(trainers), which=name_of(chosen))
+        ).filled(count=len(trainers), which=chosen.title)
     ]
     ordered = sorted(trainers, key=lambda one: (one.rank if one.rank is not None else 0, one.process.pid))
     if len(ordered) <= _MOST_SHOWN:
@@ -52,19 +52,13 @@ def rank_facts(chosen: Trainer, trainers: Sequence[Trainer]) -> list[Text]:
     return said
 
 
-def name_of(trainer: Trainer) -> str:
-    if trainer.rank is None:
-        return f"pid {trainer.process.pid}"
-    return f"rank {trainer.rank} (pid {trainer.process.pid})"
-
-
 def _shares(trainer: Trainer) -> Text:
     return Text(
         "{which}: waiting for data {wait}, forward {forward}, backward and waiting for other ranks or the device "
         "{meeting}",
         "{which}：等数据 {wait}，前向 {forward}，反向及等其他 rank 或设备 {meeting}",
     ).filled(
-        which=name_of(trainer),
+        which=trainer.title,
         wait=format_share(trainer.share(Activity.WAIT)),
         forward=format_share(trainer.share(Activity.FORWARD)),
         meeting=format_share(trainer.share(*_MEETING)),
@@ -94,7 +88,7 @@ def _held_up_by(trainers: Sequence[Trainer]) -> Text | None:
     what = _OWN[most]
     said = Text(said.en.replace("{what}", what.en), said.zh.replace("{what}", what.zh))
     return said.filled(
-        which=name_of(slow),
+        which=slow.title,
         own=format_share(slow.share(most)),
         usual=format_share(median(one.share(most) for one in others)),
         waiting=format_share(1 - usual),

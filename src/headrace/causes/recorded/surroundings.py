@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model import (
     Bottleneck,
@@ -46,8 +46,7 @@ _DATA = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP, Cause.STRAGGLER_SAMPLE}
 _COMPUTES = {Bottleneck.CPU_DECODE, Bottleneck.GIL}
 
 
-@dataclass(frozen=True, kw_only=True)
-class FaultTime:
+class FaultTime(NamedTuple):
     """Seconds of a process's wall clock that went into fetching pages back, of those for which it was looked at."""
 
     in_kernel_s: float = 0.0
@@ -59,27 +58,17 @@ class FaultTime:
     def seconds(self) -> float:
         return self.in_kernel_s + self.no_core_s + self.asleep_s
 
-    def __add__(self, other: FaultTime) -> FaultTime:
-        return FaultTime(
-            in_kernel_s=self.in_kernel_s + other.in_kernel_s,
-            no_core_s=self.no_core_s + other.no_core_s,
-            asleep_s=self.asleep_s + other.asleep_s,
-            seen_s=self.seen_s + other.seen_s,
-        )
-
 
 NO_FAULTS = FaultTime()
 
 
 def read_fault_time(samples: Sequence[SystemSample], pids: Collection[int]) -> FaultTime:
     """Return what faults cost some processes together, from the first of some samples to the last."""
-    total = FaultTime()
+    times = [NO_FAULTS]
     for first, last in pairwise(samples):
         before = {one.pid: one for one in first.processes if one.pid in pids}
-        for now in last.processes:
-            if now.pid in before:
-                total += _between(first, last, before[now.pid], now)
-    return total
+        times += [_between(first, last, before[now.pid], now) for now in last.processes if now.pid in before]
+    return FaultTime(*map(sum, zip(*times, strict=True)))
 
 
 def _between(first: SystemSample, last: SystemSample, before: ProcessSample, now: ProcessSample) -> FaultTime:
@@ -102,9 +91,7 @@ def _between(first: SystemSample, last: SystemSample, before: ProcessSample, now
     # Threads that fault side by side cost the wall clock once: faults have the part of it that they have of all work.
     work_s = in_kernel_s + no_core_s + asleep_s + user_s
     part = min(1.0, wall_s / work_s) if work_s > 0 else 1.0
-    return FaultTime(
-        in_kernel_s=in_kernel_s * part, no_core_s=no_core_s * part, asleep_s=asleep_s * part, seen_s=wall_s
-    )
+    return FaultTime(in_kernel_s * part, no_core_s * part, asleep_s * part, wall_s)
 
 
 def _asleep_s(first: SystemSample, last: SystemSample, sleeps: int) -> float:

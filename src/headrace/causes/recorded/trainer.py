@@ -109,6 +109,21 @@ class Trainer:
         """Return the share of the training that some activities took; 0 where there was no training."""
         return sum(map(self.seconds, activities)) / self.train_s if self.train_s > 0 else 0.0
 
+    def covered_by(self, *activities: Activity) -> Coverage:
+        """Return how much of a stretch of time some activities cover."""
+        return coverage([span for span in self.spans if span.label[0] in activities])
+
+    @property
+    def title(self) -> str:
+        """Return what it is called among others."""
+        pid = f"pid {self.process.pid}"
+        return pid if self.rank is None else f"rank {self.rank} ({pid})"
+
+    @property
+    def num_batches(self) -> int:
+        """Return how many batches it took, whichever thread asked for them."""
+        return int((self.process.of(EventKind.WAIT)["value"] >= 0).sum())
+
     @property
     def rank(self) -> int | None:
         """Return which rank it is; None for a training of one process."""
@@ -325,15 +340,8 @@ def _without_backlog(loader: LoaderWaits, replays: NDArray[Any]) -> LoaderWaits:
     for end, ahead in zip(ends_of(replays).tolist(), replays["value"].tolist(), strict=True):
         first = int(np.searchsorted(loader.start_ns, end))
         keep[first : first + ahead + 1] = False
-    return replace(
-        loader,
-        batch=loader.batch[keep],
-        epoch=loader.epoch[keep],
-        start_ns=loader.start_ns[keep],
-        end_ns=loader.end_ns[keep],
-        step_s=loader.step_s[keep],
-        is_ready=loader.is_ready[keep],
-    )
+    per_batch = ("batch", "epoch", "start_ns", "end_ns", "step_s", "is_ready")
+    return replace(loader, **{name: getattr(loader, name)[keep] for name in per_batch})
 
 
 def _were_ready(starts: Times, ends: Times, gets: NDArray[Any]) -> NDArray[np.bool_]:

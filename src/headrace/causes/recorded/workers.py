@@ -132,11 +132,10 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> PoolWork
         within = waits[0].clip(start, end), waits[1].clip(start, end)
         for served in _served(worker):
             alive_ns += end - start
-            busy_ns += (end - start) - served.idle_ns(np.array([start]), np.array([end]))
+            busy_ns += (end - start) - served.idle_ns((np.array([start]), np.array([end])))
             during_ns += float((within[1] - within[0]).sum())
             served.add_to(parts, within)
-        start_ns = float(covering(worker.of(EventKind.WORKER_START)).between(*within).sum())
-        parts["starting"] += start_ns
+        parts["starting"] += _covered(within, worker.of(EventKind.WORKER_START))
     samples = [worker.of(EventKind.SAMPLE) for worker in workers]
     return PoolWork(
         num_seen=len(workers),
@@ -163,27 +162,24 @@ class _Served:
     idle: NDArray[Any]  # inside a task: it waits for room
     beside: NDArray[Any]  # sent by a thread that serves nothing
 
-    def idle_ns(self, starts: Times, ends: Times) -> float:
-        """Return for how long it had nothing to do."""
+    def idle_ns(self, stretches: tuple[Times, Times]) -> float:
+        """Return for how long it had nothing to do in some stretches of time."""
+        fetching, working = _covered(stretches, self.fetch), _covered(stretches, self.fetch, self.beside)
+        in_task = fetching + _covered(stretches, self.idle) - _covered(stretches, self.fetch, self.idle)
+        return _covered(stretches, self.fetch, self.beside, self.idle) - working + in_task
 
-        def covered(*events: NDArray[Any]) -> float:
-            return float(covering(*events).between(starts, ends).sum())
-
-        in_task = covered(self.fetch) + covered(self.idle) - covered(self.fetch, self.idle)
-        return covered(self.fetch, self.beside, self.idle) - covered(self.fetch, self.beside) + in_task
-
-    def add_to(self, parts: dict[str, float], waits: tuple[Times, Times]) -> None:
-        """Add what it did in some stretches of time."""
-
-        def covered(*events: NDArray[Any]) -> float:
-            return float(covering(*events).between(*waits).sum())
-
-        fetching, collating, sending = covered(self.fetch), covered(self.collate), covered(self.send)
-        waiting = fetching + covered(self.idle) - covered(self.fetch, self.idle)
+    def add_to(self, parts: dict[str, float], stretches: tuple[Times, Times]) -> None:
+        """Add what it did in them."""
+        fetching, collating, sending = (_covered(stretches, one) for one in (self.fetch, self.collate, self.send))
+        waiting = fetching + _covered(stretches, self.idle) - _covered(stretches, self.fetch, self.idle)
         parts["samples"] += max(0.0, fetching - collating - sending - waiting)
         parts["collate"] += collating
-        parts["sending"] += sending + covered(self.fetch, self.beside) - fetching
-        parts["idle"] += self.idle_ns(*waits)
+        parts["sending"] += sending + _covered(stretches, self.fetch, self.beside) - fetching
+        parts["idle"] += self.idle_ns(stretches)
+
+
+def _covered(stretches: tuple[Times, Times], *events: NDArray[Any]) -> float:
+    return float(covering(*events).between(*stretches).sum())
 
 
 def _served(worker: ProcessEvents) -> list[_Served]:
