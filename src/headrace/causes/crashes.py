@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from headrace.knowledge import MessageFound, advice_for
 from headrace.model import Cause, Confidence, Finding, Severity, Text
@@ -68,27 +68,13 @@ def _circular(one: MessageFound, first: dict[str, MessageFound]) -> bool:
 def _finding(one: MessageFound, echoes: list[MessageFound], last_step_line: int | None) -> Finding:
     ended = one.entry.severity.value == "fatal" and (last_step_line is None or one.last_line >= last_step_line)
     causes = one.open_causes
-    evidence = [
-        Text("line {line}: {text}", "第 {line} 行：{text}").filled(line=one.first_line, text=_shortened(one.text)),
-        Text(one.entry.meaning.en, one.entry.meaning.zh),
-    ]
-    if one.count > 1:
-        evidence.insert(1, Text("{n} times", "共 {n} 次").filled(n=one.count))
-    if one.decided and one.because:
-        evidence.append(Text("decided by: {text}", "由此确定：{text}").filled(text=_shortened(one.because)))
-    evidence += [
-        Text("its consequence, line {line}: {text}", "它的后果，第 {line} 行：{text}").filled(
-            line=echo.first_line, text=_shortened(echo.text)
-        )
-        for echo in echoes
-    ]
     is_decided = len(causes) == 1
     return Finding(
         cause=_cause_of(one),
         share=1.0 if ended else 0.0,
         severity=Severity.FATAL if ended else Severity.HIGH if one.entry.severity.value == "fatal" else Severity.MEDIUM,
         confidence=Confidence.CERTAIN if is_decided else Confidence.LIKELY,
-        evidence=tuple(evidence),
+        evidence=tuple(_evidence(one, echoes)),
         fix=tuple(
             Text(
                 cause.fix.en if is_decided else f"if {cause.why.en.rstrip('.')}: {cause.fix.en}",
@@ -106,6 +92,19 @@ def _finding(one: MessageFound, echoes: list[MessageFound], last_step_line: int 
         measure=() if is_decided else tuple(_check(cause.check.en, cause.check.zh, cause.command) for cause in causes),
         figures={"line": float(one.first_line), "count": float(one.count)},
     )
+
+
+def _evidence(one: MessageFound, echoes: list[MessageFound]) -> Iterator[Text]:
+    yield Text("line {line}: {text}", "第 {line} 行：{text}").filled(line=one.first_line, text=_shortened(one.text))
+    if one.count > 1:
+        yield Text("{n} times", "共 {n} 次").filled(n=one.count)
+    yield Text(one.entry.meaning.en, one.entry.meaning.zh)
+    if one.decided and one.because:
+        yield Text("decided by: {text}", "由此确定：{text}").filled(text=_shortened(one.because))
+    for echo in echoes:
+        yield Text("its consequence, line {line}: {text}", "它的后果，第 {line} 行：{text}").filled(
+            line=echo.first_line, text=_shortened(echo.text)
+        )
 
 
 def _check(en: str, zh: str, command: str) -> Text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.errors import UnusableInput
 from headrace.knowledge import MessageFound, MessageScanner, look_up
@@ -206,43 +206,36 @@ def _finding(loss: LostTime, analysis: Analysis) -> Finding:
     )
 
 
-def _facts(analysis: Analysis, streams: LogStreams) -> list[Text]:
+def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
     series, stalls = analysis.series, analysis.stalls
-    facts = [
-        Text(
-            "{steps} steps in {wall}: {rate} steps/s; a typical step takes {base}",
-            "{steps} 步，共 {wall}：{rate} 步/秒；通常一步 {base}",
-        ).filled(
-            steps=int(analysis.num_steps),
-            wall=format_seconds(analysis.wall_s),
-            rate=three_digits(analysis.num_steps / analysis.wall_s),
-            base=format_seconds(stalls.base_s),
-        )
-    ]
+    yield Text(
+        "{steps} steps in {wall}: {rate} steps/s; a typical step takes {base}",
+        "{steps} 步，共 {wall}：{rate} 步/秒；通常一步 {base}",
+    ).filled(
+        steps=int(analysis.num_steps),
+        wall=format_seconds(analysis.wall_s),
+        rate=three_digits(analysis.num_steps / analysis.wall_s),
+        base=format_seconds(stalls.base_s),
+    )
     if analysis.wait_share is not None:
-        facts.append(
-            Text("waiting for data: {share} of the time", "等待数据：占时间的 {share}").filled(
-                share=format_share(analysis.wait_share)
-            )
+        yield Text("waiting for data: {share} of the time", "等待数据：占时间的 {share}").filled(
+            share=format_share(analysis.wait_share)
         )
     per_epoch = series.per_epoch or streams.per_epoch
     if analysis.losses and per_epoch:
-        facts.append(epoch_fact(per_epoch, analysis.num_steps / analysis.wall_s, analysis.lost_share))
-    facts += [
+        yield epoch_fact(per_epoch, analysis.num_steps / analysis.wall_s, analysis.lost_share)
+    yield from (
         Text("{what}: {share} of the time, too little to report", "{what}：占时间的 {share}，不足以列为问题").filled(
             what=loss.cause.value, share=format_share(analysis.share(loss))
         )
         for loss in analysis.minor
         if loss.cause is not Cause.UNKNOWN and analysis.share(loss) >= 0.001
-    ]
+    )
     if streams.num_ranks > 1:
-        facts.append(
-            Text(
-                "{ranks} ranks; each step is taken as its slowest rank had it",
-                "{ranks} 个 rank；每一步按最慢的 rank 计",
-            ).filled(ranks=streams.num_ranks)
-        )
-    return facts
+        yield Text(
+            "{ranks} ranks; each step is taken as its slowest rank had it",
+            "{ranks} 个 rank；每一步按最慢的 rank 计",
+        ).filled(ranks=streams.num_ranks)
 
 
 def _figures(analysis: Analysis, streams: LogStreams) -> dict[str, float]:

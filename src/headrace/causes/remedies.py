@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.model import Bottleneck, Cause, Confidence, Finding, Severity, Text, gain_of
@@ -413,7 +413,7 @@ def bottleneck_fix(bottleneck: Bottleneck | None, *, has_ours: bool = False) -> 
 def make_finding(
     cause: Cause,
     share: float,
-    evidence: Sequence[Text],
+    evidence: Iterable[Text],
     *,
     figures: Mapping[str, float],
     confidence: Confidence = Confidence.CERTAIN,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +92,7 @@ def _period(steps: Sequence[NDArray[np.float64]], waits: Sequence[NDArray[np.flo
 
 
 def slow_report_finding(reports: SlowReports, streams: LogStreams) -> Finding:
+    """Return the reports as one finding: lock-step where they come at one distance, else single late batches."""
     workers = streams.settings.get("num_workers")
     period = reports.period
     share = reports.lost_s / reports.wall_s if reports.lost_s is not None and reports.wall_s else 0.0
@@ -99,62 +100,6 @@ def slow_report_finding(reports: SlowReports, streams: LogStreams) -> Finding:
     cause = (
         Cause.BATCH_LOCKSTEP if is_lockstep else Cause.STRAGGLER_SAMPLE if len(reports.steps) >= 3 else Cause.UNKNOWN
     )
-    evidence = []
-    if period is not None:
-        evidence.append(
-            Text(
-                "all {count} slow batches reported are {period} apart (or a multiple of it): one phenomenon, "
-                "whatever they are called",
-                "报告的 {count} 个慢 batch 彼此都相隔 {period}（或其整数倍）：不管各自叫什么名字，都是同一个现象",
-            ).filled(count=len(reports.steps), period=period.steps)
-            if period.kept == 1
-            else Text(
-                "{kept} of the {count} slow batches reported are {period} apart",
-                "报告的 {count} 个慢 batch 中，{kept} 相隔 {period}",
-            ).filled(kept=format_share(period.kept), count=len(reports.steps), period=period.steps)
-        )
-        if workers == period.steps:
-            evidence.append(
-                Text(
-                    "that is num_workers={workers}: each worker makes a whole batch and they are delivered in order, "
-                    "so the loop gets {fast} at once and waits for the next round",
-                    "这正是 num_workers={workers}：每个 worker 各做一个完整的 batch 并按序交付，于是一下子来 {fast} "
-                    "个，然后等下一轮",
-                ).filled(workers=workers, fast=workers - 1)
-            )
-    else:
-        evidence.append(
-            Text(
-                "{count} slow batches are reported, at distances that have no common measure",
-                "报告了 {count} 个慢 batch，间隔没有规律",
-            ).filled(count=len(reports.steps))
-        )
-    waits = sorted(reports.waits_s)
-    evidence.append(
-        Text("they wait {median} typically, {worst} at worst", "它们通常等待 {median}，最长 {worst}").filled(
-            median=format_seconds(waits[len(waits) // 2]), worst=format_seconds(waits[-1])
-        )
-    )
-    if reports.supply_per_s and reports.demand_per_s:
-        evidence.append(supply_and_demand(reports.supply_per_s, reports.demand_per_s))
-    if reports.window is not None:
-        one = reports.window
-        evidence.append(
-            Text(
-                "all waiting sits in single batches: {count} x {mean} = {total} in a window, of which one batch is "
-                "{worst} ({like} of {windows} windows are like that); the short ones are finished batches being "
-                "picked up, not a worker's time",
-                "等待全部集中在个别 batch 上：某个窗口 {count} × {mean} = {total}，其中一个 batch 就占 {worst}（"
-                "{windows} 个窗口中有 {like} 个如此）；其余很短的时间只是取走已做好的 batch，并不是 worker 的耗时",
-            ).filled(
-                count=one.count,
-                mean=format_seconds(one.mean_s),
-                total=format_seconds(one.count * one.mean_s),
-                worst=format_seconds(one.worst_s),
-                like=reports.one_holds_all,
-                windows=reports.num_windows,
-            )
-        )
     figures = {"slow_steps": float(len(reports.steps))}
     for name, value in (
         ("period_steps", period.steps if period else None),
@@ -166,22 +111,69 @@ def slow_report_finding(reports: SlowReports, streams: LogStreams) -> Finding:
             figures[name] = float(value)
     likely = is_lockstep and period is not None and workers == period.steps
     confidence = Confidence.LIKELY if likely else Confidence.POSSIBLE
+    evidence = _evidence(reports, workers)
     return make_finding(cause, share, evidence, figures=figures, confidence=confidence, is_from_log=True)
 
 
-def slow_report_facts(reports: SlowReports, streams: LogStreams) -> list[Text]:
-    facts = []
-    if reports.wall_s is not None and reports.supply_per_s is not None:
-        facts.append(
-            Text(
-                "{steps} batches in {wall}, from the first report to the last",
-                "从第一条报告到最后一条：{steps} 个 batch，共 {wall}",
-            ).filled(steps=reports.num_steps, wall=format_seconds(reports.wall_s))
+def _evidence(reports: SlowReports, workers: int | None) -> Iterator[Text]:
+    period, count = reports.period, len(reports.steps)
+    if period is None:
+        yield Text(
+            "{count} slow batches are reported, at distances that have no common measure",
+            "报告了 {count} 个慢 batch，间隔没有规律",
+        ).filled(count=count)
+    elif period.kept == 1:
+        yield Text(
+            "all {count} slow batches reported are {period} apart (or a multiple of it): one phenomenon, whatever they "
+            "are called",
+            "报告的 {count} 个慢 batch 彼此都相隔 {period}（或其整数倍）：不管各自叫什么名字，都是同一个现象",
+        ).filled(count=count, period=period.steps)
+    else:
+        yield Text(
+            "{kept} of the {count} slow batches reported are {period} apart",
+            "报告的 {count} 个慢 batch 中，{kept} 相隔 {period}",
+        ).filled(kept=format_share(period.kept), count=count, period=period.steps)
+    if period is not None and workers == period.steps:
+        yield Text(
+            "that is num_workers={workers}: each worker makes a whole batch and they are delivered in order, so the "
+            "loop gets {fast} at once and waits for the next round",
+            "这正是 num_workers={workers}：每个 worker 各做一个完整的 batch 并按序交付，于是一下子来 {fast} 个，然后等"
+            "下一轮",
+        ).filled(workers=workers, fast=workers - 1)
+    waits = sorted(reports.waits_s)
+    yield Text("they wait {median} typically, {worst} at worst", "它们通常等待 {median}，最长 {worst}").filled(
+        median=format_seconds(waits[len(waits) // 2]), worst=format_seconds(waits[-1])
+    )
+    if reports.supply_per_s and reports.demand_per_s:
+        yield supply_and_demand(reports.supply_per_s, reports.demand_per_s)
+    if (one := reports.window) is not None:
+        yield Text(
+            "all waiting sits in single batches: {count} x {mean} = {total} in a window, of which one batch is {worst} "
+            "({like} of {windows} windows are like that); the short ones are finished batches being picked up, not a "
+            "worker's time",
+            "等待全部集中在个别 batch 上：某个窗口 {count} × {mean} = {total}，其中一个 batch 就占 {worst}（"
+            "{windows} 个窗口中有 {like} 个如此）；其余很短的时间只是取走已做好的 batch，并不是 worker 的耗时",
+        ).filled(
+            count=one.count,
+            mean=format_seconds(one.mean_s),
+            total=format_seconds(one.count * one.mean_s),
+            worst=format_seconds(one.worst_s),
+            like=reports.one_holds_all,
+            windows=reports.num_windows,
         )
+
+
+def slow_report_facts(reports: SlowReports, streams: LogStreams) -> Iterator[Text]:
+    """Yield what the run is like, as far as such reports tell."""
+    if reports.wall_s is not None and reports.supply_per_s is not None:
+        yield Text(
+            "{steps} batches in {wall}, from the first report to the last",
+            "从第一条报告到最后一条：{steps} 个 batch，共 {wall}",
+        ).filled(steps=reports.num_steps, wall=format_seconds(reports.wall_s))
         if streams.per_epoch and reports.lost_s is not None:
-            facts.append(epoch_fact(streams.per_epoch, reports.supply_per_s, reports.lost_s / reports.wall_s))
+            yield epoch_fact(streams.per_epoch, reports.supply_per_s, reports.lost_s / reports.wall_s)
     if reports.demand_per_s is not None:
-        facts.append(
+        said = (
             Text("demand: a step without a wait takes {step}, as the log tells", "需求：日志显示，不等待时一步 {step}")
             if reports.demand_is_told
             else Text(
@@ -189,11 +181,11 @@ def slow_report_facts(reports: SlowReports, streams: LogStreams) -> list[Text]:
                 "需求：按扣除等待后的时间估计，一步 {step}",
             )
         )
-        facts[-1] = facts[-1].filled(step=format_seconds(1 / reports.demand_per_s))
-    return facts
+        yield said.filled(step=format_seconds(1 / reports.demand_per_s))
 
 
 def epoch_fact(per_epoch: int, steps_per_s: float, share: float) -> Text:
+    """Return how long an epoch takes, and how much of it is lost."""
     return Text(
         "an epoch of {steps} steps takes {epoch} at this rate, of which {lost} is lost (estimate: steps / rate, "
         "times the shares found)",

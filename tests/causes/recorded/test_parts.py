@@ -212,7 +212,8 @@ def test_samples_that_are_asked_for_at_once_count_as_many() -> None:
     assert isinstance(parts, SampleParts)
     assert parts.num_samples == 80
     assert parts.mean_s == pytest.approx(0.05)
-    assert parts_evidence(parts)[0].en == "on average a sample takes 50.0 ms: decoding 25.0 ms (Pillow), other 25.0 ms"
+    (said,) = parts_evidence(parts)
+    assert said.en == "on average a sample takes 50.0 ms: decoding 25.0 ms (Pillow), other 25.0 ms"
 
 
 def test_a_recording_from_before_parts_is_read_as_ever() -> None:

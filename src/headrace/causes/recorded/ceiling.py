@@ -12,7 +12,7 @@ cases.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -252,34 +252,25 @@ def ceiling_evidence(ceiling: Ceiling) -> Text:
     )
 
 
-def ceiling_limits(ceiling: Ceiling) -> list[Text]:
-    """Return what the replay changed, and what its figure does not say."""
-    limits = [
-        Text(
-            "this is not the training it would have been: {count} of its steps were made on batches that it had seen "
-            "already. "
-            + ("The loader lost nothing: the epoch was that much longer" if ceiling.ran_to_end else _CUT.en),
-            "这次训练已不是原来的训练：有 {count} 步用的是已经见过的 batch。"
-            + ("加载器的数据一个不少：这个 epoch 多了这么多步" if ceiling.ran_to_end else _CUT.zh),
-        ).filled(count=ceiling.num_served)
-    ]
+def ceiling_limits(ceiling: Ceiling) -> Iterator[Text]:
+    """Yield what the replay changed, and what its figure does not say."""
+    yield Text(
+        "this is not the training it would have been: {count} of its steps were made on batches that it had seen "
+        "already. " + ("The loader lost nothing: the epoch was that much longer" if ceiling.ran_to_end else _CUT.en),
+        "这次训练已不是原来的训练：有 {count} 步用的是已经见过的 batch。"
+        + ("加载器的数据一个不少：这个 epoch 多了这么多步" if ceiling.ran_to_end else _CUT.zh),
+    ).filled(count=ceiling.num_served)
     if not ceiling.is_undisturbed:
-        limits.append(
-            Text(
-                "workers were still filling their queue during the replay, on the same cores: the ceiling may be "
-                "higher",
-                "回放期间 worker 还在填队列，与训练共用核心：真实上限可能更高",
-            )
+        yield Text(
+            "workers were still filling their queue during the replay, on the same cores: the ceiling may be higher",
+            "回放期间 worker 还在填队列，与训练共用核心：真实上限可能更高",
         )
     if ceiling.has_copied:
-        limits.append(
-            Text(
-                "a copy was given each time, for the training writes into its batches or they hold more than tensors; "
-                "copying is not in the steps",
-                "训练会原地改写 batch，或 batch 里不只有张量，因此每次给的是副本；复制的时间不计入步长",
-            )
+        yield Text(
+            "a copy was given each time, for the training writes into its batches or they hold more than tensors; "
+            "copying is not in the steps",
+            "训练会原地改写 batch，或 batch 里不只有张量，因此每次给的是副本；复制的时间不计入步长",
         )
-    return limits
 
 
 def no_replay_text(why: str) -> Text:

@@ -6,7 +6,7 @@ workers themselves decide: all busy, the pool is too slow; most idle while the l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -255,121 +255,99 @@ _STANDS_STILL = Text(
 )
 
 
-def data_evidence(verdict: DataVerdict, share: float) -> tuple[Text, ...]:
-    """Return the sentences that carry a wait for data."""
-    said: list[Text] = []
+def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
+    """Yield the sentences that carry a wait for data."""
     pool, cause = verdict.pool, verdict.cause
     num_workers = verdict.loader.num_workers
     if cause is Cause.BATCH_LOCKSTEP:
-        said += lockstep_rounds(verdict.period, verdict.late, num_workers)
+        yield from lockstep_rounds(verdict.period, verdict.late, num_workers)
     elif cause is Cause.STRAGGLER_SAMPLE:
-        said.append(
-            Text(
-                "{count} of {all} batches come late and hold {held} of all waiting: {typical} each ({worst} at worst)",
-                "{all} 个 batch 中有 {count} 个迟到，占全部等待的 {held}：每次约 {typical}（最长 {worst}）",
-            ).filled(
-                all=len(verdict.wait_s),
-                held=format_share(verdict.late.lost_s / float(verdict.wait_s.sum())),
-                **verdict.late.blanks,
-            )
+        yield Text(
+            "{count} of {all} batches come late and hold {held} of all waiting: {typical} each ({worst} at worst)",
+            "{all} 个 batch 中有 {count} 个迟到，占全部等待的 {held}：每次约 {typical}（最长 {worst}）",
+        ).filled(
+            all=len(verdict.wait_s),
+            held=format_share(verdict.late.lost_s / float(verdict.wait_s.sum())),
+            **verdict.late.blanks,
         )
     else:
-        said.append(
-            Text(
-                "the loop waits for data for {share} of the time: {median} typically, {worst} at worst",
-                "训练循环有 {share} 的时间在等数据：通常 {median}，最长 {worst}",
-            ).filled(
-                share=format_share(share),
-                median=format_seconds(float(np.median(verdict.wait_s))),
-                worst=format_seconds(float(verdict.wait_s.max())),
-            )
+        yield Text(
+            "the loop waits for data for {share} of the time: {median} typically, {worst} at worst",
+            "训练循环有 {share} 的时间在等数据：通常 {median}，最长 {worst}",
+        ).filled(
+            share=format_share(share),
+            median=format_seconds(float(np.median(verdict.wait_s))),
+            worst=format_seconds(float(verdict.wait_s.max())),
         )
     if cause is not Cause.STRAGGLER_SAMPLE:
-        said.append(supply_and_demand(verdict.supply_per_s, verdict.demand_per_s))
+        yield supply_and_demand(verdict.supply_per_s, verdict.demand_per_s)
     if verdict.ceiling is not None:
-        said.append(ceiling_evidence(verdict.ceiling))
+        yield ceiling_evidence(verdict.ceiling)
     if pool is not None:
         if verdict.bottleneck is not Bottleneck.IPC_COPY:
-            said += _pool_evidence(pool, num_workers, is_straggler=cause is Cause.STRAGGLER_SAMPLE)
+            yield from _pool_evidence(pool, num_workers, is_straggler=cause is Cause.STRAGGLER_SAMPLE)
     elif num_workers == 0:
-        said.append(
-            Text(
-                "num_workers=0: samples are fetched by the training process itself, one after the other",
-                "num_workers=0：样本由训练进程自己逐个读取",
-            )
+        yield Text(
+            "num_workers=0: samples are fetched by the training process itself, one after the other",
+            "num_workers=0：样本由训练进程自己逐个读取",
         )
     if verdict.is_collating:
-        said.append(
-            Text(
-                "while the loop waits, the workers collate for {share} of the time: `collate_fn` is what takes long",
-                "训练循环等待时，worker 有 {share} 的时间在组 batch：耗时的是 `collate_fn`",
-            ).filled(share=format_share(verdict.collating))
-        )
-        return tuple(said)
+        yield Text(
+            "while the loop waits, the workers collate for {share} of the time: `collate_fn` is what takes long",
+            "训练循环等待时，worker 有 {share} 的时间在组 batch：耗时的是 `collate_fn`",
+        ).filled(share=format_share(verdict.collating))
+        return
     if verdict.parts is not None and verdict.bottleneck is not Bottleneck.IPC_COPY:
-        said += parts_evidence(verdict.parts) if cause is not Cause.STRAGGLER_SAMPLE else heavy_evidence(verdict.parts)
+        yield from (
+            parts_evidence(verdict.parts) if cause is not Cause.STRAGGLER_SAMPLE else heavy_evidence(verdict.parts)
+        )
     if verdict.resources is not None and cause is not Cause.STRAGGLER_SAMPLE:
-        said += _resource_evidence(verdict, verdict.resources)
-    return tuple(said)
+        yield from _resource_evidence(verdict, verdict.resources)
 
 
-def _pool_evidence(pool: PoolWork, num_workers: int, *, is_straggler: bool) -> list[Text]:
-    meaning = Text("", "")
+def _pool_evidence(pool: PoolWork, num_workers: int, *, is_straggler: bool) -> Iterator[Text]:
+    meaning, only = Text("", ""), ""
     if is_straggler:
-        meaning = Text(": there was throughput to spare", "：产能有富余")
+        meaning, only = Text(": there was throughput to spare", "：产能有富余"), "只"
     elif pool.busy >= _ALL_BUSY:
         meaning = Text(": the whole pool is too slow", "：是整个 worker 池太慢")
-    only = "只" if is_straggler else ""
     workers, busy = num_workers or pool.num_seen, format_share(pool.busy)
-    said = [
-        Text(
+    if not is_straggler or pool.busy < _ALL_BUSY or pool.heavy_share < _HEAVY_FROM:
+        yield Text(
             f"the {workers} workers were busy for {busy} of their time{meaning.en}",
             f"{workers} 个 worker {only}有 {busy} 的时间在工作{meaning.zh}",
         )
-    ]
-    if is_straggler and pool.heavy_share >= _HEAVY_FROM and pool.busy >= _ALL_BUSY:
-        said = []
     if len(pool.sample_s) >= 8:
         worst = int(np.argmax(pool.sample_s))
         index = int(pool.sample_index[worst])
-        said.append(
-            Text(
-                "a sample takes {median} typically, {worst} at worst{which}",
-                "单个样本通常 {median}，最长 {worst}{which}",
-            ).filled(
-                median=format_seconds(float(np.median(pool.sample_s))),
-                worst=format_seconds(float(pool.sample_s[worst])),
-                which=f" ({index})" if index >= 0 and is_straggler else "",
-            )
+        yield Text(
+            "a sample takes {median} typically, {worst} at worst{which}", "单个样本通常 {median}，最长 {worst}{which}"
+        ).filled(
+            median=format_seconds(float(np.median(pool.sample_s))),
+            worst=format_seconds(float(pool.sample_s[worst])),
+            which=f" ({index})" if index >= 0 and is_straggler else "",
         )
     if is_straggler and len(pool.sample_s) >= 20:
         heavy = np.flatnonzero(pool.sample_s > 5 * np.median(pool.sample_s))
         indices = sorted({int(pool.sample_index[one]) for one in heavy} - {-1})
         if indices:
-            shown = ", ".join(map(str, indices[:8])) + (" …" if len(indices) > 8 else "")
-            said.append(
-                Text(
-                    "samples of more than five times that: {count}, with the indices {indices}",
-                    "超过其五倍的样本：{count} 个，索引为 {indices}",
-                ).filled(count=len(heavy), indices=shown)
-            )
-    return said
+            yield Text(
+                "samples of more than five times that: {count}, with the indices {indices}",
+                "超过其五倍的样本：{count} 个，索引为 {indices}",
+            ).filled(count=len(heavy), indices=", ".join(map(str, indices[:8])) + (" …" if len(indices) > 8 else ""))
 
 
-def _resource_evidence(verdict: DataVerdict, resources: Resources) -> list[Text]:
+def _resource_evidence(verdict: DataVerdict, resources: Resources) -> Iterator[Text]:
     bottleneck, pool = verdict.bottleneck, verdict.pool
-    blocked = format_share(resources.blocked)
-    if bottleneck is not None:
-        rate = resources.bytes_per_s / max(0.01, resources.blocked)
-        return [
-            _BOTTLENECKS[bottleneck].filled(
-                cpu=format_share(min(1.0, resources.cpu)),
-                at_once=three_digits(resources.at_once),
-                no_core=format_share(resources.no_core),
-                blocked=blocked,
-                rate=format_bytes(int(rate)),
-                ready=format_share(verdict.ready_share),
-                sending=format_share(pool.during_waits.get("sending", 0.0) if pool is not None else 0.0),
-            )
-        ]
-    return [_STANDS_STILL.filled(blocked=blocked)] if resources.blocked >= 0.5 else []
+    if bottleneck is None and resources.blocked >= 0.5:
+        yield _STANDS_STILL.filled(blocked=format_share(resources.blocked))
+    elif bottleneck is not None:
+        yield _BOTTLENECKS[bottleneck].filled(
+            cpu=format_share(min(1.0, resources.cpu)),
+            at_once=three_digits(resources.at_once),
+            no_core=format_share(resources.no_core),
+            blocked=format_share(resources.blocked),
+            rate=format_bytes(int(resources.bytes_per_s / max(0.01, resources.blocked))),
+            ready=format_share(verdict.ready_share),
+            sending=format_share(pool.during_waits.get("sending", 0.0) if pool is not None else 0.0),
+        )

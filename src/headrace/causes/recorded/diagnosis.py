@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -188,7 +188,7 @@ def _judge(
     return found, data
 
 
-def _counted(cause: Cause, cost: Cost, evidence: Sequence[Text], train_s: float) -> Finding:
+def _counted(cause: Cause, cost: Cost, evidence: Iterable[Text], train_s: float) -> Finding:
     return make_finding(cause, cost.lost_s / train_s, evidence, figures={"count": float(cost.count)})
 
 
@@ -310,33 +310,27 @@ def rows_of(trainer: Trainer, data: DataVerdict | None) -> tuple[TimeRow, ...]:
     return tuple(replace(row, parts=parts) if row.activity is Activity.WAIT else row for row in trainer.rows)
 
 
-def facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> list[Text]:
-    """Return what a run is like, in sentences: its steps, what shares are of, what it waited."""
-    facts = [] if ceiling is None else ceiling_facts(ceiling)
+def facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> Iterator[Text]:
+    """Yield what a run is like, in sentences: its steps, what shares are of, what it waited."""
+    if ceiling is not None:
+        yield from ceiling_facts(ceiling)
     if data is not None:
         steps = len(data.wait_s)
-        facts.append(
-            Text(
-                "{steps} steps at {rate} a second; a step without its wait takes {step} typically",
-                "{steps} 步，每秒 {rate} 步；不算等待，一步通常 {step}",
-            ).filled(steps=steps, rate=three_digits(data.supply_per_s), step=format_seconds(data.step_s))
-        )
-    facts.append(
-        Text(
-            "shares are of the {train} of the training itself; before its first epoch, {startup} went into starting",
-            "占比以训练本身的 {train} 为准；第一个 epoch 之前，启动用了 {startup}",
-        ).filled(
-            train=format_seconds(trainer.train_s),
-            startup=format_seconds((trainer.train_start_ns - trainer.start_ns) / 1e9),
-        )
+        yield Text(
+            "{steps} steps at {rate} a second; a step without its wait takes {step} typically",
+            "{steps} 步，每秒 {rate} 步；不算等待，一步通常 {step}",
+        ).filled(steps=steps, rate=three_digits(data.supply_per_s), step=format_seconds(data.step_s))
+    yield Text(
+        "shares are of the {train} of the training itself; before its first epoch, {startup} went into starting",
+        "占比以训练本身的 {train} 为准；第一个 epoch 之前，启动用了 {startup}",
+    ).filled(
+        train=format_seconds(trainer.train_s),
+        startup=format_seconds((trainer.train_start_ns - trainer.start_ns) / 1e9),
     )
     if trainer.train_s > 0:
-        facts.append(
-            Text("waiting for data: {share} of the time", "等待数据：占时间的 {share}").filled(
-                share=format_share(trainer.share(Activity.WAIT))
-            )
+        yield Text("waiting for data: {share} of the time", "等待数据：占时间的 {share}").filled(
+            share=format_share(trainer.share(Activity.WAIT))
         )
-    return facts
 
 
 def figures_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> dict[str, float]:

@@ -176,27 +176,20 @@ def read_copies(trainer: Trainer) -> CopyTimes:
     return CopyTimes(host_s=host_ns / 1e9, copied_s=copy_ns / 1e9, untimed_s=untimed_ns / 1e9)
 
 
-def copy_evidence(copies: CopyTimes) -> tuple[Text, ...]:
-    """Return what is to be said of the host's time in copies beside the copies themselves."""
-    said: list[Text] = []
+def copy_evidence(copies: CopyTimes) -> Iterator[Text]:
+    """Yield what is to be said of the host's time in copies beside the copies themselves."""
     if copies.waited_s > _SOME * copies.copied_s:
-        said.append(
-            Text(
-                "the calls held the host up for {host} in all; in {waited} of that they waited for what the device had "
-                "yet to compute, which is no copy and not counted here",
-                "这些调用共让主机停了 {host}，其中 {waited} 是在等设备算完手头的任务：那不是拷贝，不计在内",
-            ).filled(host=format_seconds(copies.host_s), waited=format_seconds(copies.waited_s))
-        )
+        yield Text(
+            "the calls held the host up for {host} in all; in {waited} of that they waited for what the device had "
+            "yet to compute, which is no copy and not counted here",
+            "这些调用共让主机停了 {host}，其中 {waited} 是在等设备算完手头的任务：那不是拷贝，不计在内",
+        ).filled(host=format_seconds(copies.host_s), waited=format_seconds(copies.waited_s))
     if copies.is_bound:
-        said.append(
-            Text(
-                "an upper bound: for {share} of that time no CUDA events tell the copy from the wait before it, and a "
-                "copy that blocks first waits for what the device has yet to compute",
-                "这是上限：其中 {share} 的时间没有 CUDA 事件可把拷贝与之前的等待分开，"
-                "而阻塞的拷贝会先等设备算完手头的任务",
-            ).filled(share=format_share(copies.untimed_s / copies.copied_s))
-        )
-    return tuple(said)
+        yield Text(
+            "an upper bound: for {share} of that time no CUDA events tell the copy from the wait before it, and a "
+            "copy that blocks first waits for what the device has yet to compute",
+            "这是上限：其中 {share} 的时间没有 CUDA 事件可把拷贝与之前的等待分开，而阻塞的拷贝会先等设备算完手头的任务",
+        ).filled(share=format_share(copies.untimed_s / copies.copied_s))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,68 +268,57 @@ _WHAT = {
 _BY_MODE = Text("from `eval()` to `train()`", "从 `eval()` 到 `train()`")
 
 
-def interruption_evidence(found: Interruption) -> tuple[Text, ...]:
-    """Return the sentences that carry something beside training."""
+def interruption_evidence(found: Interruption) -> Iterator[Text]:
+    """Yield the sentences that carry something beside training."""
     what = _WHAT[found.cause]
     calls = ", ".join(found.calls[:3]) or "-"
     named = Text(calls, calls) if found.calls or found.cause is not Cause.EVALUATION else _BY_MODE
-    said = [Text(what.en.replace("{calls}", named.en), what.zh.replace("{calls}", named.zh)).filled(**found.blanks)]
+    said = Text(what.en.replace("{calls}", named.en), what.zh.replace("{calls}", named.zh)).filled(**found.blanks)
     if found.count == 1:
-        said = [Text(_ONE.sub(r"\1", said[0].en).replace("1 copies", "1 copy", 1), said[0].zh)]
+        said = Text(_ONE.sub(r"\1", said.en).replace("1 copies", "1 copy", 1), said.zh)
+    yield said
     if found.typical_bytes and found.typical_s > 0:
-        said.append(
-            Text("each writes {size}, {rate}/s", "每次写入 {size}，速度 {rate}/s").filled(
-                size=format_bytes(found.typical_bytes), rate=format_bytes(int(found.typical_bytes / found.typical_s))
-            )
+        yield Text("each writes {size}, {rate}/s", "每次写入 {size}，速度 {rate}/s").filled(
+            size=format_bytes(found.typical_bytes), rate=format_bytes(int(found.typical_bytes / found.typical_s))
         )
     if found.untimed_s >= 0.05 * found.lost_s:
-        said.append(
-            Text(
-                "{untimed} of that lie right before and after these calls, and hardly in any other step: nothing is "
-                "timed there, and it is taken for what goes with a save (gathering the state; opening, writing, "
-                "closing, uploading the file)",
-                "其中 {untimed} 紧挨在这些调用前后，其他步几乎没有这样的停顿：这段时间没有被计时，视为保存的一部分（"
-                "收集状态，打开、写入、关闭、上传文件）",
-            ).filled(untimed=format_seconds(found.untimed_s))
-        )
+        yield Text(
+            "{untimed} of that lie right before and after these calls, and hardly in any other step: nothing is timed "
+            "there, and it is taken for what goes with a save (gathering the state; opening, writing, closing, "
+            "uploading the file)",
+            "其中 {untimed} 紧挨在这些调用前后，其他步几乎没有这样的停顿：这段时间没有被计时，视为保存的一部分（"
+            "收集状态，打开、写入、关闭、上传文件）",
+        ).filled(untimed=format_seconds(found.untimed_s))
     if found.copies is not None:
-        said += copy_evidence(found.copies)
+        yield from copy_evidence(found.copies)
     if found.period is not None:
-        said.append(Text("they come every {period} steps", "每 {period} 步一次").filled(period=found.period.steps))
-    return tuple(said)
+        yield Text("they come every {period} steps", "每 {period} 步一次").filled(period=found.period.steps)
 
 
-def epoch_start_evidence(starts: EpochStarts) -> tuple[Text, ...]:
-    """Return the sentences that carry slow starts of epochs."""
-    said = [
-        Text(
-            "the starts of {count} epochs cost {lost}, {typical} each ({worst} at worst), of which {iter} in stopping "
-            "and starting workers (`iter(loader)`), the rest in waiting for the first batch",
-            "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 用于停止和启动 "
-            "worker（`iter(loader)`），其余在等第一个 batch",
-        ).filled(iter=format_seconds(starts.iter_s), **starts.blanks)
-    ]
+def epoch_start_evidence(starts: EpochStarts) -> Iterator[Text]:
+    """Yield the sentences that carry slow starts of epochs."""
+    yield Text(
+        "the starts of {count} epochs cost {lost}, {typical} each ({worst} at worst), of which {iter} in stopping "
+        "and starting workers (`iter(loader)`), the rest in waiting for the first batch",
+        "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 用于停止和启动 "
+        "worker（`iter(loader)`），其余在等第一个 batch",
+    ).filled(iter=format_seconds(starts.iter_s), **starts.blanks)
     if not starts.is_persistent:
-        said.append(
-            Text(
-                "persistent_workers is off: each epoch starts its workers anew",
-                "persistent_workers 未开启：每个 epoch 都重新启动 worker",
-            )
+        yield Text(
+            "persistent_workers is off: each epoch starts its workers anew",
+            "persistent_workers 未开启：每个 epoch 都重新启动 worker",
         )
-    return tuple(said)
 
 
-def slow_step_evidence(slow: SlowSteps) -> tuple[Text, ...]:
-    """Return the sentences that carry slow steps without a cause."""
-    return (
-        Text(
-            "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
-            "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
-        ).filled(where=", ".join(map(str, slow.steps)) + (" …" if slow.count > len(slow.steps) else ""), **slow.blanks),
-        Text(
-            "nothing that is timed happened there: no wait for data, no save, no evaluation, no log, no collection",
-            "当时没有发生任何被计时的事：没有等数据、保存、评估、写日志或垃圾回收",
-        ),
+def slow_step_evidence(slow: SlowSteps) -> Iterator[Text]:
+    """Yield the sentences that carry slow steps without a cause."""
+    yield Text(
+        "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
+        "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
+    ).filled(where=", ".join(map(str, slow.steps)) + (" …" if slow.count > len(slow.steps) else ""), **slow.blanks)
+    yield Text(
+        "nothing that is timed happened there: no wait for data, no save, no evaluation, no log, no collection",
+        "当时没有发生任何被计时的事：没有等数据、保存、评估、写日志或垃圾回收",
     )
 
 

@@ -8,7 +8,7 @@ still reads its file.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ _TELLING_FROM = 0.05  # of a sample that is known as something: below, there is 
 _UNTIMED_FROM = 0.5  # of a sample in code that nobody timed
 _MOST_NAMES = 2
 _HEAVY_FROM = 0.5
+_SINGULAR = {PartKind.READ, PartKind.DECODE}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -298,7 +299,7 @@ _WORDS = {
     PartKind.OTHER: Text("other {time}", "其他 {time}"),
 }
 _STAGE = Text('"{name}" {time}', "“{name}” {time}")
-_STILL = Text("standing still {time}{bytes}", "停住 {time}{bytes}")
+_STILL = Text("standing still {time}{names}", "停住 {time}{names}")
 _KIND_WORDS = {
     PartKind.READ: Text("reading", "读取"),
     PartKind.DECODE: Text("decoding", "解码"),
@@ -307,10 +308,10 @@ _KIND_WORDS = {
 }
 
 
-def parts_evidence(parts: SampleParts) -> list[Text]:
-    """Return what a sample takes its time for; nothing where too little of it is known."""
+def parts_evidence(parts: SampleParts) -> Iterator[Text]:
+    """Yield what a sample takes its time for; nothing where too little of it is known."""
     if parts.known_share < _TELLING_FROM:
-        return []
+        return
     said: list[tuple[float, Text]] = []
     for kind in (PartKind.READ, PartKind.DECODE, PartKind.TRANSFORM):
         names = list(dict.fromkeys(part.name for part in parts.parts if part.kind is kind))[:_MOST_NAMES]
@@ -323,38 +324,26 @@ def parts_evidence(parts: SampleParts) -> list[Text]:
     still_s = parts.still_s + sum(part.still_s for part in parts.parts if part.kind is PartKind.STAGE)
     size = format_bytes(int(parts.bytes_per_sample))
     read = Text(f" ({size} read meanwhile)", f"（其间读取 {size}）") if parts.bytes_per_sample > 0 else Text("", "")
-    still = still_s / parts.num_samples
-    time = format_seconds(still)
-    said.append((still_s, Text(_STILL.en.format(time=time, bytes=read.en), _STILL.zh.format(time=time, bytes=read.zh))))
+    said.append((still_s, _named(_STILL, read, still_s / parts.num_samples)))
     shown_parts = [
         text for seconds, text in sorted(said, key=lambda one: -one[0]) if seconds >= _SHOWN_FROM * parts.total_s
     ]
     if parts.other_s >= _SHOWN_FROM * parts.total_s:
         shown_parts.append(_WORDS[PartKind.OTHER].filled(time=format_seconds(parts.other_s / parts.num_samples)))
-    return [
-        Text(
-            f"on average a sample takes {format_seconds(parts.mean_s)}: {', '.join(one.en for one in shown_parts)}",
-            f"单个样本平均 {format_seconds(parts.mean_s)}：{'、'.join(one.zh for one in shown_parts)}",
-        )
-    ]
+    yield Text(
+        f"on average a sample takes {format_seconds(parts.mean_s)}: {', '.join(one.en for one in shown_parts)}",
+        f"单个样本平均 {format_seconds(parts.mean_s)}：{'、'.join(one.zh for one in shown_parts)}",
+    )
 
 
-def heavy_evidence(parts: SampleParts) -> list[Text]:
-    """Return what the samples that take long take long for, where that is one thing."""
-    if not parts.heavy:
-        return []
-    kind = max(parts.heavy, key=lambda one: parts.heavy[one])
+def heavy_evidence(parts: SampleParts) -> Iterator[Text]:
+    """Yield what the samples that take long take long for, where that is one thing."""
+    kind = max(parts.heavy, key=lambda one: parts.heavy[one], default=PartKind.OTHER)
     if kind not in _KIND_WORDS or parts.heavy[kind] < _HEAVY_FROM:
-        return []
-    share = format_share(min(1.0, parts.heavy[kind]))
-    return [
-        Text(
-            f"in those, {_KIND_WORDS[kind].en} takes {share} of the time"
-            if kind in {PartKind.READ, PartKind.DECODE}
-            else f"in those, {_KIND_WORDS[kind].en} take {share} of the time",
-            f"这些样本有 {share} 的时间用于{_KIND_WORDS[kind].zh}",
-        )
-    ]
+        return
+    share, verb = format_share(min(1.0, parts.heavy[kind])), "takes" if kind in _SINGULAR else "take"
+    what = _KIND_WORDS[kind]
+    yield Text(f"in those, {what.en} {verb} {share} of the time", f"这些样本有 {share} 的时间用于{what.zh}")
 
 
 def _named(words: Text, names: Text, seconds: float) -> Text:
@@ -362,15 +351,12 @@ def _named(words: Text, names: Text, seconds: float) -> Text:
     return Text(words.en.format(time=time, names=names.en), words.zh.format(time=time, names=names.zh))
 
 
-def untimed_advice(parts: SampleParts) -> tuple[Text, ...]:
-    """Return how to learn more where most of a sample is code that nobody timed."""
-    if parts.total_s <= 0 or parts.other_s < _UNTIMED_FROM * parts.total_s:
-        return ()
-    return (
-        Text(
+def untimed_advice(parts: SampleParts) -> Iterator[Text]:
+    """Yield how to learn more where most of a sample is code that nobody timed."""
+    if parts.total_s > 0 and parts.other_s >= _UNTIMED_FROM * parts.total_s:
+        yield Text(
             'to learn which part of a sample it is: name the parts with `with headrace.stage("…"):` in the data set '
             "({share} of a sample is in code that is not known)",
             '想知道是样本的哪一部分：在数据集里用 `with headrace.stage("…"):` 给各部分命名（样本有 {share} 的时间在未知'
             "代码里）",
-        ).filled(share=format_share(parts.other_s / parts.total_s)),
-    )
+        ).filled(share=format_share(parts.other_s / parts.total_s))

@@ -6,7 +6,7 @@ difference where they wait for it: in backward, where gradients are summed up, i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from headrace.model import Activity, Text, format_share
@@ -31,25 +31,22 @@ _OWN = {
 }
 
 
-def rank_facts(chosen: Trainer, trainers: Sequence[Trainer]) -> list[Text]:
-    """Return which process the findings are of, where the time of each went, and which of them holds up the others."""
+def rank_facts(chosen: Trainer, trainers: Sequence[Trainer]) -> Iterator[Text]:
+    """Yield which process the findings are of, where the time of each went, and which of them holds up the others."""
     if len(trainers) < 2:
-        return []
-    said = [
-        Text(
-            "{count} training processes; the findings and the table are those of {which}, which lost most",
-            "共 {count} 个训练进程；以上结论与时间表属于损失最多的 {which}",
-        ).filled(count=len(trainers), which=chosen.title)
-    ]
+        return
+    yield Text(
+        "{count} training processes; the findings and the table are those of {which}, which lost most",
+        "共 {count} 个训练进程；以上结论与时间表属于损失最多的 {which}",
+    ).filled(count=len(trainers), which=chosen.title)
     ordered = sorted(trainers, key=lambda one: (one.rank if one.rank is not None else 0, one.process.pid))
     if len(ordered) <= _MOST_SHOWN:
-        said += [_shares(trainer) for trainer in ordered if trainer.train_s > 0]
+        yield from (_shares(trainer) for trainer in ordered if trainer.train_s > 0)
     else:
         by_wait = sorted((one for one in ordered if one.train_s > 0), key=lambda one: one.share(Activity.WAIT))
-        said += [_shares(trainer) for trainer in (by_wait[0], by_wait[-1])]
+        yield from (_shares(trainer) for trainer in (by_wait[0], by_wait[-1]))
     if (slow := _held_up_by(ordered)) is not None:
-        said.append(slow)
-    return said
+        yield slow
 
 
 def _shares(trainer: Trainer) -> Text:

@@ -7,7 +7,7 @@ others. Where every task opens one, or opening is quick, shards are not what is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,27 +124,23 @@ def _begin_shards(
     return found
 
 
-def shard_start_evidence(starts: ShardStarts) -> tuple[Text, ...]:
-    """Return the sentences that carry waits at the starts of shards."""
-    said = [
-        Text(
-            "{count} late batches were made by tasks that opened a shard: {lost} in all, {typical} each ({worst} at "
-            "worst), {share} of the waiting for late batches",
-            "有 {count} 个迟到的 batch，其任务中都打开了新的分片（shard）：共等 {lost}，每次约 {typical}（最长 "
-            "{worst}），占迟到等待的 {share}",
-        ).filled(share=format_share(starts.of_late), **starts.blanks),
-        Text(
-            "a task that opens a shard takes {with_start} typically, one that does not {without}; {opened} shards were "
-            "opened, one every {every} tasks",
-            "打开分片的任务通常要 {with_start}，不打开的只要 {without}；共打开 {opened} 个分片，"
-            "约每 {every} 个任务一次",
-        ).filled(
-            with_start=format_seconds(starts.with_start_s),
-            without=format_seconds(starts.without_s),
-            opened=starts.num_opened,
-            every=three_digits(starts.tasks_a_shard),
-        ),
-    ]
+def shard_start_evidence(starts: ShardStarts) -> Iterator[Text]:
+    """Yield the sentences that carry waits at the starts of shards."""
+    yield Text(
+        "{count} late batches were made by tasks that opened a shard: {lost} in all, {typical} each ({worst} at "
+        "worst), {share} of the waiting for late batches",
+        "有 {count} 个迟到的 batch，其任务中都打开了新的分片（shard）：共等 {lost}，每次约 {typical}（最长 "
+        "{worst}），占迟到等待的 {share}",
+    ).filled(share=format_share(starts.of_late), **starts.blanks)
+    yield Text(
+        "a task that opens a shard takes {with_start} typically, one that does not {without}; {opened} shards were "
+        "opened, one every {every} tasks",
+        "打开分片的任务通常要 {with_start}，不打开的只要 {without}；共打开 {opened} 个分片，约每 {every} 个任务一次",
+    ).filled(
+        with_start=format_seconds(starts.with_start_s),
+        without=format_seconds(starts.without_s),
+        opened=starts.num_opened,
+        every=three_digits(starts.tasks_a_shard),
+    )
     if starts.slowest:
-        said.append(Text("the slowest: {name}", "最慢的是 {name}").filled(name=starts.slowest))
-    return tuple(said)
+        yield Text("the slowest: {name}", "最慢的是 {name}").filled(name=starts.slowest)

@@ -6,7 +6,7 @@ and a worker was in one task all that time, far longer than any task took before
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -327,26 +327,20 @@ def _in_task_since(worker: ProcessEvents) -> int | None:
     return taken if not len(fetches) or int(starts_of(fetches).max()) < taken - 1_000_000 else None
 
 
-def stuck_worker_evidence(stuck: StuckWorker) -> tuple[Text, ...]:
-    """Return the sentences that carry a run that was ended while it waited for a worker."""
-    said = [
-        Text(
-            "when the run was ended, the loop had waited for {waited}, and worker {pid} had been in one task for "
-            "{stuck}",
-            "运行被终止时，训练循环已经等了 {waited}，worker {pid} 在同一个任务里停了 {stuck}",
-        ).filled(waited=format_seconds(stuck.waited_s), pid=stuck.pid, stuck=format_seconds(stuck.stuck_s))
-    ]
+def stuck_worker_evidence(stuck: StuckWorker) -> Iterator[Text]:
+    """Yield the sentences that carry a run that was ended while it waited for a worker."""
+    yield Text(
+        "when the run was ended, the loop had waited for {waited}, and worker {pid} had been in one task for {stuck}",
+        "运行被终止时，训练循环已经等了 {waited}，worker {pid} 在同一个任务里停了 {stuck}",
+    ).filled(waited=format_seconds(stuck.waited_s), pid=stuck.pid, stuck=format_seconds(stuck.stuck_s))
     if stuck.longest_s > 0:
-        said.append(
-            Text("the longest task that did end took {longest}", "在此之前，最长的任务也只用了 {longest}").filled(
-                longest=format_seconds(stuck.longest_s)
-            )
+        yield Text("the longest task that did end took {longest}", "在此之前，最长的任务也只用了 {longest}").filled(
+            longest=format_seconds(stuck.longest_s)
         )
     if stuck.sample_index >= 0:
-        said.append(
-            Text("the sample that it stood at: {index}", "停在的样本：{index}（索引）").filled(index=stuck.sample_index)
+        yield Text("the sample that it stood at: {index}", "停在的样本：{index}（索引）").filled(
+            index=stuck.sample_index
         )
-    return tuple(said)
 
 
 def replaced_workers_evidence(replaced: Cost) -> tuple[Text, ...]:

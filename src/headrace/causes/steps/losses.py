@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -328,61 +328,53 @@ def evaluated_between_bars_s(series: Series, markers: Sequence[Marker]) -> list[
     return [sum(parts) for parts in lengths.values()]
 
 
-def evidence_of(loss: LostTime, analysis: Analysis) -> tuple[Text, ...]:
-    """Return the sentences that carry a loss, the strongest first."""
+def evidence_of(loss: LostTime, analysis: Analysis) -> Iterator[Text]:
+    """Yield the sentences that carry a loss, the strongest first."""
     if loss.drift is not None:
-        return (_drift(loss),)
-    said: list[Text] = []
+        yield _drift(loss)
+        return
     workers = analysis.settings.get("num_workers")
     if loss.cause is Cause.BATCH_LOCKSTEP:
-        said += lockstep_rounds(loss.period, loss, workers)
+        yield from lockstep_rounds(loss.period, loss, workers)
     elif loss.cause is Cause.LOADER_THROUGHPUT:
-        said.append(
-            Text(
-                "the loop waits for data for {share} of the time, in most steps: {median} typically, {worst} at worst",
-                "训练循环有 {share} 的时间在等数据，多数步都在等：通常 {median}，最长 {worst}",
-            ).filled(
-                share=format_share(analysis.share(loss)),
-                median=format_seconds(loss.waits.median_s) if loss.waits else "?",
-                worst=format_seconds(loss.worst_s),
-            )
+        yield Text(
+            "the loop waits for data for {share} of the time, in most steps: {median} typically, {worst} at worst",
+            "训练循环有 {share} 的时间在等数据，多数步都在等：通常 {median}，最长 {worst}",
+        ).filled(
+            share=format_share(analysis.share(loss)),
+            median=format_seconds(loss.waits.median_s) if loss.waits else "?",
+            worst=format_seconds(loss.worst_s),
         )
     else:
-        said += _slow_steps(loss)
+        yield from _slow_steps(loss)
     if loss.waits is not None:
-        said.append(supply_and_demand(loss.waits.supply_per_s, loss.waits.demand_per_s))
+        yield supply_and_demand(loss.waits.supply_per_s, loss.waits.demand_per_s)
     if analysis.humps is not None and loss.cause in {Cause.BATCH_LOCKSTEP, Cause.STRAGGLER_SAMPLE, Cause.UNKNOWN}:
-        said.append(
-            Text(
-                "two kinds of steps and little between: {low}, and {high} for {share} of them",
-                "步耗时分成两类，中间几乎没有：{low}，以及占 {share} 的 {high}",
-            ).filled(
-                low=format_seconds(analysis.humps.low_s),
-                high=format_seconds(analysis.humps.high_s),
-                share=format_share(analysis.humps.high_share),
-            )
+        yield Text(
+            "two kinds of steps and little between: {low}, and {high} for {share} of them",
+            "步耗时分成两类，中间几乎没有：{low}，以及占 {share} 的 {high}",
+        ).filled(
+            low=format_seconds(analysis.humps.low_s),
+            high=format_seconds(analysis.humps.high_s),
+            share=format_share(analysis.humps.high_share),
         )
-    return tuple(said)
 
 
-def _slow_steps(loss: LostTime) -> list[Text]:
+def _slow_steps(loss: LostTime) -> Iterator[Text]:
     if loss.because == "bars":
-        return [
-            Text(
-                "{count} evaluations between the training bars took {lost} in all, {typical} each, by their own bars",
-                "训练进度条之间有 {count} 次评估，按其自身的进度条共用 {lost}，每次约 {typical}",
-            ).filled(**loss.blanks)
-        ]
+        yield Text(
+            "{count} evaluations between the training bars took {lost} in all, {typical} each, by their own bars",
+            "训练进度条之间有 {count} 次评估，按其自身的进度条共用 {lost}，每次约 {typical}",
+        ).filled(**loss.blanks)
+        return
     where = ", ".join(str(step) for step in loss.steps[:5]) + (" …" if loss.count > 5 else "")
-    head = Text(
+    yield Text(
         "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
         "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
     ).filled(where=where, **loss.blanks)
-    said = [head]
     if loss.period is not None:
-        said.append(Text("they come every {period} steps", "每 {period} 步一次").filled(period=loss.period.steps))
-    said.append(_WHY.get((loss.cause, loss.because)) or _WHY_ANY.get(loss.because) or _WHY_ANY["no text"])
-    return said
+        yield Text("they come every {period} steps", "每 {period} 步一次").filled(period=loss.period.steps)
+    yield _WHY.get((loss.cause, loss.because)) or _WHY_ANY.get(loss.because) or _WHY_ANY["no text"]
 
 
 _WHY = {
