@@ -11,8 +11,8 @@
 - `ceiling`: what a perfect loader would bring, measured by a replay.
 - `estimates`: what would help, by how much.
 - `surroundings`: what the system did meanwhile, and what it did not give.
-- `ranks`: which rank holds the others up.
-- `ending`: what a training ended with.
+- `facts`: what is told of a run beside its findings: its steps, its ranks, the table of times.
+- `ending`: what a training ended with, and which rank first.
 - `diagnosis`: from a recording to findings.
 """
 

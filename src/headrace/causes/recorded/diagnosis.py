@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.model import (
-    Activity,
-    Bottleneck,
-    Cause,
-    Confidence,
-    Finding,
-    Findings,
-    PartKind,
-    Text,
-    TimeRow,
-    Verdict,
-    format_seconds,
-    format_share,
-    three_digits,
-)
+from headrace.model import Activity, Bottleneck, Cause, Confidence, Finding, Findings, PartKind, Text, Verdict
 
 from ..remedies import CHEAPER_COLLATION, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
-from ..steps import Cost
-from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text, why_not_replayed
+from .ceiling import Ceiling, ceiling_limits, measure_ceiling, no_replay_text, why_not_replayed
 from .data_waits import DataVerdict, data_evidence, judge_data, with_ceiling
 from .ending import end_facts, find_ending, root_cause
 from .estimates import (
@@ -39,28 +24,19 @@ from .estimates import (
     estimate_figures,
     estimate_text,
 )
-from .interruptions import (
-    epoch_start_evidence,
-    find_epoch_starts,
-    find_interruptions,
-    find_slow_steps,
-    interruption_finding,
-    is_worth_telling,
-    slow_step_evidence,
-)
+from .facts import FED_BY_ANOTHER, NO_TRAINER, SEE_MORE, TOO_FEW, facts_of, figures_of, rank_facts, rows_of
+from .interruptions import interruption_findings, is_worth_telling
 from .parts import SampleParts, part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
-from .ranks import rank_facts
-from .shard_starts import shard_start_evidence
+from .shard_starts import shard_start_finding
 from .surroundings import find_shortages, read_surroundings, shortage_finding, without
 from .trainer import LoaderWaits, Trainer, is_trainer, read_trainer
-from .workers import find_replaced_workers, replaced_workers_evidence, stuck_finding, workers_of
+from .workers import find_replaced_workers, replaced_workers_finding, stuck_finding, workers_of
 
 if TYPE_CHECKING:
     from headrace.signals.recording import Recording
     from headrace.signals.system import SystemSample
 
-_UNKNOWN_FROM = 0.10  # of the time: what slow steps without a cause must cost to be told
 _MOSTLY_WAITS = 0.5  # a straggler that takes this much of the time is what the run is bound by
 # the loader is too slow on the whole, not late now and then
 SUPPLY_CAUSES = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
@@ -172,24 +148,7 @@ def _judge(
         if verdict.cause is not None:
             workers = workers_of(loader, trainer.process, processes)
             found += data_findings(verdict, trainer, loader, estimate_data(verdict, train_s, room, workers))
-    for loader in trainer.loaders:
-        starts = find_epoch_starts(trainer, loader)
-        if starts is not None and is_worth_telling(Cause.EPOCH_START, starts.count, starts.lost_s / train_s):
-            found.append(_counted(Cause.EPOCH_START, starts, epoch_start_evidence(starts), train_s))
-    for interruption in find_interruptions(trainer):
-        share = interruption.lost_s / train_s
-        if is_worth_telling(interruption.cause, interruption.num_heavy, share):
-            found.append(interruption_finding(interruption, share, train_s))
-    if trainer.loaders:
-        loader = max(trainer.loaders, key=lambda one: len(one.batch))
-        slow = find_slow_steps(loader)
-        if slow is not None and slow.count >= 2 and slow.lost_s >= _UNKNOWN_FROM * train_s:
-            found.append(_counted(Cause.UNKNOWN, slow, slow_step_evidence(slow), train_s))
-    return found, data
-
-
-def _counted(cause: Cause, cost: Cost, evidence: Iterable[Text], train_s: float) -> Finding:
-    return make_finding(cause, cost.lost_s / train_s, evidence, figures={"count": float(cost.count)})
+    return [*found, *interruption_findings(trainer)], data
 
 
 def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
@@ -213,12 +172,10 @@ def data_findings(
     found = []
     starts, replaced = verdict.shard_starts, find_replaced_workers(trainer, loader)
     if starts is not None:
-        figures = {"lost_s": starts.lost_s, "count": float(starts.count)}
-        share = starts.lost_s / train_s
-        found.append(make_finding(Cause.SHARD_BOUNDARY, share, shard_start_evidence(starts), figures=figures))
+        found.append(shard_start_finding(starts, train_s))
         rest_s -= starts.lost_s
     if replaced is not None and is_worth_telling(Cause.WORKER_HANG, replaced.count, replaced.lost_s / train_s):
-        found.append(_counted(Cause.WORKER_HANG, replaced, replaced_workers_evidence(replaced), train_s))
+        found.append(replaced_workers_finding(replaced, train_s))
         rest_s -= replaced.lost_s
     if not found or rest_s >= _REST_FROM * train_s:
         found.append(_data_finding(verdict, rest_s / train_s, estimates, train_s))
@@ -282,76 +239,3 @@ def _part_figures(parts: SampleParts) -> dict[str, float]:
     }
     rest = {"sample_still_share": parts.still_s / total_s, "sample_other_share": parts.other_s / total_s}
     return {"sample_mean_s": parts.mean_s, **shares, **rest}
-
-
-NO_TRAINER = Text(
-    "no process asked a DataLoader for a batch while it was recorded, so nothing is known of its waits",
-    "录制期间没有进程向 DataLoader 取过 batch，因此无从得知等待情况",
-)
-SEE_MORE = Text(
-    "for a loop over anything else than torch's or our DataLoader: `for batch in headrace.monitor(iterable):`",
-    "若遍历的不是 torch 或 Headrace 的 DataLoader：`for batch in headrace.monitor(iterable):`",
-)
-FED_BY_ANOTHER = Text(
-    "batches are asked for by another thread than the one that trains (a prefetching iterator): how long the training "
-    "itself waits for that thread is not seen, and counts as `other`",
-    "取 batch 的线程不是训练线程（用了预取迭代器）：训练线程等它多久无从得知，计入“其他”",
-)
-TOO_FEW = Text(
-    "fewer than nine batches in an epoch: too few to tell a pattern", "一个 epoch 不到九个 batch：太少，看不出规律"
-)
-
-
-def rows_of(trainer: Trainer, data: DataVerdict | None) -> tuple[TimeRow, ...]:
-    """Return the table, with what the workers did during the waits where that is known."""
-    parts = data.pool.during_waits if data is not None and data.pool is not None else None
-    if not parts:
-        return trainer.rows
-    return tuple(replace(row, parts=parts) if row.activity is Activity.WAIT else row for row in trainer.rows)
-
-
-def facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> Iterator[Text]:
-    """Yield what a run is like, in sentences: its steps, what shares are of, what it waited."""
-    if ceiling is not None:
-        yield from ceiling_facts(ceiling)
-    if data is not None:
-        steps = len(data.wait_s)
-        yield Text(
-            "{steps} steps at {rate} a second; a step without its wait takes {step} typically",
-            "{steps} 步，每秒 {rate} 步；不算等待，一步通常 {step}",
-        ).filled(steps=steps, rate=three_digits(data.supply_per_s), step=format_seconds(data.step_s))
-    yield Text(
-        "shares are of the {train} of the training itself; before its first epoch, {startup} went into starting",
-        "占比以训练本身的 {train} 为准；第一个 epoch 之前，启动用了 {startup}",
-    ).filled(
-        train=format_seconds(trainer.train_s),
-        startup=format_seconds((trainer.train_start_ns - trainer.start_ns) / 1e9),
-    )
-    if trainer.train_s > 0:
-        yield Text("waiting for data: {share} of the time", "等待数据：占时间的 {share}").filled(
-            share=format_share(trainer.share(Activity.WAIT))
-        )
-
-
-def figures_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> dict[str, float]:
-    """Return the same as numbers, for JSON."""
-    figures = {
-        "wall_s": (trainer.end_ns - trainer.start_ns) / 1e9,
-        "train_s": trainer.train_s,
-        "wait_share": trainer.share(Activity.WAIT),
-    }
-    if data is not None:
-        figures |= {"steps": float(len(data.wait_s)), "step_typical_s": data.step_s}
-    if ceiling is not None:
-        figures |= {
-            "replayed_steps": float(ceiling.num_served),
-            "ceiling_step_s": ceiling.step.value,
-            "ceiling_step_error_s": ceiling.step.error,
-            "ceiling_steps_per_s": ceiling.steps_per_s,
-            "estimated_step_s": ceiling.estimated_step_s,
-            "real_step_s": ceiling.real.value,
-            "accelerator_utilisation": ceiling.au,
-            "perfect_loader_gain": ceiling.gain,
-            "perfect_loader_gain_error": ceiling.gain_error,
-        }
-    return figures

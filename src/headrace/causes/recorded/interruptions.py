@@ -6,7 +6,7 @@ These are timed as such, so there is nothing to guess; what is to be decided is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,6 +47,7 @@ _KIND_OF = {
     Activity.EVALUATION: EventKind.EVALUATION,  # a framework's
     Activity.LOGGING: EventKind.LOGGING,
 }
+_UNKNOWN_FROM = 0.10  # of the time: what slow steps without a cause must cost to be told
 _FEWEST_COLLECTIONS = 4  # long ones: every program has one or two of them after its imports
 _SOME = 0.1  # of the time: less than that does not change what is said
 _WARM_UP = 3  # steps: compilation, autotuning, caches
@@ -68,7 +69,28 @@ class Interruption(Cost):
     untimed_s: float = 0.0  # right before and after the calls of a checkpoint
 
 
-def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
+def interruption_findings(trainer: Trainer) -> Iterator[Finding]:
+    """Yield what held the loop up beside data, as far as it is worth telling."""
+    train_s = trainer.train_s
+    for loader in trainer.loaders:
+        starts = _find_epoch_starts(trainer, loader)
+        if starts is not None and is_worth_telling(Cause.EPOCH_START, starts.count, starts.lost_s / train_s):
+            yield _counted(Cause.EPOCH_START, starts, _epoch_start_evidence(starts), train_s)
+    for interruption in _find_interruptions(trainer):
+        share = interruption.lost_s / train_s
+        if is_worth_telling(interruption.cause, interruption.num_heavy, share):
+            yield _interruption_finding(interruption, share, train_s)
+    if trainer.loaders:
+        slow = _find_slow_steps(max(trainer.loaders, key=lambda one: len(one.batch)))
+        if slow is not None and slow.count >= 2 and slow.lost_s >= _UNKNOWN_FROM * train_s:
+            yield _counted(Cause.UNKNOWN, slow, _slow_step_evidence(slow), train_s)
+
+
+def _counted(cause: Cause, cost: Cost, evidence: Iterable[Text], train_s: float) -> Finding:
+    return make_finding(cause, cost.lost_s / train_s, evidence, figures={"count": float(cost.count)})
+
+
+def _find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
     """Yield what took time beside training, however little."""
     for activity, cause in CAUSE_OF.items():
         lost_s = trainer.seconds(activity)
@@ -86,7 +108,7 @@ def find_interruptions(trainer: Trainer) -> Iterator[Interruption]:
             period=_period(trainer, [span.start for span, length in zip(spans, lengths, strict=True) if length > 1e-3]),
             calls=_calls(trainer, activity),
             typical_bytes=_typical_bytes(trainer) if activity is Activity.CHECKPOINT else 0,
-            copies=read_copies(trainer) if activity is Activity.H2D else None,
+            copies=_read_copies(trainer) if activity is Activity.H2D else None,
             untimed_s=min(lost_s, trainer.saves.untimed_s) if activity is Activity.CHECKPOINT else 0.0,
         )
 
@@ -162,7 +184,7 @@ class CopyTimes:
         return self.untimed_s > _SOME * self.copied_s
 
 
-def read_copies(trainer: Trainer) -> CopyTimes:
+def _read_copies(trainer: Trainer) -> CopyTimes:
     """Return what the copies of the thread that trains took."""
     events = trainer.process.of(EventKind.H2D, thread=trainer.thread)
     hidden = coverage([span for span in trainer.spans if span.is_opaque])
@@ -176,7 +198,7 @@ def read_copies(trainer: Trainer) -> CopyTimes:
     return CopyTimes(host_s=host_ns / 1e9, copied_s=copy_ns / 1e9, untimed_s=untimed_ns / 1e9)
 
 
-def copy_evidence(copies: CopyTimes) -> Iterator[Text]:
+def _copy_evidence(copies: CopyTimes) -> Iterator[Text]:
     """Yield what is to be said of the host's time in copies beside the copies themselves."""
     if copies.waited_s > _SOME * copies.copied_s:
         yield Text(
@@ -200,7 +222,7 @@ class EpochStarts(Cost):
     is_persistent: bool
 
 
-def find_epoch_starts(trainer: Trainer, loader: LoaderWaits) -> EpochStarts | None:
+def _find_epoch_starts(trainer: Trainer, loader: LoaderWaits) -> EpochStarts | None:
     """Return what the starts cost; None where there is one epoch."""
     epochs = trainer.process.of(EventKind.EPOCH)
     epochs = epochs[[trainer.process.names.get(int(arg), "loader") == loader.name for arg in epochs["arg"]]]
@@ -227,7 +249,7 @@ class SlowSteps(Cost):
     steps: tuple[int, ...]
 
 
-def find_slow_steps(loader: LoaderWaits) -> SlowSteps | None:
+def _find_slow_steps(loader: LoaderWaits) -> SlowSteps | None:
     """Return the steps that took more than three times the usual, their waits and interruptions left out."""
     known = np.isfinite(loader.step_s)
     known[:_WARM_UP] = False
@@ -268,7 +290,7 @@ _WHAT = {
 _BY_MODE = Text("from `eval()` to `train()`", "从 `eval()` 到 `train()`")
 
 
-def interruption_evidence(found: Interruption) -> Iterator[Text]:
+def _interruption_evidence(found: Interruption) -> Iterator[Text]:
     """Yield the sentences that carry something beside training."""
     what = _WHAT[found.cause]
     calls = ", ".join(found.calls[:3]) or "-"
@@ -290,12 +312,12 @@ def interruption_evidence(found: Interruption) -> Iterator[Text]:
             "收集状态，打开、写入、关闭、上传文件）",
         ).filled(untimed=format_seconds(found.untimed_s))
     if found.copies is not None:
-        yield from copy_evidence(found.copies)
+        yield from _copy_evidence(found.copies)
     if found.period is not None:
         yield Text("they come every {period} steps", "每 {period} 步一次").filled(period=found.period.steps)
 
 
-def epoch_start_evidence(starts: EpochStarts) -> Iterator[Text]:
+def _epoch_start_evidence(starts: EpochStarts) -> Iterator[Text]:
     """Yield the sentences that carry slow starts of epochs."""
     yield Text(
         "the starts of {count} epochs cost {lost}, {typical} each ({worst} at worst), of which {iter} in stopping "
@@ -310,7 +332,7 @@ def epoch_start_evidence(starts: EpochStarts) -> Iterator[Text]:
         )
 
 
-def slow_step_evidence(slow: SlowSteps) -> Iterator[Text]:
+def _slow_step_evidence(slow: SlowSteps) -> Iterator[Text]:
     """Yield the sentences that carry slow steps without a cause."""
     yield Text(
         "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
@@ -322,7 +344,7 @@ def slow_step_evidence(slow: SlowSteps) -> Iterator[Text]:
     )
 
 
-def interruption_finding(found: Interruption, share: float, train_s: float) -> Finding:
+def _interruption_finding(found: Interruption, share: float, train_s: float) -> Finding:
     """Return what else the loop stood still for."""
     confidence = Confidence.LIKELY if found.untimed_s > _GUESSED_FROM * found.lost_s else Confidence.CERTAIN
     figures = {
@@ -343,5 +365,5 @@ def interruption_finding(found: Interruption, share: float, train_s: float) -> F
     if found.cause is Cause.CHECKPOINT and (estimate := estimate_async_checkpoint(found.lost_s, train_s)) is not None:
         figures |= estimate_figures([estimate])
         known = [estimate_text(estimate)]
-    finding = make_finding(found.cause, share, interruption_evidence(found), figures=figures, confidence=confidence)
+    finding = make_finding(found.cause, share, _interruption_evidence(found), figures=figures, confidence=confidence)
     return replace(finding, fix=(*known, *finding.fix))

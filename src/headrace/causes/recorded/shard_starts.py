@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import EventKind, Text, format_seconds, format_share, three_digits
+from headrace.model import Cause, EventKind, Finding, Text, format_seconds, format_share, three_digits
 
+from ..remedies import make_finding
 from ..steps import Cost, cost_of
 from .processes import Coverage, ProcessEvents, Times, ends_of, starts_of
 from .trainer import LoaderWaits
@@ -124,7 +125,7 @@ def _begin_shards(
     return found
 
 
-def shard_start_evidence(starts: ShardStarts) -> Iterator[Text]:
+def _evidence(starts: ShardStarts) -> Iterator[Text]:
     """Yield the sentences that carry waits at the starts of shards."""
     yield Text(
         "{count} late batches were made by tasks that opened a shard: {lost} in all, {typical} each ({worst} at "
@@ -144,3 +145,9 @@ def shard_start_evidence(starts: ShardStarts) -> Iterator[Text]:
     )
     if starts.slowest:
         yield Text("the slowest: {name}", "最慢的是 {name}").filled(name=starts.slowest)
+
+
+def shard_start_finding(starts: ShardStarts, train_s: float) -> Finding:
+    """Return starts of shards as a finding."""
+    figures = {"lost_s": starts.lost_s, "count": float(starts.count)}
+    return make_finding(Cause.SHARD_BOUNDARY, starts.lost_s / train_s, _evidence(starts), figures=figures)

@@ -327,7 +327,7 @@ def _in_task_since(worker: ProcessEvents) -> int | None:
     return taken if not len(fetches) or int(starts_of(fetches).max()) < taken - 1_000_000 else None
 
 
-def stuck_worker_evidence(stuck: StuckWorker) -> Iterator[Text]:
+def _stuck_evidence(stuck: StuckWorker) -> Iterator[Text]:
     """Yield the sentences that carry a run that was ended while it waited for a worker."""
     yield Text(
         "when the run was ended, the loop had waited for {waited}, and worker {pid} had been in one task for {stuck}",
@@ -343,15 +343,15 @@ def stuck_worker_evidence(stuck: StuckWorker) -> Iterator[Text]:
         )
 
 
-def replaced_workers_evidence(replaced: Cost) -> tuple[Text, ...]:
-    """Return the sentence that carries hangs that our loader got over."""
-    return (
-        Text(
-            "{count} times a worker stood still ({worst} at worst) until the loader ended and replaced it; the loop "
-            "waited for {lost} meanwhile",
-            "有 {count} 次 worker 停住不动（最长 {worst}），直到加载器将其终止并替换；其间训练循环等了 {lost}",
-        ).filled(**replaced.blanks),
-    )
+def replaced_workers_finding(replaced: Cost, train_s: float) -> Finding:
+    """Return hangs that our loader got over as a finding."""
+    said = Text(
+        "{count} times a worker stood still ({worst} at worst) until the loader ended and replaced it; the loop waited "
+        "for {lost} meanwhile",
+        "有 {count} 次 worker 停住不动（最长 {worst}），直到加载器将其终止并替换；其间训练循环等了 {lost}",
+    ).filled(**replaced.blanks)
+    figures = {"count": float(replaced.count)}
+    return make_finding(Cause.WORKER_HANG, replaced.lost_s / train_s, [said], figures=figures)
 
 
 def stuck_finding(
@@ -363,5 +363,5 @@ def stuck_finding(
     if stuck is None:
         return None
     figures = {"stuck_s": stuck.stuck_s, "pid": float(stuck.pid)}
-    finding = make_finding(Cause.WORKER_HANG, 1.0, stuck_worker_evidence(stuck), figures=figures)
+    finding = make_finding(Cause.WORKER_HANG, 1.0, _stuck_evidence(stuck), figures=figures)
     return replace(finding, severity=Severity.FATAL)
