@@ -21,14 +21,13 @@ from .crashes import findings_of, remarks_of
 from .logs import LineCutter, LogContent, LogReader, LogStreams, join_logs, read_chunks
 from .remedies import advice_on, make_finding
 from .slow_reports import epoch_fact, read_slow_reports, slow_report_facts, slow_report_finding
-from .steps import Analysis, LostTime, analyse, evidence_of, lockstep_limit
+from .steps import SUPPLY_CAUSES, Analysis, LostTime, analyse, evidence_of, lockstep_limit
 
 # Steps are read from all of the first 32 MiB, then from windows of 1 MiB, evenly spread, a 32nd of the rest: a
 # pattern shows within a window, and a long log stays quick to read. Messages are looked for in all of it.
 _READ_WHOLE_BYTES = 32 << 20
 _WINDOW_BYTES = 1 << 20
 _OF_THE_REST = 32
-_DATA = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
 
 
 def explain_logs(paths: Sequence[str]) -> Findings:
@@ -159,12 +158,12 @@ def explain_streams(
         verdict = _verdict(analysis)
         if analysis.wait_share is None:
             limits.append(_NO_WAIT)
-    if reports is not None and not any(finding.cause in _DATA for finding in findings):
+    if reports is not None and not any(finding.cause in SUPPLY_CAUSES for finding in findings):
         slow = slow_report_finding(reports, streams)
         findings.append(slow)
         facts += slow_report_facts(reports, streams)
         figures |= dict(slow.figures)
-        verdict = Verdict.DATA_BOUND if slow.cause in _DATA and slow.share >= 0.1 else Verdict.STUTTERING
+        verdict = Verdict.DATA_BOUND if slow.cause in SUPPLY_CAUSES and slow.share >= 0.1 else Verdict.STUTTERING
     if any(finding.cause is Cause.BATCH_LOCKSTEP for finding in findings):
         limits.append(lockstep_limit())
     facts += remarks
@@ -255,7 +254,7 @@ def _figures(analysis: Analysis, streams: LogStreams) -> dict[str, float]:
 
 def _verdict(analysis: Analysis) -> Verdict:
     causes = {loss.cause: analysis.share(loss) for loss in reversed(analysis.losses)}
-    if any(causes.get(cause, 0) >= 0.1 for cause in _DATA):
+    if any(causes.get(cause, 0) >= 0.1 for cause in SUPPLY_CAUSES):
         return Verdict.DATA_BOUND
     if all(loss.drift is not None for loss in analysis.losses) and analysis.losses:
         return Verdict.UNKNOWN

@@ -199,45 +199,41 @@ def _ran_to_end(process: ProcessEvents, lead: int, after_ns: int) -> bool:
     return not len(passes) or int(passes["start_ns"][0]) > int(ended["start_ns"][0])
 
 
-def ceiling_facts(ceiling: Ceiling) -> list[Text]:
-    """Return what a replay measured."""
-    gain = {"gain": three_digits(ceiling.gain), "error": three_digits(ceiling.gain_error)}
-    return [
-        Text(
-            "replay: {count} steps on cached batches took {step} ± {error} each: {rate} steps a second is the ceiling, "
-            "whatever the loader, against {real} a second in the real steps",
-            "回放：用缓存 batch 训练了 {count} 步，每步 {step} ± {error}：无论加载器多快，上限就是每秒 {rate} 步；"
-            "真实步为每秒 {real} 步",
-        ).filled(
-            count=ceiling.num_served,
-            step=format_seconds(ceiling.step.value),
-            error=format_seconds(ceiling.step.error),
-            rate=three_digits(ceiling.steps_per_s),
-            real=three_digits(1 / ceiling.real.value if ceiling.real.value > 0 else 0.0),
-        ),
-        (
-            Text(
-                "a perfect loader would make this training {gain} ± {error} times as fast",
-                "换成完美的加载器，这个训练会快到 {gain} ± {error} 倍",
-            )
-            if ceiling.is_gain_shown
-            else Text(
-                "a perfect loader would bring nothing that can be told from noise: {gain} ± {error} times as fast",
-                "换成完美的加载器也看不出区别：{gain} ± {error} 倍，在误差之内",
-            )
-        ).filled(**gain),
-        Text(
-            "accelerator utilisation (AU) {au}, as MLPerf Storage defines it: compute time / running time. Compute "
-            "time is the real steps × the step on cached batches; the first step of each epoch counts in neither, and "
-            "checkpoints and evaluation are not running time",
-            "加速器利用率（AU）{au}，按 MLPerf Storage 的定义：计算时间 / 运行时间。计算时间 = 真实步数 × 缓存 batch 的"
-            "单步耗时；每个 epoch 的第一步两边都不计，检查点和评估不计入运行时间",
-        ).filled(au=format_share(ceiling.au)),
-        Text(
-            "without the replay, a step without its wait would have been taken for {estimate} instead of {step}",
-            "如果没有回放，只能把去掉等待的一步当作 {estimate}，而实测为 {step}",
-        ).filled(estimate=format_seconds(ceiling.estimated_step_s), step=format_seconds(ceiling.step.value)),
-    ]
+def ceiling_facts(ceiling: Ceiling) -> Iterator[Text]:
+    """Yield what a replay measured."""
+    yield Text(
+        "replay: {count} steps on cached batches took {step} ± {error} each: {rate} steps a second is the ceiling, "
+        "whatever the loader, against {real} a second in the real steps",
+        "回放：用缓存 batch 训练了 {count} 步，每步 {step} ± {error}：无论加载器多快，上限就是每秒 {rate} 步；"
+        "真实步为每秒 {real} 步",
+    ).filled(
+        count=ceiling.num_served,
+        step=format_seconds(ceiling.step.value),
+        error=format_seconds(ceiling.step.error),
+        rate=three_digits(ceiling.steps_per_s),
+        real=three_digits(1 / ceiling.real.value if ceiling.real.value > 0 else 0.0),
+    )
+    would = Text(
+        "a perfect loader would make this training {gain} ± {error} times as fast",
+        "换成完美的加载器，这个训练会快到 {gain} ± {error} 倍",
+    )
+    if not ceiling.is_gain_shown:
+        would = Text(
+            "a perfect loader would bring nothing that can be told from noise: {gain} ± {error} times as fast",
+            "换成完美的加载器也看不出区别：{gain} ± {error} 倍，在误差之内",
+        )
+    yield would.filled(gain=three_digits(ceiling.gain), error=three_digits(ceiling.gain_error))
+    yield Text(
+        "accelerator utilisation (AU) {au}, as MLPerf Storage defines it: compute time / running time. Compute time is "
+        "the real steps × the step on cached batches; the first step of each epoch counts in neither, and checkpoints "
+        "and evaluation are not running time",
+        "加速器利用率（AU）{au}，按 MLPerf Storage 的定义：计算时间 / 运行时间。计算时间 = 真实步数 × 缓存 batch 的"
+        "单步耗时；每个 epoch 的第一步两边都不计，检查点和评估不计入运行时间",
+    ).filled(au=format_share(ceiling.au))
+    yield Text(
+        "without the replay, a step without its wait would have been taken for {estimate} instead of {step}",
+        "如果没有回放，只能把去掉等待的一步当作 {estimate}，而实测为 {step}",
+    ).filled(estimate=format_seconds(ceiling.estimated_step_s), step=format_seconds(ceiling.step.value))
 
 
 def ceiling_evidence(ceiling: Ceiling) -> Text:

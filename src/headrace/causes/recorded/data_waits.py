@@ -16,6 +16,7 @@ from headrace.model import Bottleneck, Cause, Confidence, Text, format_bytes, fo
 
 from ..steps import (
     BOUND_FROM,
+    SUPPLY_CAUSES,
     WAITS_FROM,
     Cost,
     StepPeriod,
@@ -88,12 +89,12 @@ class DataVerdict:
     @property
     def is_collating(self) -> bool:
         """Whether that is most of what workers did while the loop waited: samples are not what takes long."""
-        return self.cause in {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP} and self.collating >= 0.5
+        return self.cause in SUPPLY_CAUSES and self.collating >= 0.5
 
     @property
     def bottleneck(self) -> Bottleneck | None:
         """Return what holds the loader back, where it is its throughput that is short."""
-        if self.cause not in {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP} or self.resources is None:
+        if self.cause not in SUPPLY_CAUSES or self.resources is None:
             return None
         if self.is_taking:
             return Bottleneck.IPC_COPY

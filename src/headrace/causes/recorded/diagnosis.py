@@ -11,6 +11,7 @@ import numpy as np
 from headrace.model import Activity, Bottleneck, Cause, Confidence, Finding, Findings, PartKind, Text, Verdict
 
 from ..remedies import CHEAPER_COLLATION, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
+from ..steps import SUPPLY_CAUSES
 from .ceiling import Ceiling, ceiling_limits, measure_ceiling, no_replay_text, why_not_replayed
 from .data_waits import DataVerdict, data_evidence, judge_data, with_ceiling
 from .ending import end_facts, find_ending, root_cause
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from headrace.signals.system import SystemSample
 
 _MOSTLY_WAITS = 0.5  # a straggler that takes this much of the time is what the run is bound by
-# the loader is too slow on the whole, not late now and then
-SUPPLY_CAUSES = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
 _REST_FROM = 0.10  # of the time: what other waits must cost beside starts of shards, or hangs, to be told too
 _WAITS = {*SUPPLY_CAUSES, Cause.STRAGGLER_SAMPLE, Cause.SHARD_BOUNDARY}
 

@@ -15,8 +15,9 @@ from enum import Enum
 
 import numpy as np
 
-from headrace.model import Bottleneck, Cause, EventKind, PartKind, Text, format_share, three_digits
+from headrace.model import Bottleneck, EventKind, PartKind, Text, format_share, three_digits
 
+from ..steps import SUPPLY_CAUSES
 from .ceiling import Mean, mean_of
 from .data_waits import DataVerdict
 from .parts import SamplePart
@@ -34,7 +35,6 @@ _DISK_FULL = 0.9  # of the time with a request in flight: more readers would que
 _HIDDEN = 0.9  # of a save that is made beside the training: the state is copied first,
 _HIDDEN_ERROR = 0.1  # and how long that takes is not known here
 _Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
-_DATA = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
 _WORTH_OF_PART = 0.05  # of gain from a part that is twice as fast: less is not worth a change
 _FEWEST_SAMPLES = 12
 
@@ -299,7 +299,7 @@ def estimate_cheaper_part(verdict: DataVerdict, train_s: float) -> CheaperPart |
     still is the limit, or where the gain is within twice its error.
     """
     parts = verdict.parts
-    if parts is None or verdict.cause not in _DATA or parts.num_samples < _FEWEST_SAMPLES or train_s <= 0:
+    if parts is None or verdict.cause not in SUPPLY_CAUSES or parts.num_samples < _FEWEST_SAMPLES or train_s <= 0:
         return None
     if verdict.bottleneck not in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
         return None

@@ -29,6 +29,7 @@ from headrace.model import (
 )
 
 from ..remedies import make_finding
+from ..steps import SUPPLY_CAUSES
 
 if TYPE_CHECKING:
     from headrace.signals.system import ProcessSample, SystemSample
@@ -42,7 +43,7 @@ _LEAST_SHARE = 0.05
 _THROTTLED_FROM = 0.2  # of the periods: a quota that is used up now and then costs little
 _SWAP_FROM = 1e6  # bytes a second
 _REFAULTS_FROM = 5e6  # bytes a second: below, the disk hardly notices
-_DATA = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP, Cause.STRAGGLER_SAMPLE}
+_DATA = {*SUPPLY_CAUSES, Cause.STRAGGLER_SAMPLE}
 _COMPUTES = {Bottleneck.CPU_DECODE, Bottleneck.GIL}
 
 

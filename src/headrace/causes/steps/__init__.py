@@ -7,7 +7,15 @@
 - `timeline`: where a thread's time went, from events that lie inside each other: every moment is counted once.
 """
 
-from .data_waits import BOUND_FROM, WAITS_FROM, lockstep_limit, lockstep_rounds, long_wait_s, supply_and_demand
+from .data_waits import (
+    BOUND_FROM,
+    SUPPLY_CAUSES,
+    WAITS_FROM,
+    lockstep_limit,
+    lockstep_rounds,
+    long_wait_s,
+    supply_and_demand,
+)
 from .losses import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM, Analysis, LostTime, analyse, evidence_of
 from .periods import StepPeriod, find_period, find_rhythm
 from .stalls import Cost, cost_of, of_weight
@@ -18,6 +26,7 @@ __all__ = [
     "REPORT_FROM",
     "REPORT_FROM_ELSE",
     "REPORT_ONCE_FROM",
+    "SUPPLY_CAUSES",
     "WAITS_FROM",
     "Analysis",
     "Cost",

@@ -15,6 +15,8 @@ from .periods import StepPeriod, by_segment, by_step, find_period, find_rhythm, 
 from .stalls import Cost, Stalls, of_weight
 
 Flags = NDArray[np.bool_]
+# The loader is too slow on the whole, not late now and then.
+SUPPLY_CAUSES = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
 BOUND_FROM = 0.10  # of the time: from here on a run waits for data rather than now and then
 WAITS_FROM = 0.05  # what waits must cost to be told, where few of them carry it
 

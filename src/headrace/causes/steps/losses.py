@@ -65,16 +65,16 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     """Take a series apart. A cause is named only where the log itself carries it."""
     counted = ~series.is_hole
     counted[: 3 if len(series) > 30 else 1] = False  # the start of the run: imports, workers, compilation, caches
-    for index in restarts(series, markers):
+    for index in _restarts(series, markers):
         if index < len(series):
             counted[index] = False
     drift = find_drift(series, counted)
     stalls = find_stalls(series, changes_at=drift.index if drift else None)
     slow = stalls.is_stall & counted
-    doing = _believable(series, stalls, slow, marked_by(series, slow, markers))
+    doing = _believable(series, stalls, slow, _marked_by(series, slow, markers))
     wall_s = float(series.wall_s[counted].sum())
     losses = [_marked_loss(series, stalls, doing, kind) for kind in _CAUSE_OF if kind in doing.values()]
-    if between_s := evaluated_between_bars_s(series, markers):
+    if between_s := _evaluated_between_bars_s(series, markers):
         wall_s += sum(between_s)
         cost = cost_of(np.array(between_s))
         losses.append(LostTime(cause=Cause.EVALUATION, **cost, confidence=Confidence.CERTAIN, because="bars"))
@@ -255,7 +255,7 @@ def _some(series: Series, indices: NDArray[np.int64]) -> tuple[int, ...]:
     return tuple(int(step) for step in series.step[indices[:12]])
 
 
-def marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> dict[int, Doing]:
+def _marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> dict[int, Doing]:
     """Return what the loop was doing at each slow record that a line speaks of.
 
     A line belongs to the record that it stands before; if that one is not slow, to the one that it stands behind, for
@@ -276,7 +276,7 @@ def marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> dic
     return doing
 
 
-def restarts(series: Series, markers: Sequence[Marker]) -> set[int]:
+def _restarts(series: Series, markers: Sequence[Marker]) -> set[int]:
     """Return the records before which the run was started again."""
     lines = series.line
     return {int(np.searchsorted(lines, marker.line)) for marker in markers if marker.doing is Doing.RESTART}
@@ -306,7 +306,7 @@ def _record_of(series: Series, is_stall: Flags, marker: Marker, *, is_own: bool)
     return None
 
 
-def evaluated_between_bars_s(series: Series, markers: Sequence[Marker]) -> list[float]:
+def _evaluated_between_bars_s(series: Series, markers: Sequence[Marker]) -> list[float]:
     """Return how long each evaluation took that has a bar of its own between two training bars, or behind the last.
 
     A training bar's clock does not run then, so that time is not in the series.
