@@ -21,7 +21,7 @@ from .crashes import findings_of, remarks_of
 from .logs import LineCutter, LogContent, LogReader, LogStreams, join_logs, read_chunks
 from .remedies import advice_on, make_finding
 from .slow_reports import epoch_fact, read_slow_reports, slow_report_facts, slow_report_finding
-from .steps import SUPPLY_CAUSES, Analysis, LostTime, analyse, evidence_of, lockstep_limit
+from .steps import LOCKSTEP_LIMIT, SUPPLY_CAUSES, Analysis, LostTime, analyse, evidence_of
 
 # Steps are read from all of the first 32 MiB, then from windows of 1 MiB, evenly spread, a 32nd of the rest: a
 # pattern shows within a window, and a long log stays quick to read. Messages are looked for in all of it.
@@ -165,7 +165,7 @@ def explain_streams(
         figures |= dict(slow.figures)
         verdict = Verdict.DATA_BOUND if slow.cause in SUPPLY_CAUSES and slow.share >= 0.1 else Verdict.STUTTERING
     if any(finding.cause is Cause.BATCH_LOCKSTEP for finding in findings):
-        limits.append(lockstep_limit())
+        limits.append(LOCKSTEP_LIMIT)
     facts += remarks
     ordered = Findings.in_order(findings)
     return Findings(

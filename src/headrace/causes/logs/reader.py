@@ -215,8 +215,7 @@ class LogReader:
         if plan is None:
             return
         if isinstance(plan, StepPlan):
-            at_s = self._stamps.read(line)
-            self._add(plan.apply(numbers_of(line)), NAN if at_s is None else at_s, plan.unit_known, line)
+            self._add(plan.apply(numbers_of(line)), self._time_of(line), plan.unit_known, line)
             return
         plan = self._read_with_care(line)
         if len(self._plans) < _MOST_SHAPES:
@@ -225,24 +224,20 @@ class LogReader:
     def _read_with_care(self, line: str) -> StepPlan | str | None:
         """Read a line of a shape not seen before; return how to read others like it: None, not at all."""
         low = line.lower()
-        at_s = self._stamps.read(line)
-        at = NAN if at_s is None else at_s
-        if _SLOW_WORDS.search(low) and self._read_watcher(line, at):
+        at_s = self._time_of(line)
+        if _SLOW_WORDS.search(low) and self._read_watcher(line, at_s):
             return _WITH_CARE
-        speaks = False
-        marker = None
-        if _MARK_WORDS.search(low):
-            marker = read_marker(line, line=self._line, at_s=at)
-            if marker is not None:
-                self._mark(marker)
-                speaks = True
-        settings = read_settings(line)
-        for name, value in settings.items():
+        marker = read_marker(line, line=self._line, at_s=at_s) if _MARK_WORDS.search(low) else None
+        if marker is not None:
+            self._mark(marker)
+        for name, value in read_settings(line).items():
             self.content.settings.setdefault(name, value)
-        if not _STEP_WORDS.search(low):
-            return _WITH_CARE if speaks else None
-        plan = self._read_step(line, at, marker)
-        return _WITH_CARE if speaks else plan
+        plan = self._read_step(line, at_s, marker) if _STEP_WORDS.search(low) else None
+        return plan if marker is None else _WITH_CARE
+
+    def _time_of(self, text: str) -> float:
+        at_s = self._stamps.read(text)
+        return NAN if at_s is None else at_s
 
     def _read_bar(self, bar: Bar) -> None:
         if bar.kind == "other":
@@ -260,12 +255,11 @@ class LogReader:
         took = wait = NAN
         if "=" in bar.behind or ":" in bar.behind:
             took, wait = self._measures_behind(bar.behind, store)
-        at_s = self._stamps.read(bar.title) if bar.is_stamped else None
         store.add(
             self._line,
             bar.step,
             NAN if bar.epoch is None else float(bar.epoch),
-            NAN if at_s is None else at_s,
+            self._time_of(bar.title) if bar.is_stamped else NAN,
             took,
             wait,
             bar.elapsed_s,
@@ -349,7 +343,6 @@ class LogReader:
             if len(self.content.stores) >= _MOST_STORES:
                 return None
             store = self.content.stores[name] = StepStore(name)
-            store.is_bar = is_bar
-            store.resolution_s = resolution_s
+            store.is_bar, store.resolution_s = is_bar, resolution_s
         store.resolution_s = min(store.resolution_s, resolution_s)
         return store

@@ -9,9 +9,9 @@
 
 from .data_waits import (
     BOUND_FROM,
+    LOCKSTEP_LIMIT,
     SUPPLY_CAUSES,
     WAITS_FROM,
-    lockstep_limit,
     lockstep_rounds,
     long_wait_s,
     supply_and_demand,
@@ -23,6 +23,7 @@ from .timeline import Span, exclusive_times
 
 __all__ = [
     "BOUND_FROM",
+    "LOCKSTEP_LIMIT",
     "REPORT_FROM",
     "REPORT_FROM_ELSE",
     "REPORT_ONCE_FROM",
@@ -39,7 +40,6 @@ __all__ = [
     "exclusive_times",
     "find_period",
     "find_rhythm",
-    "lockstep_limit",
     "lockstep_rounds",
     "long_wait_s",
     "of_weight",

@@ -112,6 +112,14 @@ def _cause(
     return Cause.LOADER_THROUGHPUT, Confidence.LIKELY, None
 
 
+# What no log can decide about slow batches at equal distances.
+LOCKSTEP_LIMIT = Text(
+    "the log cannot decide whether the whole pool is too slow or one worker holds up the others: both look the same "
+    "from the training loop",
+    "仅凭日志无法判断是整个 worker 池太慢，还是某一个 worker 拖住了其余的：从训练循环看，两者一模一样",
+)
+
+
 def supply_and_demand(supply_per_s: float, demand_per_s: float) -> Text:
     """Return the deficit in one sentence."""
     return Text(
@@ -121,15 +129,6 @@ def supply_and_demand(supply_per_s: float, demand_per_s: float) -> Text:
         supply=three_digits(supply_per_s),
         demand=three_digits(demand_per_s),
         factor=three_digits(demand_per_s / supply_per_s) if supply_per_s > 0 else "?",
-    )
-
-
-def lockstep_limit() -> Text:
-    """Return what no log can decide about slow batches at equal distances."""
-    return Text(
-        "the log cannot decide whether the whole pool is too slow or one worker holds up the others: both look the "
-        "same from the training loop",
-        "仅凭日志无法判断是整个 worker 池太慢，还是某一个 worker 拖住了其余的：从训练循环看，两者一模一样",
     )
 
 
