@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.processors import usable_processors, workers_for
+from headrace.engine.limits import usable_processors, workers_for
 
-from .memory.test_budget import write
+from .test_budget import write
 
 
 @pytest.fixture(autouse=True)

@@ -114,6 +114,11 @@ class Pipes:
         # workers that sleep at the other pipe do not see that word
         self._backlog.appendleft(Work(-1, 0, 0, Task.LOOK).pack())
 
+    def send_again(self, work: Work) -> None:
+        """Give out what was given out before, behind all that waits."""
+        self._words[Head.REISSUED] = 1
+        self.send(work)
+
     def send_first(self, work: Work) -> None:
         """Give work out before what has not been written to the pipe yet."""
         self._words[Head.REISSUED] = 1

@@ -16,9 +16,9 @@ from typing import Any
 
 from headrace.signals import StackFile
 
-from .memory import ENDED, MAX_WORKERS, Arena, ArenaPlan, Board, BoardLock, Head, Record, Region, Task, Work
+from .memory import ENDED, MAX_WORKERS, Arena, ArenaPlan, Board, BoardLock, Head, Ledger, Record, Region, Task, Work
 from .pipes import Pipes
-from .worker import HostPlan, WorkerPlan, run_host
+from .worker import HostPlan, WorkerPlan, ask_to_go, reopen_record, reset_record, run_host
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,6 @@ class PoolPlan:
     uses_slots: bool
     has_getitems: bool
     in_threads: bool
-    copies_dataset: bool
     record: bool
     budget_bytes: int
     goes_on: bool = False  # workers report a failing sample alone and go on with the others
@@ -86,6 +85,7 @@ class Pool:
         self.board = Board(self.arena.bytes)
         # one for the whole process: a record lock belongs to it, and a second holder's release would be ours too
         self.lock = BoardLock(self.arena.fd.fileno())
+        self.ledger = Ledger(self.arena, self.lock)
         self.record(plan.record)
         self.region = Region(self.arena, self.arena_plan.main_start, self.arena_plan.main_bytes)
         self.num_workers = 0
@@ -130,7 +130,7 @@ class Pool:
         self.most_workers = max(self.most_workers, *(n + 1 for n in numbers))
         self.board.words[Head.NUM_RECORDS] = self.most_workers
         for number in numbers:
-            self.board.reset_record(number, start_ns=time.perf_counter_ns())
+            reset_record(self.board.words, number)
             self.pipes.open_for(number)
         self._reserved += [tuple(numbers)] if self.plan.in_threads else [(n,) for n in numbers]
 
@@ -167,7 +167,6 @@ class Pool:
             stacks=stacks,
             workers=plans,
             in_threads=plan.in_threads,
-            copies_dataset=plan.copies_dataset,
             dataset=plan.dataset,
             collate=plan.collate,
             init_fn=plan.init_fn,
@@ -197,7 +196,7 @@ class Pool:
     def replace(self, workers: tuple[int, ...]) -> None:
         """Start new processes in the place of lost workers, under the same numbers."""
         for worker in workers:
-            self.board.reopen_record(worker, start_ns=time.perf_counter_ns())
+            reopen_record(self.board.words, worker)
             self.pipes.open_for(worker)
         self._reserved += [workers] if self.plan.in_threads else [(w,) for w in workers]
         self.launch()
@@ -205,7 +204,7 @@ class Pool:
     def recycle(self, worker: int) -> None:
         """Let a worker end after its chunk and start it anew: its memory is the kernel's again."""
         self._recycled.add(worker)
-        self.board.words[Board.record_at(worker) + Record.GO] = 1
+        ask_to_go(self.board.words, worker)
 
     def running(self) -> dict[int, int]:
         """The process of each worker."""

@@ -12,8 +12,7 @@ import torch
 import torch.utils.data as torch_data
 from torch.utils.data import dataloader as torch_loader
 
-from headrace.engine import usable_processors
-from headrace.engine.losses import Condemned
+from headrace.engine import Condemned, usable_processors
 from headrace.errors import NotSupported
 from headrace.model import EpochAccount, ErrorPolicy, LoaderStats, SampleFailure, keeps_statistics, parse_bytes
 
@@ -35,7 +34,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     views of that memory and live as long as you hold them. Arguments of our own, by keyword:
 
     - `memory`: bytes that queued batches may take (int or "8GiB"); default a quarter of what is free.
-    - `backend`: "process", "thread" (threads inside one loader process), or "auto", which measures.
+    - `backend`: "process", "thread" (threads inside one loader process), or "auto": processes.
     - `on_error`: what becomes of a sample that fails. "raise", as torch does; "quarantine" leaves it out, the following
       samples move up, and the end of the epoch is filled with its first ones; or a function of a `SampleFailure` that
       returns `headrace.SKIP`, `RETRY`, `RAISE` or a sample to use instead.
@@ -109,8 +108,6 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             self._workers_reason = "to be measured on the first samples"
         self._asked_prefetch_factor = prefetch_factor
         self._asked_ahead: int | None = None
-        self._thread_rate: float | None = None  # of two threads over one, once it was measured
-        self._draws = False
         self._histogram: Any = None  # sample times of earlier epochs
         self._live: weakref.WeakSet[Counted] = weakref.WeakSet()
         self._last_stats: LoaderStats | None = None

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import dataloader as torch_loader
 
-from headrace.engine import DeviceCopier, GuardedLocal, LocalFetcher
-from headrace.engine.epoch import WaitLog
-from headrace.engine.worker import Steps, named_samples, named_steps, say_doubt
+from headrace.engine import (
+    DeviceCopier,
+    GuardedLocal,
+    LocalFetcher,
+    Steps,
+    WaitLog,
+    named_samples,
+    named_steps,
+    say_doubt,
+)
 from headrace.knowledge import add_hint
 from headrace.model import (
     EpochAccount,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from headrace.engine.epoch import WaitLog
-from headrace.engine.memory import Budget, find_budget
+from headrace.engine import Budget, WaitLog, find_budget
 from headrace.model import LoaderStats, SlotStats
 
 if TYPE_CHECKING:

@@ -15,11 +15,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import dataloader as torch_loader
 
-from headrace.engine import DeviceCopier, Feed, HostRegistration, Pool, PoolPlan, usable_processors, workers_for
-from headrace.engine.epoch import FeedSettings
-from headrace.engine.guard import Guard
-from headrace.engine.memory import find_budget, lies_in_dev_shm
-from headrace.engine.worker import mix_seed
+from headrace.engine import (
+    DeviceCopier,
+    Feed,
+    FeedSettings,
+    Guard,
+    HostRegistration,
+    Pool,
+    PoolPlan,
+    find_budget,
+    lies_in_dev_shm,
+    mix_seed,
+    usable_processors,
+    workers_for,
+)
 from headrace.errors import (
     BatchTooLarge,
     HeadraceError,
@@ -33,7 +42,6 @@ from headrace.knowledge import add_hint
 from headrace.model import LoaderStats, find_rank, language
 from headrace.signals.timing import watched_next
 
-from .backend import choose_backend
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches
 from .reading import Reading
@@ -60,7 +68,9 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self._is_undecided = not loader._is_decided
         self._budget = find_budget(loader.memory, in_dev_shm=lies_in_dev_shm())
         self._context = loader.multiprocessing_context or torch.multiprocessing.get_context()
-        self._backend, self._backend_reason = self._choose_backend()
+        # under fork, processes start in milliseconds and share the data set's memory; and a crash ends one worker alone
+        self._backend = "thread" if loader.backend == "thread" else "process"
+        self._backend_reason = "as asked for" if loader.backend != "auto" else "processes isolate crashes"
         self._local: Iterator[Any] | None = None
         self._local_stages = LocalStages(loader)
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
@@ -70,7 +80,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         pool = Pool(self._pool_plan(loader))
         self._feed = Feed(
             pool,
-            self._feed_settings(loader, self._context.get_start_method()),
+            self._feed_settings(loader),
             loader._condemned,
             earlier=loader._histogram,
         )
@@ -101,10 +111,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             self._budget.reason,
         )
 
-    def _choose_backend(self) -> tuple[str, str]:
-        loader, start_method = self._loader, self._context.get_start_method()
-        return choose_backend(loader.backend, start_method, gain=loader._thread_rate, draws=loader._draws)
-
     def _launch(self, pool: Pool) -> None:
         try:
             pool.launch()
@@ -133,14 +139,13 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             uses_slots=loader._uses_slots,
             has_getitems=loader._has_getitems and loader._auto_collation,
             in_threads=self._backend == "thread",
-            copies_dataset=self._backend == "thread" and loader.backend == "auto",
             record=loader.record,
             budget_bytes=self._budget.bytes,
             goes_on=not loader._condemned.policy.raises_at_once,
         )
 
     @staticmethod
-    def _feed_settings(loader: DataLoader[Any], start_method: str) -> FeedSettings:
+    def _feed_settings(loader: DataLoader[Any]) -> FeedSettings:
         ahead = loader._asked_ahead
         if ahead is None and loader._asked_prefetch_factor is not None:
             ahead = max(1, loader._asked_prefetch_factor * loader.num_workers)
@@ -153,12 +158,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             timeout_s=loader.timeout,
             batches_ahead=ahead,
             collate=collate_as_workers_do if loader._uses_slots else loader.collate_fn,
-            # a sample that may kill its worker is not tried for a measurement
-            measures_threads=loader.backend == "auto"
-            and loader._thread_rate is None
-            and not loader._is_iterable
-            and loader._condemned.policy.raises_at_once,
-            measures_at_end=start_method != "fork",
             rank=find_rank(),
         )
 
@@ -222,7 +221,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             raise
         except Exception as error:
             add_hint(error, language=language())
-            if error is self._feed.fatal:
+            if error is self._feed.losses.fatal:
                 self._give_up(None)
             raise
 
@@ -250,11 +249,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         if self._local is not None:
             self.close()
             return
-        feed.finish_measuring()
-        if feed.trial.gain is not None and loader._thread_rate is None:
-            loader._thread_rate, loader._draws = feed.trial.gain, feed.figures.draws
-            choice, reason = self._choose_backend()
-            _log.info("%s: backend %s from the next epoch on (%s)", loader, choice, reason)
         if self._backend == "thread" and feed.figures.draws:
             say_once(
                 "the data set draws from a global random generator, which threads share: results depend on timing. "
@@ -299,7 +293,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         count = loader.num_workers
         if count == 0:
             indices = chain(feed.plan.replay or [], self._sampler_iter)
-            self._local = local_batches(loader, indices, int(self._base_seed), epoch=feed.plan.epoch)
+            self._local = local_batches(loader, indices, int(self._base_seed), epoch=feed.plan.progress.epoch)
             self._stop_pool()
         elif count > 1:
             feed.pool.grow(count - 1)
@@ -369,10 +363,10 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             start_method=self._context.get_start_method(),
             budget_bytes=self._budget.bytes,
             budget_reason=self._budget.reason,
-            epoch=feed.plan.epoch,
-            batches_delivered=feed.delivered,
-            samples_delivered=feed.delivered_samples,
-            samples_per_s=feed.delivered_samples / elapsed,
+            epoch=feed.plan.progress.epoch,
+            batches_delivered=feed.plan.progress.total_batches,
+            samples_delivered=feed.plan.progress.total_samples,
+            samples_per_s=feed.plan.progress.total_samples / elapsed,
             bytes_per_s=feed.figures.bytes_written() / elapsed,
             prefetch_batches=ahead,
             prefetch_reason=ahead_reason,
@@ -388,7 +382,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             slots=feed.slots.stats(num_filled=feed.scheduler.num_ready),
             workers=workers,
             account=loader._local_account() if is_local and loader._local_account is not None else feed.plan.account,
-            workers_lost=feed.recovery.num_losses,
+            workers_lost=feed.losses.recovery.num_losses,
             stages=self._local_stages.figures() if is_local else feed.figures.stages(),
             reader=self._reading.stats() if self._reading is not None else None,
         )

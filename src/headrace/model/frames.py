@@ -43,7 +43,6 @@ _FRAMES: Mapping[str, Mapping[str, OwnStep]] = {
         "_next_message": OwnStep.TASK_WAIT,
         "_take_up": OwnStep.HAND_OVER,
         "_serve": OwnStep.HAND_OVER,
-        "_serve_measure": OwnStep.SAMPLE,
     },
     "headrace.engine.worker.chunks": {"_serve_one": OwnStep.SAMPLE},
     "headrace.engine.worker.fetch": {
@@ -66,7 +65,7 @@ _FRAMES: Mapping[str, Mapping[str, OwnStep]] = {
         "_collate_to_block": OwnStep.COLLATE,
     },
     "headrace.engine.worker.room_for_blocks": {"dump": OwnStep.HAND_OVER, "_wait": OwnStep.ROOM_WAIT},
-    "headrace.engine.worker.answering": {
+    "headrace.engine.worker.workbench": {
         "answer": OwnStep.HAND_OVER,
         "fail": OwnStep.HAND_OVER,
         "account": OwnStep.HAND_OVER,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
 from typing import Any
 
 # what fills the end of an epoch; more samples than this are left out only where a limit was set that high
@@ -117,34 +116,3 @@ class EpochOrder:
             self._num_filled -= batch.num_filled
             self._rows.extendleft(reversed([*zip(batch.positions[:num_real], batch.keys[:num_real], strict=True)]))
             self._sizes.appendleft(len(batch.keys))
-
-    def leave_out(self, batches: Sequence[PlannedBatch], position: int) -> list[PlannedBatch] | None:
-        """Plan batches without one of their samples: what is given back and planned anew, found in a few steps.
-
-        `batches` are the last ones that were planned, from the one that holds the sample on. The later samples move
-        up, and the next one of the order takes the last place. None, and nothing has changed, where more would change
-        than that: give them back instead.
-        """
-        keys = list(chain.from_iterable(batch.keys for batch in batches))
-        positions = list(chain.from_iterable(batch.positions for batch in batches))
-        at, num_filled = positions.index(position), sum(batch.num_filled for batch in batches)
-        key = keys.pop(at)
-        del positions[at]
-        is_again = key in keys if type(key) is int else any(map(self._is_out, keys))
-        if is_again or at >= len(keys) + 1 - num_filled:
-            return None
-        one = self._next_sample()
-        if one is None:
-            filling = self._fill(1)
-            if not filling:
-                return None
-            one, num_filled = filling[0], num_filled + 1
-        self.left_out += 1
-        positions.append(one[0])
-        keys.append(one[1])
-        ends = list(accumulate(len(batch.keys) for batch in batches))
-        num_real = len(keys) - num_filled
-        return [
-            PlannedBatch(keys[begin:end], positions[begin:end], max(0, end - max(begin, num_real)))
-            for begin, end in pairwise([0, *ends])
-        ]

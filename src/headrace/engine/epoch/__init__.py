@@ -1,37 +1,30 @@
-"""What an epoch needs beside its workers: which batch waits for which rows, and what the loop gets.
+"""One epoch after another: which samples each batch holds, which rows it waits for, and what the loop gets.
 
+- `plan`: which samples each batch is to hold, and how far the epoch has come.
+- `scheduler`: which batch waits for which rows, and which comes out next. Pure: no processes, pipes or clocks.
+- `issuing`: a batch goes out to the workers.
 - `delivery`: a settled batch becomes what the training loop gets.
 - `depth`: how many batches ahead, and how many samples a chunk: pure functions of what was measured.
-- `figures`: what the workers' records on the board say, as figures.
-- `known_layouts`: the layouts that samples were seen to have, and slots for batches of them.
-- `scheduler`: which batch waits for which rows, and which comes out next. Pure: no processes, pipes or clocks.
-- `settings`: how a feed runs its epochs.
-- `thread_trial`: finds out, once, what a second thread in a worker would bring.
-- `turns`: whose turn it is among the workers of an iterable data set: each fills batches of its own.
-- `waits`: how long the training loop waited for its batches.
+- `pacing`: the same, taken anew while it runs.
+- `figures`: what is measured: the workers' records on the board, and the waits of the loop.
 """
 
-from .delivery import Delivery
-from .depth import Pace, batches_ahead, chunk_samples
-from .figures import Figures
-from .known_layouts import KnownLayouts
+from .delivery import Delivery, KnownLayouts
+from .figures import Figures, WaitLog
+from .issuing import Issuing
+from .pacing import Pacing
+from .plan import EpochPlan, FeedSettings
 from .scheduler import Batch, Scheduler
-from .settings import FeedSettings
-from .thread_trial import ThreadTrial
-from .turns import Turns
-from .waits import WaitLog
 
 __all__ = [
     "Batch",
     "Delivery",
+    "EpochPlan",
     "FeedSettings",
     "Figures",
+    "Issuing",
     "KnownLayouts",
-    "Pace",
+    "Pacing",
     "Scheduler",
-    "ThreadTrial",
-    "Turns",
     "WaitLog",
-    "batches_ahead",
-    "chunk_samples",
 ]

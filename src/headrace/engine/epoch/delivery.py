@@ -10,27 +10,24 @@ from typing import Any
 from headrace.model import format_bytes
 
 from ..memory import (
-    GENERAL,
-    UNBOUND,
-    Board,
-    BoardLock,
+    MAX_LAYOUTS,
     CaughtError,
-    Entry,
     Head,
     Layout,
     Slots,
     TensorPlan,
     block_bytes,
     build_batch,
+    dump,
     load,
     plan_tensors,
+    read_index,
     read_samples,
     release_block,
     slot_tensors,
     split_place,
 )
 from ..pool import Pool
-from .known_layouts import KnownLayouts
 from .scheduler import Batch
 
 _log = logging.getLogger(__name__)
@@ -38,17 +35,48 @@ _log = logging.getLogger(__name__)
 _MOST_PLANS = 64  # ways to make tensors that are kept: one for each size that batches have
 
 
+class KnownLayouts:
+    """Layouts by number, as the board publishes them to workers."""
+
+    def __init__(self, pool: Pool, slots: Slots) -> None:
+        self._pool, self._slots = pool, slots
+        self.known: list[Layout] = []
+        self.rows = 1  # of the largest batch so far
+
+    def consider(self, layout: Layout, num_rows: int) -> None:
+        """A worker has found a layout: publish it where slots for it fit into the budget."""
+        if layout in self.known or len(self.known) >= MAX_LAYOUTS:
+            return
+        rows = max(num_rows, self.rows)
+        if not self._provide(layout, rows):
+            return
+        block, size = dump(layout, self._pool.region, self._pool.arena)
+        self.known.append(layout)
+        self._pool.board.publish_layout(block, size)
+
+    def make_room(self, num_rows: int) -> None:
+        """A batch of this many rows goes out: if it is the largest so far, slots must be as large."""
+        if num_rows > self.rows:
+            self.rows = num_rows
+            for layout in self.known:
+                self._provide(layout, num_rows)
+
+    def _provide(self, layout: Layout, rows: int) -> bool:
+        in_hand = max(1, self._pool.num_workers) * layout.row_bytes
+        return self._slots.provide(layout.places(rows)[1], num_rows=rows, in_hand_bytes=in_hand)
+
+
 class Delivery:
     """Turns rows and blocks into batches, and gives back what they no longer need."""
 
-    def __init__(self, pool: Pool, slots: Slots, layouts: KnownLayouts, collate: Callable[[Any], Any]) -> None:
-        self._arena, self._words = pool.arena, pool.board.words
+    def __init__(self, pool: Pool, slots: Slots, collate: Callable[[Any], Any]) -> None:
+        self._arena, self._board, self._words, self._ledger = pool.arena, pool.board, pool.board.words, pool.ledger
         self._all_words = pool.arena.bytes.cast("q")
-        self._budget_bytes = pool.plan.budget_bytes
-        self._slots, self._layouts, self._collate = slots, layouts, collate
-        self._payloads: dict[int, list[int]] = {}  # batch -> blocks of its indices, the last one counts
+        self._budget_bytes, self._is_batched = pool.plan.budget_bytes, pool.plan.is_batched
+        self._slots, self._collate = slots, collate
+        self.layouts = KnownLayouts(pool, slots)
+        self._payloads: dict[int, int] = {}  # batch -> block of its indices
         self._plans: dict[tuple[int, int, int], TensorPlan] = {}  # by layout, rows of the slot, rows of the batch
-        self._taken_texts: dict[int, list[list[Any]]] = {}  # batch -> its texts by leaf, where they were moved
         self.general_bytes = 0  # the largest batch that came down the general path: its samples, or the whole
         self._sample_bytes = 0  # the largest sample there
         self._held: dict[int, int] = {}  # batches of the general path that the loop has: block, and its bytes
@@ -56,28 +84,30 @@ class Delivery:
         self.slot_batches = self.general_batches = self.copied_batches = 0
         self._has_warned_held = False
 
+    def make_room(self, num_rows: int) -> None:
+        """A batch of this many rows goes out."""
+        self.layouts.make_room(num_rows)
+
     def keep_payload(self, seq: int, block: int) -> None:
         """Remember the block of a batch's indices until the batch has left."""
-        self._payloads.setdefault(seq, []).append(block)
+        self._payloads[seq] = block
 
-    def payload_of(self, seq: int) -> int:
-        """The block of a batch's indices; 0 where it has none."""
-        return self._payloads[seq][-1] if seq in self._payloads else 0
+    def key_of(self, seq: int, row: int) -> object:
+        """The key of a sample in a batch in flight; None where it has none."""
+        block = self._payloads.get(seq)
+        return read_index(self._arena, block, row, is_batched=self._is_batched) if block else None
 
     def free(self, blocks: list[int]) -> None:
         for block in blocks:
             release_block(self._arena, self._all_words, block)
 
-    def _place_of(self, batch: Batch) -> int:
-        return self._words[Board.entry_at(batch.seq) + Entry.PLACE]
-
     def release(self, batch: Batch, *, keep_slot: bool = False) -> None:
         """A batch has left: its slot (unless leased) and its indices are free again."""
-        place = self._place_of(batch)
+        place = self._ledger.place_of(batch.seq)
         if place >= 0 and not keep_slot:
             self._slots.free(split_place(place)[1])
-        self._taken_texts.pop(batch.seq, None)
-        self.free(self._payloads.pop(batch.seq, []))
+        if block := self._payloads.pop(batch.seq, 0):
+            self.free([block])
 
     def deliver(self, batch: Batch) -> Any:
         if batch.failure is not None:
@@ -92,11 +122,11 @@ class Delivery:
             self.release(batch)
             self.general_batches += 1
             return self._lend(batch.collated)
-        number, slot = split_place(self._place_of(batch))
-        layout = self._layouts.layouts[number]
+        number, slot = split_place(self._ledger.place_of(batch.seq))
+        layout = self.layouts.known[number]
         if batch.samples:
             return self._deliver_mixed(batch, layout, slot)
-        texts = self.texts_of(batch) if layout.has_objects else []
+        texts = self._texts_of(batch) if layout.has_objects else []
         total, leased = self._slots.counts()
         # of two slots, a loop gives one back as it gets the other; only one that keeps both needs copies
         is_short = leased >= total - 1 and (total != 2 or leased > 1 or self._keeps_all)
@@ -144,12 +174,12 @@ class Delivery:
         """A batch of the general path is collated; its samples may be larger than itself."""
         samples = sum(block_bytes(self._arena, shared) for shared in batch.shared) if batch is not None else 0
         self.general_bytes = max(self.general_bytes, samples, block_bytes(self._arena, block))
-        self._words[Head.BATCH_BYTES] = max(self._words[Head.BATCH_BYTES], self.general_bytes)
+        self._board.expect_batch(self.general_bytes)
         self._keep_less()
 
     def _keep_less(self) -> None:
         """Keep what is free for reuse only as far as a batch finds room beside it."""
-        if not self._layouts.layouts:
+        if not self.layouts.known:
             self._arena.most_bytes = max(0, self._budget_bytes - 2 * self._words[Head.BATCH_BYTES])
 
     def expected_bytes(self, num_rows: int) -> int:
@@ -162,27 +192,17 @@ class Delivery:
             return 2 * expected_bytes
         return sum(block_bytes(self._arena, block) for block in [batch.collated, *batch.shared])
 
-    def make_way(self, batch: Batch, lock: BoardLock) -> None:
+    def make_way(self, batch: Batch) -> None:
         """The loop waits for a batch and holds every slot: none will be free for it, so it takes the general path."""
         total, leased = self._slots.counts()
-        if not total or leased < total or self._place_of(batch) != UNBOUND or not lock.try_for(0.1):
-            return
-        try:
-            if self._place_of(batch) == UNBOUND:
-                self._words[Board.entry_at(batch.seq) + Entry.PLACE] = GENERAL
-        finally:
-            lock.release()
-        self._keeps_all = True
-        self._warn_held(total, leased)
+        if total and leased >= total and self._ledger.take_general_path(batch.seq):
+            self._keeps_all = True
+            self._warn_held(total, leased)
 
-    def texts_of(self, batch: Batch) -> list[list[Any]]:
-        """The texts of a batch, leaf by leaf, taken out of their blocks; they may be changed until it is delivered."""
-        texts = self._taken_texts.get(batch.seq)
-        if texts is None:
-            parts = [load(self._arena, block) for _, _, block in sorted(batch.texts)]
-            texts = [list(chain.from_iterable(columns)) for columns in zip(*parts, strict=True)]
-            self._taken_texts[batch.seq], batch.texts = texts, []
-        return texts
+    def _texts_of(self, batch: Batch) -> list[list[Any]]:
+        """The texts of a batch, leaf by leaf, taken out of their blocks."""
+        parts = [load(self._arena, block) for _, _, block in sorted(batch.texts)]
+        return [list(chain.from_iterable(columns)) for columns in zip(*parts, strict=True)]
 
     def _deliver_mixed(self, batch: Batch, layout: Layout, slot: int) -> Any:
         """Some samples did not fit the slot: gather all as samples and collate them as torch would."""

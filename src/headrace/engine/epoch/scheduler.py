@@ -141,6 +141,27 @@ class Scheduler:
         batch.chunks[row] = (rows, tries + 1, before if shift is None else shift)
         return self._work(batch, row)
 
+    def owe_quiet_rows(self, batch: Batch, owed: tuple[int, int] | None) -> None:
+        """A batch is open once more. Its quiet rows count as told of; `owed`: those that a worker will tell of."""
+        batch.owed, batch.is_quiet_told = owed or batch.owed, False
+
+    def put(self, batch: Batch, row: int, block: int, *, is_general: bool) -> None:
+        """A row that failed has a sample after all, in a block."""
+        batch.rows_left -= 1
+        batch.told |= 1 << row
+        if is_general:
+            batch.shared.append(block)
+            batch.shared_rows += 1
+        else:
+            batch.samples.append((row, 1, block))
+
+    def begin_again(self, batch: Batch) -> Work:
+        """A batch of an iterable data set whose worker is gone: another one fills it from its first sample on."""
+        self.to_free += batch.blocks_to_free()
+        batch.rows_left, batch.count_rows, batch.shared_rows = batch.num_rows, batch.num_rows, 0
+        batch.texts, batch.samples, batch.shared, batch.told = [], [], [], 0
+        return Work(batch.seq, 0, batch.num_rows, Task.NEXT)
+
     def collate_again(self, batch: Batch) -> Work:
         return Work(batch.seq, 0, 0, Task.COLLATE)
 

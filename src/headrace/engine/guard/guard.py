@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from headrace.forensics import (
 from headrace.model import language
 from headrace.signals.system import PressureSample, read_pressures, read_stat, read_swapped_in
 
+from ..epoch import Delivery, Figures
 from ..losses import Claim, Recovery, name_sample, record_hang
 from ..memory import COLLATING, ENDED, NO_SAMPLE, STARTING, Board, Record
 from ..pool import Loss, Pool
@@ -91,17 +91,21 @@ class Guard:
         pool: Pool,
         recovery: Recovery,
         *,
+        figures: Figures,
+        delivery: Delivery,
         timeout_s: float,
-        key_of: Callable[[int, int], object],
-        worst_sample: Callable[[], tuple[int, float]],
-        is_forked: bool,
     ) -> None:
         now = time.monotonic()
         self._pool, self._recovery, self._timeout_s = pool, recovery, timeout_s
-        self._key_of, self._worst_sample = key_of, worst_sample
+        self._figures, self._delivery = figures, delivery
         self._words = pool.board.words
         self._deaths = DeathWatch(now, root=_ROOT)
-        self._memory = MemoryWatch(os.getpid(), is_forked=is_forked, groups=self._deaths.groups, root=_ROOT)
+        self._memory = MemoryWatch(
+            os.getpid(),
+            is_forked=pool.plan.context.get_start_method() == "fork",
+            groups=self._deaths.groups,
+            root=_ROOT,
+        )
         self._killed: dict[int, _Ended] = {}  # by pid
         self._psi_due = self._deaths_due = 0.0
         self._psi: tuple[PressureSample, ...] = ()  # read, and not judged yet
@@ -151,7 +155,7 @@ class Guard:
             return SampleInHand(is_collation=True, age_s=age_s)
         batch = self._recovery.batch_of(claim.seq)
         row = batch.row_of(claim.position) if batch is not None else None
-        key = self._key_of(claim.seq, row) if row is not None else None
+        key = self._delivery.key_of(claim.seq, row) if row is not None else None
         return SampleInHand(
             position=claim.position,
             index=key,
@@ -163,7 +167,7 @@ class Guard:
 
     def find_hung(self, waited_s: float) -> list[Hung]:
         """Workers that stand still at a sample, that never came to one, or that are stopped while the loop waits."""
-        samples, worst_s = self._worst_sample()
+        samples, worst_s = self._figures.worst_sample()
         limit = self._timeout_s
         if not limit:
             limit = max(_LEAST_PATIENCE_S, _TIMES_THE_WORST * worst_s)

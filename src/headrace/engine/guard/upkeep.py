@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 
 from headrace.errors import BatchTimeout, WorkerHang, WorkerLost
 from headrace.forensics import Level
 from headrace.model import ErrorText, FailureKind, error_name
 
-from ..epoch import FeedSettings, Figures
-from ..losses import Condemned, Guilty, Recovery, Streams, record_loss
-from ..memory import Answer, CaughtError, Result, Slots, dump, pickle_error
+from ..epoch import FeedSettings, Figures, Scheduler
+from ..losses import Guilty, Losses, record_loss
+from ..memory import BUSY, Answer, Board, CaughtError, Head, Record, Result, Slots, dump, pickle_error
 from ..pool import Loss, Pool
 from .guard import Guard
 
 _log = logging.getLogger(__name__)
 
 _WATCH_EVERY_S = 0.25
+# workers that wait for room, while nobody works on the batch that the loop waits for, are let pass after this
+_ROOM_PATIENCE_S = 5.0
+# while somebody waits for room, the loop looks this often
+LOOK_EVERY_S = 0.1
 
 
 class Upkeep:
@@ -30,16 +33,12 @@ class Upkeep:
         settings: FeedSettings,
         *,
         guard: Guard,
-        recovery: Recovery,
-        streams: Streams,
+        losses: Losses,
         slots: Slots,
-        condemned: Condemned,
         figures: Figures,
-        note: Callable[[Result], None],
     ) -> None:
-        self._pool, self._settings, self._guard, self._recovery = pool, settings, guard, recovery
-        self._streams, self._slots, self._condemned = streams, slots, condemned
-        self._figures, self._note = figures, note
+        self._pool, self._settings, self._guard, self._losses = pool, settings, guard, losses
+        self._slots, self._figures = slots, figures
         self._explained: tuple[Loss, WorkerLost | WorkerHang] | None = None
         self._borne: tuple[Loss, bool] | None = None
         self._watch_at = 0.0
@@ -53,23 +52,18 @@ class Upkeep:
         if not self._guard.is_due:
             return
         self._pool.wait(0)
-        if self._pool.losses:
-            self.make_good()
         self._guard.look_once()
         if self._pool.arena.used_bytes() > self._pool.plan.budget_bytes:
             self._pool.trim()
         self._yield_to_pressure()
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until something comes from the workers, and make good what was lost."""
-        is_watchful = bool(self._recovery.num_losses)  # look for what nobody has in hand, and for late writers
+        """Sleep until something comes from the workers, or one of them is lost."""
+        is_watchful = bool(self._losses.recovery.num_losses)  # look for what nobody has in hand, and for late writers
         self._pool.wait(min(timeout_s, 0.05) if is_watchful else timeout_s)
-        if self._pool.losses:
-            self.make_good()
         self._watch()
         if is_watchful:
-            self._recovery.apart.give_next()
-            self._recovery.sweep.look()
+            self._losses.recovery.look_for_work()
             self._pool.pipes.flush()
 
     def _watch(self) -> None:
@@ -82,13 +76,13 @@ class Upkeep:
         self._guard.give_up_undead()
         if not self.has_delivered and self._guard.is_report_due():
             _log.warning("the first batch has not come for a minute:\n%s", self._guard.where_they_stand())
-        if self._settings.timeout_s and self._condemned.policy.raises_at_once:
+        if self._settings.timeout_s and self._losses.condemned.policy.raises_at_once:
             return
         for hung in self._guard.find_hung(time.perf_counter() - self.waiting_since):
             self._guard.kill(hung)
 
     def make_good(self) -> None:
-        """Replace lost workers and give out again what they owed."""
+        """Replace lost workers and give out again what they owed; all answers that have come must be noted."""
         while self._pool.losses:
             loss = self._pool.losses[0]
             error = self._explain(loss)
@@ -96,10 +90,10 @@ class Upkeep:
                 self._make_good_stream(loss, error)
                 continue
             if not self._is_borne(loss):
-                error.evidence["lost_before"] = f"{self._recovery.num_losses} workers"
+                error.evidence["lost_before"] = f"{self._losses.recovery.num_losses} workers"
                 record_loss(loss.pid)
                 raise error
-            guilty = self._recovery.take_over(loss)
+            guilty = self._losses.take_over(loss)
             if guilty is None:
                 return  # the lock is held: try again at the next wait
             self._pool.losses.pop(0)
@@ -119,14 +113,12 @@ class Upkeep:
     def _is_borne(self, loss: Loss) -> bool:
         """Whether one more loss is borne; each is charged once."""
         if self._borne is None or self._borne[0] is not loss:
-            self._borne = (loss, self._recovery.bears(loss))
+            self._borne = (loss, self._losses.bears(loss))
         return self._borne[1]
 
     def _make_good_stream(self, loss: Loss, error: WorkerLost | WorkerHang) -> None:
         """A worker of an iterable data set is gone, and with it where its iterator stood."""
-        for result in self._pool.pipes.receive():
-            self._note(result)
-        if not self._is_borne(loss) or not self._streams.bears(loss):
+        if not self._is_borne(loss):
             record_loss(loss.pid)
             raise error
         self._pool.losses.pop(0)
@@ -134,8 +126,7 @@ class Upkeep:
         for worker in loss.workers:
             self._pool.region_of(worker).free_untold()
         self._pool.replace(loss.workers)
-        self._streams.take_over(loss)
-        self._recovery.num_losses += 1
+        self._losses.take_over_stream(loss)
         _log.warning(
             "%s\n  it was replaced: the new one begins the data set again and passes over what was delivered, which "
             "gives the same samples if its iterator does",
@@ -156,7 +147,7 @@ class Upkeep:
         )
         block, _ = dump(caught, self._pool.region, self._pool.arena)
         rows = batch.num_rows if batch.is_whole else guilty.rows
-        self._note(Result(batch.seq, block, guilty.row, rows, worker, Answer.FAILED))
+        self._losses.fail(Result(batch.seq, block, guilty.row, rows, worker, Answer.FAILED))
 
     def timed_out(self, timeout_s: float) -> BatchTimeout:
         return BatchTimeout(
@@ -193,3 +184,52 @@ class Upkeep:
 
 def _name_work(position: int | None) -> str:
     return "the collation of a batch" if position is None else f"sample {position}"
+
+
+class Valve:
+    """Lets workers go on that wait for room in the budget, where nothing else would ever make any.
+
+    It should never be needed: batches are delivered in order, and the next one always has room. But what is given out
+    again, after a loss or an error, may stand in the pipe behind workers that wait. To exceed the budget by a few
+    samples is bad; to stand still is worse.
+    """
+
+    def __init__(self, pool: Pool, scheduler: Scheduler) -> None:
+        self._pool, self._scheduler, self._words = pool, scheduler, pool.board.words
+        self._seen: tuple[int, int, int] | None = None
+        self._since_s = 0.0
+        self._trimmed_for = -1
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether any worker waits for room."""
+        return any(self._words[at + Record.WAITS] for at in self._records())
+
+    def _records(self) -> list[int]:
+        return [Board.record_at(worker) for worker in range(self._pool.most_workers)]
+
+    def look(self) -> None:
+        """The loop waits: if workers wait for room and nobody works on its batch, let them pass."""
+        if not self._scheduler.order or not self.is_watching:
+            self._seen = None
+            return
+        words, head = self._words, self._scheduler.batches[self._scheduler.order[0]]
+        if self._trimmed_for != head.seq:
+            self._trimmed_for = head.seq
+            self._pool.trim()  # what others keep for reuse is room too
+        works = [
+            at
+            for at in self._records()
+            if words[at + Record.STATE] == BUSY and words[at + Record.SEQ] == head.seq and not words[at + Record.WAITS]
+        ]
+        seen = (head.seq, head.rows_left, sum(words[at + Record.SAMPLES_DONE] for at in self._records()))
+        now = time.monotonic()
+        if works or seen != self._seen:
+            self._seen, self._since_s = seen, now
+        elif now > self._since_s + _ROOM_PATIENCE_S:
+            _log.debug("workers wait for room in the budget, and nobody works on batch %d: they go on", head.seq)
+            words[Head.OPEN] = 1
+
+    def shut(self) -> None:
+        """A batch was delivered: the budget holds again."""
+        self._words[Head.OPEN] = 0

@@ -7,24 +7,22 @@ was taken but not yet noted in the record is found by elimination: it is in no p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..epoch import Batch, Scheduler
-from ..memory import GENERAL, QUIET, TOLD, Answer, Board, Entry, Head, Record, Result, mark_told, split_place
+from ..epoch import Batch, Issuing, Scheduler
+from ..memory import COLLATING, STARTING, TOLD, Answer, Board, Head, Record, Result, mark_told, split_place
 from ..pool import Loss, Pool
-from .allowance import Allowance, loss_cost
-from .claims import Claim, Claims
-from .collation_losses import CollationLosses
-from .rows_again import RowsAgain
-from .runs import runs, split
-from .sweeping import Sweep
-from .tried_alone import Apart
+from .lost_work import Sweep, TriedAlone
+from .rows_again import Claim, Claims, RowsAgain, runs, split
 
 # a live worker holds the lock for microseconds; one that is stopped inside it is found by its age
 _LOCK_PATIENCE_S = 0.5
 # a sample that took its worker with it this often is guilty; before that, somebody else may have killed the worker
 MOST_LOSSES = 3
+# what gives a loss back: finished samples, and time
+_SAMPLES_FOR_A_LOSS, _SECONDS_FOR_A_LOSS = 8, 10.0
 
 
 @dataclass(frozen=True)
@@ -40,21 +38,20 @@ class Guilty:
 
 
 class Recovery:
-    """Makes losses good. The training process's side; `note` takes an answer into account."""
+    """Makes losses good. The training process's side."""
 
-    def __init__(self, pool: Pool, scheduler: Scheduler, note: Callable[[Result], None]) -> None:
-        self._pool, self._scheduler, self._note = pool, scheduler, note
-        self._words = pool.board.words
+    def __init__(self, pool: Pool, scheduler: Scheduler, issuing: Issuing) -> None:
+        self._pool, self._scheduler, self._issuing = pool, scheduler, issuing
+        self._words, self._ledger, self._lock = pool.board.words, pool.ledger, pool.lock
         self._all_words = pool.arena.bytes.cast("q")
-        self._lock = pool.lock
         self._counts: dict[int, int] = {}  # position in the epoch: workers lost with that sample in hand
         self._collations = CollationLosses(MOST_LOSSES)
         self.num_losses = 0
         self._allowance = Allowance()
         self.claims = Claims(pool)
-        self.again = RowsAgain(pool, scheduler, note)
-        self.apart = Apart(pool, scheduler, self.claims, self.again, note)
-        self.sweep = Sweep(pool, scheduler, self.claims, self.again, self.apart, note)
+        self.again = RowsAgain(pool, scheduler, issuing)
+        self._tried_alone = TriedAlone(pool, scheduler, self.claims, self.again)
+        self._sweep = Sweep(pool, scheduler, self.claims, self.again, self._tried_alone)
 
     def start_epoch(self) -> None:
         self._counts.clear()
@@ -63,8 +60,10 @@ class Recovery:
     def bears(self, loss: Loss) -> bool:
         """Whether this loss may be made good; False: workers die faster than they work."""
         records = [Board.record_at(worker) for worker in range(self._pool.most_workers)]
+        # one that never began will hardly begin the next time
+        has_begun = self._words[Board.record_at(loss.workers[0]) + Record.STATE] != STARTING
         return self._allowance.lose(
-            loss_cost(self._pool, loss),
+            1.0 if has_begun else 4.0,
             num_workers=self._pool.num_workers,
             samples_done=sum(self._words[at + Record.SAMPLES_DONE] for at in records),
         )
@@ -72,24 +71,32 @@ class Recovery:
     def batch_of(self, seq: int) -> Batch | None:
         return self._scheduler.batches.get(seq)
 
+    def note_loss(self) -> None:
+        """Something may be given out twice: workers check from here on, and samples are kept until batches leave."""
+        self._words[Head.LOSSES] += 1
+        self._scheduler.keeps_samples = True
+
+    def look_for_work(self) -> None:
+        """After a loss: give out what is to be tried alone, and what is in nobody's hands."""
+        self._tried_alone.give_next()
+        self._sweep.look()
+
     def take_over(self, loss: Loss) -> list[Guilty] | None:
-        """Put right what dead workers left, replace them, and give out again what they owed.
+        """Put right what dead workers left, and give out again what they owed; all their answers must be noted.
 
         Returns what is guilty of too many losses; None where the lock could not be had: try again.
         """
-        self._words[Head.LOSSES] += 1  # before anything is given out twice: workers check from here on
-        self._scheduler.keeps_samples = True
+        self.note_loss()
         claims = [claim for worker in loss.workers if (claim := self.claims.of(worker)) is not None]
         if not self._lock.try_for(_LOCK_PATIENCE_S):
             return None
         try:
-            for result in self._pool.pipes.receive():
-                self._note(result)
             self._collations.count(claims)
-            judged = self.apart.judge(claims)
+            judged = self._tried_alone.judge(claims)
             lost = [self._mend(batch, judged, loss) for batch in [*self._scheduler.batches.values()]]
             # those that were given up and not released yet too: a slot freed twice would be in two batches
-            held = {self.again.place(batch) for batch in [*self._scheduler.batches.values(), *self._scheduler.dropped]}
+            batches = [*self._scheduler.batches.values(), *self._scheduler.dropped]
+            held = {self._ledger.place_of(batch.seq) for batch in batches}
             self._pool.board.free_unreferenced_slots({split_place(p)[1] for p in held if p >= 0})
         finally:
             self._lock.release()
@@ -103,44 +110,35 @@ class Recovery:
         if batch.worker >= 0 or batch.is_settled:
             return []
         if batch.owed is not None and batch.owed[0] in loss.workers:
-            self._note(Result(batch.seq, 0, 0, batch.owed[1], batch.owed[0], Answer.ROWS))
+            self._issuing.note(Result(batch.seq, 0, 0, batch.owed[1], batch.owed[0], Answer.ROWS))
         mine = [claim for claim in claims if claim.seq == batch.seq]
         if batch.is_whole:
             return self._give_again(batch, [(0, batch.num_rows)], mine[0], loss) if mine else []
-        entry = Board.entry_at(batch.seq)
-        table = self._words[entry + Entry.ROW_WORDS]
-        lost = [self._lost_rows(batch, claim, table) for claim in mine]
-        state = self._all_words[table : table + batch.num_rows].tolist()
-        done = sum(word > 0 for word in state)
-        quiet = state.count(QUIET)
-        self._words[entry + Entry.ROWS_DONE] = done
-        self._words[entry + Entry.QUIET_ROWS] = quiet
-        last = self._words[entry + Entry.LAST] - 1
-        if done < batch.num_rows:
-            self._words[entry + Entry.LAST] = 0
-        elif last in loss.workers or last < 0:
+        lost = [self._lost_rows(batch, claim) for claim in mine]
+        counted = self._ledger.recount(batch.seq)
+        if counted.done == batch.num_rows and (counted.last in loss.workers or counted.last < 0):
             if batch.is_general and batch.failure is None and self._collations.is_doomed(batch.seq):
                 return [Guilty(batch, 0, loss, MOST_LOSSES, rows=0, is_collation=True)]
-            self.again.finish_for(batch, quiet)
+            self.again.finish_for(batch, counted.quiet)
         return [g for claim, rows in zip(mine, lost, strict=True) for g in self._give_again(batch, rows, claim, loss)]
 
-    def _lost_rows(self, batch: Batch, claim: Claim, table: int) -> list[tuple[int, int]]:
+    def _lost_rows(self, batch: Batch, claim: Claim) -> list[tuple[int, int]]:
         """The rows of a dead worker's chunk that are not done, as (first, count); the others are told of for it."""
-        words, is_general = self._all_words, self.again.place(batch) == GENERAL
+        words = self._ledger.row_words(batch.seq)
         missing: list[int] = []
         row, end = claim.row, min(claim.row + claim.rows, batch.num_rows)
         while row < end:
-            word = words[table + row]
+            word = words[row]
             if word > TOLD and not batch.is_told(row):
                 # its samples are whole in a block, only the answer is missing
                 rows = 1
-                while row + rows < end and words[table + row + rows] == TOLD and not batch.is_told(row + rows):
+                while row + rows < end and words[row + rows] == TOLD and not batch.is_told(row + rows):
                     rows += 1
-                mark_told(words, word)
-                self._note(Result(batch.seq, word, row, rows, claim.worker, Answer.SHARED))
+                mark_told(self._all_words, word)
+                self._issuing.note(Result(batch.seq, word, row, rows, claim.worker, Answer.SHARED))
                 row += rows
                 continue
-            if word <= 0 or (word == TOLD and not batch.is_told(row) and not is_general):
+            if word <= 0 or (word == TOLD and not batch.is_told(row)):  # counted, and what was to be told of it is lost
                 missing.append(row)
             row += 1
         return runs(missing)
@@ -150,8 +148,7 @@ class Recovery:
         guilty: list[Guilty] = []
         for row, count in rows:
             if batch.is_cancelled:
-                self.again.settle(batch, row, count)
-                self._note(Result(batch.seq, 0, row, count, claim.worker, Answer.DROPPED))
+                self.again.drop(batch, row, count, worker=claim.worker)
                 continue
             if self._collations.is_doomed(batch.seq):
                 self.again.settle(batch, row, count)
@@ -171,7 +168,7 @@ class Recovery:
                     self.again.settle(batch, first, number)
                     guilty.append(Guilty(batch, first, loss, self._counts[position]))
                 elif is_suspected and len(loss.workers) > 1:
-                    self.apart.add(batch, first, number)
+                    self._tried_alone.add(batch, first, number)
                 else:
                     self.again.give_out(batch, first, number)
         return guilty
@@ -184,7 +181,7 @@ class Recovery:
             if self._counts[position] >= MOST_LOSSES:
                 return [Guilty(batch, suspect, loss, self._counts[position])]
         if suspect >= 0 and len(loss.workers) > 1:
-            self.apart.add(batch, 0, batch.num_rows)
+            self._tried_alone.add(batch, 0, batch.num_rows)
         else:
             self.again.give_out(batch, 0, batch.num_rows)
         return []
@@ -198,3 +195,47 @@ class Recovery:
         _, _, shift = batch.chunks[max(first for first in batch.chunks if first <= claim.row)]
         row = claim.position - batch.first_position - shift
         return row, min(claim.span, batch.num_rows - row)
+
+
+class Allowance:
+    """How many losses are borne: each costs one; finished samples and time give them back."""
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+        self._samples = 0
+        self._at = time.monotonic()
+
+    def lose(self, cost: float, *, num_workers: int, samples_done: int) -> bool:
+        """Whether one more is borne."""
+        now = time.monotonic()
+        back = (samples_done - self._samples) / _SAMPLES_FOR_A_LOSS + (now - self._at) / _SECONDS_FOR_A_LOSS
+        self._spent = max(0.0, self._spent - max(0.0, back)) + cost
+        self._at, self._samples = now, samples_done
+        return self._spent <= 10 + 4 * num_workers
+
+
+class CollationLosses:
+    """How far the collation of a batch is to blame for workers that were lost. Pure; batches by their numbers."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._parts: dict[int, int] = {}  # batch: parts of blame, `most` of them for a loss that was its own
+
+    def count(self, claims: Sequence[Claim]) -> None:
+        """A process is gone in which workers had this in hand.
+
+        Beside a thread that had a sample in hand, or collated too, a collation is one of several that may be guilty:
+        such a loss counts for a part, else two that collate at once would be condemned for one of them.
+        """
+        num_suspects = sum(claim.position >= 0 or claim.position == COLLATING for claim in claims)
+        parts = 1 if num_suspects > 1 else self._most
+        for claim in claims:
+            if claim.position == COLLATING:
+                self._parts[claim.seq] = self._parts.get(claim.seq, 0) + parts
+
+    def is_doomed(self, seq: int) -> bool:
+        """Whether its collation took worker after worker: no sample can be left out for that."""
+        return self._parts.get(seq, 0) >= self._most**2
+
+    def clear(self) -> None:
+        self._parts.clear()

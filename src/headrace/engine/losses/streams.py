@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..epoch import Batch, Scheduler
-from ..memory import Answer, Head, Result, Task, Work
+from ..memory import Answer, Result, Task, Work
 from ..pool import Loss, Pool
 from .recovery import MOST_LOSSES
 
@@ -56,8 +56,6 @@ class Streams:
 
     def take_over(self, loss: Loss) -> None:
         """Begin again in place of dead workers, and ask for the batches that they owed. They must be replaced first."""
-        self._pool.board.words[Head.LOSSES] += 1
-        self._scheduler.keeps_samples = True
         for worker in loss.workers:
             self._known[worker] = max(self._known.get(worker, 0), self._aside.pop(worker, 0))
             self._pool.pipes.send(Work(-1, 0, self._taken.get(worker, 0), Task.SKIP), worker=worker)
@@ -69,7 +67,4 @@ class Streams:
         if batch.is_cancelled:
             self._scheduler.note(Result(batch.seq, 0, 0, batch.num_rows, worker, Answer.END))
             return
-        self._scheduler.to_free += batch.blocks_to_free()
-        batch.rows_left, batch.count_rows, batch.shared_rows = batch.num_rows, batch.num_rows, 0
-        batch.texts, batch.samples, batch.shared, batch.told = [], [], [], 0
-        self._pool.pipes.send(Work(batch.seq, 0, batch.num_rows, Task.NEXT), worker=worker)
+        self._pool.pipes.send(self._scheduler.begin_again(batch), worker=worker)

@@ -1,10 +1,9 @@
 """Where batches lie: one memory file that the training process and its workers map.
 
 - `arena`: one anonymous memory file that every process of a loader maps once.
-- `arena_plan`: where things lie in an arena's address space.
 - `blocks`: blocks of any size in one process's own region of the arena: the owner allocates, anybody frees.
 - `board`: the control words that all processes of one loader share, and who may write which.
-- `budget`: how much memory a loader may fill with batches that nobody has taken yet.
+- `ledger`: what became of the rows of each batch: the one writer of batch entries and of the words of their rows.
 - `layout`: the fixed layout of a sample: learnt from one, and the shape of the batches it makes.
 - `messages`: what goes through the two pipes: 24 bytes of work to whichever worker is free, 32 bytes back for each…
 - `parcels`: any Python object in one block of shared memory: large buffers lie there as they are, only the rest is…
@@ -13,8 +12,7 @@
 - `slots`: the training process's side of batch slots: how many there are, which are out on lease, what comes back.
 """
 
-from .arena import Arena, Fd, lies_in_dev_shm
-from .arena_plan import ArenaPlan
+from .arena import Arena, ArenaPlan, Fd, lies_in_dev_shm
 from .blocks import NoRoom, Region, free_block, mark_told, release_block
 from .board import (
     BUSY,
@@ -42,7 +40,6 @@ from .board import (
     join_place,
     split_place,
 )
-from .budget import Budget, find_budget, free_memory
 from .layout import (
     Layout,
     Leaf,
@@ -56,6 +53,7 @@ from .layout import (
     row_views,
     slot_tensors,
 )
+from .ledger import Ledger, Recount
 from .messages import (
     MOST_SHIFT,
     RESULT_BYTES,
@@ -72,7 +70,7 @@ from .messages import (
     unpack_work,
 )
 from .parcels import block_bytes, dump, load, peek, read_block
-from .payload import PayloadReader, pack_indices, payload_bytes, read_index, replace_index, write_payload
+from .payload import PayloadReader, pack_indices, payload_bytes, read_index, write_payload
 from .room import Holding, Turn, batches_that_fit, is_small, may_enter
 from .slots import Slots
 
@@ -101,7 +99,6 @@ __all__ = [
     "ArenaPlan",
     "Board",
     "BoardLock",
-    "Budget",
     "CaughtError",
     "Entry",
     "Fd",
@@ -109,11 +106,13 @@ __all__ = [
     "Holding",
     "Layout",
     "Leaf",
+    "Ledger",
     "Misfit",
     "NoRoom",
     "Node",
     "PayloadReader",
     "Record",
+    "Recount",
     "Region",
     "Result",
     "Slot",
@@ -126,9 +125,7 @@ __all__ = [
     "block_bytes",
     "build_batch",
     "dump",
-    "find_budget",
     "free_block",
-    "free_memory",
     "is_small",
     "join_place",
     "join_tries",
@@ -146,7 +143,6 @@ __all__ = [
     "read_index",
     "read_samples",
     "release_block",
-    "replace_index",
     "row_views",
     "slot_tensors",
     "split_place",

@@ -1,6 +1,7 @@
 """The control words that all processes of one loader share, and who may write which.
 
-Everything is a 64-bit word, written by one side at a time, so no word is ever half-seen:
+Everything is a 64-bit word, written by one side at a time, so no word is ever half-seen. Each is written in one folder,
+as the table of owners in ARCHITECTURE.md says:
 
 - batch entries: the training process writes them before it sends the chunks; workers write `PLACE`, `QUIET_ROWS`,
   `ROWS_DONE`, `FAILED`, `LAST` and the words of the batch's rows under the lock;
@@ -209,54 +210,6 @@ class Board:
     def stages_at(worker: int) -> int:
         return _STAGES_AT + worker * STAGE_TABLE_WORDS
 
-    def open_entry(
-        self,
-        seq: int,
-        *,
-        run: int,
-        num_rows: int,
-        first_position: int,
-        base_seed: int,
-        payload: int,
-        row_words: int,
-        place: int,
-    ) -> None:
-        w, at = self.words, self.entry_at(seq)
-        w[at + Entry.RUN] = run
-        w[at + Entry.NUM_ROWS] = num_rows
-        w[at + Entry.FIRST_POSITION] = first_position
-        w[at + Entry.BASE_SEED] = base_seed
-        w[at + Entry.PAYLOAD] = payload
-        w[at + Entry.PLACE] = place
-        w[at + Entry.QUIET_ROWS] = 0
-        w[at + Entry.ROWS_DONE] = 0
-        w[at + Entry.FAILED] = 0
-        w[at + Entry.LAST] = 0
-        w[at + Entry.ROW_WORDS] = row_words
-        w[at + Entry.CLOSED] = 0
-        w[at + Entry.SEQ] = seq
-
-    def reset_record(self, worker: int, *, start_ns: int) -> None:
-        w, at = self.words, self.record_at(worker)
-        for i in range(Record.WORDS):
-            w[at + i] = 0
-        w[at + Record.POSITION] = NO_SAMPLE
-        w[at + Record.SEQ] = -1
-        w[at + Record.START_NS] = start_ns
-        at = self.histogram_at(worker)
-        for i in range(HISTOGRAM_BUCKETS):
-            w[at + i] = 0
-        w[self.stages_at(worker)] = 0
-
-    def reopen_record(self, worker: int, *, start_ns: int) -> None:
-        """A worker takes the place of one that is gone: what was counted stays."""
-        w, at = self.words, self.record_at(worker)
-        w[at + Record.STATE] = STARTING
-        w[at + Record.PID] = w[at + Record.GO] = w[at + Record.WEIGH] = w[at + Record.HOLDINGS] = 0
-        w[at + Record.PROMISED] = w[at + Record.WAITS] = 0
-        w[at + Record.POSITION] = w[at + Record.SEQ] = -1
-        w[at + Record.START_NS] = start_ns
-
     def add_slot(self, offset: int, size: int) -> int:
         """Offer one more slot to workers; only the training process calls this."""
         slot = self.words[Head.NUM_SLOTS]
@@ -304,6 +257,11 @@ class Board:
                 self.words[at + Slot.STATE] = FREE
                 count += 1
         return count
+
+    def expect_batch(self, size: int) -> None:
+        """Batches on the general path may be as large as this."""
+        if size > self.words[Head.BATCH_BYTES]:  # noqa: PLR1730  (most often there is nothing to store)
+            self.words[Head.BATCH_BYTES] = size
 
     def publish_layout(self, offset: int, size: int) -> int:
         number = self.words[Head.NUM_LAYOUTS]

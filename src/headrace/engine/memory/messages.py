@@ -27,7 +27,6 @@ class Task(IntEnum):
     WHOLE = 1  # fetch a batch in one piece, as torch does
     NEXT = 2  # the next `rows` samples of an iterable data set
     RESTART = 3  # begin an iterable data set anew
-    MEASURE = 4  # does a second thread nearly double the rate?
     RETIRE = 5  # end this worker
     COLLATE = 6  # all rows are shared, and the worker that should collate them is gone
     LOOK = 7  # nothing: there is something in the urgent pipe
@@ -47,7 +46,6 @@ class Answer(IntEnum):
     LAYOUT = 7  # a new layout is proposed in `block`
     END = 8  # the worker's iterator is exhausted; `row` is 1 where that came right after a failure
     RESTARTED = 9
-    MEASURED = 10
     RETIRED = 11
     PASSED_OVER = 12  # a sample of an iterable data set failed, with the error in `block`; the next one is asked for
 

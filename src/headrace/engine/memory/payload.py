@@ -55,14 +55,6 @@ def read_index(arena: Arena, payload: int, row: int, *, is_batched: bool) -> Any
     return indices[row] if is_batched else indices
 
 
-def replace_index(words: memoryview, payload: int, row: int, index: Any) -> bool:
-    """Let a row have another index; False where the indices are pickled, or this one does not fit beside the others."""
-    if words[payload >> 3] or type(index) is not int or not -(1 << 63) <= index < 1 << 63:
-        return False
-    words[(payload + _PAYLOAD.size >> 3) + row] = index
-    return True
-
-
 class PayloadReader:
     """A worker's view of the payloads of batches."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import pickle
 import select
 import signal
 import sys
@@ -20,10 +19,9 @@ from headrace.signals import StackFile, register_stack_dump
 
 from ..memory import Arena, Board, BoardLock
 from .heap import keep_heap_pages, kept_heap_bytes, name_thread
-from .plan import WorkerPlan
 from .seeding import seed_worker
 from .staging import named_samples, worker_table
-from .workbench import Workbench
+from .workbench import Workbench, WorkerPlan
 from .worker import Worker
 
 
@@ -35,7 +33,6 @@ class HostPlan:
     stacks: StackFile
     workers: tuple[WorkerPlan, ...]
     in_threads: bool
-    copies_dataset: bool  # each thread gets its own copy, as a process would
     dataset: Any
     collate: Callable[[Any], Any] | None  # None: torch's default_collate, imported only where it is needed
     init_fn: Callable[[int], None] | None
@@ -101,7 +98,7 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
     name_thread(f"{WORKER_THREAD}{worker_plan.worker}")
     worker_number = worker_plan.worker
     collate = plan.collate or _Default()
-    dataset = pickle.loads(pickle.dumps(plan.dataset)) if plan.copies_dataset else plan.dataset
+    dataset = plan.dataset
     bench = Workbench(worker_plan, plan.arena, lock, named_samples(dataset), collate, is_seeded=not plan.in_threads)
     worker = Worker(bench)
     stages = worker_table(Board(plan.arena.bytes).words, worker_number)

@@ -16,6 +16,7 @@ from ..memory import (
     Entry,
     Head,
     Layout,
+    Ledger,
     Misfit,
     Region,
     Slot,
@@ -49,13 +50,14 @@ class Placer:
         self,
         arena: Arena,
         lock: BoardLock,
+        ledger: Ledger,
         region: Region,
         record: WorkerRecord,
         propose: Callable[[int, int, int], None],
         *,
         budget_bytes: int,
     ) -> None:
-        self._arena, self._lock, self._region, self._record = arena, lock, region, record
+        self._arena, self._lock, self._ledger, self._region, self._record = arena, lock, ledger, region, record
         self._board = Board(arena.bytes)
         self._words = self._board.words
         self._propose = propose  # (batch, rows, block): offers a new layout to the training process
@@ -143,7 +145,7 @@ class Placer:
                 slot = self._board.bind_slot(need) if number >= 0 and self._may_bind(entry, need) else GENERAL
                 if slot >= 0 or is_last_try:
                     place = join_place(number, slot) if slot >= 0 else GENERAL
-                    self._words[entry + Entry.PLACE] = place
+                    self._ledger.bind(entry, place)
         return place
 
     def _may_bind(self, entry: int, need: int) -> bool:

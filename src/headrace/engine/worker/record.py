@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from headrace.forensics import WorkerMemory, read_worker_memory
 
-from ..memory import BUSY, COLLATING, HISTOGRAM_BUCKETS, HOLDINGS_WORDS, NO_SAMPLE, Board, Head, Record, Work
+from ..memory import BUSY, COLLATING, HISTOGRAM_BUCKETS, HOLDINGS_WORDS, NO_SAMPLE, STARTING, Board, Head, Record, Work
 from .events import WorkerEvents
 from .heap import minor_faults
 
@@ -139,6 +139,33 @@ class WorkerRecord:
 
     def add_bytes(self, size: int) -> None:
         self._words[self._at + Record.BYTES] += size
+
+
+def reset_record(words: memoryview, worker: int) -> None:
+    """A worker is about to be started: nothing is known of it yet."""
+    at = Board.record_at(worker)
+    for word in range(Record.WORDS):
+        words[at + word] = 0
+    for word in range(HISTOGRAM_BUCKETS):
+        words[Board.histogram_at(worker) + word] = 0
+    words[Board.stages_at(worker)] = 0
+    reopen_record(words, worker)
+
+
+def reopen_record(words: memoryview, worker: int) -> None:
+    """A worker takes the place of one that is gone: what was counted stays."""
+    at = Board.record_at(worker)
+    words[at + Record.STATE] = STARTING
+    words[at + Record.PID] = words[at + Record.GO] = words[at + Record.WEIGH] = words[at + Record.HOLDINGS] = 0
+    words[at + Record.PROMISED] = words[at + Record.WAITS] = 0
+    words[at + Record.POSITION] = NO_SAMPLE
+    words[at + Record.SEQ] = -1
+    words[at + Record.START_NS] = time.perf_counter_ns()
+
+
+def ask_to_go(words: memoryview, worker: int) -> None:
+    """Let a worker end before its next chunk."""
+    words[Board.record_at(worker) + Record.GO] = 1
 
 
 def ask_to_weigh(words: memoryview, worker: int) -> None:

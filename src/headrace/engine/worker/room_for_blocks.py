@@ -27,7 +27,6 @@ from ..memory import (
     is_small,
     may_enter,
 )
-from .plan import WorkerPlan
 from .record import WorkerRecord
 
 # smaller blocks are not asked for: what they take is bounded by the number of batches ahead
@@ -41,11 +40,14 @@ _PATIENCE_AFTER_LOSS_S = 0.1
 class Entering:
     """Writes objects into blocks of a worker's region when the budget has room for them. One per worker."""
 
-    def __init__(self, plan: WorkerPlan, arena: Arena, lock: BoardLock, region: Region, record: WorkerRecord) -> None:
-        self._budget_bytes, self._arena, self._lock, self._region = plan.budget_bytes, arena, lock, region
-        self._words = Board(arena.bytes).words
+    def __init__(
+        self, arena: Arena, lock: BoardLock, region: Region, record: WorkerRecord, *, worker: int, budget_bytes: int
+    ) -> None:
+        self._budget_bytes, self._arena, self._lock, self._region = budget_bytes, arena, lock, region
+        self._board = Board(arena.bytes)
+        self._words = self._board.words
         self._all_words = arena.bytes.cast("q")
-        self._record, self._promised_at = record, Board.record_at(plan.worker) + Record.PROMISED
+        self._record, self._promised_at = record, Board.record_at(worker) + Record.PROMISED
 
     def dump(self, value: object, entry: int, *, rows: int) -> tuple[int, int]:
         """Write an object of a batch, made of `rows` of its samples, into a new block, once it may be written.
@@ -61,9 +63,8 @@ class Entering:
         """Wait until a block of this size may be written. Raises where its batch alone does not fit the budget."""
         if size < _ASKED_BYTES:
             return
-        batch_bytes = size * self._words[entry + Entry.NUM_ROWS] // max(1, rows)
-        if batch_bytes > self._words[Head.BATCH_BYTES]:  # noqa: PLR1730  (most often there is nothing to store)
-            self._words[Head.BATCH_BYTES] = batch_bytes  # the oldest batch may have samples as large as these
+        # the oldest batch may have samples as large as these
+        self._board.expect_batch(size * self._words[entry + Entry.NUM_ROWS] // max(1, rows))
         if is_small(size, self._holding()):
             return
         self._check_batch(size, entry)

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import functools
+import mmap
 import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from headrace.errors import BatchTooLarge
 
-from ..memory import TOLD, Answer, Entry, Head, NoRoom, Task, Work, free_block, peek, split_tries
-from .borrowing import Borrowed
+from ..memory import (
+    TOLD,
+    Answer,
+    Arena,
+    Entry,
+    Head,
+    NoRoom,
+    Task,
+    Work,
+    block_bytes,
+    free_block,
+    peek,
+    read_block,
+    split_tries,
+)
 from .heap import kept_heap_bytes, trim_heap
 from .placing import Placed
 from .workbench import Workbench
@@ -20,7 +36,7 @@ class Sharing:
     """Hands over what was done with a chunk's samples."""
 
     def __init__(self, bench: Workbench) -> None:
-        self._plan, self._arena, self._region, self._lock = bench.plan, bench.arena, bench.region, bench.lock
+        self._plan, self._arena, self._region, self._ledger = bench.plan, bench.arena, bench.region, bench.ledger
         self._words, self._all_words = bench.words, bench.all_words
         self._record, self._teller, self._fetcher = bench.record, bench.teller, bench.fetcher
         self._collate, self._entering, self._events = bench.collate, bench.entering, bench.events
@@ -52,8 +68,7 @@ class Sharing:
 
     def _share(self, work: Work, entry: int, row: int, rows: int, samples: list[Any]) -> None:
         """Put samples into shared memory; whoever brings the last ones collates the batch."""
-        words, num_rows = self._words, self._words[entry + Entry.NUM_ROWS]
-        if rows == num_rows:
+        if rows == self._words[entry + Entry.NUM_ROWS]:
             self.collate_and_send(work, entry, samples, rows=rows)
             return
         started = time.perf_counter_ns()
@@ -61,18 +76,11 @@ class Sharing:
         if self._events is not None:
             self._events.handed_over(started)
         self._record.add_bytes(size)
-        at = words[entry + Entry.ROW_WORDS] + row
-        with self._lock:
-            if words[Head.LOSSES] and self._all_words[at] != -split_tries(work.argument)[0]:
-                free_block(self._all_words, block)  # another worker has them meanwhile
-                return
-            if rows > 1:
-                self._teller.mark(at, rows, TOLD)
-            self._all_words[at] = block
-            words[entry + Entry.ROWS_DONE] += rows
-            is_last = words[entry + Entry.ROWS_DONE] == num_rows and not words[entry + Entry.FAILED]
-            if is_last:
-                words[entry + Entry.LAST] = self._plan.worker + 1
+        tries = split_tries(work.argument)[0]
+        is_last = self._ledger.count_shared(entry, row, rows, block, tries=tries, worker=self._plan.worker)
+        if is_last is None:
+            free_block(self._all_words, block)
+            return
         self._teller.answer(work, Answer.SHARED, block=block, row=row, rows=rows)
         if is_last:
             self.collate_shared(work, entry)
@@ -126,7 +134,7 @@ class Sharing:
             block, size = self._entering.dump(batch, entry, rows=num_rows)
             if self._events is not None:
                 self._events.handed_over(collated)
-            self._words[entry + Entry.CLOSED] = 1
+            self._ledger.close(entry)
             if seeds is not None:
                 seeds.end_collation()
         except Exception as error:
@@ -136,3 +144,38 @@ class Sharing:
         if size >= kept_heap_bytes(self._plan.budget_bytes, self._words[Head.NUM_RECORDS]):
             trim_heap()  # or each worker that has ever collated a batch would keep the memory of one
         return block
+
+
+# from here on a second mapping costs no more time than a copy (measured: 0.4 ms beside 0.3 ms for 4 MiB)
+_MAPPED_BYTES = 4 << 20
+
+
+class Borrowed:
+    """Blocks lent to one collation; `settle` when it is over, before their memory is used again."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._mappings: list[mmap.mmap] = []
+
+    def read(self, block: int) -> Any:
+        """The object of a block, over memory that nobody else sees changed."""
+        size = block_bytes(self._arena, block)
+        if size >= _MAPPED_BYTES:
+            try:
+                mapping, start = self._arena.map_apart(block, size)
+            except OSError:
+                pass
+            else:
+                self._mappings.append(mapping)
+                return read_block(memoryview(mapping)[start : start + size])
+        return read_block(memoryview(bytearray(self._arena.view(block, size))))
+
+    def settle(self) -> None:
+        """End the mappings. Where the collation kept something, its pages become copies: the block is about to go."""
+        for mapping in self._mappings:
+            try:
+                mapping.close()
+            except BufferError:
+                first_bytes = np.frombuffer(mapping, np.uint8)[:: mmap.PAGESIZE]
+                first_bytes |= 0  # a write, and so a page of its own
+        self._mappings.clear()

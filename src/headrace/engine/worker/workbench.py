@@ -1,18 +1,34 @@
-"""All that the parts of one worker work with."""
+"""What the parts of one worker work with: what it is told, its memory, its record, its means of answering."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.signals.recording import open_lane
 
-from ..memory import Arena, Board, BoardLock, PayloadReader, Region
-from .answering import Teller
+from ..memory import (
+    Answer,
+    Arena,
+    Board,
+    BoardLock,
+    CaughtError,
+    Fd,
+    Ledger,
+    PayloadReader,
+    Region,
+    Result,
+    Task,
+    Work,
+    dump,
+    free_block,
+    split_tries,
+)
 from .events import WorkerEvents
 from .fetch import Fetcher
 from .placing import Placer
-from .plan import WorkerPlan
 from .record import WorkerRecord
 from .room_for_blocks import Entering
 from .seeding import SampleSeeds
@@ -40,7 +56,9 @@ class Workbench:
         self.all_words = arena.bytes.cast("q")
         self.region = Region(arena, plan.region_start, plan.region_bytes, largest=plan.largest_block)
         self.record = WorkerRecord(self.words, plan.worker, self.events)
-        self.entering = Entering(plan, arena, lock, self.region, self.record)
+        self.entering = Entering(
+            arena, lock, self.region, self.record, worker=plan.worker, budget_bytes=plan.budget_bytes
+        )
         self.payloads = PayloadReader(arena, self.words, is_batched=plan.is_batched)
         self.fetcher = Fetcher(
             dataset,
@@ -48,5 +66,87 @@ class Workbench:
             seeds=SampleSeeds() if is_seeded and not plan.is_iterable else None,
             is_patient=plan.goes_on,
         )
-        self.teller = Teller(plan, arena, lock, self.region, self.fetcher)
-        self.placer = Placer(arena, lock, self.region, self.record, self.teller.propose, budget_bytes=plan.budget_bytes)
+        self.ledger = Ledger(arena, lock)
+        self.teller = Teller(plan, arena, self.ledger, self.region, self.fetcher)
+        self.placer = Placer(
+            arena, lock, self.ledger, self.region, self.record, self.teller.propose, budget_bytes=plan.budget_bytes
+        )
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """One worker: its pipes, its region of the arena, and how samples are taken from the data set."""
+
+    worker: int
+    work: Fd
+    urgent: Fd | None
+    results: Fd
+    region_start: int
+    region_bytes: int
+    largest_block: int
+    budget_bytes: int
+    is_iterable: bool
+    is_batched: bool  # False: batch_size=None
+    drop_last: bool
+    uses_slots: bool  # the default collation
+    has_getitems: bool
+    goes_on: bool  # a failing sample is reported alone, and the others of its chunk go on
+
+
+class Teller:
+    """Counts what was done, and answers for it. One per worker."""
+
+    def __init__(self, plan: WorkerPlan, arena: Arena, ledger: Ledger, region: Region, fetcher: Fetcher) -> None:
+        self._worker, self._results = plan.worker, plan.results
+        self._arena, self._region, self._fetcher = arena, region, fetcher
+        self._ledger, self._all_words = ledger, arena.bytes.cast("q")
+
+    def answer(self, work: Work, answer: Answer, *, block: int = 0, row: int = -1, rows: int = -1) -> None:
+        row, rows = (work.row if row < 0 else row), (work.rows if rows < 0 else rows)
+        os.write(self._results.fileno(), Result(work.seq, block, row, rows, self._worker, answer).pack())
+
+    def propose(self, seq: int, num_rows: int, block: int) -> None:
+        self.answer(Work(seq, 0, num_rows, Task.CHUNK), Answer.LAYOUT, block=block)
+
+    def fail(
+        self,
+        work: Work,
+        entry: int,
+        row: int,
+        error: BaseException,
+        *,
+        rows: int | None = None,
+        is_sample: bool = True,
+    ) -> None:
+        """Report an exception of user code; the rest of its chunk is void."""
+        tries = self._fetcher.last_tries
+        caught = CaughtError.from_exception(error, self._worker, is_sample=is_sample, tries=tries)
+        block, _ = dump(caught, self._region, self._arena)
+        rows = work.row + work.rows - row if rows is None else rows
+        self.tell(work, entry, Answer.FAILED, row, rows, block=block, is_void=True)
+
+    def tell(
+        self, work: Work, entry: int, answer: Answer, row: int, rows: int, *, block: int = 0, is_void: bool = False
+    ) -> None:
+        """Count rows as done and answer for them. `is_void`: there is no sample, so nobody may collate the batch."""
+        if self.account(work, entry, row, rows, is_void=is_void):
+            self.answer(work, answer, block=block, row=row, rows=rows)
+        elif block:
+            free_block(self._all_words, block)
+
+    def account(
+        self, work: Work, entry: int, row: int, rows: int, *, quietly: bool = False, is_void: bool = False
+    ) -> bool:
+        """Count rows of a batch as done; whoever counts the last one tells of all that were done quietly.
+
+        Waking the training process costs a worker more than a small sample (20 to 50 µs on a virtual machine): one
+        answer a batch is enough where there is nothing else to say. False: the rows were given to another worker
+        meanwhile, and what this one did counts for nothing.
+        """
+        if work.task != Task.CHUNK:
+            return True
+        tries, worker = split_tries(work.argument)[0], self._worker
+        quiet = self._ledger.count_done(entry, row, rows, tries=tries, worker=worker, quietly=quietly, is_void=is_void)
+        if quiet > 0:
+            self.answer(work, Answer.ROWS, row=0, rows=quiet)
+        return quiet >= 0

@@ -16,17 +16,13 @@ from ..memory import (
     Head,
     Task,
     Work,
-    dump,
-    load,
     split_tries,
     unpack_work,
 )
-from .chunks import Chunks
-from .measuring import block_of, second_thread_gain
+from .chunks import Chunks, WholeBatches
 from .own_iterator import OwnIterator
 from .record import Stopped
 from .sharing import Sharing
-from .whole_batches import WholeBatches
 from .workbench import Workbench
 
 # tasks that belong to a batch, and so to an epoch
@@ -39,7 +35,7 @@ class Worker:
     """The life of one worker, in its own process or its own thread of the loader's process."""
 
     def __init__(self, bench: Workbench) -> None:
-        self._plan, self._arena, self._region, self._dataset = bench.plan, bench.arena, bench.region, bench.dataset
+        self._plan, self._region = bench.plan, bench.region
         self._words, self._all_words = bench.words, bench.all_words
         self._record, self._teller = bench.record, bench.teller
         self._events = bench.events
@@ -144,17 +140,12 @@ class Worker:
                 self._sharing.collate_shared(work, entry)
             elif work.task == Task.SKIP:
                 self._own_iterator.pass_over(work.rows)
-            elif work.task == Task.RESTART:
-                self._own_iterator.restart(work)
             else:
-                self._serve_measure(work)
+                self._own_iterator.restart(work)
         except Stopped:
             return
         except Exception as error:
-            if work.task == Task.MEASURE:
-                self._teller.answer(work, Answer.MEASURED)
-            else:
-                self._teller.fail(work, entry, work.row, error, is_sample=error is not self._init_error)
+            self._teller.fail(work, entry, work.row, error, is_sample=error is not self._init_error)
         self._record.end_task(started, top_bytes=self._region.top_bytes)
 
     def _is_stale(self, work: Work, entry: int) -> bool:
@@ -164,8 +155,3 @@ class Worker:
         if self._words[entry + Entry.SEQ] != work.seq:
             return True
         return bool(self._all_words[self._words[entry + Entry.ROW_WORDS] + work.row] != -split_tries(work.argument)[0])
-
-    def _serve_measure(self, work: Work) -> None:
-        gain = second_thread_gain(self._dataset, load(self._arena, block_of(work)))
-        block = dump(gain, self._region, self._arena)[0] if gain is not None else 0
-        self._teller.answer(work, Answer.MEASURED, block=block)

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.losses.claims import Claim
-from headrace.engine.losses.collation_losses import CollationLosses
+from headrace.engine.losses.recovery import CollationLosses
+from headrace.engine.losses.rows_again import Claim
 from headrace.engine.memory.board import COLLATING, NO_SAMPLE
 
 MOST = 3

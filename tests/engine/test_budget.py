@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.memory.budget import DEFAULT_SHARE, find_budget, free_memory
+from headrace.engine.limits import DEFAULT_SHARE, find_budget, free_memory
 
 GIB = 1 << 30
 

@@ -1,8 +1,8 @@
-"""Rows that are done when their batch is given up, carried over into the batches that are planned anew.
+"""A sample is left out: the batches from its own on are planned anew, and rows that are done are carried over.
 
-A sample that is left out moves all later ones up by a place. What workers did for those is still right: a sample
-depends on its key and on its position alone. So its row is copied out of the slot of the batch that is given up, and
-into the slot of the batch that takes it.
+Each later sample moves up by a place. What workers did for them is still right: a sample depends on its key and on its
+position alone. So a row that is done is copied out of the slot of the batch that is given up, and into the slot of the
+batch that takes its sample. What workers have in hand at that moment is fetched once more.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 from headrace.order import PlannedBatch
 
-from ..epoch import Batch, KnownLayouts
-from ..memory import QUIET, UNBOUND, Board, Entry, Layout, Slots, join_place, split_place
+from ..epoch import Batch, EpochPlan, KnownLayouts, Scheduler
+from ..memory import QUIET, UNBOUND, Layout, Slots, join_place, split_place
 from ..pool import Pool
-from .claims import Claims
+from .rows_again import Claims
 
-# copies lie outside of the budget for the moment until they are used: no more of them than no training misses
-_MOST_BYTES = 64 << 20
+# copies lie outside of the budget until the next batches go out: no more than this, and than a quarter of it
+_MOST_BYTES = 512 << 20
 _LOCK_PATIENCE_S = 0.5
 
 
@@ -32,37 +32,47 @@ class _Copy:
     memory: bytes
 
 
-class Carrying:
-    """Keeps rows between two plans of the same epoch."""
+class Replanning:
+    """Gives batches up, and keeps their finished rows for the batches that follow."""
 
-    def __init__(self, pool: Pool, slots: Slots, layouts: KnownLayouts, claims: Claims) -> None:
-        self._pool, self._slots, self._layouts, self._claims = pool, slots, layouts, claims
-        self._words = pool.board.words
-        self._all_words = pool.arena.bytes.cast("q")
+    def __init__(
+        self, pool: Pool, scheduler: Scheduler, plan: EpochPlan, slots: Slots, layouts: KnownLayouts, claims: Claims
+    ) -> None:
+        self._pool, self._scheduler, self._plan = pool, scheduler, plan
+        self._slots, self._layouts, self._claims, self._ledger = slots, layouts, claims, pool.ledger
         self._most_bytes = min(_MOST_BYTES, pool.plan.budget_bytes // 4)
         self._kept: dict[int, tuple[Any, _Copy, int]] = {}  # position: key, where its row is
 
     def clear(self) -> None:
         self._kept.clear()
 
-    def keep(self, batch: Batch, plan: PlannedBatch) -> None:
+    def give_up_from(self, first: int) -> None:
+        """Give up all batches from one on: their samples are given out again without those that are left out."""
+        for seq in self._scheduler.order:
+            planned = self._plan.planned(seq)
+            if seq >= first and planned is not None:
+                self._keep(self._scheduler.batches[seq], planned)
+        cancelled = self._scheduler.cancel_from(first)
+        for seq in cancelled:
+            self._ledger.cancel(seq)
+        self._plan.give_back(cancelled)
+
+    def _keep(self, batch: Batch, planned: PlannedBatch) -> None:
         """Copy the rows of a batch that are done; it is about to be given up."""
-        entry = Board.entry_at(batch.seq)
-        place = self._words[entry + Entry.PLACE]
+        place = self._ledger.place_of(batch.seq)
         if batch.is_whole or place < 0 or self._claims.is_in_hand(batch.seq):
             return
         number, slot = split_place(place)
-        layout = self._layouts.layouts[number]
+        layout = self._layouts.known[number]
         size = layout.places(batch.num_rows)[1]
         if layout.has_objects or self._held_bytes() + size > self._most_bytes:
             return
-        table = self._words[entry + Entry.ROW_WORDS]
-        state = self._all_words[table : table + batch.num_rows].tolist()
         # a row that was told of may have failed
+        state = self._ledger.row_words(batch.seq)
         rows = [row for row, word in enumerate(state) if word == QUIET or batch.is_carried(row)]
         if rows:
             copy = _Copy(number, batch.num_rows, bytes(self._slots.memory(slot)[:size]))
-            self._kept.update({plan.positions[row]: (plan.keys[row], copy, row) for row in rows})
+            self._kept.update({planned.positions[row]: (planned.keys[row], copy, row) for row in rows})
 
     def _held_bytes(self) -> int:
         return sum({id(copy): len(copy.memory) for _, copy, _ in self._kept.values()}.values())
@@ -79,7 +89,7 @@ class Carrying:
         if not found:
             return UNBOUND, []
         number = found[0][1].layout
-        layout, num_rows = self._layouts.layouts[number], len(planned.keys)
+        layout, num_rows = self._layouts.known[number], len(planned.keys)
         slot = self._bind(layout.places(num_rows)[1])
         if slot < 0:
             return UNBOUND, []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 
-from .epoch import Delivery, FeedSettings, Figures, KnownLayouts, Pace, Scheduler, WaitLog, batches_ahead, chunk_samples
-from .guard import Guard
-from .memory import MAX_ENTRIES, Record, Slots, batches_that_fit
-from .pool import Pool
+from ..memory import MAX_ENTRIES, Record, Slots, batches_that_fit
+from ..pool import Pool
+from .delivery import Delivery
+from .depth import Pace, batches_ahead, chunk_samples
+from .figures import Figures, WaitLog
+from .plan import FeedSettings
+from .scheduler import Scheduler
 
 _MOST_AHEAD = MAX_ENTRIES // 4
 # chunks that all workers have in hand together take no more than this part of the budget, if a sample does not
@@ -17,7 +20,7 @@ _PACE_EVERY_BATCHES, _EARLY_BATCHES, _PACE_EVERY_S = 8, 64, 0.25
 
 
 class Pacing:
-    """Batches in flight and samples a chunk, as the figures, the slots and the guard allow."""
+    """Batches in flight and samples a chunk, as the figures and the slots allow."""
 
     def __init__(
         self,
@@ -26,15 +29,12 @@ class Pacing:
         *,
         scheduler: Scheduler,
         slots: Slots,
-        layouts: KnownLayouts,
         delivery: Delivery,
         figures: Figures,
         waits: WaitLog,
-        guard: Guard,
     ) -> None:
-        self._pool, self._settings, self._slots, self._layouts = pool, settings, slots, layouts
-        self._scheduler = scheduler
-        self._delivery, self._figures, self._waits, self._guard = delivery, figures, waits, guard
+        self._pool, self._settings, self._slots, self._scheduler = pool, settings, slots, scheduler
+        self._delivery, self._figures, self._waits = delivery, figures, waits
         self.asked_ahead = settings.batches_ahead
         self._ahead, self._ahead_reason, self.chunk = 1, "until the first sample has come", 1
         self._taken_at, self._taken_batches = 0.0, 0
@@ -70,25 +70,25 @@ class Pacing:
             worst_sample_s=max(times.worst_s, self._figures.oldest_sample_s()) if times else 0.0,
             samples_seen=seen,
             step_s=self._waits.typical_interval_s(),
-            batch_rows=self._layouts.rows,
+            batch_rows=self._delivery.layouts.rows,
             num_workers=max(1, self._pool.num_workers),
             batch_bytes=max(self._slots.largest_bytes, self._delivery.general_bytes),
         )
 
     def limit(self) -> int:
         """How many batches may be in flight now."""
-        general_bytes = self._delivery.expected_bytes(max(1, self._layouts.rows))
-        if not self._layouts.layouts and not general_bytes:
+        general_bytes = self._delivery.expected_bytes(max(1, self._delivery.layouts.rows))
+        if not self._delivery.layouts.known and not general_bytes:
             # nobody knows yet how large a batch is: just enough to keep every worker busy
-            rows = 1 if self._settings.is_iterable else max(1, self._layouts.rows)
+            rows = 1 if self._settings.is_iterable else max(1, self._delivery.layouts.rows)
             return max(1, -(-self._pool.num_workers // rows))
         limit = self._ahead if self.asked_ahead is None else self.asked_ahead
-        if self._layouts.layouts:
+        if self._delivery.layouts.known:
             total, leased = self._slots.counts()
             limit = min(limit, total - leased)
         else:
             limit = self._general_limit(limit, general_bytes)
-        return max(1, min(self._guard.most_ahead(limit), _MOST_AHEAD))
+        return max(1, min(limit, _MOST_AHEAD))
 
     def _general_limit(self, limit: int, batch_bytes: int) -> int:
         """How many of `limit` batches may be in flight on the general path, by what they take of the budget."""

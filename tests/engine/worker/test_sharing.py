@@ -15,7 +15,7 @@ import headrace
 from headrace.engine.memory.arena import Arena
 from headrace.engine.memory.blocks import Region
 from headrace.engine.memory.parcels import dump, peek
-from headrace.engine.worker.borrowing import Borrowed
+from headrace.engine.worker.sharing import Borrowed
 from headrace.errors import WorkerLost
 
 SMALL, LARGE = 3_000, 5 << 20

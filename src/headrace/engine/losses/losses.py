@@ -1,0 +1,97 @@
+"""Bad samples and lost workers of one feed, and what is done about each."""
+
+from __future__ import annotations
+
+from headrace.order import PlannedBatch
+
+from ..epoch import EpochPlan, FeedSettings, Issuing, KnownLayouts, Scheduler
+from ..memory import Answer, Result, Slots, free_block
+from ..pool import Loss, Pool
+from .condemned import Condemned
+from .judging import Judge
+from .recovery import Guilty, Recovery
+from .replanning import Replanning
+from .streams import Streams
+
+
+class Losses:
+    """What a feed asks when something fails or is lost; a healthy batch does not come by here."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        settings: FeedSettings,
+        condemned: Condemned,
+        *,
+        scheduler: Scheduler,
+        issuing: Issuing,
+        plan: EpochPlan,
+        slots: Slots,
+        layouts: KnownLayouts,
+    ) -> None:
+        self._pool, self._plan, self._issuing, self.condemned = pool, plan, issuing, condemned
+        self.recovery = Recovery(pool, scheduler, issuing)
+        self._streams = Streams(pool, scheduler) if settings.is_iterable else None
+        self._replanning = Replanning(pool, scheduler, plan, slots, layouts, self.recovery.claims)
+        self._judge = Judge(
+            pool,
+            condemned,
+            scheduler=scheduler,
+            issuing=issuing,
+            plan=plan,
+            again=self.recovery.again,
+            replanning=self._replanning,
+            rank=settings.rank,
+        )
+
+    def start_epoch(self) -> None:
+        self.recovery.start_epoch()
+        self._replanning.clear()
+        if self._streams is not None:
+            self._streams.start_epoch()
+
+    @property
+    def fatal(self) -> Exception | None:
+        """What ends the epoch, and its workers: too many bad samples, or what `on_error` raised for a stream."""
+        return self._judge.fatal
+
+    # ------------------------------------------------------------------------------------ samples that fail
+
+    def fail(self, result: Result) -> None:
+        """A sample failed, or a batch as a whole."""
+        if not self._judge.consider(result):
+            self._issuing.note(result)
+
+    def carried_over(self, planned: PlannedBatch) -> tuple[int, list[int]]:
+        """The slot of a batch that is planned anew, and the rows of it that are done already."""
+        return self._replanning.fill(planned)
+
+    def note_stream(self, result: Result) -> bool:
+        """Take an answer of an iterable data set into account, before the others do. True: it concerns nobody else."""
+        assert self._streams is not None
+        num_new = self._streams.note(result)
+        self._plan.note_brought(num_new)
+        if result.answer != Answer.PASSED_OVER:
+            return False
+        if not num_new:  # told already by a worker that is lost, or of an epoch that was given up
+            free_block(self._pool.arena.bytes.cast("q"), result.block)
+        elif self._judge.pass_over(result):
+            self._plan.note_passed_over()
+        return True
+
+    # ------------------------------------------------------------------------------------ workers that are lost
+
+    def bears(self, loss: Loss) -> bool:
+        """Whether this loss may be made good."""
+        return self.recovery.bears(loss) and (self._streams is None or self._streams.bears(loss))
+
+    def take_over(self, loss: Loss) -> list[Guilty] | None:
+        """Give out again what a lost worker owed, for a map-style data set; it must be replaced after it."""
+        return self.recovery.take_over(loss)
+
+    def take_over_stream(self, loss: Loss) -> None:
+        """Begin again in place of a worker of an iterable data set; it must be replaced before it."""
+        assert self._streams is not None
+        self.recovery.note_loss()
+        self._streams.take_over(loss)
+        self.recovery.num_losses += 1
