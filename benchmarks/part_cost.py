@@ -68,7 +68,7 @@ def as_a_whole() -> Callable[[int], Any]:
 
 def two_parts(*, is_long: bool) -> Callable[[], Callable[[int], Any]]:
     def make() -> Callable[[int], Any]:
-        from headrace.launch.hooks.part_wrapping import timed_part
+        from headrace.launch.hooks.wrapping import timed_part
         from headrace.launch.tape import tape
         from headrace.signals.timing import sample_clock
 
@@ -91,7 +91,7 @@ def two_parts(*, is_long: bool) -> Callable[[], Callable[[int], Any]]:
 
 
 def outside() -> Callable[[int], Any]:
-    from headrace.launch.hooks.part_wrapping import timed_part
+    from headrace.launch.hooks.wrapping import timed_part
 
     decode, finish = timed_part(_decode, "decode one"), timed_part(_finish, "transform another")
     return lambda _: finish(decode(b"x"))

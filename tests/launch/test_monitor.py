@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace.causes import explain_logs
-from headrace.launch.slow_batches import SlowBatches
+from headrace.launch.monitoring import SlowBatches
 
 
 class Bar:
@@ -116,7 +116,6 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr("headrace.launch.monitoring.now", clock)
-    monkeypatch.setattr("headrace.launch.phases.now", clock)
     return clock
 
 

@@ -21,8 +21,7 @@ from headrace.errors import UnusableInput
 from headrace.signals.recording import Recorder, RunFacts
 from headrace.signals.system import read_stat
 
-from .command import Command
-from .reaching import with_site
+from .command import Command, with_site
 
 _PASSED_ON = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}

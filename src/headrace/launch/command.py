@@ -1,4 +1,4 @@
-"""What the user named (a script, a module, a command) as the command line of a child process."""
+"""What the user named (a script, a module, a command) as a command line, and how its Python processes are reached."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from headrace.model import Text
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
 # Flags of Python with a value in the next argument; everything after them may still be a flag.
 _WITH_VALUE = frozenset("WX")
+_SITE = str(Path(__file__).parent / "site")  # at the head of PYTHONPATH it reaches whatever Python is started
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,19 @@ def new_run_directory(name: str) -> Path:
         number += 1
         directory = stem.with_name(f"{stem.name}-{number}")
     return directory
+
+
+def with_site(path: str | None) -> str:
+    """Return a PYTHONPATH that begins with our folder."""
+    # the rest as it is: an empty entry in it means the working directory
+    return os.pathsep.join([_SITE, path] if path else [_SITE])
+
+
+def without_site(path: str) -> str | None:
+    """Return a PYTHONPATH without our folder at its head; None where nothing else is in it."""
+    if path == _SITE:
+        return None
+    return path.removeprefix(_SITE + os.pathsep)
 
 
 def _name_of(words: Sequence[str]) -> str:

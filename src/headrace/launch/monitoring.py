@@ -1,4 +1,4 @@
-"""A line of code for those who prefer one: `for batch in headrace.monitor(loader):`."""
+"""A line of code for those who prefer one: `for batch in headrace.monitor(loader):`, `with headrace.phase("save"):`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,146 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import ContextDecorator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, pstdev
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from headrace.model import EventKind, format_share
 
-from .phases import Phase, longest_phase
 from .self_recording import SelfRecording, record_here
-from .slow_batches import SlowBatches
 from .tape import now, tape
 
 _T = TypeVar("_T")
-_EPOCH, _WAIT = int(EventKind.EPOCH), int(EventKind.WAIT)
+_EPOCH, _WAIT, _PHASE = int(EventKind.EPOCH), int(EventKind.WAIT), int(EventKind.PHASE)
 _REDRAW_NS = 200_000_000
 _log = logging.getLogger("headrace.monitor")
+_WINDOW = 200  # batches that "typical" is taken from
+_FEWEST = 5
+_FACTOR = 3.0
+_MOST_PHASES = 64  # that are kept
+_ended: list[tuple[int, int, str]] = []  # start, end, name: the last ones, for whoever explains a slow step
+
+
+class Phase(ContextDecorator):
+    """A stretch of time with a name, from `phase(...)`: a `with` statement, or a decorator."""
+
+    num_ended = 0  # of all of them in this process
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._starts_ns: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"phase({self._name!r})"
+
+    def __enter__(self) -> Phase:
+        self._starts_ns.append(now())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        start = self._starts_ns.pop()
+        end = now()
+        tape.write(_PHASE, start, end - start, 0, tape.name(self._name))
+        Phase.num_ended += 1
+        _ended.append((start, end, self._name))
+        del _ended[:-_MOST_PHASES]
+
+
+def phase(name: str) -> Phase:
+    """Mark what the training loop does besides training, by name.
+
+    Under `headrace run` it is a row of its own in the table of where the time went; a name that speaks of a
+    checkpoint, an evaluation or a log counts as that. `headrace.monitor` names it when a step was slow because of
+    it. Where neither is there, it costs about a microsecond.
+
+    >>> with phase("checkpoint"):
+    ...     pass
+    >>> @phase("evaluate")
+    ... def evaluate() -> None: ...
+    """
+    return Phase(name)
+
+
+def longest_phase(start_ns: int, end_ns: int) -> tuple[str, float] | None:
+    """Return the phase that took most of a stretch of time, with its seconds; None where there was none."""
+    if not _ended or _ended[-1][1] <= start_ns:  # most steps have none
+        return None
+    sums: dict[str, int] = {}
+    for start, end, name in _ended:
+        inside = min(end, end_ns) - max(start, start_ns)
+        if inside > 0:
+            sums[name] = sums.get(name, 0) + inside
+    if not sums:
+        return None
+    name = max(sums, key=lambda one: sums[one])
+    return name, sums[name] / 1e9
+
+
+class SlowBatches:
+    """Which batches of one epoch were slow, and what their distances say, as far as the loop alone can know. Pure."""
+
+    def __init__(self, *, num_workers: int = 0, at_least_s: float = 0.05) -> None:
+        self._num_workers, self._at_least_s = num_workers, at_least_s
+        self._steps: deque[float] = deque(maxlen=_WINDOW)
+        self._waits: deque[float] = deque(maxlen=_WINDOW)
+        self._slow: list[int] = []
+        self._fast = 0  # batches since the last slow one
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"SlowBatches(slow={len(self._slow)}, workers={self._num_workers})"
+
+    def step_done(self, step_s: float) -> None:
+        """Learn how long a step takes, from a batch to the next `next`."""
+        self._steps.append(step_s)
+
+    def is_slow(self, seconds: float) -> bool:
+        """Whether a wait or a step is far longer than what is typical."""
+        if seconds < self._at_least_s:  # most are: medians take longer than all the rest of a batch
+            return False
+        return seconds > _FACTOR * (self.typical_step_s + (median(self._waits) if self._waits else 0.0))
+
+    @property
+    def typical_step_s(self) -> float:
+        """The median of the last steps, 0 where there was none."""
+        return median(self._steps) if self._steps else 0.0
+
+    def judge(self, number: int, wait_s: float) -> tuple[int, float, str, int] | None:
+        """Take in a wait; return its number, length, cause and the fast batches before it if it was slow."""
+        is_slow = self.is_slow(wait_s) if number == 0 or len(self._waits) >= _FEWEST else False
+        if not is_slow:
+            self._fast += 1
+            if number:
+                self._waits.append(wait_s)
+            return None
+        fast, self._fast = self._fast, 0
+        self._count += 1
+        cause = self._cause(number)
+        if number:
+            self._slow.append(number)
+            self._waits.append(wait_s)
+        return number, wait_s, cause, fast
+
+    def take_count(self) -> int:
+        """Return how many were slow since the last time this was asked."""
+        count, self._count = self._count, 0
+        return count
+
+    def _cause(self, number: int) -> str:
+        if number == 0:
+            return "epoch_start (the first batch of an epoch)"
+        workers = self._num_workers
+        distances = [b - a for a, b in zip(self._slow[-3:], [*self._slow[-3:], number][1:], strict=False)]
+        if workers > 1 and len(distances) >= 2 and all(distance % workers == 0 for distance in distances):
+            return f"batch_lockstep (every {workers} batches, which is num_workers)"
+        if workers == 0:
+            return "straggler_sample (fetched in the training process: num_workers=0)"
+        if len(distances) >= 2 and max(distances) <= 2:
+            return "loader_throughput (batch after batch comes late)"
+        return "unknown (a late batch; whether a sample or the pool is slow is seen with `headrace run`)"
 
 
 @dataclass(frozen=True, kw_only=True)

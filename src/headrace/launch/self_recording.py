@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import UnusableInput
 from headrace.model import find_rank, recording_place
 
-from .command import new_run_directory
-from .reaching import with_site, without_site
+from .command import new_run_directory, with_site, without_site
 from .tape import tape
 
 if TYPE_CHECKING:

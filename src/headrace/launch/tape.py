@@ -3,7 +3,8 @@
 Hooks call `tape.write(kind, start_ns, duration_ns, value, arg)`. Where no lane can be had, it does nothing.
 
 What is done again and again is written with `tape.keep`, which is cheaper and may be somewhat later. Whether a worker
-has a task in hand is marked at once (`tape.mark_task`): that tells one that is stuck.
+has a task in hand is marked at once (`tape.mark_task`): that tells one that is stuck. What could not be timed is left
+in writing (`note`) for the report.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from headrace.model import Text
 
 if TYPE_CHECKING:
     from headrace.signals.recording import KeptEvents, Lane
 
 now = time.monotonic_ns
 Write = Callable[..., None]
+_NOTES = "not-timed.txt"
 _FIRST_EVENTS = 512  # of a process that are written at once: one that is killed after a few steps has those at least
 
 
@@ -130,10 +135,28 @@ def note(problem: str) -> None:
     if not folder:
         return
     try:
-        with open(os.path.join(folder, "not-timed.txt"), "a", encoding="utf-8") as notes:
+        with open(os.path.join(folder, _NOTES), "a", encoding="utf-8") as notes:
             notes.write(f"{os.getpid()}\t{' '.join(problem.split())}\n")
     except OSError:
         pass
+
+
+def read_notes(directory: Path) -> tuple[Text, ...]:
+    """Return a sentence for each thing that could not be timed, however many processes say so."""
+    try:
+        lines = (directory / _NOTES).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+    counts: dict[str, int] = {}
+    for line in lines:
+        problem = line.partition("\t")[2] or line
+        counts[problem] = counts.get(problem, 0) + 1
+    return tuple(
+        Text("not timed, in {count} processes: {problem}", "未能计时（{count} 个进程）：{problem}").filled(
+            count=count, problem=problem
+        )
+        for problem, count in counts.items()
+    )
 
 
 tape = Tape()

@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from headrace.launch import tape
-from headrace.launch.hooks import device as hooks_device
-from headrace.launch.hooks import garbage as hooks_gc
+from headrace.launch.hooks import device, step
 from headrace.launch.hooks.frameworks import METHODS
 from headrace.launch.hooks.installing import WATCHED
 from headrace.model import EventKind
 
-_SITE = Path(hooks_device.__file__).parents[1] / "site" / "sitecustomize.py"
+_SITE = Path(device.__file__).parents[1] / "site" / "sitecustomize.py"
 
 
 def test_what_is_looked_for_at_start_is_what_there_are_hooks_for() -> None:
@@ -35,16 +34,16 @@ def test_what_is_looked_for_at_start_is_what_there_are_hooks_for() -> None:
 def test_a_collection_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may come in the middle of an import, where another import would break the interpreter's locks."""
     own = tape.Tape()
-    monkeypatch.setattr(hooks_gc, "tape", own)
-    monkeypatch.setattr(hooks_gc, "_WORTH_NS", 0)
+    monkeypatch.setattr(step, "tape", own)
+    monkeypatch.setattr(step, "_WORTH_COLLECTION_NS", 0)
     monkeypatch.setattr(own, "_open", lambda: pytest.fail("a lane was opened"))
-    hooks_gc._note_collection("start", {})
-    hooks_gc._note_collection("stop", {"collected": 1, "generation": 2})
+    step._note_collection("start", {})
+    step._note_collection("stop", {"collected": 1, "generation": 2})
     written: list[tuple[int, ...]] = []
     own._lane = object()  # type: ignore[assignment]
     own.write = lambda *event: written.append(event)
-    hooks_gc._note_collection("start", {})
-    hooks_gc._note_collection("stop", {"collected": 1, "generation": 2})
+    step._note_collection("start", {})
+    step._note_collection("stop", {"collected": 1, "generation": 2})
     assert [(event[0], event[3:]) for event in written] == [(int(EventKind.GC), (1, 3))]
 
 
@@ -53,7 +52,7 @@ class Written:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.events: list[tuple[EventKind, int]] = []
-        monkeypatch.setattr(hooks_device.tape, "write", self._write)
+        monkeypatch.setattr(device.tape, "write", self._write)
 
     def _write(self, kind: int, _start: int, _duration: int, value: int = 0, _arg: int = 0) -> None:
         self.events.append((EventKind(kind), value))
@@ -68,7 +67,7 @@ def timed() -> type[torch.Tensor]:
     class Timed(torch.Tensor):
         pass
 
-    hooks_device.time_tensors(Timed)
+    device.time_tensors(Timed)
     return Timed
 
 
@@ -77,7 +76,7 @@ def test_copies_are_known_by_where_a_tensor_was_and_is(
 ) -> None:
     written = Written(monkeypatch)
     tensor: Any = torch.ones(3, 4).as_subclass(timed)
-    device = torch.empty(3, 4, device="meta").as_subclass(timed)  # a device on every machine, that holds nothing
+    on_device = torch.empty(3, 4, device="meta").as_subclass(timed)  # a device on every machine, that holds nothing
     copy = [(EventKind.H2D, 48)]
     assert tensor.to("meta").device.type == "meta"
     assert written.take() == copy
@@ -85,15 +84,15 @@ def test_copies_are_known_by_where_a_tensor_was_and_is(
     assert written.take() == copy
     tensor.to(device="meta", dtype=torch.float64)
     assert written.take() == [(EventKind.H2D, 96)]
-    tensor.to(device)
+    tensor.to(on_device)
     assert written.take() == copy
-    device.copy_(torch.ones(3, 4))
+    on_device.copy_(torch.ones(3, 4))
     assert written.take() == copy
     tensor.to(torch.float64)
     tensor.cpu()
     tensor.copy_(torch.zeros(3, 4))
     tensor.to("cpu")
-    device.to("meta")
+    on_device.to("meta")
     assert (tensor.sum().item(), float(tensor[0, 0]), bool(tensor.sum() == 0), tensor.tolist()[0][0]) == (0, 0, True, 0)
     assert written.take() == []
 
@@ -102,8 +101,8 @@ def test_a_copy_that_fails_leaves_the_next_one_timed(
     timed: type[torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = Written(monkeypatch)
-    device = torch.empty(3, device="meta").as_subclass(timed)
-    for ask in (device.cpu, device.sum().item, device.tolist):
+    on_device = torch.empty(3, device="meta").as_subclass(timed)
+    for ask in (on_device.cpu, on_device.sum().item, on_device.tolist):
         with pytest.raises((NotImplementedError, RuntimeError)):
             ask()
     written.take()
@@ -114,14 +113,14 @@ def test_a_copy_that_fails_leaves_the_next_one_timed(
 COMPILED = """
 import sys, torch
 if "hooks" in sys.argv:
-    from headrace.launch.hooks import device as hooks_device, step as hooks_step
-    hooks_device.time_tensors(torch.Tensor)
-    hooks_step.time_steps(torch)
+    from headrace.launch.hooks import device, step
+    device.time_tensors(torch.Tensor)
+    step.time_steps(torch)
 from torch._dynamo.utils import counters
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
 if "hooks" in sys.argv:
-    hooks_step.look_for_models()
+    step.look_for_models()
 print(model(torch.ones(2, 4)).shape)  # the class is timed from here on
 if "hooks" in sys.argv:
     assert "__call__" in vars(torch.nn.Sequential)

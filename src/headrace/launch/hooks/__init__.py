@@ -1,30 +1,19 @@
 """What is timed inside an unchanged script, one subject a module.
 
-- `batch_copies`: batches that are given to a training more than once, and stay what they were.
-- `checkpoint`: checkpoints: `torch.save`, distributed checkpoints, safetensors. Nested saves are one.
-- `copy_clock`: how long the device took for each copy: pairs of CUDA events around it, asked later and never waite…
-- `device`: copies to the device and waiting for it, as far as the host stands still for them; nothing without a de…
-- `frameworks`: frameworks: which of their methods is an evaluation, a checkpoint, a log or the forward part of a s…
-- `garbage`: garbage collections, timed by Python's own callbacks.
 - `installing`: which modules are timed once they are imported, and by whom.
-- `loader`: torch's DataLoader in the training process: the start of each epoch, every `next`, waiting for workers,…
-- `log_writers`: log writers: handlers of `logging` by their class, loguru, TensorBoard, wandb, tqdm's display.
-- `part_wrapping`: a function as a part of a sample: same name, same result, same way to be pickled, bound, scripte…
-- `parts`: which calls inside a sample are known to read, to decode or to transform, package by package.
-- `prints`: `print` to a stdout that is slow to take it counts as logging: a pipe nobody reads, a network disk, a t…
-- `rank`: ranks: which one a training process is, and waiting for the others in a barrier or an exchange of objects.
-- `replay_plan`: when batches are kept for a replay and when they are given again. Pure: no batch, no clock.
-- `replaying`: `headrace run --replay`: for some steps `next` gives batches that were kept, and the real loader sta…
-- `saved_bytes`: how many bytes a save has written, from what it was told to write to.
-- `saved_files`: what a script does with the file of a checkpoint once it is saved: bring it to disk, give it its n…
-- `shards`: shards: every tar archive that is opened for reading, by the script itself or by a library that reads s…
-- `stages`: stages that a data set names, as events: `with headrace.stage("volume process"):`, whichever loader fet…
-- `step`: the training step: forward of the outermost module, backward, optimizer, and evaluation from `eval()` to …
-- `tracebacks`: tracebacks as the script would have them: the frames of our hooks are left out where Python or torc…
-- `worker`: torch's workers, and its fetching in the training process: tasks, samples, collation, sending, idling, …
-- `wrapping`: a function timed from outside: same name, same result, one event for the outermost call of each thread.
+- `wrapping`: a function timed from outside, as an event or as a part of a sample.
+- `loader`: torch's DataLoader in the training process: epochs, every `next`, waiting for workers, pinning.
+- `worker`: torch's workers, and its fetching in the training process: tasks, samples, collation, sending, idling.
+- `parts`: what happens inside a sample: reading, decoding, transforms, stages, shards that are opened.
+- `step`: the training step: forward, backward, optimizer, evaluation, garbage collections.
+- `device`: what the host waits for outside its process: copies, the device, other ranks.
+- `checkpoint`: checkpoints, and what is done with a file that was just saved.
+- `logs`: what writing logs takes.
+- `frameworks`: which methods of frameworks are an evaluation, a checkpoint, a log or the forward part of a step.
+- `replay`: steps on batches that were kept, for `headrace run --replay`.
+- `tracebacks`: tracebacks without our frames, and the exceptions that nobody caught.
 """
 
-from .installing import install_imported
+from .installing import install, install_imported
 
-__all__ = ["install_imported"]
+__all__ = ["install", "install_imported"]

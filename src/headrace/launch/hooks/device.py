@@ -1,17 +1,29 @@
-"""Copies to the device and waiting for it, as far as the host stands still for them; nothing without a device."""
+"""What the host waits for outside its own process: copies to the device, the device itself, other ranks.
+
+How long the device took for a copy is told by a pair of CUDA events around it, asked later and never waited for. A copy
+is written down once its second event has passed, with the time between the two. Where events cannot be had it is
+written at once, with the host's time alone: no CUDA yet, a graph that is being captured, too many copies under way.
+After a failure no more events are tried. Two kinds of copies need none: a small one, for whatever holds its call up is
+no copy; and one to a stream that has nothing to do, for there is nothing else that it could wait for.
+"""
 
 from __future__ import annotations
 
 import atexit
 import functools
 import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
 from types import ModuleType
 from typing import Any
 
-from headrace.model import EventKind
+from headrace.model import LAUNCH_NS, EventKind, copy_arg
 
-from ..tape import now, tape
-from .copy_clock import CopyClock, Switch, watch_captures
+from ..tape import note, now, tape
 from .wrapping import Depth, replace
 
 _H2D, _SYNC = int(EventKind.H2D), int(EventKind.SYNC)
@@ -26,6 +38,198 @@ _READS = {
 }
 _COPIES = ("to", "cuda", "cpu", "copy_")
 _depth = Depth()
+# Blocking copies are over when the next one begins. More than this many wait where the host runs far ahead.
+_MOST_PENDING = 64
+# A copy of so little takes the device less than a launch takes the host, on any bus. Its events would cost 17 µs.
+SMALL_BYTES = 64 << 10
+_SMALL_ARG = copy_arg(LAUNCH_NS)
+_RANK, _RANKS = int(EventKind.RANK), int(EventKind.RANKS)
+# Not the collectives of tensors: a compiler knows those by the function itself.
+_HOST_CALLS = ("barrier", "monitored_barrier", "all_gather_object", "broadcast_object_list", "gather_object")
+_said: set[tuple[int, int]] = set()  # process and rank: a fork is another process, and a group may come late
+
+
+@dataclass
+class Switch:
+    """Whether the threads of a process may use events."""
+
+    is_off: bool = False
+    num_captures: int = 0  # of graphs: asking an event breaks a capture, also one of another thread
+
+
+class Pair:
+    """Two events of one device, used again and again."""
+
+    def __init__(self, cuda: Any, stream: Any) -> None:
+        self.begin, self.end = (cuda.Event(enable_timing=True) for _ in range(2))
+        self.stream = stream
+
+
+class Unmarked(Enum):
+    """In place of a pair: why this copy needs none."""
+
+    SMALL = "a small copy"
+    IDLE = "the stream had nothing to do"
+
+
+Mark = Pair | Unmarked | None
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A copy that the host is through with."""
+
+    pair: Pair
+    start_ns: int
+    duration_ns: int
+    num_bytes: int
+
+
+class CopyClock(threading.local):
+    """The copies of each thread. `cuda` is `torch.cuda`, or what offers the same: events, streams, captures.
+
+    `raw_stream` returns the handle of a device's current stream. With it a stream is looked up once: to ask
+    torch for its current stream takes longer than all else here.
+    """
+
+    def __init__(
+        self, cuda: Any, switch: Switch, kind: str = "cuda", raw_stream: Callable[[int], int] | None = None
+    ) -> None:
+        self.kind = kind  # of device
+        self._cuda, self._switch, self._raw_stream = cuda, switch, raw_stream
+        self._streams: dict[tuple[int, int], Any] = {}  # by device and handle
+        self._free: dict[int, list[Pair]] = {}  # by device
+        self._pending: deque[Pending] = deque()
+        self._inherited: list[object] = []
+
+    def __repr__(self) -> str:
+        return f"CopyClock(pending={len(self._pending)}, is_off={self._switch.is_off})"
+
+    def begin(self, device: Any, num_bytes: int) -> Mark:
+        """Mark where the device is before a copy to it; None: this copy is timed on the host alone."""
+        if self._switch.is_off or self._switch.num_captures:
+            return None
+        try:
+            cuda = self._cuda
+            if not cuda.is_initialized() or cuda.is_current_stream_capturing():
+                return None
+            if num_bytes <= SMALL_BYTES:
+                return Unmarked.SMALL
+            self._settle()
+            if len(self._pending) >= _MOST_PENDING:
+                return None
+            stream = self._stream(device)
+            if stream.query():
+                return Unmarked.IDLE
+            free = self._free.get(stream.device_index)
+            pair = free.pop() if free else Pair(cuda, stream)
+            pair.stream = stream
+            pair.begin.record(stream)
+        except Exception as error:  # whatever it is, the copy itself comes next and says it if it matters
+            self._give_up(error)
+            return None
+        return pair
+
+    def end(self, mark: Mark, start_ns: int, duration_ns: int, num_bytes: int) -> None:
+        """Write a copy down: now where nothing is to be learnt, else once the device is through with it."""
+        if isinstance(mark, Pair) and duration_ns >= LAUNCH_NS and not self._switch.num_captures:
+            try:
+                mark.end.record(mark.stream)
+            except Exception as error:
+                self._give_up(error)
+            else:
+                self._pending.append(Pending(mark, start_ns, duration_ns, num_bytes))
+                return
+        self.drop(mark)
+        arg = 0
+        if mark is Unmarked.SMALL:
+            arg = _SMALL_ARG
+        elif mark is Unmarked.IDLE:
+            arg = copy_arg(duration_ns)
+        tape.write(_H2D, start_ns, duration_ns, num_bytes, arg)
+
+    def drop(self, mark: Mark) -> None:
+        """Take back the mark of a copy that is not to be timed: it failed, or was none."""
+        if isinstance(mark, Pair):
+            self._free.setdefault(mark.stream.device_index, []).append(mark)
+
+    def close(self) -> None:
+        """Write down what this thread has pending, with what is known by now. Safe to call twice."""
+        try:
+            if not self._switch.is_off and not self._switch.num_captures and self._cuda.is_initialized():
+                self._settle()
+        except Exception:
+            self._switch.is_off = True
+        self._write_rest()
+
+    def forget(self) -> None:
+        """In a fork: leave to the parent what is pending there. The events live on, for here nobody may end them."""
+        self._inherited += [self._free, self._pending, self._streams]
+        self._free, self._pending, self._streams = {}, deque(), {}
+
+    def _stream(self, device: Any) -> Any:
+        """Return the current stream of a device that was given in one of the ways that torch takes it."""
+        if self._raw_stream is None:
+            return self._cuda.current_stream(device)
+        index = device
+        if isinstance(device, str):
+            number = device.partition(":")[2]
+            index = int(number) if number else None
+        elif type(device) is not int:
+            index = getattr(device, "index", None)
+        if index is None:
+            index = self._cuda.current_device()
+        key = index, self._raw_stream(index)
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = self._cuda.current_stream(index)
+        return stream
+
+    def _settle(self) -> None:
+        """Write down those copies that the device is through with."""
+        pending = self._pending
+        while pending and pending[0].pair.end.query():
+            one = pending[0]
+            arg = copy_arg(round(1e6 * one.pair.begin.elapsed_time(one.pair.end)))
+            pending.popleft()
+            self.drop(one.pair)
+            tape.write(_H2D, one.start_ns, one.duration_ns, one.num_bytes, arg)
+
+    def _give_up(self, error: Exception) -> None:
+        if not self._switch.is_off:
+            self._switch.is_off = True
+            note(f"copies by CUDA events, so their times are upper bounds: {type(error).__name__}: {error}")
+        self._write_rest()
+
+    def _write_rest(self) -> None:
+        while self._pending:
+            one = self._pending.popleft()
+            tape.write(_H2D, one.start_ns, one.duration_ns, one.num_bytes)
+
+
+def watch_captures(graph: Any, switch: Switch) -> None:
+    """Count the captures that are under way, whichever thread makes them. `graph` is `torch.cuda.CUDAGraph`."""
+    begin, end = graph.capture_begin, graph.capture_end
+
+    @functools.wraps(begin)
+    def capture_begin(*args: Any, **kwargs: Any) -> Any:
+        switch.num_captures += 1
+        try:
+            return begin(*args, **kwargs)
+        except BaseException:
+            switch.num_captures -= 1
+            raise
+
+    @functools.wraps(end)
+    def capture_end(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return end(*args, **kwargs)
+        finally:
+            switch.num_captures = max(0, switch.num_captures - 1)
+
+    graph.capture_begin, graph.capture_end = capture_begin, capture_end
+
+
 _HOST_CLOCK = CopyClock(None, Switch(is_off=True), kind="")  # no events: copies are timed on the host alone
 
 
@@ -138,3 +342,32 @@ def _time_read(tensor: Any, name: str, what: str) -> None:
                 tape.write(_SYNC, start, duration, 0, tape.name(what))
 
     setattr(tensor, name, method)
+
+
+# ---------------------------------------------------------------------------------------- other ranks
+
+
+def time_collectives(distributed: ModuleType) -> None:
+    """Time the calls in which a host waits for the other ranks."""
+    depth = Depth()
+    for name in _HOST_CALLS:
+        replace(distributed, name, _RANKS, f"{name}()", depth)
+
+
+def say_rank() -> None:
+    """Write the rank down, once it is known; nothing for a training of one process."""
+    rank, world = _rank()
+    if world > 1 and (key := (os.getpid(), rank)) not in _said:
+        _said.add(key)
+        tape.write(_RANK, now(), 0, rank, world)
+
+
+def _rank() -> tuple[int, int]:
+    """Return rank and number of ranks: as torch.distributed knows it, else as the launcher said."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    try:
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return 0, 1

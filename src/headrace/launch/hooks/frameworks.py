@@ -13,9 +13,9 @@ from types import ModuleType
 from headrace.model import EventKind
 
 from ..tape import note
-from . import checkpoint as hooks_checkpoint
-from . import log_writers as hooks_logging
-from . import step as hooks_step
+from .checkpoint import checkpoint_depth
+from .logs import logging_depth
+from .step import evaluation_depth, forward_depth
 from .wrapping import Depth, ThreadsInside, replace
 
 _EVALUATION, _CHECKPOINT, _LOGGING, _FORWARD = (
@@ -26,10 +26,10 @@ _EVALUATION, _CHECKPOINT, _LOGGING, _FORWARD = (
 )
 # What shares a depth is one event, however deep its calls are nested.
 _DEPTHS: dict[EventKind, Depth | ThreadsInside] = {
-    _EVALUATION: hooks_step.evaluation_depth,
-    _CHECKPOINT: hooks_checkpoint.checkpoint_depth,
-    _LOGGING: hooks_logging.logging_depth,
-    _FORWARD: hooks_step.forward_depth,
+    _EVALUATION: evaluation_depth,
+    _CHECKPOINT: checkpoint_depth,
+    _LOGGING: logging_depth,
+    _FORWARD: forward_depth,
 }
 
 _Method = tuple[str, EventKind, str]  # "Class.method", what it is, its name in a report

@@ -12,10 +12,10 @@ from headrace.model import EventKind, LoaderSettings
 from headrace.signals.timing import watch_next
 
 from ..tape import now, tape
-from . import rank as hooks_rank
-from . import step as hooks_step
-from . import worker as hooks_worker
-from .replaying import with_replay
+from .device import say_rank
+from .replay import with_replay
+from .step import look_for_models
+from .worker import time_fetchers, time_worker_loop
 from .wrapping import Depth
 
 _LOADER, _EPOCH, _WAIT, _QUEUE_GET, _PIN = (
@@ -39,8 +39,8 @@ def time_loaders(dataloader: ModuleType) -> None:
     workers = dataloader._MultiProcessingDataLoaderIter
     workers._try_get_data = _timed_get(workers._try_get_data)
     watch_next(lambda take: with_replay(timed_next(take)))  # our own loader's
-    hooks_worker.time_fetchers(dataloader._DatasetKind)
-    hooks_worker.time_worker_loop(dataloader._utils.worker)
+    time_fetchers(dataloader._DatasetKind)
+    time_worker_loop(dataloader._utils.worker)
     _time_pinning(dataloader._utils.pin_memory)
 
 
@@ -119,8 +119,8 @@ def _time_get_iterator(cls: Any) -> None:
 def _begin_epoch(loader: Any, begin: Callable[[], Any]) -> Any:
     """Return the iterator that `begin` gives, with an EPOCH for what that took; its batches are counted from 0."""
     tape.say_role("trainer")
-    hooks_rank.say_rank()
-    hooks_step.look_for_models()
+    say_rank()
+    look_for_models()
     text = name_of(loader)
     epoch = _epochs[loader] = _epochs.get(loader, -1) + 1
     _beginning.add(id(loader))
@@ -146,7 +146,7 @@ def timed_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         state = self.__dict__
         value = state.get("_headrace_batches", 0)
         if value < 4 or not value % 64:  # a second model may join later
-            hooks_step.look_for_models()
+            look_for_models()
         start = now()
         try:
             batch = original(self)

@@ -1,4 +1,4 @@
-"""Which calls inside a sample are known to read, to decode or to transform, package by package.
+"""What happens inside a sample: calls that are known to read, decode or transform, stages that are named, shards.
 
 A package is never imported for this: it is looked at when the script has imported it. Time that a call spends without a
 core is told apart by the clock, so a decoder that reads its file itself belongs here, too.
@@ -7,15 +7,23 @@ core is told apart by the clock, so a decoder that reads its file itself belongs
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from headrace.signals.timing import current_sample
+from headrace.model import EventKind, watch_stages
+from headrace.signals.timing import PartFrame, current_sample
 
-from .part_wrapping import ClassNames, replace_part, timed_part
+from ..tape import now, tape
+from .wrapping import ClassNames, Depth, replace_part, timed_part
 
+_STAGE, _DECODE = int(EventKind.STAGE), int(EventKind.DECODE)
+_SHARD_OPEN = int(EventKind.SHARD_OPEN)
+_MOST_NAMES = 64  # a process may open thousands of shards: their names would fill its lane
+_archive_depth = Depth()
+_named_shards: set[str] = set()
 _TRANSFORMS = ClassNames("transform ")
 
 # module: {what in it: what it is}
@@ -137,3 +145,65 @@ def _time_torchvision(module: ModuleType) -> None:
             continue
         if "__call__" in vars(cls) or (issubclass(cls, Module) and cls.__call__ is Module.__call__):
             replace_part(cls, "__call__", _TRANSFORMS.of, is_compiling=is_compiling)
+
+
+class _StageWatcher:
+    """Writes each stage with all that is inside it, and counts its own time as a part of the sample in hand."""
+
+    def enter(self) -> PartFrame | None:
+        sample = current_sample.sample
+        return None if sample is None else sample.enter()
+
+    def leave(
+        self, entered: PartFrame | None, name: str, start_ns: int, elapsed_ns: int, nbytes: int, *, is_recorded: bool
+    ) -> None:
+        if not is_recorded:
+            kind = _DECODE if name.endswith(" decode") else _STAGE  # our codecs name theirs so
+            tape.write(kind, start_ns, elapsed_ns, nbytes, tape.name(name))
+        sample = current_sample.sample
+        # a generator may leave a stage in another sample than it entered it in: that is no part of this one
+        if entered is not None and sample is not None and entered[0] >= sample.start_ns:
+            sample.leave(entered, "stage " + name, nbytes)
+
+
+def time_stages() -> None:
+    """Write the stages that a data set names, whichever loader fetches: `with headrace.stage("volume process"):`."""
+    watch_stages(_StageWatcher())
+
+
+def time_archives(tarfile: ModuleType) -> None:
+    """Time `tarfile.open`, by both of its names; writing an archive is left alone."""
+    original = tarfile.TarFile.open.__func__
+
+    @functools.wraps(original)
+    def open_archive(cls: Any, name: Any = None, mode: str = "r", fileobj: Any = None, *args: Any, **more: Any) -> Any:
+        if _archive_depth.calls or not mode.startswith("r"):
+            return original(cls, name, mode, fileobj, *args, **more)
+        _archive_depth.calls = 1
+        is_archive = True
+        start = now()
+        try:
+            return original(cls, name, mode, fileobj, *args, **more)
+        except tarfile.ReadError:
+            is_archive = False  # some ask `tarfile.is_tarfile` of every file
+            raise
+        finally:
+            _archive_depth.calls = 0
+            if is_archive:
+                number = _number_of_shard(name or getattr(fileobj, "name", None))
+                tape.write(_SHARD_OPEN, start, now() - start, 0, number)
+
+    tarfile.TarFile.open = classmethod(open_archive)
+    tarfile.open = tarfile.TarFile.open  # type: ignore[attr-defined]
+
+
+def _number_of_shard(path: Any) -> int:
+    """The number of a shard's name; 0 for one without a name, and for those that come after the first ones."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        return 0
+    text = os.path.basename(os.fsdecode(path))
+    if text not in _named_shards:
+        if len(_named_shards) >= _MOST_NAMES:
+            return 0
+        _named_shards.add(text)
+    return tape.name(text)

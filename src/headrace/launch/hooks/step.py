@@ -1,15 +1,18 @@
-"""The training step: forward of the outermost module, backward, optimizer, and evaluation from `eval()` to `train()`.
+"""The training step: forward of the outermost module, backward, optimizer, evaluation, garbage collections.
+
+Evaluation goes from `eval()` to `train()`; a framework's own (`frameworks`) goes before it.
 
 Which module is the outermost is found by a hook that torch calls for every module, and which is taken away again at the
 first call of one with parameters: from then on only the class of that module is timed. `torch.compile` must not see
 hooks come and go, nor trace through our timing, so nothing is looked for once it has been called, and classes are timed
-no more; what it returns is timed instead. A framework's own evaluation (`hooks_frameworks`) goes before `eval()`.
+no more; what it returns is timed instead.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import weakref
 from threading import get_ident
 from types import ModuleType
@@ -23,6 +26,9 @@ from .wrapping import Depth, ThreadsInside
 _FORWARD, _BACKWARD, _OPTIMIZER, _EVALUATION = (
     int(kind) for kind in (EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, EventKind.EVALUATION)
 )
+_GC = int(EventKind.GC)
+_WORTH_COLLECTION_NS = 50_000  # the youngest generation takes a few microseconds, some hundred times a second
+_collection_started_ns = 0
 
 
 class _State:
@@ -216,3 +222,22 @@ def _end() -> None:
     tape.write_kept()
     for key in list(_evaluating):
         _evaluation_ends(key, is_open=True)
+
+
+def time_collections(_torch: ModuleType) -> None:
+    """Time every collection from now on."""
+    if _note_collection not in gc.callbacks:
+        gc.callbacks.append(_note_collection)
+
+
+def _note_collection(phase: str, info: dict[str, int]) -> None:
+    global _collection_started_ns
+    if phase == "start":
+        _collection_started_ns = now()
+    elif _collection_started_ns:
+        duration = now() - _collection_started_ns
+        # A collection may come in the middle of an import, where another import breaks the interpreter's locks
+        # (Python 3.11: KeyError in `_blocking_on`), so nothing is opened here. Before the first event there is no loop.
+        if duration >= _WORTH_COLLECTION_NS and tape.has_lane:
+            tape.write(_GC, _collection_started_ns, duration, info["collected"], info["generation"] + 1)
+        _collection_started_ns = 0

@@ -13,7 +13,7 @@ from headrace.model import EventKind
 from headrace.signals.timing import SHORT_TASK_NS, TaskPace, TaskResources, begin_sample, born_ns, end_sample
 
 from ..tape import note, now, tape
-from . import stages as hooks_stages
+from .parts import time_stages
 
 _FETCH, _COLLATE, _SEND, _IDLE, _WORKER_START = (
     int(kind) for kind in (EventKind.FETCH, EventKind.COLLATE, EventKind.SEND, EventKind.IDLE, EventKind.WORKER_START)
@@ -34,7 +34,7 @@ _task = _Task()
 
 def time_fetchers(kinds: Any) -> None:
     """Time what a fetcher does, wherever it is made, and what a data set names in it."""
-    hooks_stages.watch()
+    time_stages()
     original = kinds.create_fetcher
 
     @functools.wraps(original)

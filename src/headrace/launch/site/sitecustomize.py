@@ -15,7 +15,7 @@ if MYPY:
     from types import ModuleType
     from typing import Any
 
-# What is timed once it is imported; `headrace.launch.hooks.installing` holds what is done for each.
+# What is timed once it is imported; `hooks/installing.py` says what is done for each.
 _WATCHED = frozenset(
     {
         "PIL.AvifImagePlugin",
@@ -137,7 +137,7 @@ def _hooks() -> Any:
         package = importlib.util.module_from_spec(spec)
         sys.modules["headrace"] = package
         spec.loader.exec_module(package)
-    return importlib.import_module("headrace.launch.hooks.installing")
+    return importlib.import_module("headrace.launch.hooks")
 
 
 def _tell(problem: str) -> None:

@@ -1,28 +1,200 @@
 """`headrace run --replay`: for some steps `next` gives batches that were kept, and the real loader stands where it was.
 
 What a step costs then is what it costs with a perfect loader. It changes the training, so it is only done when it is
-asked for, and every part of it is an event.
+asked for, and every part of it is an event. `ReplayPlan` says when a batch is kept or given again, `KeptBatch` holds
+one, `Replay` does what the plan says.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from itertools import count
 from typing import Any
 
 from headrace.model import EventKind, describe_error, format_bytes, num_local_ranks, replay_steps
 
 from ..tape import now, tape
-from . import step as hooks_step
-from .batch_copies import KeptBatch, WriteMarks, batch_bytes
-from .replay_plan import Answer, ReplayPlan
+from . import step
 
 _REPLAY, _CACHED = int(EventKind.REPLAY), int(EventKind.CACHED)
 COPYING, NOT_DONE = -1, -2  # values of a REPLAY event
 _MEMORY_SHARE = 0.1  # of what is free: kept batches must not be what makes memory short
 _NOTHING = object()
+WARM_UP_STEPS = 8  # the first steps of a training choose kernels and fill allocators
+KEPT_BATCHES = 8  # batches differ in what a step costs, and each is held in memory
+_PLAIN = (str, bytes, int, float, complex, bool, type(None))
+
+
+class NextBatch(Enum):
+    """What to do when a loop asks a loader for a batch."""
+
+    REAL = auto()
+    CACHED = auto()
+    REAL_AGAIN = auto()  # the replay ends with this: the loader goes on where it was
+
+
+@dataclass
+class ReplayPlan:
+    """When batches are kept, and when they are given again. Pure: no batch, no clock.
+
+    A loop over a loader trains if there was a backward pass or an optimizer step between two of its batches. After some
+    of its steps the next batches are kept, then `next` gives them again for so many steps, then everything is as
+    before. All is counted in steps, never in seconds or bytes, so that the ranks of one training do the same at the
+    same step. `loader` is a name, `iterator` tells one pass over it from the next.
+    """
+
+    num_steps: int
+    warm_up: int = WARM_UP_STEPS
+    num_kept: int = KEPT_BATCHES
+    lead: str = ""  # the loader that the steps are counted by, once they are
+    served: int = 0
+    is_over: bool = False
+    _trained: dict[str, int] = field(default_factory=dict)
+    _kept: dict[str, int] = field(default_factory=dict)
+    _passes: dict[str, Hashable] = field(default_factory=dict)  # of the loaders that are replayed
+
+    def asks(self, loader: str, iterator: Hashable, *, has_trained: bool) -> NextBatch:
+        """Take in a `next`; `has_trained`: between the batch before and this call."""
+        if self.is_over:
+            return NextBatch.REAL
+        self._trained[loader] = self._trained.get(loader, 0) + has_trained
+        if not self.lead:
+            if self._trained[loader] < self.warm_up + self.num_kept or not self._kept.get(loader):
+                return NextBatch.REAL
+            self.lead = loader
+        if not self._kept.get(loader):
+            return NextBatch.REAL
+        is_same_pass = self._passes.setdefault(loader, iterator) == iterator
+        if loader != self.lead:
+            return NextBatch.CACHED if is_same_pass else NextBatch.REAL
+        if not is_same_pass or self.served >= self.num_steps:
+            self.is_over = True
+            return NextBatch.REAL_AGAIN
+        self.served += 1
+        return NextBatch.CACHED
+
+    def is_wanted(self, loader: str) -> bool:
+        """Whether the batch that has just come is to be kept."""
+        return not self.is_over and not self.lead and self._trained.get(loader, 0) >= self.warm_up
+
+    def kept(self, loader: str) -> None:
+        """Take in that a batch was kept."""
+        self._kept[loader] = self._kept.get(loader, 0) + 1
+
+    def give_up(self) -> None:
+        """Let everything be real from now on."""
+        self.is_over = True
+
+
+def batch_bytes(batch: Any) -> dict[str, int]:
+    """Return what the tensors and arrays of a batch hold, by the kind of memory: `cpu`, `cuda`, …"""
+    sizes: dict[str, int] = {"cpu": 0}
+    for leaf in _leaves(batch):
+        if _is_tensor(leaf):
+            sizes[leaf.device.type] = sizes.get(leaf.device.type, 0) + int(leaf.nbytes)
+        elif _is_array(leaf):
+            sizes["cpu"] += int(leaf.nbytes)
+    return sizes
+
+
+class KeptBatch:
+    """One batch, copied when it came; it is given to a training more than once, and stays what it was.
+
+    Containers are built anew each time. Tensors are given as they are as long as the training does not write into them,
+    which torch counts (`_version`); from then on each time as a copy. Arrays and unknown objects are always copied.
+    """
+
+    def __init__(self, batch: Any, *, may_be_pinned: bool = False) -> None:
+        self._batch = _mapped(batch, lambda tensor: _copied(tensor, may_be_pinned=may_be_pinned))
+        self._may_be_pinned = may_be_pinned
+        self._marks = WriteMarks(self._batch)
+
+    def give(self, *, as_copy: bool) -> Any:
+        """Return the batch again."""
+        if as_copy:
+            return _mapped(self._batch, lambda tensor: _copied(tensor, may_be_pinned=self._may_be_pinned))
+        # an alias: it shares memory and count of writes, not what else one can do to a tensor
+        return _mapped(self._batch, lambda tensor: tensor.detach())
+
+    @property
+    def is_written(self) -> bool:
+        """Whether somebody wrote into it since it was kept: it is not what it was."""
+        return self._marks.are_written
+
+
+class WriteMarks:
+    """Which state the tensors of a batch were in, to see later whether anybody wrote into them."""
+
+    def __init__(self, batch: Any) -> None:
+        self._marks = [(tensor, _version(tensor)) for tensor in _leaves(batch) if _is_tensor(tensor)]
+
+    @property
+    def are_written(self) -> bool:
+        return any(_version(tensor) != version for tensor, version in self._marks)
+
+
+def _mapped(batch: Any, function: Callable[[Any], Any]) -> Any:
+    """Return a batch with its tensors mapped, in containers of its own."""
+    if isinstance(batch, _PLAIN):
+        return batch
+    if _is_tensor(batch):
+        return function(batch)
+    if isinstance(batch, MutableMapping):
+        clone = copy.copy(batch)
+        clone.update({key: _mapped(value, function) for key, value in batch.items()})
+        return clone
+    if isinstance(batch, tuple):
+        parts = [_mapped(part, function) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    if isinstance(batch, list):
+        items = copy.copy(batch)  # of a subclass, too
+        items[:] = [_mapped(part, function) for part in batch]
+        return items
+    return copy.deepcopy(batch)
+
+
+def _leaves(batch: Any) -> Iterator[Any]:
+    if isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from _leaves(value)
+    elif isinstance(batch, (tuple, list)):
+        for value in batch:
+            yield from _leaves(value)
+    else:
+        yield batch
+
+
+def _copied(tensor: Any, *, may_be_pinned: bool) -> Any:
+    if may_be_pinned and tensor.device.type == "cpu" and tensor.is_pinned():  # else its copy to the device is slower
+        import torch
+
+        try:
+            return torch.empty_like(tensor, pin_memory=True).copy_(tensor)
+        except RuntimeError:  # no more page-locked memory to be had
+            pass
+    return tensor.detach().clone()
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _is_array(value: Any) -> bool:
+    return type(value).__module__ == "numpy" and hasattr(value, "nbytes")
+
+
+def _version(tensor: Any) -> int:
+    try:
+        return int(tensor._version)
+    except RuntimeError:  # a tensor made in inference mode counts nothing
+        return 0
 
 
 def with_replay(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -63,16 +235,16 @@ class Replay:
         if self._plan.is_over:
             return _NOTHING
         state = iterator.__dict__
-        loader, worked = state.get("_headrace_loader", "loader"), hooks_step.num_worked()
+        loader, worked = state.get("_headrace_loader", "loader"), step.num_worked()
         number = state.setdefault("_headrace_pass", next(self._numbers))
         has_trained = worked > state.get("_headrace_worked", worked)
         state["_headrace_worked"] = worked
         if (marks := self._given.pop(loader, None)) is not None and marks.are_written:
             self._copies = True
         answer = self._plan.asks(loader, number, has_trained=has_trained)
-        if answer is Answer.CACHED:
+        if answer is NextBatch.CACHED:
             return self._give(loader)
-        if answer is Answer.REAL_AGAIN:
+        if answer is NextBatch.REAL_AGAIN:
             self._end(iterator, loader)
         return _NOTHING
 

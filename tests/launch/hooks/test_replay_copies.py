@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from headrace.launch.hooks.batch_copies import KeptBatch, WriteMarks, batch_bytes
+from headrace.launch.hooks.replay import KeptBatch, WriteMarks, batch_bytes
 
 Pair = namedtuple("Pair", "image label")
 

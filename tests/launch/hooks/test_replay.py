@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from headrace.launch.hooks import replaying
-from headrace.launch.hooks.replaying import _NOTHING, Replay, batches_ahead
+from headrace.launch.hooks import replay as replaying
+from headrace.launch.hooks.replay import _NOTHING, Replay, batches_ahead
 
 
 class Passes:
@@ -22,7 +22,7 @@ class Loop:
         self.replay, self.iterator, self.worked = replay, Passes(), 0
         self.written: list[tuple[int, ...]] = []
         self.named: list[str] = []
-        monkeypatch.setattr(replaying.hooks_step, "num_worked", lambda: self.worked)
+        monkeypatch.setattr(replaying.step, "num_worked", lambda: self.worked)
         monkeypatch.setattr(replaying.tape, "write", lambda *event: self.written.append(event))
         monkeypatch.setattr(replaying.tape, "name", self._name)
 

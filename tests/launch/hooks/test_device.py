@@ -12,15 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.launch.hooks import copy_clock
 from headrace.launch.hooks import device as hooks_device
-from headrace.launch.hooks.copy_clock import CopyClock, Switch, watch_captures
+from headrace.launch.hooks.device import CopyClock, Switch, watch_captures
 from headrace.model import LAUNCH_NS, EventKind, copied_ns, copy_arg
 
 from ..cuda_fake import FakeCuda, NotReady, check_events
 
 Copy = tuple[float, float, int, float | None]  # start, host's time, bytes, device's time
-LARGE = 2 * copy_clock.SMALL_BYTES
+LARGE = 2 * hooks_device.SMALL_BYTES
 
 
 class Copies:
@@ -29,8 +28,8 @@ class Copies:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.records: list[tuple[int, int, int, int]] = []
         self.notes: list[str] = []
-        monkeypatch.setattr(copy_clock.tape, "write", self._write)
-        monkeypatch.setattr(copy_clock, "note", self.notes.append)
+        monkeypatch.setattr(hooks_device.tape, "write", self._write)
+        monkeypatch.setattr(hooks_device, "note", self.notes.append)
 
     def _write(self, kind: int, start: int, duration: int, value: int = 0, arg: int = 0) -> None:
         assert kind == EventKind.H2D
@@ -116,7 +115,7 @@ def test_a_stream_is_looked_up_once_and_a_new_one_is_seen(copies: Copies) -> Non
 def test_what_the_device_is_not_through_with_is_not_waited_for(copies: Copies) -> None:
     cuda = FakeCuda()
     clock = CopyClock(cuda, Switch())
-    for number in range(copy_clock._MOST_PENDING):
+    for number in range(hooks_device._MOST_PENDING):
         mark = clock.begin(0, LARGE)
         cuda.work(0.5)
         clock.end(mark, number, 60_000, LARGE)  # does not block
@@ -128,7 +127,7 @@ def test_what_the_device_is_not_through_with_is_not_waited_for(copies: Copies) -
     clock.drop(clock.begin(0, LARGE))
     assert [device for *_, device in copies.take()] == pytest.approx([0.5, 0.5])
     clock.close()  # the script ends while the device still works
-    assert [device for *_, device in copies.take()] == [None] * (copy_clock._MOST_PENDING - 2)
+    assert [device for *_, device in copies.take()] == [None] * (hooks_device._MOST_PENDING - 2)
 
 
 def test_a_call_that_is_a_launch_is_written_at_once(copies: Copies) -> None:
@@ -146,7 +145,7 @@ def test_a_small_copy_needs_no_events_to_be_told_from_its_wait(copies: Copies) -
     cuda = FakeCuda()
     clock = CopyClock(cuda, Switch())
     cuda.work(0.3)
-    copy(clock, cuda, 1e-5, num_bytes=copy_clock.SMALL_BYTES)
+    copy(clock, cuda, 1e-5, num_bytes=hooks_device.SMALL_BYTES)
     copy(clock, cuda, 1e-5, num_bytes=8)
     assert cuda.events == []
     waiting, launch = copies.records

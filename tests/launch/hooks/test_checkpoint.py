@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from headrace.launch.hooks import checkpoint as hooks_checkpoint
-from headrace.launch.hooks import saved_files as hooks_saved_files
-from headrace.launch.hooks import wrapping
+from headrace.launch.hooks import checkpoint, wrapping
 from headrace.model import EventKind
 from headrace.signals.recording import read_run
 
@@ -33,9 +31,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             monkeypatch.setattr(owner, name, getattr(owner, name))  # as it is now, afterwards
     for name in _SETS:
         monkeypatch.setattr(os, name, set(getattr(os, name)))
-    saved = hooks_saved_files.SavedFiles()
-    monkeypatch.setattr(hooks_saved_files, "saved_files", saved)
-    monkeypatch.setattr(hooks_checkpoint, "saved_files", saved)
+    monkeypatch.setattr(checkpoint, "saved_files", checkpoint.SavedFiles())
     texts: dict[int, str] = {}
     calls: list[str] = []
 
@@ -50,7 +46,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(wrapping.tape, "write", write)
     monkeypatch.setattr(wrapping.tape, "name", number)
     own = SimpleNamespace(save=torch.save, serialization=SimpleNamespace(save=torch.save), calls=calls)
-    hooks_checkpoint.time_save(own)  # type: ignore[arg-type]
+    checkpoint.time_save(own)  # type: ignore[arg-type]
     return own
 
 
@@ -151,7 +147,7 @@ def test_not_more_files_are_remembered_than_a_few(timed: SimpleNamespace, tmp_pa
     os.replace(tmp_path / "0.pt", tmp_path / "first.pt")
     os.replace(tmp_path / "199.pt", tmp_path / "last.pt")
     assert take(timed) == ["os.replace"]
-    assert len(hooks_saved_files.saved_files._keys) <= 64
+    assert len(checkpoint.saved_files._keys) <= 64
 
 
 _SCRIPT = """

@@ -19,10 +19,10 @@ from torch.utils.data import Subset
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from headrace.launch.hooks import installing as hooks
+from headrace.launch.hooks.checkpoint import saved_bytes
 from headrace.launch.hooks.loader import nbytes_of
-from headrace.launch.hooks.part_wrapping import ClassNames, bytes_of, replace_part, timed_part
-from headrace.launch.hooks.saved_bytes import saved_bytes
 from headrace.launch.hooks.worker import _task, _time_fetcher
+from headrace.launch.hooks.wrapping import ClassNames, bytes_of, replace_part, timed_part
 from headrace.launch.tape import tape
 from headrace.signals.timing import begin_sample, current_sample, end_sample
 
