@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from headrace.signals import Frame, ThreadStack, dump_with_py_spy
-from headrace.watch.tree import TrainingTree
+from headrace.watch.processes import TrainingTree
 
 HERE = Path(__file__).parent
 STORED = HERE.parent / "data" / "watch" / "stacks.json.gz"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.signals import Frame, ThreadStack
-from headrace.watch.tree import ProcessFacts
+from headrace.watch.processes import ProcessFacts
 
 _STORED = Path(__file__).parents[1] / "data" / "watch" / "stacks.json.gz"
 

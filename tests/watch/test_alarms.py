@@ -10,18 +10,16 @@ from hypothesis import strategies as st
 
 from headrace.watch.alarms import AlarmSettings, AlarmState, MemoryLine
 from headrace.watch.end import End
-from headrace.watch.look import MachineLook, TrainerLook, WorkerLook
-from headrace.watch.stack_reading import Activity, Reading
-from headrace.watch.still import Stillness
-from headrace.watch.usage import Rates
-from headrace.watch.worker_reading import WorkerActivity
+from headrace.watch.judging import Stillness
+from headrace.watch.look import MachineLook, Rates, TrainerLook, WorkerLook
+from headrace.watch.reading import TrainerActivity, TrainerReading, WorkerActivity
 
 NOTHING = MachineLook()
 GIB = 1 << 30
 
 
 def trainer(pid: int = 10, same_for_s: float = 0.0) -> TrainerLook:
-    reading = Reading(activity=Activity.DATA_WAIT)
+    reading = TrainerReading(activity=TrainerActivity.DATA_WAIT)
     return TrainerLook(pid=pid, started=1, rank=None, command="python t.py", reading=reading, same_for_s=same_for_s)
 
 

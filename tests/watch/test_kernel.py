@@ -8,9 +8,8 @@ import time
 
 import pytest
 
-from headrace.watch.kernel import KernelSampler, read_trainer_look
-from headrace.watch.stack_reading import Activity
-from headrace.watch.worker_reading import WorkerActivity, read_kernel
+from headrace.watch.reading import TrainerActivity, WorkerActivity, read_kernel, read_trainer_look
+from headrace.watch.sampling import KernelSampler
 
 # A parent that waits for a pipe which its child keeps open: itself, or in a thread as torch's pinning one is named.
 _SCRIPT = """
@@ -52,7 +51,7 @@ def test_a_wait_for_the_workers_pipe(way: str, activity: str) -> None:
                 sampler.begin([process.pid, child], {process.pid: [child]})
                 sampler.look()
                 (look,) = sampler.looks[process.pid]
-                if look.call is not None and read_trainer_look(look).activity is Activity[activity]:
+                if look.call is not None and read_trainer_look(look).activity is TrainerActivity[activity]:
                     break
                 assert time.monotonic() < deadline, look
                 time.sleep(0.02)

@@ -13,7 +13,16 @@ import pytest
 
 from headrace.model import Cause, Verdict
 from headrace.signals import find_py_spy
-from headrace.watch import Activity, AlarmSettings, History, Look, WatchSession, WatchSettings, WorkerActivity, judge
+from headrace.watch import (
+    AlarmSettings,
+    History,
+    Look,
+    TrainerActivity,
+    WatchSession,
+    WatchSettings,
+    WorkerActivity,
+    judge,
+)
 
 from .live import WITHIN_S, children_of, kill, training, wait_until
 
@@ -89,8 +98,8 @@ def test_a_compute_bound_training(tmp_path: Path) -> None:
     with training("compute", tmp_path) as process, WatchSession(process.pid, WatchSettings(interval_s=1)) as session:
         history = watch_until(session, has_samples)
     (trainer,) = history.trainers.values()
-    assert trainer.shares[Activity.COMPUTE].value > 0.7
-    assert trainer.wait.num_samples == trainer.shares[Activity.COMPUTE].num_samples
+    assert trainer.shares[TrainerActivity.COMPUTE].value > 0.7
+    assert trainer.wait.num_samples == trainer.shares[TrainerActivity.COMPUTE].num_samples
     findings = judge(history)
     assert [finding.cause for finding in findings.findings if finding.cause is Cause.LOADER_THROUGHPUT] == []
     assert all(worker.shares.get(WorkerActivity.IDLE, 0) > 0.5 for worker in history.workers.values())

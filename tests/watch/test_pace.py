@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.watch.pace import StackPace
+from headrace.watch.sampling import StackPace
 
 WHO = frozenset({(1, 10), (2, 20)})
 STRETCH_S = 2.0

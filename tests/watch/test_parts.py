@@ -14,18 +14,15 @@ import pytest
 
 from headrace.model import Bottleneck, Cause, Severity, Text, Verdict
 from headrace.signals.system import OpenFile
-from headrace.watch.access import Access, explain_refusal, read_access
-from headrace.watch.alerts import AlertCommand
+from headrace.watch.alarms import AlertCommand
 from headrace.watch.end import End, EndWatch
 from headrace.watch.findings import History, judge
-from headrace.watch.judging import Judge
-from headrace.watch.look import Alarm, Look, MachineLook, TrainerLook, WorkerLook
+from headrace.watch.judging import StretchJudge, data_file
+from headrace.watch.look import Alarm, Look, MachineLook, Rates, TrainerLook, WorkerLook
+from headrace.watch.processes import Access, ProcessFacts, TrainingTree, explain_refusal, read_access
+from headrace.watch.reading import Detail, TrainerActivity, TrainerReading, WorkerActivity
+from headrace.watch.sampling import parse_speedscope
 from headrace.watch.shares import share_of
-from headrace.watch.stack_reading import Activity, Detail, Reading
-from headrace.watch.stacks import parse_speedscope
-from headrace.watch.tree import ProcessFacts, TrainingTree
-from headrace.watch.usage import Rates, data_file
-from headrace.watch.worker_reading import WorkerActivity
 
 # ---------------------------------------------------------------------------------------- stacks, files, tree
 
@@ -67,7 +64,7 @@ def test_the_file_that_moves_is_the_data() -> None:
 
 def test_processes_that_are_gone_are_forgotten() -> None:
     gone, there = (ProcessFacts(pid=pid, parent_pid=1, started=10 * pid, name="python") for pid in (4, 5))
-    judge = Judge()
+    judge = StretchJudge()
     for one in (gone, there):
         judge.still.note(one.identity, "here", 0, 1.0)
     judge.forget_others([there])
@@ -182,7 +179,7 @@ def test_an_alert_command_that_hangs_does_not_pile_up(tmp_path: Path) -> None:
 
 
 def seen(
-    activities: dict[Activity, int],
+    activities: dict[TrainerActivity, int],
     *,
     busy: list[float] | None = None,
     doing: dict[WorkerActivity, float] | None = None,
@@ -200,7 +197,7 @@ def seen(
         started=1,
         rank=0,
         command="python t.py",
-        reading=Reading(activity=mixed[0]),
+        reading=TrainerReading(activity=mixed[0]),
         shares=shares,
         details=details or {},
         num_samples=len(track),
@@ -228,7 +225,7 @@ def seen(
     return history
 
 
-WAIT = {Activity.DATA_WAIT: 60, Activity.COMPUTE: 40}
+WAIT = {TrainerActivity.DATA_WAIT: 60, TrainerActivity.COMPUTE: 40}
 
 
 @pytest.mark.parametrize(
@@ -279,14 +276,17 @@ def test_loading_in_the_training_process() -> None:
 
 def test_a_healthy_run_has_no_findings() -> None:
     findings = judge(
-        seen({Activity.DATA_WAIT: 2, Activity.COMPUTE: 180, Activity.SYNCHRONISATION: 20}, busy=[0.1, 0.2])
+        seen(
+            {TrainerActivity.DATA_WAIT: 2, TrainerActivity.COMPUTE: 180, TrainerActivity.SYNCHRONISATION: 20},
+            busy=[0.1, 0.2],
+        )
     )
     assert findings.findings == ()
     assert findings.verdict is Verdict.COMPUTE_BOUND
 
 
 def test_too_few_samples_decide_nothing() -> None:
-    findings = judge(seen({Activity.DATA_WAIT: 10}, busy=[0.9]))
+    findings = judge(seen({TrainerActivity.DATA_WAIT: 10}, busy=[0.9]))
     assert findings.verdict is Verdict.UNKNOWN
     assert findings.findings == ()
     assert findings.limits
@@ -296,27 +296,27 @@ def test_too_few_samples_decide_nothing() -> None:
 @pytest.mark.parametrize(
     ("activity", "cause"),
     [
-        (Activity.CHECKPOINT, Cause.CHECKPOINT),
-        (Activity.EVALUATION, Cause.EVALUATION),
-        (Activity.LOGGING, Cause.LOGGING),
-        (Activity.GC, Cause.GC),
-        (Activity.H2D_COPY, Cause.H2D_COPY),
+        (TrainerActivity.CHECKPOINT, Cause.CHECKPOINT),
+        (TrainerActivity.EVALUATION, Cause.EVALUATION),
+        (TrainerActivity.LOGGING, Cause.LOGGING),
+        (TrainerActivity.GC, Cause.GC),
+        (TrainerActivity.H2D_COPY, Cause.H2D_COPY),
     ],
 )
-def test_phases_have_their_causes(activity: Activity, cause: Cause) -> None:
-    (finding,) = judge(seen({activity: 40, Activity.COMPUTE: 160})).findings
+def test_phases_have_their_causes(activity: TrainerActivity, cause: Cause) -> None:
+    (finding,) = judge(seen({activity: 40, TrainerActivity.COMPUTE: 160})).findings
     assert finding.cause is cause
     assert finding.share == pytest.approx(0.2)
 
 
 def test_a_stuck_worker_explains_the_waits() -> None:
-    (finding,) = judge(seen({Activity.DATA_WAIT: 100}, busy=[1.0, 0.0], same_for_s=120.0)).findings
+    (finding,) = judge(seen({TrainerActivity.DATA_WAIT: 100}, busy=[1.0, 0.0], same_for_s=120.0)).findings
     assert finding.cause is Cause.WORKER_HANG
     assert "2.00 min" in finding.evidence[0].en or "120 s" in finding.evidence[0].en
 
 
 def test_the_machine_has_findings_too() -> None:
-    shares = {Activity.COMPUTE: 100}
+    shares = {TrainerActivity.COMPUTE: 100}
     swap = judge(seen(shares, machine=MachineLook(swap_in_bytes_per_s=1e7, pressure={"memory": 0.2})))
     assert [one.cause for one in swap.findings] == [Cause.SWAP]
     pressed = judge(seen(shares, machine=MachineLook(pressure={"memory": 0.3})))
@@ -330,5 +330,5 @@ def test_the_machine_has_findings_too() -> None:
 def test_a_lost_trainer_is_fatal() -> None:
     end = End(pid=10, status=9)
     alarm = Alarm(kind="trainer_gone", pid=10, what=end.text(), evidence={"signal": 9})
-    (finding,) = judge(seen({Activity.COMPUTE: 100}, alarms=(alarm,))).findings
+    (finding,) = judge(seen({TrainerActivity.COMPUTE: 100}, alarms=(alarm,))).findings
     assert (finding.severity, finding.share) == (Severity.FATAL, 1.0)

@@ -10,30 +10,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.signals import Frame, ThreadStack
-from headrace.watch.roles import Role, assign_roles, trainer_of
-from headrace.watch.stack_reading import Activity, Detail, own_frames, read_trainer, training_thread
-from headrace.watch.worker_reading import WorkerActivity, is_worker_stack, read_worker, worker_threads
+from headrace.watch.processes import Role, assign_roles, trainer_of
+from headrace.watch.reading import (
+    Detail,
+    TrainerActivity,
+    WorkerActivity,
+    is_worker_stack,
+    own_frames,
+    read_trainer,
+    read_worker,
+    training_thread,
+    worker_threads,
+)
 
 from .stored import RecordedRun, recorded, scenarios
 
 TRAINERS = {
-    "fork": (Activity.DATA_WAIT, Detail.NONE),
-    "spawn": (Activity.DATA_WAIT, Detail.NONE),
-    "forkserver": (Activity.DATA_WAIT, Detail.NONE),
-    "in_process": (Activity.DATA_WAIT, Detail.IN_PROCESS),
-    "reading": (Activity.DATA_WAIT, Detail.NONE),
-    "collating": (Activity.DATA_WAIT, Detail.NONE),
-    "sleep": (Activity.DATA_WAIT, Detail.NONE),
-    "compute": (Activity.COMPUTE, Detail.NONE),
-    "checkpoint": (Activity.CHECKPOINT, Detail.NONE),
-    "evaluation": (Activity.EVALUATION, Detail.NONE),
-    "evaluation_waits": (Activity.EVALUATION, Detail.WAITING_FOR_DATA),
-    "logs": (Activity.LOGGING, Detail.NONE),
-    "garbage": (Activity.GC, Detail.NONE),
-    "own_loader": (Activity.DATA_WAIT, Detail.NONE),
-    "in_a_thread": (Activity.DATA_WAIT, Detail.NONE),
-    "spawned_ranks": (Activity.COMPUTE, Detail.NONE),
-    "torchrun": (Activity.DATA_WAIT, Detail.NONE),
+    "fork": (TrainerActivity.DATA_WAIT, Detail.NONE),
+    "spawn": (TrainerActivity.DATA_WAIT, Detail.NONE),
+    "forkserver": (TrainerActivity.DATA_WAIT, Detail.NONE),
+    "in_process": (TrainerActivity.DATA_WAIT, Detail.IN_PROCESS),
+    "reading": (TrainerActivity.DATA_WAIT, Detail.NONE),
+    "collating": (TrainerActivity.DATA_WAIT, Detail.NONE),
+    "sleep": (TrainerActivity.DATA_WAIT, Detail.NONE),
+    "compute": (TrainerActivity.COMPUTE, Detail.NONE),
+    "checkpoint": (TrainerActivity.CHECKPOINT, Detail.NONE),
+    "evaluation": (TrainerActivity.EVALUATION, Detail.NONE),
+    "evaluation_waits": (TrainerActivity.EVALUATION, Detail.WAITING_FOR_DATA),
+    "logs": (TrainerActivity.LOGGING, Detail.NONE),
+    "garbage": (TrainerActivity.GC, Detail.NONE),
+    "own_loader": (TrainerActivity.DATA_WAIT, Detail.NONE),
+    "in_a_thread": (TrainerActivity.DATA_WAIT, Detail.NONE),
+    "spawned_ranks": (TrainerActivity.COMPUTE, Detail.NONE),
+    "torchrun": (TrainerActivity.DATA_WAIT, Detail.NONE),
 }
 WORKERS = {
     "fork": WorkerActivity.DECODING,
@@ -75,7 +84,7 @@ def test_what_the_trainer_does(scenario: str) -> None:
     trainers = pids(run, Role.TRAINER)
     assert len(trainers) == NUM_TRAINERS.get(scenario, 1)
     for pid in trainers:
-        seen: Counter[tuple[Activity, Detail]] = Counter()
+        seen: Counter[tuple[TrainerActivity, Detail]] = Counter()
         for look in run.process(pid).looks:
             thread = training_thread(look, run.source_line)
             assert thread is not None
@@ -157,25 +166,25 @@ def test_without_source_files_only_what_lines_tell_is_lost() -> None:
     run = recorded("garbage")
     (pid,) = pids(run, Role.TRAINER)
     (thread,) = [t for t in run.process(pid).looks[-1] if t.is_main]
-    assert read_trainer(thread.frames).activity is Activity.COMPUTE
+    assert read_trainer(thread.frames).activity is TrainerActivity.COMPUTE
 
 
 @pytest.mark.parametrize(
     ("line", "activity"),
     [
-        ("total += loss.item()", Activity.SYNCHRONISATION),
-        ("torch.cuda.synchronize()", Activity.SYNCHRONISATION),
-        ("x = x.to(device, non_blocking=True)", Activity.H2D_COPY),
-        ("x = batch['image'].cuda()", Activity.H2D_COPY),
-        ("x = x.to(torch.float32)", Activity.COMPUTE),
-        ("print(f'step {i}')", Activity.LOGGING),
-        ("gc.collect()", Activity.GC),
-        ("time.sleep(5)", Activity.OTHER),
-        ("y = x @ w", Activity.COMPUTE),
-        ("", Activity.COMPUTE),
+        ("total += loss.item()", TrainerActivity.SYNCHRONISATION),
+        ("torch.cuda.synchronize()", TrainerActivity.SYNCHRONISATION),
+        ("x = x.to(device, non_blocking=True)", TrainerActivity.H2D_COPY),
+        ("x = batch['image'].cuda()", TrainerActivity.H2D_COPY),
+        ("x = x.to(torch.float32)", TrainerActivity.COMPUTE),
+        ("print(f'step {i}')", TrainerActivity.LOGGING),
+        ("gc.collect()", TrainerActivity.GC),
+        ("time.sleep(5)", TrainerActivity.OTHER),
+        ("y = x @ w", TrainerActivity.COMPUTE),
+        ("", TrainerActivity.COMPUTE),
     ],
 )
-def test_a_line_tells_what_has_no_frame(line: str, activity: Activity) -> None:
+def test_a_line_tells_what_has_no_frame(line: str, activity: TrainerActivity) -> None:
     frames = [
         Frame(file="/job/train.py", line=3, function="step"),
         Frame(file="/job/train.py", line=9, function="main"),
@@ -196,9 +205,9 @@ def test_a_line_tells_what_has_no_frame(line: str, activity: Activity) -> None:
 )
 def test_evaluation_is_known_by_the_function(name: str, is_evaluation: bool) -> None:
     frames = [Frame(file="/job/model.py", line=3, function="forward"), Frame(file="/job/t.py", line=9, function=name)]
-    assert (read_trainer(frames).activity is Activity.EVALUATION) is is_evaluation
+    assert (read_trainer(frames).activity is TrainerActivity.EVALUATION) is is_evaluation
     in_torch = [Frame(file="/env/site-packages/torch/nn/modules/module.py", line=1, function="Module.eval")]
-    assert read_trainer(in_torch).activity is Activity.COMPUTE
+    assert read_trainer(in_torch).activity is TrainerActivity.COMPUTE
 
 
 def test_a_loop_behind_a_pinning_thread_waits_for_data() -> None:
@@ -226,7 +235,7 @@ def test_a_loop_behind_a_pinning_thread_waits_for_data() -> None:
         ),
     )
     assert training_thread((pin, main)) is main
-    assert read_trainer(main.frames).activity is Activity.DATA_WAIT
+    assert read_trainer(main.frames).activity is TrainerActivity.DATA_WAIT
     joins = Frame(file=f"{base}/threading.py", line=1, function="Thread.join")
     idle = replace(main, frames=(joins, main.frames[-1]))
     assert training_thread((idle, pin)) is idle
@@ -237,9 +246,9 @@ def test_saving_during_an_evaluation_is_saving() -> None:
         Frame(file="/env/site-packages/torch/serialization.py", line=1, function="_save"),
         Frame(file="/job/t.py", line=9, function="evaluate"),
     ]
-    assert read_trainer(frames).activity is Activity.CHECKPOINT
+    assert read_trainer(frames).activity is TrainerActivity.CHECKPOINT
     loads = [Frame(file="/env/site-packages/torch/serialization.py", line=1, function="load")]
-    assert read_trainer(loads).activity is not Activity.CHECKPOINT
+    assert read_trainer(loads).activity is not TrainerActivity.CHECKPOINT
 
 
 _FRAMES = st.builds(
@@ -256,8 +265,12 @@ _FRAMES = st.builds(
 
 @given(st.lists(_FRAMES, max_size=12), st.text(max_size=30))
 def test_any_stack_is_read(frames: list[Frame], line: str) -> None:
-    assert isinstance(read_trainer(frames, lambda _: line).activity, Activity)
+    assert isinstance(read_trainer(frames, lambda _: line).activity, TrainerActivity)
     assert isinstance(read_worker(frames, lambda _: line).activity, WorkerActivity)
     is_worker_stack(frames)
     if any("torch/utils/data/dataloader.py" in f.file and f.function == "__next__" for f in own_frames(frames)):
-        assert read_trainer(frames).activity in (Activity.DATA_WAIT, Activity.EVALUATION, Activity.H2D_COPY)
+        assert read_trainer(frames).activity in (
+            TrainerActivity.DATA_WAIT,
+            TrainerActivity.EVALUATION,
+            TrainerActivity.H2D_COPY,
+        )

@@ -9,9 +9,8 @@ from headrace.model import format_bytes, utc_now
 from headrace.signals import Stacks, dump_with_py_spy, format_stacks
 from headrace.signals.system import ThreadState, read_open_files, read_threads
 
-from .roles import Role
+from .processes import ProcessFacts, Role
 from .session import Cast
-from .tree import ProcessFacts
 
 _MOST_FILES = 64
 _LONGEST_LINE = 200

@@ -1,4 +1,4 @@
-"""From all that was watched to a verdict and findings. Pure: looks in, findings out."""
+"""From all that was watched to a verdict and findings, in sentences. Pure: looks in, findings out."""
 
 from __future__ import annotations
 
@@ -20,31 +20,276 @@ from headrace.model import (
     gain_of,
 )
 
-from . import advice
 from .alarms import AlarmSettings, is_stuck, place_of
 from .end import End
 from .look import Alarm, Look, TrainerLook, WorkerLook
+from .reading import Detail, TrainerActivity, WorkerActivity
 from .shares import Share
-from .stack_reading import Activity, Detail
-from .worker_reading import WorkerActivity
 
 _FEW_SAMPLES = 30  # under two seconds of stacks: a step may be longer
 # From here on a share of time is worth a finding: as in the reading of logs, evaluation is meant to take some.
 _LEAST = {
-    Activity.DATA_WAIT: 0.05,
-    Activity.CHECKPOINT: 0.05,
-    Activity.LOGGING: 0.05,
-    Activity.GC: 0.05,
-    Activity.H2D_COPY: 0.10,
-    Activity.EVALUATION: 0.10,
+    TrainerActivity.DATA_WAIT: 0.05,
+    TrainerActivity.CHECKPOINT: 0.05,
+    TrainerActivity.LOGGING: 0.05,
+    TrainerActivity.GC: 0.05,
+    TrainerActivity.H2D_COPY: 0.10,
+    TrainerActivity.EVALUATION: 0.10,
 }
 _CAUSES = {
-    Activity.CHECKPOINT: Cause.CHECKPOINT,
-    Activity.LOGGING: Cause.LOGGING,
-    Activity.GC: Cause.GC,
-    Activity.H2D_COPY: Cause.H2D_COPY,
-    Activity.EVALUATION: Cause.EVALUATION,
+    TrainerActivity.CHECKPOINT: Cause.CHECKPOINT,
+    TrainerActivity.LOGGING: Cause.LOGGING,
+    TrainerActivity.GC: Cause.GC,
+    TrainerActivity.H2D_COPY: Cause.H2D_COPY,
+    TrainerActivity.EVALUATION: Cause.EVALUATION,
 }
+
+
+ACTIVITIES = {
+    TrainerActivity.DATA_WAIT: Text("waiting for data", "等待数据"),
+    TrainerActivity.COMPUTE: Text("computing", "计算"),
+    TrainerActivity.H2D_COPY: Text("copying to the GPU", "拷贝到 GPU"),
+    TrainerActivity.SYNCHRONISATION: Text("synchronising", "同步等待"),
+    TrainerActivity.CHECKPOINT: Text("saving a checkpoint", "保存检查点"),
+    TrainerActivity.EVALUATION: Text("evaluating", "评估"),
+    TrainerActivity.LOGGING: Text("logging", "写日志"),
+    TrainerActivity.GC: Text("collecting garbage", "垃圾回收"),
+    TrainerActivity.OTHER: Text("something else", "其他"),
+    TrainerActivity.UNKNOWN: Text("not known", "未知"),
+}
+DOING = {
+    WorkerActivity.IDLE: Text("idle", "空闲"),
+    WorkerActivity.READING: Text("reading", "读取"),
+    WorkerActivity.DECODING: Text("decoding", "解码"),
+    WorkerActivity.COLLATING: Text("collating", "组 batch"),
+    WorkerActivity.SENDING: Text("sending", "发送"),
+    WorkerActivity.BLOCKED: Text("blocked", "阻塞"),
+    WorkerActivity.STOPPED: Text("stopped", "已暂停"),
+    WorkerActivity.STARTING: Text("starting", "启动中"),
+    WorkerActivity.UNKNOWN: Text("not known", "未知"),
+}
+SHARE_OF = {
+    activity: Text(
+        f"{name.en}: {{share}} of the time ({{low}} to {{high}} at 95 % confidence, {{samples}} samples of its stack)",
+        f"{name.zh}：占时间的 {{share}}（95% 置信区间 {{low}} 到 {{high}}，{{samples}} 次栈采样）",
+    )
+    for activity, name in ACTIVITIES.items()
+}
+BUSY_ONE = Text("its one worker is busy {middle} of the time", "唯一的 worker 忙碌时间占比为 {middle}")
+BUSY = Text(
+    "{count} workers are busy {low} to {high} of the time, {middle} in the middle",
+    "{count} 个 worker 的忙碌时间占比为 {low} 到 {high}，中位 {middle}",
+)
+PROCESSORS = Text("the machine's processors are {share} busy", "整机 CPU 占用 {share}")
+ONE_BUSY = Text(
+    "{name} (pid {pid}) is busy while most of the others are idle: {place}",
+    "{name}（pid {pid}）一直在忙，其余多数空闲：{place}",
+)
+IN_PROCESS = Text(
+    "the training process loads the data itself (num_workers=0)", "数据由训练进程自己加载（num_workers=0）"
+)
+STARTING = Text("most of it is the start of the workers of an epoch", "大部分时间花在每个 epoch 启动 worker 上")
+BOTH_WAIT = Text(
+    "the loop waits although no worker is busy most of the time: they wait for each other",
+    "训练循环在等数据，而 worker 多数时间也不忙：双方互相等待",
+)
+EVALUATION_WAITS = Text("{share} of the evaluation is a wait for data", "评估时间中有 {share} 在等数据")
+STUCK = Text(
+    "{name} (pid {pid}) has stood at the same place for {time}: {place}",
+    "{name}（pid {pid}）停在同一处已有 {time}：{place}",
+)
+SWAPPED = Text("{size} were read back from swap in {time}", "{time} 内从交换区读回了 {size}")
+PRESSED = Text("some task waited for memory {share} of the time (PSI)", "有 {share} 的时间存在任务在等内存（PSI）")
+SHM = Text("/dev/shm was {share} full", "/dev/shm 已用 {share}")
+MEMORY_SEEN = Text("memory in use: at most {share} of the limit", "内存占用：最高达上限的 {share}")
+FEW = Text(
+    "only {samples} samples: less than a few steps may have passed", "只有 {samples} 次采样：可能还不到几步的时间"
+)
+NO_STACKS = Text(
+    "without Python stacks ({problem}) waits are known by the pipe of the workers alone, and phases not at all",
+    "没有 Python 栈（{problem}），只能凭 worker 的管道判断是否在等数据，无法区分各阶段",
+)
+WATCH_LONGER = Text(
+    "watch for longer: `headrace watch PID --duration 60`", "延长观察时间：`headrace watch PID --duration 60`"
+)
+
+_OURS = Text(
+    "`from headrace import DataLoader`: it gives out samples instead of batches, so the waits become even and one slow "
+    "sample holds up nobody; what a sample costs stays the same",
+    "改用 `from headrace import DataLoader`：它按样本而不是按 batch 分派，等待变得均匀，单个慢样本不再拖住全队；"
+    "但样本本身的开销不变",
+)
+_DEFAULT_COLLATION = Text(
+    "without a `collate_fn` of its own, `headrace.DataLoader` writes each sample straight into its batch",
+    "不自定义 `collate_fn` 时，`headrace.DataLoader` 会把每个样本直接写进 batch",
+)
+WORKERS_AT_ALL = (
+    Text(
+        "`num_workers=` one for each free core: then loading overlaps with training",
+        "设置 `num_workers=`，每个空闲核一个：加载即可与训练重叠",
+    ),
+)
+KEEP_WORKERS = (
+    Text(
+        "`persistent_workers=True`: workers stay from one epoch to the next",
+        "`persistent_workers=True`：worker 跨 epoch 保留",
+    ),
+)
+SUPPLY = (
+    Text(
+        "find out what the workers do: `pip install headrace[stacks]` and watch again",
+        "先弄清 worker 在做什么：`pip install headrace[stacks]` 后再观察一次",
+    ),
+)
+DECODING = (
+    Text(
+        "more workers while cores are free, or cheaper decoding (`headrace.codecs`, smaller or pre-processed samples)",
+        "有空闲核就增加 worker；否则降低解码开销（`headrace.codecs`，更小或预处理过的样本）",
+    ),
+    _OURS,
+)
+DECODING_ON_A_FULL_CPU = (
+    Text(
+        "cheaper decoding (`headrace.codecs`, smaller or pre-processed samples) or more cores: more workers would only "
+        "share the same processors",
+        "降低解码开销（`headrace.codecs`，更小或预处理过的样本）或增加 CPU 核：再加 worker 也只是分摊同样的核",
+    ),
+    _OURS,
+)
+READING = (
+    Text(
+        "data on faster storage, in fewer and larger files, or cached; more workers help only if the storage answers "
+        "several readers at once",
+        "把数据放到更快的存储、合并成更少更大的文件，或加缓存；只有存储能同时服务多个读者时，增加 worker 才有用",
+    ),
+    _OURS,
+)
+COLLATING = (
+    Text(
+        "a cheaper `collate_fn`: what it does to each sample belongs into the data set, where all workers share it",
+        "降低 `collate_fn` 的开销：对每个样本做的事放进数据集里，由所有 worker 分担",
+    ),
+    _DEFAULT_COLLATION,
+)
+HANDING_OVER = (
+    Text(
+        "smaller batches in bytes (uint8 instead of float32, crop before collation)",
+        "减小 batch 的字节数（用 uint8 代替 float32，先裁剪再组 batch）",
+    ),
+    _OURS,
+)
+BLOCKED = (
+    Text(
+        "look where they wait: `headrace watch PID --dump` shows stacks, locks and open files",
+        "看它们在等什么：`headrace watch PID --dump` 会给出调用栈、锁和打开的文件",
+    ),
+)
+STRAGGLER = (
+    Text(
+        "look at the samples that take long; they are the same in every epoch if the data are to blame",
+        "检查耗时长的样本；若问题在数据，每个 epoch 都是同一批",
+    ),
+    _OURS,
+)
+BATCHES_AHEAD = (
+    Text(
+        "a higher `prefetch_factor`, if single batches take much longer than others",
+        "若个别 batch 明显更久，可加大 `prefetch_factor`",
+    ),
+    _OURS,
+)
+PREFETCH_FUTILE = (
+    Text(
+        "a higher `prefetch_factor`: the workers have no time left, so a deeper buffer only takes longer to run dry",
+        "加大 `prefetch_factor`：worker 已经没有余力，缓冲再深也只是晚一点见底",
+    ),
+)
+_ENDS_HANGING = Text(
+    "`from headrace import DataLoader` ends a sample that hangs and names it; torch's `timeout=` ends the run",
+    "改用 `from headrace import DataLoader`：卡死的样本会被终止并指名；torch 加载器的 `timeout=` 则是直接终止训练",
+)
+STUCK_FIX = (
+    Text(
+        "`headrace watch {pid} --dump` shows its stack, its locks and its open files",
+        "`headrace watch {pid} --dump` 可查看它的调用栈、锁和打开的文件",
+    ),
+    _ENDS_HANGING,
+)
+STOPPED_FIX = (Text("`kill -CONT {pid}` lets it go on", "执行 `kill -CONT {pid}` 可让它继续"),)
+PHASES = {
+    TrainerActivity.CHECKPOINT: (
+        Text(
+            "save less often, or asynchronously (`torch.distributed.checkpoint.async_save`)",
+            "降低保存频率，或异步保存（`torch.distributed.checkpoint.async_save`）",
+        ),
+    ),
+    TrainerActivity.LOGGING: (Text("log less often", "降低写日志的频率"),),
+    TrainerActivity.GC: (
+        Text(
+            "collect less often: `gc.freeze()` after the start, or `gc.disable()`",
+            "减少回收：启动后调用 `gc.freeze()`，或 `gc.disable()`",
+        ),
+    ),
+    TrainerActivity.H2D_COPY: (
+        Text(
+            "`pin_memory=True` and `.to(device, non_blocking=True)`",
+            "使用 `pin_memory=True` 与 `.to(device, non_blocking=True)`",
+        ),
+    ),
+    TrainerActivity.EVALUATION: (Text("evaluate less often, or on fewer samples", "降低评估频率，或减少评估样本"),),
+}
+LESS_MEMORY = (
+    Text(
+        "fewer workers (`num_workers=`) or fewer batches ahead (`prefetch_factor=`)",
+        "减少 worker（`num_workers=`）或预取的 batch（`prefetch_factor=`）",
+    ),
+)
+_LARGER_SHM = Text(
+    "a larger one (`docker run --shm-size 8g`), or `from headrace import DataLoader`, which does not use it",
+    "加大共享内存（`docker run --shm-size 8g`），或改用不依赖它的 `from headrace import DataLoader`",
+)
+SHM_FIX = (_LARGER_SHM,)
+_WHO_REPLACES = Text(
+    "`headrace explain` on the training's log names the cause; headrace's own loader replaces the worker",
+    "用 `headrace explain` 分析训练日志可找到原因；headrace 的加载器会补上 worker 并继续训练",
+)
+WORKER_LOST = (_WHO_REPLACES,)
+TRAINER_LOST = (Text("`headrace explain` on the training's log", "用 `headrace explain` 分析训练日志"),)
+
+# What is said instead to those who have our loader already; None: nothing.
+_WITH_OURS: dict[Text, Text | None] = {
+    _OURS: None,
+    READING[0]: Text(
+        "data on faster storage, or in shards (`headrace.Shards`), which are read ahead in large pieces: `io_depth=` "
+        "is how many at a time; `readahead=` does it for loose files",
+        "把数据放到更快的存储，或打成分片（`headrace.Shards`），会提前大块读取：`io_depth=` 是同时读取的块数；散文件用 "
+        "`readahead=`",
+    ),
+    HANDING_OVER[0]: Text(
+        "smaller samples in bytes (uint8 instead of float32, crop before the sample is returned): each is written once "
+        "into its batch, and that is what takes long",
+        "减小样本的字节数（用 uint8 代替 float32，返回前先裁剪）：每个样本写进 batch 一次，耗时的正是这一步",
+    ),
+    _ENDS_HANGING: Text(
+        "`timeout=60, on_error='quarantine'` in the loader: a sample that hangs is ended, named and left out",
+        "在加载器里设置 `timeout=60, on_error='quarantine'`：卡死的样本会被终止、指名并剔除",
+    ),
+    _LARGER_SHM: Text(
+        "a larger one (`docker run --shm-size 8g`); the loader itself does not use it",
+        "加大共享内存（`docker run --shm-size 8g`）；加载器本身并不使用它",
+    ),
+    _WHO_REPLACES: Text(
+        "the loader replaces the worker and says in the log what killed it; `headrace explain` on the log says more",
+        "加载器会补上 worker，并在日志里说明它因何被杀；用 `headrace explain` 分析日志可了解更多",
+    ),
+}
+
+
+def advice_for(fix: tuple[Text, ...], *, has_ours: bool) -> tuple[Text, ...]:
+    """Return what helps somebody with torch's loader, or (`has_ours`) with ours."""
+    if not has_ours:
+        return fix
+    return tuple(said for text in fix if (said := _WITH_OURS.get(text, text)) is not None)
 
 
 @dataclass
@@ -115,7 +360,7 @@ def judge(history: History, settings: AlarmSettings | None = None) -> Findings:
         findings=Findings.in_order(found),
         facts=tuple(_facts(history, trainers)),
         limits=tuple(_limits(trainer)),
-        measure=() if verdict is not Verdict.UNKNOWN else (advice.WATCH_LONGER,),
+        measure=() if verdict is not Verdict.UNKNOWN else (WATCH_LONGER,),
         figures=_figures(history, trainer),
         source={"watched_s": round(history.watched_s, 3), "trainers": len(trainers), "samples": trainer.num_samples},
     )
@@ -123,7 +368,7 @@ def judge(history: History, settings: AlarmSettings | None = None) -> Findings:
 
 def _verdict(trainer: TrainerLook) -> Verdict:
     """A word for the whole: from the share of waiting, as far as its interval allows one."""
-    wait, unknown = trainer.wait, trainer.shares.get(Activity.UNKNOWN)
+    wait, unknown = trainer.wait, trainer.shares.get(TrainerActivity.UNKNOWN)
     if trainer.num_samples < _FEW_SAMPLES or (unknown is not None and unknown.value > 0.5):
         return Verdict.UNKNOWN
     if wait.value >= 0.25 and wait.low >= 0.1:
@@ -143,42 +388,42 @@ def _waits(history: History, trainer: TrainerLook, settings: AlarmSettings) -> I
     wait = trainer.wait
     for worker in stuck:
         yield _stuck_finding(worker, wait)
-    if stuck or wait.value < _LEAST[Activity.DATA_WAIT] or wait.low <= 0.0:
+    if stuck or wait.value < _LEAST[TrainerActivity.DATA_WAIT] or wait.low <= 0.0:
         return
     if trainer.num_samples < _FEW_SAMPLES:
         return
-    evidence = [_share_text(wait, Activity.DATA_WAIT)]
+    evidence = [_share_text(wait, TrainerActivity.DATA_WAIT)]
     if trainer.details.get(Detail.IN_PROCESS, 0.0) >= 0.5 * wait.value and not workers:
-        evidence.append(advice.IN_PROCESS)
-        yield _finding(Cause.LOADER_THROUGHPUT, wait, evidence, advice.WORKERS_AT_ALL, Confidence.CERTAIN)
+        evidence.append(IN_PROCESS)
+        yield _finding(Cause.LOADER_THROUGHPUT, wait, evidence, WORKERS_AT_ALL, Confidence.CERTAIN)
         return
     if trainer.details.get(Detail.STARTING_WORKERS, 0.0) >= 0.5 * wait.value:
-        evidence.append(advice.STARTING)
-        yield _finding(Cause.EPOCH_START, wait, evidence, advice.KEEP_WORKERS, Confidence.CERTAIN)
+        evidence.append(STARTING)
+        yield _finding(Cause.EPOCH_START, wait, evidence, KEEP_WORKERS, Confidence.CERTAIN)
         return
     has_ours = _has_ours(workers)
     busy = [worker.busy.value for worker in workers if worker.busy.num_samples]
     if not busy:
-        yield _finding(Cause.LOADER_THROUGHPUT, wait, evidence, advice.SUPPLY, Confidence.POSSIBLE)
+        yield _finding(Cause.LOADER_THROUGHPUT, wait, evidence, SUPPLY, Confidence.POSSIBLE)
         return
     evidence.append(_busy_text(workers))
     mean = _mean_of([history.mean_shares(key) for key in keys])
     evidence.append(_doing_text(mean, workers))
     if len(busy) > 1 and max(busy) >= 0.7 and sorted(busy)[len(busy) // 2] < 0.5:
         late = max(workers, key=lambda one: one.busy.value)
-        evidence.append(advice.ONE_BUSY.filled(name=late.name, pid=late.pid, place=place_of(late)))
-        fix = advice.advice_for(advice.STRAGGLER, has_ours=has_ours)
+        evidence.append(ONE_BUSY.filled(name=late.name, pid=late.pid, place=place_of(late)))
+        fix = advice_for(STRAGGLER, has_ours=has_ours)
         yield _finding(Cause.STRAGGLER_SAMPLE, wait, evidence, fix, Confidence.LIKELY)
     elif min(busy) >= 0.6:
         cpu_share = sum(history.cpu_shares) / len(history.cpu_shares) if history.cpu_shares else 0.0
-        evidence.append(advice.PROCESSORS.filled(share=format_share(cpu_share)))
+        evidence.append(PROCESSORS.filled(share=format_share(cpu_share)))
         bottleneck, fix = _bottleneck(mean, cpu_is_full=cpu_share >= 0.9)
-        fix = advice.advice_for(fix, has_ours=has_ours)
-        futile = advice.PREFETCH_FUTILE if min(busy) >= 0.9 else ()
+        fix = advice_for(fix, has_ours=has_ours)
+        futile = PREFETCH_FUTILE if min(busy) >= 0.9 else ()
         yield _finding(Cause.LOADER_THROUGHPUT, wait, evidence, fix, Confidence.LIKELY, bottleneck, futile)
     else:
-        evidence.append(advice.BOTH_WAIT)
-        fix = advice.advice_for(advice.BATCHES_AHEAD, has_ours=has_ours)
+        evidence.append(BOTH_WAIT)
+        fix = advice_for(BATCHES_AHEAD, has_ours=has_ours)
         yield _finding(Cause.UNKNOWN, wait, evidence, fix, Confidence.POSSIBLE)
 
 
@@ -194,24 +439,24 @@ def _bottleneck(mean: dict[WorkerActivity, float], *, cpu_is_full: bool) -> tupl
     most = max(reading, decoding, sending + collating, blocked)
     if most == reading:
         # whether more readers at once would help (latency) or not (bandwidth), a look from outside cannot tell
-        return None, advice.READING
+        return None, READING
     if most == sending + collating:
-        return (None, advice.COLLATING) if collating > sending else (Bottleneck.IPC_COPY, advice.HANDING_OVER)
+        return (None, COLLATING) if collating > sending else (Bottleneck.IPC_COPY, HANDING_OVER)
     if most == blocked:
-        return None, advice.BLOCKED
-    return Bottleneck.CPU_DECODE, advice.DECODING_ON_A_FULL_CPU if cpu_is_full else advice.DECODING
+        return None, BLOCKED
+    return Bottleneck.CPU_DECODE, DECODING_ON_A_FULL_CPU if cpu_is_full else DECODING
 
 
 def _stuck_finding(worker: WorkerLook, wait: Share) -> Finding:
-    said = advice.STUCK.filled(
+    said = STUCK.filled(
         name=worker.name, pid=worker.pid, time=format_seconds(worker.same_for_s), place=place_of(worker)
     )
     is_stopped = worker.activity is WorkerActivity.STOPPED
-    fix = advice.STOPPED_FIX if is_stopped else advice.advice_for(advice.STUCK_FIX, has_ours=worker.is_ours)
+    fix = STOPPED_FIX if is_stopped else advice_for(STUCK_FIX, has_ours=worker.is_ours)
     return Finding(
         cause=Cause.WORKER_HANG,
         share=wait.value,
-        evidence=(said, _share_text(wait, Activity.DATA_WAIT)),
+        evidence=(said, _share_text(wait, TrainerActivity.DATA_WAIT)),
         fix=tuple(text.filled(pid=worker.pid) for text in fix),
         severity=Severity.HIGH,
         confidence=Confidence.CERTAIN,
@@ -228,24 +473,24 @@ def _phases(trainer: TrainerLook) -> Iterable[Finding]:
             continue
         evidence = [_share_text(share, activity)]
         waiting = trainer.details.get(Detail.WAITING_FOR_DATA, 0.0)
-        if activity is Activity.EVALUATION and waiting > 0.0:
-            evidence.append(advice.EVALUATION_WAITS.filled(share=format_share(min(1.0, waiting / share.value))))
-        yield _finding(cause, share, evidence, advice.PHASES[activity], Confidence.CERTAIN)
+        if activity is TrainerActivity.EVALUATION and waiting > 0.0:
+            evidence.append(EVALUATION_WAITS.filled(share=format_share(min(1.0, waiting / share.value))))
+        yield _finding(cause, share, evidence, PHASES[activity], Confidence.CERTAIN)
 
 
 def _system(history: History) -> Iterable[Finding]:
     if history.swap_in_bytes >= 1 << 20:
-        said = advice.SWAPPED.filled(size=format_bytes(history.swap_in_bytes), time=format_seconds(history.watched_s))
-        yield _plain(Cause.SWAP, history.mean_pressure("memory"), [said], advice.LESS_MEMORY)
+        said = SWAPPED.filled(size=format_bytes(history.swap_in_bytes), time=format_seconds(history.watched_s))
+        yield _plain(Cause.SWAP, history.mean_pressure("memory"), [said], LESS_MEMORY)
     elif history.mean_pressure("memory") >= 0.1:
-        said = advice.PRESSED.filled(share=format_share(history.mean_pressure("memory")))
-        yield _plain(Cause.MEMORY_PRESSURE, history.mean_pressure("memory"), [said], advice.LESS_MEMORY)
+        said = PRESSED.filled(share=format_share(history.mean_pressure("memory")))
+        yield _plain(Cause.MEMORY_PRESSURE, history.mean_pressure("memory"), [said], LESS_MEMORY)
     line = next((alarm for alarm in history.alarms if alarm.kind == "memory"), None)
     if line is not None:
-        yield _plain(Cause.MEMORY_PRESSURE, 0.0, [line.what], advice.LESS_MEMORY)
+        yield _plain(Cause.MEMORY_PRESSURE, 0.0, [line.what], LESS_MEMORY)
     if history.most_shm_share >= 0.95:
-        said = advice.SHM.filled(share=format_share(history.most_shm_share))
-        fix = advice.advice_for(advice.SHM_FIX, has_ours=_has_ours(history.workers.values()))
+        said = SHM.filled(share=format_share(history.most_shm_share))
+        fix = advice_for(SHM_FIX, has_ours=_has_ours(history.workers.values()))
         yield _plain(Cause.SHM_FULL, 0.0, [said], fix)
 
 
@@ -256,13 +501,13 @@ def _ends(history: History, settings: AlarmSettings) -> Iterable[Finding]:
         if alarm.kind in ("worker_gone", "trainer_gone"):
             is_worker = alarm.kind == "worker_gone"
             lost = [worker for worker in history.workers.values() if worker.pid == alarm.pid]
-            fix = advice.WORKER_LOST if is_worker else advice.TRAINER_LOST
+            fix = WORKER_LOST if is_worker else TRAINER_LOST
             is_certain = alarm.evidence.get("signal") is not None or alarm.evidence.get("exit_code") is not None
             yield Finding(
                 cause=Cause.WORKER_LOST if is_worker else Cause.UNKNOWN,
                 share=0.0 if is_worker else 1.0,
                 evidence=(alarm.what,),
-                fix=advice.advice_for(fix, has_ours=_has_ours(lost)),
+                fix=advice_for(fix, has_ours=_has_ours(lost)),
                 severity=Severity.HIGH if is_worker else Severity.FATAL,
                 confidence=Confidence.CERTAIN if is_certain else Confidence.LIKELY,
             )
@@ -302,8 +547,8 @@ def _plain(cause: Cause, share: float, evidence: Sequence[Text], fix: tuple[Text
     )
 
 
-def _share_text(share: Share, activity: Activity) -> Text:
-    return advice.SHARE_OF[activity].filled(
+def _share_text(share: Share, activity: TrainerActivity) -> Text:
+    return SHARE_OF[activity].filled(
         share=format_share(share.value),
         low=format_share(share.low),
         high=format_share(share.high),
@@ -315,7 +560,7 @@ def _busy_text(workers: Sequence[WorkerLook]) -> Text:
     known = sorted(worker.busy.value for worker in workers if worker.busy.num_samples)
     middle = known[len(known) // 2]
     count = sum(worker.num_workers for worker in workers if worker.busy.num_samples)
-    said = advice.BUSY_ONE if count == 1 else advice.BUSY
+    said = BUSY_ONE if count == 1 else BUSY
     return said.filled(
         count=count, low=format_share(known[0]), middle=format_share(middle), high=format_share(known[-1])
     )
@@ -323,8 +568,8 @@ def _busy_text(workers: Sequence[WorkerLook]) -> Text:
 
 def _doing_text(mean: dict[WorkerActivity, float], workers: Sequence[WorkerLook]) -> Text:
     parts = [(activity, share) for activity, share in sorted(mean.items(), key=lambda one: -one[1]) if share >= 0.01]
-    en = ", ".join(f"{advice.DOING[activity].en} {format_share(share)}" for activity, share in parts)
-    zh = "，".join(f"{advice.DOING[activity].zh} {format_share(share)}" for activity, share in parts)
+    en = ", ".join(f"{DOING[activity].en} {format_share(share)}" for activity, share in parts)
+    zh = "，".join(f"{DOING[activity].zh} {format_share(share)}" for activity, share in parts)
     at = next((worker.at for worker in workers if worker.at is not None and worker.activity.value != "idle"), None)
     place_en, place_zh = (f"; last seen at {at}", f"；最近一次位于 {at}") if at is not None else ("", "")
     return Text(f"what they do: {en or '?'}{place_en}", f"worker 的时间：{zh or '？'}{place_zh}")
@@ -338,17 +583,17 @@ def _mean_of(shares: Sequence[dict[WorkerActivity, float]]) -> dict[WorkerActivi
 def _facts(history: History, trainers: Sequence[TrainerLook]) -> Iterable[Text]:
     for trainer in trainers:
         rank = "" if trainer.rank is None else f" rank {trainer.rank}"
-        en = ", ".join(f"{advice.ACTIVITIES[a].en} {format_share(s.value)}" for a, s in trainer.shares.items())
-        zh = "，".join(f"{advice.ACTIVITIES[a].zh} {format_share(s.value)}" for a, s in trainer.shares.items())
+        en = ", ".join(f"{ACTIVITIES[a].en} {format_share(s.value)}" for a, s in trainer.shares.items())
+        zh = "，".join(f"{ACTIVITIES[a].zh} {format_share(s.value)}" for a, s in trainer.shares.items())
         yield Text(f"trainer {trainer.pid}{rank}: {en}", f"训练进程 {trainer.pid}{rank}：{zh}")
-    yield advice.MEMORY_SEEN.filled(share=format_share(history.most_memory_share))
+    yield MEMORY_SEEN.filled(share=format_share(history.most_memory_share))
 
 
 def _limits(trainer: TrainerLook) -> Iterable[Text]:
     if trainer.num_samples < _FEW_SAMPLES:
-        yield advice.FEW.filled(samples=trainer.num_samples)
+        yield FEW.filled(samples=trainer.num_samples)
     if trainer.source == "kernel":
-        yield advice.NO_STACKS.filled(problem=trainer.problem or "?")
+        yield NO_STACKS.filled(problem=trainer.problem or "?")
 
 
 def _figures(history: History, trainer: TrainerLook) -> dict[str, float]:

@@ -8,29 +8,107 @@ from dataclasses import dataclass, field
 
 from headrace.model import worker_number
 from headrace.signals import Frame, ThreadStack
-from headrace.signals.system import OpenFile, ProcessSample, SystemSample, read_open_files, read_threads
+from headrace.signals.system import Call, OpenFile, ProcessSample, SystemSample, read_open_files, read_threads
 
-from .kernel import KernelLook, KernelSampler, read_trainer_look
-from .look import Standing, TrainerLook, WorkerLook
-from .shares import Share, Track
-from .source import SourceLines
-from .stack_reading import Activity, Detail, Reading, own_frames, read_trainer, training_thread
-from .stacks import StackWindow
-from .still import Stillness
-from .tree import ProcessFacts
-from .usage import Rates, data_file, file_of, moved_bytes, rates_between
-from .worker_reading import (
+from .look import Rates, Standing, TrainerLook, WorkerLook, rates_between
+from .processes import ProcessFacts
+from .reading import (
+    Detail,
+    TrainerActivity,
+    TrainerReading,
     WorkerActivity,
     WorkerReading,
     is_our_process,
+    own_frames,
     read_kernel,
+    read_trainer,
+    read_trainer_look,
     read_worker,
     refine,
+    training_thread,
     worker_threads,
 )
+from .sampling import KernelLook, KernelSampler, SourceLines, StackWindow
+from .shares import Share, Track
 
 _QUIET = {WorkerActivity.IDLE, WorkerActivity.SENDING, WorkerActivity.STARTING, WorkerActivity.UNKNOWN}
-_ALIVE = {Activity.COMPUTE, Activity.EVALUATION, Activity.GC}
+_ALIVE = {TrainerActivity.COMPUTE, TrainerActivity.EVALUATION, TrainerActivity.GC}
+_ON_A_FILE = {
+    *("read", "pread64", "readv", "preadv", "write", "recvfrom", "recvmsg", "recvmmsg", "connect"),
+    *("fcntl", "flock", "fsync", "fdatasync", "getdents64", "fstat"),
+}
+# Files that a process has open for reasons of its own.
+_NOT_DATA = ("/dev/", "/memfd:", "/proc/", "/sys/", "/tmp/pymp-", "anon_inode:")
+_NOT_DATA_ENDS = (".so", ".py", ".pyc", ".log", ".out", ".err", " (deleted)")
+
+
+@dataclass(frozen=True)
+class _Place:
+    where: Hashable
+    moved_bytes: int | None
+    since_s: float
+
+
+@dataclass
+class Stillness:
+    """Remembers, by process, since when neither its place nor the bytes it has moved have changed.
+
+    The bytes matter: of a worker that does the same heavy call for sample after sample, every stack looks alike, but
+    each task and each batch goes through a pipe.
+    """
+
+    places: dict[tuple[int, int], _Place] = field(default_factory=dict)
+
+    def note(self, who: tuple[int, int], where: Hashable | None, moved_bytes: int | None, at_s: float) -> float:
+        """Take in where a process is (None: it moved during the look) and return for how long it has been there."""
+        known = self.places.get(who)
+        if where is None:
+            self.places.pop(who, None)
+            return 0.0
+        if known is None or known.where != where or known.moved_bytes != moved_bytes:
+            self.places[who] = _Place(where, moved_bytes, at_s)
+            return 0.0
+        return at_s - known.since_s
+
+    def forget_others(self, who: set[tuple[int, int]]) -> None:
+        """Drop those that are gone."""
+        self.places = {key: place for key, place in self.places.items() if key in who}
+
+
+def moved_bytes(sample: ProcessSample | None) -> int | None:
+    """Bytes read and written so far, through pipes too: every task and every batch makes it grow."""
+    if sample is None or sample.read_calls_bytes is None or sample.write_calls_bytes is None:
+        return None
+    return sample.read_calls_bytes + sample.write_calls_bytes
+
+
+def file_of(call: Call | None, files: Sequence[OpenFile]) -> OpenFile | None:
+    """The file that a system call works on, where its first argument is a descriptor."""
+    if call is None or call.name not in _ON_A_FILE:
+        return None
+    return next((file for file in files if file.fd == call.args[0]), None)
+
+
+def data_file(
+    files: Sequence[OpenFile], earlier: Sequence[OpenFile] = (), *, inherited: Collection[str] = ()
+) -> OpenFile | None:
+    """The open file that looks like data: the one whose position moved, else the last one opened.
+
+    `inherited`: paths that the parent has open too; a worker got them with the fork and reads none of them.
+    """
+    data = [
+        file
+        for file in files
+        if file.kind == "file" and file.fd > 2 and file.path not in inherited and not _is_not_data(file.path)
+    ]
+    before = {(file.fd, file.path): file.position for file in earlier}
+    moved = [file for file in data if before.get((file.fd, file.path), file.position) != file.position]
+    known = moved or data
+    return known[-1] if known else None
+
+
+def _is_not_data(path: str) -> bool:
+    return path.startswith(_NOT_DATA) or path.endswith(_NOT_DATA_ENDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +151,7 @@ class _Known:
 
 
 @dataclass
-class Judge:
+class StretchJudge:
     """Reads stretches one after the other; remembers tracks, stillness and files by process."""
 
     known: dict[tuple[int, int], _Known] = field(default_factory=dict)
@@ -95,7 +173,7 @@ class Judge:
             started=process.started,
             rank=process.rank,
             command=process.command_line,
-            reading=Reading(activity=Activity.UNKNOWN),
+            reading=TrainerReading(activity=TrainerActivity.UNKNOWN),
         )
 
     def unseen_worker(self, process: ProcessFacts, number: int, trainer_pid: int | None) -> WorkerLook:
@@ -128,9 +206,9 @@ class Judge:
         for reading in () if stretch.is_repeated and source == "py-spy" else readings:
             known.track.add(reading.activity)
             known.details[reading.detail] += 1
-        last = readings[-1] if readings else Reading(activity=Activity.UNKNOWN)
+        last = readings[-1] if readings else TrainerReading(activity=TrainerActivity.UNKNOWN)
         if looks and looks[-1].state in "Tt":
-            last = Reading(activity=Activity.OTHER, at=last.at, detail=Detail.STOPPED)
+            last = TrainerReading(activity=TrainerActivity.OTHER, at=last.at, detail=Detail.STOPPED)
         rates = stretch.rates(process.pid)
         # a loop that computes at one line is at work; one that waits there, and takes no processor, may hang
         waits = last.activity not in _ALIVE and rates.cpu_share < 0.05
@@ -240,16 +318,16 @@ def _numbers(process: ProcessFacts) -> list[int]:
     return [number for number in numbers if number is not None]
 
 
-def _shares(activities: Sequence[Activity]) -> dict[Activity, float]:
+def _shares(activities: Sequence[TrainerActivity]) -> dict[TrainerActivity, float]:
     counts = Counter(activities)
     return {activity: count / len(activities) for activity, count in counts.most_common()}
 
 
-def _tracked(track: Track) -> dict[Activity, Share]:
+def _tracked(track: Track) -> dict[TrainerActivity, Share]:
     """Shares of what was seen, and of waiting for data in any case: that there was none has an interval, too."""
-    seen = Counter(look for look in track.looks if isinstance(look, Activity))
+    seen = Counter(look for look in track.looks if isinstance(look, TrainerActivity))
     found = {activity: track.share(activity) for activity, _ in seen.most_common()}
-    return {**found, Activity.DATA_WAIT: track.share(Activity.DATA_WAIT)} if found else {}
+    return {**found, TrainerActivity.DATA_WAIT: track.share(TrainerActivity.DATA_WAIT)} if found else {}
 
 
 def _worker_shares(activities: Sequence[WorkerActivity], looks: Sequence[KernelLook]) -> dict[WorkerActivity, float]:

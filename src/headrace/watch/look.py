@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.model import Text
 from headrace.signals import Frame
+from headrace.signals.system import MachineSample, ProcessSample, SystemSample
 
 from .end import End
+from .reading import Detail, TrainerActivity, TrainerReading, WorkerActivity
 from .shares import NOTHING_SEEN, Share
-from .stack_reading import Activity, Detail, Reading
-from .usage import Rates
-from .worker_reading import WorkerActivity
 
 SCHEMA = "headrace/watch/1"
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What a process holds, and what it used per second."""
+
+    cpu_share: float = 0.0  # of one processor; more than 1 with several threads
+    rss_bytes: int = 0
+    pss_bytes: int | None = None  # shared pages divided among their holders; asked seldom
+    swap_bytes: int = 0
+    read_bytes_per_s: float | None = None  # by read calls, from wherever; None where it is not ours to see
+    disk_bytes_per_s: float | None = None  # of it, what had to come from a disk
+
+
+def rates_between(first: ProcessSample | None, second: ProcessSample | None, seconds: float) -> Rates:
+    """What was used between two samples; without a first one only what is held now."""
+    if second is None:
+        return Rates()
+    if first is None or seconds <= 0:
+        return Rates(rss_bytes=second.rss_bytes, pss_bytes=second.pss_bytes, swap_bytes=second.swap_bytes or 0)
+    return Rates(
+        cpu_share=max(0.0, _cpu_s(second) - _cpu_s(first)) / seconds,
+        rss_bytes=second.rss_bytes,
+        pss_bytes=second.pss_bytes,
+        swap_bytes=second.swap_bytes or 0,
+        read_bytes_per_s=_per_s(first.read_calls_bytes, second.read_calls_bytes, seconds),
+        disk_bytes_per_s=_per_s(first.read_bytes, second.read_bytes, seconds),
+    )
+
+
+def _cpu_s(sample: ProcessSample) -> float:
+    return sample.cpu_user_s + sample.cpu_system_s
+
+
+def _per_s(first: int | None, second: int | None, seconds: float) -> float | None:
+    return None if first is None or second is None else max(0, second - first) / seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +120,12 @@ class TrainerLook:
     started: int
     rank: int | None
     command: str
-    reading: Reading
+    reading: TrainerReading
     stack: tuple[Frame, ...] = ()
     rates: Rates = field(default_factory=Rates)
     standing: Standing = field(default_factory=Standing)
-    window: Mapping[Activity, float] = field(default_factory=dict)  # shares of this stretch
-    shares: Mapping[Activity, Share] = field(default_factory=dict)  # of all the time watched
+    window: Mapping[TrainerActivity, float] = field(default_factory=dict)  # shares of this stretch
+    shares: Mapping[TrainerActivity, Share] = field(default_factory=dict)  # of all the time watched
     details: Mapping[Detail, float] = field(default_factory=dict)  # of all the time watched
     num_samples: int = 0
     source: str = ""  # "py-spy", or "kernel" where there were no stacks
@@ -98,7 +135,7 @@ class TrainerLook:
     @property
     def wait(self) -> Share:
         """The share of time in which the loop waited for data (evaluation apart)."""
-        return self.shares.get(Activity.DATA_WAIT, NOTHING_SEEN)
+        return self.shares.get(TrainerActivity.DATA_WAIT, NOTHING_SEEN)
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -233,3 +270,67 @@ def _usage_json(rates: Rates) -> dict[str, object]:
         "read_bytes_per_s": None if rates.read_bytes_per_s is None else round(rates.read_bytes_per_s, 1),
         "disk_bytes_per_s": None if rates.disk_bytes_per_s is None else round(rates.disk_bytes_per_s, 1),
     }
+
+
+def machine_look(first: SystemSample | None, second: SystemSample) -> MachineLook:
+    """What the later of two samples holds, and what happened between them."""
+    machine = second.machine
+    used, limit, source = _memory(second)
+    before = first.machine if first is not None else None
+    seconds = (second.at_ns - first.at_ns) / 1e9 if first is not None else 0.0
+    swap_in = None
+    if machine is not None and before is not None and seconds > 0:
+        swap_in = max(0, machine.swap_in_pages - before.swap_in_pages) * _PAGE_BYTES / seconds
+    shm_total = machine.shm_total_bytes if machine else None
+    shm_free = machine.shm_free_bytes if machine else None
+    return MachineLook(
+        memory_used_bytes=used,
+        memory_limit_bytes=limit,
+        memory_source=source,
+        tree_bytes=sum(_held(one.pss_bytes, one.rss_bytes) for one in second.processes),
+        swap_in_bytes_per_s=swap_in,
+        swap_used_bytes=machine.swap_total_bytes - machine.swap_free_bytes if machine else None,
+        pressure={name: share for name in ("cpu", "memory", "io") if (share := _pressure(second, name)) is not None},
+        shm_used_bytes=shm_total - shm_free if shm_total is not None and shm_free is not None else None,
+        shm_total_bytes=shm_total,
+        cpu_share=_cpu_share(before, machine),
+        gpus=tuple(
+            GpuLook(
+                index=gpu.number,
+                busy_share=gpu.utilisation,
+                used_bytes=gpu.used_bytes,
+                total_bytes=gpu.total_bytes,
+            )
+            for gpu in second.gpus or ()
+        ),
+    )
+
+
+def _memory(sample: SystemSample) -> tuple[int | None, int | None, str]:
+    """Use, limit and whose: the group or the machine, whichever is nearer to its end."""
+    found = [
+        (max(0, group.used_bytes - group.inactive_file_bytes), group.limit_bytes, f"cgroup v{group.version}")
+        for group in sample.memory_groups
+        if group.limit_bytes
+    ]
+    machine = sample.machine
+    if machine is not None and machine.total_bytes:
+        found.append((machine.total_bytes - machine.available_bytes, machine.total_bytes, "machine"))
+    return max(found, key=lambda one: one[0] / one[1], default=(None, None, ""))
+
+
+def _held(pss_bytes: int | None, rss_bytes: int) -> int:
+    return rss_bytes if pss_bytes is None else pss_bytes
+
+
+def _pressure(sample: SystemSample, resource: str) -> float | None:
+    found = sample.pressure(resource, "group") or sample.pressure(resource)
+    return None if found is None else found.some_avg10
+
+
+def _cpu_share(first: MachineSample | None, second: MachineSample | None) -> float | None:
+    if first is None or second is None:
+        return None
+    idle = second.cpu_idle_s + second.cpu_iowait_s - first.cpu_idle_s - first.cpu_iowait_s
+    busy = second.cpu_user_s + second.cpu_system_s - first.cpu_user_s - first.cpu_system_s
+    return busy / (busy + idle) if busy + idle > 0 else None

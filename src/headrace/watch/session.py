@@ -16,18 +16,12 @@ from headrace.signals import ThreadStack, dump_with_py_spy, find_py_spy
 from headrace.signals.recording import SystemSampler
 from headrace.signals.system import SystemSample, read_stat
 
-from .access import explain_refusal, read_access
 from .alarms import AlarmSettings, AlarmState
 from .end import End, EndWatch
-from .judging import Judge, Stretch
-from .kernel import KernelSampler
-from .look import Look
-from .machine import machine_look
-from .pace import StackPace
-from .roles import Role, assign_roles, trainer_of
-from .stacks import StackSampler, StackWindow
-from .tree import ProcessFacts, TrainingTree
-from .usage import moved_bytes
+from .judging import Stretch, StretchJudge, moved_bytes
+from .look import Look, machine_look
+from .processes import ProcessFacts, Role, TrainingTree, assign_roles, explain_refusal, read_access, trainer_of
+from .sampling import KernelSampler, StackPace, StackSampler, StackWindow
 
 _KERNEL_LOOKS_PER_S = 10
 _PATIENCE_S = 20.0  # for a py-spy that should have ended
@@ -86,7 +80,7 @@ class WatchSession:
         self._exit = ExitStack()
         self._ends = self._exit.enter_context(EndWatch())
         self._alarms = AlarmState(self.settings.alarms)
-        self._judge = Judge()
+        self._judge = StretchJudge()
         self._pace = StackPace()
         self._windows: dict[int, StackWindow] = {}  # the last ones, by trainer
         self._stacks_at_s = 0.0

@@ -1,0 +1,308 @@
+"""What is looked at many times a second: Python stacks by one py-spy, and what the kernel says of threads.
+
+py-spy samples a process tree for a while and never pauses it. The kernel's word is cheap; without stacks it has to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.model import worker_number
+from headrace.signals import Frame, ThreadStack, find_py_spy
+from headrace.signals.system import Call, OpenFile, ThreadState, polled_descriptors, read_moment, read_open_files
+
+_PROFILE = re.compile(r'Process (?P<pid>\d+) Thread (?P<tid>\S+)(?: "(?P<name>.*)")?')
+_ALWAYS_S = 6.0  # at first; `--once` takes five seconds
+_SHARE = 0.01  # of a core
+_CHANGED_SHARE = 0.05
+_MOST_SOURCE_BYTES = 4 << 20
+_PIN_THREAD = "pt_data_pin"  # torch 2.6 and later name it
+_READS = {"read", "pread64", "readv", "preadv", "poll", "ppoll"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackWindow:
+    """What one stretch of sampling saw, by process: for each thread its stacks in the order of time."""
+
+    threads: Mapping[int, tuple[tuple[ThreadStack, ...], ...]] = field(default_factory=dict)
+    problem: str = ""
+
+    def last(self, pid: int) -> tuple[ThreadStack, ...]:
+        """The stacks of a process at the end of the stretch."""
+        return tuple(stacks[-1] for stacks in self.threads.get(pid, ()))
+
+    def of_thread(self, pid: int, tid: int | None) -> tuple[ThreadStack, ...]:
+        """All stacks of one thread."""
+        return next((stacks for stacks in self.threads.get(pid, ()) if stacks[0].tid == tid), ())
+
+
+class StackSampler:
+    """A py-spy at work on one process and its Python children. It never pauses them.
+
+    It writes into a memory file, so that nothing is left behind whatever ends us; `finish` waits for it and reads.
+    """
+
+    def __init__(self, pid: int, *, seconds: float, rate_per_s: int) -> None:
+        command = find_py_spy()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pid, self._fd, self._errors = pid, -1, -1
+        if command is None:
+            self.problem = "py-spy is not installed: `pip install headrace[stacks]`"
+            return
+        self.problem = ""
+        self._fd = os.memfd_create("headrace-watch")
+        self._errors = os.memfd_create("headrace-watch-errors")
+        options = ["--duration", str(max(1, round(seconds))), "--rate", str(rate_per_s)]
+        options += ["--idle", "--threads", "--nonblocking", "--subprocesses", "--full-filenames"]
+        full = [command, "record", "--pid", str(pid), *options]
+        full += ["--format", "speedscope", "--output", f"/proc/self/fd/{self._fd}"]
+        try:
+            self._process = subprocess.Popen(
+                full,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=(self._fd,),
+                start_new_session=True,  # a ^C is for us: we end it
+            )
+        except OSError as error:
+            self.problem = f"py-spy does not start: {error.strerror}"
+
+    def __enter__(self) -> StackSampler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def finish(self, *, timeout_s: float) -> StackWindow:
+        """Wait for the end of the stretch and return what was seen."""
+        if self._process is None:
+            return StackWindow(problem=self.problem)
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._kill()
+            return StackWindow(problem=f"py-spy did not end within {timeout_s:.0f} s")
+        text = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+        if not text:
+            return StackWindow(problem=_problem_of(_content(self._errors), code))
+        try:
+            return StackWindow(threads=parse_speedscope(text))
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            return StackWindow(problem=f"py-spy's answer is not understood: {error}")
+
+    def close(self) -> None:
+        self._kill()
+        for fd in (self._fd, self._errors):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._errors = -1
+
+    def _kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(OSError):
+                self._process.kill()
+            self._process.wait()
+
+
+def parse_speedscope(text: bytes | str) -> dict[int, tuple[tuple[ThreadStack, ...], ...]]:
+    """Read py-spy's speedscope document. Frames come outermost first there; ours innermost first."""
+    document = json.loads(text)
+    frames = [
+        Frame(file=str(entry.get("file") or ""), line=int(entry.get("line") or 0), function=str(entry["name"]))
+        for entry in document["shared"]["frames"]
+    ]
+    by_process: dict[int, list[tuple[ThreadStack, ...]]] = {}
+    for profile in document["profiles"]:
+        match = _PROFILE.match(profile["name"])
+        if match is None or not profile["samples"]:
+            continue
+        pid, name = int(match["pid"]), match["name"] or ""
+        tid = int(match["tid"]) if match["tid"].isdigit() else None
+        made: dict[tuple[int, ...], ThreadStack] = {}
+        for key in {tuple(sample) for sample in profile["samples"]}:
+            # the first frames name the processes and the thread
+            own = (frames[i] for i in reversed(key) if frames[i].file or not _is_label(frames[i].function))
+            is_main = name == "MainThread" or tid == pid
+            made[key] = ThreadStack(name=name, tid=tid, frames=tuple(own), is_main=is_main)
+        by_process.setdefault(pid, []).append(tuple(made[tuple(sample)] for sample in profile["samples"]))
+    return {pid: tuple(stacks) for pid, stacks in by_process.items()}
+
+
+def _is_label(name: str) -> bool:
+    return re.match(r'(process \d+:"|thread \()', name) is not None
+
+
+def _problem_of(errors: str, code: int) -> str:
+    lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("py-spy>")]
+    told = next((line for line in lines if "Error" in line or "ermission" in line), lines[0] if lines else "")
+    return f"py-spy: {told or f'ended with {code} and wrote nothing'}"
+
+
+def _content(fd: int) -> str:
+    return os.pread(fd, 1 << 16, 0).decode("utf-8", "replace")
+
+
+class StackPace:
+    """Which stretches of a watch have stacks of their own; the others keep what the last one with them has shown. Pure.
+
+    A py-spy that starts reads the symbols of every process (80 ms of CPU time for three), and each sample of them takes
+    2 ms: stacks in every stretch of two seconds take 8 % of a core. A training does the same for hours, so after some
+    seconds they may take 1 %; more where processes come or go, or where one stands still, until that is understood.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Set[Hashable] = frozenset()
+        self._sampled_s = self._cpu_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"StackPace({self._cpu_s:.3f} s of CPU time at {self._sampled_s:.1f} s)"
+
+    def is_due(self, at_s: float, who: Set[Hashable], *, is_still: bool) -> bool:
+        """Whether to sample now. `who`: the processes to look at; `is_still`: one of them got nowhere lately."""
+        if at_s < _ALWAYS_S:
+            return True
+        share = _CHANGED_SHARE if is_still or who != self._seen else _SHARE
+        return at_s - self._sampled_s >= self._cpu_s / share
+
+    def sampled(self, at_s: float, who: Set[Hashable], cpu_s: float) -> None:
+        """Take in that a stretch, which began at `at_s`, had stacks, and what they cost."""
+        self._seen, self._sampled_s, self._cpu_s = who, at_s, cpu_s
+
+
+class SourceLines:
+    """The source lines of frames of another process, also where that process lives in a container."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = Path(f"/proc/{pid}/root")
+        self._files: dict[str, list[str]] = {}
+
+    def __call__(self, frame: Frame) -> str:
+        if not frame.file.startswith("/") or frame.line <= 0:
+            return ""
+        lines = self._files.get(frame.file)
+        if lines is None:
+            lines = self._files[frame.file] = self._read(frame.file)
+        return lines[frame.line - 1].strip() if frame.line <= len(lines) else ""
+
+    def _read(self, name: str) -> list[str]:
+        for path in (self._root / name.lstrip("/"), Path(name)):
+            try:
+                if path.stat().st_size <= _MOST_SOURCE_BYTES:
+                    return path.read_text(errors="replace").splitlines()
+            except OSError:
+                continue
+        return []
+
+
+# ------------------------------------------------------------------------------------------ the kernel's word
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelLook:
+    """State and system call of a thread, and what that call is about."""
+
+    state: str
+    call: Call | None
+    file: OpenFile | None = None  # of a read
+    is_fed: bool = False  # reads or polls a pipe whose other end a worker holds
+
+    @property
+    def is_in_lock(self) -> bool:
+        return self.call is not None and self.call.name == "futex"
+
+    def as_thread(self) -> ThreadState:
+        """Return it as the reader of threads would."""
+        return ThreadState(
+            tid=0,
+            name="",
+            state=self.state,
+            wait_channel="",
+            call=self.call,
+            kernel_stack=(),
+            cpu_s=0.0,
+            major_faults=0,
+            voluntary_switches=0,
+        )
+
+
+@dataclass
+class KernelSampler:
+    """Looks at processes by their pid: at the first thread, or at those that are workers of ours.
+
+    Open files are read anew for each stretch, not for each look.
+    """
+
+    files: dict[int, tuple[OpenFile, ...]] = field(default_factory=dict)
+    looks: dict[int, list[KernelLook]] = field(default_factory=dict)
+    worker_pipes: Mapping[int, frozenset[str]] = field(default_factory=dict)  # by trainer
+    worker_threads: Mapping[int, Sequence[int]] = field(default_factory=dict)  # by process of ours with several
+    pin_threads: Mapping[int, int] = field(default_factory=dict)  # by trainer: the thread between it and its workers
+
+    def begin(self, pids: Sequence[int], workers_of: Mapping[int, Sequence[int]]) -> None:
+        """Start a stretch over these processes."""
+        self.files = {pid: read_open_files(pid) for pid in pids}
+        self.looks = {pid: [] for pid in pids}
+        self.worker_pipes = {
+            trainer: frozenset(file.path for pid in workers for file in self.files.get(pid, ()) if file.kind == "pipe")
+            for trainer, workers in workers_of.items()
+        }
+        pinning = {trainer: _threads_named(trainer, lambda name: name == _PIN_THREAD) for trainer in workers_of}
+        self.pin_threads = {trainer: tids[0] for trainer, tids in pinning.items() if tids}
+        workers = [pid for some in workers_of.values() for pid in some]
+        serving = {pid: _threads_named(pid, lambda name: worker_number(name) is not None) for pid in workers}
+        self.worker_threads = {pid: tids for pid, tids in serving.items() if tids and tids != [pid]}
+
+    def look(self) -> None:
+        """Look once at each of them."""
+        for pid, looks in self.looks.items():
+            if pid in self.worker_threads:
+                looks += self._look_at_threads(pid, self.worker_threads[pid])
+            elif (moment := read_moment(pid)) is not None:
+                looks.append(self._judge(pid, *moment))
+
+    def _look_at_threads(self, pid: int, tids: Sequence[int]) -> list[KernelLook]:
+        looks = [self._reads(pid, *moment) for tid in tids if (moment := read_moment(pid, tid)) is not None]
+        if not any(look.state == "R" for look in looks):
+            return looks
+        # while one of them runs, another that waits in a lock waits for its turn at the interpreter: it is at work
+        return [KernelLook(state="R", call=None) if look.is_in_lock else look for look in looks]
+
+    def _judge(self, pid: int, state: str, call: Call | None) -> KernelLook:
+        if call is not None and call.name == "futex" and pid in self.pin_threads:
+            # with pinned memory the loop waits for a queue, and the thread that fills it for the workers' pipe
+            pinning = read_moment(pid, self.pin_threads[pid])
+            is_fed = pinning is not None and self._reads(pid, *pinning).is_fed
+            return KernelLook(state=state, call=call, is_fed=is_fed)
+        return self._reads(pid, state, call)
+
+    def _reads(self, pid: int, state: str, call: Call | None) -> KernelLook:
+        if call is None or state not in "SD" or call.name not in _READS:
+            return KernelLook(state=state, call=call)
+        fds = polled_descriptors(pid, call) or (call.args[0],)
+        files = [file for file in self.files.get(pid, ()) if file.fd in fds]
+        pipes = self.worker_pipes.get(pid, frozenset())
+        return KernelLook(
+            state=state,
+            call=call,
+            file=files[0] if files else None,
+            is_fed=any(file.kind == "pipe" and file.path in pipes for file in files),
+        )
+
+
+def _threads_named(pid: int, is_it: Callable[[str], bool]) -> list[int]:
+    """The threads of a process whose names are so; of those with one name the first, for its own bear it, too."""
+    found: dict[str, int] = {}
+    for path in Path(f"/proc/{pid}/task").glob("*/comm"):
+        with contextlib.suppress(OSError):
+            name, tid = path.read_text().strip(), int(path.parent.name)
+            if is_it(name):
+                found[name] = min(tid, found.get(name, tid))
+    return sorted(found.values())
