@@ -67,7 +67,7 @@ def _process(facts: object) -> dict[str, object]:
         **{name: getattr(facts, name) for name in names},
         "command": [_plain(word) for word in facts.command],  # type: ignore[attr-defined]
         "thread_names": list(facts.thread_names),  # type: ignore[attr-defined]
-        "variables": dict(facts.variables),  # type: ignore[attr-defined]
+        "variables": {} if facts.rank is None else {"RANK": str(facts.rank)},  # type: ignore[attr-defined]
         "threads": [_thread(thread) for thread in stacks.threads],
     }
 

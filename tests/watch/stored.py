@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.signals import Frame, ThreadStack
-from headrace.watch.processes import ProcessFacts
+from headrace.watch.processes import ProcessFacts, rank_in
 
 _STORED = Path(__file__).parents[1] / "data" / "watch" / "stacks.json.gz"
 
@@ -67,7 +67,9 @@ def recorded(scenario: str) -> RecordedRun:
     processes = []
     for entry in _document()[scenario]:
         looks = tuple(tuple(thread(one) for one in look) for look in entry.pop("looks"))
-        values = {**entry, "command": tuple(entry["command"]), "thread_names": tuple(entry["thread_names"])}
+        known = {name: value for name, value in entry.items() if name not in ("looks", "variables")}
+        for name in ("command", "thread_names"):
+            known[name] = tuple(known[name])
         entry["looks"] = []
-        processes.append(RecordedProcess(ProcessFacts(**{k: v for k, v in values.items() if k != "looks"}), looks))
+        processes.append(RecordedProcess(ProcessFacts(**known, rank=rank_in(entry["variables"])), looks))
     return RecordedRun(tuple(processes), lines)

@@ -140,14 +140,13 @@ def test_a_training_that_ends_well_is_no_alarm() -> None:
 
 def test_stillness_needs_the_same_place_and_no_bytes_moved() -> None:
     still = Stillness()
-    who = (11, 5)
-    assert still.note(who, "a", 100, 0.0) == 0
-    assert still.note(who, "a", 100, 2.0) == 2
-    assert still.note(who, "a", 164, 4.0) == 0  # a task came through the pipe: the same call, another sample
-    assert still.note(who, "a", 164, 6.0) == 2
-    assert still.note(who, "b", 164, 8.0) == 0
-    assert still.note(who, None, 164, 9.0) == 0
-    assert still.note(who, "b", 164, 10.0) == 0
+    assert still.note("a", 100, 0.0) == 0
+    assert still.note("a", 100, 2.0) == 2
+    assert still.note("a", 164, 4.0) == 0  # a task came through the pipe: the same call, another sample
+    assert still.note("a", 164, 6.0) == 2
+    assert still.note("b", 164, 8.0) == 0
+    assert still.note(None, 164, 9.0) == 0
+    assert still.note("b", 164, 10.0) == 0
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(11, 14)), st.booleans(), st.sets(st.integers(10, 14))), max_size=12))

@@ -57,7 +57,7 @@ def test_a_wait_for_the_workers_pipe(way: str, activity: str) -> None:
                 time.sleep(0.02)
             assert sampler.looks[child][0].state == "S"
             worker = sampler.looks[child][0]
-            assert read_kernel(worker.as_thread(), worker.file) is WorkerActivity.BLOCKED
+            assert read_kernel(worker) is WorkerActivity.BLOCKED
         finally:
             process.kill()
             subprocess.run(["kill", "-9", str(child)], check=False)

@@ -17,11 +17,11 @@ from headrace.signals.system import OpenFile
 from headrace.watch.alarms import AlertCommand
 from headrace.watch.end import End, EndWatch
 from headrace.watch.findings import History, judge
-from headrace.watch.judging import StretchJudge, data_file
+from headrace.watch.judging import Stretch, StretchJudge, data_file
 from headrace.watch.look import Alarm, Look, MachineLook, Rates, TrainerLook, WorkerLook
 from headrace.watch.processes import Access, ProcessFacts, TrainingTree, explain_refusal, read_access
 from headrace.watch.reading import Detail, TrainerActivity, TrainerReading, WorkerActivity
-from headrace.watch.sampling import parse_speedscope
+from headrace.watch.sampling import KernelSampler, parse_speedscope
 from headrace.watch.shares import share_of
 
 # ---------------------------------------------------------------------------------------- stacks, files, tree
@@ -64,12 +64,11 @@ def test_the_file_that_moves_is_the_data() -> None:
 
 def test_processes_that_are_gone_are_forgotten() -> None:
     gone, there = (ProcessFacts(pid=pid, parent_pid=1, started=10 * pid, name="python") for pid in (4, 5))
-    judge = StretchJudge()
+    judge, nothing = StretchJudge(), Stretch(at_s=1.0, windows={}, kernel=KernelSampler(), before=(), after=())
     for one in (gone, there):
-        judge.still.note(one.identity, "here", 0, 1.0)
+        assert judge.trainer(one, nothing).reading.activity is TrainerActivity.UNKNOWN
     judge.forget_others([there])
-    assert judge.still.note(there.identity, "here", 0, 6.0) == 5.0
-    assert judge.still.note(gone.identity, "here", 0, 6.0) == 0.0
+    assert judge.known.keys() == {there.identity}
 
 
 def test_a_process_is_found_by_its_command_line_and_below_its_parents() -> None:
@@ -103,7 +102,6 @@ def access(**facts: object) -> Access:
         "ptrace_scope": None,
         "may_trace": False,
         "in_container": False,
-        "may_list_files": True,
     }
     return Access(**{**known, **facts})  # type: ignore[arg-type]
 
@@ -120,15 +118,13 @@ def access(**facts: object) -> Access:
 )
 def test_a_refusal_says_why_and_what_would_help(facts: dict[str, object], why: str, what: str) -> None:
     reason, step = explain_refusal(access(**facts), 7)
-    assert why in reason.en
-    assert what in step.en
-    assert reason.zh != reason.en
+    assert why in reason
+    assert what in step
 
 
 def test_access_to_ourselves_is_read() -> None:
     ours = read_access(os.getpid())
     assert ours.their_uid == ours.our_uid == os.geteuid()
-    assert ours.may_list_files
 
 
 # ---------------------------------------------------------------------------------------- ends and alerts
@@ -154,10 +150,9 @@ def test_how_a_stranger_ended(code: str, said: str) -> None:
         pid = int(process.stdout.readline())
         with EndWatch() as ends:
             ends.hold(pid)
-            assert ends.holds(pid)
             process.stdin.close()
             (end,) = ends.wait(60)
-            assert not ends.holds(pid)
+            assert ends.wait(0) == ()  # told once
     assert end.pid == pid
     assert end.text().en in (said, "has ended (how, only its parent knows)")
     assert end.is_known_bad is (end.status is not None and said != "ended with exit code 0")

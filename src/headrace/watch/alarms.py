@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headrace.model import Text, format_bytes, format_seconds, format_share, parse_bytes
@@ -112,26 +112,27 @@ class AlarmState:
         return fresh
 
     def _memory(self, machine: MachineLook) -> list[Alarm]:
-        line = self.settings.memory
+        line, share = self.settings.memory, machine.memory_share
         if line is None:
             return []
         if line.size_bytes is not None and machine.tree_bytes > line.size_bytes:
-            values = {"used": format_bytes(machine.tree_bytes), "line": format_bytes(line.size_bytes)}
-            what = Text("the training holds {used}, more than {line}", "训练进程共占用 {used}，超过 {line}")
-            return [_alarm("memory", None, what, values, used_bytes=machine.tree_bytes, line_bytes=line.size_bytes)]
-        share = machine.memory_share
+            what = Text("the training holds {used}, more than {line}", "训练进程共占用 {used}，超过 {line}").filled(
+                used=format_bytes(machine.tree_bytes), line=format_bytes(line.size_bytes)
+            )
+            evidence: dict[str, object] = {"used_bytes": machine.tree_bytes, "line_bytes": line.size_bytes}
+            return [Alarm(kind="memory", pid=None, what=what, evidence=evidence)]
         if line.share is not None and share is not None and share > line.share:
-            values = {
-                "share": format_share(share),
-                "limit": format_bytes(machine.memory_limit_bytes or 0),
-                "source": machine.memory_source,
-                "line": format_share(line.share),
-            }
             what = Text(
                 "{share} of {limit} are in use ({source}), more than {line}",
                 "{limit} 内存已用 {share}（{source}），超过 {line}",
+            ).filled(
+                share=format_share(share),
+                limit=format_bytes(machine.memory_limit_bytes or 0),
+                source=machine.memory_source,
+                line=format_share(line.share),
             )
-            return [_alarm("memory", None, what, values, share=share, limit_bytes=machine.memory_limit_bytes)]
+            evidence = {"share": share, "limit_bytes": machine.memory_limit_bytes}
+            return [Alarm(kind="memory", pid=None, what=what, evidence=evidence)]
         return []
 
     def _swap(self, machine: MachineLook) -> list[Alarm]:
@@ -139,43 +140,32 @@ class AlarmState:
         if rate is None or rate < self.settings.swap_in_bytes_per_s:
             return []
         what = Text("memory is read back from swap: {rate}/s", "内存正在从交换区读回：每秒 {rate}")
-        return [_alarm("swap_in", None, what, {"rate": format_bytes(rate)}, bytes_per_s=rate)]
+        what = what.filled(rate=format_bytes(rate))
+        return [Alarm(kind="swap_in", pid=None, what=what, evidence={"bytes_per_s": rate})]
 
     def _stuck_worker(self, worker: WorkerLook) -> list[Alarm]:
-        if not is_stuck(worker.same_for_s, worker.rates.cpu_share, self.settings.stuck_s):
+        if not is_stuck(worker, self.settings.stuck_s):
             return []
-        values = {
-            "name": worker.name,
-            "pid": worker.pid,
-            "time": format_seconds(worker.same_for_s),
-            "place": place_of(worker),
-            "activity": worker.activity.value,
-        }
+        what = stood_still(worker)
         if worker.activity is WorkerActivity.STOPPED:
             what = Text(
                 "{name} (pid {pid}) has been stopped for {time} by a signal or a debugger: `kill -CONT {pid}`",
                 "{name}（pid {pid}）已被信号或调试器暂停 {time}：可执行 `kill -CONT {pid}`",
-            )
-        else:
-            what = Text(
-                "{name} (pid {pid}) has stood at the same place for {time}: {place}",
-                "{name}（pid {pid}）停在同一处已有 {time}：{place}",
-            )
-        return [_alarm("stuck", worker.pid, what, values, same_for_s=worker.same_for_s, stack=_lines(worker.stack))]
+            ).filled(name=worker.name, pid=worker.pid, time=format_seconds(worker.same_for_s))
+        return [_stuck_alarm(worker, what)]
 
     def _stuck_trainer(self, trainer: TrainerLook) -> list[Alarm]:
         if trainer.same_for_s < self.settings.stuck_s:
             return []
-        values = {
-            "pid": trainer.pid,
-            "time": format_seconds(trainer.same_for_s),
-            "place": str(trainer.reading.at or trainer.standing.wait_channel or "?"),
-        }
         what = Text(
             "the trainer (pid {pid}) has not got on for {time}: {place}",
             "训练进程（pid {pid}）已有 {time} 没有进展：{place}",
+        ).filled(
+            pid=trainer.pid,
+            time=format_seconds(trainer.same_for_s),
+            place=trainer.reading.at or trainer.standing.wait_channel or "?",
         )
-        return [_alarm("stuck", trainer.pid, what, values, same_for_s=trainer.same_for_s, stack=_lines(trainer.stack))]
+        return [_stuck_alarm(trainer, what)]
 
     def _gone(self, trainers: Sequence[TrainerLook], workers: Sequence[WorkerLook]) -> list[Alarm]:
         here = {(worker.pid, worker.started) for worker in workers}
@@ -184,7 +174,9 @@ class AlarmState:
         for key, trainer in self.trainers.items():
             end = self.ends.get(trainer.pid)
             if trainer.pid not in living and not (end is not None and end.is_known_good):
-                found.append(_gone_alarm("trainer_gone", trainer.pid, _trainer_name(trainer), end))
+                rank = "" if trainer.rank is None else f", rank {trainer.rank}"
+                name = Text(f"the trainer (pid {trainer.pid}{rank})", f"训练进程（pid {trainer.pid}{rank}）")
+                found.append(_gone_alarm("trainer_gone", trainer.pid, name, end))
                 self.missing = {k: w for k, w in self.missing.items() if w.trainer_pid != key[0]}
         candidates = {**self.missing, **{key: worker for key, worker in self.workers.items() if key not in here}}
         self.missing = {}
@@ -221,42 +213,28 @@ class AlarmState:
         return True if is_second_look else None
 
 
-def is_stuck(same_for_s: float, cpu_share: float, stuck_s: float) -> bool:
-    """Whether so long at one place is too long. One that computes may be at a heavy batch: it gets five times as long.
-
-    >>> is_stuck(61, 0.0, 60), is_stuck(61, 0.99, 60), is_stuck(301, 0.99, 60)
-    (True, False, True)
-    """
-    return same_for_s >= (stuck_s if cpu_share < 0.05 else 5 * stuck_s)
+def is_stuck(worker: WorkerLook, stuck_s: float) -> bool:
+    """Whether a worker is at one place for too long; one that computes may be at a heavy batch: five times as long."""
+    return worker.same_for_s >= (stuck_s if worker.rates.cpu_share < 0.05 else 5 * stuck_s)
 
 
-def place_of(worker: WorkerLook) -> str:
-    """Where a worker stands: its frame, and the file or call that it waits in."""
-    parts = [str(worker.at)] if worker.at is not None else []
-    if worker.standing.file:
-        parts.append(worker.standing.file)
-    if worker.standing.call or worker.standing.wait_channel:
-        parts.append(worker.standing.call or worker.standing.wait_channel)
-    return ", ".join(parts) or worker.activity.value
+def stood_still(worker: WorkerLook) -> Text:
+    """Where a worker stands, and for how long."""
+    return Text(
+        "{name} (pid {pid}) has stood at the same place for {time}: {place}",
+        "{name}（pid {pid}）停在同一处已有 {time}：{place}",
+    ).filled(name=worker.name, pid=worker.pid, time=format_seconds(worker.same_for_s), place=worker.place)
 
 
-def _trainer_name(trainer: TrainerLook) -> Text:
-    rank = "" if trainer.rank is None else f", rank {trainer.rank}"
-    return Text(f"the trainer (pid {trainer.pid}{rank})", f"训练进程（pid {trainer.pid}{rank}）")
+def _stuck_alarm(process: TrainerLook | WorkerLook, what: Text) -> Alarm:
+    evidence = {"same_for_s": process.same_for_s, "stack": [str(frame) for frame in process.stack]}
+    return Alarm(kind="stuck", pid=process.pid, what=what, evidence=evidence)
 
 
 def _gone_alarm(kind: str, pid: int, name: Text, end: End | None) -> Alarm:
     said = (end or End(pid=pid)).text()
     status = {} if end is None else {"exit_code": end.exit_code, "signal": end.signal_number}
     return Alarm(kind=kind, pid=pid, what=Text(f"{name.en} {said.en}", f"{name.zh}{said.zh}"), evidence=status)
-
-
-def _alarm(kind: str, pid: int | None, what: Text, values: Mapping[str, object], **evidence: object) -> Alarm:
-    return Alarm(kind=kind, pid=pid, what=what.filled(**values), evidence=evidence)
-
-
-def _lines(stack: Sequence[object]) -> list[str]:
-    return [str(frame) for frame in stack]
 
 
 class AlertCommand:

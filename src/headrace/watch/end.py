@@ -87,9 +87,6 @@ class EndWatch:
                 os.close(self._fds.pop(pid))
         return tuple(ended)
 
-    def holds(self, pid: int) -> bool:
-        return pid in self._fds
-
     def close(self) -> None:
         for fd in self._fds.values():
             os.close(fd)

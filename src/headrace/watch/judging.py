@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.model import worker_number
 from headrace.signals import Frame, ThreadStack
 from headrace.signals.system import Call, OpenFile, ProcessSample, SystemSample, read_open_files, read_threads
 
@@ -42,73 +41,23 @@ _NOT_DATA = ("/dev/", "/memfd:", "/proc/", "/sys/", "/tmp/pymp-", "anon_inode:")
 _NOT_DATA_ENDS = (".so", ".py", ".pyc", ".log", ".out", ".err", " (deleted)")
 
 
-@dataclass(frozen=True)
-class _Place:
-    where: Hashable
-    moved_bytes: int | None
-    since_s: float
-
-
-@dataclass
 class Stillness:
-    """Remembers, by process, since when neither its place nor the bytes it has moved have changed.
+    """Since when neither the place of a process nor the bytes it has moved have changed.
 
     The bytes matter: of a worker that does the same heavy call for sample after sample, every stack looks alike, but
     each task and each batch goes through a pipe.
     """
 
-    places: dict[tuple[int, int], _Place] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._at: tuple[Hashable, int | None] | None = None
+        self._since_s = 0.0
 
-    def note(self, who: tuple[int, int], where: Hashable | None, moved_bytes: int | None, at_s: float) -> float:
-        """Take in where a process is (None: it moved during the look) and return for how long it has been there."""
-        known = self.places.get(who)
-        if where is None:
-            self.places.pop(who, None)
-            return 0.0
-        if known is None or known.where != where or known.moved_bytes != moved_bytes:
-            self.places[who] = _Place(where, moved_bytes, at_s)
-            return 0.0
-        return at_s - known.since_s
-
-    def forget_others(self, who: set[tuple[int, int]]) -> None:
-        """Drop those that are gone."""
-        self.places = {key: place for key, place in self.places.items() if key in who}
-
-
-def moved_bytes(sample: ProcessSample | None) -> int | None:
-    """Bytes read and written so far, through pipes too: every task and every batch makes it grow."""
-    if sample is None or sample.read_calls_bytes is None or sample.write_calls_bytes is None:
-        return None
-    return sample.read_calls_bytes + sample.write_calls_bytes
-
-
-def file_of(call: Call | None, files: Sequence[OpenFile]) -> OpenFile | None:
-    """The file that a system call works on, where its first argument is a descriptor."""
-    if call is None or call.name not in _ON_A_FILE:
-        return None
-    return next((file for file in files if file.fd == call.args[0]), None)
-
-
-def data_file(
-    files: Sequence[OpenFile], earlier: Sequence[OpenFile] = (), *, inherited: Collection[str] = ()
-) -> OpenFile | None:
-    """The open file that looks like data: the one whose position moved, else the last one opened.
-
-    `inherited`: paths that the parent has open too; a worker got them with the fork and reads none of them.
-    """
-    data = [
-        file
-        for file in files
-        if file.kind == "file" and file.fd > 2 and file.path not in inherited and not _is_not_data(file.path)
-    ]
-    before = {(file.fd, file.path): file.position for file in earlier}
-    moved = [file for file in data if before.get((file.fd, file.path), file.position) != file.position]
-    known = moved or data
-    return known[-1] if known else None
-
-
-def _is_not_data(path: str) -> bool:
-    return path.startswith(_NOT_DATA) or path.endswith(_NOT_DATA_ENDS)
+    def note(self, where: Hashable | None, moved_bytes: int | None, at_s: float) -> float:
+        """Take in where the process is (None: it moved during the look) and return for how long it has been there."""
+        at = None if where is None else (where, moved_bytes)
+        if at is None or at != self._at:
+            self._at, self._since_s = at, at_s
+        return at_s - self._since_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,12 +81,24 @@ class Stretch:
         seconds = (self.after[0].at_ns - self.before[0].at_ns) / 1e9 if self.before and self.after else 0.0
         return rates_between(first, second, seconds)
 
-    def moved(self, pid: int) -> int | None:
-        return moved_bytes(_process(self.after, pid))
+    def moved_bytes(self, pid: int) -> int | None:
+        return _moved_bytes(_process(self.after, pid))
+
+    def moved_nothing(self, pid: int) -> bool:
+        """Whether a process has read and written no byte: no batch went through it."""
+        before = _moved_bytes(_process(self.before, pid))
+        return before is not None and before == self.moved_bytes(pid)
 
 
 def _process(samples: Sequence[SystemSample], pid: int) -> ProcessSample | None:
     return next((found for sample in samples if (found := sample.process(pid)) is not None), None)
+
+
+def _moved_bytes(sample: ProcessSample | None) -> int | None:
+    """Bytes read and written so far, through pipes too: every task and every batch makes it grow."""
+    if sample is None or sample.read_calls_bytes is None or sample.write_calls_bytes is None:
+        return None
+    return sample.read_calls_bytes + sample.write_calls_bytes
 
 
 @dataclass
@@ -147,6 +108,7 @@ class _Known:
     source: SourceLines
     track: Track = field(default_factory=Track)
     details: Counter[Detail] = field(default_factory=Counter)
+    still: Stillness = field(default_factory=Stillness)
     files: tuple[OpenFile, ...] = ()
 
 
@@ -155,7 +117,6 @@ class StretchJudge:
     """Reads stretches one after the other; remembers tracks, stillness and files by process."""
 
     known: dict[tuple[int, int], _Known] = field(default_factory=dict)
-    still: Stillness = field(default_factory=Stillness)
 
     def _of(self, process: ProcessFacts) -> _Known:
         return self.known.setdefault(process.identity, _Known(SourceLines(process.pid)))
@@ -164,26 +125,6 @@ class StretchJudge:
         """Drop what is kept of processes that are gone: a run may start new workers every epoch."""
         kept = {process.identity for process in those}
         self.known = {who: known for who, known in self.known.items() if who in kept}
-        self.still.forget_others(kept)
-
-    def unseen_trainer(self, process: ProcessFacts) -> TrainerLook:
-        """One that is known to be there and nothing more."""
-        return TrainerLook(
-            pid=process.pid,
-            started=process.started,
-            rank=process.rank,
-            command=process.command_line,
-            reading=TrainerReading(activity=TrainerActivity.UNKNOWN),
-        )
-
-    def unseen_worker(self, process: ProcessFacts, number: int, trainer_pid: int | None) -> WorkerLook:
-        return WorkerLook(
-            pid=process.pid,
-            started=process.started,
-            trainer_pid=trainer_pid,
-            name=_worker_name(process, number),
-            activity=WorkerActivity.UNKNOWN,
-        )
 
     # ------------------------------------------------------------------------------------ trainers
 
@@ -206,9 +147,9 @@ class StretchJudge:
         for reading in () if stretch.is_repeated and source == "py-spy" else readings:
             known.track.add(reading.activity)
             known.details[reading.detail] += 1
-        last = readings[-1] if readings else TrainerReading(activity=TrainerActivity.UNKNOWN)
+        last = readings[-1] if readings else TrainerReading(TrainerActivity.UNKNOWN)
         if looks and looks[-1].state in "Tt":
-            last = TrainerReading(activity=TrainerActivity.OTHER, at=last.at, detail=Detail.STOPPED)
+            last = TrainerReading(TrainerActivity.OTHER, last.at, Detail.STOPPED)
         rates = stretch.rates(process.pid)
         # a loop that computes at one line is at work; one that waits there, and takes no processor, may hang
         waits = last.activity not in _ALIVE and rates.cpu_share < 0.05
@@ -220,16 +161,14 @@ class StretchJudge:
             reading=last,
             stack=stack,
             rates=rates,
-            standing=self._standing(process, known),
+            standing=_standing(process, known),
             window=_shares([reading.activity for reading in readings]),
             shares=_tracked(known.track),
             details={detail: count / known.details.total() for detail, count in known.details.items()},
             num_samples=known.details.total(),
             source=source,
             problem=problem,
-            same_for_s=self.still.note(
-                process.identity, place if waits else None, stretch.moved(process.pid), stretch.at_s
-            ),
+            same_for_s=known.still.note(place if waits else None, stretch.moved_bytes(process.pid), stretch.at_s),
         )
 
     # ------------------------------------------------------------------------------------ workers
@@ -247,16 +186,14 @@ class StretchJudge:
             readings = [read[id(stack)] for stack in stacks]
             place = _one_place(stacks) if len(threads) == 1 else None
         else:
-            readings = [WorkerReading(activity=read_kernel(look.as_thread(), look.file)) for look in looks]
+            readings = [WorkerReading(read_kernel(look)) for look in looks]
             place = _one_kernel_place(looks)
         for reading in () if stretch.is_repeated and stacks else readings:
             known.track.add(reading.activity is WorkerActivity.IDLE)
-        last = readings[-1] if readings else WorkerReading(activity=WorkerActivity.UNKNOWN)
+        last = readings[-1] if readings else WorkerReading(WorkerActivity.UNKNOWN)
         num_threads = max(1, len(threads), len(stretch.kernel.worker_threads.get(process.pid, ())))
         if looks and num_threads == 1:
-            last = refine(last, looks[-1].as_thread(), looks[-1].file)
-        rates = stretch.rates(process.pid)
-        is_quiet = last.activity in _QUIET
+            last = refine(last, looks[-1])
         idle = known.track.share(True)
         busy = Share(value=1 - idle.value, low=1 - idle.high, high=1 - idle.low, num_samples=idle.num_samples)
         return WorkerLook(
@@ -265,57 +202,72 @@ class StretchJudge:
             trainer_pid=trainer_pid,
             name=_worker_name(process, number, num_threads),
             num_workers=num_threads,
-            is_ours=_is_ours(process) or (window is not None and is_our_process(window.last(process.pid))),
+            is_ours=bool(process.worker_numbers or (window and is_our_process(window.last(process.pid)))),
             activity=last.activity,
             at=last.at,
             stack=own_frames(threads[0].frames) if threads else (),
-            rates=rates,
-            standing=self._standing(process, known, _paths(stretch.kernel.files.get(trainer_pid or 0, ()))),
+            rates=stretch.rates(process.pid),
+            standing=_standing(process, known, stretch.kernel.files.get(trainer_pid or 0, ())),
             shares=_worker_shares([reading.activity for reading in readings], looks),
             busy=busy if idle.num_samples else idle,
-            same_for_s=self.still.note(
-                process.identity, None if is_quiet else place, stretch.moved(process.pid), stretch.at_s
+            same_for_s=known.still.note(
+                None if last.activity in _QUIET else place, stretch.moved_bytes(process.pid), stretch.at_s
             ),
         )
 
-    def _standing(self, process: ProcessFacts, known: _Known, inherited: Collection[str] = ()) -> Standing:
-        """Where the first thread is, from the last cheap look and one thorough one."""
-        threads = read_threads(process.pid, thread_ids=(process.pid,))
-        if not threads:
-            return Standing()
-        thread = threads[0]
-        files = known.files
-        known.files = read_open_files(process.pid)
-        file = file_of(thread.call, known.files) or data_file(known.files, files, inherited=inherited)
-        return Standing(
-            state=thread.state,
-            call=thread.call.name if thread.call else "",
-            wait_channel=thread.wait_channel,
-            file=file.path if file is not None else "",
-            position=file.position if file is not None else None,
-            size_bytes=file.size if file is not None else None,
-        )
+
+def _standing(process: ProcessFacts, known: _Known, parents_files: Sequence[OpenFile] = ()) -> Standing:
+    """Where the first thread is, from the last cheap look and one thorough one."""
+    threads = read_threads(process.pid, thread_ids=(process.pid,))
+    if not threads:
+        return Standing()
+    thread = threads[0]
+    before, known.files = known.files, read_open_files(process.pid)
+    inherited = {file.path for file in parents_files}
+    file = _file_of(thread.call, known.files) or data_file(known.files, before, inherited=inherited)
+    return Standing(
+        state=thread.state,
+        call=thread.call.name if thread.call else "",
+        wait_channel=thread.wait_channel,
+        file=file.path if file else "",
+        position=file.position if file else None,
+        size_bytes=file.size if file else None,
+    )
 
 
-def _paths(files: Sequence[OpenFile]) -> set[str]:
-    return {file.path for file in files}
+def _file_of(call: Call | None, files: Sequence[OpenFile]) -> OpenFile | None:
+    """The file that a system call works on, where its first argument is a descriptor."""
+    if call is None or call.name not in _ON_A_FILE:
+        return None
+    return next((file for file in files if file.fd == call.args[0]), None)
 
 
-def _worker_name(process: ProcessFacts, number: int, num_threads: int = 1) -> str:
+def data_file(
+    files: Sequence[OpenFile], earlier: Sequence[OpenFile] = (), *, inherited: Collection[str] = ()
+) -> OpenFile | None:
+    """The open file that looks like data: the one whose position moved, else the last one opened.
+
+    `inherited`: paths that the parent has open too; a worker got them with the fork and reads none of them.
+    """
+    data = [
+        file
+        for file in files
+        if file.kind == "file"
+        and file.fd > 2
+        and file.path not in inherited
+        and not file.path.startswith(_NOT_DATA)
+        and not file.path.endswith(_NOT_DATA_ENDS)
+    ]
+    before = {(file.fd, file.path): file.position for file in earlier}
+    moved = [file for file in data if before.get((file.fd, file.path), file.position) != file.position]
+    known = moved or data
+    return known[-1] if known else None
+
+
+def _worker_name(process: ProcessFacts, number: int, num_threads: int) -> str:
     if num_threads > 1:
         return f"workers 0 to {num_threads - 1}"
-    ours = _numbers(process)
-    return f"worker {ours[0] if ours else number}"
-
-
-def _is_ours(process: ProcessFacts) -> bool:
-    return bool(_numbers(process))
-
-
-def _numbers(process: ProcessFacts) -> list[int]:
-    """Which workers of our own loader a process's threads are named after."""
-    numbers = map(worker_number, (process.name, *process.thread_names))
-    return [number for number in numbers if number is not None]
+    return f"worker {next(iter(process.worker_numbers), number)}"
 
 
 def _shares(activities: Sequence[TrainerActivity]) -> dict[TrainerActivity, float]:
@@ -338,7 +290,7 @@ def _worker_shares(activities: Sequence[WorkerActivity], looks: Sequence[KernelL
     shares = {activity: count / len(activities) for activity, count in counts.items()}
     reading = shares.pop(WorkerActivity.READING, 0.0)
     inside = shares.pop(WorkerActivity.DECODING, 0.0) + reading
-    seen = Counter(read_kernel(look.as_thread(), look.file) for look in looks)
+    seen = Counter(map(read_kernel, looks))
     split = {kind: seen[kind] for kind in (WorkerActivity.DECODING, WorkerActivity.READING, WorkerActivity.BLOCKED)}
     if inside and not sum(split.values()):
         return {**shares, WorkerActivity.DECODING: inside}

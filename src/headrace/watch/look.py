@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from headrace.model import Text
 from headrace.signals import Frame
@@ -65,35 +65,48 @@ class Standing:
     position: int | None = None
     size_bytes: int | None = None
 
-    def as_json(self) -> dict[str, object]:
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessLook:
+    """What is seen of any process in one stretch of time."""
+
+    pid: int
+    started: int
+    stack: tuple[Frame, ...] = ()
+    rates: Rates = field(default_factory=Rates)
+    standing: Standing = field(default_factory=Standing)
+    same_for_s: float = 0.0  # so long it has stood at the same place without getting on
+
+    def usage_json(self) -> dict[str, object]:
+        """The last fields of a process in JSON, which all processes have."""
         return {
-            "state": self.state,
-            "call": self.call,
-            "wait_channel": self.wait_channel,
-            "file": self.file,
-            "position": self.position,
-            "size_bytes": self.size_bytes,
+            "same_for_s": round(self.same_for_s, 3),
+            **asdict(self.rates),
+            "cpu_share": round(self.rates.cpu_share, 4),
+            "read_bytes_per_s": _rounded(self.rates.read_bytes_per_s, 1),
+            "disk_bytes_per_s": _rounded(self.rates.disk_bytes_per_s, 1),
+            **asdict(self.standing),
         }
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerLook:
+class WorkerLook(ProcessLook):
     """One process of loader workers in one stretch of time: one worker, or several that are threads."""
 
-    pid: int
-    started: int
     trainer_pid: int | None
     name: str
     num_workers: int = 1
     is_ours: bool = False  # of our own loader, not of torch's
     activity: WorkerActivity  # at the end of the stretch
     at: Frame | None = None
-    stack: tuple[Frame, ...] = ()
-    rates: Rates = field(default_factory=Rates)
-    standing: Standing = field(default_factory=Standing)
     shares: Mapping[WorkerActivity, float] = field(default_factory=dict)  # of this stretch
     busy: Share = NOTHING_SEEN  # of all the time watched
-    same_for_s: float = 0.0  # so long it has stood at the same place without getting on
+
+    @property
+    def place(self) -> str:
+        """Where it stands: its frame, and the file or call that it waits in."""
+        parts = [str(self.at or ""), self.standing.file, self.standing.call or self.standing.wait_channel]
+        return ", ".join(part for part in parts if part) or self.activity.value
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -106,31 +119,23 @@ class WorkerLook:
             "at": _place(self.at),
             "shares": {activity.value: round(share, 4) for activity, share in self.shares.items()},
             "busy": self.busy.as_json(),
-            "same_for_s": round(self.same_for_s, 3),
-            **_usage_json(self.rates),
-            **self.standing.as_json(),
+            **self.usage_json(),
         }
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainerLook:
+class TrainerLook(ProcessLook):
     """One training process in one stretch of time, and its share of each activity since the watch began."""
 
-    pid: int
-    started: int
     rank: int | None
     command: str
     reading: TrainerReading
-    stack: tuple[Frame, ...] = ()
-    rates: Rates = field(default_factory=Rates)
-    standing: Standing = field(default_factory=Standing)
     window: Mapping[TrainerActivity, float] = field(default_factory=dict)  # shares of this stretch
     shares: Mapping[TrainerActivity, Share] = field(default_factory=dict)  # of all the time watched
     details: Mapping[Detail, float] = field(default_factory=dict)  # of all the time watched
     num_samples: int = 0
     source: str = ""  # "py-spy", or "kernel" where there were no stacks
     problem: str = ""  # why there were none
-    same_for_s: float = 0.0  # so long it has stood at the same place without getting on
 
     @property
     def wait(self) -> Share:
@@ -151,9 +156,7 @@ class TrainerLook:
             "samples": self.num_samples,
             "source": self.source,
             "problem": self.problem,
-            "same_for_s": round(self.same_for_s, 3),
-            **_usage_json(self.rates),
-            **self.standing.as_json(),
+            **self.usage_json(),
         }
 
 
@@ -165,14 +168,6 @@ class GpuLook:
     busy_share: float | None
     used_bytes: int | None
     total_bytes: int | None
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "index": self.index,
-            "busy_share": self.busy_share,
-            "used_bytes": self.used_bytes,
-            "total_bytes": self.total_bytes,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +183,8 @@ class MachineLook:
     pressure: Mapping[str, float] = field(default_factory=dict)  # "cpu", "memory", "io": share of the last 10 s
     shm_used_bytes: int | None = None
     shm_total_bytes: int | None = None
-    gpus: tuple[GpuLook, ...] = ()
     cpu_share: float | None = None  # of all processors, busy with anything
+    gpus: tuple[GpuLook, ...] = ()
 
     @property
     def memory_share(self) -> float | None:
@@ -198,19 +193,8 @@ class MachineLook:
         return self.memory_used_bytes / self.memory_limit_bytes
 
     def as_json(self) -> dict[str, object]:
-        return {
-            "memory_used_bytes": self.memory_used_bytes,
-            "memory_limit_bytes": self.memory_limit_bytes,
-            "memory_source": self.memory_source,
-            "tree_bytes": self.tree_bytes,
-            "swap_in_bytes_per_s": None if self.swap_in_bytes_per_s is None else round(self.swap_in_bytes_per_s, 1),
-            "swap_used_bytes": self.swap_used_bytes,
-            "pressure": dict(self.pressure),
-            "shm_used_bytes": self.shm_used_bytes,
-            "shm_total_bytes": self.shm_total_bytes,
-            "cpu_share": None if self.cpu_share is None else round(self.cpu_share, 4),
-            "gpus": [gpu.as_json() for gpu in self.gpus],
-        }
+        swap_in, cpu_share = _rounded(self.swap_in_bytes_per_s, 1), _rounded(self.cpu_share, 4)
+        return {**asdict(self), "swap_in_bytes_per_s": swap_in, "cpu_share": cpu_share}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +231,7 @@ class Look:
             "event": "look",
             "at": self.at,
             "watched_s": round(self.watched_s, 3),
-            "stacks_age_s": None if self.stacks_age_s is None else round(self.stacks_age_s, 3),
+            "stacks_age_s": _rounded(self.stacks_age_s, 3),
             "trainers": [trainer.as_json() for trainer in self.trainers],
             "workers": [worker.as_json() for worker in self.workers],
             "others": [{"pid": pid, "role": role, "command": command} for pid, role, command in self.others],
@@ -261,15 +245,8 @@ def _place(frame: Frame | None) -> dict[str, object] | None:
     return None if frame is None else {"file": frame.file, "line": frame.line, "function": frame.function}
 
 
-def _usage_json(rates: Rates) -> dict[str, object]:
-    return {
-        "cpu_share": round(rates.cpu_share, 4),
-        "rss_bytes": rates.rss_bytes,
-        "pss_bytes": rates.pss_bytes,
-        "swap_bytes": rates.swap_bytes,
-        "read_bytes_per_s": None if rates.read_bytes_per_s is None else round(rates.read_bytes_per_s, 1),
-        "disk_bytes_per_s": None if rates.disk_bytes_per_s is None else round(rates.disk_bytes_per_s, 1),
-    }
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
 
 
 def machine_look(first: SystemSample | None, second: SystemSample) -> MachineLook:
@@ -281,13 +258,12 @@ def machine_look(first: SystemSample | None, second: SystemSample) -> MachineLoo
     swap_in = None
     if machine is not None and before is not None and seconds > 0:
         swap_in = max(0, machine.swap_in_pages - before.swap_in_pages) * _PAGE_BYTES / seconds
-    shm_total = machine.shm_total_bytes if machine else None
-    shm_free = machine.shm_free_bytes if machine else None
+    shm_total, shm_free = (machine.shm_total_bytes, machine.shm_free_bytes) if machine else (None, None)
     return MachineLook(
         memory_used_bytes=used,
         memory_limit_bytes=limit,
         memory_source=source,
-        tree_bytes=sum(_held(one.pss_bytes, one.rss_bytes) for one in second.processes),
+        tree_bytes=sum(one.rss_bytes if one.pss_bytes is None else one.pss_bytes for one in second.processes),
         swap_in_bytes_per_s=swap_in,
         swap_used_bytes=machine.swap_total_bytes - machine.swap_free_bytes if machine else None,
         pressure={name: share for name in ("cpu", "memory", "io") if (share := _pressure(second, name)) is not None},
@@ -317,10 +293,6 @@ def _memory(sample: SystemSample) -> tuple[int | None, int | None, str]:
     if machine is not None and machine.total_bytes:
         found.append((machine.total_bytes - machine.available_bytes, machine.total_bytes, "machine"))
     return max(found, key=lambda one: one[0] / one[1], default=(None, None, ""))
-
-
-def _held(pss_bytes: int | None, rss_bytes: int) -> int:
-    return rss_bytes if pss_bytes is None else pss_bytes
 
 
 def _pressure(sample: SystemSample, resource: str) -> float | None:

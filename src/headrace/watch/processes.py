@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from headrace.model import Text, worker_number
+from headrace.model import worker_number
 from headrace.signals import ThreadStack
 from headrace.signals.system import read_status, read_text
 
@@ -17,16 +17,16 @@ from .reading import TrainerActivity, function_of, is_our_process, own_frames, r
 
 # What tells a rank; torchrun, Slurm and MPI set one of them before the program starts.
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_KEPT_VARIABLES = {*_RANK_VARIABLES, "LOCAL_RANK", "WORLD_SIZE", "SLURM_JOB_ID", "CUDA_VISIBLE_DEVICES"}
+_MOST_THREADS = 64
 _LAUNCHERS = re.compile(
     r"(^|/)(torchrun|deepspeed|horovodrun|mpirun|mpiexec|srun|slurmstepd\S*|accelerate)$|"
     r"^(torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher\.\w+)$"
 )
 _SPAWNED = ("multiprocessing.spawn", "spawn_main")
 _FORKSERVER, _TRACKER = "multiprocessing.forkserver", "multiprocessing.resource_tracker"
+_SYS_PTRACE = 1 << 19
 
 Stacks = Mapping[int, Sequence[ThreadStack]]
-_SYS_PTRACE = 1 << 19
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,36 +38,54 @@ class ProcessFacts:
     started: int  # in ticks since the machine started: with the pid it names one process for ever
     name: str  # of its first thread, at most 15 characters
     command: tuple[str, ...] = ()
-    uid: int = 0
     is_python: bool = False
     is_forked: bool = False  # from its parent, without a new program
     has_torch: bool = False
     is_readable: bool = True  # whether we may see its open files and mappings
     thread_names: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
+    rank: int | None = None
 
     @property
     def identity(self) -> tuple[int, int]:
         return self.pid, self.started
 
     @property
-    def rank(self) -> int | None:
-        text = next((self.variables[name] for name in _RANK_VARIABLES if name in self.variables), "")
-        return int(text) if text.isdigit() else None
-
-    @property
     def command_line(self) -> str:
         return " ".join(self.command)
 
+    @property
+    def worker_numbers(self) -> list[int]:
+        """Which workers of our own loader its threads are named after."""
+        numbers = map(worker_number, (self.name, *self.thread_names))
+        return [number for number in numbers if number is not None]
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class _Stat:
+    """What one line of the kernel says of a process."""
+
     pid: int
-    parent_pid: int
     name: str
     state: str
+    parent_pid: int
     started: int
-    place: tuple[str, str]
+    place: tuple[str, str]  # of its code and its stack: those of its parent where it was forked
+
+
+def _read_stat(folder: Path) -> _Stat | None:
+    """None where the process is gone."""
+    head, _, tail = read_text(folder / "stat").rpartition(")")
+    fields = tail.split()
+    if len(fields) < 26:
+        return None
+    name, place = head.partition("(")[2], (fields[23], fields[25])
+    return _Stat(int(folder.name), name, fields[0], int(fields[1]), int(fields[19]), place)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs: one that has ended and waits for its parent does not."""
+    stat = _read_stat(Path(f"/proc/{pid}"))
+    return stat is not None and stat.state not in "ZX"
 
 
 class TrainingTree:
@@ -83,15 +101,15 @@ class TrainingTree:
         children: dict[int, list[int]] = {}
         for stat in stats.values():
             children.setdefault(stat.parent_pid, []).append(stat.pid)
-        found: dict[int, None] = {}
+        found: set[int] = set()
         todo = list(pids)
         while todo:
             pid = todo.pop()
             if pid in stats and pid not in found:
-                found.setdefault(pid)
+                found.add(pid)
                 todo += children.get(pid, [])
-        living = [stats[pid] for pid in sorted(found, key=lambda pid: (stats[pid].started, pid))]
-        facts = tuple(self._facts(stat, stats) for stat in living if stat.state not in "ZX")
+        living = sorted((stats[pid] for pid in found), key=lambda stat: (stat.started, stat.pid))
+        facts = tuple(self._facts(stat, stats.get(stat.parent_pid)) for stat in living if stat.state not in "ZX")
         self._known = {one.identity: one for one in facts}
         return facts
 
@@ -104,73 +122,51 @@ class TrainingTree:
         return tuple(found)
 
     def matching(self, pattern: str) -> tuple[int, ...]:
-        """Processes whose command line holds a text, without those whose parent does, and without ourselves."""
+        """Processes whose command line holds a text, without those whose parent does, and without watches."""
         ours = {os.getpid(), *self.parents_of(os.getpid())}
         stats = self._stats()
-        hits = {
-            pid for pid in stats if pid not in ours and stats[pid].state not in "ZX" and pattern in self._command(pid)
-        }
-        hits = {pid for pid in hits if not self._is_our_kind(pid)}
+        living = (pid for pid, stat in stats.items() if pid not in ours and stat.state not in "ZX")
+        commands = {pid: self._command(pid) for pid in living}
+        hits = {pid for pid, words in commands.items() if pattern in " ".join(words) and not _is_a_watch(words)}
         return tuple(sorted(pid for pid in hits if stats[pid].parent_pid not in hits))
 
-    def _is_our_kind(self, pid: int) -> bool:
-        words = self._command(pid).split(" ")
-        return "watch" in words and any("headrace" in word for word in words)
-
     def _stats(self) -> dict[int, _Stat]:
-        found = {}
-        for name in os.listdir(self._proc):
-            if not name.isdigit():
-                continue
-            head, _, tail = read_text(self._proc / name / "stat").rpartition(")")
-            fields = tail.split()
-            if len(fields) >= 26:
-                found[int(name)] = _Stat(
-                    pid=int(name),
-                    parent_pid=int(fields[1]),
-                    name=head.partition("(")[2],
-                    state=fields[0],
-                    started=int(fields[19]),
-                    place=(fields[23], fields[25]),
-                )
-        return found
+        found = (_read_stat(self._proc / name) for name in os.listdir(self._proc) if name.isdigit())
+        return {stat.pid: stat for stat in found if stat is not None}
 
-    def _facts(self, stat: _Stat, stats: dict[int, _Stat]) -> ProcessFacts:
+    def _facts(self, stat: _Stat, parent: _Stat | None) -> ProcessFacts:
         folder = self._proc / str(stat.pid)
         known = self._known.get((stat.pid, stat.started))
         if known is not None and known.has_torch and known.name == stat.name:
             return known
-        command = tuple(part for part in read_text(folder / "cmdline").split("\0") if part)
-        parent = stats.get(stat.parent_pid)
-        parts = _mapped(folder)
+        command, mappings = self._command(stat.pid), read_text(folder / "maps")
         return ProcessFacts(
             pid=stat.pid,
             parent_pid=stat.parent_pid,
             started=stat.started,
             name=stat.name,
             command=command,
-            uid=_uid(folder),
-            is_python=_is_python(command, folder) or "python" in parts,
+            is_python=_is_python(command, folder) or "libpython" in mappings,
             is_forked=parent is not None and stat.place == parent.place and stat.place[1] not in ("0", "1"),
-            has_torch="torch" in parts,
+            has_torch="/libtorch" in mappings or "/torch/_C." in mappings,
             is_readable=_may_list(folder / "fd"),
             thread_names=_thread_names(folder),
-            variables=_variables(folder),
+            rank=rank_in(dict(part.partition("=")[::2] for part in read_text(folder / "environ").split("\0"))),
         )
 
-    def _command(self, pid: int) -> str:
-        return read_text(self._proc / str(pid) / "cmdline").replace("\0", " ").strip()
+    def _command(self, pid: int) -> tuple[str, ...]:
+        return tuple(part for part in read_text(self._proc / str(pid) / "cmdline").split("\0") if part)
 
 
-def _mapped(folder: Path) -> set[str]:
-    """Which of Python and torch a process has mapped."""
-    text = read_text(folder / "maps")
-    found = set()
-    if "libpython" in text:
-        found.add("python")
-    if "/libtorch" in text or "/torch/_C." in text:
-        found.add("torch")
-    return found
+def rank_in(variables: Mapping[str, str]) -> int | None:
+    """The rank that the environment of a process tells."""
+    text = next((variables[name] for name in _RANK_VARIABLES if name in variables), "")
+    return int(text) if text.isdigit() else None
+
+
+def _is_a_watch(command: tuple[str, ...]) -> bool:
+    words = " ".join(command).split(" ")  # a shell's command is one word of it
+    return "watch" in words and any("headrace" in word for word in words)
 
 
 def _is_python(command: tuple[str, ...], folder: Path) -> bool:
@@ -182,24 +178,12 @@ def _is_python(command: tuple[str, ...], folder: Path) -> bool:
     return program.startswith(("python", "pypy")) or first.startswith(("python", "pypy"))
 
 
-def _variables(folder: Path) -> dict[str, str]:
-    pairs = (part.partition("=") for part in read_text(folder / "environ").split("\0"))
-    return {name: value for name, _, value in pairs if name in _KEPT_VARIABLES}
-
-
 def _thread_names(folder: Path) -> tuple[str, ...]:
     try:
         tids = sorted(os.listdir(folder / "task"), key=int)
     except OSError:
         return ()
-    return tuple(read_text(folder / "task" / tid / "comm").strip() for tid in tids[:64])
-
-
-def _uid(folder: Path) -> int:
-    try:
-        return folder.stat().st_uid
-    except OSError:
-        return -1
+    return tuple(read_text(folder / "task" / tid / "comm").strip() for tid in tids[:_MOST_THREADS])
 
 
 def _may_list(folder: Path) -> bool:
@@ -236,14 +220,7 @@ def assign_roles(processes: Sequence[ProcessFacts], stacks: Stacks) -> dict[int,
 
 def trainer_of(process: ProcessFacts, by_pid: Mapping[int, ProcessFacts], roles: Mapping[int, Role]) -> int | None:
     """The trainer that a process works for: the nearest one above it."""
-    seen: set[int] = set()
-    at = by_pid.get(process.parent_pid)
-    while at is not None and at.pid not in seen:
-        if roles.get(at.pid) is Role.TRAINER:
-            return at.pid
-        seen.add(at.pid)
-        at = by_pid.get(at.parent_pid)
-    return None
+    return next((pid for pid in _ancestors(process, by_pid) if roles.get(pid) is Role.TRAINER), None)
 
 
 def _alone(process: ProcessFacts, threads: Sequence[ThreadStack]) -> Role:
@@ -251,7 +228,9 @@ def _alone(process: ProcessFacts, threads: Sequence[ThreadStack]) -> Role:
     words = process.command_line
     if not process.is_python:
         return Role.OTHER
-    if worker_threads(threads) or is_our_process(threads) or _has_workers_name(process):
+    # torch (2.6 and later) and we name the threads of workers
+    has_its_name = process.name.startswith("pt_data_worker") or process.worker_numbers
+    if worker_threads(threads) or is_our_process(threads) or has_its_name:
         return Role.WORKER
     if _TRACKER in words or (_FORKSERVER in words and not process.is_forked):
         return Role.HELPER
@@ -259,12 +238,6 @@ def _alone(process: ProcessFacts, threads: Sequence[ThreadStack]) -> Role:
     if process.name == "pt_elastic" or any(_LAUNCHERS.search(word) for word in process.command[:4]):
         return Role.LAUNCHER
     return Role.TRAINER if process.has_torch else Role.OTHER
-
-
-def _has_workers_name(process: ProcessFacts) -> bool:
-    """Whether its threads are named as torch (2.6 and later) and we name them."""
-    names = (process.name, *process.thread_names)
-    return process.name.startswith("pt_data_worker") or any(worker_number(name) is not None for name in names)
 
 
 def _find_children_that_load(
@@ -302,11 +275,12 @@ def _find_those_that_only_wait(processes: Sequence[ProcessFacts], roles: dict[in
             roles[process.pid] = Role.LAUNCHER
 
 
-def _ancestors(process: ProcessFacts, by_pid: Mapping[int, ProcessFacts]) -> set[int]:
-    found: set[int] = set()
+def _ancestors(process: ProcessFacts, by_pid: Mapping[int, ProcessFacts]) -> list[int]:
+    """The nearest first."""
+    found: list[int] = []
     at = by_pid.get(process.parent_pid)
     while at is not None and at.pid not in found:
-        found.add(at.pid)
+        found.append(at.pid)
         at = by_pid.get(at.parent_pid)
     return found
 
@@ -316,73 +290,41 @@ def _ancestors(process: ProcessFacts, by_pid: Mapping[int, ProcessFacts]) -> set
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What decides whether stacks may be read. Pure values: `explain` works on recorded ones too."""
+    """What decides whether stacks may be read. Pure values: `explain_refusal` works on recorded ones too."""
 
     our_uid: int
     their_uid: int
     ptrace_scope: int | None  # None: this kernel has no Yama
     may_trace: bool  # CAP_SYS_PTRACE
     in_container: bool
-    may_list_files: bool
 
 
 def read_access(pid: int, *, root: Path = Path("/")) -> Access:
     """Read what holds for us and for the process."""
     status, own = read_status(root / f"proc/{pid}"), read_status(root / "proc/self")
     scope = read_text(root / "proc/sys/kernel/yama/ptrace_scope").strip()
-    try:
-        os.listdir(root / f"proc/{pid}/fd")
-        may_list = True
-    except OSError:
-        may_list = False
     return Access(
         our_uid=os.geteuid(),
         their_uid=int(status.get("Uid", "-1").split()[0]),
         ptrace_scope=int(scope) if scope.isdigit() else None,
         may_trace=bool(int(own.get("CapEff", "0"), 16) & _SYS_PTRACE),
         in_container=(root / ".dockerenv").exists() or (root / "run/.containerenv").exists(),
-        may_list_files=may_list,
     )
 
 
-def explain_refusal(access: Access, pid: int) -> tuple[Text, Text]:
+def explain_refusal(access: Access, pid: int) -> tuple[str, str]:
     """Say why stacks are refused, and what to do; the latter is a command that exists."""
     if access.their_uid not in (-1, access.our_uid) and access.our_uid != 0:
-        return (
-            Text(
-                f"the process belongs to user {access.their_uid}, we are user {access.our_uid}",
-                f"该进程属于用户 {access.their_uid}，而当前用户是 {access.our_uid}",
-            ),
-            Text(
-                f"run `headrace watch {pid}` as that user, or with sudo",
-                f"以该用户身份运行 `headrace watch {pid}`，或加 sudo",
-            ),
-        )
+        why = f"the process belongs to user {access.their_uid}, we are user {access.our_uid}"
+        return why, f"run `headrace watch {pid}` as that user, or with sudo"
     if access.ptrace_scope and not access.may_trace:
-        wanted = (
-            Text(
-                "kernel.yama.ptrace_scope is 3: nobody may attach until the machine restarts",
-                "kernel.yama.ptrace_scope 为 3：重启之前任何人都不能附加",
-            )
+        why = f"kernel.yama.ptrace_scope is {access.ptrace_scope}: " + (
+            "nobody may attach until the machine restarts"
             if access.ptrace_scope == 3
-            else Text(
-                f"kernel.yama.ptrace_scope is {access.ptrace_scope}: only a parent or root may attach",
-                f"kernel.yama.ptrace_scope 为 {access.ptrace_scope}：只有父进程或 root 可以附加",
-            )
+            else "only a parent or root may attach"
         )
-        return wanted, Text(
-            f"`sudo headrace watch {pid}`, or `sudo sysctl kernel.yama.ptrace_scope=0` until the next restart",
-            f"运行 `sudo headrace watch {pid}`；或执行 `sudo sysctl kernel.yama.ptrace_scope=0`（重启后失效）",
-        )
+        return why, f"`sudo headrace watch {pid}`, or `sudo sysctl kernel.yama.ptrace_scope=0` until the next restart"
     if access.in_container and not access.may_trace:
-        return (
-            Text("this container has no CAP_SYS_PTRACE", "容器没有 CAP_SYS_PTRACE 权限"),
-            Text(
-                "start the container with `--cap-add SYS_PTRACE`, or run headrace on the host, with the pid there",
-                "启动容器时加 `--cap-add SYS_PTRACE`；或在宿主机上用宿主机的 pid 运行 headrace",
-            ),
-        )
-    return (
-        Text("the system refuses to read the process's memory", "系统拒绝读取该进程的内存"),
-        Text(f"`sudo headrace watch {pid}`", f"运行 `sudo headrace watch {pid}`"),
-    )
+        what = "start the container with `--cap-add SYS_PTRACE`, or run headrace on the host, with the pid there"
+        return "this container has no CAP_SYS_PTRACE", what
+    return "the system refuses to read the process's memory", f"`sudo headrace watch {pid}`"

@@ -6,160 +6,16 @@ Pure: recorded stacks are read as living ones are.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from headrace.model import OwnStep, lies_in_room, step_of
 from headrace.signals import Frame, ThreadStack
-from headrace.signals.system import OpenFile, ThreadState
 
 from .sampling import KernelLook
 
-# Loaders whose `next` the training loop waits in. Any frame of these files, or below these folders, is that wait.
-_LOADERS = (
-    *("/torch/utils/data/dataloader.py", "/torchdata/"),
-    *("/nvidia/dali/plugin/", "/ffcv/loader/", "/prefetch_generator/", "/petastorm/", "/ray/data/iterator.py"),
-)
-# Wrappers that copy what a loader gave: on the stack inside some loaders, and not a wait for them.
-_COPY_FUNCTIONS = {
-    *("send_to_device", "move_data_to_device", "batch_to_device", "transfer_batch_to_device", "_prepare_input"),
-    *("_prepare_inputs", "collate_data_to_device", "record_stream"),
-}
-_CHECKPOINTS = ("/torch/distributed/checkpoint/", "/safetensors/")
-_CHECKPOINT_FUNCTION = re.compile(r"_?(save|dump|write)_(check_?points?|ckpts?|model|state|states|pretrained|snapshot)")
-_LOG_WRITERS = (
-    *("/logging/__init__.py", "/torch/utils/tensorboard/", "/tensorboardX/", "/tensorboard/", "/wandb/", "/mlflow/"),
-    *("/tqdm/", "/loguru/", "/rich/", "/swanlab/", "/aim/sdk/", "/clearml/"),
-)
-_SYNCHRONISATION = ("/torch/distributed/distributed_c10d.py", "/torch/cuda/streams.py")
-_COMPILERS = ("/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/", "/triton/compiler/")
-# Evaluation by the name of the function: `evaluate`, `validate_one_epoch`, `_run_validation`, `val_epoch`, `test`.
-_EVALUATION = re.compile(
-    r"_?(run_|do_|on_|perform_)?(eval|evaluate|evaluation|valid|val|validate|validation|test)"
-    r"(_(one|an?|the|loop|epoch|step|model|run|fn|set|loader|dataset|data))*"
-)
-# The standard library where it waits for somebody else.
-_WAITS = (
-    *("/threading.py", "/queue.py", "/selectors.py", "/socket.py", "/subprocess.py", "/ssl.py"),
-    *("/multiprocessing/popen_fork.py", "/multiprocessing/connection.py", "/concurrent/futures/_base.py"),
-)
-_COPY_LINE = re.compile(r"\.cuda\(|\.to\([^)]*(device|cuda|gpu|non_blocking|rank)")
-_SYNC_LINE = re.compile(
-    r"\.(item|cpu|tolist|numpy)\(\)|synchronize\(\)|\b(barrier|all_reduce|all_gather\w*|broadcast)\("
-)
-_GC_LINE = re.compile(r"\bgc\.collect\(")
-_PRINT_LINE = re.compile(r"\bprint\(|\.flush\(\)|\.write\(")
-_SLEEP_LINE = re.compile(r"\bsleep\(")
-_READ_LINE = re.compile(r"\bopen\(|\.read\w*\(|\.recv\w*\(|\.seek\(|np\.(load|fromfile|memmap)\(|\bmmap\(")
-_NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3", "/headrace/")
-
 SourceLine = Callable[[Frame], str]  # the text of a frame's line; "" where the file cannot be read
-_TORCH_LOOP = "/torch/utils/data/_utils/worker.py"
-_TORCH_FETCH = "/torch/utils/data/_utils/fetch.py"
-_READS = {
-    *("read", "pread64", "readv", "preadv", "open", "openat", "stat", "fstat", "lstat", "newfstatat", "statx"),
-    *("getdents64", "recvfrom", "recvmsg", "recvmmsg", "connect", "io_getevents", "io_uring_enter"),
-}
-_BLOCKS = {"futex", "nanosleep", "clock_nanosleep", "wait4", "waitid", "flock", "fcntl", "pause", "select", "pselect6"}
-
-
-# ------------------------------------------------------------------------------------------ which frames mean what
-
-
-def function_of(frame: Frame) -> str:
-    """The bare name: newer Pythons tell `Trainer.fit.<locals>.step` where older ones tell `step`.
-
-    >>> function_of(Frame(file="a.py", line=1, function="Trainer.fit.<locals>.step"))
-    'step'
-    """
-    return frame.function.rpartition(".")[2]
-
-
-def own_step(frame: Frame) -> OwnStep | None:
-    """What a frame of ours means; None for any other."""
-    return step_of(frame.file, frame.function)
-
-
-def lies_in(frame: Frame, places: tuple[str, ...]) -> bool:
-    """Whether a frame is of one of these files, or below one of these folders ("/tqdm/")."""
-    return any(place in frame.file if place.endswith("/") else frame.file.endswith(place) for place in places)
-
-
-def is_torch(frame: Frame) -> bool:
-    return "/torch/" in frame.file
-
-
-def is_loader(frame: Frame) -> bool:
-    """The loop waits for a batch: a frame of a loader's iterator, whatever it does meanwhile."""
-    is_loaders = lies_in(frame, _LOADERS) or lies_in_room(frame.file, "loader")
-    return is_loaders and not function_of(frame).startswith("__len__")
-
-
-def is_copy(frame: Frame) -> bool:
-    return own_step(frame) is OwnStep.COPY or function_of(frame) in _COPY_FUNCTIONS
-
-
-def is_checkpoint(frame: Frame) -> bool:
-    if frame.file.endswith("/torch/serialization.py"):
-        return "save" in function_of(frame) or "Writer" in frame.function
-    return lies_in(frame, _CHECKPOINTS) or _CHECKPOINT_FUNCTION.match(function_of(frame)) is not None
-
-
-def is_log_writer(frame: Frame) -> bool:
-    return lies_in(frame, _LOG_WRITERS)
-
-
-def is_synchronisation(frame: Frame) -> bool:
-    return lies_in(frame, _SYNCHRONISATION) or (
-        frame.file.endswith("/torch/cuda/__init__.py") and function_of(frame) == "synchronize"
-    )
-
-
-def is_compiling(frame: Frame) -> bool:
-    """Only where it compiles: what runs a compiled graph has frames of the same packages."""
-    return lies_in(frame, _COMPILERS) and re.search("compile|convert_frame|lower|codegen", frame.function) is not None
-
-
-def is_evaluation(frame: Frame) -> bool:
-    return not is_torch(frame) and _EVALUATION.fullmatch(function_of(frame).lower()) is not None
-
-
-def is_importing(frame: Frame) -> bool:
-    """Imports, also those of a spawned process that imports its parent's script."""
-    spawns = frame.file.endswith("/multiprocessing/spawn.py") and not is_torch(frame)
-    return "<frozen importlib" in frame.file or (spawns and function_of(frame).startswith(("prepare", "_fixup_main")))
-
-
-def is_wait(frame: Frame) -> bool:
-    return lies_in(frame, _WAITS)
-
-
-def line_copies(line: str) -> bool:
-    return _COPY_LINE.search(line) is not None
-
-
-def line_synchronises(line: str) -> bool:
-    return _SYNC_LINE.search(line) is not None
-
-
-def line_collects(line: str) -> bool:
-    return _GC_LINE.search(line) is not None
-
-
-def line_prints(line: str) -> bool:
-    return _PRINT_LINE.search(line) is not None
-
-
-def line_sleeps(line: str) -> bool:
-    return _SLEEP_LINE.search(line) is not None
-
-
-def line_reads(line: str) -> bool:
-    return _READ_LINE.search(line) is not None
-
-
-# ------------------------------------------------------------------------------------------ trainers
 
 
 class TrainerActivity(Enum):
@@ -192,13 +48,79 @@ class Detail(Enum):
     STOPPED = "stopped"  # by a signal or a debugger
 
 
-@dataclass(frozen=True, kw_only=True)
+class WorkerActivity(Enum):
+    """What a loader worker is at."""
+
+    IDLE = "idle"  # waits for the next task, or for the loop to be done with a batch
+    READING = "reading"  # a file or a connection
+    DECODING = "decoding"  # the data set's own code: decodes, transforms
+    COLLATING = "collating"
+    SENDING = "sending"  # hands over what it has made: writes rows, pickles, tells
+    BLOCKED = "blocked"  # inside a sample, waiting for a lock, a child, the clock, a pipe
+    STOPPED = "stopped"  # by a signal or a debugger
+    STARTING = "starting"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
 class TrainerReading:
     """What a stack says, and the frame of the user's code where it stands."""
 
     activity: TrainerActivity
     at: Frame | None = None
     detail: Detail = Detail.NONE
+
+
+@dataclass(frozen=True)
+class WorkerReading:
+    """What a worker does, and the frame of its data set."""
+
+    activity: WorkerActivity
+    at: Frame | None = None
+
+
+# ------------------------------------------------------------------------------------------ which frames mean what
+
+# Loaders whose `next` the training loop waits in. Any frame of these files, or below these folders, is that wait.
+_LOADERS = (
+    *("/torch/utils/data/dataloader.py", "/torchdata/"),
+    *("/nvidia/dali/plugin/", "/ffcv/loader/", "/prefetch_generator/", "/petastorm/", "/ray/data/iterator.py"),
+)
+# Wrappers that copy what a loader gave: on the stack inside some loaders, and not a wait for them.
+_COPY_FUNCTIONS = {
+    *("send_to_device", "move_data_to_device", "batch_to_device", "transfer_batch_to_device", "_prepare_input"),
+    *("_prepare_inputs", "collate_data_to_device", "record_stream"),
+}
+_CHECKPOINTS = ("/torch/distributed/checkpoint/", "/safetensors/")
+_CHECKPOINT_FUNCTION = re.compile(r"_?(save|dump|write)_(check_?points?|ckpts?|model|state|states|pretrained|snapshot)")
+_LOG_WRITERS = (
+    *("/logging/__init__.py", "/torch/utils/tensorboard/", "/tensorboardX/", "/tensorboard/", "/wandb/", "/mlflow/"),
+    *("/tqdm/", "/loguru/", "/rich/", "/swanlab/", "/aim/sdk/", "/clearml/"),
+)
+_SYNCHRONISATION = ("/torch/distributed/distributed_c10d.py", "/torch/cuda/streams.py")
+_COMPILERS = ("/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/", "/triton/compiler/")
+# Evaluation by the name of the function: `evaluate`, `validate_one_epoch`, `_run_validation`, `val_epoch`, `test`.
+_EVALUATION = re.compile(
+    r"_?(run_|do_|on_|perform_)?(eval|evaluate|evaluation|valid|val|validate|validation|test)"
+    r"(_(one|an?|the|loop|epoch|step|model|run|fn|set|loader|dataset|data))*"
+)
+# The standard library where it waits for somebody else.
+_WAITS = (
+    *("/threading.py", "/queue.py", "/selectors.py", "/socket.py", "/subprocess.py", "/ssl.py"),
+    *("/multiprocessing/popen_fork.py", "/multiprocessing/connection.py", "/concurrent/futures/_base.py"),
+)
+# What the running line of a trainer says, the first that fits: calls into C have no frame of their own.
+_LINES = {
+    r"\bgc\.collect\(": TrainerActivity.GC,
+    r"\.cuda\(|\.to\([^)]*(device|cuda|gpu|non_blocking|rank)": TrainerActivity.H2D_COPY,
+    r"\.(item|cpu|tolist|numpy)\(\)|synchronize\(\)|\b(barrier|all_reduce|all_gather\w*|broadcast)\(": (
+        TrainerActivity.SYNCHRONISATION
+    ),
+    r"\bprint\(|\.flush\(\)|\.write\(": TrainerActivity.LOGGING,
+    r"\bsleep\(": TrainerActivity.OTHER,
+}
+_READ_LINE = re.compile(r"\bopen\(|\.read\w*\(|\.recv\w*\(|\.seek\(|np\.(load|fromfile|memmap)\(|\bmmap\(")
+_NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3", "/headrace/")
 
 
 def no_source(_frame: Frame) -> str:
@@ -218,6 +140,81 @@ def own_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     return tuple(python)
 
 
+def function_of(frame: Frame) -> str:
+    """The bare name: newer Pythons tell `Trainer.fit.<locals>.step` where older ones tell `step`.
+
+    >>> function_of(Frame(file="a.py", line=1, function="Trainer.fit.<locals>.step"))
+    'step'
+    """
+    return frame.function.rpartition(".")[2]
+
+
+def _own_step(frame: Frame) -> OwnStep | None:
+    """What a frame of ours means; None for any other."""
+    return step_of(frame.file, frame.function)
+
+
+def _users_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of code that is neither a library nor Python's own: it says which call it was."""
+    users = (frame for frame in frames if frame.file and not any(part in frame.file for part in _NOT_THE_USERS))
+    return next(users, frames[0] if frames else None)
+
+
+def _lies_in(frame: Frame, places: tuple[str, ...]) -> bool:
+    """Whether a frame is of one of these files, or below one of these folders ("/tqdm/")."""
+    return any(place in frame.file if place.endswith("/") else frame.file.endswith(place) for place in places)
+
+
+def _is_torch(frame: Frame) -> bool:
+    return "/torch/" in frame.file
+
+
+def _is_loader(frame: Frame) -> bool:
+    """The loop waits for a batch: a frame of a loader's iterator, whatever it does meanwhile."""
+    is_loaders = _lies_in(frame, _LOADERS) or lies_in_room(frame.file, "loader")
+    return is_loaders and not function_of(frame).startswith("__len__")
+
+
+def _is_copy(frame: Frame) -> bool:
+    return _own_step(frame) is OwnStep.COPY or function_of(frame) in _COPY_FUNCTIONS
+
+
+def _is_checkpoint(frame: Frame) -> bool:
+    if frame.file.endswith("/torch/serialization.py"):
+        return "save" in function_of(frame) or "Writer" in frame.function
+    return _lies_in(frame, _CHECKPOINTS) or _CHECKPOINT_FUNCTION.match(function_of(frame)) is not None
+
+
+def _is_synchronisation(frame: Frame) -> bool:
+    is_cuda = frame.file.endswith("/torch/cuda/__init__.py")
+    return _lies_in(frame, _SYNCHRONISATION) or (is_cuda and function_of(frame) == "synchronize")
+
+
+def _is_compiling(frame: Frame) -> bool:
+    """Only where it compiles: what runs a compiled graph has frames of the same packages."""
+    return _lies_in(frame, _COMPILERS) and re.search("compile|convert_frame|lower|codegen", frame.function) is not None
+
+
+def _is_evaluation(frame: Frame) -> bool:
+    return not _is_torch(frame) and _EVALUATION.fullmatch(function_of(frame).lower()) is not None
+
+
+def _is_importing(frame: Frame) -> bool:
+    """Imports, also those of a spawned process that imports its parent's script."""
+    spawns = frame.file.endswith("/multiprocessing/spawn.py") and not _is_torch(frame)
+    return "<frozen importlib" in frame.file or (spawns and function_of(frame).startswith(("prepare", "_fixup_main")))
+
+
+# ------------------------------------------------------------------------------------------ trainers
+
+# What any frame of a stack decides, the first that fits.
+_PHASES: tuple[tuple[Callable[[Frame], bool], TrainerActivity], ...] = (
+    (_is_checkpoint, TrainerActivity.CHECKPOINT),
+    (lambda frame: _lies_in(frame, _LOG_WRITERS), TrainerActivity.LOGGING),
+    (_is_synchronisation, TrainerActivity.SYNCHRONISATION),
+)
+
+
 def read_trainer(frames: Sequence[Frame], source_line: SourceLine = no_source) -> TrainerReading:
     """Say what a training loop's thread is doing, from its frames, innermost first.
 
@@ -226,73 +223,54 @@ def read_trainer(frames: Sequence[Frame], source_line: SourceLine = no_source) -
     """
     own = own_frames(frames)
     if not own:
-        return TrainerReading(activity=TrainerActivity.UNKNOWN)
+        return TrainerReading(TrainerActivity.UNKNOWN)
     reading = _innermost_activity(own, source_line)
     is_phase = reading.activity in (TrainerActivity.CHECKPOINT, TrainerActivity.LOGGING, TrainerActivity.OTHER)
-    if not is_phase and any(is_evaluation(frame) for frame in own):
+    if not is_phase and any(_is_evaluation(frame) for frame in own):
         waits = reading.activity is TrainerActivity.DATA_WAIT
         detail = Detail.WAITING_FOR_DATA if waits else Detail.NONE
-        return TrainerReading(activity=TrainerActivity.EVALUATION, at=reading.at, detail=detail)
+        return TrainerReading(TrainerActivity.EVALUATION, reading.at, detail)
     return reading
 
 
 def _innermost_activity(own: tuple[Frame, ...], source_line: SourceLine) -> TrainerReading:
     at = _users_frame(own)
-    copies = next((i for i, frame in enumerate(own) if is_copy(frame)), None)
-    loads = next((i for i, frame in enumerate(own) if is_loader(frame)), None)
+    copies = next((i for i, frame in enumerate(own) if _is_copy(frame)), None)
+    loads = next((i for i, frame in enumerate(own) if _is_loader(frame)), None)
     if copies is not None and (loads is None or copies < loads):
-        return TrainerReading(activity=TrainerActivity.H2D_COPY, at=at)
+        return TrainerReading(TrainerActivity.H2D_COPY, at)
     if loads is not None:
-        return TrainerReading(
-            activity=TrainerActivity.DATA_WAIT, at=_users_frame(own[loads:]), detail=_detail_of_wait(own[loads:])
-        )
-    for is_it, activity in (
-        (is_checkpoint, TrainerActivity.CHECKPOINT),
-        (is_log_writer, TrainerActivity.LOGGING),
-        (is_synchronisation, TrainerActivity.SYNCHRONISATION),
-    ):
+        return TrainerReading(TrainerActivity.DATA_WAIT, _users_frame(own[loads:]), _detail_of_wait(own[loads:]))
+    for is_it, activity in _PHASES:
         if any(is_it(frame) for frame in own):
-            return TrainerReading(activity=activity, at=at)
-    if any(is_importing(frame) for frame in own[:12]):
-        return TrainerReading(activity=TrainerActivity.OTHER, at=at, detail=Detail.IMPORTING)
-    if any(is_compiling(frame) for frame in own):
-        return TrainerReading(activity=TrainerActivity.OTHER, at=at, detail=Detail.COMPILING)
+            return TrainerReading(activity, at)
+    if any(_is_importing(frame) for frame in own[:12]):
+        return TrainerReading(TrainerActivity.OTHER, at, Detail.IMPORTING)
+    if any(_is_compiling(frame) for frame in own):
+        return TrainerReading(TrainerActivity.OTHER, at, Detail.COMPILING)
     if _waits_in_next(own):
-        return TrainerReading(activity=TrainerActivity.DATA_WAIT, at=at)
-    if is_wait(own[0]):
-        return TrainerReading(activity=TrainerActivity.OTHER, at=at, detail=Detail.WAITING)
-    return _by_line(own[0], at, source_line)
-
-
-def _by_line(innermost: Frame, at: Frame | None, source_line: SourceLine) -> TrainerReading:
-    """What the running line says; calls into C have no frame."""
-    if not is_torch(innermost):
-        line = source_line(innermost)
-        for says, activity in (
-            (line_collects, TrainerActivity.GC),
-            (line_copies, TrainerActivity.H2D_COPY),
-            (line_synchronises, TrainerActivity.SYNCHRONISATION),
-            (line_prints, TrainerActivity.LOGGING),
-        ):
-            if says(line):
-                return TrainerReading(activity=activity, at=at)
-        if line_sleeps(line):
-            return TrainerReading(activity=TrainerActivity.OTHER, at=at, detail=Detail.SLEEPING)
-    return TrainerReading(activity=TrainerActivity.COMPUTE, at=at)
+        return TrainerReading(TrainerActivity.DATA_WAIT, at)
+    if _lies_in(own[0], _WAITS):
+        return TrainerReading(TrainerActivity.OTHER, at, Detail.WAITING)
+    line = "" if _is_torch(own[0]) else source_line(own[0])
+    said = (activity for pattern, activity in _LINES.items() if re.search(pattern, line))
+    activity = next(said, TrainerActivity.COMPUTE)
+    return TrainerReading(activity, at, Detail.SLEEPING if activity is TrainerActivity.OTHER else Detail.NONE)
 
 
 def _waits_in_next(own: tuple[Frame, ...]) -> bool:
     """A queue that a `__next__` of the user's own reads: a loader we do not know by name."""
     if not own[0].file.endswith(("/threading.py", "/queue.py", "/multiprocessing/connection.py", "/selectors.py")):
         return False
-    outside = next((frame for frame in own if not is_wait(frame) and "/multiprocessing/" not in frame.file), None)
-    return outside is not None and function_of(outside) in ("__next__", "next", "next_batch", "get_batch")
+    outside = (frame for frame in own if not _lies_in(frame, _WAITS) and "/multiprocessing/" not in frame.file)
+    first = next(outside, None)
+    return first is not None and function_of(first) in ("__next__", "next", "next_batch", "get_batch")
 
 
 def _detail_of_wait(from_loader: tuple[Frame, ...]) -> Detail:
-    names = {frame.function for frame in from_loader if is_loader(frame)}
+    names = {frame.function for frame in from_loader if _is_loader(frame)}
     bare = {name.rpartition(".")[2] for name in names}
-    ours = {own_step(frame) for frame in from_loader}
+    ours = {_own_step(frame) for frame in from_loader}
     if bare & {"_shutdown_workers", "__del__"} or OwnStep.POOL_STOP in ours:
         return Detail.STOPPING_WORKERS
     if (bare & {"__iter__", "_get_iterator", "__init__"} or OwnStep.POOL_START in ours) and "__next__" not in bare:
@@ -300,13 +278,6 @@ def _detail_of_wait(from_loader: tuple[Frame, ...]) -> Detail:
     if any(name.startswith("_SingleProcess") for name in names) or OwnStep.IN_PROCESS in ours:
         return Detail.IN_PROCESS
     return Detail.NONE
-
-
-def _users_frame(own: Iterable[Frame]) -> Frame | None:
-    """The innermost frame of code that is neither a library nor Python's own."""
-    frames = tuple(own)
-    users = (frame for frame in frames if frame.file and not any(part in frame.file for part in _NOT_THE_USERS))
-    return next(users, frames[0] if frames else None)
 
 
 # Threads that are never the training loop.
@@ -323,19 +294,16 @@ def training_thread(threads: Sequence[ThreadStack], source_line: SourceLine = no
         return None
     if read_trainer(main.frames, source_line).activity not in (TrainerActivity.OTHER, TrainerActivity.UNKNOWN):
         return main
+    trains = {TrainerActivity.DATA_WAIT, TrainerActivity.EVALUATION, TrainerActivity.CHECKPOINT}
     for thread in threads:
         if thread is main or thread.name.startswith(_HELPERS) or not thread.frames:
             continue
         own = own_frames(thread.frames)
         if any(function_of(frame) == "_pin_memory_loop" for frame in own):
             continue
-        reading = read_trainer(own, source_line)
-        is_loop = any(is_torch(frame) for frame in own) and reading.activity is TrainerActivity.COMPUTE
-        if is_loop or reading.activity in (
-            TrainerActivity.DATA_WAIT,
-            TrainerActivity.EVALUATION,
-            TrainerActivity.CHECKPOINT,
-        ):
+        activity = read_trainer(own, source_line).activity
+        is_loop = any(_is_torch(frame) for frame in own) and activity is TrainerActivity.COMPUTE
+        if is_loop or activity in trains:
             return thread
     return main
 
@@ -343,39 +311,18 @@ def training_thread(threads: Sequence[ThreadStack], source_line: SourceLine = no
 def read_trainer_look(look: KernelLook) -> TrainerReading:
     """What a trainer does as far as the kernel tells: it waits for its workers' pipe, it computes, or nobody knows."""
     if look.is_fed:
-        return TrainerReading(activity=TrainerActivity.DATA_WAIT)
+        return TrainerReading(TrainerActivity.DATA_WAIT)
     if look.state in "Tt":
-        return TrainerReading(activity=TrainerActivity.OTHER, detail=Detail.STOPPED)
+        return TrainerReading(TrainerActivity.OTHER, detail=Detail.STOPPED)
     if look.state == "R":
-        return TrainerReading(activity=TrainerActivity.COMPUTE)
-    return TrainerReading(activity=TrainerActivity.UNKNOWN, detail=Detail.WAITING)
+        return TrainerReading(TrainerActivity.COMPUTE)
+    return TrainerReading(TrainerActivity.UNKNOWN, detail=Detail.WAITING)
 
 
 # ------------------------------------------------------------------------------------------ workers
 
-
-class WorkerActivity(Enum):
-    """What a loader worker is at."""
-
-    IDLE = "idle"  # waits for the next task, or for the loop to be done with a batch
-    READING = "reading"  # a file or a connection
-    DECODING = "decoding"  # the data set's own code: decodes, transforms
-    COLLATING = "collating"
-    SENDING = "sending"  # hands over what it has made: writes rows, pickles, tells
-    BLOCKED = "blocked"  # inside a sample, waiting for a lock, a child, the clock, a pipe
-    STOPPED = "stopped"  # by a signal or a debugger
-    STARTING = "starting"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerReading:
-    """What a worker does, and the frame of its data set."""
-
-    activity: WorkerActivity
-    at: Frame | None = None
-
-
+_TORCH_LOOP = "/torch/utils/data/_utils/worker.py"
+_TORCH_FETCH = "/torch/utils/data/_utils/fetch.py"
 # What our own workers' frames say, where no sample's own code is above them.
 _OWN = {
     OwnStep.LIFE: WorkerActivity.STARTING,
@@ -388,22 +335,26 @@ _OWN = {
     OwnStep.ROWS: WorkerActivity.SENDING,
     OwnStep.HAND_OVER: WorkerActivity.SENDING,
 }
+_READS = {
+    *("read", "pread64", "readv", "preadv", "open", "openat", "stat", "fstat", "lstat", "newfstatat", "statx"),
+    *("getdents64", "recvfrom", "recvmsg", "recvmmsg", "connect", "io_getevents", "io_uring_enter"),
+}
+_BLOCKS = {"futex", "nanosleep", "clock_nanosleep", "wait4", "waitid", "flock", "fcntl", "pause", "select", "pselect6"}
 
 
 def is_worker_stack(frames: Sequence[Frame]) -> bool:
     """Whether a thread is a loader worker: torch's loop, or ours."""
     own = own_frames(frames)
-    return _torch_loop_at(own) is not None or is_our_worker(own)
+    return _torch_loop_at(own) is not None or _is_our_worker(own)
 
 
-def is_our_worker(own: Sequence[Frame]) -> bool:
-    """Whether a thread is a worker of our own loader."""
-    return any(own_step(frame) is OwnStep.LIFE for frame in own)
+def _is_our_worker(own: Sequence[Frame]) -> bool:
+    return any(_own_step(frame) is OwnStep.LIFE for frame in own)
 
 
 def is_our_process(threads: Sequence[ThreadStack]) -> bool:
     """Whether a process is one of our own loader's."""
-    return any(own_step(frame) is OwnStep.HOST for thread in threads for frame in own_frames(thread.frames))
+    return any(_own_step(frame) is OwnStep.HOST for thread in threads for frame in own_frames(thread.frames))
 
 
 def _torch_loop_at(own: Sequence[Frame]) -> int | None:
@@ -420,40 +371,40 @@ def read_worker(frames: Sequence[Frame], source_line: SourceLine = no_source) ->
     """Say what a worker's stack tells; whether it reads or is blocked the kernel knows better (`refine`)."""
     own = own_frames(frames)
     if not own:
-        return WorkerReading(activity=WorkerActivity.UNKNOWN)
-    if is_our_worker(own):
+        return WorkerReading(WorkerActivity.UNKNOWN)
+    if _is_our_worker(own):
         return _read_ours(own, source_line)
     loop = _torch_loop_at(own)
     if loop is None:
-        return WorkerReading(activity=WorkerActivity.STARTING, at=own[0])
+        return WorkerReading(WorkerActivity.STARTING, own[0])
     inner = own[:loop]
     at = _torch_sample_frame(inner)
-    if any(is_importing(frame) and "<frozen" in frame.file for frame in inner[:8]) and at is None:
-        return WorkerReading(activity=WorkerActivity.STARTING, at=inner[0])
-    if any("/collate.py" in frame.file or re.search("collate", frame.function) for frame in inner):
-        return WorkerReading(activity=WorkerActivity.COLLATING, at=at or inner[0])
+    if any(_is_importing(frame) and "<frozen" in frame.file for frame in inner[:8]) and at is None:
+        return WorkerReading(WorkerActivity.STARTING, inner[0])
+    if any("/collate.py" in frame.file or "collate" in frame.function for frame in inner):
+        return WorkerReading(WorkerActivity.COLLATING, at or inner[0])
     if at is None:
-        return WorkerReading(activity=_between_samples(inner), at=inner[0] if inner else None)
-    return WorkerReading(activity=_in_sample(inner, source_line), at=at)
+        return WorkerReading(_between_samples(inner), inner[0] if inner else None)
+    return WorkerReading(_in_sample(inner, source_line), at)
 
 
 def _read_ours(own: Sequence[Frame], source_line: SourceLine) -> WorkerReading:
     """Our own worker: the innermost frame that has a meaning tells, and above it is the user's code."""
-    steps = [(count, step) for count, frame in enumerate(own) if (step := own_step(frame)) is not None]
+    steps = [(count, step) for count, frame in enumerate(own) if (step := _own_step(frame)) is not None]
     count, step = steps[0]
     in_sample = next((place for place, one in steps if one is OwnStep.SAMPLE), None)
     if step is OwnStep.READ and in_sample is not None:
-        return WorkerReading(activity=WorkerActivity.READING, at=_users_frame(own[:in_sample]) or own[0])
+        return WorkerReading(WorkerActivity.READING, _users_frame(own[:in_sample]) or own[0])
     at = _users_frame([frame for frame in own[:count] if not lies_in_room(frame.file, "engine")])
     if step is OwnStep.SAMPLE and at is not None:
-        return WorkerReading(activity=_in_sample(own, source_line), at=at)
+        return WorkerReading(_in_sample(own, source_line), at)
     if step is OwnStep.SAMPLE and count:  # what the engine does around a sample
-        return WorkerReading(activity=WorkerActivity.SENDING, at=own[0])
-    return WorkerReading(activity=_OWN.get(step, WorkerActivity.UNKNOWN), at=at or own[0])
+        return WorkerReading(WorkerActivity.SENDING, own[0])
+    return WorkerReading(_OWN.get(step, WorkerActivity.UNKNOWN), at or own[0])
 
 
 def _in_sample(inner: Sequence[Frame], source_line: SourceLine) -> WorkerActivity:
-    is_reading = line_reads(source_line(inner[0])) or inner[0].file.endswith(("/socket.py", "/ssl.py"))
+    is_reading = _READ_LINE.search(source_line(inner[0])) or inner[0].file.endswith(("/socket.py", "/ssl.py"))
     return WorkerActivity.READING if is_reading else WorkerActivity.DECODING
 
 
@@ -474,43 +425,36 @@ def _between_samples(inner: Sequence[Frame]) -> WorkerActivity:
     return WorkerActivity.STARTING if "init_fn" in " ".join(names) else WorkerActivity.UNKNOWN
 
 
-def refine(reading: WorkerReading, thread: ThreadState | None, file: OpenFile | None) -> WorkerReading:
+# Where the kernel's word goes before what the stack says. One that reads may stand in a lock: another reads for it.
+_KERNEL_DECIDES = {
+    WorkerActivity.DECODING: (WorkerActivity.READING, WorkerActivity.BLOCKED),
+    WorkerActivity.READING: (WorkerActivity.READING,),
+    WorkerActivity.UNKNOWN: tuple(WorkerActivity),
+}
+
+
+def refine(reading: WorkerReading, look: KernelLook) -> WorkerReading:
     """Let the kernel's word decide where a stack cannot: stopped, reading, blocked."""
-    if thread is None:
-        return reading
-    kernel = read_kernel(thread, file)
-    if kernel is WorkerActivity.STOPPED:
-        return WorkerReading(activity=kernel, at=reading.at)
-    # a worker that reads may stand in a lock: another process or thread reads for it
-    may_be = {
-        WorkerActivity.DECODING: (WorkerActivity.READING, WorkerActivity.BLOCKED),
-        WorkerActivity.READING: (WorkerActivity.READING,),
-    }
-    if kernel in may_be.get(reading.activity, ()):
-        return WorkerReading(activity=kernel, at=reading.at)
-    if reading.activity is WorkerActivity.UNKNOWN:
-        return WorkerReading(activity=kernel, at=reading.at)
-    return reading
+    kernel = read_kernel(look)
+    decides = kernel is WorkerActivity.STOPPED or kernel in _KERNEL_DECIDES.get(reading.activity, ())
+    return WorkerReading(kernel, reading.at) if decides else reading
 
 
-def read_kernel(thread: ThreadState, file: OpenFile | None) -> WorkerActivity:
+def read_kernel(look: KernelLook) -> WorkerActivity:
     """Say what the kernel alone tells of a worker's thread: its state and the system call that it is in."""
-    if thread.state in "Tt":
+    if look.state in "Tt":
         return WorkerActivity.STOPPED
-    if thread.state in "ZX":
+    name = look.call.name if look.call else ""
+    if look.state in "ZX":
         return WorkerActivity.UNKNOWN
-    name = thread.call.name if thread.call else ""
-    if name in _READS and (file is None or file.kind in ("file", "socket")):
+    if name in _READS and (look.file is None or look.file.kind in ("file", "socket")):
         return WorkerActivity.READING
-    if name in _READS and file is not None and file.kind == "pipe":
+    if name in _READS and look.file is not None and look.file.kind == "pipe":
         return WorkerActivity.IDLE  # our worker waits for its task in a plain read
-    if thread.state == "D":
+    if look.state == "D":
         return WorkerActivity.READING  # a page of a mapped file, or a call that we may not see
-    if thread.state == "R":
+    if look.state == "R":
         return WorkerActivity.DECODING
     if name in ("poll", "ppoll", "epoll_wait", "epoll_pwait"):
         return WorkerActivity.IDLE  # torch's worker polls its index queue
-    if not name:
-        channel = thread.wait_channel
-        return WorkerActivity.IDLE if "poll" in channel or "pipe" in channel else WorkerActivity.UNKNOWN
     return WorkerActivity.BLOCKED if name in _BLOCKS else WorkerActivity.UNKNOWN

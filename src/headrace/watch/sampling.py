@@ -16,7 +16,7 @@ from pathlib import Path
 
 from headrace.model import worker_number
 from headrace.signals import Frame, ThreadStack, find_py_spy
-from headrace.signals.system import Call, OpenFile, ThreadState, polled_descriptors, read_moment, read_open_files
+from headrace.signals.system import Call, OpenFile, polled_descriptors, read_moment, read_open_files, read_text
 
 _PROFILE = re.compile(r'Process (?P<pid>\d+) Thread (?P<tid>\S+)(?: "(?P<name>.*)")?')
 _ALWAYS_S = 6.0  # at first; `--once` takes five seconds
@@ -92,7 +92,7 @@ class StackSampler:
             return StackWindow(problem=f"py-spy did not end within {timeout_s:.0f} s")
         text = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
         if not text:
-            return StackWindow(problem=_problem_of(_content(self._errors), code))
+            return StackWindow(problem=_problem_of(os.pread(self._errors, 1 << 16, 0).decode("utf-8", "replace"), code))
         try:
             return StackWindow(threads=parse_speedscope(text))
         except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -144,10 +144,6 @@ def _problem_of(errors: str, code: int) -> str:
     lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("py-spy>")]
     told = next((line for line in lines if "Error" in line or "ermission" in line), lines[0] if lines else "")
     return f"py-spy: {told or f'ended with {code} and wrote nothing'}"
-
-
-def _content(fd: int) -> str:
-    return os.pread(fd, 1 << 16, 0).decode("utf-8", "replace")
 
 
 class StackPace:
@@ -218,20 +214,6 @@ class KernelLook:
     def is_in_lock(self) -> bool:
         return self.call is not None and self.call.name == "futex"
 
-    def as_thread(self) -> ThreadState:
-        """Return it as the reader of threads would."""
-        return ThreadState(
-            tid=0,
-            name="",
-            state=self.state,
-            wait_channel="",
-            call=self.call,
-            kernel_stack=(),
-            cpu_s=0.0,
-            major_faults=0,
-            voluntary_switches=0,
-        )
-
 
 @dataclass
 class KernelSampler:
@@ -301,8 +283,7 @@ def _threads_named(pid: int, is_it: Callable[[str], bool]) -> list[int]:
     """The threads of a process whose names are so; of those with one name the first, for its own bear it, too."""
     found: dict[str, int] = {}
     for path in Path(f"/proc/{pid}/task").glob("*/comm"):
-        with contextlib.suppress(OSError):
-            name, tid = path.read_text().strip(), int(path.parent.name)
-            if is_it(name):
-                found[name] = min(tid, found.get(name, tid))
+        name, tid = read_text(path).strip(), int(path.parent.name)
+        if is_it(name):
+            found[name] = min(tid, found.get(name, tid))
     return sorted(found.values())

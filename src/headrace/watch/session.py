@@ -14,13 +14,22 @@ from headrace.errors import UnusableInput
 from headrace.model import utc_now
 from headrace.signals import ThreadStack, dump_with_py_spy, find_py_spy
 from headrace.signals.recording import SystemSampler
-from headrace.signals.system import SystemSample, read_stat
+from headrace.signals.system import SystemSample
 
 from .alarms import AlarmSettings, AlarmState
 from .end import End, EndWatch
-from .judging import Stretch, StretchJudge, moved_bytes
+from .judging import Stretch, StretchJudge
 from .look import Look, machine_look
-from .processes import ProcessFacts, Role, TrainingTree, assign_roles, explain_refusal, read_access, trainer_of
+from .processes import (
+    ProcessFacts,
+    Role,
+    TrainingTree,
+    assign_roles,
+    explain_refusal,
+    is_running,
+    read_access,
+    trainer_of,
+)
 from .sampling import KernelSampler, StackPace, StackSampler, StackWindow
 
 _KERNEL_LOOKS_PER_S = 10
@@ -110,9 +119,6 @@ class WatchSession:
     def close(self) -> None:
         """Let go of everything; the training goes on as it was."""
         self._exit.close()
-        for sampler in self._samplers.values():
-            sampler.close()
-        self._samplers.clear()
 
     @property
     def watched_s(self) -> float:
@@ -121,7 +127,7 @@ class WatchSession:
     @property
     def has_ended(self) -> bool:
         """Whether the training is over: what was named is gone, or its trainers are and stay so."""
-        if not any(_is_there(pid) for pid in self.roots):
+        if not any(is_running(pid) for pid in self.roots):
             return True
         gone = self._gone_since_s
         return gone is not None and time.monotonic() - gone > _TRAINERS_GONE_S
@@ -130,19 +136,14 @@ class WatchSession:
 
     def _find(self, target: str) -> tuple[int, ...]:
         """The processes that a target names: a pid, or a text of command lines."""
+        which = "`ps aux | grep python` shows which trainings run here"
         if not target.isdigit():
-            found = self._tree.matching(target)
-            if not found:
-                raise UnusableInput(
-                    f"no process has {target!r} in its command line",
-                    next_step="`ps aux | grep python` shows which trainings run here",
-                )
-            return found
+            if found := self._tree.matching(target):
+                return found
+            raise UnusableInput(f"no process has {target!r} in its command line", next_step=which)
         pid = int(target)
-        if not _is_there(pid):
-            raise UnusableInput(
-                f"there is no process {pid}", next_step="`ps aux | grep python` shows which trainings run here"
-            )
+        if not is_running(pid):
+            raise UnusableInput(f"there is no process {pid}", next_step=which)
         if pid == os.getpid():
             raise UnusableInput(f"process {pid} is this very command", next_step="name the training's pid")
         return (pid,)
@@ -154,19 +155,18 @@ class WatchSession:
             cast = self._cast_above(cast)
         trainers = cast.of(Role.TRAINER)
         if not any(trainer.is_readable for trainer in trainers):
-            pid = trainers[0].pid
-            why, what = explain_refusal(read_access(pid), pid)
-            raise UnusableInput(f"process {pid} may not be looked into", reason=why.en, next_step=what.en)
+            raise _refused(trainers[0].pid)
         self._hold(cast)
         return cast
 
     def _cast_above(self, cast: Cast) -> Cast:
         for parent in self._tree.parents_of(self.roots[0])[:3]:
             above = self._look_around((parent,))
-            if above.roles.get(parent) is Role.TRAINER and Role.WORKER in self._roles_here(above):
+            is_of_a_worker = any(above.roles.get(pid) is Role.WORKER for pid in self.roots)
+            if above.roles.get(parent) is Role.TRAINER and is_of_a_worker:
                 self.roots = (parent,)
                 return above
-        raise self._no_training(cast)
+        raise _no_training(cast)
 
     def _hold(self, cast: Cast) -> None:
         """Hold on to the processes whose ends matter."""
@@ -174,16 +174,10 @@ class WatchSession:
             if process.pid in self.roots or cast.roles[process.pid] in (Role.TRAINER, Role.WORKER):
                 self._ends.hold(process.pid)
 
-    def _roles_here(self, cast: Cast) -> list[Role]:
-        return [cast.roles[pid] for pid in self.roots if pid in cast.roles]
-
     def _look_around(self, roots: Sequence[int]) -> Cast:
         processes = self._tree.below(roots)
         if self.settings.use_stacks and find_py_spy() is not None:
             self._ask_newcomers(processes)
-        return self._assign(processes)
-
-    def _assign(self, processes: tuple[ProcessFacts, ...]) -> Cast:
         stacks = {one.pid: known for one in processes if (known := self._stacks.get(one.identity))}
         return Cast(processes=processes, roles=assign_roles(processes, stacks))
 
@@ -197,24 +191,6 @@ class WatchSession:
                 found = dump_with_py_spy(process.pid, native=False, pauses=False, timeout_s=5.0)
                 self._stacks[process.identity] = found.threads
         self._stacks = {one.identity: self._stacks[one.identity] for one in processes if one.identity in self._stacks}
-
-    def _no_training(self, cast: Cast) -> UnusableInput:
-        """Say what is there instead."""
-        pythons = [process for process in cast.processes if process.is_python]
-        hidden = [process for process in cast.processes if not process.is_readable]
-        if hidden:
-            why, what = explain_refusal(read_access(hidden[0].pid), hidden[0].pid)
-            return UnusableInput(f"process {hidden[0].pid} may not be looked into", reason=why.en, next_step=what.en)
-        seen = ", ".join(f"{process.pid} {process.name}" for process in cast.processes[:6])
-        if pythons:
-            return UnusableInput(
-                "this is Python, but no training: no process of it has torch loaded",
-                processes=seen,
-                next_step="name the pid of the training; if it has only just started, try again in a few seconds",
-            )
-        return UnusableInput(
-            "this is not a Python training", processes=seen, next_step="name the pid of the training or of its parent"
-        )
 
     # ------------------------------------------------------------------------------------ looking
 
@@ -235,30 +211,26 @@ class WatchSession:
         self._gone_since_s = None if trainers else self._gone_since_s or time.monotonic()
         watched = [process.pid for process in (*trainers, *cast.of(Role.WORKER))]
         self._kernel.begin(watched, {one.pid: [w.pid for w in cast.workers_of(one.pid)] for one in trainers})
-        before = dict(self._samples)
+        before = tuple(self._samples.values())
         is_repeated = not self._stacks_are_due(cast)
-        if is_repeated:
-            ended, windows = self._wait(trainers), self._windows
-        else:
-            ended, windows = self._sample_stacks(cast)
+        ended = self._wait(trainers) if is_repeated else self._sample_stacks(cast)
         ended += self._ends.wait(0)
         self.ends += ended
         self._sample_system()
-        look = self._make_look(cast, windows, before, tuple(ended), is_repeated=is_repeated)
-        self._is_still = (
-            any(trainer.same_for_s > 0 for trainer in look.trainers)
-            or any(worker.same_for_s > 0 for worker in look.workers)
-            or any(one.rates.cpu_share < _AT_REST and self._moved_nothing(before, one.pid) for one in look.trainers)
+        stretch = Stretch(
+            at_s=self.watched_s,
+            windows=self._windows,
+            is_repeated=is_repeated,
+            kernel=self._kernel,
+            before=before,
+            after=tuple(self._samples.values()),
+            problem="" if self.settings.use_stacks else "stacks are switched off",
+        )
+        look = self._make_look(cast, stretch, tuple(ended))
+        self._is_still = any(one.same_for_s > 0 for one in (*look.trainers, *look.workers)) or any(
+            one.rates.cpu_share < _AT_REST and stretch.moved_nothing(one.pid) for one in look.trainers
         )
         return look
-
-    def _moved_nothing(self, before: dict[int, SystemSample], pid: int) -> bool:
-        """Whether a process has read and written no byte in this stretch: no batch went through it."""
-        first, second = (
-            next((moved_bytes(one.process(pid)) for one in samples.values() if one.process(pid) is not None), None)
-            for samples in (before, self._samples)
-        )
-        return first is not None and first == second
 
     def _stacks_are_due(self, cast: Cast) -> bool:
         """Whether to sample stacks in this stretch. Where there are none, the kernel's looks are new each time."""
@@ -266,7 +238,7 @@ class WatchSession:
             return True
         return self._pace.is_due(self.watched_s, _watched(cast), is_still=self._is_still)
 
-    def _sample_stacks(self, cast: Cast) -> tuple[list[End], dict[int, StackWindow]]:
+    def _sample_stacks(self, cast: Cast) -> list[End]:
         """Let the stretch pass with a py-spy for each trainer."""
         trainers, began_s, used_s = cast.of(Role.TRAINER), self.watched_s, _children_cpu_s()
         with ExitStack() as samplers:
@@ -281,8 +253,11 @@ class WatchSession:
             windows = {pid: _explained(pid, one.finish(timeout_s=_PATIENCE_S)) for pid, one in running.items()}
         self._pace.sampled(began_s, _watched(cast), _children_cpu_s() - used_s)
         self._windows, self._stacks_at_s = windows, self.watched_s
-        self._remember(cast, windows)
-        return ended, windows
+        for process in cast.processes:
+            for window in windows.values():
+                if last := window.last(process.pid):
+                    self._stacks[process.identity] = last
+        return ended
 
     def _wait(self, trainers: Sequence[ProcessFacts]) -> list[End]:
         """Let the stretch pass, with cheap looks at the threads, and end it early when all trainers are gone."""
@@ -291,41 +266,18 @@ class WatchSession:
         while (left := deadline - time.monotonic()) > 0:
             ended += self._ends.wait(min(left, 1 / _KERNEL_LOOKS_PER_S))
             self._kernel.look()
-            if trainers and not any(_is_there(trainer.pid) for trainer in trainers):
+            if trainers and not any(is_running(trainer.pid) for trainer in trainers):
                 break
         return ended
-
-    def _remember(self, cast: Cast, windows: dict[int, StackWindow]) -> None:
-        for process in cast.processes:
-            for window in windows.values():
-                if last := window.last(process.pid):
-                    self._stacks[process.identity] = last
 
     def _sample_system(self) -> None:
         for pid in self.roots:
             if pid not in self._samplers:
                 self._samplers[pid] = SystemSampler(pid, gpus=not self._samplers)
+                self._exit.callback(self._samplers[pid].close)
             self._samples[pid] = self._samplers[pid].sample()
 
-    def _make_look(
-        self,
-        cast: Cast,
-        windows: dict[int, StackWindow],
-        before: dict[int, SystemSample],
-        ended: tuple[End, ...],
-        *,
-        is_repeated: bool,
-    ) -> Look:
-        stretch = Stretch(
-            at_s=self.watched_s,
-            windows=windows,
-            is_repeated=is_repeated,
-            kernel=self._kernel,
-            before=tuple(before.values()),
-            after=tuple(self._samples.values()),
-            problem="" if self.settings.use_stacks else "stacks are switched off",
-        )
-        gone = {end.pid for end in ended}
+    def _make_look(self, cast: Cast, stretch: Stretch, ended: tuple[End, ...]) -> Look:
         all_trainers = cast.of(Role.TRAINER)
         all_workers = [
             (one, number, trainer.pid)
@@ -333,35 +285,51 @@ class WatchSession:
             for number, one in enumerate(cast.workers_of(trainer.pid))
         ]
         self._judge.forget_others([*all_trainers, *(one for one, _, _ in all_workers)])
-        self._alarms.expect(
-            [self._judge.unseen_trainer(one) for one in all_trainers],
-            [self._judge.unseen_worker(one, number, trainer) for one, number, trainer in all_workers],
-        )
-        trainers = tuple(
-            self._judge.trainer(one, stretch) for one in all_trainers if one.pid not in gone and _is_there(one.pid)
-        )
-        workers = tuple(
-            self._judge.worker(one, number, trainer, stretch)
-            for one, number, trainer in all_workers
-            if one.pid not in gone and _is_there(one.pid)
-        )
-        machine = machine_look(next(iter(before.values()), None), next(iter(self._samples.values())))
-        others = tuple(
-            (one.pid, cast.roles[one.pid].value, one.command_line)
-            for one in cast.processes
-            if cast.roles[one.pid] not in (Role.TRAINER, Role.WORKER)
-        )
+        trainers = tuple(self._judge.trainer(one, stretch) for one in all_trainers)
+        workers = tuple(self._judge.worker(*one, stretch) for one in all_workers)
+        self._alarms.expect(trainers, workers)
+        gone = {end.pid for end in ended}
+        trainers = tuple(one for one in trainers if one.pid not in gone and is_running(one.pid))
+        workers = tuple(one for one in workers if one.pid not in gone and is_running(one.pid))
+        machine = machine_look(next(iter(stretch.before), None), stretch.after[0])
+        has_stacks = any(window.threads for window in stretch.windows.values())
         return Look(
             at=utc_now(),
             watched_s=self.watched_s,
-            stacks_age_s=self.watched_s - self._stacks_at_s if any(one.threads for one in windows.values()) else None,
+            stacks_age_s=self.watched_s - self._stacks_at_s if has_stacks else None,
             trainers=trainers,
             workers=workers,
-            others=others,
+            others=tuple(
+                (one.pid, cast.roles[one.pid].value, one.command_line)
+                for one in cast.processes
+                if cast.roles[one.pid] not in (Role.TRAINER, Role.WORKER)
+            ),
             machine=machine,
             alarms=self._alarms.handle(self.watched_s, trainers, workers, machine, ended),
             ended=ended,
         )
+
+
+def _refused(pid: int) -> UnusableInput:
+    why, what = explain_refusal(read_access(pid), pid)
+    return UnusableInput(f"process {pid} may not be looked into", reason=why, next_step=what)
+
+
+def _no_training(cast: Cast) -> UnusableInput:
+    """Say what is there instead."""
+    hidden = next((process for process in cast.processes if not process.is_readable), None)
+    if hidden is not None:
+        return _refused(hidden.pid)
+    seen = ", ".join(f"{process.pid} {process.name}" for process in cast.processes[:6])
+    if any(process.is_python for process in cast.processes):
+        return UnusableInput(
+            "this is Python, but no training: no process of it has torch loaded",
+            processes=seen,
+            next_step="name the pid of the training; if it has only just started, try again in a few seconds",
+        )
+    return UnusableInput(
+        "this is not a Python training", processes=seen, next_step="name the pid of the training or of its parent"
+    )
 
 
 def _watched(cast: Cast) -> frozenset[tuple[int, int]]:
@@ -379,10 +347,4 @@ def _explained(pid: int, window: StackWindow) -> StackWindow:
     if "ermission" not in window.problem:
         return window
     why, what = explain_refusal(read_access(pid), pid)
-    return StackWindow(problem=f"{why.en}; try {what.en}")
-
-
-def _is_there(pid: int) -> bool:
-    """Whether a process runs: one that has ended and waits for its parent does not."""
-    stat = read_stat(pid)
-    return stat is not None and not stat.has_ended
+    return StackWindow(problem=f"{why}; try {what}")

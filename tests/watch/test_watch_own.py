@@ -17,7 +17,7 @@ from headrace.model import Bottleneck, Cause, Finding
 from headrace.signals import find_py_spy
 from headrace.watch import History, WatchSession, WatchSettings, WorkerActivity, judge
 
-from ..watch.live import WITHIN_S, wait_until
+from .live import WITHIN_S, wait_until
 
 pytestmark = pytest.mark.skipif(find_py_spy() is None, reason="py-spy is missing")
 
@@ -52,8 +52,7 @@ def watch(pid: int) -> History:
 
 
 def mean_share(history: History, activity: WorkerActivity) -> float:
-    shares = [history.mean_shares(key).get(activity, 0.0) for key in history.workers]
-    return sum(shares) / len(shares)
+    return history.mean_shares(list(history.workers)).get(activity, 0.0)
 
 
 CASES = [
