@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from headrace.errors import UnusableInput
 from headrace.signals.recording import Recorder, RunFacts
-from headrace.signals.system import read_stat
+from headrace.signals.system import read_text
 
 from .command import Command, with_site
 
@@ -154,14 +154,10 @@ def _environment(recording: Mapping[str, str], options: RunOptions) -> dict[str,
 
 
 def _pass_on(received: signal.struct_siginfo, child: subprocess.Popen[bytes]) -> None:
-    if received.si_code == _FROM_KERNEL or _name_of(received.si_pid) == _SIGNALS_ALL:
+    sender = read_text(f"/proc/{received.si_pid}/comm").strip()
+    if received.si_code == _FROM_KERNEL or sender == _SIGNALS_ALL:
         return
     try:
         child.send_signal(received.si_signo)
     except ProcessLookupError:
         pass
-
-
-def _name_of(pid: int) -> str:
-    stat = read_stat(pid)
-    return stat.name if stat is not None else ""

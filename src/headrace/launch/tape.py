@@ -29,16 +29,23 @@ _FIRST_EVENTS = 512  # of a process that are written at once: one that is killed
 class Tape:
     """The events of this process."""
 
+    write: Write
+    keep: Write
+    mark_task: Callable[[int], None]
+    names: dict[str, int]  # those that were asked for
+
     def __init__(self) -> None:
-        self._role = ""
         self.num_epochs = self.num_waits = 0  # that hooks have written: whoever wraps a loader need not write them too
-        self.write: Write = self._open_and_write
+        self.start_over()
+        os.register_at_fork(after_in_child=self.start_over)
+
+    def start_over(self) -> None:
+        """Forget the lane, for the next event to open one: a recording has begun or ended, or this is a fork."""
+        self._role = ""
         self._lane: Lane | None = None
-        self.names: dict[str, int] = {}  # those that were asked for
-        self.keep: Write = self._open_and_keep
-        self.mark_task: Callable[[int], None] = _mark_nowhere
         self._kept: KeptEvents | None = None
-        os.register_at_fork(after_in_child=self._reset)
+        self.names = {}
+        self.write, self.keep, self.mark_task = self._open_and_write, self._open_and_keep, _mark_nowhere
 
     def __repr__(self) -> str:
         return f"Tape(role={self._role!r}, lane={self._lane!r})"
@@ -49,20 +56,6 @@ class Tape:
             self._role = role
             self.write = self._open_and_write
             self._open()
-
-    def _reset(self) -> None:
-        """Forget the lane: this process is a fork. The next event opens a lane of its own."""
-        self._role = ""
-        self._lane = None
-        self.names = {}
-        self._kept = None
-        self.write = self._open_and_write
-        self.keep = self._open_and_keep
-        self.mark_task = _mark_nowhere
-
-    def start_over(self) -> None:
-        """Look for a lane again with the next event: a recording of this process has begun or ended."""
-        self._reset()
 
     def write_kept(self) -> None:
         """Write what was kept so far."""
@@ -81,12 +74,6 @@ class Tape:
     @property
     def has_lane(self) -> bool:
         """Whether a lane is open; opens none."""
-        return self._lane is not None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether events go anywhere; opens the lane if need be."""
-        self._open()
         return self._lane is not None
 
     def _open_and_write(self, kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:

@@ -27,7 +27,7 @@ def test_what_is_looked_for_at_start_is_what_there_are_hooks_for() -> None:
         and ast.unparse(node.targets[0]) == "_WATCHED"
         and isinstance(node.value, ast.Call)
     ]
-    assert ast.literal_eval(watched.args[0]) == WATCHED
+    assert eval(ast.unparse(watched.args[0])) == WATCHED
     assert METHODS.keys() <= WATCHED
 
 

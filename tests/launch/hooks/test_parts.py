@@ -18,11 +18,9 @@ from hypothesis import strategies as st
 from torch.utils.data import Subset
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from headrace.launch.hooks import installing as hooks
 from headrace.launch.hooks.checkpoint import saved_bytes
-from headrace.launch.hooks.loader import nbytes_of
 from headrace.launch.hooks.worker import _task, _time_fetcher
-from headrace.launch.hooks.wrapping import ClassNames, bytes_of, replace_part, timed_part
+from headrace.launch.hooks.wrapping import ClassNames, bytes_of, nbytes_of, replace_part, timed_part
 from headrace.launch.tape import tape
 from headrace.signals.timing import begin_sample, current_sample, end_sample
 
@@ -255,11 +253,3 @@ def test_bytes_of_a_save(tmp_path: Path, write: Callable[[Path], None]) -> None:
 def test_bytes_of_a_batch() -> None:
     batch = {"x": torch.zeros(10), "y": [np.zeros(3, np.uint8), ("name", 4)], "z": b"1234"}
     assert nbytes_of(batch) == 43
-
-
-def test_the_site_watches_what_hooks_know() -> None:
-    from headrace.launch import __file__ as launch
-
-    text = (Path(launch).parent / "site" / "sitecustomize.py").read_text(encoding="utf-8")
-    watched = text[text.index("_WATCHED = ") : text.index("class _AfterExec")]
-    assert {line.strip(' ",') for line in watched.splitlines() if line.startswith('        "')} == hooks.WATCHED

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
@@ -103,11 +103,13 @@ class SavedFiles:
     def __bool__(self) -> bool:
         return bool(self._keys or self._sizes)
 
-    def add(self, target: Any, size: int) -> None:
+    def add(self, target: Any, size: int = 0) -> None:
         """Remember what was saved to: a path, or a file; of one in memory, how much."""
         try:
             if isinstance(target, (str, bytes, os.PathLike)):
-                self._add_path(os.fspath(target))
+                self._remember(self._keys, _key(os.stat(target)))
+                if not os.path.isdir(target):
+                    self._add_folder_of(target)
                 return
             fileno = getattr(target, "fileno", None)
             if fileno is not None:
@@ -119,13 +121,6 @@ class SavedFiles:
             pass
         if size >= _SIZE_FROM:
             self._remember(self._sizes, size)
-
-    def add_copy(self, target: Any) -> None:
-        """Remember what a saved file was copied or renamed to."""
-        try:
-            self._add_path(os.fspath(target))
-        except Exception:  # what it is cannot be seen, and the script must not notice
-            pass
 
     def has(self, at: Any) -> bool:
         """Whether a path or a descriptor is a saved file or its folder; a file as large as what was saved is one."""
@@ -140,12 +135,7 @@ class SavedFiles:
             pass
         return False
 
-    def _add_path(self, path: str | bytes) -> None:
-        self._remember(self._keys, _key(os.stat(path)))
-        if not os.path.isdir(path):
-            self._add_folder_of(path)
-
-    def _add_folder_of(self, path: str | bytes) -> None:
+    def _add_folder_of(self, path: str | bytes | os.PathLike[Any]) -> None:
         self._remember(self._keys, _key(os.stat(os.path.dirname(os.path.abspath(path)))))
 
     @staticmethod
@@ -174,33 +164,26 @@ def _time_files() -> None:
 
 
 def _replace_on_saved(owner: Any, name: str, what: str, names: Sequence[str]) -> None:
+    """Time a function where its first argument is a saved file; what its second one names is such a file then, too."""
     original = getattr(owner, name, None)
     if original is None or hasattr(original, "__wrapped_by_headrace__"):
         return
-    wrapper: Any = _timed_on_saved(original, timed(original, _KIND, what, checkpoint_depth), names)
-    wrapper.__wrapped_by_headrace__ = True
+    timing = timed(original, _KIND, what, checkpoint_depth)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not saved_files or not saved_files.has(args[0] if args else kwargs.get(names[0])):
+            return original(*args, **kwargs)
+        result = timing(*args, **kwargs)
+        if len(names) > 1:
+            saved_files.add(args[1] if len(args) > 1 else kwargs.get(names[1]))
+        return result
+
+    wrapper.__wrapped_by_headrace__ = True  # type: ignore[attr-defined]
     setattr(owner, name, wrapper)
     for known in (getattr(os, one, None) for one in _FOLDER_SETS):
         if known is not None and original in known:  # by these a script asks what a function can do
             known.add(wrapper)
-
-
-def _timed_on_saved(original: Callable[..., Any], timing: Callable[..., Any], names: Sequence[str]) -> Any:
-    """Return a function that is timed where its first argument is a saved file; what its second names is one then."""
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not saved_files:
-            return original(*args, **kwargs)
-        subject = args[0] if args else kwargs.get(names[0])
-        if not saved_files.has(subject):
-            return original(*args, **kwargs)
-        result = timing(*args, **kwargs)
-        if len(names) > 1:
-            saved_files.add_copy(args[1] if len(args) > 1 else kwargs.get(names[1]))
-        return result
-
-    return wrapper
 
 
 def _key(found: os.stat_result) -> Key:

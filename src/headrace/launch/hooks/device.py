@@ -75,16 +75,6 @@ class Unmarked(Enum):
 Mark = Pair | Unmarked | None
 
 
-@dataclass(frozen=True)
-class Pending:
-    """A copy that the host is through with."""
-
-    pair: Pair
-    start_ns: int
-    duration_ns: int
-    num_bytes: int
-
-
 class CopyClock(threading.local):
     """The copies of each thread. `cuda` is `torch.cuda`, or what offers the same: events, streams, captures.
 
@@ -99,7 +89,7 @@ class CopyClock(threading.local):
         self._cuda, self._switch, self._raw_stream = cuda, switch, raw_stream
         self._streams: dict[tuple[int, int], Any] = {}  # by device and handle
         self._free: dict[int, list[Pair]] = {}  # by device
-        self._pending: deque[Pending] = deque()
+        self._pending: deque[tuple[Pair, int, int, int]] = deque()  # start, host's time, bytes of each copy
         self._inherited: list[object] = []
 
     def __repr__(self) -> str:
@@ -138,7 +128,7 @@ class CopyClock(threading.local):
             except Exception as error:
                 self._give_up(error)
             else:
-                self._pending.append(Pending(mark, start_ns, duration_ns, num_bytes))
+                self._pending.append((mark, start_ns, duration_ns, num_bytes))
                 return
         self.drop(mark)
         arg = 0
@@ -188,12 +178,12 @@ class CopyClock(threading.local):
     def _settle(self) -> None:
         """Write down those copies that the device is through with."""
         pending = self._pending
-        while pending and pending[0].pair.end.query():
-            one = pending[0]
-            arg = copy_arg(round(1e6 * one.pair.begin.elapsed_time(one.pair.end)))
+        while pending and pending[0][0].end.query():
+            pair, *copy = pending[0]
+            arg = copy_arg(round(1e6 * pair.begin.elapsed_time(pair.end)))
             pending.popleft()
-            self.drop(one.pair)
-            tape.write(_H2D, one.start_ns, one.duration_ns, one.num_bytes, arg)
+            self.drop(pair)
+            tape.write(_H2D, *copy, arg)
 
     def _give_up(self, error: Exception) -> None:
         if not self._switch.is_off:
@@ -203,8 +193,7 @@ class CopyClock(threading.local):
 
     def _write_rest(self) -> None:
         while self._pending:
-            one = self._pending.popleft()
-            tape.write(_H2D, one.start_ns, one.duration_ns, one.num_bytes)
+            tape.write(_H2D, *self._pending.popleft()[1:])
 
 
 def watch_captures(graph: Any, switch: Switch) -> None:

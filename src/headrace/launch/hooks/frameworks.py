@@ -18,12 +18,8 @@ from .logs import logging_depth
 from .step import evaluation_depth, forward_depth
 from .wrapping import Depth, ThreadsInside, replace
 
-_EVALUATION, _CHECKPOINT, _LOGGING, _FORWARD = (
-    EventKind.EVALUATION,
-    EventKind.CHECKPOINT,
-    EventKind.LOGGING,
-    EventKind.FORWARD,
-)
+_EVALUATION, _CHECKPOINT = EventKind.EVALUATION, EventKind.CHECKPOINT
+_LOGGING, _FORWARD = EventKind.LOGGING, EventKind.FORWARD
 # What shares a depth is one event, however deep its calls are nested.
 _DEPTHS: dict[EventKind, Depth | ThreadsInside] = {
     _EVALUATION: evaluation_depth,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +16,7 @@ from .device import say_rank
 from .replay import with_replay
 from .step import look_for_models
 from .worker import time_fetchers, time_worker_loop
-from .wrapping import Depth
+from .wrapping import Depth, nbytes_of, replace
 
 _LOADER, _EPOCH, _WAIT, _QUEUE_GET, _PIN = (
     int(kind) for kind in (EventKind.LOADER, EventKind.EPOCH, EventKind.WAIT, EventKind.QUEUE_GET, EventKind.PIN)
@@ -41,7 +41,8 @@ def time_loaders(dataloader: ModuleType) -> None:
     watch_next(lambda take: with_replay(timed_next(take)))  # our own loader's
     time_fetchers(dataloader._DatasetKind)
     time_worker_loop(dataloader._utils.worker)
-    _time_pinning(dataloader._utils.pin_memory)
+    # the copy to page-locked memory, in the loader's own thread or in `next`; it calls itself for nested data
+    replace(dataloader._utils.pin_memory, "pin_memory", _PIN, "", Depth(), lambda args, _: nbytes_of(args[0]))
 
 
 def time_stateful_loader(module: ModuleType) -> None:
@@ -180,36 +181,3 @@ def _timed_get(original: Callable[..., Any]) -> Callable[..., Any]:
             tape.keep(_QUEUE_GET, start, duration, ready, tape.names.get(text) or tape.name(text))
 
     return _try_get_data
-
-
-def _time_pinning(module: ModuleType) -> None:
-    """Time the copy to page-locked memory, in the loader's own thread or in `next`; it calls itself for nested data."""
-    original = module.pin_memory
-    depth = Depth()
-
-    @functools.wraps(original)
-    def pin_memory(data: Any, *args: Any, **kwargs: Any) -> Any:
-        if depth.calls:
-            return original(data, *args, **kwargs)
-        depth.calls = 1
-        start = now()
-        try:
-            return original(data, *args, **kwargs)
-        finally:
-            depth.calls = 0
-            duration = now() - start
-            tape.write(_PIN, start, duration, nbytes_of(data))
-
-    module.pin_memory = pin_memory  # type: ignore[attr-defined]
-
-
-def nbytes_of(batch: Any) -> int:
-    """Return the bytes of the tensors and arrays in a batch, however they are nested."""
-    if isinstance(batch, (str, bytes)):
-        return 0
-    if isinstance(batch, Mapping):
-        return sum(map(nbytes_of, batch.values()))
-    if isinstance(batch, Sequence):
-        return sum(map(nbytes_of, batch))
-    nbytes = getattr(batch, "nbytes", 0)
-    return nbytes if isinstance(nbytes, int) else 0

@@ -31,28 +31,21 @@ _PARTS: Mapping[str, Mapping[str, str]] = {
     "PIL.AvifImagePlugin": {"AvifImageFile.load": "decode Pillow"},
     "PIL.Image": {
         "open": "decode Pillow",
-        "Image.convert": "transform Pillow convert",
-        "Image.resize": "transform Pillow resize",
-        "Image.rotate": "transform Pillow rotate",
-        "Image.transform": "transform Pillow transform",
+        **{f"Image.{name}": f"transform Pillow {name}" for name in ("convert", "resize", "rotate", "transform")},
     },
     "PIL.TiffImagePlugin": {"TiffImageFile.load": "decode Pillow"},
     "PIL.WebPImagePlugin": {"WebPImageFile.load": "decode Pillow"},
     "cv2": {
         "imread": "decode cv2.imread",
         "imdecode": "decode cv2.imdecode",
-        "GaussianBlur": "transform cv2.GaussianBlur",
-        "cvtColor": "transform cv2.cvtColor",
-        "remap": "transform cv2.remap",
-        "resize": "transform cv2.resize",
-        "warpAffine": "transform cv2.warpAffine",
-        "warpPerspective": "transform cv2.warpPerspective",
+        **{
+            name: f"transform cv2.{name}"
+            for name in ("GaussianBlur", "cvtColor", "remap", "resize", "warpAffine", "warpPerspective")
+        },
     },
     "h5py._hl.dataset": {"Dataset.__getitem__": "read h5py", "Dataset.read_direct": "read h5py"},
     "nibabel.arrayproxy": {
-        "ArrayProxy.__array__": "decode nibabel",
-        "ArrayProxy.__getitem__": "decode nibabel",
-        "ArrayProxy.get_unscaled": "decode nibabel",
+        f"ArrayProxy.{name}": "decode nibabel" for name in ("__array__", "__getitem__", "get_unscaled")
     },
     "nibabel.loadsave": {"load": "decode nibabel"},
     "numpy": {
@@ -68,11 +61,8 @@ _PARTS: Mapping[str, Mapping[str, str]] = {
     "soundfile": {"read": "decode soundfile"},
     "torch": {"load": "decode torch.load"},
     "torchvision.io.image": {
-        "decode_image": "decode torchvision.io",
-        "decode_jpeg": "decode torchvision.io",
-        "decode_png": "decode torchvision.io",
+        **dict.fromkeys(("decode_image", "decode_jpeg", "decode_png", "read_image"), "decode torchvision.io"),
         "read_file": "read torchvision.io",
-        "read_image": "decode torchvision.io",
     },
 }
 # Python's own: torch imports them, and our own modules did before anybody could be told

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import count
@@ -20,6 +20,7 @@ from headrace.model import EventKind, describe_error, format_bytes, num_local_ra
 
 from ..tape import now, tape
 from . import step
+from .wrapping import leaves_of
 
 _REPLAY, _CACHED = int(EventKind.REPLAY), int(EventKind.CACHED)
 COPYING, NOT_DONE = -1, -2  # values of a REPLAY event
@@ -94,7 +95,7 @@ class ReplayPlan:
 def batch_bytes(batch: Any) -> dict[str, int]:
     """Return what the tensors and arrays of a batch hold, by the kind of memory: `cpu`, `cuda`, …"""
     sizes: dict[str, int] = {"cpu": 0}
-    for leaf in _leaves(batch):
+    for leaf in leaves_of(batch):
         if _is_tensor(leaf):
             sizes[leaf.device.type] = sizes.get(leaf.device.type, 0) + int(leaf.nbytes)
         elif _is_array(leaf):
@@ -131,7 +132,7 @@ class WriteMarks:
     """Which state the tensors of a batch were in, to see later whether anybody wrote into them."""
 
     def __init__(self, batch: Any) -> None:
-        self._marks = [(tensor, _version(tensor)) for tensor in _leaves(batch) if _is_tensor(tensor)]
+        self._marks = [(tensor, _version(tensor)) for tensor in leaves_of(batch) if _is_tensor(tensor)]
 
     @property
     def are_written(self) -> bool:
@@ -156,17 +157,6 @@ def _mapped(batch: Any, function: Callable[[Any], Any]) -> Any:
         items[:] = [_mapped(part, function) for part in batch]
         return items
     return copy.deepcopy(batch)
-
-
-def _leaves(batch: Any) -> Iterator[Any]:
-    if isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from _leaves(value)
-    elif isinstance(batch, (tuple, list)):
-        for value in batch:
-            yield from _leaves(value)
-    else:
-        yield batch
 
 
 def _copied(tensor: Any, *, may_be_pinned: bool) -> Any:

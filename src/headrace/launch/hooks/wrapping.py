@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import get_ident
 from typing import Any
 
@@ -54,7 +54,7 @@ def timed(
 ) -> Callable[..., Any]:
     """Return the function with its calls recorded; nested ones that share `depth` are one event.
 
-    `value_of` makes the event's value of the call's arguments, once it is over.
+    `what` names it, where a report is to. `value_of` makes the event's value of the call's arguments, once it is over.
     """
 
     @functools.wraps(function)
@@ -68,7 +68,7 @@ def timed(
         finally:
             depth.calls = 0
             duration = now() - start
-            tape.write(kind, start, duration, _value(value_of, args, kwargs), tape.name(what))
+            tape.write(kind, start, duration, _value(value_of, args, kwargs), tape.name(what) if what else 0)
 
     return wrapper
 
@@ -124,10 +124,9 @@ def replace_part(owner: Any, path: str, name: str | NameOf, *, is_compiling: Cal
 
 def timed_part(function: Any, name: str | NameOf, *, is_compiling: Callable[[], bool] | None = None) -> Any:
     """Return the function, its calls timed while a sample is under way in the calling thread."""
-    if not hasattr(type(function), "__get__"):
-        return _TimedBuiltin(function, name if isinstance(name, str) else name(None))
-    if isinstance(name, str):
-        fixed = name
+    is_builtin = not hasattr(type(function), "__get__")
+    if isinstance(name, str) or is_builtin:
+        fixed = name if isinstance(name, str) else name(None)
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -158,6 +157,8 @@ def timed_part(function: Any, name: str | NameOf, *, is_compiling: Callable[[], 
             finally:
                 sample.leave(frame, name_of(args[0]) if args else name_of(None), 0)
 
+    if is_builtin:
+        return _TimedBuiltin(function, wrapper)
     # By this mark TorchScript compiles the function itself, with the names that it sees.
     wrapper.__script_if_tracing_wrapper = True  # type: ignore[attr-defined]
     wrapper.__original_fn = function  # type: ignore[attr-defined]
@@ -167,27 +168,36 @@ def timed_part(function: Any, name: str | NameOf, *, is_compiling: Callable[[], 
 class _TimedBuiltin:
     """A function written in C: as an attribute of a class it is not bound to the instance, and nor is this."""
 
-    def __init__(self, function: Any, name: str) -> None:
+    def __init__(self, function: Any, timed: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
-        self._function, self._name = function, name
+        self._function, self._timed = function, timed
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        sample = current_sample.sample
-        if sample is None:
-            return self._function(*args, **kwargs)
-        frame, nbytes = sample.enter(), 0
-        try:
-            result = self._function(*args, **kwargs)
-            nbytes = bytes_of(result)
-            return result
-        finally:
-            sample.leave(frame, self._name, nbytes)
+        return self._timed(*args, **kwargs)
 
     def __repr__(self) -> str:
         return repr(self._function)
 
     def __reduce__(self) -> str:
         return str(vars(self)["__qualname__"])  # as functions are pickled
+
+
+def leaves_of(batch: Any) -> Iterator[Any]:
+    """Yield what a batch holds, however it is nested."""
+    if isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from leaves_of(value)
+    elif isinstance(batch, Sequence) and not isinstance(batch, (str, bytes, bytearray, memoryview)):
+        for value in batch:
+            yield from leaves_of(value)
+    else:
+        yield batch
+
+
+def nbytes_of(batch: Any) -> int:
+    """Return the bytes of the tensors and arrays in a batch."""
+    sizes = (getattr(leaf, "nbytes", 0) for leaf in leaves_of(batch))
+    return sum(size for size in sizes if isinstance(size, int))
 
 
 def bytes_of(result: Any) -> int:
