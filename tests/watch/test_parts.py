@@ -1,4 +1,4 @@
-"""Parts of the watch on their own: stacks of py-spy, open files, access, ends, findings."""
+"""Parts of the watch on their own: stacks of py-spy, open files, access, ends."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace.model import Bottleneck, Cause, Severity, Text, Verdict
+from headrace.model import Text
 from headrace.signals.system import OpenFile
 from headrace.watch.alarms import AlertCommand
-from headrace.watch.end import End, EndWatch
-from headrace.watch.findings import History, judge
+from headrace.watch.end import EndWatch
 from headrace.watch.judging import Stretch, StretchJudge, data_file
-from headrace.watch.look import Alarm, Look, MachineLook, Rates, TrainerLook, WorkerLook
+from headrace.watch.look import Alarm
 from headrace.watch.processes import Access, ProcessFacts, TrainingTree, explain_refusal, read_access
-from headrace.watch.reading import Detail, TrainerActivity, TrainerReading, WorkerActivity
+from headrace.watch.reading import TrainerActivity
 from headrace.watch.sampling import KernelSampler, parse_speedscope
-from headrace.watch.shares import share_of
 
 # ---------------------------------------------------------------------------------------- stacks, files, tree
 
@@ -168,162 +166,3 @@ def test_an_alert_command_that_hangs_does_not_pile_up(tmp_path: Path) -> None:
         assert time.monotonic() - began < 30
         assert (alerts.num_started, alerts.num_left_out) == (4, 6)
         done.touch()
-
-
-# ---------------------------------------------------------------------------------------- findings
-
-
-def seen(
-    activities: dict[TrainerActivity, int],
-    *,
-    busy: list[float] | None = None,
-    doing: dict[WorkerActivity, float] | None = None,
-    machine: MachineLook | None = None,
-    details: dict[Detail, float] | None = None,
-    same_for_s: float = 0.0,
-    alarms: tuple[Alarm, ...] = (),
-) -> History:
-    """A history of one look: a trainer that did so many samples of each, and workers."""
-    track = [activity for activity, count in activities.items() for _ in range(count)]
-    mixed = [track[(i * 7) % len(track)] for i in range(len(track))] if len(track) % 7 else track
-    shares = {activity: share_of([one is activity for one in mixed]) for activity in activities}
-    trainer = TrainerLook(
-        pid=10,
-        started=1,
-        rank=0,
-        command="python t.py",
-        reading=TrainerReading(activity=mixed[0]),
-        shares=shares,
-        details=details or {},
-        num_samples=len(track),
-        source="py-spy",
-    )
-    workers = tuple(
-        WorkerLook(
-            pid=20 + number,
-            started=2,
-            trainer_pid=10,
-            name=f"worker {number}",
-            activity=WorkerActivity.DECODING,
-            rates=Rates(),
-            shares=doing or {},
-            busy=share_of([i < 100 * value for i in range(100)]),
-            same_for_s=same_for_s if number == 0 else 0.0,
-        )
-        for number, value in enumerate(busy or [])
-    )
-    history = History()
-    look = Look(
-        at="now", watched_s=10.0, trainers=(trainer,), workers=workers, machine=machine or MachineLook(), alarms=alarms
-    )
-    history.add(look)
-    return history
-
-
-WAIT = {TrainerActivity.DATA_WAIT: 60, TrainerActivity.COMPUTE: 40}
-
-
-@pytest.mark.parametrize(
-    ("doing", "bottleneck"),
-    [
-        ({WorkerActivity.DECODING: 0.9}, Bottleneck.CPU_DECODE),
-        ({WorkerActivity.READING: 0.8, WorkerActivity.DECODING: 0.1}, None),
-        (
-            {WorkerActivity.SENDING: 0.5, WorkerActivity.COLLATING: 0.2, WorkerActivity.DECODING: 0.3},
-            Bottleneck.IPC_COPY,
-        ),
-    ],
-)
-def test_busy_workers_are_a_slow_pool_and_what_they_do_is_the_bottleneck(
-    doing: dict[WorkerActivity, float], bottleneck: Bottleneck | None
-) -> None:
-    findings = judge(seen(WAIT, busy=[0.98, 0.97, 0.99], doing=doing))
-    assert findings.verdict is Verdict.DATA_BOUND
-    (finding,) = findings.findings
-    assert (finding.cause, finding.bottleneck) == (Cause.LOADER_THROUGHPUT, bottleneck)
-    assert finding.share == pytest.approx(0.6)
-    assert "prefetch_factor" in finding.futile[0].en
-    assert "60 %" in finding.evidence[0].en
-
-
-def test_one_busy_worker_among_idle_ones_is_a_straggler() -> None:
-    (finding,) = judge(seen(WAIT, busy=[0.95, 0.2, 0.1, 0.3])).findings
-    assert finding.cause is Cause.STRAGGLER_SAMPLE
-    assert "worker 0" in finding.evidence[-1].en
-
-
-def test_waits_although_nobody_is_busy_are_not_explained_away() -> None:
-    (finding,) = judge(seen(WAIT, busy=[0.4, 0.5, 0.45])).findings
-    assert finding.cause is Cause.UNKNOWN
-
-
-def test_a_full_cpu_makes_more_workers_futile() -> None:
-    free = judge(seen(WAIT, busy=[0.98], doing={WorkerActivity.DECODING: 0.98}, machine=MachineLook(cpu_share=0.3)))
-    full = judge(seen(WAIT, busy=[0.98], doing={WorkerActivity.DECODING: 0.98}, machine=MachineLook(cpu_share=0.99)))
-    assert "more workers while cores are free" in free.findings[0].fix[0].en
-    assert "more workers would only share" in full.findings[0].fix[0].en
-
-
-def test_loading_in_the_training_process() -> None:
-    (finding,) = judge(seen(WAIT, details={Detail.IN_PROCESS: 0.6})).findings
-    assert "num_workers" in finding.fix[0].en
-
-
-def test_a_healthy_run_has_no_findings() -> None:
-    findings = judge(
-        seen(
-            {TrainerActivity.DATA_WAIT: 2, TrainerActivity.COMPUTE: 180, TrainerActivity.SYNCHRONISATION: 20},
-            busy=[0.1, 0.2],
-        )
-    )
-    assert findings.findings == ()
-    assert findings.verdict is Verdict.COMPUTE_BOUND
-
-
-def test_too_few_samples_decide_nothing() -> None:
-    findings = judge(seen({TrainerActivity.DATA_WAIT: 10}, busy=[0.9]))
-    assert findings.verdict is Verdict.UNKNOWN
-    assert findings.findings == ()
-    assert findings.limits
-    assert judge(History()).verdict is Verdict.UNKNOWN
-
-
-@pytest.mark.parametrize(
-    ("activity", "cause"),
-    [
-        (TrainerActivity.CHECKPOINT, Cause.CHECKPOINT),
-        (TrainerActivity.EVALUATION, Cause.EVALUATION),
-        (TrainerActivity.LOGGING, Cause.LOGGING),
-        (TrainerActivity.GC, Cause.GC),
-        (TrainerActivity.H2D_COPY, Cause.H2D_COPY),
-    ],
-)
-def test_phases_have_their_causes(activity: TrainerActivity, cause: Cause) -> None:
-    (finding,) = judge(seen({activity: 40, TrainerActivity.COMPUTE: 160})).findings
-    assert finding.cause is cause
-    assert finding.share == pytest.approx(0.2)
-
-
-def test_a_stuck_worker_explains_the_waits() -> None:
-    (finding,) = judge(seen({TrainerActivity.DATA_WAIT: 100}, busy=[1.0, 0.0], same_for_s=120.0)).findings
-    assert finding.cause is Cause.WORKER_HANG
-    assert "2.00 min" in finding.evidence[0].en or "120 s" in finding.evidence[0].en
-
-
-def test_the_machine_has_findings_too() -> None:
-    shares = {TrainerActivity.COMPUTE: 100}
-    swap = judge(seen(shares, machine=MachineLook(swap_in_bytes_per_s=1e7, pressure={"memory": 0.2})))
-    assert [one.cause for one in swap.findings] == [Cause.SWAP]
-    pressed = judge(seen(shares, machine=MachineLook(pressure={"memory": 0.3})))
-    assert [one.cause for one in pressed.findings] == [Cause.MEMORY_PRESSURE]
-    alarm = Alarm(kind="memory", pid=None, what=Text("the training holds 2 GiB", "占用 2 GiB"))
-    assert [one.cause for one in judge(seen(shares, alarms=(alarm,))).findings] == [Cause.MEMORY_PRESSURE]
-    full = judge(seen(shares, machine=MachineLook(shm_used_bytes=99, shm_total_bytes=100)))
-    assert [one.cause for one in full.findings] == [Cause.SHM_FULL]
-
-
-def test_a_lost_trainer_is_fatal() -> None:
-    end = End(pid=10, status=9)
-    alarm = Alarm(kind="trainer_gone", pid=10, what=end.text(), evidence={"signal": 9})
-    (finding,) = judge(seen({TrainerActivity.COMPUTE: 100}, alarms=(alarm,))).findings
-    assert (finding.severity, finding.share) == (Severity.FATAL, 1.0)

@@ -16,17 +16,15 @@ from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .child import Ended, RunOptions, run_recorded
-    from .command import Command, command_of, new_run_directory
+    from .command import command_of, new_run_directory
     from .live import LiveStatus, LiveTally
-    from .monitoring import Monitor, monitor, phase
+    from .monitoring import monitor, phase
     from .tape import read_notes
 
 __all__ = [
-    "Command",
     "Ended",
     "LiveStatus",
     "LiveTally",
-    "Monitor",
     "RunOptions",
     "command_of",
     "monitor",
@@ -40,9 +38,9 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "child": "Ended RunOptions run_recorded",
-        "command": "Command command_of new_run_directory",
+        "command": "command_of new_run_directory",
         "live": "LiveStatus LiveTally",
-        "monitoring": "Monitor monitor phase",
+        "monitoring": "monitor phase",
         "tape": "read_notes",
     },
 )

@@ -15,10 +15,9 @@
 
 from .alarms import AlarmSettings, AlertCommand, MemoryLine
 from .dump import dump_run
-from .end import End
 from .findings import ACTIVITIES, DOING, History, judge
 from .look import SCHEMA, Alarm, Look, MachineLook, TrainerLook, WorkerLook
-from .reading import Detail, TrainerActivity, TrainerReading, WorkerActivity, read_trainer, read_worker
+from .reading import TrainerActivity, WorkerActivity
 from .session import WatchSession, WatchSettings
 from .shares import Share
 
@@ -29,8 +28,6 @@ __all__ = [
     "Alarm",
     "AlarmSettings",
     "AlertCommand",
-    "Detail",
-    "End",
     "History",
     "Look",
     "MachineLook",
@@ -38,13 +35,10 @@ __all__ = [
     "Share",
     "TrainerActivity",
     "TrainerLook",
-    "TrainerReading",
     "WatchSession",
     "WatchSettings",
     "WorkerActivity",
     "WorkerLook",
     "dump_run",
     "judge",
-    "read_trainer",
-    "read_worker",
 ]

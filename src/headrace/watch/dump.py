@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from headrace.model import format_bytes, utc_now
 from headrace.signals import Stacks, dump_with_py_spy, format_stacks
-from headrace.signals.system import ThreadState, read_open_files, read_threads
+from headrace.signals.system import ThreadState, read_open_files, read_text, read_threads
 
 from .processes import ProcessFacts, Role
 from .session import Cast
@@ -16,18 +15,18 @@ _MOST_FILES = 64
 _LONGEST_LINE = 200
 
 
-def dump_run(cast: Cast, *, native: bool = True) -> str:
+def dump_run(cast: Cast) -> str:
     """Write down all processes of a training. Native stacks stop each process for a moment, one after the other."""
     lines = [f"headrace watch --dump, {utc_now()}", ""]
     for process in cast.processes:
-        lines += [*_process(process, cast, native=native), ""]
+        lines += [*_process(process, cast), ""]
     locks = list(_locks({process.pid for process in cast.processes}))
     if locks:
         lines += ["file locks of these processes (/proc/locks):", *(f"  {line}" for line in locks)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _process(process: ProcessFacts, cast: Cast, *, native: bool) -> Iterable[str]:
+def _process(process: ProcessFacts, cast: Cast) -> Iterable[str]:
     role = cast.roles[process.pid]
     rank = "" if process.rank is None else f", rank {process.rank}"
     yield f"=== {role.value} {process.pid} ({process.name}){rank}, parent {process.parent_pid}: {process.command_line}"
@@ -37,7 +36,7 @@ def _process(process: ProcessFacts, cast: Cast, *, native: bool) -> Iterable[str
         return
     stands_still = any(thread.state in "TtD" for thread in threads)
     if process.is_python:
-        stacks = _stacks(process.pid, native=native and not stands_still and role in (Role.TRAINER, Role.WORKER))
+        stacks = _stacks(process.pid, native=not stands_still and role in (Role.TRAINER, Role.WORKER))
         if stacks.threads:
             yield f"  stacks ({stacks.source}), innermost call first:"
             # a C++ template's name may take a screen
@@ -79,11 +78,7 @@ def _files(pid: int) -> Iterable[str]:
 
 
 def _locks(pids: set[int]) -> Iterable[str]:
-    try:
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
+    for line in read_text("/proc/locks").splitlines():
         fields = line.replace("-> ", "").split()
         if len(fields) > 4 and fields[4].isdigit() and int(fields[4]) in pids:
             yield line

@@ -11,8 +11,7 @@ import torch
 
 from headrace.launch import tape
 from headrace.launch.hooks import device, step
-from headrace.launch.hooks.frameworks import METHODS
-from headrace.launch.hooks.installing import WATCHED
+from headrace.launch.hooks.installing import METHODS, WATCHED
 from headrace.model import EventKind
 
 _SITE = Path(device.__file__).parents[1] / "site" / "sitecustomize.py"

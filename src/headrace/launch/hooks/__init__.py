@@ -1,6 +1,6 @@
 """What is timed inside an unchanged script, one subject a module.
 
-- `installing`: which modules are timed once they are imported, and by whom.
+- `installing`: which modules are timed once they are imported, and by whom; of frameworks, which methods are what.
 - `wrapping`: a function timed from outside, as an event or as a part of a sample.
 - `loader`: torch's DataLoader in the training process: epochs, every `next`, waiting for workers, pinning.
 - `worker`: torch's workers, and its fetching in the training process: tasks, samples, collation, sending, idling.
@@ -9,7 +9,6 @@
 - `device`: what the host waits for outside its process: copies, the device, other ranks.
 - `checkpoint`: checkpoints, and what is done with a file that was just saved.
 - `logs`: what writing logs takes.
-- `frameworks`: which methods of frameworks are an evaluation, a checkpoint, a log or the forward part of a step.
 - `replay`: steps on batches that were kept, for `headrace run --replay`.
 - `tracebacks`: tracebacks without our frames, and the exceptions that nobody caught.
 """

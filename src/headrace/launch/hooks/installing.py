@@ -1,7 +1,11 @@
-"""Which modules are timed once they are imported, and by whom.
+"""Which modules are timed once they are imported, and by whom; of frameworks, which methods are what.
 
 Each of the other modules knows one subject. A hook that cannot be hung leaves a note for the report, and the script
 runs on.
+
+Of a framework `eval()` and `torch.save` tell most. What they do not tell stands in a table: Lightning sets `training`
+by hand after an evaluation and runs the whole step inside the optimizer; Hugging Face's Trainer leaves `eval()` mode
+with the next step, after it has saved; all of them gather and write around `torch.save`.
 """
 
 from __future__ import annotations
@@ -10,13 +14,85 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 
+from headrace.model import EventKind
+
 from ..tape import note
-from . import checkpoint, device, frameworks, loader, logs, parts, step, tracebacks, worker
+from . import checkpoint, device, loader, logs, parts, step, tracebacks, worker
+from .wrapping import Depth, ThreadsInside, replace
+
+_EVALUATION, _CHECKPOINT = EventKind.EVALUATION, EventKind.CHECKPOINT
+_LOGGING, _FORWARD = EventKind.LOGGING, EventKind.FORWARD
+# What shares a depth is one event, however deep its calls are nested.
+_DEPTHS: dict[EventKind, Depth | ThreadsInside] = {
+    _EVALUATION: step.evaluation_depth,
+    _CHECKPOINT: checkpoint.checkpoint_depth,
+    _LOGGING: logs.logging_depth,
+    _FORWARD: step.forward_depth,
+}
+
+_Method = tuple[str, EventKind, str]  # "Class.method", what it is, its name in a report
+
+
+def _lightning(package: str, fabric: str) -> dict[str, tuple[_Method, ...]]:
+    """Return Lightning's methods by the module they are in; it goes by two names."""
+    return {
+        f"{package}.loops.evaluation_loop": (("_EvaluationLoop.run", _EVALUATION, "Lightning"),),
+        f"{package}.loops.prediction_loop": (("_PredictionLoop.run", _EVALUATION, "Lightning"),),
+        f"{package}.strategies.strategy": (("Strategy.training_step", _FORWARD, "training_step"),),
+        f"{package}.trainer.trainer": (("Trainer.save_checkpoint", _CHECKPOINT, "Trainer.save_checkpoint"),),
+        f"{fabric}.loggers.csv_logs": (
+            ("CSVLogger.log_metrics", _LOGGING, "CSVLogger"),
+            ("CSVLogger.save", _LOGGING, "CSVLogger"),
+        ),
+    }
+
+
+METHODS: dict[str, tuple[_Method, ...]] = {
+    **_lightning("lightning.pytorch", "lightning.fabric"),
+    **_lightning("pytorch_lightning", "lightning_fabric"),
+    "accelerate.accelerator": (
+        ("Accelerator.save_model", _CHECKPOINT, "Accelerator.save_model"),
+        ("Accelerator.save_state", _CHECKPOINT, "Accelerator.save_state"),
+    ),
+    "mmengine.runner.loops": (
+        ("TestLoop.run", _EVALUATION, "mmengine"),
+        ("ValLoop.run", _EVALUATION, "mmengine"),
+    ),
+    "mmengine.runner.runner": (("Runner.save_checkpoint", _CHECKPOINT, "Runner.save_checkpoint"),),
+    "mmengine.visualization.vis_backend": tuple(
+        (f"LocalVisBackend.{name}", _LOGGING, "LocalVisBackend")
+        for name in ("add_config", "add_image", "add_scalar", "add_scalars")
+    ),
+    "transformers.modeling_utils": (("PreTrainedModel.save_pretrained", _CHECKPOINT, "save_pretrained"),),
+    "transformers.trainer": (
+        ("Trainer._save_checkpoint", _CHECKPOINT, "Trainer._save_checkpoint"),
+        ("Trainer.evaluate", _EVALUATION, "Trainer.evaluate"),
+        ("Trainer.predict", _EVALUATION, "Trainer.predict"),
+        ("Trainer.save_model", _CHECKPOINT, "Trainer.save_model"),
+    ),
+    "ultralytics.engine.trainer": (
+        ("BaseTrainer.save_metrics", _LOGGING, "BaseTrainer.save_metrics"),
+        ("BaseTrainer.save_model", _CHECKPOINT, "BaseTrainer.save_model"),
+    ),
+    "ultralytics.engine.validator": (("BaseValidator.__call__", _EVALUATION, "ultralytics"),),
+}
+
+
+def _time_framework(module: ModuleType) -> None:
+    """Time the methods of a framework's module."""
+    for path, kind, what in METHODS[module.__name__]:
+        owner, _, method = path.partition(".")
+        cls = getattr(module, owner, None)
+        if hasattr(cls, method):
+            replace(cls, method, int(kind), what, _DEPTHS[kind])
+        else:
+            note(f"{module.__name__}.{path}: not there in this version")
+
 
 Hook = Callable[[ModuleType], None]
 
 _HOOKS: dict[str, tuple[Hook, ...]] = {
-    **{name: (frameworks.hook_of(name),) for name in frameworks.METHODS},
+    **dict.fromkeys(METHODS, (_time_framework,)),
     "loguru._handler": (logs.time_loguru,),
     "safetensors.torch": (checkpoint.time_safetensors,),
     "tarfile": (parts.time_archives,),

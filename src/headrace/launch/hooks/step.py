@@ -1,6 +1,6 @@
 """The training step: forward of the outermost module, backward, optimizer, evaluation, garbage collections.
 
-Evaluation goes from `eval()` to `train()`; a framework's own (`frameworks`) goes before it.
+Evaluation goes from `eval()` to `train()`; a framework's own (`installing`) goes before it.
 
 Which module is the outermost is found by a hook that torch calls for every module, and which is taken away again at the
 first call of one with parameters: from then on only the class of that module is timed. `torch.compile` must not see
