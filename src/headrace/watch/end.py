@@ -12,7 +12,8 @@ import struct
 from dataclasses import dataclass
 
 from headrace.model import Text
-from headrace.signals.system import read_stat
+
+from .processes import exit_status
 
 # Linux 6.13: what a pidfd knows of its process; 6.15: also how it ended, after it is gone. linux/pidfd.h
 _GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, 64 bytes)
@@ -105,14 +106,4 @@ def _status(pid: int, fd: int) -> int | None:
     except OSError as error:
         if error.errno not in (errno.ENOTTY, errno.EINVAL, errno.ESRCH, errno.EPERM, errno.ENOSYS):
             raise
-    stat = read_stat(pid)
-    if stat is not None and stat.has_ended and (stat.exit_status or _is_ours(pid)):  # others are told 0 always
-        return stat.exit_status
-    return None
-
-
-def _is_ours(pid: int) -> bool:
-    try:
-        return os.geteuid() in (0, os.stat(f"/proc/{pid}").st_uid)
-    except OSError:
-        return False
+    return exit_status(pid)

@@ -13,6 +13,7 @@ from .look import Rates, Standing, TrainerLook, WorkerLook, rates_between
 from .processes import ProcessFacts
 from .reading import (
     Detail,
+    KernelLook,
     TrainerActivity,
     TrainerReading,
     WorkerActivity,
@@ -27,7 +28,7 @@ from .reading import (
     training_thread,
     worker_threads,
 )
-from .sampling import KernelLook, KernelSampler, SourceLines, StackWindow
+from .sampling import KernelSampler, SourceLines, StackWindow
 from .shares import Share, Track
 
 _QUIET = {WorkerActivity.IDLE, WorkerActivity.SENDING, WorkerActivity.STARTING, WorkerActivity.UNKNOWN}

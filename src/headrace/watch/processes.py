@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -86,6 +86,28 @@ def is_running(pid: int) -> bool:
     """Whether a process runs: one that has ended and waits for its parent does not."""
     stat = _read_stat(Path(f"/proc/{pid}"))
     return stat is not None and stat.state not in "ZX"
+
+
+def exit_status(pid: int) -> int | None:
+    """How a process ended, as `wait` gives it, while its parent has not asked; None where we are not told."""
+    fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if len(fields) < 50 or fields[0] not in "ZX":
+        return None
+    try:
+        is_told = os.geteuid() in (0, os.stat(f"/proc/{pid}").st_uid)
+    except OSError:
+        is_told = False
+    return int(fields[49]) if is_told or fields[49] != "0" else None  # others are told 0 always
+
+
+def threads_named(pid: int, is_it: Callable[[str], bool]) -> list[int]:
+    """The threads of a process whose names are so; of those with one name the first, for its own bear it, too."""
+    found: dict[str, int] = {}
+    for path in Path(f"/proc/{pid}/task").glob("*/comm"):
+        name, tid = read_text(path).strip(), int(path.parent.name)
+        if is_it(name):
+            found[name] = min(tid, found.get(name, tid))
+    return sorted(found.values())
 
 
 class TrainingTree:

@@ -12,8 +12,7 @@ from enum import Enum
 
 from headrace.model import OwnStep, lies_in_room, step_of
 from headrace.signals import Frame, ThreadStack
-
-from .sampling import KernelLook
+from headrace.signals.system import Call, OpenFile
 
 SourceLine = Callable[[Frame], str]  # the text of a frame's line; "" where the file cannot be read
 
@@ -60,6 +59,20 @@ class WorkerActivity(Enum):
     STOPPED = "stopped"  # by a signal or a debugger
     STARTING = "starting"
     UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelLook:
+    """State and system call of a thread, and what that call is about."""
+
+    state: str
+    call: Call | None
+    file: OpenFile | None = None  # of a read
+    is_fed: bool = False  # reads or polls a pipe whose other end a worker holds
+
+    @property
+    def is_in_lock(self) -> bool:
+        return self.call is not None and self.call.name == "futex"
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,16 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.model import worker_number
 from headrace.signals import Frame, ThreadStack, find_py_spy
-from headrace.signals.system import Call, OpenFile, polled_descriptors, read_moment, read_open_files, read_text
+from headrace.signals.system import Call, OpenFile, polled_descriptors, read_moment, read_open_files
+
+from .processes import threads_named
+from .reading import KernelLook
 
 _PROFILE = re.compile(r'Process (?P<pid>\d+) Thread (?P<tid>\S+)(?: "(?P<name>.*)")?')
 _ALWAYS_S = 6.0  # at first; `--once` takes five seconds
@@ -201,20 +204,6 @@ class SourceLines:
 # ------------------------------------------------------------------------------------------ the kernel's word
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelLook:
-    """State and system call of a thread, and what that call is about."""
-
-    state: str
-    call: Call | None
-    file: OpenFile | None = None  # of a read
-    is_fed: bool = False  # reads or polls a pipe whose other end a worker holds
-
-    @property
-    def is_in_lock(self) -> bool:
-        return self.call is not None and self.call.name == "futex"
-
-
 @dataclass
 class KernelSampler:
     """Looks at processes by their pid: at the first thread, or at those that are workers of ours.
@@ -236,10 +225,10 @@ class KernelSampler:
             trainer: frozenset(file.path for pid in workers for file in self.files.get(pid, ()) if file.kind == "pipe")
             for trainer, workers in workers_of.items()
         }
-        pinning = {trainer: _threads_named(trainer, lambda name: name == _PIN_THREAD) for trainer in workers_of}
+        pinning = {trainer: threads_named(trainer, lambda name: name == _PIN_THREAD) for trainer in workers_of}
         self.pin_threads = {trainer: tids[0] for trainer, tids in pinning.items() if tids}
         workers = [pid for some in workers_of.values() for pid in some]
-        serving = {pid: _threads_named(pid, lambda name: worker_number(name) is not None) for pid in workers}
+        serving = {pid: threads_named(pid, lambda name: worker_number(name) is not None) for pid in workers}
         self.worker_threads = {pid: tids for pid, tids in serving.items() if tids and tids != [pid]}
 
     def look(self) -> None:
@@ -277,13 +266,3 @@ class KernelSampler:
             file=files[0] if files else None,
             is_fed=any(file.kind == "pipe" and file.path in pipes for file in files),
         )
-
-
-def _threads_named(pid: int, is_it: Callable[[str], bool]) -> list[int]:
-    """The threads of a process whose names are so; of those with one name the first, for its own bear it, too."""
-    found: dict[str, int] = {}
-    for path in Path(f"/proc/{pid}/task").glob("*/comm"):
-        name, tid = read_text(path).strip(), int(path.parent.name)
-        if is_it(name):
-            found[name] = min(tid, found.get(name, tid))
-    return sorted(found.values())
