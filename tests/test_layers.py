@@ -1,10 +1,13 @@
-"""Which room may import which: the tables of ARCHITECTURE.md, held as data and checked on every module."""
+"""Which room may import which, who writes what, and the shape of the tree: the tables of ARCHITECTURE.md, checked."""
 
 import ast
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from torch.utils.data import dataloader as torch_loader
 
 import headrace
 
@@ -214,3 +217,188 @@ def test_an_allowed_import_is_no_breach(code: str, module: str) -> None:
 
 def test_no_room_imports_the_commands() -> None:
     assert [room for room, allowed in MAY_IMPORT.items() if "cli" in allowed] == ["__main__"]
+
+
+# ------------------------------------------------------------------------------------ the shape of the tree
+
+_MOST_IN_A_FOLDER = 16
+_FRAGMENT_LINES, _MOST_FRAGMENTS = 100, 20
+
+
+def crowded(modules: dict[str, str]) -> list[str]:
+    """Return folders with more modules than one can see; `modules` are paths below the package and their code."""
+    counts = Counter(str(Path(path).parent) for path in modules)
+    return [f"{folder}: {count} modules" for folder, count in counts.items() if count > _MOST_IN_A_FOLDER]
+
+
+def fragments(modules: dict[str, str]) -> list[str]:
+    """Return short modules that a single other one imports: paragraphs of that one. Faces do not count."""
+    users: dict[str, set[str]] = defaultdict(set)
+    for path, code in modules.items():
+        if Path(path).name == "__init__.py":
+            continue
+        package = ["headrace", *Path(path).parent.parts]
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom):
+                inside = package[: len(package) - node.level + 1] if node.level else []
+                base = ".".join([*inside, *([node.module] if node.module else [])])
+                for name in (base, *(f"{base}.{alias.name}" for alias in node.names)):
+                    users[name].add(path)
+    names = {path: ".".join(["headrace", *Path(path).with_suffix("").parts]) for path in modules}
+    return [
+        path
+        for path, code in modules.items()
+        if Path(path).name != "__init__.py"
+        and len(code.splitlines()) < _FRAGMENT_LINES
+        and len(users[names[path]]) == 1
+    ]
+
+
+def doubled_classes(modules: dict[str, str]) -> dict[str, list[str]]:
+    """Return class names that mean two things."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path, code in modules.items():
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(path)
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
+_OUR_PLACE = re.compile(r"headrace[./](\w+)[./](\w+)")
+
+
+def named_insides(code: str, room: str, *, private: set[str]) -> list[str]:
+    """Return texts that name a module of another room, or one of the `private` functions of the engine."""
+    tree = ast.parse(code)
+    documented = [
+        tree,
+        *(n for n in ast.walk(tree) if isinstance(n, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))),
+    ]
+    docstrings = {id(n.body[0].value) for n in documented if n.body and isinstance(n.body[0], ast.Expr)}
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
+            continue
+        for other, inside in _OUR_PLACE.findall(node.value):
+            path = SOURCE / other / inside
+            if other != room and (path.is_dir() or path.with_suffix(".py").is_file()):
+                found.append(f"line {node.lineno}: {node.value!r}")
+        if node.value in private:
+            found.append(f"line {node.lineno}: {node.value!r}")
+    return found
+
+
+def _code() -> dict[str, str]:
+    return {str(path.relative_to(SOURCE)): path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
+
+
+def _private_of_the_engine() -> set[str]:
+    """Names of the engine's private functions that torch's loader has not got: of those, hooks may speak."""
+    of_torch = {name for cls in vars(torch_loader).values() if isinstance(cls, type) for name in dir(cls)}
+    trees = [ast.parse(code) for path, code in _code().items() if path.startswith("engine/")]
+    names = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return {name for name in names - of_torch if name.startswith("_") and not name.startswith("__")}
+
+
+def test_no_folder_is_crowded() -> None:
+    assert crowded(_code()) == []
+    assert crowded({f"engine/m{number}.py": "" for number in range(17)}) == ["engine: 17 modules"]
+
+
+def test_few_modules_are_fragments() -> None:
+    found = fragments(_code())
+    assert len(found) <= _MOST_FRAGMENTS, found
+    assert fragments({"engine/a.py": "from .b import x", "engine/b.py": "x = 1"}) == ["engine/b.py"]
+    assert fragments({"engine/a.py": "from . import b", "engine/b.py": "x = 1"}) == ["engine/b.py"]
+    assert fragments({"engine/a.py": "from .b import x", "engine/c.py": "from .b import x", "engine/b.py": ""}) == []
+    assert fragments({"engine/a.py": "from .b import x", "engine/b.py": "x = 1\n" * 100}) == []
+
+
+def test_no_class_name_means_two_things() -> None:
+    assert doubled_classes(_code()) == {}
+    assert doubled_classes({"a.py": "class Batch: ...", "b.py": "class Batch: ..."}) == {"Batch": ["a.py", "b.py"]}
+
+
+def test_no_text_names_the_insides_of_another_room() -> None:
+    private = _private_of_the_engine()
+    assert {"_next_message", "_serve"} <= private
+    for path, code in _code().items():
+        room = Path(path).parts[0]
+        if room not in ("model", "engine"):  # `model` holds what others recognise; an engine test keeps it true
+            assert named_insides(code, room, private=private) == [], path
+    code = (
+        '"""headrace.engine.pool"""\nplace = "headrace/engine/pool.py"\nhook = "headrace.engine.pool"\nname = "_serve"'
+    )
+    assert [text.partition(":")[0] for text in named_insides(code, "launch", private=private)] == [
+        "line 2",
+        "line 3",
+        "line 4",
+    ]
+
+
+# ------------------------------------------------------------------------------------ who writes what
+
+_BOARD = ("Head", "Entry", "Slot", "Record")
+_OWNERS_HEADING = "## Who writes what lies in shared memory"
+
+
+def written_words(code: str) -> set[str]:
+    """Return the words of the board that code stores into: `words[at + Entry.LAST] = …`."""
+    found = set()
+    for node in ast.walk(ast.parse(code)):
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+        )
+        for target in [one for some in targets for one in (some.elts if isinstance(some, ast.Tuple) else [some])]:
+            if isinstance(target, ast.Subscript):
+                names = [
+                    n for n in ast.walk(target.slice) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+                ]
+                found |= {
+                    f"{n.value.id}.{n.attr}" for n in names if isinstance(n.value, ast.Name) and n.value.id in _BOARD
+                }
+    return found
+
+
+def _owners() -> dict[str, str]:
+    """Read the table of ARCHITECTURE.md: word of the board, the folder that writes it."""
+    text = (SOURCE.parents[1] / "ARCHITECTURE.md").read_text(encoding="utf-8").partition(_OWNERS_HEADING)[2]
+    rows = re.findall(r"^\| (.*?) \| `(engine[\w/]*)` \|", text.partition("\n## ")[0], re.MULTILINE)
+    return {word: folder for words, folder in rows for word in re.findall(r"`(\w+\.[\w*]+)`", words)}
+
+
+def _written() -> set[tuple[str, str]]:
+    return {
+        (word, str(Path(path).parent))
+        for path, code in _code().items()
+        if path.startswith("engine/")
+        for word in written_words(code)
+    }
+
+
+def test_each_word_of_the_board_is_written_in_the_folder_that_the_table_names() -> None:
+    owners, written = _owners(), _written()
+    assert {
+        word: folder for word, folder in written if owners.get(word, owners.get(f"{word.split('.')[0]}.*")) != folder
+    } == {}
+    assert {word for word in owners if not word.endswith("*")} <= {word for word, _ in written}
+    assert written_words("words[at + Entry.LAST] = 1\nwords[Head.STOP] += 1\nx = words[Slot.STATE]") == {
+        "Entry.LAST",
+        "Head.STOP",
+    }
+
+
+def batch_writes(code: str) -> list[int]:
+    """Return the lines on which a field of a variable called `batch` is stored into."""
+    stores = [
+        node
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    ]
+    return [node.lineno for node in stores if isinstance(node.value, ast.Name) and node.value.id == "batch"]
+
+
+def test_only_the_scheduler_writes_a_batch() -> None:
+    engine = {path: code for path, code in _code().items() if path.startswith("engine/")}
+    assert [path for path, code in engine.items() if batch_writes(code)] == ["engine/epoch/scheduler.py"]
+    assert batch_writes("batch.told |= 1\nprint(batch.seq)\nbatch.owed = None") == [1, 3]

@@ -15,6 +15,7 @@
 
 from .alarms import AlarmSettings, AlertCommand, MemoryLine
 from .dump import dump_run
+from .end import End
 from .findings import ACTIVITIES, DOING, History, judge
 from .look import SCHEMA, Alarm, Look, MachineLook, TrainerLook, WorkerLook
 from .reading import TrainerActivity, WorkerActivity
@@ -28,6 +29,7 @@ __all__ = [
     "Alarm",
     "AlarmSettings",
     "AlertCommand",
+    "End",
     "History",
     "Look",
     "MachineLook",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headrace.model import worker_number
 from headrace.signals import ThreadStack
-from headrace.signals.system import read_status, read_text
+from headrace.signals.system import ProcessStat, read_all_stats, read_stat, read_status, read_text, walk_tree
 
 from .reading import TrainerActivity, function_of, is_our_process, own_frames, read_trainer, worker_threads
 
@@ -60,44 +60,22 @@ class ProcessFacts:
         return [number for number in numbers if number is not None]
 
 
-@dataclass(frozen=True)
-class _Stat:
-    """What one line of the kernel says of a process."""
-
-    pid: int
-    name: str
-    state: str
-    parent_pid: int
-    started: int
-    place: tuple[str, str]  # of its code and its stack: those of its parent where it was forked
-
-
-def _read_stat(folder: Path) -> _Stat | None:
-    """None where the process is gone."""
-    head, _, tail = read_text(folder / "stat").rpartition(")")
-    fields = tail.split()
-    if len(fields) < 26:
-        return None
-    name, place = head.partition("(")[2], (fields[23], fields[25])
-    return _Stat(int(folder.name), name, fields[0], int(fields[1]), int(fields[19]), place)
-
-
 def is_running(pid: int) -> bool:
     """Whether a process runs: one that has ended and waits for its parent does not."""
-    stat = _read_stat(Path(f"/proc/{pid}"))
-    return stat is not None and stat.state not in "ZX"
+    stat = read_stat(pid)
+    return stat is not None and not stat.has_ended
 
 
 def exit_status(pid: int) -> int | None:
     """How a process ended, as `wait` gives it, while its parent has not asked; None where we are not told."""
-    fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    if len(fields) < 50 or fields[0] not in "ZX":
+    stat = read_stat(pid)
+    if stat is None or not stat.has_ended:
         return None
     try:
         is_told = os.geteuid() in (0, os.stat(f"/proc/{pid}").st_uid)
     except OSError:
         is_told = False
-    return int(fields[49]) if is_told or fields[49] != "0" else None  # others are told 0 always
+    return stat.exit_status if is_told or stat.exit_status else None  # others are told 0 always
 
 
 def threads_named(pid: int, is_it: Callable[[str], bool]) -> list[int]:
@@ -114,62 +92,49 @@ class TrainingTree:
     """Reads the tree again and again; what a process has mapped is asked once, as that is dear."""
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self._proc = root / "proc"
+        self._root, self._proc = root, root / "proc"
         self._known: dict[tuple[int, int], ProcessFacts] = {}
 
     def below(self, pids: Iterable[int]) -> tuple[ProcessFacts, ...]:
         """These processes and all that they started, directly or not; those that have ended are left out."""
-        stats = self._stats()
-        children: dict[int, list[int]] = {}
-        for stat in stats.values():
-            children.setdefault(stat.parent_pid, []).append(stat.pid)
-        found: set[int] = set()
-        todo = list(pids)
-        while todo:
-            pid = todo.pop()
-            if pid in stats and pid not in found:
-                found.add(pid)
-                todo += children.get(pid, [])
-        living = sorted((stats[pid] for pid in found), key=lambda stat: (stat.started, stat.pid))
-        facts = tuple(self._facts(stat, stats.get(stat.parent_pid)) for stat in living if stat.state not in "ZX")
+        stats = read_all_stats(self._root)
+        living = [stat for stat in walk_tree(pids, stats) if not stat.has_ended]
+        living.sort(key=lambda stat: (stat.born_ticks, stat.pid))
+        facts = tuple(self._facts(stat, stats.get(stat.parent)) for stat in living)
         self._known = {one.identity: one for one in facts}
         return facts
 
     def parents_of(self, pid: int) -> tuple[int, ...]:
         """Its parent, that one's parent, and so on."""
-        stats, found = self._stats(), []
-        while pid in stats and stats[pid].parent_pid > 0:
-            pid = stats[pid].parent_pid
+        stats, found = read_all_stats(self._root), []
+        while pid in stats and stats[pid].parent > 0:
+            pid = stats[pid].parent
             found.append(pid)
         return tuple(found)
 
     def matching(self, pattern: str) -> tuple[int, ...]:
         """Processes whose command line holds a text, without those whose parent does, and without watches."""
         ours = {os.getpid(), *self.parents_of(os.getpid())}
-        stats = self._stats()
-        living = (pid for pid, stat in stats.items() if pid not in ours and stat.state not in "ZX")
+        stats = read_all_stats(self._root)
+        living = (pid for pid, stat in stats.items() if pid not in ours and not stat.has_ended)
         commands = {pid: self._command(pid) for pid in living}
         hits = {pid for pid, words in commands.items() if pattern in " ".join(words) and not _is_a_watch(words)}
-        return tuple(sorted(pid for pid in hits if stats[pid].parent_pid not in hits))
+        return tuple(sorted(pid for pid in hits if stats[pid].parent not in hits))
 
-    def _stats(self) -> dict[int, _Stat]:
-        found = (_read_stat(self._proc / name) for name in os.listdir(self._proc) if name.isdigit())
-        return {stat.pid: stat for stat in found if stat is not None}
-
-    def _facts(self, stat: _Stat, parent: _Stat | None) -> ProcessFacts:
+    def _facts(self, stat: ProcessStat, parent: ProcessStat | None) -> ProcessFacts:
         folder = self._proc / str(stat.pid)
-        known = self._known.get((stat.pid, stat.started))
+        known = self._known.get((stat.pid, stat.born_ticks))
         if known is not None and known.has_torch and known.name == stat.name:
             return known
         command, mappings = self._command(stat.pid), read_text(folder / "maps")
         return ProcessFacts(
             pid=stat.pid,
-            parent_pid=stat.parent_pid,
-            started=stat.started,
+            parent_pid=stat.parent,
+            started=stat.born_ticks,
             name=stat.name,
             command=command,
             is_python=_is_python(command, folder) or "libpython" in mappings,
-            is_forked=parent is not None and stat.place == parent.place and stat.place[1] not in ("0", "1"),
+            is_forked=stat.is_forked_from(parent),
             has_torch="/libtorch" in mappings or "/torch/_C." in mappings,
             is_readable=_may_list(folder / "fd"),
             thread_names=_thread_names(folder),

@@ -111,7 +111,7 @@ class Readers:
             buffer = mmap.mmap(-1, self._buffer_bytes)  # aligned to pages, as direct reads want it
             buffer.write(bytes(self._buffer_bytes))  # touched now, so that no read pays for fresh memory
             self._buffers.append(buffer)
-        watch = _Watch(most_bytes)
+        watch = _ReadWatch(most_bytes)
         readers = [_Reader(number, lane, self._buffers[number], watch) for number, lane in enumerate(lanes)]
         try:
             for reader in readers:
@@ -149,7 +149,7 @@ class Readers:
         )
 
 
-class _Watch:
+class _ReadWatch:
     """What the readers of one window share. They only append to it: no lock is needed."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -160,7 +160,7 @@ class _Watch:
 
 
 class _Reader(threading.Thread):
-    def __init__(self, number: int, jobs: Iterator[Job], buffer: mmap.mmap, watch: _Watch) -> None:
+    def __init__(self, number: int, jobs: Iterator[Job], buffer: mmap.mmap, watch: _ReadWatch) -> None:
         # one that hangs in a dead mount must not hold up the end of the process
         super().__init__(name=f"headrace-probe-{number}", daemon=True)
         self._jobs, self._buffer, self._watch = jobs, buffer, watch
