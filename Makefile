@@ -16,13 +16,15 @@ help:  ## list the targets
 demo: $(VENV)/.installed  ## the same training loop with torch's loader and with ours, side by side (about half a minute)
 	$(BIN)/headrace demo
 
-# Tests kill, stop and race real processes. One that fails is tried once more, by itself, and named in both runs: what
-# fails twice blocks the merge, what fails once is a race to be found.
+# Tests kill, stop and race real processes. One that fails is tried once more, by itself: what fails twice blocks the merge,
+# what fails once is a race to be found, and the last line names it.
 test: lint  ## everything that blocks a merge: ruff, mypy, pytest
 	$(BIN)/python -m pytest || { \
 		code=$$?; [ $$code -eq 1 ] || exit $$code; \
+		failed=$$($(BIN)/python -c 'import json; print(*json.load(open(".pytest_cache/v/cache/lastfailed")))'); \
 		echo "== once more, those that failed"; \
-		$(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none; \
+		$(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none || exit; \
+		echo "== passed only at the second try: $$failed"; \
 	}
 
 lint: $(VENV)/.installed-dev  ## ruff and mypy

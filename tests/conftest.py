@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import signal
 import stat
 import time
 from collections.abc import Iterator
@@ -17,6 +18,11 @@ settings.register_profile(
 )
 settings.register_profile("explore", parent=settings.get_profile("ci"), derandomize=False, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# A shell starts what runs in its background, and `nohup` what it runs, with Ctrl-C ignored, and so would be all that the
+# tests start: those that press Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Helpers of multiprocessing that live as long as the interpreter, started once by whoever needs them first.
 _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
