@@ -68,11 +68,11 @@ def test_wrong_usage_is_explained_on_stderr(args: Sequence[str], said: str) -> N
 def test_demo_prints_both_loaders_side_by_side(tmp_path: Path) -> None:
     done = run("demo", *TINY, env={"TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
-    for row in ("first batch", "wait for a batch, median", "samples per second", "peak memory", "page faults"):
+    for row in ("first batch", "wait for a batch, median", "samples per second", "peak memory"):
         assert re.search(rf"{row}.*\d", done.stdout)
     assert re.search(r"batches identical +yes, all 16", done.stdout)
     assert "The disk is simulated" in done.stdout
-    assert re.search(r"^  torch     [▁▂▃▄▅▆▇█]{7}$", done.stdout, re.MULTILINE)
+    assert re.search(r"^wait for a batch, worst .* ms +[\d.]+x$", done.stdout, re.MULTILINE)
     assert "\x1b[" not in done.stdout  # no colour in a pipe
     assert done.stderr.count("\n") == 1  # progress: one line, for nothing took a minute
     assert list(tmp_path.iterdir()) == []
@@ -92,7 +92,7 @@ def test_demo_prints_one_json_document(tmp_path: Path) -> None:
     done = run("demo", *TINY, "--json", env={"TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["schema"] == "headrace/demo/1"
+    assert document["schema"] == "headrace/demo/2"
     assert document["batches_identical"] is True
     assert document["settings"]["workers"] == 2
     assert [(run["round"], run["loader"]) for run in document["runs"]] == [
@@ -101,11 +101,11 @@ def test_demo_prints_one_json_document(tmp_path: Path) -> None:
         (2, "torch"),
         (2, "headrace"),
     ]
+    figures = document["figures"]
     for loader in ("torch", "headrace"):
-        figures = document["figures"][loader]
-        assert figures["samples_per_s"] > 0
-        assert 0 < figures["wait_median_s"] <= figures["wait_worst_s"]
-        assert 0 < figures["loader_memory_bytes"] < figures["peak_memory_bytes"]
+        assert figures["samples_per_s"][loader] > 0
+        assert 0 < figures["wait_median_s"][loader] <= figures["wait_worst_s"][loader]
+        assert 0 < figures["loader_memory_bytes"][loader] < figures["peak_memory_bytes"][loader]
     for run_ in document["runs"]:
         assert len(run_["loop"]["checksums"]) == 8
 

@@ -2,7 +2,6 @@
 
 - `command`: torch's loader and ours in turn, each in a process of its own, then the table.
 - `loop`: one measured run of the training loop, over small volumes on a disk that is slow on purpose.
-- `report`: the figures of all runs, as text and as JSON.
 """
 
 from .command import add_parser

@@ -5,26 +5,34 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from itertools import zip_longest
+from multiprocessing import get_start_method
 from pathlib import Path
+from statistics import median
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
-from headrace.model import Text, format_bytes
+from headrace.model import Text, format_bytes, three_digits
 
 from ..arguments import Commands, add_command, add_language, language_of, whole
-from ..terminal import EXIT_OK, Terminal
+from ..terminal import EXIT_OK, Terminal, line, plain_table
 
 if TYPE_CHECKING:
-    from .loop import DemoSettings
-    from .report import DemoRun
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from .loop import DemoSettings, LoopResult
 
 _DESCRIPTION = """\
 Build a small data set in a temporary folder, run the same training loop over it with torch's DataLoader and with
@@ -35,6 +43,7 @@ and leaves nothing behind.
 # in its steady state is broad.
 _MEMORY_EVERY_S = 0.2
 _TIME_TO_STOP_S = 3.0
+_LOADERS = ("torch", "headrace")
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -55,7 +64,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
         said = f"{what} ({lowest} to {highest}, default: {default})"
         parser.add_argument(name, type=whole(lowest, highest), default=default, metavar="N", help=said)
     add_language(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/demo/1")
+    parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/demo/2")
     parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
 
 
@@ -67,23 +76,35 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
             f"try --samples {16 * args.batch_size} or a smaller --batch-size"
         )
     from .loop import DemoSettings
-    from .report import report_json, report_text, summarise
 
     language = language_of(args)
     settings = DemoSettings(samples=args.samples, batch_size=args.batch_size, workers=args.workers)
-    report = summarise(settings, _run_all(settings, language, terminal))
+    runs = _run_all(settings, language, terminal)
+    if differs := first_difference([run.loop.checksums for run in runs]):
+        raise InternalError("headrace delivered other batches than torch", first_difference=differs)
     if args.json:
-        terminal.json(report_json(report))
+        terminal.json(report_json(settings, runs))
     else:
-        terminal.result(report_text(report, language))
-    if report.first_difference is not None:
-        raise InternalError("headrace delivered other batches than torch", first_difference=report.first_difference)
+        terminal.result(_report_text(settings, runs, language))
     return EXIT_OK
+
+
+# ---------------------------------------------------------------------------------------------- the runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoRun:
+    """One run of the loop and the memory that was seen from outside while it ran."""
+
+    loader: str
+    round: int
+    loop: LoopResult
+    peak_memory_bytes: int | None
 
 
 def _run_all(settings: DemoSettings, language: str, terminal: Terminal) -> list[DemoRun]:
     """Build the data set, run every loader in every round, and leave nothing behind, not even after Ctrl-C."""
-    from .report import LOADERS
+    from .loop import write_volumes
 
     runs = []
     with _stopped_once(), tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
@@ -91,10 +112,17 @@ def _run_all(settings: DemoSettings, language: str, terminal: Terminal) -> list[
             f"building a data set of {settings.samples} volumes in a temporary folder",
             f"正在临时目录中生成 {settings.samples} 个体数据样本",
         )
-        with terminal.progress(building.of(language)):
-            _build(folder, settings.samples)
+        try:
+            with terminal.progress(building.of(language)):
+                write_volumes(folder, settings.samples)
+        except OSError as error:
+            raise HeadraceError(
+                f"the demo's data set could not be written: {error.strerror}",
+                folder=folder,
+                next_step="set TMPDIR to a folder with more room, or ask for fewer --samples",
+            ) from error
         for number in range(1, settings.rounds + 1):
-            for loader in LOADERS:
+            for loader in _LOADERS:
                 running = Text(
                     f"round {number} of {settings.rounds}: {loader}",
                     f"第 {number} 轮（共 {settings.rounds} 轮）：{loader}",
@@ -123,25 +151,10 @@ def _stopped_once() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _build(folder: str, samples: int) -> None:
-    from .loop import write_volumes
-
-    try:
-        write_volumes(folder, samples)
-    except OSError as error:
-        raise HeadraceError(
-            f"the demo's data set could not be written: {error.strerror}",
-            folder=folder,
-            samples=samples,
-            next_step="set TMPDIR to a folder with more room, or ask for fewer --samples",
-        ) from error
-
-
 def _run_one(folder: str, settings: DemoSettings, loader: str, number: int) -> DemoRun:
-    from headrace.signals.system import ProcessTree
+    from headrace.knowledge import hint_for
 
     from .loop import LoopResult, tree_memory_bytes
-    from .report import DemoRun
 
     result_file, log_file = (Path(folder) / f"{loader}-{number}.{kind}" for kind in ("out", "log"))
     asked = (loader, folder, json.dumps(asdict(settings)), str(result_file))
@@ -153,55 +166,174 @@ def _run_one(folder: str, settings: DemoSettings, loader: str, number: int) -> D
             stderr=log,
             start_new_session=True,  # Ctrl-C reaches us alone, and the whole tree can be ended by its group
         )
-    peak_memory_bytes, tree = None, ProcessTree(process.pid)
+    seen = []
     try:
         while process.poll() is None:
-            memory_bytes = tree_memory_bytes(tree)
-            if memory_bytes is not None:
-                peak_memory_bytes = max(peak_memory_bytes or 0, memory_bytes)
-            try:
+            seen.append(tree_memory_bytes(process.pid))
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(_MEMORY_EVERY_S)
-            except subprocess.TimeoutExpired:
-                continue
     finally:
         _end(process)
     if process.returncode != 0:
-        raise _failure(loader, settings, process.returncode, log_file.read_text(errors="replace").strip())
-    loop = LoopResult(**json.loads(result_file.read_text()))
-    return DemoRun(loader=loader, round=number, loop=loop, peak_memory_bytes=peak_memory_bytes)
+        said = log_file.read_text(errors="replace").strip()
+        kind = InternalError if loader == "headrace" else HeadraceError
+        hint = hint_for(said)  # torch's batches may not fit into /dev/shm
+        what = f"{loader}'s loader stopped in the middle of the demo\n{said}"
+        raise kind(f"{what}\n{hint.of('en')}" if hint else what, exit_code=process.returncode)
+    return DemoRun(
+        loader=loader,
+        round=number,
+        loop=LoopResult(**json.loads(result_file.read_text())),
+        peak_memory_bytes=max((one for one in seen if one is not None), default=None),
+    )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGINT)  # as Ctrl-C would: the loader ends its workers
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_TIME_TO_STOP_S)
-        except subprocess.TimeoutExpired:
-            pass
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # whoever is left of the tree, and the process itself if it did not stop
-    except ProcessLookupError:
-        pass
     process.wait()
 
 
-def _failure(loader: str, settings: DemoSettings, exit_code: int, log: str) -> HeadraceError:
-    from .loop import SAMPLE_BYTES
+# ---------------------------------------------------------------------------------------------- the figures
 
-    if loader == "headrace":
-        return InternalError(f"headrace's loader stopped in the middle of the demo\n{log}", exit_code=exit_code)
-    in_flight_bytes = 2 * settings.workers * settings.batch_size * SAMPLE_BYTES  # torch's default: two batches a worker
-    try:
-        room = os.statvfs("/dev/shm")
-        free_bytes = room.f_bavail * room.f_frsize
-    except FileNotFoundError:
-        free_bytes = in_flight_bytes
-    if free_bytes < in_flight_bytes:
-        return HeadraceError(
-            "torch's loader stopped in the middle of the demo: its batches do not fit into /dev/shm",
-            exit_code=exit_code,
-            needed=format_bytes(in_flight_bytes),
-            free=format_bytes(free_bytes),
-            next_step="headrace demo --workers 2 --batch-size 4, or `docker run --shm-size=1g`",
-        )
-    return HeadraceError(f"torch's loader stopped in the middle of the demo\n{log}", exit_code=exit_code)
+
+class _Row(NamedTuple):
+    """A figure of a run: its name in the table, how it is shown, and how the rounds become one."""
+
+    title: Text
+    show: Callable[[float], str]
+    join: Callable[[Iterable[float]], float]
+
+
+def _milliseconds(value: float) -> str:
+    return f"{three_digits(1000 * value)} ms"
+
+
+_ROWS = {
+    "first_batch_s": _Row(Text("first batch", "首个 batch 用时"), _milliseconds, median),
+    "wait_median_s": _Row(Text("wait for a batch, median", "等待一个 batch，中位数"), _milliseconds, median),
+    "wait_worst_s": _Row(Text("wait for a batch, worst", "等待一个 batch，最长"), _milliseconds, max),
+    "samples_per_s": _Row(Text("samples per second", "每秒样本数"), three_digits, median),
+    "peak_memory_bytes": _Row(Text("peak memory of all processes", "全部进程的内存峰值"), format_bytes, max),
+    "loader_memory_bytes": _Row(Text("  of it, added by the loader", "  其中由加载器增加的部分"), format_bytes, max),
+}
+_MORE_IS_BETTER = "samples_per_s"
+# Where most waits are short and a few are long, the median is about nothing, and so is its ratio.
+_WITHOUT_RATIO = "wait_median_s"
+
+
+def summarise(runs: Sequence[DemoRun]) -> dict[str, dict[str, float | None]]:
+    """Return each figure of both loaders over all rounds, and their ratio; `None`: the machine does not tell."""
+    summary = {}
+    for name, row in _ROWS.items():
+        figures: dict[str, float | None] = {}
+        for loader in _LOADERS:
+            values = [_figures(run)[name] for run in runs if run.loader == loader]
+            known = [value for value in values if value is not None]
+            figures[loader] = row.join(known) if known else None
+        torch, ours = figures["torch"], figures["headrace"]
+        ratio = ours / torch if torch and ours is not None and name != _WITHOUT_RATIO else None
+        summary[name] = {**figures, "ratio": ratio}
+    return summary
+
+
+def _figures(run: DemoRun) -> dict[str, float | None]:
+    loop, peak, before = run.loop, run.peak_memory_bytes, run.loop.memory_before_bytes
+    return {
+        "first_batch_s": loop.first_batch_s,
+        "wait_median_s": median(loop.waits_s),
+        "wait_worst_s": max(loop.waits_s),
+        "samples_per_s": loop.samples_per_s,
+        "peak_memory_bytes": peak,
+        "loader_memory_bytes": None if peak is None or before is None else peak - before,
+    }
+
+
+def first_difference(checksums: Sequence[Sequence[int]]) -> int | None:
+    """Return the number of the first batch, from 1, that was not the same in every run."""
+    batches = enumerate(zip_longest(*checksums), start=1)
+    return next((number for number, batch in batches if len(set(batch)) > 1), None)
+
+
+# ---------------------------------------------------------------------------------------------- what is printed
+
+
+def report_json(settings: DemoSettings, runs: Sequence[DemoRun]) -> dict[str, Any]:
+    """Return the document that `headrace demo --json` prints."""
+    from .loop import FASTEST_READ_MS, SAMPLE_BYTES, SLOWEST_READ_MS
+
+    return {
+        "schema": "headrace/demo/2",
+        "versions": {"headrace": __version__, "torch": version("torch"), "python": platform.python_version()},
+        "machine": {"cores": len(os.sched_getaffinity(0)), "system": f"{platform.system()} {platform.machine()}"},
+        "settings": {
+            **asdict(settings),
+            "start_method": get_start_method(),
+            "sample_bytes": SAMPLE_BYTES,
+            "simulated_read_ms": [FASTEST_READ_MS, SLOWEST_READ_MS],
+        },
+        "figures": summarise(runs),
+        "batches_identical": True,
+        "runs": [asdict(run) for run in runs],
+    }
+
+
+def _report_text(asked: DemoSettings, runs: Sequence[DemoRun], language: str) -> RenderableType:
+    from rich.console import Group
+
+    from .loop import FASTEST_READ_MS, SAMPLE_BYTES, SLOWEST_READ_MS
+
+    size, method, cores = format_bytes(SAMPLE_BYTES), get_start_method(), len(os.sched_getaffinity(0))
+    title = Text("The same training loop over the same data set", "同一个训练循环，同一个数据集")
+    facts = Text(
+        f"{asked.samples} compressed volumes of {size}, batches of {asked.batch_size}, {asked.workers} workers "
+        f"({method}), {asked.epochs} epochs, {cores} cores",
+        f"{asked.samples} 个压缩体数据，每个解码后 {size}；batch 大小 {asked.batch_size}，{asked.workers} 个 worker"
+        f"（{method}），{asked.epochs} 个 epoch，{cores} 个 CPU 核",
+    )
+    slow_disk = Text(
+        f"The disk is simulated: a sample sleeps {FASTEST_READ_MS} to {SLOWEST_READ_MS} ms before it is read. The rest "
+        "is real.",
+        f"磁盘速度是模拟的：每个样本读取前先休眠 {FASTEST_READ_MS} 到 {SLOWEST_READ_MS} 毫秒；其余都是真实的计算。",
+    )
+    measured = Text(
+        f"The loaders took turns, {asked.rounds} rounds, each in its own process: the worst wait and the most memory "
+        "of them, of the rest the median.",
+        f"两种加载器交替运行，各 {asked.rounds} 轮，每次都用独立的进程；最长等待和内存取各轮最大值，其余取中位数。",
+    )
+    next_step = Text(
+        "Next: in your script, `from headrace import DataLoader`, and leave everything else as it is.",
+        "下一步：在训练脚本里改成 `from headrace import DataLoader`，其余代码不用动。",
+    )
+    return Group(
+        line(title.of(language), "bold"),
+        line(facts.of(language)),
+        line(slow_disk.of(language)),
+        "",
+        _table(runs, language),
+        "",
+        line(measured.of(language)),
+        line(next_step.of(language)),
+    )
+
+
+def _table(runs: Sequence[DemoRun], language: str) -> Table:
+    table = plain_table(gap=3)
+    table.add_column("")
+    for heading in (*_LOADERS, "headrace / torch"):
+        table.add_column(heading, justify="right")
+    unknown = Text("not measured", "未测得").of(language)
+    for name, figures in summarise(runs).items():
+        row, ratio = _ROWS[name], figures["ratio"]
+        shown = [unknown if (value := figures[loader]) is None else row.show(value) for loader in _LOADERS]
+        is_better = ratio is not None and (ratio > 1) == (name == _MORE_IS_BETTER)
+        compared = line("" if ratio is None else f"{three_digits(ratio)}x", "green" if is_better else "yellow")
+        table.add_row(row.title.of(language), *shown, compared)
+    count = sum(len(run.loop.checksums) for run in runs if run.loader == "headrace")
+    same = line(Text(f"yes, all {count}", f"一致，共 {count} 个").of(language), "green")
+    table.add_row(Text("batches identical", "各 batch 内容是否一致").of(language), "", same, "")
+    return table

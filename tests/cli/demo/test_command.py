@@ -1,0 +1,54 @@
+"""The demo's figures are a function of what its runs measured."""
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.cli.demo.command import DemoRun, first_difference, summarise
+from headrace.cli.demo.loop import LoopResult
+
+LOOP = LoopResult(
+    first_batch_s=0.4,
+    waits_s=[0.0, 0.0, 0.0, 0.4],
+    samples_per_s=100.0,
+    memory_before_bytes=200,
+    checksums=[1, 2, 3, 4, 5],
+)
+
+
+def runs(*, ours: LoopResult = LOOP) -> list[DemoRun]:
+    return [
+        DemoRun(loader=loader, round=number, loop=loop, peak_memory_bytes=300)
+        for number in (1, 2)
+        for loader, loop in (("torch", LOOP), ("headrace", ours))
+    ]
+
+
+def test_a_ratio_is_ours_to_torchs() -> None:
+    summary = summarise(runs(ours=replace(LOOP, first_batch_s=0.1, samples_per_s=150.0)))
+    assert summary["first_batch_s"]["ratio"] == pytest.approx(0.25)
+    assert summary["samples_per_s"]["ratio"] == pytest.approx(1.5)
+    assert summary["wait_median_s"] == {"torch": 0.0, "headrace": 0.0, "ratio": None}
+    assert summary["loader_memory_bytes"]["torch"] == 100
+
+
+def test_of_the_rounds_the_worst_wait_counts_and_the_median_of_the_rest() -> None:
+    first, second, *others = runs()
+    slow = replace(LOOP, waits_s=[0.0, 0.0, 0.0, 0.8], samples_per_s=50.0)
+    summary = summarise([replace(first, loop=slow), second, *others])
+    assert summary["wait_worst_s"]["torch"] == 0.8
+    assert summary["samples_per_s"]["torch"] == 75.0
+
+
+def test_what_was_not_measured_stays_unknown() -> None:
+    summary = summarise([replace(run, peak_memory_bytes=None) for run in runs()])
+    for name in ("peak_memory_bytes", "loader_memory_bytes"):
+        assert summary[name] == {"torch": None, "headrace": None, "ratio": None}
+
+
+@pytest.mark.parametrize(
+    ("checksums", "first"),
+    [([1, 2, 3, 4, 5], None), ([1, 2, 9, 4, 5], 3), ([1, 2, 3, 4], 5), ([1, 2, 3, 4, 5, 6], 6)],
+)
+def test_a_batch_that_differs_is_named(checksums: list[int], first: int | None) -> None:
+    assert first_difference([LOOP.checksums, checksums]) == first
