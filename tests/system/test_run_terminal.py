@@ -1,4 +1,4 @@
-"""`headrace run --live` and `--tui` on a real (pseudo) terminal: what is on the screen, and what is left of it."""
+"""`headrace run --live` on a real (pseudo) terminal: what is on the screen, and what is left of it."""
 
 import fcntl
 import os
@@ -107,7 +107,6 @@ def show(screens: list[Screen], folder: Path, *options: str, term: str = "xterm"
 def assert_terminal_is_as_before(screen: Screen) -> None:
     said = screen.said
     assert termios.tcgetattr(screen.theirs) == screen.modes
-    assert said.count(b"\x1b[?1049h") == said.count(b"\x1b[?1049l")  # the other screen
     assert said.rfind(b"\x1b[?25h") >= said.rfind(b"\x1b[?25l")  # the cursor
     regions = re.findall(rb"\x1b\[(?:\d+;\d+)?r", said)
     assert not regions or regions[-1] == b"\x1b[r"
@@ -129,26 +128,8 @@ def test_the_status_line_stands_below_the_scripts_output(tmp_path: Path, screens
     assert_terminal_is_as_before(screen)
 
 
-def test_the_screen_shows_the_last_seconds_and_the_scripts_output(tmp_path: Path, screens: list[Screen]) -> None:
-    screen = show(screens, tmp_path, "--tui", "--lang", "zh")
-    screen.read_until("等数据".encode())
-    screen.read_until(b"the script begins")
-    screen.read_until(b"a warning of the script")
-    (tmp_path / "stop").touch()
-    assert screen.end() == 0
-    assert "最近 10 秒".encode() in screen.said
-    after = screen.said[screen.said.rindex(b"\x1b[?1049l") :].decode()
-    assert "脚本的输出保存在 recorded" in after
-    assert "录制保存在 recorded" in after.replace("\r\n", "")
-    assert (tmp_path / "recorded" / "stdout.log").read_text() == "the script begins\nthe script ends\n"
-    assert_terminal_is_as_before(screen)
-
-
-@pytest.mark.parametrize("option", ["--live", "--tui"])
-def test_ctrl_c_ends_the_script_and_leaves_the_terminal_as_it_was(
-    tmp_path: Path, screens: list[Screen], option: str
-) -> None:
-    screen = show(screens, tmp_path, option)
+def test_ctrl_c_ends_the_script_and_leaves_the_terminal_as_it_was(tmp_path: Path, screens: list[Screen]) -> None:
+    screen = show(screens, tmp_path, "--live")
     screen.read_until(b" steps, ")
     screen.press(b"\x03")
     assert screen.end() == -2
@@ -157,17 +138,15 @@ def test_ctrl_c_ends_the_script_and_leaves_the_terminal_as_it_was(
     assert_terminal_is_as_before(screen)
 
 
-@pytest.mark.parametrize("option", ["--live", "--tui"])
 def test_after_a_crash_the_terminal_is_as_it_was_and_the_traceback_is_seen(
-    tmp_path: Path, screens: list[Screen], option: str
+    tmp_path: Path, screens: list[Screen]
 ) -> None:
-    screen = show(screens, tmp_path, option)
+    screen = show(screens, tmp_path, "--live")
     screen.read_until(b" steps, ")
     (tmp_path / "crash").touch()
     (tmp_path / "stop").touch()
     assert screen.end() == 1
-    after = screen.said[max(0, screen.said.rfind(b"\x1b[?1049l")) :]
-    assert b"ValueError: the script fails" in after
+    assert b"ValueError: the script fails" in screen.said
     assert_terminal_is_as_before(screen)
 
 
@@ -180,15 +159,11 @@ def test_a_terminal_that_understands_nothing_gets_lines(tmp_path: Path, screens:
     assert b"\x1b[" not in screen.said.split(b"the script ends")[0]
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [("--live", "stderr is no terminal"), ("--tui", "--tui needs a terminal")],
-)
-def test_without_a_terminal_it_says_so_and_the_output_is_the_scripts(tmp_path: Path, option: str, said: str) -> None:
+def test_without_a_terminal_it_says_so_and_the_output_is_the_scripts(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(LOOP, encoding="utf-8")
     (tmp_path / "stop").touch()
     done = subprocess.run(
-        [HEADRACE, "run", option, "--out", "recorded", "script.py"],
+        [HEADRACE, "run", "--live", "--out", "recorded", "script.py"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -196,15 +171,5 @@ def test_without_a_terminal_it_says_so_and_the_output_is_the_scripts(tmp_path: P
         timeout=_DEADLINE_S,
     )
     assert (done.returncode, done.stdout) == (0, "the script begins\nthe script ends\n")
-    assert said in done.stderr
+    assert "stderr is no terminal" in done.stderr
     assert "\x1b" not in done.stderr
-
-
-def test_a_directory_that_holds_a_recording_is_left_alone(tmp_path: Path, screens: list[Screen]) -> None:
-    (tmp_path / "recorded").mkdir()
-    (tmp_path / "recorded" / "events.bin").write_bytes(b"of another run")
-    (tmp_path / "recorded" / "stdout.log").write_bytes(b"of another run")
-    screen = show(screens, tmp_path, "--tui")
-    assert screen.end() == 2
-    assert b"holds a recording already" in screen.said
-    assert (tmp_path / "recorded" / "stdout.log").read_bytes() == b"of another run"

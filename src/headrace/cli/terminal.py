@@ -104,10 +104,6 @@ class Terminal:
         else:
             self._print(what, sys.stderr)
 
-    def console_aside(self) -> Console:
-        """Return what draws on stderr."""
-        return self._console(sys.stderr)
-
     def warn(self, text: str) -> None:
         """Say on stderr, unless only the result is wanted, what whoever reads the result should know."""
         if self._verbosity >= 0:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from headrace.errors import UnusableInput
 from headrace.signals.recording import Recorder, RunFacts
@@ -77,12 +77,10 @@ def run_recorded(
     *,
     observer: Callable[[int, Any], None] | None = None,
     tick: Callable[[], None] | None = None,
-    output: tuple[BinaryIO, BinaryIO] | None = None,
 ) -> Ended:
     """Run a command to its end and record it.
 
-    `observer` gets the pid and the records of each drain, `tick` is called about twice a second. The command has our
-    standard streams, unless `output` names others for stdout and stderr.
+    `observer` gets the pid and the records of each drain, `tick` is called about twice a second.
     """
     waited_for = {*_PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
@@ -96,7 +94,7 @@ def run_recorded(
         ) as recorder:
             environment = _environment(recorder.environment, options)
             started, problem = time.monotonic(), ""
-            child = _start(command, environment, before, output)
+            child = _start(command, environment, before)
             recorder.watch(child.pid)
             while child.poll() is None:
                 received = signal.sigtimedwait(waited_for, recorder.pause_s)
@@ -120,18 +118,11 @@ def run_recorded(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start(
-    command: Command,
-    environment: Mapping[str, str],
-    mask: set[int],
-    output: tuple[BinaryIO, BinaryIO] | None,
-) -> subprocess.Popen[bytes]:
+def _start(command: Command, environment: Mapping[str, str], mask: set[int]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command.argv,
             env=environment,
-            stdout=output[0] if output else None,
-            stderr=output[1] if output else None,
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509  # no threads yet
         )
     except OSError as error:

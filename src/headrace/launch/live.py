@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.model import EventKind, copied_ns
+from headrace.model import EventKind
 
 _WINDOW_S = 10.0
-_COUNTED = {
-    int(kind): kind
-    for kind in (
-        EventKind.WAIT,
-        EventKind.FORWARD,
-        EventKind.BACKWARD,
-        EventKind.OPTIMIZER,
-        EventKind.H2D,
-        EventKind.SYNC,
-        EventKind.RANKS,
-        EventKind.CHECKPOINT,
-        EventKind.EVALUATION,
-        EventKind.LOGGING,
-        EventKind.GC,
-        EventKind.IDLE,
-        EventKind.FETCH,
-    )
-}
+_COUNTED = (EventKind.WAIT, EventKind.FETCH, EventKind.IDLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +21,7 @@ class LiveStatus:
     wait_share: float
     worst_wait_s: float
     quiet_s: float  # since anything was timed
-    num_workers: int
     busy_share: float | None  # of the workers
-    shares: Mapping[str, float]  # of the training processes' time, by kind of event; they may lie inside each other
 
 
 class LiveTally:
@@ -50,36 +30,26 @@ class LiveTally:
     def __init__(self) -> None:
         self._steps = 0
         self._trainers: set[int] = set()
-        self._workers: set[int] = set()
+        self._has_workers = False
         self._last_s = 0.0
-        self._recent: deque[tuple[float, int, dict[EventKind, tuple[int, float, float]]]] = deque()
+        # when, and for each kind: how many, their seconds, the longest
+        self._recent: deque[tuple[float, dict[EventKind, tuple[int, float, float]]]] = deque()
 
     def feed(self, pid: int, records: Any, now_s: float) -> None:
         """Take in the records that a process has written since the last time."""
-        sums: dict[EventKind, tuple[int, float, float]] = {}
-        kinds, durations, values = records["kind"], records["duration_ns"], records["value"]
-        waited_s = 0.0  # by copies, for the device
-        for number, kind in _COUNTED.items():
-            chosen = kinds == number
-            count = int(chosen.sum())
-            if not count:
-                continue
-            if kind is EventKind.WAIT:
-                self._trainers.add(pid)
+        sums = {}
+        kinds, durations, values = records["kind"], records["duration_ns"] / 1e9, records["value"]
+        for kind in _COUNTED:
+            chosen = kinds == int(kind)
+            if chosen.any():
                 count = int((values[chosen] >= 0).sum())
-                self._steps += count
-            elif kind is EventKind.IDLE:
-                self._workers.add(pid)
-            sums[kind] = (count, float(durations[chosen].sum()) / 1e9, float(durations[chosen].max()) / 1e9)
-            if kind is EventKind.H2D:
-                pairs = zip(durations[chosen].tolist(), records["arg"][chosen].tolist(), strict=True)
-                waited_s = sum(duration - copied_ns(duration, arg) for duration, arg in pairs) / 1e9
-                sums[kind] = (count, sums[kind][1] - waited_s, sums[kind][2])
-        if waited_s:
-            count, seconds, longest = sums.get(EventKind.SYNC, (0, 0.0, 0.0))
-            sums[EventKind.SYNC] = (count, seconds + waited_s, longest)
-        if sums:
-            self._recent.append((now_s, pid, sums))
+                sums[kind] = (count, float(durations[chosen].sum()), float(durations[chosen].max()))
+        if EventKind.WAIT in sums:
+            self._trainers.add(pid)
+            self._steps += sums[EventKind.WAIT][0]
+        self._has_workers = self._has_workers or EventKind.IDLE in sums
+        if len(kinds):
+            self._recent.append((now_s, sums))
             self._last_s = now_s
         self._forget(now_s)
 
@@ -94,27 +64,16 @@ class LiveTally:
         self._forget(now_s)
         first_s = self._recent[0][0] if self._recent else now_s
         span_s = max(0.5, min(_WINDOW_S, now_s - first_s + 0.5))
-        totals: dict[EventKind, float] = {}
-        steps, worst, seen = 0, 0.0, set()
-        for _, pid, sums in self._recent:
-            for kind, (count, seconds, longest) in sums.items():
-                if kind in {EventKind.IDLE, EventKind.FETCH}:
-                    seen.add(pid)
-                elif pid not in self._trainers:
-                    continue
-                totals[kind] = totals.get(kind, 0.0) + seconds
-                if kind is EventKind.WAIT:
-                    steps, worst = steps + count, max(worst, longest)
-        trained_s = span_s * len(self._trainers)
-        workers = seen & self._workers
-        fetched, idled = totals.pop(EventKind.FETCH, 0.0), totals.pop(EventKind.IDLE, 0.0)
+        waits = [sums[EventKind.WAIT] for _, sums in self._recent if EventKind.WAIT in sums]
+        fetched_s, idled_s = (
+            sum(sums[kind][1] for _, sums in self._recent if kind in sums) for kind in (EventKind.FETCH, EventKind.IDLE)
+        )
+        worked_s = fetched_s + idled_s
         return LiveStatus(
             steps=self._steps,
-            steps_per_s=steps / span_s,
-            wait_share=min(1.0, totals.get(EventKind.WAIT, 0.0) / trained_s),
-            worst_wait_s=worst,
+            steps_per_s=sum(count for count, _, _ in waits) / span_s,
+            wait_share=min(1.0, sum(seconds for _, seconds, _ in waits) / (span_s * len(self._trainers))),
+            worst_wait_s=max((longest for _, _, longest in waits), default=0.0),
             quiet_s=max(0.0, now_s - self._last_s),
-            num_workers=len(workers),
-            busy_share=fetched / (fetched + idled) if workers and fetched + idled > 0 else None,
-            shares={kind.name.lower(): min(1.0, seconds / trained_s) for kind, seconds in totals.items()},
+            busy_share=fetched_s / worked_s if self._has_workers and worked_s else None,
         )

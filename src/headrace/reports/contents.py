@@ -256,18 +256,13 @@ _SHOWN_FROM = 0.0005  # of the wall clock, or of the workers' tasks
 _STILL_FROM = 0.005
 
 
-def activity_name(activity: Activity, language: str, *, phase: str = "") -> str:
-    """Return what a training process was doing, in words."""
-    return _ACTIVITIES[activity].filled(name=phase).of(language)
-
-
 def time_cells(rows: Sequence[TimeRow], language: str) -> Iterator[tuple[str, ...]]:
     """Yield the cells of each row, and of their sum; what took next to nothing is in the sum alone."""
     comma = "，" if language == "zh" else ", "
     for row in rows:
         if row.share < _SHOWN_FROM:
             continue
-        name = activity_name(row.activity, language, phase=row.name)
+        name = _ACTIVITIES[row.activity].filled(name=row.name).of(language)
         yield name, format_seconds(row.seconds), format_share(row.share), str(row.count) if row.count else ""
         parts = [
             _WORKER_PARTS[part].filled(share=format_share(share)).of(language)

@@ -1,7 +1,7 @@
 """`headrace run`.
 
 - `command`: a training script as it is, timed, and why it waits.
-- `display`: what is shown while the script runs: nothing, a line at the bottom, a line now and then, or a screen.
+- `display`: what `--live` shows while the script runs: a line at the bottom of a terminal, or a line now and then.
 """
 
 from .command import add_parser

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,14 +56,10 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "--out", metavar="DIR", help="where the recording goes (default: headrace-runs/NAME-TIME in this folder)"
     )
     parser.add_argument("--json", metavar="FILE", help="write the findings there, schema headrace/findings/1")
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument(
+    parser.add_argument(
         "--live",
         action="store_true",
         help="a status line while it runs: at the bottom of a terminal, else on stderr every few seconds",
-    )
-    shown.add_argument(
-        "--tui", action="store_true", help="a live screen; the script's output goes into the run directory meanwhile"
     )
     add_language(parser, of="report")
     parser.add_argument(
@@ -101,25 +98,23 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     for warning in command.warnings:
         terminal.warn(warning.of(language))
     directory = Path(args.out) if args.out else new_run_directory(command.name)
-    display = Display(terminal, language, kind="tui" if args.tui else "live" if args.live else "", directory=directory)
+    display = Display(terminal, language) if args.live else None
     replay_steps = args.replay_steps or (_REPLAY_STEPS if args.replay else 0)
-    news = _ReplayNews(language, replay_steps, is_held=args.tui)
+    news = _ReplayNews(language, replay_steps)
 
     def observe(pid: int, records: Any) -> None:
         news.observe(pid, records)
-        if display.is_on:
+        if display is not None:
             display.observe(pid, records)
 
-    with display:
+    with display or nullcontext():
         ended = run_recorded(
             command,
             RunOptions(directory=directory, replay_steps=replay_steps),
-            observer=observe if display.is_on or replay_steps else None,
-            tick=display.tick if display.is_on else None,
-            output=display.output,
+            observer=observe if display is not None or replay_steps else None,
+            tick=display.tick if display is not None else None,
         )
-    news.release()
-    display.tell_output(failed=ended.returncode != 0)
+    news.conclude()
     try:
         _report(args, terminal, directory, ended, language)
     except Exception as error:  # whatever happens to the report, the script's end is what counts
@@ -217,12 +212,11 @@ class _ReplayNews:
     A replay changes the training: nobody should learn of it later.
     """
 
-    def __init__(self, language: str, num_steps: int, *, is_held: bool) -> None:
+    def __init__(self, language: str, num_steps: int) -> None:
         self._language, self._num_steps = language, num_steps
         self._begun: set[int] = set()
-        self._held: list[Text] | None = [] if is_held else None  # as long as a screen is shown
         if num_steps:
-            self._print(
+            self._say(
                 Text(
                     f"--replay changes this training: after 16 steps it gets {num_steps} steps on batches that it has "
                     "seen already. Use the run for its figures, not for its weights",
@@ -253,24 +247,15 @@ class _ReplayNews:
                 )
             )
 
-    def release(self) -> None:
-        """Say what was held back, and what is left of it all."""
-        held, self._held = self._held or [], None
+    def conclude(self) -> None:
+        """Say what is left of it all."""
         if self._begun:
-            held.append(
+            self._say(
                 Text(
                     "this run trained on cached batches for some steps: throw its weights away",
                     "这次运行有若干步用的是缓存 batch：它的权重请丢弃",
                 )
             )
-        for said in held:
-            self._print(said)
 
     def _say(self, said: Text) -> None:
-        if self._held is None:
-            self._print(said)
-        else:
-            self._held.append(said)
-
-    def _print(self, said: Text) -> None:
         print(f"headrace: {said.of(self._language)}", file=sys.stderr, flush=True)

@@ -1,34 +1,22 @@
-"""What `headrace run` shows while the script runs: nothing, a line at the bottom, a line now and then, or a screen."""
+"""What `headrace run --live` shows while the script runs: a line at the bottom of a terminal, or one now and then."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-from headrace.model import Activity, Text, format_seconds, format_share, three_digits
+from headrace.model import Text, format_seconds, format_share, three_digits
 
-from ..terminal import Terminal, line
+from ..terminal import Terminal
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
-    from rich.panel import Panel
-    from rich.table import Table
-
     from headrace.launch import LiveStatus
 
 _LINE_EVERY_S = 5.0
 _QUIET_FROM_S = 3.0  # without an event: then that is what there is to say
-_LAST_LINES = 20
-_LOGS = ("stdout.log", "stderr.log")
-_TAIL_BYTES = 16_384
-_BAR_CELLS = 30
-_MOST_ROWS = 10
 _SAVE, _RESTORE = "\x1b7", "\x1b8"  # where the cursor is
 _FEWEST_ROWS = 4
 
@@ -36,72 +24,28 @@ _FEWEST_ROWS = 4
 class Display:
     """The display of one run; use it in a `with` statement."""
 
-    def __init__(self, terminal: Terminal, language: str, *, kind: str, directory: Path) -> None:
-        self._terminal, self._language, self._directory = terminal, language, directory
-        is_terminal = sys.stderr.isatty()
-        if kind == "tui" and not is_terminal:
-            no_screen = Text(
-                "--tui needs a terminal on stderr: a line every 5 s instead, and the script's output is its own",
-                "--tui 需要 stderr 是终端：改为每 5 秒输出一行，脚本的输出不受影响",
-            )
-            terminal.warn(no_screen.of(language))
-            kind = "live"
-        elif kind == "live" and not is_terminal:
+    def __init__(self, terminal: Terminal, language: str) -> None:
+        from headrace.launch import LiveTally
+
+        self._language, self._tally = language, LiveTally()
+        self._started_s = time.monotonic()
+        self._next_line_s = self._started_s + _LINE_EVERY_S
+        self._line = StatusLine(2) if StatusLine.fits(2) else None
+        if not sys.stderr.isatty():
             no_line = Text(
                 "stderr is no terminal: --live writes a line every 5 s", "stderr 不是终端：--live 改为每 5 秒输出一行"
             )
             terminal.warn(no_line.of(language))
-        self._kind = kind
-        self._next_line_s = 0.0
-        self._started_s = time.monotonic()
-        self._live: Live | None = None
-        self._line: StatusLine | None = None
-        self._files: tuple[BinaryIO, BinaryIO] | None = None
-        if kind:
-            from headrace.launch import LiveTally
-
-            self._tally = LiveTally()
 
     def __repr__(self) -> str:
-        return f"Display({self._kind or 'off'!r})"
-
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is shown."""
-        return bool(self._kind)
-
-    @property
-    def output(self) -> tuple[BinaryIO, BinaryIO] | None:
-        """Where the script's output goes while a screen is shown; None: where it always goes."""
-        return self._files
+        return f"Display({self._line or 'a line now and then'})"
 
     def __enter__(self) -> Display:
-        self._next_line_s = time.monotonic() + _LINE_EVERY_S
-        if self._kind == "live" and StatusLine.fits(2):
-            self._line = StatusLine(2)
-        elif self._kind == "tui" and not (self._directory / "events.bin").exists():  # else the recorder refuses it
-            from rich.live import Live
-
-            self._directory.mkdir(parents=True, exist_ok=True)
-            stdout, stderr = (self._directory / name for name in _LOGS)
-            self._files = (stdout.open("wb"), stderr.open("wb"))
-            self._live = Live(
-                console=self._terminal.console_aside(),
-                screen=True,
-                auto_refresh=False,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.stop()
         if self._line is not None:
             self._line.close()
-        for file in self._files or ():
-            file.close()
 
     def observe(self, pid: int, records: Any) -> None:
         """Take in what a process has recorded."""
@@ -110,32 +54,15 @@ class Display:
     def tick(self) -> None:
         """Show the state of things, if it is time to."""
         now = time.monotonic()
-        if self._live is not None:
-            status = self._tally.status(now)
-            logs = [self._directory / name for name in _LOGS]
-            rows = self._live.console.height
-            screen = screen_of(self._said(status), status, logs, self._language, rows=rows)
-            self._live.update(screen, refresh=True)
-        elif self._line is not None:
-            self._line.show(f"headrace: {self._said(self._tally.status(now))}")
-        elif now >= self._next_line_s:
-            self._next_line_s = now + _LINE_EVERY_S
-            print(f"headrace: {self._said(self._tally.status(now))}", file=sys.stderr, flush=True)
-
-    def tell_output(self, *, failed: bool) -> None:
-        """Say where the output went that the screen stood in the way of; of a script that failed, its last words."""
-        if self._files is None:
+        if self._line is None and now < self._next_line_s:
             return
-        if failed and (lines := _tail(self._directory / _LOGS[1])):
-            print("\n".join(lines[-_LAST_LINES:]), file=sys.stderr)
-        written = Text(
-            f"the script's output is in {self._directory}: stdout.log, stderr.log",
-            f"脚本的输出保存在 {self._directory}：stdout.log、stderr.log",
-        )
-        self._terminal.warn(written.of(self._language))
-
-    def _said(self, status: LiveStatus | None) -> str:
-        return _said(format_seconds(time.monotonic() - self._started_s), status).of(self._language)
+        elapsed = format_seconds(now - self._started_s)
+        said = f"headrace: {_said(elapsed, self._tally.status(now)).of(self._language)}"
+        if self._line is not None:
+            self._line.show(said)
+        else:
+            self._next_line_s = now + _LINE_EVERY_S
+            print(said, file=sys.stderr, flush=True)
 
 
 def _said(elapsed: str, status: LiveStatus | None) -> Text:
@@ -213,65 +140,3 @@ class StatusLine:
             os.write(self._fd, text.encode("utf-8", "replace"))
         except OSError:
             pass
-
-
-def screen_of(
-    said: str, status: LiveStatus | None, logs: Sequence[Path], language: str, *, rows: int
-) -> RenderableType:
-    """Return the screen of `--tui`: the last seconds, where their time went, and what the script wrote."""
-    from rich.layout import Layout
-    from rich.panel import Panel
-
-    shares = sorted((status.shares if status else {}).items(), key=lambda one: -one[1])[:_MOST_ROWS]
-    layout = Layout()
-    top = [Layout(Panel(line(said), title="headrace run"), size=3)]
-    room = rows - 3
-    if shares and room >= len(shares) + 6:
-        title = Text("the last 10 s", "最近 10 秒").of(language)
-        top.append(Layout(Panel(_shares(shares, language), title=title), size=len(shares) + 2))
-        room -= len(shares) + 2
-    written = [(path, lines) for path in logs if (lines := _tail(path))]
-    layout.split_column(*top, *(Layout(one) for one in _outputs(written, room, language)))
-    return layout
-
-
-def _shares(shares: Sequence[tuple[str, float]], language: str) -> Table:
-    from rich.table import Table
-
-    from headrace.reports import activity_name
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    for name, share in shares:
-        bar = "█" * round(share * _BAR_CELLS)
-        table.add_row(line(activity_name(Activity(name), language)), format_share(share), bar)
-    return table
-
-
-def _outputs(written: Sequence[tuple[Path, list[str]]], room: int, language: str) -> list[Panel]:
-    """Return a panel for each stream that has been written to, its last lines in it."""
-    from rich.panel import Panel
-    from rich.text import Text as Line
-
-    title = Text("what the script wrote", "脚本的输出").of(language)
-    if not written:
-        return [Panel(line(Text("nothing yet", "暂无").of(language), "dim"), title=title)]
-    each = max(1, room // len(written) - 2)
-    return [
-        Panel(Line("\n".join(lines[-each:]), no_wrap=True, overflow="ellipsis"), title=f"{title}: {path.name}")
-        for path, lines in written
-    ]
-
-
-def _tail(path: Path) -> list[str]:
-    """Return the last lines of a file; of a line that was drawn again and again, as bars are, its last state."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return []
-    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return [line.expandtabs() for line in lines if line.strip()]
