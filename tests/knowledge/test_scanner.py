@@ -75,15 +75,6 @@ def test_where_the_log_is_cut_does_not_matter(lines: list[str], cut_every: int) 
     assert scan(log, cut_every=cut_every) == scan(log)
 
 
-@given(st.lists(st.sampled_from([*HEALTHY, *(text for _, text in EXAMPLES)]), max_size=30))
-def test_line_by_line_is_the_same_as_in_pieces(lines: list[str]) -> None:
-    log = "\n".join(lines)
-    by_line = MessageScanner()
-    for number, line in enumerate(log.split("\n"), start=1):
-        by_line.scan(line, number)
-    assert by_line.found() == scan(log.encode())
-
-
 def test_interleaved_ranks_are_counted_and_named_once() -> None:
     lines = []
     for number in range(2000):

@@ -155,21 +155,17 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _entry(raw: dict[str, Any]) -> MessageEntry:
+    cause = raw.get("cause", "")
     try:
         return MessageEntry(
-            id=raw["id"],
+            **_shared(raw),
             name=raw["name"],
-            cause=raw.get("cause", ""),
+            cause=cause,
             severity=MessageSeverity(raw["severity"]),
-            title=Text(**raw["title"]),
             meaning=Text(**raw["meaning"]),
-            true_causes=tuple(_true_cause(one, raw.get("cause", "")) for one in raw["causes"]),
+            true_causes=tuple(_true_cause({"cause": cause, **one}) for one in raw["causes"]),
             avoid=tuple(Text(**one) for one in raw.get("avoid", ())),
             advice=tuple(raw.get("advice", ())),
-            sources=tuple(raw["sources"]),
-            confidence=Verification(raw["confidence"]),
-            verified=Text(**raw["verified"]),
-            examples=tuple(one.strip("\n") for one in raw["examples"]),
             patterns=tuple(_pattern(**one) for one in raw["patterns"]),
             descriptions=tuple(re.compile(one, re.IGNORECASE) for one in raw.get("descriptions", ())),
             follows=tuple(raw.get("follows", ())),
@@ -178,20 +174,40 @@ def _entry(raw: dict[str, Any]) -> MessageEntry:
         raise InternalError("an entry of the knowledge base cannot be read", id=raw.get("id"), reason=error) from error
 
 
-def _true_cause(raw: dict[str, Any], cause: str) -> TrueCause:
+def _advice(raw: dict[str, Any]) -> Advice:
+    return Advice(
+        **_shared(raw),
+        truth=Text(**raw["truth"]),
+        instead=Text(**raw["instead"]),
+        patterns=tuple(re.compile(one, re.IGNORECASE) for one in raw["patterns"]),
+    )
+
+
+def _shared(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return what an entry and a piece of advice have in common."""
+    return {
+        "id": raw["id"],
+        "title": Text(**raw["title"]),
+        "sources": tuple(raw["sources"]),
+        "confidence": Verification(raw["confidence"]),
+        "verified": Text(**raw["verified"]),
+        "examples": tuple(one.strip("\n") for one in raw["examples"]),
+    }
+
+
+def _true_cause(raw: dict[str, Any]) -> TrueCause:
     return TrueCause(
         name=raw["name"],
-        cause=raw.get("cause", cause),
+        cause=raw["cause"],
         why=Text(**raw["why"]),
         check=Text(**raw["check"]),
         command=raw.get("command", ""),
         fix=Text(**raw["fix"]),
-        decided_by=tuple(_decision(**one) for one in raw.get("decided_by", ())),
+        decided_by=tuple(
+            DecidingMessage(one["entry"], one.get("same", ""), tuple(one.get("where", {}).items()))
+            for one in raw.get("decided_by", ())
+        ),
     )
-
-
-def _decision(entry: str, same: str = "", where: dict[str, str] | None = None) -> DecidingMessage:
-    return DecidingMessage(entry, same, tuple((where or {}).items()))
 
 
 def _pattern(anchor: str, regex: str = "", before: str = "", *, is_telling_alone: bool = False) -> Pattern:
@@ -199,17 +215,3 @@ def _pattern(anchor: str, regex: str = "", before: str = "", *, is_telling_alone
         raise ValueError(f"the anchor {anchor!r} is shorter than {MIN_ANCHOR_BYTES} bytes")
     expression = re.compile(regex or re.escape(anchor))
     return Pattern(anchor.encode(), expression, re.compile(before) if before else None, is_telling_alone)
-
-
-def _advice(raw: dict[str, Any]) -> Advice:
-    return Advice(
-        id=raw["id"],
-        title=Text(**raw["title"]),
-        truth=Text(**raw["truth"]),
-        instead=Text(**raw["instead"]),
-        sources=tuple(raw["sources"]),
-        confidence=Verification(raw["confidence"]),
-        verified=Text(**raw["verified"]),
-        examples=tuple(raw["examples"]),
-        patterns=tuple(re.compile(one, re.IGNORECASE) for one in raw["patterns"]),
-    )

@@ -1,7 +1,7 @@
 """What was found, as plain text, Markdown or a dictionary, in English or Chinese."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.model import Text
 
@@ -20,11 +20,9 @@ _AFTER = Text(
     "A consequence of {id}, which is also there: read that one first.",
     "它是 {id} 的后果，{id} 也在文中，请先看那一条。",
 )
-_MEANS = Text("What it means", "它到底在说什么")
 _CAUSES = Text("True causes, the likeliest first", "真正的原因，可能性大的在前")
 _DECIDED = Text("decided: {because}", "已确定：{because}")
 _CHECK = Text("check", "如何判断")
-_COMMAND = Text("type", "命令")
 _FIX = Text("do", "怎么做")
 _AVOID = Text("What does not help", "没有用的做法")
 _SOURCES = Text("Sources", "出处")
@@ -38,18 +36,31 @@ _COLON = Text(": ", "：")
 _STOP = Text(". ", "。")
 
 
+class _Marks(NamedTuple):
+    """What makes a line a title, the message itself, a note or a heading."""
+
+    title: str
+    quote: str
+    note: str
+    heading: str
+
+
+_PLAIN = _Marks("{}", "  > {}", "({})\n", "{}")
+_MARKDOWN = _Marks("### {}", "```text\n{}\n```", "*{}*\n", "**{}**")
+
+
 def render_text(found: Sequence[MessageFound], language: str = "en") -> str:
     """Return what was found as plain text; a sentence that says so where nothing was.
 
     >>> print(render_text(()))
     No such message is known. That says nothing about its cause; the whole log may tell more.
     """
-    return "\n\n".join(_text_of(one, language) for one in found) or _UNKNOWN.of(language)
+    return "\n\n".join(_render(one, language, _PLAIN) for one in found) or _UNKNOWN.of(language)
 
 
 def render_markdown(found: Sequence[MessageFound], language: str = "en") -> str:
     """Return what was found as Markdown, one section a message."""
-    return "\n\n".join(_markdown_of(one, language) for one in found) or _UNKNOWN.of(language)
+    return "\n\n".join(_render(one, language, _MARKDOWN) for one in found) or _UNKNOWN.of(language)
 
 
 def message_as_dict(found: MessageFound, language: str = "en") -> dict[str, Any]:
@@ -95,64 +106,28 @@ def _avoid(found: MessageFound, language: str) -> list[str]:
     return [*(text.of(language) for text in found.entry.avoid), *known]
 
 
-def _how(found: MessageFound, language: str) -> str:
-    """Return how the entry was verified, as the last sentence of what is said."""
-    said = _HOW_VERIFIED[found.entry.confidence].of(language), found.entry.verified.of(language)
-    return f"{_VERIFIED.of(language)}{_COLON.of(language)}{_STOP.of(language).join(said)}"
-
-
-def _notes(found: MessageFound, language: str) -> list[str]:
-    notes = []
+def _render(found: MessageFound, language: str, marks: _Marks) -> str:
+    entry, colon = found.entry, _COLON.of(language)
+    lines = [marks.title.format(f"{entry.id} {entry.title.of(language)}"), "", marks.quote.format(found.text), ""]
     if found.count > 1:
-        notes.append(_TIMES.filled(count=found.count, first=found.first_line, last=found.last_line).of(language))
+        times = _TIMES.filled(count=found.count, first=found.first_line, last=found.last_line)
+        lines.append(marks.note.format(times.of(language)))
     if found.is_partial:
-        notes.append(_PARTIAL.of(language))
+        lines.append(marks.note.format(_PARTIAL.of(language)))
     if found.explained_by:
-        notes.append(_AFTER.filled(id=found.explained_by).of(language))
-    return notes
-
-
-def _text_of(found: MessageFound, language: str) -> str:
-    entry, colon = found.entry, _COLON.of(language)
-    lines = [f"{entry.id}  {entry.title.of(language)}", f"  > {found.text}"]
-    lines += [f"  ({note})" for note in _notes(found, language)]
-    lines += [
-        "",
-        f"{_MEANS.of(language)}{colon}{entry.meaning.of(language)}",
-        "",
-        f"{_CAUSES.of(language)}{colon.rstrip()}",
-    ]
-    for number, cause in enumerate(found.open_causes, start=1):
-        lines.append(f"  {number}. {cause.why.of(language)}")
-        if found.decided:
-            lines.append(f"     {_DECIDED.filled(because=found.because).of(language)}")
-        lines.append(f"     {_CHECK.of(language)}{colon}{cause.check.of(language)}")
-        if cause.command:
-            lines.append(f"     {_COMMAND.of(language)}{colon}{cause.command}")
-        lines.append(f"     {_FIX.of(language)}{colon}{cause.fix.of(language)}")
-    avoid = _avoid(found, language)
-    if avoid:
-        lines += ["", f"{_AVOID.of(language)}{colon.rstrip()}", *(f"  - {text}" for text in avoid)]
-    lines += ["", f"{_SOURCES.of(language)}{colon}{', '.join(entry.sources)}"]
-    lines.append(_how(found, language))
-    return "\n".join(lines)
-
-
-def _markdown_of(found: MessageFound, language: str) -> str:
-    entry, colon = found.entry, _COLON.of(language)
-    lines = [f"### {entry.id} {entry.title.of(language)}", "", "```text", found.text, "```", ""]
-    lines += [f"*{note}*\n" for note in _notes(found, language)]
-    lines += [entry.meaning.of(language), "", f"**{_CAUSES.of(language)}**", ""]
+        lines.append(marks.note.format(_AFTER.filled(id=found.explained_by).of(language)))
+    lines += [entry.meaning.of(language), "", marks.heading.format(_CAUSES.of(language)), ""]
     for number, cause in enumerate(found.open_causes, start=1):
         lines.append(f"{number}. {cause.why.of(language)}")
         if found.decided:
-            lines.append(f"   - **{_DECIDED.filled(because=found.because).of(language)}**")
+            lines.append(f"   - {marks.heading.format(_DECIDED.filled(because=found.because).of(language))}")
         command = f" (`{cause.command}`)" if cause.command else ""
         lines.append(f"   - {_CHECK.of(language)}{colon}{cause.check.of(language)}{command}")
         lines.append(f"   - {_FIX.of(language)}{colon}{cause.fix.of(language)}")
-    avoid = _avoid(found, language)
-    if avoid:
-        lines += ["", f"**{_AVOID.of(language)}**", "", *(f"- {text}" for text in avoid)]
-    lines += ["", f"{_SOURCES.of(language)}{colon}{', '.join(entry.sources)}{_STOP.of(language)}"]
-    lines[-1] += _how(found, language)
+    if avoid := _avoid(found, language):
+        lines += ["", marks.heading.format(_AVOID.of(language)), "", *(f"- {text}" for text in avoid)]
+    stop = _STOP.of(language)
+    how = f"{_HOW_VERIFIED[entry.confidence].of(language)}{stop}{entry.verified.of(language)}"
+    sources = f"{_SOURCES.of(language)}{colon}{', '.join(entry.sources)}{stop}"
+    lines += ["", f"{sources}{_VERIFIED.of(language)}{colon}{how}"]
     return "\n".join(lines)

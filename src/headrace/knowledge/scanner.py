@@ -32,14 +32,13 @@ class _Seen:
 
 
 class MessageScanner:
-    """Finds the messages of the knowledge base in a log that is fed to it in stream order.
+    r"""Finds the messages of the knowledge base in a log that is fed to it in pieces, wherever they are cut.
 
-    Feed it whole lines (`scan`) or raw pieces cut anywhere (`scan_chunk`), not both. Colour codes, carriage returns,
-    NUL bytes, prefixes and interleaved ranks do not matter. Memory is bounded whatever the log holds.
+    Colour codes, carriage returns, NUL bytes, prefixes and interleaved ranks do not matter. Memory is bounded whatever
+    the log holds.
 
     >>> scanner = MessageScanner()
-    >>> scanner.scan("epoch 1 loss 0.3")
-    >>> scanner.scan("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ")
+    >>> scanner.scan_chunk(b"epoch 1 loss 0.3\nRuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ")
     >>> [(found.entry.id, found.first_line, found.values["pid"]) for found in scanner.found()]
     [('KB-01', 2, ('7',))]
     """
@@ -52,18 +51,6 @@ class MessageScanner:
 
     def __repr__(self) -> str:
         return f"<MessageScanner: {self._lines} lines, {len(self._seen)} messages known>"
-
-    @property
-    def num_lines(self) -> int:
-        """How many lines have ended so far."""
-        return self._lines
-
-    def scan(self, line: bytes | str, line_number: int | None = None) -> None:
-        """Look at one whole line, whose number in the log is `line_number` (else: one more than the last one's)."""
-        content = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
-        if line_number is not None:
-            self._lines = line_number - 1
-        self._look_at(content if content.endswith(b"\n") else content + b"\n")
 
     def scan_chunk(self, chunk: bytes) -> None:
         """Look at the next bytes of the log, wherever they were cut."""
