@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from tests.doctor.chaos.draws import draw_settings
 
-from headrace.doctor.chaos import PROBLEMS, ChaosReport, run_chaos
+from headrace.doctor.chaos import ChaosReport, run_chaos
 from probes import machine_facts
 
 _FAULTS_A_DRAW = 36
@@ -36,6 +36,7 @@ class Summary:
     """What became of all draws so far."""
 
     totals: Counter[str] = field(default_factory=Counter)
+    problems: dict[str, int] = field(default_factory=dict)  # of the last draw: their names
     kinds: Counter[str] = field(default_factory=Counter)
     ways: Counter[str] = field(default_factory=Counter)  # backend and start method: faults
     worst_waits_s: dict[str, float] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Summary:
     def add(self, number: int, report: ChaosReport) -> None:
         totals = report.totals()
         self.totals.update(totals)
+        self.problems = report.problems()
         self.totals["draws"] += 1
         self.ways[f"{report.settings.backend}, {report.subject.start_method}"] += totals["faults"]
         self.skipped.update(report.subject.skipped)
@@ -75,7 +77,7 @@ class Summary:
             "by kind: " + ", ".join(f"{kind} {number}" for kind, number in self.kinds.most_common()),
             "by backend and start method: " + ", ".join(f"{way} {number}" for way, number in self.ways.most_common()),
             "worst waits: " + ", ".join(f"{kind} {s:.2f} s" for kind, s in sorted(self.worst_waits_s.items())),
-            ", ".join(f"{totals[name]} {name.replace('_', ' ')}" for name in PROBLEMS),
+            ", ".join(f"{totals[name]} {name.replace('_', ' ')}" for name in self.problems),
         ]
         lines += [f"left out: {kind}, {reason}" for kind, reason in self.skipped.items()]
         for one in self.bad:

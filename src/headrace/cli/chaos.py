@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
@@ -91,38 +92,27 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--faults", type=_kinds, default=KINDS, metavar="KIND,…", help="which kinds (default: all of those below)"
     )
-    parser.add_argument(
-        "--num-faults", type=whole(1, 100_000), default=40, metavar="N", help="how many faults (default: 40)"
-    )
+    for name, lowest, highest, default, said in (
+        ("--num-faults", 1, 100_000, 40, "how many faults (default: 40)"),
+        ("--seed", 0, 2**63 - 1, 0, "of the order and the faults (default: 0)"),
+        ("--workers", 1, 64, None, "default: the given loader's, else 4"),
+        ("--batch-size", 1, 100_000, None, "default: the given loader's, else 8"),
+        ("--samples", 2, 10_000_000, 1000, "samples that a round goes through, drawn anew each time (default: 1000)"),
+    ):
+        parser.add_argument(name, type=whole(lowest, highest), default=default, metavar="N", help=said)
     parser.add_argument("--seconds", type=seconds(), metavar="S", help="go on for so long, instead of --num-faults")
-    parser.add_argument(
-        "--seed",
-        type=whole(0, 2**63 - 1),
-        default=0,
-        metavar="N",
-        help="of the order and the faults (default: 0)",
-    )
-    parser.add_argument("--workers", type=whole(1, 64), metavar="N", help="default: the given loader's, else 4")
-    parser.add_argument("--batch-size", type=whole(1, 100_000), metavar="N", help="default: the given loader's, else 8")
-    parser.add_argument(
-        "--samples",
-        type=whole(2, 10_000_000),
-        default=1000,
-        metavar="N",
-        help="samples of the data set that a round goes through, drawn anew each time (default: 1000)",
-    )
-    parser.add_argument("--backend", choices=("process", "thread"), default="process", help="default: process")
-    parser.add_argument(
-        "--start-method",
-        choices=("fork", "forkserver", "spawn"),
-        help="how worker processes start (default: the platform's)",
-    )
     parser.add_argument(
         "--timeout",
         type=seconds(),
         default=3.0,
         metavar="S",
         help="past this age a sample counts as hanging; more than your slowest sample takes (default: 3)",
+    )
+    parser.add_argument("--backend", choices=("process", "thread"), default="process", help="default: process")
+    parser.add_argument(
+        "--start-method",
+        choices=("fork", "forkserver", "spawn"),
+        help="how worker processes start (default: the platform's)",
     )
     add_language(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/chaos/1")
@@ -250,11 +240,8 @@ def _table(report: ChaosReport, language: str) -> Table:
 
 
 def _problems(report: ChaosReport, language: str) -> Iterator[str]:
-    totals = report.totals()
     yield Text("Not survived:", "没有挺过去的：").of(language)
-    for name, problem in _PROBLEMS.items():
-        if totals[name]:
-            yield f"  {totals[name]} {problem.of(language)}"
+    yield from (f"  {count} {_PROBLEMS[name].of(language)}" for name, count in report.problems().items() if count)
     rounds = zip(report.rounds, report.verdicts, strict=True)
     for facts, verdict in [one for one in rounds if not one[1].is_clean][:_MOST_ROUNDS]:
         what = "; ".join(_what(verdict, language))
@@ -266,21 +253,14 @@ def _problems(report: ChaosReport, language: str) -> Iterator[str]:
 
 
 def _what(verdict: RoundVerdict, language: str) -> Iterator[str]:
-    samples = {
-        "lost": verdict.lost,
-        "repeated": verdict.repeated,
-        "damaged": verdict.wrong,
-        "wrongly_condemned": tuple(one.index for one in verdict.innocent),
-        "wrongly_spared": verdict.spared,
-    }
-    for name, indices in samples.items():
-        if indices:
-            shown = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
-            yield f"{_PROBLEMS[name].of(language)}: {shown}"
+    for name in ("lost", "repeated", "damaged", "wrongly_condemned", "wrongly_spared"):
+        if found := getattr(verdict, name):
+            indices = [str(one if isinstance(one, int) else one.index) for one in found]
+            yield f"{_PROBLEMS[name].of(language)}: {', '.join(indices[:8])}{', …' if len(indices) > 8 else ''}"
     if verdict.out_of_order:
         yield f"{_PROBLEMS['out_of_order'].of(language)}: {verdict.out_of_order}"
     hang = _PROBLEMS["hangs"].of(language) if verdict.is_hang else ""
-    yield from filter(None, [verdict.sizes, verdict.error, hang])
+    yield from filter(None, [verdict.batch_sizes, verdict.error, hang])
     yield from verdict.left
 
 
@@ -314,16 +294,7 @@ def report_json(report: ChaosReport) -> dict[str, Any]:
         "problems": [
             {
                 "round": facts.number,
-                "lost": list(verdict.lost),
-                "repeated": list(verdict.repeated),
-                "out_of_order": verdict.out_of_order,
-                "damaged": list(verdict.wrong),
-                "wrongly_condemned": [vars(one) for one in verdict.innocent],
-                "wrongly_spared": list(verdict.spared),
-                "batch_sizes": verdict.sizes,
-                "error": verdict.error,
-                "is_hang": verdict.is_hang,
-                "left": list(verdict.left),
+                **{name: value for name, value in asdict(verdict).items() if name != "own"},
                 "stacks": facts.stacks,
             }
             for facts, verdict in zip(report.rounds, report.verdicts, strict=True)

@@ -97,12 +97,12 @@ def test_a_round_in_which_all_went_well() -> None:
         ({"delivered": [5, 3, 4, 2, 0]}, "lost"),
         ({"delivered": [5, 3, 4, 4, 0, 5]}, "repeated"),
         ({"delivered": [3, 5, 4, 2, 0, 5]}, "out_of_order"),
-        ({"wrong": [3]}, "wrong"),
-        ({"sizes": [2, 1, 3]}, "sizes"),
+        ({"wrong": [3]}, "damaged"),
+        ({"sizes": [2, 1, 3]}, "batch_sizes"),
         ({"left": ["process 17"]}, "left"),
         ({"error": "WorkerLost: …"}, "error"),
         ({"is_hang": True}, "is_hang"),
-        ({"quarantine": [], "delivered": [5, 3, 1, 4, 2, 0]}, "spared"),
+        ({"quarantine": [], "delivered": [5, 3, 1, 4, 2, 0]}, "wrongly_spared"),
         (
             {
                 "quarantine": [
@@ -111,7 +111,7 @@ def test_a_round_in_which_all_went_well() -> None:
                 ],
                 "delivered": [5, 3, 4, 0, 5, 3],
             },
-            "innocent",
+            "wrongly_condemned",
         ),
     ],
 )

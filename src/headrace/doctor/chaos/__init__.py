@@ -3,10 +3,9 @@
 - `fault_acts`: what each fault does, to the process that it strikes or to the machine.
 - `fault_plan`: what a run is asked for, and which fault strikes which sample or batch. Pure.
 - `faulty_dataset`: a data set that fails as a plan says, and whose samples carry a digest.
-- `leftovers`: what a process should give back: child processes, open files, entries of /dev/shm.
 - `referee`: starts the process under test, strikes its workers, notices when nothing comes.
 - `report`: each round judged against the order that seed and epoch define. Pure.
-- `subject`: the process under test: runs a loader through rounds of faults.
+- `subject`: the process under test: runs a loader through rounds of faults, and tells what it did not give back.
 """
 
 from .fault_plan import (
@@ -20,12 +19,11 @@ from .fault_plan import (
     expected_delivery,
 )
 from .referee import run_chaos
-from .report import PROBLEMS, ChaosReport, LeftOutSample, RoundFacts, RoundVerdict, judge_round
+from .report import ChaosReport, LeftOutSample, RoundFacts, RoundVerdict, judge_round
 
 __all__ = [
     "ALL_KINDS",
     "PRACTICE",
-    "PROBLEMS",
     "ChaosReport",
     "ChaosSettings",
     "Fault",

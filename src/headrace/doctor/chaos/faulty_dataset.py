@@ -6,7 +6,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,28 +30,18 @@ class FaultLog:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd = -1
-        self._pid = -1
-
-    def open(self) -> None:
-        """Open it now: later there may be no descriptor left to do so."""
-        if self._pid != os.getpid():
-            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._pid = os.getpid()
+        # at once: later there may be no descriptor left to open it
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def close(self) -> None:
-        if self._pid == os.getpid():
-            os.close(self._fd)
-        self._fd = self._pid = -1
+        os.close(self._fd)
 
     def add(self, fault: int) -> None:
         """Note that a fault strikes now. A record is a single append, so it is there whole or not at all."""
-        self.open()
         os.write(self._fd, _RECORD.pack(fault, time.monotonic_ns()))
 
     def strikes(self) -> list[tuple[int, float]]:
         """Return (fault, when on the clock that all processes share), oldest first."""
-        self.open()
         data, offset = b"", 0
         while part := os.pread(self._fd, 1 << 16, offset):
             data, offset = data + part, offset + len(part)
@@ -61,14 +51,8 @@ class FaultLog:
     def count(self, fault: int) -> int:
         return sum(one == fault for one, _ in self.strikes())
 
-    def __getstate__(self) -> str:
-        return self.path
-
-    def __setstate__(self, path: str) -> None:
-        self.__init__(path)  # type: ignore[misc]  # a fresh one, which opens the file in its own process
-
-    def __repr__(self) -> str:
-        return f"FaultLog({self.path!r}, strikes={len(self.strikes())})"
+    def __reduce__(self) -> tuple[type[FaultLog], tuple[str]]:
+        return FaultLog, (self.path,)
 
 
 class FaultyDataset:
@@ -122,7 +106,6 @@ class MarkedCollation:
 
 def _strike_once(fault: Fault | None, index: int, log: FaultLog, slow_s: float) -> None:
     """Let a fault happen, if there is one, and if it has not happened or happens always."""
-    log.open()
     if fault is not None and (fault.always or not log.count(fault.number)):
         log.add(fault.number)
         strike(fault.kind, index=index, always=fault.always, slow_s=slow_s)
@@ -151,17 +134,17 @@ def digest_of_row(batch: Any, row: int) -> int:
     >>> digest_of_row({"x": torch.tensor([1, 2])}, 1) == digest_of_row({"x": torch.tensor([2])}, 0)
     True
     """
-    digest = 0
-    for leaf in _leaves(batch):
-        part = leaf[row]
-        digest = zlib.crc32(_bytes_of(part), digest)
-    return digest
+    return _digest(leaf[row] for leaf in _leaves(batch))
 
 
 def digest_of_all(value: Any) -> int:
     """Return a digest of everything in a batch that is an array, a number or a text."""
+    return _digest(_leaves(value))
+
+
+def _digest(leaves: Iterable[Any]) -> int:
     digest = 0
-    for leaf in _leaves(value):
+    for leaf in leaves:
         digest = zlib.crc32(_bytes_of(leaf), digest)
     return digest
 

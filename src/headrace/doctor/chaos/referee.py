@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from headrace.errors import CannotLoadTarget, ChaosCouldNotRun
+from headrace.signals.system import read_all_stats, read_stat
 
 from .fault_plan import FROM_OUTSIDE, ChaosSettings, Fault, FaultKind, Subject, plan_round
-from .leftovers import name_and_state, processes_of_session
 from .report import ChaosReport, LeftOutSample, RoundFacts, RoundVerdict, judge_round, num_struck
 
 _SIGNALS = {FaultKind.KILL: signal.SIGKILL, FaultKind.STOP: signal.SIGSTOP}
@@ -30,28 +30,17 @@ _MOST_EMPTY_ROUNDS = 5
 
 
 @dataclass
-class _Blow:
-    """A signal that is due for some worker."""
-
-    due_s: float
-    fault: Fault
-
-
-@dataclass
 class _Round:
     number: int
     order: list[int]
     faults: list[Fault]
     pids: list[int] = field(default_factory=list)
-    blows: list[_Blow] = field(default_factory=list)
+    blows: list[tuple[float, Fault]] = field(default_factory=list)  # when a signal is due for some worker
     strikes: list[tuple[int, float]] = field(default_factory=list)
 
 
-def run_chaos(settings: ChaosSettings, *, say: Callable[[int, int], None] = lambda *_: None) -> ChaosReport:
-    """Run rounds of faults until enough have struck, and judge each of them.
-
-    `say` hears the number of the round that begins, and how many faults have struck before it.
-    """
+def run_chaos(settings: ChaosSettings) -> ChaosReport:
+    """Run rounds of faults until enough have struck, and judge each of them."""
     started = time.monotonic()
     rounds: list[RoundFacts] = []
     verdicts: list[RoundVerdict] = []
@@ -62,11 +51,9 @@ def run_chaos(settings: ChaosSettings, *, say: Callable[[int, int], None] = lamb
         with _TestedProcess(settings) as process:
             subject = process.subject
             while not _is_enough(settings, rounds, started) and empty < _MOST_EMPTY_ROUNDS:
-                struck = num_struck(rounds)
-                say(len(rounds), struck)
                 most = settings.faults_a_round
                 if settings.seconds is None:
-                    most = min(most, settings.num_faults - struck)
+                    most = min(most, settings.num_faults - num_struck(rounds))
                 facts = process.run_round(len(rounds), most)
                 empty = empty + 1 if not facts.strikes and not facts.is_hang else 0
                 rounds.append(facts)
@@ -102,7 +89,7 @@ class _TestedProcess:
     def __enter__(self) -> _TestedProcess:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # closed in __exit__
         self._read, write = os.pipe()
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        path = os.pathsep.join(part or os.getcwd() for part in sys.path)
         self._child = subprocess.Popen(
             [sys.executable, "-m", "headrace.doctor.chaos.subject"],
             stdin=subprocess.PIPE,
@@ -110,12 +97,11 @@ class _TestedProcess:
             stderr=self._errors,
             pass_fds=[write],
             start_new_session=True,
-            env={**environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path},
         )
         os.close(write)
         try:
-            path = [part or os.getcwd() for part in sys.path]
-            self._tell({"settings": self._settings.as_json(), "fd": write, "path": path})
+            self._tell({"settings": self._settings.as_json(), "fd": write})
             first = next(self._events(lambda: _START_S), None)
             if first is None:
                 raise ChaosCouldNotRun("the process under test did not start", it_said=self._said()[-2000:])
@@ -136,12 +122,11 @@ class _TestedProcess:
         except subprocess.TimeoutExpired:
             self.left.append("the process under test did not end within 15 s")
         deadline = time.monotonic() + 3
-        while (others := processes_of_session(self._child.pid)) and time.monotonic() < deadline:
+        while (others := self._processes()) and time.monotonic() < deadline:
             time.sleep(0.05)
         self.left += [f"process {pid} outlived the process under test" for pid in others if pid != self._child.pid]
         for pid in others:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            _send(pid, signal.SIGKILL)
         self._child.wait()
         os.close(self._read)
         self._errors.close()
@@ -165,55 +150,37 @@ class _TestedProcess:
                 now.pids = event["pids"]
                 for fault in faults:
                     if fault.batch == event["number"] and fault.kind in FROM_OUTSIDE:
-                        now.blows.append(_Blow(time.monotonic() + draw.uniform(0, _LATEST_STRIKE_S), fault))
+                        now.blows.append((time.monotonic() + draw.uniform(0, _LATEST_STRIKE_S), fault))
             elif event["event"] == "end":
-                return self._facts(now, event)
+                return self._facts(now, event["facts"])
         ended = self._child.poll()
         if ended is not None:
             error = f"the training process ended with code {ended}: {self._said()[-2000:]}"
-            return self._facts(now, {"error": error}, is_hang=False)
-        return self._facts(now, {}, is_hang=True, stacks=self._dump_stacks())
+            return self._facts(now, {"error": error})
+        return self._facts(now, {"is_hang": True, "stacks": self._dump_stacks()})
 
-    def _facts(self, now: _Round, event: dict[str, Any], *, is_hang: bool = False, stacks: str = "") -> RoundFacts:
-        strikes = [(int(fault), float(at_s)) for fault, at_s in event.get("strikes", [])]
+    def _facts(self, now: _Round, told: dict[str, Any]) -> RoundFacts:
         return RoundFacts(
             number=now.number,
             order=now.order,
             batch_size=self.subject.batch_size,
             faults=now.faults,
-            strikes=sorted([*strikes, *now.strikes], key=lambda strike: strike[1]),
-            delivered=event.get("delivered", []),
-            sizes=event.get("sizes", []),
-            wrong=event.get("wrong", []),
-            waits=[(begin, end) for begin, end in event.get("waits", [])],
-            quarantine=[
-                LeftOutSample(index=q["key"], kind=q["kind"], exception=q["exception"], message=q["message"])
-                for q in event.get("quarantine", [])
-            ],
-            left=event.get("left", []),
-            error=event.get("error", ""),
-            is_hang=is_hang,
-            stacks=stacks,
+            strikes=sorted([*told.pop("strikes", []), *now.strikes], key=lambda strike: strike[1]),
+            quarantine=[LeftOutSample(**one) for one in told.pop("quarantine", [])],
+            **told,
         )
 
     def _deal_blows(self, now: _Round, draw: random.Random) -> float:
         """Send the signals that are due; returns how long nothing may come, or the time to the next of them."""
-        for blow in [blow for blow in now.blows if blow.due_s <= time.monotonic()]:
-            now.blows.remove(blow)
-            victims = [pid for pid in now.pids if self._is_ours(pid)]
-            if victims:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(draw.choice(victims), _SIGNALS[blow.fault.kind])
-                    now.strikes.append((blow.fault.number, time.monotonic()))
+        for due_s, fault in [blow for blow in now.blows if blow[0] <= time.monotonic()]:
+            now.blows.remove((due_s, fault))
+            living = self._processes()
+            victims = [pid for pid in now.pids if pid in living and pid != self._child.pid]
+            if victims and _send(draw.choice(victims), _SIGNALS[fault.kind]):
+                now.strikes.append((fault.number, time.monotonic()))
         if now.blows:
-            return max(0.001, min(blow.due_s for blow in now.blows) - time.monotonic())
+            return max(0.001, min(due_s for due_s, _ in now.blows) - time.monotonic())
         return self._settings.patience_s
-
-    def _is_ours(self, pid: int) -> bool:
-        try:
-            return pid != self._child.pid and os.getsid(pid) == self._child.pid
-        except ProcessLookupError:
-            return False
 
     # ------------------------------------------------------------------------------------ listening
 
@@ -238,21 +205,33 @@ class _TestedProcess:
 
     def _dump_stacks(self) -> str:
         """Where the training process and its workers stand; then they are ended."""
-        everybody = sorted(processes_of_session(self._child.pid), key=lambda pid: pid != self._child.pid)
+        everybody = sorted(self._processes(), key=lambda pid: pid != self._child.pid)
         lines = []
         for pid in everybody:
-            name, state = name_and_state(pid)
-            lines.append(f"process {pid} ({name}): state {state}")
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGUSR1)  # faulthandler prints, in workers that were forked as well
+            stat = read_stat(pid)
+            lines.append(f"process {pid} ({stat.name}): state {stat.state}" if stat else f"process {pid}: gone")
+            _send(pid, signal.SIGUSR1)  # faulthandler prints, in workers that were forked as well
             time.sleep(0.3)
-        said = self._said()[-_MOST_TEXT:]
+        said = self._said()
         for pid in everybody:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            _send(pid, signal.SIGKILL)
         return "\n".join([*lines, said])
+
+    def _processes(self) -> list[int]:
+        """All processes of the session that are not zombies."""
+        stats = read_all_stats().values()
+        return [one.pid for one in stats if one.session == self._child.pid and not one.has_ended]
 
     def _said(self) -> str:
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - _MOST_TEXT))
         return self._errors.read().decode(errors="replace")
+
+
+def _send(pid: int, number: int) -> bool:
+    """Send a signal; False where the process is gone."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -30,8 +30,8 @@ class RoundFacts:
     batch_size: int
     faults: Sequence[Fault]
     strikes: Sequence[tuple[int, float]]  # (fault, when)
-    delivered: Sequence[int]
-    sizes: Sequence[int]
+    delivered: Sequence[int] = ()
+    sizes: Sequence[int] = ()
     wrong: Sequence[int] = ()  # samples whose content is not what a worker made
     waits: Sequence[tuple[float, float]] = ()  # (from, to) of each wait for a batch
     quarantine: Sequence[LeftOutSample] = ()
@@ -48,14 +48,14 @@ class RoundVerdict:
     lost: tuple[int, ...] = ()
     repeated: tuple[int, ...] = ()
     out_of_order: int = 0  # places that hold another sample than they should, where none is lost or repeated
-    wrong: tuple[int, ...] = ()
-    innocent: tuple[LeftOutSample, ...] = ()  # condemned, though nothing was done to them that condemns
-    spared: tuple[int, ...] = ()  # delivered, though they fail each time
-    own: tuple[LeftOutSample, ...] = ()  # failed by themselves: bad samples of the user's
-    sizes: str = ""
-    left: tuple[str, ...] = ()
+    damaged: tuple[int, ...] = ()
+    wrongly_condemned: tuple[LeftOutSample, ...] = ()  # though nothing was done to them that condemns
+    wrongly_spared: tuple[int, ...] = ()  # delivered, though they fail each time
+    batch_sizes: str = ""
     error: str = ""
     is_hang: bool = False
+    left: tuple[str, ...] = ()
+    own: tuple[LeftOutSample, ...] = ()  # failed by themselves: bad samples of the user's
 
     @property
     def is_clean(self) -> bool:
@@ -85,12 +85,12 @@ def judge_round(facts: RoundFacts) -> RoundVerdict:
         lost=tuple(sorted(missing.elements())),
         repeated=tuple(sorted(surplus.elements())),
         out_of_order=0 if missing or surplus else sum(a != b for a, b in places),
-        wrong=tuple(facts.wrong),
-        innocent=tuple(innocent),
-        spared=tuple(spared),
-        own=tuple(own),
-        sizes=_judge_sizes(facts),
+        damaged=tuple(facts.wrong),
+        wrongly_condemned=tuple(innocent),
+        wrongly_spared=tuple(spared),
+        batch_sizes=_judge_sizes(facts),
         left=tuple(facts.left),
+        own=tuple(own),
     )
 
 
@@ -164,23 +164,29 @@ class ChaosReport:
             "quarantined": sum(len(facts.quarantine) for facts in self.rounds),
             "faults": sum(kind.injected for kind in kinds),
             "strikes": sum(kind.strikes for kind in kinds),
-            "lost": sum(len(verdict.lost) for verdict in self.verdicts),
-            "repeated": sum(len(verdict.repeated) for verdict in self.verdicts),
-            "out_of_order": sum(verdict.out_of_order for verdict in self.verdicts),
-            "damaged": sum(len(verdict.wrong) for verdict in self.verdicts),
-            "wrongly_condemned": sum(len(verdict.innocent) for verdict in self.verdicts),
-            "wrongly_spared": sum(len(verdict.spared) for verdict in self.verdicts),
-            "wrong_batch_sizes": sum(bool(verdict.sizes) for verdict in self.verdicts),
-            "errors": sum(bool(verdict.error) for verdict in self.verdicts),
-            "hangs": sum(verdict.is_hang for verdict in self.verdicts),
-            "leftovers": sum(len(verdict.left) for verdict in self.verdicts) + len(self.left),
+            **self.problems(),
         }
 
+    def problems(self) -> dict[str, int]:
+        """Return how often each thing that can be wrong was."""
+        counts = {
+            name: sum(_count(getattr(verdict, field)) for verdict in self.verdicts) for name, field in _FIELDS.items()
+        }
+        return {**counts, "leftovers": counts["leftovers"] + len(self.left)}
 
-PROBLEMS = (
-    *("lost", "repeated", "out_of_order", "damaged", "wrongly_condemned", "wrongly_spared"),
-    *("wrong_batch_sizes", "errors", "hangs", "leftovers"),
-)
+
+# what can be wrong, and what of a verdict says so
+_FIELDS = {
+    **{name: name for name in ("lost", "repeated", "out_of_order", "damaged", "wrongly_condemned", "wrongly_spared")},
+    "wrong_batch_sizes": "batch_sizes",
+    "errors": "error",
+    "hangs": "is_hang",
+    "leftovers": "left",
+}
+
+
+def _count(found: tuple[object, ...] | str | int) -> int:
+    return len(found) if isinstance(found, tuple) else found if isinstance(found, int) else bool(found)
 
 
 def _worst_wait(facts: RoundFacts, fault: Fault, at_s: float) -> float:

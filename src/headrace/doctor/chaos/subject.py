@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import importlib
 import json
 import logging
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -29,15 +31,18 @@ from torch.utils.data import default_collate
 from headrace.errors import CannotLoadTarget, HeadraceError
 from headrace.loader import DataLoader
 from headrace.model import describe_error
+from headrace.signals.system import read_text, walk_tree
 
 from .fault_acts import few_fds, full_shm, get_small_shm
 from .fault_plan import OF_THE_MACHINE, ChaosSettings, Fault, FaultKind, Subject, plan_round
 from .faulty_dataset import FaultLog, MarkedCollation, take_apart, wrap
-from .leftovers import ProcessHoldings
 
 _log = logging.getLogger(__name__)
 
 _TIGHT_FOR_BATCHES = 6
+# helpers of multiprocessing that live as long as the interpreter, started by whoever needs them first
+_STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+_STAYING_FDS = 4  # and their pipes
 # a training step: an epoch of quick samples would else be over before anything from outside can strike
 _STEPS_S, _LONGEST_STEP_S = 2.0, 0.02
 
@@ -49,7 +54,7 @@ class Voice:
         self._fd = fd
 
     def say(self, event: str, **facts: Any) -> None:
-        line = json.dumps({"event": event, "at_s": time.monotonic(), **facts}).encode() + b"\n"
+        line = json.dumps({"event": event, **facts}).encode() + b"\n"
         while line:
             line = line[os.write(self._fd, line) :]
 
@@ -60,7 +65,10 @@ class Target:
     def __init__(self, settings: ChaosSettings) -> None:
         found = load_target(settings.target)
         if isinstance(found, type) or (callable(found) and not hasattr(found, "__getitem__")):
-            found = self._make(found, settings.target)
+            try:
+                found = found()
+            except Exception as error:
+                raise CannotLoadTarget(f"calling {settings.target} failed: {describe_error(error)}") from error
         loader = found if isinstance(found, torch_data.DataLoader) else None
         self.dataset: Any = loader.dataset if loader is not None else found
         if not hasattr(self.dataset, "__getitem__") or not hasattr(self.dataset, "__len__"):
@@ -84,13 +92,6 @@ class Target:
                 next_step="a smaller --batch-size",
             )
 
-    @staticmethod
-    def _make(make: Any, name: str) -> Any:
-        try:
-            return make()
-        except Exception as error:
-            raise CannotLoadTarget(f"calling {name} failed: {describe_error(error)}") from error
-
 
 def load_target(text: str) -> Any:
     """Return the object that `module:attribute` or `file.py:attribute` names; raise `CannotLoadTarget` that says why.
@@ -102,46 +103,32 @@ def load_target(text: str) -> Any:
         raise CannotLoadTarget(
             f"{text!r} names no data set", next_step="write it as module:attribute or path/to/file.py:attribute"
         )
-    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
-    value = module
-    for name in attribute.split("."):
-        if not hasattr(value, name):
-            public = [n for n in vars(module) if not n.startswith("_")]
-            raise CannotLoadTarget(f"{place} has no {attribute!r}", it_has=", ".join(public[:12]) or "nothing public")
-        value = getattr(value, name)
-    return value
-
-
-def _import_file(path: Path) -> Any:
-    if not path.is_file():
-        raise CannotLoadTarget(f"there is no file {str(path)!r}", current_folder=Path.cwd())
-    sys.path.insert(0, str(path.resolve().parent))
-    module = _import(path.stem)
-    if Path(getattr(module, "__file__", None) or "").resolve() != path.resolve():
-        raise CannotLoadTarget(
-            f"{path.name} has the name of another module, {path.stem}", next_step="give the file a name of its own"
-        )
-    return module
-
-
-def _import_module(name: str) -> Any:
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    return _import(name)
-
-
-def _import(name: str) -> Any:
+    path = Path(place) if place.endswith(".py") else None
+    if path is not None and not path.is_file():
+        raise CannotLoadTarget(f"there is no file {place!r}", current_folder=Path.cwd())
+    sys.path.insert(0, str(Path.cwd() if path is None else path.resolve().parent))
+    name = place if path is None else path.stem
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except Exception as error:
         raise CannotLoadTarget(f"importing {name!r} failed: {describe_error(error)}", python=sys.executable) from error
+    if path is not None and Path(module.__file__ or "").resolve() != path.resolve():
+        raise CannotLoadTarget(
+            f"{path.name} has the name of another module, {name}", next_step="give the file a name of its own"
+        )
+    value = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            public = [n for n in vars(module) if not n.startswith("_")]
+            raise CannotLoadTarget(f"{place} has no {attribute!r}", it_has=", ".join(public[:12]) or "nothing public")
+        value = getattr(value, part)
+    return value
 
 
 def main() -> int:
     """Read the settings, find the target, and run rounds until the referee says that it is enough."""
     start = json.loads(sys.stdin.readline())
     settings, voice = ChaosSettings.from_json(start["settings"]), Voice(start["fd"])
-    sys.path[:] = [*start["path"], *(part for part in sys.path if part not in start["path"])]
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are what is wanted, not their images
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
@@ -174,8 +161,7 @@ def main() -> int:
             number, most = json.loads(order)
             log = FaultLog(f"{folder}/{number}")
             positions, faults = plan_round(settings, subject, number, most)
-            voice.say("round", number=number)
-            _run_round(settings, target, positions, faults, log, voice, number)
+            _run_round(settings, target, positions, faults, log, voice)
     return 0
 
 
@@ -186,7 +172,6 @@ def _run_round(
     faults: list[Fault],
     log: FaultLog,
     voice: Voice,
-    number: int,
 ) -> None:
     """One epoch under faults. All that came out goes to the referee, which judges it."""
     before = ProcessHoldings.now()
@@ -237,24 +222,21 @@ def _run_round(
             failure.__traceback__ = None
     batches = None
     quarantine = [
-        {"key": f.key, "kind": f.kind.value, "exception": f.exception, "message": f.message[:300]}
+        {"index": f.key, "kind": f.kind.value, "exception": f.exception, "message": f.message[:300]}
         for f in loader.quarantine
     ]
-    strikes = log.strikes()
+    facts = {
+        "delivered": delivered,
+        "sizes": sizes,
+        "wrong": wrong,
+        "waits": waits,
+        "quarantine": quarantine,
+        "strikes": log.strikes(),
+        "error": error,
+    }
     del loader, dataset
     log.close()
-    voice.say(
-        "end",
-        number=number,
-        delivered=delivered,
-        sizes=sizes,
-        wrong=wrong,
-        waits=waits,
-        quarantine=quarantine,
-        strikes=strikes,
-        error=error,
-        left=before.left_since(),
-    )
+    voice.say("end", facts={**facts, "left": before.left_since()})
 
 
 def _make_tight(
@@ -267,6 +249,64 @@ def _make_tight(
         if fault.batch == batch and fault.kind in OF_THE_MACHINE:
             log.add(fault.number)
             tight.enter_context(full_shm() if fault.kind is FaultKind.SHM_FULL else few_fds(pids))
+
+
+# ---------------------------------------------------------------------------------------------- what it gives back
+
+
+@dataclass(frozen=True)
+class ProcessHoldings:
+    """What this process has at one moment."""
+
+    children: frozenset[int]
+    shm: frozenset[str]
+    fds: int
+
+    @classmethod
+    def now(cls) -> ProcessHoldings:
+        return cls(_children(), _shm(), len(os.listdir("/proc/self/fd")))
+
+    def left_since(self, *, patience_s: float = 5.0) -> list[str]:
+        """Return what is there now and was not then, once it had some time to go, in words."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            gc.collect()
+            left = self._left(ProcessHoldings.now())
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.05)
+
+    def _left(self, now: ProcessHoldings) -> list[str]:
+        left = [f"process {pid}" for pid in sorted(now.children - self.children)]
+        left += [f"/dev/shm/{name}" for name in sorted(now.shm - self.shm)]
+        if now.fds > self.fds + _STAYING_FDS:
+            left.append(f"{now.fds - self.fds} open files more than before")
+        return left
+
+
+def _children() -> frozenset[int]:
+    children = {one.pid for one in walk_tree([os.getpid()]) if not one.has_ended} - {os.getpid()}
+    commands = {pid: read_text(f"/proc/{pid}/cmdline") for pid in children}
+    return frozenset(pid for pid, command in commands.items() if not any(name in command for name in _STAYING))
+
+
+def _shm() -> frozenset[str]:
+    """Entries of /dev/shm that may be ours: of this user, and not named after another process that lives."""
+    entries = set()
+    for path in Path("/dev/shm").glob("*"):
+        owner = ""  # torch's segments, and what fills /dev/shm for another run of chaos, bear a process's number
+        if path.name.startswith(("torch_", "headrace-chaos-")):
+            owner = path.name.replace("headrace-chaos-", "chaos_").split("_")[1]
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_uid == os.geteuid() and not (owner.isdigit() and _is_others(int(owner))):
+                entries.add(path.name)
+    return frozenset(entries)
+
+
+def _is_others(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getsid(pid) != os.getsid(0)
+    return False
 
 
 if __name__ == "__main__":
