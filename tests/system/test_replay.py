@@ -87,8 +87,6 @@ def test_cached_steps_measure_the_ceiling_and_no_sample_is_lost(tmp_path: Path) 
     assert_measured(found, took)
     for sentence in (
         "--replay changes this training: after 16 steps it gets 16 steps on batches that it has seen already",
-        "trains on cached batches from here on, for 16 steps",
-        "gets its loader's own batches again",
         "throw its weights away",
         "a perfect loader would",
         "as MLPerf Storage defines it",
@@ -140,7 +138,7 @@ def test_ranks_make_the_same_steps(tmp_path: Path) -> None:
     done = run("--out", tmp_path / "run", "--replay-steps", str(STEPS), *command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(30 + STEPS)] * 2
-    assert done.stderr.count("trains on cached batches from here on") == 2
+    assert "this run trained on cached batches for some steps" in done.stderr
 
 
 def test_a_training_that_is_too_short_says_so_and_stays_itself(tmp_path: Path) -> None:
@@ -148,6 +146,7 @@ def test_a_training_that_is_too_short_says_so_and_stays_itself(tmp_path: Path) -
     done = run("-q", "--out", tmp_path / "run", "--replay", path, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert "--replay changes this training" in done.stderr  # also when only the result is wanted
+    assert "throw its weights away" not in done.stderr
 
 
 @pytest.mark.parametrize("steps", ["3", "many"])

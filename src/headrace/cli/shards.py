@@ -60,13 +60,6 @@ _DAMAGE = {
         "{shard}，第 {offset} 字节：结束之后还有 {size} 字节不属于 tar 的内容",
     ),
 }
-# by tar's letter for the kind of an entry
-_ENTRIES = {
-    "1": Text("hard link", "硬链接"),
-    "2": Text("symbolic link", "符号链接"),
-    "5": Text("directory", "目录"),
-    "S": Text("sparse file", "稀疏文件"),
-}
 _REASONS = {
     "no rule fits its name": Text("no rule fits its name", "文件名不符合任何配对规则"),
     "its sample has this field already": Text("its sample has this field already", "所属样本已有这个字段"),
@@ -209,11 +202,10 @@ def _report_lines(facts: Sequence[ShardFacts], *, urls: Sequence[str], verify: b
     yield from _damage_lines(facts)
     yield from _unpaired_lines(facts)
     if count := sum(shard.num_skipped for shard in facts):
-        name, _, letter = next(shard.skipped[0] for shard in facts if shard.skipped)
-        name, kind = _printable(name), _ENTRIES.get(letter, Text("special file", "特殊文件"))
+        name = _printable(next(shard.skipped[0][0] for shard in facts if shard.skipped))
         yield Text(
-            f"Passed over, for they hold no data of their own: {count}, first {name} ({kind.en})",
-            f"有 {count} 个条目本身不含数据，已跳过，第一个是 {name}（{kind.zh}）",
+            f"Passed over, for they hold no data of their own: {count}, first {name}",
+            f"有 {count} 个条目本身不含数据，已跳过，第一个是 {name}",
         )
     yield None
     if all(shard.is_whole for shard in facts):

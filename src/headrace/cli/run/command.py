@@ -8,7 +8,7 @@ import traceback
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model import EventKind, Text, format_seconds
 
@@ -100,21 +100,21 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     directory = Path(args.out) if args.out else new_run_directory(command.name)
     display = Display(terminal, language) if args.live else None
     replay_steps = args.replay_steps or (_REPLAY_STEPS if args.replay else 0)
-    news = _ReplayNews(language, replay_steps)
-
-    def observe(pid: int, records: Any) -> None:
-        news.observe(pid, records)
-        if display is not None:
-            display.observe(pid, records)
-
+    if replay_steps:  # also with -q: it changes the training, and nobody should learn of that later
+        changes = Text(
+            f"--replay changes this training: after 16 steps it gets {replay_steps} steps on batches that it has seen "
+            "already. Use the run for its figures, not for its weights",
+            f"--replay 会改变这次训练：16 步之后，有 {replay_steps} 步用的是已经见过的 batch。"
+            "这次运行只用来看数字，不要保留它的权重",
+        )
+        terminal.aside(f"headrace: {changes.of(language)}")
     with display or nullcontext():
         ended = run_recorded(
             command,
             RunOptions(directory=directory, replay_steps=replay_steps),
-            observer=observe if display is not None or replay_steps else None,
+            observer=display.observe if display is not None else None,
             tick=display.tick if display is not None else None,
         )
-    news.conclude()
     try:
         _report(args, terminal, directory, ended, language)
     except Exception as error:  # whatever happens to the report, the script's end is what counts
@@ -132,7 +132,14 @@ def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended
     from headrace.reports import findings_json, findings_text, headline_of
     from headrace.signals.recording import read_run
 
-    findings = _explain(directory, read_run(directory))
+    recording = read_run(directory)
+    if (recording.events["kind"] == int(EventKind.CACHED)).any():
+        changed = Text(
+            "this run trained on cached batches for some steps: throw its weights away",
+            "这次运行有若干步用的是缓存 batch：它的权重请丢弃",
+        )
+        terminal.aside(f"headrace: {changed.of(language)}")
+    findings = _explain(directory, recording)
     if ended.problem:
         early = Text(f"the recording ended early: {ended.problem}", f"录制提前结束：{ended.problem}")
         findings = replace(findings, limits=(*findings.limits, early))
@@ -204,58 +211,3 @@ def _ending(facts: RunFacts) -> Text:
     if facts.exit_code is not None:
         return Text(f"exit code {facts.exit_code}", f"退出码 {facts.exit_code}")
     return Text("ended", "已结束") if facts.is_finished else Text("no end was written down", "没有记下结束")
-
-
-class _ReplayNews:
-    """Says when a process begins to train on cached batches and when it has stopped to, also with `-q`.
-
-    A replay changes the training: nobody should learn of it later.
-    """
-
-    def __init__(self, language: str, num_steps: int) -> None:
-        self._language, self._num_steps = language, num_steps
-        self._begun: set[int] = set()
-        if num_steps:
-            self._say(
-                Text(
-                    f"--replay changes this training: after 16 steps it gets {num_steps} steps on batches that it has "
-                    "seen already. Use the run for its figures, not for its weights",
-                    f"--replay 会改变这次训练：16 步之后，有 {num_steps} 步用的是已经见过的 batch。"
-                    "这次运行只用来看数字，不要保留它的权重",
-                )
-            )
-
-    def observe(self, pid: int, records: Any) -> None:
-        """Take in what a process has recorded."""
-        if not self._num_steps:
-            return
-        kinds, values = records["kind"], records["value"]
-        if pid not in self._begun and (kinds == int(EventKind.CACHED)).any():
-            self._begun.add(pid)
-            self._say(
-                Text(
-                    f"process {pid} trains on cached batches from here on, for {self._num_steps} steps; its loader "
-                    "stands still",
-                    f"进程 {pid} 从现在起用缓存的 batch 训练 {self._num_steps} 步；加载器停在原处",
-                )
-            )
-        if ((kinds == int(EventKind.REPLAY)) & (values >= 0)).any():
-            self._say(
-                Text(
-                    f"process {pid} gets its loader's own batches again, from where the loader stood",
-                    f"进程 {pid} 又从加载器取真实的 batch，接着停下的地方继续",
-                )
-            )
-
-    def conclude(self) -> None:
-        """Say what is left of it all."""
-        if self._begun:
-            self._say(
-                Text(
-                    "this run trained on cached batches for some steps: throw its weights away",
-                    "这次运行有若干步用的是缓存 batch：它的权重请丢弃",
-                )
-            )
-
-    def _say(self, said: Text) -> None:
-        print(f"headrace: {said.of(self._language)}", file=sys.stderr, flush=True)
