@@ -284,7 +284,7 @@ def report_json(report: ChaosReport) -> dict[str, Any]:
         "schema": "headrace/chaos/1",
         "versions": {"headrace": __version__, "python": platform.python_version()},
         "machine": {"cores": len(os.sched_getaffinity(0)), "system": f"{platform.system()} {platform.machine()}"},
-        "settings": report.settings.as_json(),
+        "settings": asdict(report.settings),
         "subject": {**vars(report.subject), "skipped": dict(report.subject.skipped)},
         "elapsed_s": report.elapsed_s,
         "is_clean": report.is_clean,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.cli.demo.command import DemoRun, first_difference, summarise
+from headrace.cli.demo.command import DemoRun, summarise
 from headrace.cli.demo.loop import LoopResult
 
 LOOP = LoopResult(
@@ -44,11 +44,3 @@ def test_what_was_not_measured_stays_unknown() -> None:
     summary = summarise([replace(run, peak_memory_bytes=None) for run in runs()])
     for name in ("peak_memory_bytes", "loader_memory_bytes"):
         assert summary[name] == {"torch": None, "headrace": None, "ratio": None}
-
-
-@pytest.mark.parametrize(
-    ("checksums", "first"),
-    [([1, 2, 3, 4, 5], None), ([1, 2, 9, 4, 5], 3), ([1, 2, 3, 4], 5), ([1, 2, 3, 4, 5, 6], 6)],
-)
-def test_a_batch_that_differs_is_named(checksums: list[int], first: int | None) -> None:
-    assert first_difference([LOOP.checksums, checksums]) == first

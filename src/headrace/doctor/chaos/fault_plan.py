@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import cycle, islice
-from typing import Any
 
 
 class FaultKind(StrEnum):
@@ -40,7 +39,7 @@ OF_THE_MACHINE = frozenset({FaultKind.SHM_FULL, FaultKind.FD_LIMIT})
 # the loader has to wait for these to be noticed
 TAKES_A_TIMEOUT = frozenset({FaultKind.HANG, FaultKind.STOP})
 
-PRACTICE = "headrace.doctor.chaos.faulty_dataset:practice"
+PRACTICE = "headrace.doctor.chaos.faulty_dataset:PracticeSamples"
 
 _SHARE_OUTSIDE = 0.4
 # of the faults that a worker does not survive, where the collation is the user's own
@@ -90,13 +89,6 @@ class ChaosSettings:
         A sample that always hangs is tried a few times; starting a worker that imports torch takes seconds, too.
         """
         return 15.0 + 8 * self.timeout_s
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ChaosSettings:
-        return cls(**{**document, "kinds": tuple(document["kinds"])})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -185,8 +185,3 @@ class PracticeSamples:
         values = np.random.default_rng(index)
         volume = values.random((self._side, self._side, self._side), dtype=np.float32)
         return {"volume": volume, "label": index % 7, "name": f"practice_{index:05d}"}
-
-
-def practice() -> PracticeSamples:
-    """Return the data set."""
-    return PracticeSamples()

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
 from headrace.errors import CannotLoadTarget, ChaosCouldNotRun
@@ -101,7 +101,7 @@ class _TestedProcess:
         )
         os.close(write)
         try:
-            self._tell({"settings": self._settings.as_json(), "fd": write})
+            self._tell({"settings": asdict(self._settings), "fd": write})
             first = next(self._events(lambda: _START_S), None)
             if first is None:
                 raise ChaosCouldNotRun("the process under test did not start", it_said=self._said()[-2000:])

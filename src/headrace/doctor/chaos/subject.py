@@ -128,7 +128,7 @@ def load_target(text: str) -> Any:
 def main() -> int:
     """Read the settings, find the target, and run rounds until the referee says that it is enough."""
     start = json.loads(sys.stdin.readline())
-    settings, voice = ChaosSettings.from_json(start["settings"]), Voice(start["fd"])
+    settings, voice = ChaosSettings(**start["settings"]), Voice(start["fd"])
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are what is wanted, not their images
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
