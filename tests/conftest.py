@@ -19,8 +19,8 @@ settings.register_profile(
 settings.register_profile("explore", parent=settings.get_profile("ci"), derandomize=False, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# A shell starts what runs in its background, and `nohup` what it runs, with Ctrl-C ignored, and so would be all that the
-# tests start: those that press Ctrl-C would wait for ever.
+# A shell starts what runs in its background, and `nohup` what it runs, with Ctrl-C ignored, and so would be all that
+# the tests start: those that press Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
