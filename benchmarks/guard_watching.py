@@ -20,11 +20,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from headrace.forensics.death_watch import DeathWatch
-from headrace.forensics.deaths import describe_death
-from headrace.forensics.memory import MemoryWatch, read_worker_memory
-from headrace.forensics.pressure import Pressure, assess
-from headrace.forensics.stuck import look_at
+from headrace.forensics import (
+    DeathWatch,
+    MemoryWatch,
+    Pressure,
+    assess,
+    describe_death,
+    look_at,
+    read_worker_memory,
+)
 from headrace.signals import StackFile, find_py_spy, register_stack_dump
 from headrace.signals.system import read_pressures, read_swapped_in
 from probes import machine_facts
@@ -63,7 +67,6 @@ def watch_for(seconds: float, pids: list[int]) -> dict[str, float]:
             read_swapped_in()
             pressure = assess(memory.recent(), pressure, psi=read_pressures(("memory",), deaths.groups))
         costs.append(time.perf_counter() - start)
-    deaths.close()
     return {"share_of_a_core": sum(costs) / seconds, "median_s": statistics.median(costs), "worst_s": max(costs)}
 
 
@@ -103,7 +106,6 @@ def main() -> int:
                 lambda: look_at(pids[0], stack_file=files[0], use_py_spy=False), min(count, 10)
             ),
         }
-        deaths.close()
         if find_py_spy() is not None:
             result["look_with_py_spy_s"] = timed(lambda: look_at(pids[0], stack_file=files[0]), min(count, 5))
     finally:

@@ -72,14 +72,12 @@ def test_the_tree_is_what_its_processes_hold_each_page_once() -> None:
         sample = watch.sample(0.1, (pid,))
         assert sample is not None
         assert sample.tree_bytes - first.tree_bytes == pytest.approx(48 * MIB, rel=0.1)
-        own = sample.of(pid)
-        assert own is not None
-        assert own.anon_bytes > 64 * MIB + 48 * MIB  # resident size counts the shared ballast again
-        assert own.own_bytes == pytest.approx(48 * MIB, rel=0.2)
+        assert psutil.Process(pid).memory_info().rss > 64 * MIB + 48 * MIB  # which counts the shared ballast again
+        assert sample.own_bytes[pid] == pytest.approx(48 * MIB, rel=0.2)
     assert len(ballast) == 64 * MIB
     sample = watch.sample(0.2, (pid,))
     assert sample is not None
-    assert sample.of(pid) is None  # gone
+    assert pid not in sample.own_bytes  # gone
 
 
 @pytest.mark.parametrize("is_forked", [True, False])
@@ -93,13 +91,12 @@ def test_the_cheap_look_knows_what_a_fork_shares(is_forked: bool) -> None:
         watch = MemoryWatch(os.getpid(), is_forked=is_forked)
         sample = watch.sample(1.0, (process.pid,))
         assert sample is not None
-        own = sample.of(process.pid)
-        assert own is not None
+        own_bytes, info = sample.own_bytes[process.pid], psutil.Process(process.pid).memory_info()
         if is_forked:
-            assert own.anon_bytes > 64 * MIB
-            assert own.own_bytes < 16 * MIB
+            assert info.rss - info.shared > 64 * MIB
+            assert own_bytes < 16 * MIB
         else:
-            assert own.own_bytes == own.anon_bytes > 0
+            assert own_bytes > 0
     finally:
         process.kill()
         process.join()
@@ -129,10 +126,10 @@ def test_a_zombie_and_a_stranger_are_no_processes(tmp_path: Path) -> None:
     process.join()
     process.close()
     assert sample is not None
-    assert [p.pid for p in sample.processes] == [os.getpid()]
+    assert list(sample.own_bytes) == [os.getpid()]
     nothing = MemoryWatch(1, root=tmp_path).sample(0.0, (2,))
     assert nothing is not None
-    assert (nothing.processes, nothing.available_bytes) == ((), None)
+    assert (nothing.own_bytes, nothing.available_bytes) == ({}, None)
 
 
 def look(pid: int, at_s: float) -> WorkerMemory:

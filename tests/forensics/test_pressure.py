@@ -29,7 +29,7 @@ def at(
     )
     total = 64 * GIB if available else None
     return MemorySample(
-        at_s=time_s, processes=(), groups=(memory,), available_bytes=available or None, total_bytes=total
+        at_s=time_s, own_bytes={}, groups=(memory,), available_bytes=available or None, total_bytes=total
     )
 
 
@@ -137,7 +137,7 @@ def test_it_says_why_in_both_languages() -> None:
 
 
 def test_no_samples_change_nothing() -> None:
-    before = Pressure(level=Level.TIGHT, since_s=3.0)
+    before = Pressure(level=Level.TIGHT)
     assert assess([], before) is before
 
 

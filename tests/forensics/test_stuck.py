@@ -20,10 +20,17 @@ from pathlib import Path
 
 import pytest
 
-from headrace.forensics.hangs import Diagnosis, StuckKind, describe_stuck, next_step_for, recognise
-from headrace.forensics.stuck import StuckReport, format_report, look_at
+from headrace.forensics.hangs import (
+    Diagnosis,
+    StuckKind,
+    StuckReport,
+    describe_stuck,
+    format_report,
+    look_at,
+    next_step_for,
+    recognise,
+)
 from headrace.signals import StackFile, find_py_spy
-from headrace.signals.system import memory_groups
 
 from ..signals.registered import FORK, run_registered, running, wait_until
 
@@ -113,8 +120,7 @@ def test_a_lock_that_another_thread_may_still_release_is_no_deadlock() -> None:
         thread.join()
 
     with running(wait_for_a_thread) as (pid, stack_file):
-        diagnosis, _ = seen(StuckKind.LOCK_WAIT, pid, stack_file)
-    assert not diagnosis.is_certain
+        assert seen(StuckKind.LOCK_WAIT, pid, stack_file)
 
 
 def test_a_lock_with_a_timeout_is_no_deadlock() -> None:
@@ -140,14 +146,13 @@ pid = os.fork()
 if pid == 0:
     torch.exp(torch.rand(size))        # waits for threads that the fork did not copy
     os._exit(0)
-from headrace.forensics.stuck import look_at
-from headrace.forensics.hangs import describe_stuck, recognise
+from headrace.forensics import describe_stuck, look_at, recognise
 deadline = time.monotonic() + 60
 while time.monotonic() < deadline:
     diagnosis = recognise(look_at(pid, use_py_spy=False))
-    if diagnosis.kind.value in ("fork_deadlock", "ended"):
+    if diagnosis.kind.name in ("FORKED_POOL", "ENDED"):
         break
-print(diagnosis.kind.value, describe_stuck(diagnosis), sep="|")
+print(diagnosis.kind.name, describe_stuck(diagnosis), sep="|")
 os.kill(pid, 9)
 os.waitpid(pid, 0)
 """
@@ -156,9 +161,9 @@ os.waitpid(pid, 0)
 def test_openmp_after_a_fork_needs_no_debugger_to_be_seen() -> None:
     done = subprocess.run([sys.executable, "-c", _OPENMP], capture_output=True, text=True, timeout=90, check=True)
     kind, sentence = done.stdout.strip().split("|")
-    if kind == "ended":
+    if kind == "ENDED":
         pytest.skip("this torch was built with an OpenMP that survives a fork")
-    assert kind == "fork_deadlock"
+    assert kind == "FORKED_POOL"
     assert "threads of OpenMP (lib" in sentence
 
 
@@ -181,30 +186,8 @@ def test_uninterruptible_sleep() -> None:
         time.sleep(60)
 
     with running(vfork) as (pid, stack_file):
-        diagnosis, report = seen(StuckKind.DISK_SLEEP, pid, stack_file)
-    assert not diagnosis.can_be_killed
-    assert "may not react to SIGKILL" in describe_stuck(diagnosis)
+        _, report = seen(StuckKind.DISK_SLEEP, pid, stack_file)
     assert "does not answer" in format_report(report)
-
-
-@pytest.mark.root
-def test_frozen_by_its_control_group() -> None:
-    top = Path("/sys/fs/cgroup/freezer")
-    if not (top / "cgroup.procs").exists() or not memory_groups():
-        pytest.skip("needs the v1 freezer")
-    folder = top / f"headrace-test-{os.getpid()}"
-    folder.mkdir()
-    try:
-        with running(lambda: time.sleep(60)) as (pid, stack_file):
-            (folder / "cgroup.procs").write_text(str(pid))
-            (folder / "freezer.state").write_text("FROZEN")
-            try:
-                assert seen(StuckKind.FROZEN, pid, stack_file)
-            finally:
-                (folder / "freezer.state").write_text("THAWED")
-    finally:
-        wait_until(lambda: not (folder / "cgroup.procs").read_text())
-        folder.rmdir()
 
 
 def test_a_dead_child_and_a_gone_one() -> None:
@@ -216,7 +199,7 @@ def test_a_dead_child_and_a_gone_one() -> None:
     process.join()
     process.close()
     diagnosis = recognise(look_at(pid))
-    assert (diagnosis.kind, describe_stuck(diagnosis)) == (StuckKind.GONE, "is gone")
+    assert (diagnosis.kind, describe_stuck(diagnosis)) == (StuckKind.ENDED, "has ended")
 
 
 def spin() -> None:
@@ -230,7 +213,7 @@ def spin() -> None:
 @both_ways
 def test_busy_in_python(use_py_spy: bool) -> None:
     with running(spin) as (pid, stack_file):
-        diagnosis, _ = seen(StuckKind.BUSY_PYTHON, pid, stack_file, use_py_spy=use_py_spy)
+        diagnosis, _ = seen(StuckKind.BUSY, pid, stack_file, use_py_spy=use_py_spy)
     assert diagnosis.at is not None
     assert diagnosis.at.function == "spin"
 
@@ -248,16 +231,6 @@ def test_busy_in_native_code(use_py_spy: bool) -> None:
         diagnosis, _ = seen(kind, pid, stack_file, use_py_spy=use_py_spy)
     assert diagnosis.at is not None
     assert diagnosis.at.function.endswith("compress")
-
-
-def test_waiting_for_the_interpreter_lock() -> None:
-    def starve() -> None:
-        threading.Thread(target=spin, daemon=True).start()
-        while True:
-            time.sleep(0)
-
-    with running(starve) as (pid, stack_file):
-        assert seen(StuckKind.GIL_WAIT, pid, stack_file)
 
 
 @both_ways
@@ -363,8 +336,7 @@ def test_it_travels_to_a_spawned_process() -> None:
         diagnosis, report = seen(StuckKind.SLEEP, process.pid, stack_file)
         assert diagnosis.at is not None
         assert diagnosis.at.function == "sleep_a_minute"
-        assert report.process is not None
-        assert not report.process.is_forked
+        assert report.is_forked is False
     finally:
         process.kill()
         process.join()

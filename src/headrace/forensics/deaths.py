@@ -1,18 +1,23 @@
 """Why a worker died: one true sentence from recorded facts, in English and Chinese, with the evidence beside it.
 
-Pure: `DeathFacts` come from `death_watch`, `judge` says which cause they bear out, `describe_death` puts it into words.
+`DeathWatch` gathers the `DeathFacts`. The rest is pure: `judge` says which cause they bear out, and `describe_death`
+puts it into words.
 """
 
 from __future__ import annotations
 
 import enum
+import os
+import resource
 import signal
+from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from headrace.knowledge import TrueCause, entry
+from headrace.knowledge import entry
 from headrace.model import Text, format_bytes
-from headrace.signals.system import GroupMemory, OomCounts
+from headrace.signals.system import GroupMemory, OomCounts, memory_groups, read_limits, read_oom_counts
 
 from .memory import MemorySample
 
@@ -22,6 +27,10 @@ _SHM_FULL_SHARE = 0.02
 # below this share of free memory the machine was short when the kernel killed
 _MACHINE_SHORT_SHARE = 0.05
 _LAST_MOMENTS_S = 2.0
+# A death is noticed within a fraction of a second, so a count this old is surely from before it; an older one would
+# let the kill of another job in the same group, minutes ago, explain a SIGKILL of now.
+_LOOK_BACK_S = 3.0
+_EVERY_S = 1.0
 _NOT_COUNTED = OomCounts()
 
 
@@ -52,16 +61,6 @@ class ShmRoom:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelWord:
-    """What the kernel's log says of one process."""
-
-    line: str
-    is_memory_kill: bool
-    group: str | None = None  # the control group whose limit was hit; None: the whole machine, or not told
-    library: str | None = None  # where a crash happened
-
-
-@dataclass(frozen=True, kw_only=True)
 class DeathFacts:
     """All that is known of a death; only `workers`, `pid` and `exit_code` must be."""
 
@@ -76,7 +75,6 @@ class DeathFacts:
     samples: tuple[SampleInHand, ...] = ()
     has_begun: bool = True  # False: it never came to its first sample
     shm: ShmRoom | None = None
-    kernel: KernelWord | None = None
     stack: tuple[str, ...] = ()  # Python frames at the crash, innermost first: "decode.py:12 in __getitem__"
     sent_by_guard: str | None = None  # why Headrace itself ended it
     cpu_limit_s: float | None = None  # RLIMIT_CPU's hard end, where there is one: it ends in SIGKILL too
@@ -119,68 +117,129 @@ def _rise(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else max(0, after - before)
 
 
+# ---------------------------------------------------------------------------------------- gathered
+
+
+class DeathWatch:
+    """Follows the kernel's counters of memory kills for one loader.
+
+    Call `note(now_s)` about once a second (it returns at once when not due) and `facts(…)` when a worker is gone.
+    """
+
+    def __init__(self, now_s: float, *, root: Path = Path("/")) -> None:
+        self._root = root
+        self.groups = memory_groups(root)
+        self._counts: deque[tuple[float, OomCounts]] = deque([(now_s, read_oom_counts(self.groups, root))])
+        self._claims: deque[float] = deque()  # when a kill of the counters was explained by a death
+
+    def note(self, now_s: float) -> None:
+        """Keep a recent count to compare with; free when called more often than once a second."""
+        if now_s - self._counts[-1][0] < _EVERY_S:
+            return
+        self._counts.append((now_s, read_oom_counts(self.groups, self._root)))
+        # the first that stays is the youngest of those that are old enough
+        while len(self._counts) > 1 and now_s - self._counts[1][0] >= _LOOK_BACK_S:
+            self._counts.popleft()
+        while self._claims and self._claims[0] < self._counts[0][0]:
+            self._claims.popleft()
+
+    def facts(
+        self,
+        workers: tuple[int, ...],
+        pid: int,
+        exit_code: int | None,
+        *,
+        now_s: float,
+        memory: tuple[MemorySample, ...] = (),
+        samples: tuple[SampleInHand, ...] = (),
+        has_begun: bool = True,
+        stack: tuple[str, ...] = (),
+        sent_by_guard: str | None = None,
+    ) -> DeathFacts:
+        """Everything known of a death, read now. Each kill that the kernel counted explains one death at most."""
+        after = read_oom_counts(self.groups, self._root)
+        before = self._less_claims(self._counts[0][1], after)
+        is_kill = exit_code == -signal.SIGKILL and sent_by_guard is None
+        if is_kill and (kill_count(after) or 0) > (kill_count(before) or 0):
+            self._claims.append(now_s)
+        _, cpu_limit = resource.getrlimit(resource.RLIMIT_CPU)
+        return DeathFacts(
+            workers=workers,
+            pid=pid,
+            exit_code=exit_code,
+            oom_before=before,
+            oom_after=after,
+            memory=memory,
+            limits=read_limits(self.groups),
+            died_at_s=now_s,
+            samples=samples,
+            has_begun=has_begun,
+            shm=read_shm_room(),
+            stack=stack,
+            sent_by_guard=sent_by_guard,
+            cpu_limit_s=None if cpu_limit == resource.RLIM_INFINITY else float(cpu_limit),
+        )
+
+    def _less_claims(self, before: OomCounts, after: OomCounts) -> OomCounts:
+        """The earlier counts, moved up by the kills that already explain a death."""
+
+        def moved(count: int | None, most: int | None) -> int | None:
+            return count if count is None or most is None else min(most, count + len(self._claims))
+
+        ceiling = {kills.group: kills.kills for kills in after.groups}
+        groups = (replace(one, kills=moved(one.kills, ceiling.get(one.group))) for one in before.groups)
+        return OomCounts(groups=tuple(groups), machine=moved(before.machine, after.machine))
+
+
+def read_shm_room(path: Path = Path("/dev/shm")) -> ShmRoom | None:
+    """How full /dev/shm is now; None where there is none."""
+    try:
+        stat = os.statvfs(path)
+    except OSError:
+        return None
+    return ShmRoom(free_bytes=stat.f_bavail * stat.f_frsize, total_bytes=stat.f_blocks * stat.f_frsize)
+
+
 # ---------------------------------------------------------------------------------------- the causes
-
-
-class DeathCause(enum.Enum):
-    """What ended a worker. The value is stable: it is written into logs and JSON."""
-
-    MEMORY_LIMIT = "memory_limit"  # the kernel, for a control group's limit
-    MACHINE_MEMORY = "machine_memory"  # the kernel, for the whole machine
-    MEMORY_UNSEEN = "memory_unseen"  # the kernel, for memory; whose limit it was cannot be seen from here
-    MAYBE_MEMORY = "maybe_memory"
-    GUARD = "guard"  # Headrace itself
-    KILLED = "killed"  # SIGKILL, from somebody
-    KILLED_UNKNOWN = "killed_unknown"  # SIGKILL, and no counter can be read
-    TERMINATED = "terminated"  # another signal that somebody sent
-    SEGFAULT = "segfault"
-    SHM_FULL = "shm_full"
-    MAPPED_FILE = "mapped_file"  # SIGBUS, /dev/shm has room
-    BUS_UNKNOWN = "bus_unknown"
-    ABORTED = "aborted"
-    ILLEGAL = "illegal_instruction"
-    ARITHMETIC = "arithmetic"
-    CPU_LIMIT = "cpu_limit"
-    FORBIDDEN_CALL = "forbidden_call"
-    EXITED = "exited"
-    OTHER_SIGNAL = "other_signal"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class _Cause:
-    """What is said of a cause: the sentence, our own next step, and what the knowledge base tells of it."""
+    """What is said of a cause, and what to do."""
 
     said: Text
     entry: str = ""  # of the knowledge base
-    true_cause: str = ""  # of that entry; none where the facts leave several
-    step: Text | None = None  # where this loader has a setting for it
+    step: Text | str = ""  # a setting of this loader, or the true cause of the entry whose fix it is
     brackets: str = ""  # what stands in brackets after it: "memory", or where a "crash" happened
 
 
 _LESS = Text(
     "fewer workers (num_workers=) or less queued data (memory=)", "减少 worker（num_workers=）或排队数据（memory=）"
 )
-_CAUSES = {
-    DeathCause.MEMORY_LIMIT: _Cause(
+
+
+class DeathCause(enum.Enum):
+    """What ended a worker."""
+
+    MEMORY_LIMIT = _Cause(  # of a control group
         Text("was killed by the kernel for memory", "因内存超限被内核杀死"),
-        *("worker_killed", "memory_limit"),
+        "worker_killed",
         Text(f"{_LESS.en}, or a higher limit", f"{_LESS.zh}，或提高上限"),
         "memory",
-    ),
-    DeathCause.MACHINE_MEMORY: _Cause(
+    )
+    MACHINE_MEMORY = _Cause(
         Text("was killed by the kernel because the machine ran out of memory", "因整机内存耗尽被内核杀死"),
-        *("worker_killed", "machine_memory", _LESS, "memory"),
-    ),
-    DeathCause.MEMORY_UNSEEN: _Cause(
+        *("worker_killed", _LESS, "memory"),
+    )
+    MEMORY_UNSEEN = _Cause(
         Text(
             "was killed by the kernel for memory, though no limit visible here was hit: the machine itself, or a "
             "group outside this container, ran out",
             "因内存不足被内核杀死，但这里可见的各级上限都没有触顶：不足的是整机，或容器外的上级 cgroup",
         ),
-        *("worker_killed", "machine_memory", _LESS, "memory"),
-    ),
-    DeathCause.MAYBE_MEMORY: _Cause(
+        *("worker_killed", _LESS, "memory"),
+    )
+    MAYBE_MEMORY = _Cause(
         Text(
             "was killed by SIGKILL, possibly by the kernel for memory: its count of such kills rose, but not by as "
             "many as died, or only for the machine as a whole",
@@ -188,83 +247,60 @@ _CAUSES = {
         ),
         "worker_killed",
         brackets="memory",
-    ),
-    DeathCause.GUARD: _Cause(Text("was ended by Headrace: {why}", "由 Headrace 主动结束：{why}")),
-    DeathCause.KILLED: _Cause(
+    )
+    GUARD = _Cause(Text("was ended by Headrace: {why}", "由 Headrace 主动结束：{why}"))
+    KILLED = _Cause(
         Text(
             "was killed: somebody sent SIGKILL, not the kernel's memory killer, whose count did not change ({count})",
             "被杀死：有人发送了 SIGKILL，不是内核的内存查杀，其计数没有变化（{count}）",
         ),
         *("worker_killed", "someone_killed_it"),
-    ),
-    DeathCause.KILLED_UNKNOWN: _Cause(
+    )
+    KILLED_UNKNOWN = _Cause(  # no counter can be read
         Text(
             "was killed by SIGKILL; who sent it cannot be known, for the kernel's count of memory kills is not "
             "readable",
             "被 SIGKILL 杀死；内核的内存查杀计数不可读，无法得知是谁发送的",
         ),
         "worker_killed",
-    ),
-    DeathCause.TERMINATED: _Cause(
+    )
+    TERMINATED = _Cause(
         Text("was ended from outside: somebody sent {signal}", "被外部结束：有人发送了 {signal}"), "worker_terminated"
-    ),
-    DeathCause.SEGFAULT: _Cause(
-        Text("crashed in native code (SIGSEGV)", "在原生代码中崩溃（SIGSEGV，段错误）"),
-        "worker_segfault",
-        brackets="crash",
-    ),
-    DeathCause.SHM_FULL: _Cause(
-        Text("crashed with SIGBUS while /dev/shm was full: {shm}", "因 SIGBUS 崩溃，当时 /dev/shm 已满：{shm}"),
-        *("worker_bus_error", "shm_full"),
-        Text(
-            "a larger /dev/shm: `--shm-size` or `--ipc=host` for a container",
-            "加大 /dev/shm：容器用 `--shm-size` 或 `--ipc=host`",
-        ),
-        "crash",
-    ),
-    DeathCause.MAPPED_FILE: _Cause(
-        Text(
-            "crashed with SIGBUS: it touched a mapped file that was truncated, rewritten or could not be read "
-            "(/dev/shm was not full: {shm})",
-            "因 SIGBUS 崩溃：所访问的映射文件被截断、被改写或无法读取（/dev/shm 未满：{shm}）",
-        ),
-        *("worker_bus_error", "mapped_file_changed"),
-        Text(
-            "check that the files which the data set maps are whole, and that nothing rewrites them",
-            "检查数据集映射的文件是否完整，训练期间是否有程序在改写它们",
-        ),
-        "crash",
-    ),
-    DeathCause.BUS_UNKNOWN: _Cause(
-        Text(
-            "crashed with SIGBUS: a mapped file was truncated or unreadable, or shared memory ran out",
-            "因 SIGBUS 崩溃：映射文件被截断或无法读取，或共享内存已用尽",
-        ),
-        "worker_bus_error",
-        brackets="crash",
-    ),
-    DeathCause.ABORTED: _Cause(
+    )
+    CRASHED = _Cause(
+        Text("crashed in native code ({crash})", "在原生代码中崩溃（{crash}）"), "worker_segfault", brackets="crash"
+    )
+    ABORTED = _Cause(
         Text(
             "aborted in native code (SIGABRT: a failed check, a damaged heap or an uncaught C++ exception)",
             "在原生代码中中止（SIGABRT：断言失败、堆损坏或未捕获的 C++ 异常）",
         ),
         "worker_aborted",
         brackets="crash",
-    ),
-    DeathCause.ILLEGAL: _Cause(
+    )
+    SHM_FULL = _Cause(
+        Text("crashed with SIGBUS while /dev/shm was full: {shm}", "因 SIGBUS 崩溃，当时 /dev/shm 已满：{shm}"),
+        "worker_bus_error",
         Text(
-            "crashed in native code (SIGILL: an instruction that this processor does not have)",
-            "在原生代码中崩溃（SIGILL：当前 CPU 不支持的指令）",
+            "a larger /dev/shm: `--shm-size` or `--ipc=host` for a container",
+            "加大 /dev/shm：容器用 `--shm-size` 或 `--ipc=host`",
         ),
-        "worker_segfault",
-        brackets="crash",
-    ),
-    DeathCause.ARITHMETIC: _Cause(
-        Text("crashed in native code (SIGFPE: a division by zero)", "在原生代码中崩溃（SIGFPE：除以零）"),
-        "worker_segfault",
-        brackets="crash",
-    ),
-    DeathCause.CPU_LIMIT: _Cause(
+        "crash",
+    )
+    MAPPED_FILE = _Cause(  # SIGBUS, and /dev/shm has room
+        Text(
+            "crashed with SIGBUS: it touched a mapped file that was truncated, rewritten or could not be read "
+            "(/dev/shm was not full: {shm})",
+            "因 SIGBUS 崩溃：所访问的映射文件被截断、被改写或无法读取（/dev/shm 未满：{shm}）",
+        ),
+        "worker_bus_error",
+        Text(
+            "check that the files which the data set maps are whole, and that nothing rewrites them",
+            "检查数据集映射的文件是否完整，训练期间是否有程序在改写它们",
+        ),
+        "crash",
+    )
+    CPU_LIMIT = _Cause(
         Text(
             "used up its limit of processor time (SIGXCPU, `ulimit -t`)", "用完了 CPU 时间上限（SIGXCPU，`ulimit -t`）"
         ),
@@ -272,92 +308,69 @@ _CAUSES = {
             "`ulimit -t unlimited` in the shell that starts the training",
             "在启动训练的 shell 中执行 `ulimit -t unlimited`",
         ),
-    ),
-    DeathCause.FORBIDDEN_CALL: _Cause(
-        Text("made a system call that this sandbox forbids (SIGSYS)", "执行了沙箱禁止的系统调用（SIGSYS）")
-    ),
-    DeathCause.EXITED: _Cause(
+    )
+    EXITED = _Cause(
         Text(
             "ended itself with exit code {code}: the data set, or a library that it uses, left the process",
             "自行退出，退出码 {code}：数据集或它用到的某个库结束了进程",
         ),
         "worker_exited_with_code",
-    ),
-    DeathCause.OTHER_SIGNAL: _Cause(Text("was ended by {signal}", "被信号 {signal} 结束")),
-    DeathCause.UNKNOWN: _Cause(
+    )
+    OTHER_SIGNAL = _Cause(Text("was ended by {signal}", "被信号 {signal} 结束"))
+    UNKNOWN = _Cause(
         Text("is gone, and the system does not say how it ended", "已经消失，系统没有给出结束方式"),
         "worker_exited_unexpectedly",
-    ),
+    )
+
+
+_CRASHES: dict[int, Text] = {
+    signal.SIGSEGV: Text("SIGSEGV", "SIGSEGV，段错误"),
+    signal.SIGILL: Text("SIGILL: an instruction that this processor does not have", "SIGILL：当前 CPU 不支持的指令"),
+    signal.SIGFPE: Text("SIGFPE: a division by zero", "SIGFPE：除以零"),
 }
+_SENT = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _BY_SIGNAL: dict[int, DeathCause] = {
-    signal.SIGSEGV: DeathCause.SEGFAULT,
+    **dict.fromkeys(_CRASHES, DeathCause.CRASHED),
+    **dict.fromkeys(_SENT, DeathCause.TERMINATED),
     signal.SIGABRT: DeathCause.ABORTED,
-    signal.SIGILL: DeathCause.ILLEGAL,
-    signal.SIGFPE: DeathCause.ARITHMETIC,
     signal.SIGXCPU: DeathCause.CPU_LIMIT,
-    signal.SIGSYS: DeathCause.FORBIDDEN_CALL,
-    **dict.fromkeys(
-        (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
-        DeathCause.TERMINATED,
-    ),
 }
 
 
-def judge(facts: DeathFacts) -> tuple[DeathCause, bool]:
-    """The cause that the facts bear out, and whether they leave no other."""
+def judge(facts: DeathFacts) -> DeathCause:
+    """The cause that the facts bear out."""
     if facts.exit_code is None:
-        return DeathCause.UNKNOWN, False
+        return DeathCause.UNKNOWN
     if facts.exit_code >= 0:
-        return DeathCause.EXITED, True
+        return DeathCause.EXITED
     if facts.sent_by_guard is not None:
-        return DeathCause.GUARD, True
+        return DeathCause.GUARD
     number = -facts.exit_code
     if number == signal.SIGKILL:
         return _judge_kill(facts)
-    if number == signal.SIGBUS:
-        if facts.shm is None:
-            return DeathCause.BUS_UNKNOWN, False
-        return (DeathCause.SHM_FULL if facts.shm.is_full else DeathCause.MAPPED_FILE), False
-    return _BY_SIGNAL.get(number, DeathCause.OTHER_SIGNAL), True
+    if number == signal.SIGBUS and facts.shm is not None:
+        return DeathCause.SHM_FULL if facts.shm.is_full else DeathCause.MAPPED_FILE
+    return _BY_SIGNAL.get(number, DeathCause.OTHER_SIGNAL)
 
 
-def _judge_kill(facts: DeathFacts) -> tuple[DeathCause, bool]:
-    if facts.kernel is not None and facts.kernel.is_memory_kill:
-        # the kernel names the group whose limit it was, or says "Out of memory" for the machine's
-        is_group = facts.kernel.group is not None or facts.kernel.line.startswith("Memory cgroup")
-        return (DeathCause.MEMORY_LIMIT if is_group else DeathCause.MACHINE_MEMORY), True
+def _judge_kill(facts: DeathFacts) -> DeathCause:
     before = {kills.group: kills.kills for kills in facts.oom_before.groups}
     rises = (_rise(before.get(after.group), after.kills) for after in facts.oom_after.groups)
     # the innermost that counts: v1 counts a kill there alone, and what is further out counts other jobs' kills too
     rose = next((rise for rise in rises if rise is not None), None)
     machine = _rise(facts.oom_before.machine, facts.oom_after.machine)
     if rose is None and machine:
-        return DeathCause.MAYBE_MEMORY, False
+        return DeathCause.MAYBE_MEMORY
     if rose is None and machine is None:
-        return DeathCause.KILLED_UNKNOWN, False
+        return DeathCause.KILLED_UNKNOWN
     if not rose:  # nor did the machine's count, which holds the kills of all groups
-        return DeathCause.KILLED, facts.cpu_limit_s is None
+        return DeathCause.KILLED
     if facts.limit_hit is not None:
-        return DeathCause.MEMORY_LIMIT, True
+        return DeathCause.MEMORY_LIMIT
     sample = facts.fullest
     available, total = (sample.available_bytes, sample.total_bytes) if sample else (None, None)
-    if available is not None and total and available < _MACHINE_SHORT_SHARE * total:
-        return DeathCause.MACHINE_MEMORY, True
-    return DeathCause.MEMORY_UNSEEN, True
-
-
-def entry_of(cause: DeathCause) -> str | None:
-    """Return the id of the entry, for `headrace explain --message`; nothing where none tells of such a death."""
-    name = _CAUSES[cause].entry
-    return entry(name).id if name else None
-
-
-def true_cause_of(cause: DeathCause) -> TrueCause | None:
-    """Return what the knowledge base says of it; nothing where the facts leave several causes."""
-    about = _CAUSES[cause]
-    if not about.true_cause:
-        return None
-    return next((one for one in entry(about.entry).true_causes if one.name == about.true_cause), None)
+    is_short = available is not None and total and available < _MACHINE_SHORT_SHARE * total
+    return DeathCause.MACHINE_MEMORY if is_short else DeathCause.MEMORY_UNSEEN
 
 
 # ---------------------------------------------------------------------------------------- the words
@@ -365,10 +378,9 @@ def true_cause_of(cause: DeathCause) -> TrueCause | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """What happened, in words. `is_certain` is False where the facts allow another reading."""
+    """What happened, in words."""
 
     cause: DeathCause
-    is_certain: bool
     sentence: str
     evidence: Mapping[str, str]
     next_step: str
@@ -380,11 +392,10 @@ def describe_death(facts: DeathFacts, *, language: str = "en") -> Death:
     Where they do not tell the cause, the sentence says what is known. `evidence` and `next_step` have the shape that
     `HeadraceError` takes.
     """
-    cause, is_certain = judge(facts)
+    cause = judge(facts)
     words = _DeathWords(facts, language)
     return Death(
         cause=cause,
-        is_certain=is_certain,
         sentence=f"{words.subject()} {words.what(cause)}{words.activity()}",
         evidence=words.evidence(),
         next_step=words.next_step(cause),
@@ -411,9 +422,10 @@ class _DeathWords:
         return self._say("the process of workers {workers}", "worker {workers} 所在的进程", workers=workers)
 
     def what(self, cause: DeathCause) -> str:
-        facts, about = self._facts, _CAUSES[cause]
+        facts, about = self._facts, cause.value
         text = about.said.of(self._language).format(
             signal=_signal_name(facts.exit_code),
+            crash=_CRASHES.get(-(facts.exit_code or 0), _COMMA).of(self._language),
             code=facts.exit_code,
             count=kill_count(facts.oom_after),
             shm=self._shm(),
@@ -425,8 +437,10 @@ class _DeathWords:
                 "（也可能是达到了 {limit:.0f} 秒的 CPU 时间硬上限）",
                 limit=facts.cpu_limit_s,
             )
-        inside = {"memory": self._memory_texts, "crash": self._crash_texts}.get(about.brackets)
-        return text + self._in_brackets(inside(cause) if inside is not None else [])
+        inside = self._memory_texts(cause) if about.brackets == "memory" else []
+        if about.brackets == "crash" and facts.stack:
+            inside.append(self._say("at {line}", "位于 {line}", line=facts.stack[0]))
+        return text + self._in_brackets(inside)
 
     def _memory_texts(self, cause: DeathCause) -> list[str]:
         """Limit and memory of the tree."""
@@ -441,14 +455,6 @@ class _DeathWords:
             said = self._say("{total} in all, {free} available", "整机共 {total}，可用 {free}", total=total, free=free)
             found.append(said)
         return found + ([self._tree(last)] if last is not None else [])
-
-    def _crash_texts(self, _cause: DeathCause) -> list[str]:
-        """Where it happened."""
-        facts = self._facts
-        found = [self._say("at {line}", "位于 {line}", line=facts.stack[0])] if facts.stack else []
-        if facts.kernel is not None and facts.kernel.library:
-            found.append(self._say("in {library}", "位于 {library}", library=facts.kernel.library))
-        return found
 
     def activity(self) -> str:
         if not self._facts.has_begun:
@@ -495,14 +501,10 @@ class _DeathWords:
         before, after = kill_count(facts.oom_before), kill_count(facts.oom_after)
         if before is not None and after is not None:
             found[say("memory_kills", "内存查杀计数")] = f"{before} → {after}"
-        before, after = facts.oom_before.machine, facts.oom_after.machine
-        if before is not None and after is not None:
-            found[say("memory_kills_of_the_machine", "整机内存查杀计数")] = f"{before} → {after}"
         if last is not None:
             found[say("memory", "内存")] = self._tree(last)
-            own = last.of(facts.pid)
-            if own is not None:
-                found[say("its_own", "该进程")] = format_bytes(own.own_bytes)
+            if facts.pid in last.own_bytes:
+                found[say("its_own", "该进程")] = format_bytes(last.own_bytes[facts.pid])
             if last.queued_bytes:
                 found[say("queued_data", "排队数据")] = format_bytes(last.queued_bytes)
         for memory in facts.known_limits:
@@ -511,20 +513,19 @@ class _DeathWords:
             if memory.peak_bytes is not None:
                 text += self._comma + say("peak {peak}", "峰值 {peak}", peak=format_bytes(memory.peak_bytes))
             found[f"{memory.group.name} {memory.group.folder.name}"] = text
-        if facts.shm is not None:
-            found["/dev/shm"] = self._shm()
         if facts.stack:
             found[say("stack", "调用栈")] = " < ".join(facts.stack[:4])
-        if facts.kernel is not None:
-            found[say("kernel_log", "内核日志")] = facts.kernel.line
         return found
 
     def next_step(self, cause: DeathCause) -> str:
-        """What to do: ours where this loader has a setting for it, else the knowledge base's, and its entry."""
-        own, known, entry_id = _CAUSES[cause].step, true_cause_of(cause), entry_of(cause)
-        step = own.of(self._language) if own else known.fix.of(self._language).rstrip(".。") if known else ""
-        said = f"`headrace explain --message {entry_id}`" if entry_id else ""
-        return self._say("; ", "；").join(part for part in (step, said) if part)
+        """What to do, and the entry of the knowledge base that says more."""
+        about, step = cause.value, cause.value.step
+        known = entry(about.entry) if about.entry else None
+        if known is not None and isinstance(step, str):
+            step = next((one.fix for one in known.true_causes if one.name == step), "")
+        parts = [step.of(self._language).rstrip(".。")] if isinstance(step, Text) else []
+        parts += [f"`headrace explain --message {known.id}`"] if known is not None else []
+        return self._say("; ", "；").join(parts)
 
 
 def _signal_name(code: int | None) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
-from statistics import median, median_low
+from statistics import median_low
 
 from headrace.signals.system import (
     GroupMemory,
@@ -36,21 +35,11 @@ _ARENA = "/memfd:headrace"  # queued data
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessMemory:
-    """One process. `own_bytes` leaves out what a worker came with from a fork, so sums count each page once."""
-
-    pid: int
-    rss_bytes: int
-    anon_bytes: int  # of it, neither file nor shared memory; pages that a fork shares count in each process
-    own_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class MemorySample:
-    """The tree of processes (the training process first), queued data, control groups and the machine."""
+    """The tree of processes, queued data, control groups and the machine."""
 
     at_s: float
-    processes: tuple[ProcessMemory, ...]
+    own_bytes: Mapping[int, int]  # by process, without what a worker came with from a fork: each page counts once
     queued_bytes: int = 0  # pages of the arena, which the training process has mapped
     groups: tuple[GroupMemory, ...] = ()  # those with a limit, innermost first
     available_bytes: int | None = None  # of the machine
@@ -59,10 +48,7 @@ class MemorySample:
     @property
     def tree_bytes(self) -> int:
         """What the whole tree holds."""
-        return sum(process.own_bytes for process in self.processes)
-
-    def of(self, pid: int) -> ProcessMemory | None:
-        return next((process for process in self.processes if process.pid == pid), None)
+        return sum(self.own_bytes.values())
 
 
 class MemoryWatch:
@@ -105,7 +91,10 @@ class MemoryWatch:
         available, total = read_available(self._root)
         sample = MemorySample(
             at_s=now_s,
-            processes=tuple(self._memory_of(pid, rss, anon) for pid, (rss, anon) in sizes.items()),
+            own_bytes={
+                pid: rss if pid == self._main_pid else max(0, anon - self._inherited[pid])
+                for pid, (rss, anon) in sizes.items()
+            },
             queued_bytes=queued_bytes,
             groups=read_limits(self._limited),
             available_bytes=available,
@@ -119,10 +108,6 @@ class MemoryWatch:
     def recent(self) -> tuple[MemorySample, ...]:
         """The samples of the last seconds, oldest first."""
         return tuple(self._samples)
-
-    def _memory_of(self, pid: int, rss: int, anon: int) -> ProcessMemory:
-        own = rss if pid == self._main_pid else max(0, anon - self._inherited[pid])
-        return ProcessMemory(pid=pid, rss_bytes=rss, anon_bytes=anon, own_bytes=own)
 
 
 # ---------------------------------------------------------------------------------------- what grows
@@ -196,17 +181,12 @@ def find_growth(
 
 
 def _steady(kind: GrowthKind, points: Sequence[tuple[float, int]], at_least_bytes: int) -> Growth | None:
-    points = points[:: max(1, len(points) // 64)]  # all pairs of some dozens of points are enough
-    if points[-1][0] <= points[0][0]:
-        return None
-    values = [value for _, value in points]
+    seconds, values = points[-1][0] - points[0][0], [value for _, value in points]
     third = len(values) // 3
     low, middle, high = map(median_low, (values[:third], values[third:-third], values[-third:]))
     # one burst lifts a single one of these steps
     is_steady = min(middle - low, high - middle) >= 0.25 * (high - low)
     grown = values[-1] - values[0]
-    if grown < at_least_bytes or high - low < 0.5 * at_least_bytes or not is_steady:
+    if seconds <= 0 or grown < at_least_bytes or high - low < 0.5 * at_least_bytes or not is_steady:
         return None
-    # of all pairs (Theil and Sen), so that noise does not tilt it
-    slope = median((b - a) / (t - s) for (s, a), (t, b) in combinations(points, 2) if t > s)
-    return Growth(kind=kind, grown_bytes=grown, bytes_per_s=slope)
+    return Growth(kind=kind, grown_bytes=grown, bytes_per_s=grown / seconds)

@@ -24,25 +24,29 @@ class Level(enum.IntEnum):
 
 
 class SignKind(enum.Enum):
-    """What speaks for a shortage."""
+    """What speaks for a shortage, said."""
 
-    GROUP_ROOM = "group_room"
-    MACHINE_ROOM = "machine_room"
-    FILLING = "filling"  # at the present rate the room is gone within seconds
-    THROTTLED = "throttled"  # v2 memory.high
-    STALLED = "stalled"  # PSI
-    SWAPPING = "swapping"
+    GROUP_ROOM = Text("{source}: {bytes} left below the limit", "{source}：距上限只剩 {bytes}")
+    MACHINE_ROOM = Text("{source}: {bytes} available", "{source}：可用内存只剩 {bytes}")
+    FILLING = Text("{source}: full in {value:.1f} s at the present rate", "{source}：按当前速度 {value:.1f} 秒后用满")
+    THROTTLED = Text(
+        "{source}: {bytes} in use, above memory.high, so the kernel slows it down",
+        "{source}：已用 {bytes}，超过 memory.high，内核正在限速",
+    )
+    STALLED = Text(  # PSI
+        "{source}: tasks wait for memory {value:.0%} of the time", "{source}：任务有 {value:.0%} 的时间在等内存"
+    )
+    SWAPPING = Text("{source}: {bytes} a second come back from swap", "{source}：每秒从交换区读回 {bytes}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sign:
-    """One piece of evidence: the measured value beside the bound that it passed."""
+    """One piece of evidence, and the level that it speaks for."""
 
     kind: SignKind
     level: Level
     source: str
     value: float
-    bound: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +74,9 @@ class PressureLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Pressure:
-    """The level, since when, and why. `calm_since_s`: since when the facts ask for less than `level`."""
+    """The level, and why. `calm_since_s`: since when the facts ask for less than `level`."""
 
     level: Level = Level.NONE
-    since_s: float = 0.0
     calm_since_s: float | None = None
     signs: tuple[Sign, ...] = ()
 
@@ -100,17 +103,17 @@ def assess(
     signs = tuple(_signs(samples, psi, swap_in_bytes_per_s, limits, 1.0))
     asked = max((sign.level for sign in signs), default=Level.NONE)
     if asked > before.level:
-        return Pressure(level=asked, since_s=now_s, signs=signs)
+        return Pressure(level=asked, signs=signs)
     if before.level is Level.NONE:
-        return Pressure(level=Level.NONE, since_s=before.since_s, signs=signs)
+        return Pressure(level=Level.NONE, signs=signs)
     wider = tuple(_signs(samples, psi, swap_in_bytes_per_s, limits, limits.relief))
     held = max((sign.level for sign in wider), default=Level.NONE)
     if held >= before.level:
-        return Pressure(level=before.level, since_s=before.since_s, signs=signs or wider)
+        return Pressure(level=before.level, signs=signs or wider)
     calm_since_s = now_s if before.calm_since_s is None else before.calm_since_s
     if now_s - calm_since_s >= limits.calm_s:
-        return Pressure(level=Level(before.level - 1), since_s=now_s, signs=signs)
-    return Pressure(level=before.level, since_s=before.since_s, calm_since_s=calm_since_s, signs=signs)
+        return Pressure(level=Level(before.level - 1), signs=signs)
+    return Pressure(level=before.level, calm_since_s=calm_since_s, signs=signs)
 
 
 def _signs(
@@ -121,7 +124,7 @@ def _signs(
         is_low = kind in (SignKind.GROUP_ROOM, SignKind.MACHINE_ROOM, SignKind.FILLING)
         for level, bound in ((Level.CRITICAL, critical), (Level.TIGHT, tight)):
             if value < bound * ease if is_low else value * ease >= bound:
-                yield Sign(kind=kind, level=level, source=source, value=max(0.0, value), bound=bound)
+                yield Sign(kind=kind, level=level, source=source, value=max(0.0, value))
                 break
 
 
@@ -178,21 +181,6 @@ def _left_s(room: float, history: Sequence[tuple[float, int]]) -> float | None:
     return room * (now_s - earlier[0]) / (now - earlier[1])
 
 
-_WORDS = {
-    SignKind.GROUP_ROOM: Text("{source}: {bytes} left below the limit", "{source}：距上限只剩 {bytes}"),
-    SignKind.MACHINE_ROOM: Text("{source}: {bytes} available", "{source}：可用内存只剩 {bytes}"),
-    SignKind.FILLING: Text(
-        "{source}: full in {value:.1f} s at the present rate", "{source}：按当前速度 {value:.1f} 秒后用满"
-    ),
-    SignKind.THROTTLED: Text(
-        "{source}: {bytes} in use, above memory.high, so the kernel slows it down",
-        "{source}：已用 {bytes}，超过 memory.high，内核正在限速",
-    ),
-    SignKind.STALLED: Text(
-        "{source}: tasks wait for memory {value:.0%} of the time", "{source}：任务有 {value:.0%} 的时间在等内存"
-    ),
-    SignKind.SWAPPING: Text("{source}: {bytes} a second come back from swap", "{source}：每秒从交换区读回 {bytes}"),
-}
 _NO_SIGN = Text("no sign of a shortage any more", "已没有内存紧张的迹象")
 
 
@@ -201,6 +189,6 @@ def describe_pressure(pressure: Pressure, *, language: str = "en") -> str:
     texts = []
     for sign in sorted(pressure.signs, key=lambda sign: -sign.level):
         source = "整机" if language == "zh" and sign.source == "machine" else sign.source
-        said = _WORDS[sign.kind].filled(source=source, bytes=format_bytes(sign.value), value=sign.value)
-        texts.append(said.of(language))
+        said = sign.kind.value.of(language)
+        texts.append(said.format(source=source, bytes=format_bytes(sign.value), value=sign.value))
     return Text("; ", "；").of(language).join(texts) or _NO_SIGN.of(language)

@@ -19,7 +19,6 @@ from headrace.engine import (
     DeviceCopier,
     Feed,
     FeedSettings,
-    Guard,
     HostRegistration,
     Pool,
     PoolPlan,
@@ -87,9 +86,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         if self._wants_registration():
             self._registration = HostRegistration(pool.arena)
             self._feed.slots.on_first_lease = self._registration.add
-        self._closer = weakref.finalize(
-            self, _close_pool, pool, self._feed.guard, self._copier, self._registration, self._reading
-        )
+        self._closer = weakref.finalize(self, _close_pool, pool, self._copier, self._registration, self._reading)
         try:
             if self._is_undecided:
                 self._feed.plan.replay = []
@@ -337,7 +334,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def _stop_pool(self) -> None:
         # the reader goes on, for the batches that are fetched here; a pool may be closed twice
-        _close_pool(self._feed.pool, self._feed.guard, None, self._registration, None)
+        _close_pool(self._feed.pool, None, self._registration, None)
 
     def close(self) -> None:
         """End the workers; what was delivered stays valid."""
@@ -390,14 +387,12 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
 def _close_pool(
     pool: Pool,
-    guard: Guard,
     copier: DeviceCopier | None,
     registration: HostRegistration | None,
     reading: Reading | None,
 ) -> None:
     if not pool.is_ours:  # a forked child: all this is its parent's, CUDA's streams and page locks too
         return
-    guard.close()
     if copier is not None:
         copier.close()
     pool.close()

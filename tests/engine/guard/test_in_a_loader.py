@@ -12,8 +12,7 @@ import numpy as np
 import psutil
 
 from headrace import DataLoader
-from headrace.forensics.hangs import Diagnosis, StuckKind, recognise
-from headrace.forensics.stuck import look_at
+from headrace.forensics.hangs import Diagnosis, StuckKind, look_at, recognise
 from headrace.signals import StackFile, register_stack_dump
 
 
@@ -53,7 +52,7 @@ def test_the_one_that_hangs_is_told_from_the_one_that_waits() -> None:
         del iterator
         for file in files:
             file.close()
-    assert sorted(d.kind.value for d in found) == ["fork_deadlock", "idle"]
+    assert sorted(d.kind.name for d in found) == ["FORK_DEADLOCK", "IDLE"]
     (stuck,) = [d for d in found if d.kind is StuckKind.FORK_DEADLOCK]
     assert stuck.at is not None
     assert stuck.at.function == "__getitem__"

@@ -120,9 +120,6 @@ class Guard:
         self._has_reported = False
         self._started_at = now
 
-    def close(self) -> None:
-        self._deaths.close()
-
     # ------------------------------------------------------------------------------------ deaths
 
     def explain(self, loss: Loss) -> WorkerLost | WorkerHang:

@@ -2,7 +2,7 @@
 
 - `processes`: what /proc says of a process: `stat`, status, memory, open files, and the tree below it.
 - `threads`: the threads of another process: state, system call, where each waits.
-- `cgroups`: the control groups of a process, v1 and v2: memory, processors, a freeze.
+- `cgroups`: the control groups of a process, v1 and v2: memory, processors.
 - `machine`: processors, memory, swap and disks of the machine, and how long tasks wait for them (PSI).
 - `gpus`: what the driver says of NVIDIA GPUs, through nvidia-ml-py where it is installed.
 - `samples`: what all of them bring for a recording: plain values. Counters grow.
@@ -29,12 +29,10 @@ from .processes import (
     NETWORK_KINDS,
     OpenFile,
     ProcessStat,
-    ProcessState,
     ProcessTree,
     catches,
     read_all_stats,
     read_open_files,
-    read_process,
     read_resident,
     read_rollup,
     read_stat,
@@ -70,7 +68,6 @@ __all__ = [
     "PressureSample",
     "ProcessSample",
     "ProcessStat",
-    "ProcessState",
     "ProcessTree",
     "SystemSample",
     "ThreadState",
@@ -90,7 +87,6 @@ __all__ = [
     "read_oom_counts",
     "read_open_files",
     "read_pressures",
-    "read_process",
     "read_quotas",
     "read_resident",
     "read_rollup",

@@ -1,4 +1,4 @@
-"""The control groups of a process, v1 and v2: limits of memory, kills there, quotas of processors, and a freeze.
+"""The control groups of a process, v1 and v2: limits of memory, kills there, quotas of processors.
 
 Facts about the kernel that the readers rest on:
 
@@ -190,7 +190,7 @@ def sample_groups(groups: tuple[MemoryGroup, ...]) -> tuple[MemoryGroupSample, .
     return tuple(found)
 
 
-# ---------------------------------------------------------------------------------------- processors, and a freeze
+# ---------------------------------------------------------------------------------------- processors
 
 
 def read_cpu_groups(root: Path = Path("/"), *, pid: int | None = None) -> tuple[CpuGroupSample, ...]:
@@ -226,20 +226,6 @@ def _read_quota(version: int, folder: Path, depth: int) -> CpuGroupSample | None
         throttled_periods=stat.get("nr_throttled", 0),
         throttled_s=throttled_s,
     )
-
-
-def is_frozen(pid: int, root: Path = Path("/")) -> bool:
-    """Whether a control group, v1 or v2, holds the process: newer kernels show its threads as if they slept."""
-    for controllers, path in _own_groups(root, pid):
-        own = path.lstrip("/")
-        if "freezer" in controllers:
-            if read_text(root / "sys/fs/cgroup/freezer" / own / "freezer.state").strip() in ("FROZEN", "FREEZING"):
-                return True
-        elif not controllers:
-            for top in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
-                if "frozen 1" in read_text(root / top / own / "cgroup.events"):
-                    return True
-    return False
 
 
 # ---------------------------------------------------------------------------------------- files and folders

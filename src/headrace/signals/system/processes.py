@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from .cgroups import is_frozen
 from .kernel_files import read_start, read_text
 from .samples import ProcessSample
 
@@ -153,33 +152,6 @@ def read_rollup(pid: int, *, root: Path | str = "/") -> Rollup | None:
     names = (b"\nPss:", b"\nPss_Shmem:", b"\nPrivate_Clean:", b"\nPrivate_Dirty:")
     pss, shared, clean, dirty = (_kib(_value(data, name)) for name in names)
     return None if pss is None else Rollup(pss, shared or 0, (clean or 0) + (dirty or 0))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessState:
-    """What holds for the whole of a process that is looked into."""
-
-    parent_pid: int
-    tracer_pid: int
-    rss_bytes: int
-    swap_bytes: int
-    is_frozen: bool  # by a control group
-    is_forked: bool  # from its parent without a new program: it has the parent's memory, but one thread of it
-
-
-def read_process(pid: int, *, root: Path = Path("/")) -> ProcessState | None:
-    """Parent, tracer, memory of a process; None where it is gone."""
-    own, status = read_stat(pid, root=root), read_status(root / f"proc/{pid}")
-    if own is None or "PPid" not in status:
-        return None
-    return ProcessState(
-        parent_pid=own.parent,
-        tracer_pid=int(status.get("TracerPid", "0")),
-        rss_bytes=_kib(status.get("VmRSS", "").encode()) or 0,
-        swap_bytes=_kib(status.get("VmSwap", "").encode()) or 0,
-        is_frozen=is_frozen(pid, root),
-        is_forked=own.is_forked_from(read_stat(own.parent, root=root)),
-    )
 
 
 # ---------------------------------------------------------------------------------------- the tree below a training

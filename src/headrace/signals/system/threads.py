@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from .kernel_files import read_text
-from .processes import ProcessStat, read_stat, read_status
+from .processes import ProcessStat, read_stat
 
 _FUTEX_PRIVATE, _FUTEX_COMMAND = 0x80, 0x7F
 _STACK_BYTES = 32 << 10
@@ -73,8 +73,6 @@ class ThreadState:
     call: Call | None
     kernel_stack: tuple[str, ...]  # innermost first; only root sees it
     cpu_s: float
-    major_faults: int
-    voluntary_switches: int
 
 
 def read_threads(
@@ -113,8 +111,6 @@ def _read_thread(root: Path, pid: int, tid: int) -> ThreadState | None:
         call=_parse_call(read_text(folder / "syscall")),
         kernel_stack=_parse_kernel_stack(read_text(folder / "stack")),
         cpu_s=_cpu_s(folder, stat),
-        major_faults=stat.major_faults,
-        voluntary_switches=int(read_status(folder).get("voluntary_ctxt_switches", "0")),
     )
 
 
