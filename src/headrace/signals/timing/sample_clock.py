@@ -1,4 +1,4 @@
-"""The clock of a sample: what it took, and of that each part that is timed from outside. Every moment counts once.
+"""What is timed from outside: a sample with its parts, of which every moment counts once, and every `next` of a loader.
 
 A part is a call that is known to read, decode or transform, or a stage that the user named. What lies inside another
 part is taken from it, so the parts of a sample and the rest add up to the sample. A thread that is not fetching a
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from headrace.model import EventKind
 
@@ -116,3 +116,31 @@ def end_sample(clock: SampleClock | None, index: int, sink: EventSink) -> int:
         used_ns = _cpu_ns() - clock.start_cpu_ns
         sink.write(_OFF_CORE, start_ns, max(0, duration_ns - used_ns), 0, 0)
     return duration_ns
+
+
+# ---------------------------------------------------------------------------------------- every next
+
+Take = Callable[[Any], Any]  # takes the iterator, returns the next batch
+
+_wrap: Callable[[Take], Take] | None = None
+_wrapped: dict[Take, Take] = {}
+
+
+def watch_next(wrap: Callable[[Take], Take] | None) -> None:
+    """Have every `next` of our loader in this process go through what `wrap` makes of it from here on; None: nobody.
+
+    Whoever records a program (`headrace run`) times each `next` and may give a batch of its own; torch's iterators are
+    wrapped for that, ours ask here.
+    """
+    global _wrap
+    _wrap = wrap
+    _wrapped.clear()
+
+
+def watched_next(take: Take) -> Take:
+    """Return how an iterator is to take its next batch: as it would, or as whoever watches has it."""
+    if _wrap is None:
+        return take
+    if take not in _wrapped:
+        _wrapped[take] = _wrap(take)
+    return _wrapped[take]

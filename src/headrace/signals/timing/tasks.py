@@ -1,4 +1,4 @@
-"""Which tasks of a fetcher are looked into: their samples one by one, their resources in /proc. Pure.
+"""Which tasks of a worker are looked into, and what they used: CPU time, time without a core and bytes read.
 
 Each look costs microseconds, which would show where a task takes less than a thousand of them. Whether a task is looked
 into depends on those before it alone, so what is seen is not chosen by what it shows.
@@ -6,7 +6,15 @@ into depends on those before it alone, so what is seen is not chosen by what it 
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
+
+from headrace.model import EventKind
+
+from ..system import read_stat
+from .sample_clock import EventSink
 
 SHORT_TASK_NS = 5_000_000  # below this, looking at /proc for each task would show in the rate
 TINY_SAMPLE_NS = 100_000  # below this, looking at the clock for each sample would
@@ -16,6 +24,8 @@ _LOOK_EVERY_NS = 100_000_000  # as far apart as makes it so many nanoseconds: a 
 _LOOK_AGAIN = 32  # tasks: of tiny samples every so many tasks have theirs timed
 _TINIEST_NS = 50_000  # below this, so many times more tasks: timing a sample takes more than a microsecond
 _MOST_TASKS = 512
+_READ, _CPU = int(EventKind.READ), int(EventKind.CPU)
+_OWN_BYTES = 1024  # what looking at /proc reads itself
 
 
 class TaskPace:
@@ -69,3 +79,81 @@ class TaskPace:
         elif apart_ns > 4 * _LOOK_EVERY_NS:
             self._apart = max(_LEAST_APART, self._apart // 2)
         return self._apart
+
+
+class _Files:
+    """The files of /proc about this process and its threads, held open: once for all the loaders that it ever has."""
+
+    def __init__(self) -> None:
+        self.pid, self.io = 0, -1
+        self._schedules: dict[int, int] = {}  # by thread
+
+    def open(self) -> None:
+        for fd in (*self._schedules.values(), self.io):  # of the process that this one was forked from
+            if fd >= 0:
+                os.close(fd)
+        self.pid, self.io = os.getpid(), _opened("/proc/self/io")
+        self._schedules = {}
+
+    def schedule(self) -> int:
+        """Return the file about the calling thread."""
+        thread = threading.get_native_id()
+        fd = self._schedules.get(thread)
+        if fd is None:
+            fd = self._schedules[thread] = _opened("/proc/thread-self/schedstat")
+        return fd
+
+
+_files = _Files()
+
+
+class TaskResources:
+    """CPU time, time without a core and bytes read of this process, over a task."""
+
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
+
+    def start(self) -> None:
+        """Begin a task."""
+        if _files.pid != os.getpid():
+            _files.open()
+        self._cpu_ns = time.process_time_ns()
+        self._delay_ns, self._bytes = self._run_delay_ns(), self._bytes_read()
+
+    def write(self, start: int, duration: int) -> None:
+        """End it."""
+        cpu_ns = time.process_time_ns() - self._cpu_ns
+        delay_us = (self._run_delay_ns() - self._delay_ns) // 1000
+        self._sink.write(_CPU, start, duration, cpu_ns, max(0, delay_us))
+        if (read := self._bytes_read() - self._bytes) > _OWN_BYTES:
+            self._sink.write(_READ, start, 0, read)
+
+    def _run_delay_ns(self) -> int:
+        """How long the calling thread was ready to run and had no core."""
+        fd = _files.schedule()
+        return int(os.pread(fd, 128, 0).split()[1]) if fd >= 0 else 0
+
+    def _bytes_read(self) -> int:
+        """Bytes that went through `read` and its like; of a mapped file nothing is seen."""
+        if _files.io < 0:
+            return 0
+        text = os.pread(_files.io, 64, 0)
+        return int(text[7 : text.index(b"\n")])
+
+
+def _opened(path: str) -> int:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        os.pread(fd, 128, 0)
+    except OSError:
+        return -1
+    return fd
+
+
+def born_ns() -> int:
+    """When this process was started, on the clock of the events."""
+    stat = read_stat("self")
+    if stat is None:  # no /proc
+        return time.monotonic_ns()
+    since_boot = stat.born_ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return since_boot - (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns())
