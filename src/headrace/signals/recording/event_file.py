@@ -5,10 +5,10 @@ The header is 32 bytes: `HRACEVT1`, the version (u32), the size of a record (u32
 | bytes | field | |
 | --- | --- | --- |
 | 0-3 | `HRfr` | |
-| 4-5 | type u16 | 1 records, 2 note, 3 totals |
+| 4-5 | type u16 | 1 records, 2 note, 3 sums (of earlier versions) |
 | 6-7 | lane u16 | |
 | 8-11 | process u32 | counts from 1 in each file; a note says which pid it is |
-| 12-15 | count u32 | of records or totals; 1 for a note |
+| 12-15 | count u32 | of records; 1 for a note |
 | 16-19 | length u32 | bytes that follow the head |
 | 20-23 | checksum u32 | CRC-32 of bytes 0 to 19 and of what follows |
 """
@@ -49,7 +49,7 @@ HEAD_BYTES = _HEAD.size + _CHECKSUM.size
 class FrameType(IntEnum):
     RECORDS = 1
     NOTE = 2
-    TOTALS = 3
+    SUMS = 3  # of events that earlier versions left out; no longer written
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,6 @@ class EventFile:
         self._file.append(file_head())
         self._thinner = Thinner(limit_bytes)
         self._start_s = start_s
-        self._lanes: dict[int, int] = {}  # of each process, for frames of sums
 
     @property
     def num_bytes(self) -> int:
@@ -207,21 +206,21 @@ class EventFile:
         notes: Sequence[tuple[int, int, dict[str, Any]]],
         *,
         now_s: float,
-        is_last: bool = False,
     ) -> None:
         """Add what a drain brought, thinned if need be, in one piece."""
-        pieces = [note(lane, process, facts) for lane, process, facts in notes]
+        was_whole = not self._thinner.num_left_out
         kept = self._thinner.thin(
-            [(process, block) for _, process, block in blocks],
+            [block for _, _, block in blocks],
             written_bytes=self._file.num_bytes,
             elapsed_s=now_s - self._start_s,
         )
+        pieces = [note(lane, process, facts) for lane, process, facts in notes]
         for (lane, process, _), block in zip(blocks, kept, strict=True):
-            self._lanes[process] = lane
             if len(block):
                 pieces.append(frame(FrameType.RECORDS, lane, process, len(block), block.tobytes()))
-        for process, rows in self._thinner.take_totals(is_last=is_last).items():
-            pieces.append(frame(FrameType.TOTALS, self._lanes[process], process, len(rows), rows.tobytes()))
+        if was_whole and self._thinner.num_left_out:
+            lane, process, _ = blocks[0]
+            pieces.append(note(lane, process, {"note": "thinned", "seen_ns": int(now_s * 1e9)}))
         if pieces:
             self._file.append(b"".join(pieces))
 

@@ -184,7 +184,7 @@ class Recorder:
     def _step(self, *, is_last: bool) -> int:
         now_s = time.monotonic()
         blocks, notes = self._drain.drain(is_last=is_last)
-        self._events.write(blocks, notes, now_s=now_s, is_last=is_last)
+        self._events.write(blocks, notes, now_s=now_s)
         if is_last or self._system.is_due(now_s):
             self._system.write(self._sampler.sample(), now_s=now_s)
         if self._drain.fullest > _FULL:

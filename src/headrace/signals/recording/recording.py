@@ -18,7 +18,6 @@ from .area import record_dtype
 from .event_file import EVENTS_FILE, VERSION, FrameType, StoredFrame, Torn, read_file_head, read_frames
 from .run_facts import RUN_FILE, RUN_SCHEMA, RunFacts
 from .system_samples import SYSTEM_FILE, read_samples
-from .thinning import totals_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,7 +45,6 @@ class Recording:
     facts: RunFacts
     processes: tuple[RecordedProcess, ...]
     events: npt.NDArray[np.void]  # sorted by start: start_ns, duration_ns, value, pid, arg, thread, kind
-    left_out: npt.NDArray[np.void]  # sums of events that were thinned out: start_ns, span_ns, pid, kind, count, …
     names: Mapping[tuple[int, int], str]  # (pid, arg) -> text
     system: list[SystemSample]
     lost_records: int
@@ -69,20 +67,6 @@ class Recording:
     def name_of(self, pid: int, arg: int) -> str:
         """The text of an event's `arg`; empty where it has none."""
         return self.names.get((int(pid), int(arg)), "")
-
-    def total_of(self, kind: EventKind | int, pid: int | None = None) -> tuple[int, int, int]:
-        """(events, their nanoseconds, their values) of a kind: exact, also where events were thinned out."""
-        import numpy as np
-
-        kept = self.events_of(kind, pid)
-        rest = self.left_out[self.left_out["kind"] == int(kind)]
-        if pid is not None:
-            rest = rest[rest["pid"] == pid]
-        return (
-            len(kept) + int(rest["count"].sum(dtype=np.int64)),
-            int(kept["duration_ns"].sum(dtype=np.int64)) + int(rest["duration_ns"].sum(dtype=np.int64)),
-            int(kept["value"].sum(dtype=np.int64)) + int(rest["value"].sum(dtype=np.int64)),
-        )
 
     @property
     def end_ns(self) -> int:
@@ -130,13 +114,6 @@ def event_dtype() -> np.dtype[np.void]:
             ("kind", "<u2"),
         ]
     )
-
-
-@cache
-def left_out_dtype() -> np.dtype[np.void]:
-    import numpy as np
-
-    return np.dtype([*((name, "<i8") for name in totals_dtype().names or ()), ("pid", "<i4")])
 
 
 def _read_facts(path: Path, problems: list[str]) -> RunFacts:
@@ -194,7 +171,7 @@ class _Frames:
     def __init__(self) -> None:
         self.processes: dict[int, _ProcessNotes] = {}
         self.blocks: list[tuple[int, npt.NDArray[np.void]]] = []
-        self.totals: list[tuple[int, npt.NDArray[np.void]]] = []
+        self.thinned_ns: int | None = None  # since when events were left out
 
     def take(self, frame: StoredFrame) -> None:
         import numpy as np
@@ -202,28 +179,39 @@ class _Frames:
         process = self.processes.setdefault(frame.process, _ProcessNotes())
         if frame.type == FrameType.RECORDS:
             self.blocks.append((frame.process, np.frombuffer(frame.body, record_dtype())))
-        elif frame.type == FrameType.TOTALS:
-            self.totals.append((frame.process, np.frombuffer(frame.body, totals_dtype())))
+        elif frame.type == FrameType.SUMS:
+            self._note_thinned(int.from_bytes(frame.body[:8], "little"))
         elif frame.type == FrameType.NOTE:
-            process.handle(frame.note())
+            note = frame.note()
+            process.handle(note)
+            if note.get("note") == "thinned":
+                self._note_thinned(int(note["seen_ns"]))
+
+    def _note_thinned(self, at_ns: int) -> None:
+        self.thinned_ns = at_ns if self.thinned_ns is None else min(self.thinned_ns, at_ns)
 
     def recording(self, path: Path, facts: RunFacts, system: list[SystemSample], problems: list[str]) -> Recording:
         import numpy as np
 
         names, shifts = self._names()
-        events = self._gather(self.blocks, event_dtype())
-        left_out = self._gather(self.totals, left_out_dtype())
-        at = 0
+        events, at = np.empty(sum(len(block) for _, block in self.blocks), event_dtype()), 0
         for number, block in self.blocks:
-            args = events["arg"][at : at + len(block)]
-            args[args > 0] += shifts[number]
+            part = events[at : at + len(block)]
             at += len(block)
-        events, left_out = (rows[np.argsort(rows["start_ns"], kind="stable")] for rows in (events, left_out))
+            for column in set(event_dtype().names or ()) - {"pid"}:
+                part[column] = block[column]
+            part["pid"] = self.processes[number].pid
+            part["arg"][part["arg"] > 0] += shifts[number]
+        events = events[np.argsort(events["start_ns"], kind="stable")]
         lost = sum(process.lost for process in self.processes.values())
         if lost:
             problems.append(f"{lost} events were overwritten before they could be read")
-        if len(left_out):
-            problems.append(_thinned(left_out, len(events), facts))
+        if self.thinned_ns is not None:
+            since_s = (self.thinned_ns - facts.start_monotonic_ns) / 1e9
+            problems.append(
+                f"events were left out from {since_s:.0f} s on to keep events.bin under its limit: of each kind and "
+                "process the longest are kept, and others at even distances"
+            )
         unknown = sum(1 for process in self.processes.values() if not process.pid)
         if unknown:
             problems.append(f"{unknown} processes are not known by number: the frame that said it is missing")
@@ -232,25 +220,11 @@ class _Frames:
             facts=facts,
             processes=tuple(self._process(number, process) for number, process in sorted(self.processes.items())),
             events=events,
-            left_out=left_out,
             names=names,
             system=system,
             lost_records=lost,
             problems=tuple(dict.fromkeys(problems)),
         )
-
-    def _gather(self, blocks: list[tuple[int, npt.NDArray[np.void]]], dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
-        """The rows of all processes in one array, with the pid of each."""
-        import numpy as np
-
-        rows, at = np.empty(sum(len(block) for _, block in blocks), dtype), 0
-        for number, block in blocks:
-            part = rows[at : at + len(block)]
-            at += len(block)
-            for column in set(dtype.names or ()) - {"pid"}:
-                part[column] = block[column]
-            part["pid"] = self.processes[number].pid
-        return rows
 
     def _names(self) -> tuple[dict[tuple[int, int], str], dict[int, int]]:
         """Names by (pid, arg). A pid that came back, for another process, counts its names on from the first's."""
@@ -303,22 +277,3 @@ def _read_events(path: Path, problems: list[str]) -> _Frames:
 
 def _newer(version: int) -> str:
     return f"events.bin is of version {version}, this Headrace reads version {VERSION}"
-
-
-def _thinned(left_out: npt.NDArray[np.void], num_kept: int, facts: RunFacts) -> str:
-    import numpy as np
-
-    count = int(left_out["count"].sum(dtype=np.int64))
-    since_s = (int(left_out["start_ns"][0]) - facts.start_monotonic_ns) / 1e9
-    kinds = ", ".join(_kind_name(kind) for kind in np.unique(left_out["kind"]).tolist())
-    return (
-        f"{count} of {count + num_kept} events ({kinds}) were left out from {since_s:.0f} s on to keep events.bin "
-        "under its limit; their sums per process, kind and span are exact"
-    )
-
-
-def _kind_name(kind: int) -> str:
-    try:
-        return EventKind(kind).name
-    except ValueError:
-        return f"kind {kind}"
