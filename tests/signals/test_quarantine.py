@@ -294,7 +294,7 @@ def test_wherever_a_writer_was_killed_the_other_lines_are_read(data: st.DataObje
         assert [entry for entry in entries if isinstance(entry, SampleFailure)] == whole
         torn = [entry for entry in entries if isinstance(entry, DamagedLine)]
         assert len(torn) == (0 if cut in ends or cut + 1 in ends else 1)
-        assert all(entry.is_torn and entry.line == len(whole) + 1 for entry in torn)
+        assert all(entry.reason == "the line is cut off" and entry.line == len(whole) + 1 for entry in torn)
 
         QuarantineFile(file.path).append(BAD)
         repaired = list(file.entries())

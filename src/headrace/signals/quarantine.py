@@ -47,7 +47,6 @@ class DamagedLine:
     line: int
     reason: str
     text: str
-    is_torn: bool = False  # the last line, cut off: its writer was killed, or is still writing
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.reason}"
@@ -254,7 +253,7 @@ def _parse(path: Path, number: int, line: bytes, *, is_whole: bool) -> SampleFai
         document = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         if not is_whole:
-            return _damage(path, number, "the line is cut off", line, is_torn=True)
+            return _damage(path, number, "the line is cut off", line)
         return _damage(path, number, f"not JSON ({error})", line)
     if not isinstance(document, dict) or "schema" not in document:
         return _damage(path, number, "not a JSON object with a schema", line)
@@ -267,9 +266,9 @@ def _parse(path: Path, number: int, line: bytes, *, is_whole: bool) -> SampleFai
         return _damage(path, number, str(error), line)
 
 
-def _damage(path: Path, number: int, reason: str, line: bytes, *, is_torn: bool = False) -> DamagedLine:
+def _damage(path: Path, number: int, reason: str, line: bytes) -> DamagedLine:
     text = line[:80].decode("utf-8", errors="replace").rstrip("\n")
-    return DamagedLine(path=str(path), line=number, reason=reason, text=text, is_torn=is_torn)
+    return DamagedLine(path=str(path), line=number, reason=reason, text=text)
 
 
 def _pass_over_line(file: BinaryIO, *, at_most: int | None) -> bool:

@@ -65,12 +65,7 @@ class Stacks:
 
     source: str  # "py-spy --native", "py-spy", "faulthandler" or ""
     threads: tuple[ThreadStack, ...] = ()
-    text: str = ""
     problem: str = ""
-
-    @property
-    def main(self) -> ThreadStack | None:
-        return next((thread for thread in self.threads if thread.is_main), None)
 
 
 class StackFile:
@@ -184,7 +179,7 @@ def read_stacks(pid: int, stack_file: StackFile, *, timeout_s: float = 1.0) -> S
     text = stack_file.read(start)
     if not text:
         return Stacks(source="", problem=f"it did not answer within {timeout_s:.1f} s")
-    return Stacks(source="faulthandler", threads=parse_dump(text), text=text)
+    return Stacks(source="faulthandler", threads=parse_dump(text))
 
 
 def parse_dump(text: str) -> tuple[ThreadStack, ...]:
@@ -243,7 +238,7 @@ def dump_with_py_spy(pid: int, *, native: bool = True, pauses: bool = True, time
         threads = tuple(_thread_of(entry, pid) for entry in json.loads(done.stdout))
     except (ValueError, KeyError, TypeError) as error:
         return Stacks(source="", problem=f"py-spy's answer is not understood: {error}")
-    return Stacks(source=source, threads=threads, text=format_stacks(threads))
+    return Stacks(source=source, threads=threads)
 
 
 def _thread_of(entry: dict[str, object], pid: int) -> ThreadStack:

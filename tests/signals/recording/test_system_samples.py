@@ -20,6 +20,7 @@ from headrace.signals.system import (
     ProcessSample,
     ProcessTree,
     SystemSample,
+    find_disks,
     memory_groups,
     read_cpu_groups,
     read_disks,
@@ -66,7 +67,7 @@ def sample_until(
 def test_a_tree_of_processes(busy: tuple[int, int]) -> None:
     pid, child_pid = busy
     tree = ProcessTree(pid, dear_share=1.0)
-    parent, child = sample_until(tree, lambda found: all(one.state == "S" and one.maps for one in found))
+    parent, child = sample_until(tree, lambda found: all(one.state == "S" and one.pss_bytes for one in found))
     assert (parent.pid, parent.parent, child.pid, child.parent) == (pid, os.getpid(), child_pid, pid)
     assert parent.cpu_user_s + parent.cpu_system_s >= 0.25
     assert parent.rss_bytes > 64 << 20
@@ -77,9 +78,6 @@ def test_a_tree_of_processes(busy: tuple[int, int]) -> None:
     assert parent.write_calls_bytes is not None
     assert parent.write_calls_bytes >= 8 << 20
     assert parent.threads == 1
-    assert parent.fds == psutil.Process(pid).num_fds()
-    assert parent.maps is not None
-    assert abs(parent.maps - len(Path(f"/proc/{pid}/maps").read_text().splitlines())) <= 2
     assert parent.voluntary_switches is not None
     assert parent.run_delay_s is not None
     assert parent.swap_bytes == 0 or psutil.swap_memory().total
@@ -141,16 +139,15 @@ def test_disks_are_those_of_the_kernel(tmp_path: Path) -> None:
         " 259       1 nvme0n1p1 100 0 800 10 0 0 0 0 0 10 10 0 0 0 0 0 0\n"
         "   8       0 sdb 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     )
-    (disk,) = read_disks(tmp_path, among=["nvme0n1"])
+    (disk,) = read_disks(["nvme0n1"], tmp_path)
     assert (disk.name, disk.reads, disk.read_bytes, disk.read_s) == ("nvme0n1", 1277110, 76043426 * 512, 4945.901)
     assert (disk.writes, disk.write_bytes, disk.write_s) == (77595, 73043680 * 512, 203.173)
     assert (disk.in_flight, disk.busy_s, disk.queue_s) == (3, 296.06, 5168.6)
-    assert [one.name for one in read_disks(tmp_path)] == ["nvme0n1", "nvme0n1p1"]  # no loops, none never used
-    assert read_disks(tmp_path / "nowhere") == ()
+    assert read_disks(["nvme0n1"], tmp_path / "nowhere") == ()
 
 
 def test_a_real_write_shows_on_some_disk(tmp_path: Path) -> None:
-    before = {one.name: one.write_bytes for one in read_disks()}
+    before = {one.name: one.write_bytes for one in read_disks(find_disks())}
     if not before:
         pytest.skip("no block device is visible here")
     with (tmp_path / "file").open("wb") as file:
@@ -162,7 +159,7 @@ def test_a_real_write_shows_on_some_disk(tmp_path: Path) -> None:
     device = os.stat(tmp_path).st_dev
     if not Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").exists():
         pytest.skip("the temporary folder lies on no block device")
-    assert sum(one.write_bytes - before.get(one.name, 0) for one in read_disks()) >= 4 << 20
+    assert sum(one.write_bytes - before.get(one.name, 0) for one in read_disks(find_disks())) >= 4 << 20
 
 
 # ------------------------------------------------------------------------------------------- control groups

@@ -84,7 +84,7 @@ class SystemSampler:
             at_ns=time.monotonic_ns(),
             machine=read_machine(self._root),
             processes=self._tree.sample(),
-            disks=read_disks(self._root, among=self._disks),
+            disks=read_disks(self._disks, self._root),
             pressures=read_pressures(("cpu", "memory", "io"), self._groups, self._root),
             memory_groups=sample_groups(self._groups),
             cpu_groups=read_quotas(self._cpu_groups),

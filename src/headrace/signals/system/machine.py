@@ -51,17 +51,14 @@ def read_machine(root: Path = Path("/")) -> MachineSample | None:
     )
 
 
-def read_disks(root: Path = Path("/"), *, among: Iterable[str] | None = None) -> tuple[DiskSample, ...]:
-    """Counters of block devices: whole disks that were ever used, or those that are named."""
-    wanted = None if among is None else set(among)
-    disks = []
+def read_disks(names: Iterable[str], root: Path = Path("/")) -> tuple[DiskSample, ...]:
+    """Counters of some block devices."""
+    wanted, disks = set(names), []
     for line in read_text(root / "proc/diskstats").splitlines():
         _, _, name, *numbers = line.split()
-        if len(numbers) < 11 or (name not in wanted if wanted is not None else name.startswith(_NOT_DISKS)):
+        if len(numbers) < 11 or name not in wanted:
             continue
         n = [int(number) for number in numbers[:11]]
-        if wanted is None and not (n[0] or n[4]):
-            continue
         disk = DiskSample(
             name, n[0], n[2] * _SECTOR, n[3] / 1e3, n[4], n[6] * _SECTOR, n[7] / 1e3, n[8], n[9] / 1e3, n[10] / 1e3
         )

@@ -17,7 +17,6 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 # Exact figures of memory walk a process's page tables (12 ms for one of 600 MiB): they may cost this share of a core.
 _DEAR_SHARE = 0.0015
-_MAPS_EVERY = 4  # looks; as dear, and of interest only where a program maps tens of thousands of things
 # Beyond this the walk would hold up the process itself too long.
 _MOST_ROLLUP_BYTES = 4 << 30
 # File systems whose server may stop answering.
@@ -163,9 +162,7 @@ class _Member:
 
     born_ticks: int
     memory: Rollup | None = None
-    maps: int | None = None
     read_at_s: float = -1.0
-    looks: int = 0
 
 
 class ProcessTree:
@@ -178,7 +175,6 @@ class ProcessTree:
         self._members: dict[int, _Member] = {}
         self._others: set[int] = set()  # known not to be in the tree: their parents are not asked for again
         self._dear_due_s = 0.0
-        self._fd_size_counts = _fd_size_counts(root)
 
     def sample(self) -> tuple[ProcessSample, ...]:
         """What each process of the tree does now, the first one first."""
@@ -237,19 +233,9 @@ class ProcessTree:
             write_bytes=_int(_value(io, b"\nwrite_bytes:")),
             read_calls_bytes=_int(_value(io, b"rchar:")),
             write_calls_bytes=_int(_value(io, b"\nwchar:")),
-            fds=self._count_fds(base),
-            maps=None,
             voluntary_switches=_int(_value(status, b"\nvoluntary_ctxt_switches:")),
             involuntary_switches=_int(_value(status, b"\nnonvoluntary_ctxt_switches:")),
         )
-
-    def _count_fds(self, base: str) -> int | None:
-        try:
-            if self._fd_size_counts:
-                return os.stat(f"{base}/fd").st_size if os.access(f"{base}/fd", os.R_OK) else None
-            return len(os.listdir(f"{base}/fd"))
-        except OSError:
-            return None
 
     def _read_dear(self, samples: list[ProcessSample]) -> None:
         """Refresh the figures of the one process that was looked at longest ago, as often as their price allows."""
@@ -261,9 +247,6 @@ class ProcessTree:
         start = time.perf_counter()
         if sample.rss_bytes <= _MOST_ROLLUP_BYTES:
             member.memory = read_rollup(sample.pid, root=self._root)
-        if member.looks % _MAPS_EVERY == 0:
-            member.maps = _count_lines(f"{self._root}/proc/{sample.pid}/maps")
-        member.looks += 1
         member.read_at_s = now_s
         cost_s = time.perf_counter() - start
         self._dear_due_s = now_s + cost_s / self._dear_share
@@ -271,7 +254,7 @@ class ProcessTree:
     def _with_dear(self, sample: ProcessSample) -> ProcessSample:
         member = self._members[sample.pid]
         pss, uss = (member.memory.pss_bytes, member.memory.own_bytes) if member.memory else (None, None)
-        return sample._replace(pss_bytes=pss, uss_bytes=uss, maps=member.maps)
+        return sample._replace(pss_bytes=pss, uss_bytes=uss)
 
 
 def _value(data: bytes, name: bytes) -> bytes | None:
@@ -289,22 +272,6 @@ def _int(value: bytes | None) -> int | None:
 
 def _kib(value: bytes | None) -> int | None:
     return (_int(value.split()[0]) or 0) * 1024 if value else None
-
-
-def _count_lines(path: str) -> int | None:
-    try:
-        with open(path, "rb", buffering=1 << 16) as file:
-            return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 16), b""))
-    except OSError:
-        return None
-
-
-def _fd_size_counts(root: Path | str) -> bool:
-    """Whether the size of /proc/<pid>/fd is the number of its entries, as since Linux 6.2."""
-    try:
-        return os.stat(f"{root}/proc/self/fd").st_size > 0
-    except OSError:
-        return False
 
 
 # ---------------------------------------------------------------------------------------- open files

@@ -29,8 +29,6 @@ class ProcessSample(NamedTuple):
     write_bytes: int | None
     read_calls_bytes: int | None  # through system calls, page cache included
     write_calls_bytes: int | None
-    fds: int | None
-    maps: int | None
     voluntary_switches: int | None
     involuntary_switches: int | None
 
