@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -101,16 +101,13 @@ class DeathFacts:
         """The group whose own limit was hit between the counts: the tightest, where several were."""
         before = {kills.group: kills.limit_hits for kills in self.oom_before.groups}
         hit = {k.group for k in self.oom_after.groups if _rise(before.get(k.group), k.limit_hits)}
-        return _tightest(m for m in self.known_limits if m.group in hit)
+        limits = (memory for memory in self.known_limits if memory.group in hit)
+        return min(limits, key=lambda m: (m.limit_bytes or 0) - (m.peak_bytes or m.hard_bytes), default=None)
 
 
 def kill_count(counts: OomCounts) -> int | None:
     """The kills of the innermost group that counts them, or the machine's."""
     return next((kills.kills for kills in counts.groups if kills.kills is not None), counts.machine)
-
-
-def _tightest(groups: Iterable[GroupMemory]) -> GroupMemory | None:
-    return min(groups, key=lambda m: (m.limit_bytes or 0) - (m.peak_bytes or m.hard_bytes), default=None)
 
 
 def _rise(before: int | None, after: int | None) -> int | None:
@@ -444,12 +441,10 @@ class _DeathWords:
 
     def _memory_texts(self, cause: DeathCause) -> list[str]:
         """Limit and memory of the tree."""
-        facts, last, found = self._facts, self._facts.fullest, []
-        if cause is DeathCause.MEMORY_LIMIT:
-            limit = facts.limit_hit or _tightest(facts.known_limits)
-            if limit is not None:
-                name, size = limit.group.name, format_bytes(limit.limit_bytes or 0)
-                found.append(self._say("{name} limit {size}", "{name} 上限 {size}", name=name, size=size))
+        last, limit, found = self._facts.fullest, self._facts.limit_hit, []
+        if cause is DeathCause.MEMORY_LIMIT and limit is not None:
+            name, size = limit.group.name, format_bytes(limit.limit_bytes or 0)
+            found.append(self._say("{name} limit {size}", "{name} 上限 {size}", name=name, size=size))
         if cause is DeathCause.MACHINE_MEMORY and last is not None and last.total_bytes:
             total, free = format_bytes(last.total_bytes), format_bytes(last.available_bytes or 0)
             said = self._say("{total} in all, {free} available", "整机共 {total}，可用 {free}", total=total, free=free)

@@ -133,37 +133,27 @@ def _measured(
 ) -> Iterator[tuple[SignKind, str, float, float, float]]:
     """(what, of whom, the value, the critical bound, the tight one) of all that is to be judged."""
     last = samples[-1]
-    tightest = 1.0  # share of room that is left, where it is least
-
-    def judge_room(
-        kind: SignKind,
-        source: str,
-        room: int,
-        limit: int,
-        used: Sequence[tuple[float, int]],
-        throttle_bytes: int | None = None,
-    ) -> Iterator[tuple[SignKind, str, float, float, float]]:
-        nonlocal tightest
-        tightest = min(tightest, room / max(1, limit))
-        critical = min(limits.critical_room * limit, limits.critical_room_bytes)
-        yield kind, source, room, critical, min(limits.tight_room * limit, limits.tight_room_bytes)
-        if throttle_bytes is not None:
-            yield SignKind.THROTTLED, source, used[-1][1], math.inf, throttle_bytes
-        if room < limits.watched_room * limit and (left_s := _left_s(room, used)) is not None:
-            yield SignKind.FILLING, source, left_s, limits.critical_filling_s, limits.tight_filling_s
-
+    rooms: list[tuple[SignKind, str, int, int, list[tuple[float, int]], int | None]] = []
     for place, memory in enumerate(last.groups):
-        name, limit = memory.group.name, memory.limit_bytes or 0
-        used = [(s.at_s, s.groups[place].hard_bytes) for s in samples if len(s.groups) > place]
+        limit, history = memory.limit_bytes or 0, [s for s in samples if len(s.groups) > place]
+        used = [(s.at_s, s.groups[place].hard_bytes) for s in history]
         room, throttle = limit - memory.hard_bytes, memory.throttle_bytes
-        yield from judge_room(SignKind.GROUP_ROOM, name, room, limit, used, throttle)
+        rooms.append((SignKind.GROUP_ROOM, memory.group.name, room, limit, used, throttle))
     if last.available_bytes is not None and last.total_bytes:
         used = [(s.at_s, -s.available_bytes) for s in samples if s.available_bytes is not None]
-        yield from judge_room(SignKind.MACHINE_ROOM, "machine", last.available_bytes, last.total_bytes, used)
+        rooms.append((SignKind.MACHINE_ROOM, "machine", last.available_bytes, last.total_bytes, used, None))
+    for kind, source, room, limit, used, throttle in rooms:
+        critical = min(limits.critical_room * limit, limits.critical_room_bytes)
+        yield kind, source, room, critical, min(limits.tight_room * limit, limits.tight_room_bytes)
+        if throttle is not None:
+            yield SignKind.THROTTLED, source, used[-1][1], math.inf, throttle
+        if room < limits.watched_room * limit and (left_s := _left_s(room, used)) is not None:
+            yield SignKind.FILLING, source, left_s, limits.critical_filling_s, limits.tight_filling_s
+    is_watched = any(room < limits.watched_room * limit for _, _, room, limit, _, _ in rooms)
     much = limits.tight_swap_in_bytes_per_s
     yield SignKind.SWAPPING, "machine", swap_in, limits.critical_swap_in_bytes_per_s, much
     # With much room left, stalls come from reading the data set through the page cache: that is the disk's matter.
-    if tightest < limits.watched_room or swap_in * ease >= much:
+    if is_watched or swap_in * ease >= much:
         for one in psi:
             source = "machine" if one.scope == "machine" else "cgroup v2"
             if one.full_avg10 * ease >= limits.tight_full:

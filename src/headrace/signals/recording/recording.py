@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,6 @@ class RecordedProcess:
     start_ns: int  # when it began to record
     end_ns: int | None  # when it was found gone; None: it was there to the end
     lost_records: int
-    threads: Mapping[int, str] = field(default_factory=dict)  # names of threads other than the main one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +217,7 @@ class _Frames:
         return Recording(
             path=path,
             facts=facts,
-            processes=tuple(self._process(number, process) for number, process in sorted(self.processes.items())),
+            processes=tuple(self._process(process) for _, process in sorted(self.processes.items())),
             events=events,
             names=names,
             system=system,
@@ -238,11 +237,7 @@ class _Frames:
             taken[process.pid] = shift + len(process.names)
         return names, shifts
 
-    def _process(self, number: int, process: _ProcessNotes) -> RecordedProcess:
-        threads = {}
-        for _, block in (one for one in self.blocks if one[0] == number):
-            for record in block[block["kind"] == EventKind.THREAD]:
-                threads[int(record["thread"])] = process.name(int(record["arg"]))
+    def _process(self, process: _ProcessNotes) -> RecordedProcess:
         return RecordedProcess(
             pid=process.pid,
             parent=process.parent,
@@ -250,7 +245,6 @@ class _Frames:
             start_ns=process.start_ns,
             end_ns=process.end_ns,
             lost_records=process.lost,
-            threads=threads,
         )
 
 
