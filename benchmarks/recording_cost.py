@@ -46,7 +46,7 @@ def case(group: str, switches: bool, options: Options) -> Callable[[], Result]:
         count_for(batches, 0.1 if options.quick else 2.0)
         rates = []
         for number in range(2 * max(2, int(options.seconds / window_s / 2)) + 1):
-            loader.record = not (switches and number % 2 == 0)
+            loader.keep_stats = not (switches and number % 2 == 0)
             rates.append(count_for(batches, window_s))
         return summary(rates)
 

@@ -212,7 +212,7 @@ def test_a_child_that_resizes_closes_or_records_changes_nothing_in_the_parent() 
 
     def meddle() -> None:
         loader.resize(num_workers=4, prefetch_batches=1)
-        loader.record = False
+        loader.keep_stats = False
         loader.stats()
         iterator.close()
 

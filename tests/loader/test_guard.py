@@ -249,7 +249,7 @@ def test_a_wrong_path_does_not_condemn_a_data_set(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     dataset = Faulty(1000, dict.fromkeys(range(1000), "raise"))
     for num_workers in (0, 2):
-        loader = DataLoader(dataset, 10, num_workers=num_workers, on_error="quarantine", quarantine=path)
+        loader = DataLoader(dataset, 10, num_workers=num_workers, on_error="quarantine", quarantine_file=path)
         with pytest.raises(TooManyBad, match="too many samples fail") as caught:
             run(loader)
         assert "max_bad" in caught.value.next_step
@@ -260,7 +260,7 @@ def test_a_wrong_path_does_not_condemn_a_data_set(tmp_path: Path) -> None:
 def test_the_file_names_what_was_left_out_and_a_later_run_skips_it(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     faults = {5: "raise", 17: "kill"}
-    loader = DataLoader(Faulty(40, faults), 8, num_workers=2, on_error="quarantine", quarantine=path)
+    loader = DataLoader(Faulty(40, faults), 8, num_workers=2, on_error="quarantine", quarantine_file=path)
     run(loader)
     written = [condemned.failure for condemned in QuarantineFile(path).read().samples]
     assert sorted(failure.key for failure in written) == [5, 17]
@@ -493,7 +493,7 @@ def test_bad_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="max_bad"):
         DataLoader(Faulty(4, {}), max_bad="many")  # type: ignore[arg-type]
     with pytest.raises(OSError, match="nowhere"):
-        DataLoader(Faulty(4, {}), on_error="quarantine", quarantine=tmp_path / "nowhere" / "bad.jsonl")
+        DataLoader(Faulty(4, {}), on_error="quarantine", quarantine_file=tmp_path / "nowhere" / "bad.jsonl")
 
 
 class Zipped(Dataset[int]):

@@ -210,7 +210,7 @@ def test_timing_lines_do_not_end_an_iterator() -> None:
 @pytest.mark.parametrize("make", [generated, Around, chained, mapped_generator])
 def test_a_generator_that_is_over_is_an_error(way: dict[str, Any], collate: Any, make: Any, tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
-    loader = DataLoader(Rows(make, {14}), 4, collate_fn=collate, on_error="quarantine", quarantine=path, **way)
+    loader = DataLoader(Rows(make, {14}), 4, collate_fn=collate, on_error="quarantine", quarantine_file=path, **way)
     got: list[int] = []
     with pytest.raises(NotSupported, match="cannot go on after an exception") as caught:
         take(iter(loader), got)

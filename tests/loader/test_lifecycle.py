@@ -737,7 +737,7 @@ def test_stats_are_plausible_during_and_after(tmp_path: Path, backend: str) -> N
 
 
 def test_recording_can_be_off() -> None:
-    loader = loader_of(Mapped("array", 40), record=False)
+    loader = loader_of(Mapped("array", 40), keep_stats=False)
     assert len(list(loader)) == 10
     assert loader.stats().sample_times is None
     assert loader.stats().page_faults_per_sample is None

@@ -78,7 +78,7 @@ def test_the_sample_alone_is_blamed(
 ) -> None:
     for collate in (None, as_list):
         path = tmp_path / f"bad-{collate is None}.jsonl"
-        loader = DataLoader(kind(make), 8, collate_fn=collate, on_error="quarantine", quarantine=path, **way)
+        loader = DataLoader(kind(make), 8, collate_fn=collate, on_error="quarantine", quarantine_file=path, **way)
         got = [int(value) for batch in loader for value in batch]
         assert got == [index for index in range(32) if index != BAD] + [0]
         (failure,) = loader.quarantine

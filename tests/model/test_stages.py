@@ -114,7 +114,7 @@ def test_two_loaders_do_not_mix() -> None:
 
 def test_nothing_is_recorded_where_that_is_switched_off() -> None:
     for num_workers in (0, 1):
-        loader = headrace.DataLoader(Volumes(), batch_size=4, num_workers=num_workers, record=False)
+        loader = headrace.DataLoader(Volumes(), batch_size=4, num_workers=num_workers, keep_stats=False)
         list(loader)
         assert len(loader.stats().stages) == 0
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.signals import DamagedLine, QuarantinedSample
 
 _DESCRIPTION = """\
-Show what is in quarantine files: the samples that a loader with quarantine=FILE has left out, and why. Each sample
+Show what is in quarantine files: the samples that a loader with quarantine_file=FILE has left out, and why. Each sample
 is shown once, with the number of times it was condemned. Filters may be given more than once; --contains then asks
 for all of its texts, the others for any of their values.
 """

@@ -222,9 +222,9 @@ def _report_lines(facts: Sequence[ShardFacts], *, urls: Sequence[str], verify: b
     else:
         yield Text(
             'Next: train on with what is whole: headrace.DataLoader(headrace.Shards(…), on_error="quarantine", '
-            'quarantine="bad.jsonl"); or fetch the damaged shards again.',
+            'quarantine_file="bad.jsonl"); or fetch the damaged shards again.',
             '下一步：用完好的部分继续训练：headrace.DataLoader(headrace.Shards(…), on_error="quarantine", '
-            'quarantine="bad.jsonl")；或重新获取损坏的 shard。',
+            'quarantine_file="bad.jsonl")；或重新获取损坏的 shard。',
         )
 
 

@@ -51,7 +51,7 @@ class PoolPlan:
     uses_slots: bool
     has_getitems: bool
     in_threads: bool
-    record: bool
+    keeps_stats: bool
     budget_bytes: int
     goes_on: bool = False  # workers report a failing sample alone and go on with the others
 
@@ -86,7 +86,7 @@ class Pool:
         # one for the whole process: a record lock belongs to it, and a second holder's release would be ours too
         self.lock = BoardLock(self.arena.fd.fileno())
         self.ledger = Ledger(self.arena, self.lock)
-        self.record(plan.record)
+        self.keep_stats(plan.keeps_stats)
         self.region = Region(self.arena, self.arena_plan.main_start, self.arena_plan.main_bytes)
         self.num_workers = 0
         self.most_workers = 0  # numbers ever given out: records up to here are in use
@@ -244,7 +244,7 @@ class Pool:
             self.pipes.send(Work(-1, 0, 0, Task.LOOK), worker=worker if self.plan.is_iterable else -1)
         self.pipes.flush()
 
-    def record(self, is_on: bool) -> None:
+    def keep_stats(self, is_on: bool) -> None:
         """Let workers keep times and histograms, or not."""
         self.board.words[Head.RECORD] = int(is_on)
 

@@ -39,7 +39,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
       samples move up, and the end of the epoch is filled with its first ones; or a function of a `SampleFailure` that
       returns `headrace.SKIP`, `RETRY`, `RAISE` or a sample to use instead.
     - `max_bad`: how many samples may fail, a number or a share; by default 10 and a hundredth of those tried.
-    - `quarantine`: a file that names the samples left out, one JSON line each; `loader.quarantine` has them as values.
+    - `quarantine_file`: where to write down the samples left out, a JSON line each; `loader.quarantine` has them as values.
     - `skip_quarantined`: such a file of an earlier run (or keys): these samples are left out from the start.
     - `io_depth`: reads in flight, for data sets that say where their samples lie (`extents(index)`): these are read
       ahead in a process of their own, and workers only decode. By default chosen from the storage, and then from
@@ -47,7 +47,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     - `readahead`: for data sets over loose files, a function from an index to the path (or paths) of its sample, or
       True where the data set has a list (`samples`, `imgs`, `files`): they come into the page cache ahead of time.
     - `device`: copy batches there on a side stream ("cuda"); off by default.
-    - `record`: keep times and histograms for `stats()`; on by default, may be changed while it runs.
+    - `keep_stats`: keep times and histograms for `stats()`; on by default, may be changed while it runs.
 
     `num_workers` is torch's: 0, in-process, unless given. "auto" measures the first samples of a map-style data set,
     chooses, and says in the log and in `stats()` what it chose and why.
@@ -77,12 +77,12 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         backend: str = "auto",
         on_error: str | Callable[[SampleFailure], Any] = "raise",
         max_bad: int | float | None = None,
-        quarantine: str | os.PathLike[str] | None = None,
+        quarantine_file: str | os.PathLike[str] | None = None,
         skip_quarantined: str | os.PathLike[str] | Iterable[Any] | None = None,
         io_depth: int | None = None,
         readahead: bool | Callable[[Any], Any] | None = None,
         device: torch.device | str | None = None,
-        record: bool | None = None,
+        keep_stats: bool | None = None,
     ) -> None:
         if backend not in _BACKENDS:
             raise ValueError(f"backend={backend!r}: choose one of {', '.join(map(repr, _BACKENDS))}")
@@ -98,7 +98,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self.memory, self.backend, self.on_error = memory, backend, on_error
         self.io_depth, self.readahead = io_depth, readahead
         self.device = None if device is None else torch.device(device)
-        self._record = keeps_statistics() if record is None else record
+        self._keep_stats = keeps_statistics() if keep_stats is None else keep_stats
         self._is_chosen = num_workers == "auto"
         self._is_decided = not self._is_chosen
         self._workers_reason = f"num_workers={num_workers}"
@@ -135,7 +135,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self.in_order = in_order
         self._condemned = Condemned(
             policy,
-            path=quarantine,
+            path=quarantine_file,
             skip=skip_quarantined,
             num_samples=None if self._is_iterable else _len_or_none(dataset),
         )
@@ -177,16 +177,16 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     # ------------------------------------------------------------------------------------ control
 
     @property
-    def record(self) -> bool:
+    def keep_stats(self) -> bool:
         """Whether workers keep times and histograms for `stats()`; may be changed while a loop iterates."""
-        return self._record
+        return self._keep_stats
 
-    @record.setter
-    def record(self, value: bool) -> None:
-        self._record = bool(value)
+    @keep_stats.setter
+    def keep_stats(self, value: bool) -> None:
+        self._keep_stats = bool(value)
         for iterator in self._live:
             if isinstance(iterator, WorkersIterator) and iterator.is_open and iterator.is_ours:
-                iterator.record(self._record)
+                iterator.keep_stats(self._keep_stats)
 
     def resize(self, *, num_workers: int | None = None, prefetch_batches: int | None = None) -> None:
         """Change the number of workers, or of batches ahead, while a loop iterates or before the next one.

@@ -50,7 +50,7 @@ class LocalStages:
 
     def during(self, fetch: Callable[[], Any]) -> Any:
         """Fetch a batch, recording its stages."""
-        if not self._loader.record:
+        if not self._loader.keep_stats:
             return fetch()
         started_ns = time.perf_counter_ns()
         try:

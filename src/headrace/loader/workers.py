@@ -136,7 +136,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             uses_slots=loader._uses_slots,
             has_getitems=loader._has_getitems and loader._auto_collation,
             in_threads=self._backend == "thread",
-            record=loader.record,
+            keeps_stats=loader.keep_stats,
             budget_bytes=self._budget.bytes,
             goes_on=not loader._condemned.policy.raises_at_once,
         )
@@ -327,8 +327,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             pool.shrink(-change)
         pool.pipes.flush()
 
-    def record(self, is_on: bool) -> None:
-        self._feed.pool.record(is_on)
+    def keep_stats(self, is_on: bool) -> None:
+        self._feed.pool.keep_stats(is_on)
 
     # ------------------------------------------------------------------------------------ end
 

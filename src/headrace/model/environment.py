@@ -5,7 +5,7 @@
 | `HEADRACE_LANG` | language of the commands' output: `en` or `zh`; else the locale decides |
 | `HEADRACE_RECORDING` | set by `headrace run` for the processes it starts: where they leave their events |
 | `HEADRACE_REPLAY` | set by `headrace run --replay`: how many steps the training gets cached batches for |
-| `HEADRACE_STATS` | `0`: loaders keep no times and histograms, unless `record=True` is passed |
+| `HEADRACE_STATS` | `0`: loaders keep no times and histograms, unless `keep_stats=True` is passed |
 | `HEADRACE_TIMING` | `1`: named stages print a line each, sample by sample; `0`: they do not, whatever the next says |
 | `DEBUG_TIMING` | `true`: the same, by the name that our users' scripts already know |
 | `XDG_CACHE_HOME` | where the user's caches are; ours are in `headrace` there (default: `~/.cache`) |

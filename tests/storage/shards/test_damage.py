@@ -160,7 +160,13 @@ def test_with_a_quarantine_every_healthy_sample_is_delivered(tmp_path: Path) -> 
         good, _ = outcome(shards)
         log = tmp_path / f"{case}.jsonl"
         loader = DataLoader(
-            shards, batch_size=4, num_workers=0, on_error="quarantine", quarantine=log, collate_fn=list, max_bad=1.0
+            shards,
+            batch_size=4,
+            num_workers=0,
+            on_error="quarantine",
+            quarantine_file=log,
+            collate_fn=list,
+            max_bad=1.0,
         )
         delivered = [sample for batch in loader for sample in batch]
         assert delivered[: len(good)] == good, case
@@ -176,7 +182,12 @@ def test_workers_give_the_rest_too(shard: Path, tmp_path: Path) -> None:
     shards = Shards(shard)
     good, bad = outcome(shards)
     loader = DataLoader(
-        shards, batch_size=4, num_workers=2, on_error="quarantine", quarantine=tmp_path / "bad.jsonl", collate_fn=list
+        shards,
+        batch_size=4,
+        num_workers=2,
+        on_error="quarantine",
+        quarantine_file=tmp_path / "bad.jsonl",
+        collate_fn=list,
     )
     assert [sample for batch in loader for sample in batch][: len(good)] == good
     assert bad == ["0005"]
