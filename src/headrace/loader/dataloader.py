@@ -39,7 +39,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
       samples move up, and the end of the epoch is filled with its first ones; or a function of a `SampleFailure` that
       returns `headrace.SKIP`, `RETRY`, `RAISE` or a sample to use instead.
     - `max_bad`: how many samples may fail, a number or a share; by default 10 and a hundredth of those tried.
-    - `quarantine_file`: where to write down the samples left out, a JSON line each; `loader.quarantine` has them as values.
+    - `quarantine_file`: names the samples left out, one JSON line each; `loader.quarantine` has them as values.
     - `skip_quarantined`: such a file of an earlier run (or keys): these samples are left out from the start.
     - `io_depth`: reads in flight, for data sets that say where their samples lie (`extents(index)`): these are read
       ahead in a process of their own, and workers only decode. By default chosen from the storage, and then from
