@@ -275,6 +275,8 @@ def named_insides(code: str, room: str, *, private: set[str]) -> list[str]:
         *(n for n in ast.walk(tree) if isinstance(n, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))),
     ]
     docstrings = {id(n.body[0].value) for n in documented if n.body and isinstance(n.body[0], ast.Expr)}
+    names = {getattr(node, "attr", getattr(node, "id", getattr(node, "arg", None))) for node in ast.walk(tree)}
+    longer = tuple(name for name in names if isinstance(name, str))  # `f"{what}_share"` is the end of a name of its own
     found = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
@@ -283,7 +285,7 @@ def named_insides(code: str, room: str, *, private: set[str]) -> list[str]:
             path = SOURCE / other / inside
             if other != room and (path.is_dir() or path.with_suffix(".py").is_file()):
                 found.append(f"line {node.lineno}: {node.value!r}")
-        if node.value in private:
+        if node.value in private and not any(name.endswith(node.value) for name in longer if name != node.value):
             found.append(f"line {node.lineno}: {node.value!r}")
     return found
 

@@ -170,6 +170,26 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     def _is_iterable(self) -> bool:
         return bool(self._dataset_kind == torch_loader._DatasetKind.Iterable)
 
+    # ------------------------------------------------------------------------------------ what its iterators tell it
+
+    def _decide(self, num_workers: int, reason: str) -> None:
+        """The number of workers is chosen, for this epoch and the next ones."""
+        self.num_workers, self._workers_reason, self._is_decided = num_workers, reason, True
+
+    def _keep(self, stats: LoaderStats, histogram: Any = None) -> None:
+        """Remember how an epoch went: its figures, and the sample times of all so far."""
+        self._last_stats = stats
+        self._histogram = self._histogram if histogram is None else histogram
+
+    def _account_by(self, account: Callable[[], EpochAccount]) -> None:
+        """Who counts the samples that are fetched in the training process."""
+        self._local_account = account
+
+    def _let_go(self, iterator: object) -> None:
+        """An iterator gives up: the next epoch begins with new workers."""
+        if self._iterator is iterator:
+            self._iterator = None
+
     def _count_samples(self, batch: Any) -> int:
         """How many samples a batch of this loader holds."""
         return count_rows(batch, otherwise=self.batch_size or 1) if self._auto_collation else 1
@@ -207,8 +227,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         if prefetch_batches is not None:
             self._asked_ahead = prefetch_batches
         if num_workers is not None:
-            self.num_workers, self._workers_reason = num_workers, "set by resize()"
-            self._is_chosen, self._is_decided = False, True
+            self._decide(num_workers, "set by resize()")
+            self._is_chosen = False
             if self.prefetch_factor is None:
                 self.prefetch_factor = 2
         for iterator in running:

@@ -89,7 +89,7 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
             batch = self._stages.during(self._fetch if reading is None else lambda: reading.during(self._fetch))
         except StopIteration:
             if self.is_open:
-                self._loader._last_stats = self.snapshot()
+                self._loader._keep(self.snapshot())
                 self.is_open = False
                 if self._steps is not None and self._steps.ends_in_doubt:
                     say_doubt("the data set's iterator")
@@ -186,7 +186,7 @@ def local_batches(loader: DataLoader[Any], indices: Iterable[Any], base_seed: in
         batches = iter(indices) if is_batched else ([index] for index in indices)
         guarded = GuardedLocal(fetcher, loader._condemned, loader.dataset, base_seed, epoch)
         order = EpochOrder(batches, loader._condemned.is_out)
-        loader._local_account = lambda: guarded.account(order)
+        loader._account_by(lambda: guarded.account(order))
         yield from guarded.batches(order)
         return
     position = 0

@@ -237,8 +237,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     def _give_up(self, error: HeadraceError | None) -> None:
         """What was in flight cannot come any more: end here, and let a next epoch begin with new workers."""
         self._fatal = copy(error)  # without its traceback, which would keep this iterator
-        if self._loader._iterator is self:
-            self._loader._iterator = None
+        self._loader._let_go(self)
         self.close()
 
     def _end_of_epoch(self) -> None:
@@ -254,7 +253,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         if not loader.persistent_workers:
             self.close()
         else:
-            loader._last_stats = self.snapshot()
+            loader._keep(self.snapshot())
 
     def _next_on_host(self) -> Any:
         batch = self._feed.next()
@@ -284,8 +283,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             count, reason = workers_for(sample_s, cpu_share, usable_processors())
             if count == 0 and (loader.timeout or loader.worker_init_fn):
                 count, reason = 1, f"1, which {'timeout' if loader.timeout else 'worker_init_fn'}= needs"
-            loader.num_workers, loader._workers_reason = count, reason
-            loader._is_decided = True
+            loader._decide(count, reason)
             _log.info('%s: num_workers="auto" chose %s', loader, loader._workers_reason)
         count = loader.num_workers
         if count == 0:
@@ -339,8 +337,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     def close(self) -> None:
         """End the workers; what was delivered stays valid."""
         if self.is_open:
-            self._loader._last_stats = self.snapshot()
-            self._loader._histogram = self._feed.figures.histogram()
+            self._loader._keep(self.snapshot(), self._feed.figures.histogram())
             self.is_open = False
             self._closer()
 
