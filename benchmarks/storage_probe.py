@@ -4,11 +4,11 @@ Four cases, each with `headrace storage` and fio in turn (A B A B), in processes
 
 - `bytes`: a control group that may read 100 MiB/s from the disk;
 - `reads`: one that may do 200 reads a second;
-- `latency`: a FUSE file system with 8 servers that take 20 ms a read: 52.4 MB/s each with reads of 1 MiB, knee at 8;
+- `latency`: a FUSE file system with 8 servers that take 20 ms a read: 6.55 MB/s each, knee at 8;
 - `free`: the disk as it is, where both are limited by it or by the processors.
 
-fio reads the same file past the page cache with as many threads (`psync`). Needs to be root, and fio
-(`apt-get install fio`); without fio the limits alone are compared. Everything set up is removed at the end.
+Reads are of 128 KiB; fio reads the same file past the page cache with as many threads (`psync`). Needs to be root, and
+fio (`apt-get install fio`); without it the limits alone are compared. Everything set up is removed at the end.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from probes import machine_facts
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 MIB = 1 << 20
+READ_BYTES = 128 << 10
 Run = Callable[[list[str]], str]
 
 
@@ -50,9 +51,9 @@ def ours(run: Run, path: Path, seconds: float) -> dict[str, Any]:
     return document
 
 
-def fio(run: Run, path: Path, *, depth: int, read_bytes: int, seconds: float) -> dict[str, float]:
+def fio(run: Run, path: Path, *, depth: int, seconds: float) -> dict[str, float]:
     """The same reads by fio: rate, reads a second, median latency."""
-    command = ["fio", "--name=read", f"--filename={path}", "--readonly", "--rw=randread", f"--bs={read_bytes}"]
+    command = ["fio", "--name=read", f"--filename={path}", "--readonly", "--rw=randread", f"--bs={READ_BYTES}"]
     command += ["--direct=1", "--ioengine=psync", "--thread", f"--numjobs={depth}", "--group_reporting", "--time_based"]
     command += [f"--runtime={seconds}", "--ramp_time=0.2", "--norandommap", "--randrepeat=0", "--output-format=json"]
     told = run(command)
@@ -64,18 +65,14 @@ def fio(run: Run, path: Path, *, depth: int, read_bytes: int, seconds: float) ->
     }
 
 
-def compare(
-    run: Run, path: Path, options: argparse.Namespace, *, read_bytes: int, depths: tuple[int, ...]
-) -> dict[str, Any]:
+def compare(run: Run, path: Path, options: argparse.Namespace, *, depths: tuple[int, ...]) -> dict[str, Any]:
     """Both in turn, and the ratios within rounds."""
     rounds = []
     for _ in range(options.rounds):
         document = ours(run, path, options.seconds)
         by_depth = {reading["depth"]: reading for reading in document["random"]}
-        if read_bytes == 4096:
-            by_depth = {1: document["small_random"]}
         theirs = {
-            depth: fio(run, path, depth=depth, read_bytes=read_bytes, seconds=options.fio_seconds)
+            depth: fio(run, path, depth=depth, seconds=options.fio_seconds)
             for depth in depths
             if options.has_fio and depth in by_depth
         }
@@ -89,8 +86,8 @@ def compare(
             {
                 "depth": depth,
                 "bytes_per_s": statistics.median(each["bytes_per_s"] for each in readings),
-                "reads_per_s": statistics.median(each["reads_per_s"] for each in readings),
-                "median_s": statistics.median(each["latency"]["median_s"] for each in readings),
+                "reads_per_s": statistics.median(each["bytes_per_s"] for each in readings) / READ_BYTES,
+                "median_s": statistics.median(each["median_s"] for each in readings),
                 "coldness": sorted({each["coldness"] for each in readings}),
                 "fio_bytes_per_s": statistics.median(each["bytes_per_s"] for _, each in pairs) if pairs else None,
                 "fio_median_s": statistics.median(each["median_s"] for _, each in pairs) if pairs else None,
@@ -118,25 +115,25 @@ def large_file(folder: Path, size: int) -> Iterator[Path]:
 def case_bytes(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     limit = 100 * MIB
     with large_file(folder, options.file_bytes) as path, limited(path, bytes_per_s=limit) as group:
-        result = compare(group.run, path, options, read_bytes=MIB, depths=(1, 2, 4, 8))
+        result = compare(group.run, path, options, depths=(1, 2, 4, 8))
     return result | {"limit_bytes_per_s": limit, "expected_knee": 1}
 
 
 def case_reads(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     with large_file(folder, options.file_bytes) as path, limited(path, reads_per_s=200) as group:
-        result = compare(group.run, path, options, read_bytes=4096, depths=(1,))
+        result = compare(group.run, path, options, depths=(1,))
     return result | {"limit_reads_per_s": 200}
 
 
 def case_latency(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     with slow_file(folder, servers=8, latency_s=0.02, jitter=0.2) as path:
-        result = compare(run_plain, path, options, read_bytes=MIB, depths=(1, 2, 4, 8, 16, 32))
-    return result | {"limit_bytes_per_s": 8 * MIB / 0.02, "expected_knee": 8, "expected_median_s": 0.02}
+        result = compare(run_plain, path, options, depths=(1, 2, 4, 8, 16, 32))
+    return result | {"limit_bytes_per_s": 8 * READ_BYTES / 0.02, "expected_knee": 8, "expected_median_s": 0.02}
 
 
 def case_free(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     with large_file(folder, options.file_bytes) as path:
-        return compare(run_plain, path, options, read_bytes=MIB, depths=(1, 2, 4, 8, 16, 32, 64))
+        return compare(run_plain, path, options, depths=(1, 2, 4, 8, 16, 32, 64))
 
 
 CASES = {"bytes": case_bytes, "reads": case_reads, "latency": case_latency, "free": case_free}

@@ -1,14 +1,14 @@
-"""The knee is where the rates say it is, and withheld where they do not; cold is what was shown to be cold."""
+"""The knee is where the rates say it is, and withheld where they do not; what is suggested rests on it."""
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.storage.media import Coldness, KneeState, Medium, StorageKind, find_knee, kind_of
-from headrace.storage.media.probe_result import caches_beneath, judge_coldness, judge_warmth
+from headrace.model import Text
+from headrace.storage.media import Medium, kind_of
+from headrace.storage.media.knee import Coldness, Knee, KneeState, MeasuredReading, find_knee, suggest_depth
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -26,7 +26,6 @@ def test_without_noise_the_knee_is_exact(servers: int, seed: int) -> None:
     knee = find_knee(_saturating(servers, 0.002, seed))
     assert (knee.state, knee.depth) == (KneeState.FOUND, servers)
     assert knee.gain == pytest.approx(servers, rel=0.02)
-    assert knee.falls_beyond is None
 
 
 @given(st.sampled_from([1, 2, 4, 8, 16, 32]), st.integers(0, 10_000))
@@ -55,10 +54,10 @@ def test_a_slow_creep_is_seen_as_a_whole() -> None:
     assert find_knee(creeping).depth == 32  # the last doubling alone is not worth it
 
 
-def test_readers_in_each_others_way_are_seen() -> None:
+def test_readers_in_each_others_way_have_their_knee_before() -> None:
     thrashing = {1: 180.0, 2: 185.0, 4: 120.0, 8: 90.0, 16: 70.0, 32: 60.0, 64: 55.0}
     knee = find_knee({depth: (rate, rate * 1.01, rate * 0.99) for depth, rate in thrashing.items()})
-    assert (knee.depth, knee.falls_beyond) == (1, 4)
+    assert knee.depth == 1
 
 
 def test_a_knee_is_withheld_where_chance_is_larger() -> None:
@@ -80,46 +79,27 @@ def test_any_rates_get_an_answer(rates: dict[int, tuple[float, ...]]) -> None:
     assert (knee.depth is not None) == (knee.state in (KneeState.FOUND, KneeState.NOT_REACHED))
 
 
-DISK = replace(kind_of("/proc"), medium=Medium.NVME, disks=("a disk",))  # type: ignore[arg-type]  # only its being there counts
-NETWORK = replace(DISK, medium=Medium.NFS, disks=())
-FUSE = replace(NETWORK, medium=Medium.FUSE, layers=("FUSE (sshfs) x",))
+def _reading(coldness: Coldness) -> MeasuredReading:
+    said = Text("known", "已知")
+    return MeasuredReading(
+        depth=1, read_bytes=4096, rates=(1.0, 3.0, 2.0), median_s=1, worst_s=1, coldness=coldness, coldness_reason=said
+    )
 
 
-JUDGED: list[tuple[StorageKind, bool, float | None, float | None, Coldness, str]] = [
-    (DISK, True, None, 1.0, Coldness.COLD, "O_DIRECT"),
-    (DISK, False, None, 1.1, Coldness.COLD, "100 % of the bytes came from the device"),
-    (DISK, False, 0.0, 0.5, Coldness.PARTLY, "only 50 %"),
-    (replace(DISK, layers=("overlay", "ext4?")), False, 0.0, 0.0, Coldness.COLD, "a look showed"),
-    (replace(DISK, layers=("overlay", "ext4?")), False, None, 0.0, Coldness.UNKNOWN, "could not be checked"),
-    (DISK, True, 0.0, 0.0, Coldness.WARM, "only 0 %"),  # a file system that takes the flag and ignores it
-    (DISK, False, 0.0, None, Coldness.COLD, "a look showed"),
-    (DISK, False, 0.4, None, Coldness.PARTLY, "40 % of it stayed"),
-    (DISK, False, None, None, Coldness.UNKNOWN, "could not be checked"),
-    (NETWORK, True, None, 0.0, Coldness.COLD, "O_DIRECT"),
-    (NETWORK, False, 0.01, 0.0, Coldness.COLD, "a look showed"),
-    (NETWORK, False, None, 0.0, Coldness.UNKNOWN, "not ours"),
-    (FUSE, True, 0.0, 0.0, Coldness.UNKNOWN, "behind FUSE"),
-    (replace(NETWORK, medium=Medium.ZFS), True, None, None, Coldness.UNKNOWN, "could not be checked"),
-    (replace(NETWORK, medium=Medium.MEMORY), True, 0.0, None, Coldness.WARM, "nothing is ever cold"),
-]
+def test_the_knee_is_suggested_where_it_is_of_the_storage() -> None:
+    kind, knee = kind_of("/proc", use_remembered=False), Knee(state=KneeState.FOUND, depth=4, bytes_per_s=1.0)
+    for coldness in (Coldness.COLD, Coldness.UNKNOWN):
+        suggestion = suggest_depth(kind, knee, [_reading(coldness)])
+        assert (suggestion.io_depth, suggestion.is_measured) == (4, True)
+    assert kind.medium is not Medium.MEMORY
+    for known, ladder in ((knee, Coldness.PARTLY), (Knee(state=KneeState.TOO_NOISY, noise=0.6), Coldness.COLD)):
+        suggestion = suggest_depth(kind, known, [_reading(ladder)])
+        assert (suggestion.io_depth, suggestion.is_measured) == (kind.starting_depth, False)
+        assert suggestion.reason == kind.depth_reason
+    last = suggest_depth(kind, Knee(state=KneeState.NOT_REACHED, depth=64), [_reading(Coldness.COLD)])
+    assert "--depth-max 128" in last.reason.en
 
 
-def test_coldness_is_judged_from_what_was_checked() -> None:
-    for kind, is_direct, cached, fetched, expected, said in JUDGED:
-        state, reason = judge_coldness(kind, is_direct=is_direct, cached_before=cached, fetched_share=fetched)
-        assert state is expected, said
-        assert said in reason.en
-        assert reason.zh
-
-
-def test_warmth_is_judged_too() -> None:
-    assert judge_warmth(0.0, cached_now=1.0)[0] is Coldness.WARM
-    assert judge_warmth(0.6, cached_now=None)[0] is Coldness.PARTLY
-    assert judge_warmth(None, cached_now=0.0)[0] is Coldness.UNKNOWN
-
-
-def test_caches_that_cannot_be_emptied_are_named() -> None:
-    assert caches_beneath(DISK) == ()
-    assert "server" in caches_beneath(NETWORK)[0].en
-    assert "FUSE" in caches_beneath(FUSE)[0].en
-    assert "host" in caches_beneath(replace(DISK, medium=Medium.VIRTUAL_DISK))[0].en
+def test_a_reading_has_a_median_and_a_spread() -> None:
+    reading = _reading(Coldness.COLD)
+    assert (reading.bytes_per_s, reading.spread) == (2.0, 0.5)

@@ -1,0 +1,223 @@
+"""`headrace storage`: what is under a path, how fast it reads, and how many reads at a time it is worth."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace import __version__
+from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits
+
+from .arguments import Commands, add_command, add_language, language_of, seconds, whole
+from .terminal import EXIT_OK, EXIT_TERMINATED, Terminal, line, plain_table, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from headrace.storage.media import ProbeResult, StorageKind
+
+_DESCRIPTION = """\
+Say what is under PATH (NVMe, SSD, hard disk, NFS, Lustre, FUSE, overlay, …) and measure how fast it can be read: in
+order, cold and warm, and at random up to the knee: the number of reads at a time after which more bring no more bytes.
+
+PATH is a file, or a folder whose files are read: several, drawn at random. Nothing is written, unless --write-test asks
+for it. The files that are read are dropped from the page cache. What could not be learnt is said.
+"""
+_EPILOG = """\
+exit codes: 0 measured, 2 nothing could be measured (no such path, too little to read, a failed read), 130 interrupted
+"""
+
+_TITLE = Text("{path}: {label}", "{path}：{label}")
+_EVIDENCE = Text("evidence: {fact}", "依据：{fact}")
+_START_DEPTH = Text("begin with a depth of {depth} ({reason}); not measured", "起始深度：{depth}（{reason}）；未经测量")
+_MEASURED_DEPTH = Text("the depth that a probe found: {depth} ({reason})", "此前测得的深度：{depth}（{reason}）")
+_UNKNOWN = Text("What could not be learnt:", "未能查明：")
+_FILES = Text("{count} of its files, {size}: {examples}", "读取了其中 {count} 个文件，共 {size}：{examples}")
+_TEST_FILE = Text("a test file of {size}, written and removed", "临时写入 {size} 的测试文件，测完已删除")
+_PASSED_OVER = Text("passed over: {count}, unreadable, empty or with holes", "跳过 {count} 个：无权读取、为空或有空洞")
+_TOOK = Text("measured in {seconds}", "用时 {seconds}")
+
+_COLUMNS = Text(",rate,spread,median,worst,from", ",速率,波动,中位数,最慢,数据来自")
+_IN_ORDER = Text("in order", "顺序读取")
+_AGAIN = Text("in order, a second time", "顺序再读一遍")
+_RANDOM = Text("{size} at random, {depth} at a time", "{size} 随机读取，{depth} 路")
+_STATES = {  # by the values of Coldness
+    "cold": (Text("storage (cold)", "存储（冷）"), ""),
+    "warm": (Text("memory (warm)", "内存（热）"), "dim"),
+    "partly": (Text("partly page cache", "部分来自页缓存"), "yellow"),
+    "unknown": (Text("unknown", "未知"), "yellow"),
+}
+_HOW_KNOWN = Text("{state}: {how}", "{state}：{how}")
+
+_KNEES = {  # by the values of KneeState
+    "found": Text(
+        "Knee at {depth}: {rate}, {gain} times what one read at a time brings; more bring no more.",
+        "拐点：{depth} 路并发可达 {rate}，是单路的 {gain} 倍；再多也不会更快。",
+    ),
+    "not_reached": Text(
+        "Knee: not reached. {depth} at a time bring {rate}, {gain} times what one brings.",
+        "拐点：尚未出现。{depth} 路并发时为 {rate}，是单路的 {gain} 倍。",
+    ),
+    "too_noisy": Text(
+        "Knee: withheld. Rates differ by {noise} from round to round, more than what is to be told apart.",
+        "拐点：不予给出。各轮速率相差 {noise}，大于需要分辨的差别。",
+    ),
+    "not_measured": Text("Knee: not measured.", "拐点：未测定。"),
+}
+_NEXT = Text("Next: io_depth={depth} ({reason}).", "下一步：io_depth={depth}（{reason}）。")
+_ESTIMATE = Text("Next: io_depth={depth} (an estimate: {reason}).", "下一步：io_depth={depth}（估计值：{reason}）。")
+_WORKERS = Text("num_workers is for decoding, about one a processor.", "num_workers 只管解码，大约每个处理器一个。")
+_KEPT = Text("the depth is kept in {path}", "深度已保存在 {path}")
+_NOT_KEPT = Text("no depth is kept: not measured, or the cache is read-only", "深度没有保存：未测定，或缓存目录不可写")
+_READING = Text("reading {path}", "正在读取 {path}")
+
+
+def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    summary = "what is under a path, how fast it reads, and how many reads at a time it is worth"
+    parser = add_command(commands, shared, "storage", summary=summary, description=_DESCRIPTION, epilog=_EPILOG)
+    add = parser.add_argument
+    add("path", metavar="PATH", help="a file, or a folder with data")
+    time_range = seconds(0.5, 3600)
+    add("--seconds", type=time_range, default=15.0, metavar="S", help="about how long to measure (default: 15)")
+    add("--depth-max", type=whole(1, 1024), default=64, metavar="N", help="most reads at a time (default: 64)")
+    add("--no-measure", action="store_true", help="only say what is under the path; read nothing")
+    kept = "keep the depth that was found for later loaders of this machine, in the user's cache folder (30 days)"
+    add("--remember", action="store_true", help=kept)
+    written = "write a file of so many MiB into the folder PATH, measure with that one, and remove it"
+    add("--write-test", type=whole(16, 1 << 20), metavar="FILE_MB", help=written)
+    add_language(parser)
+    add("--json", action="store_true", help="print one JSON document, schema headrace/storage/1")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Measure and print."""
+    from headrace.storage.media import kind_of, probe, remember_depth
+
+    language = language_of(args)
+    head = {"schema": "headrace/storage/1", "headrace": __version__, "path": args.path}
+    if args.no_measure:
+        kind = kind_of(args.path)
+        if args.json:
+            terminal.json(head | {"kind": _plain(kind, language)})
+        else:
+            terminal.parts(_kind_parts(args.path, kind, _speaker(language)))
+        return EXIT_OK
+
+    def say(phase: Text) -> None:
+        with terminal.progress(phase.of(language)):
+            pass
+
+    # a quarter of a minute needs no line in a log
+    is_watched = sys.stderr.isatty() or args.verbosity > 0
+    progress = terminal.progress(_READING.filled(path=args.path).of(language)) if is_watched else nullcontext()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # which removes a test file
+    with progress:
+        result = probe(
+            args.path,
+            seconds=args.seconds,
+            depth_max=args.depth_max,
+            write_test_bytes=None if args.write_test is None else args.write_test << 20,
+            on_phase=say if args.verbosity > 0 else None,
+        )
+    if args.json:
+        terminal.json(head | _plain(result, language))
+    else:
+        terminal.parts(_result_parts(result, _speaker(language)))
+    if args.remember:
+        is_measured, rate = result.suggestion.is_measured, result.knee.bytes_per_s or 0.0
+        path = remember_depth(result.kind, result.suggestion.io_depth, rate) if is_measured else None
+        terminal.warn((_NOT_KEPT if path is None else _KEPT.filled(path=path)).of(language))
+    return EXIT_OK
+
+
+def _plain(value: Any, language: str) -> Any:
+    """A value as JSON has it: fields and what follows from them by name, sentences in one language."""
+    if isinstance(value, Text):
+        return value.of(language)
+    if isinstance(value, tuple):
+        return [_plain(each, language) for each in value]
+    if not is_dataclass(value):
+        return value
+    derived = [name for name, each in vars(type(value)).items() if isinstance(each, property)]
+    names = [*(each.name for each in fields(value)), *derived]
+    return {name: _plain(getattr(value, name), language) for name in names}
+
+
+def _speaker(language: str) -> Callable[..., str]:
+    """Return what says sentences in one language, also with others inside."""
+
+    def say(text: Text, **facts: object) -> str:
+        told = {name: fact.of(language) if isinstance(fact, Text) else fact for name, fact in facts.items()}
+        return text.filled(**told).of(language) if told else text.of(language)
+
+    return say
+
+
+def _kind_parts(path: str, kind: StorageKind, say: Callable[..., str]) -> Iterator[RenderableType]:
+    """What is under a path, without a measurement."""
+    depth = _MEASURED_DEPTH if kind.is_depth_measured else _START_DEPTH
+    yield line(say(_TITLE, path=path, label=kind.medium.label), "bold")
+    yield f"  {kind.name}\n  {say(_EVIDENCE, fact=kind.evidence)}"
+    yield f"  {say(depth, depth=kind.starting_depth, reason=kind.depth_reason)}"
+    yield from _unknown_parts(kind.unknown, say)
+
+
+def _unknown_parts(unknown: tuple[Text, ...], say: Callable[..., str]) -> Iterator[RenderableType]:
+    if unknown:
+        yield f"\n{say(_UNKNOWN)}"
+        yield from (f"  - {say(each)}" for each in unknown)
+
+
+def _result_parts(result: ProbeResult, say: Callable[..., str]) -> Iterator[RenderableType]:
+    yield line(say(_TITLE, path=result.path, label=result.kind.medium.label), "bold")
+    yield f"  {result.kind.name}"
+    examples = ", ".join(printable(path, keep="") for path in result.examples)
+    files = _TEST_FILE if result.is_test_file else _FILES
+    yield f"  {say(files, count=result.num_files, size=format_bytes(result.file_bytes), examples=examples)}"
+    if result.num_passed_over:
+        yield f"  {say(_PASSED_OVER, count=result.num_passed_over)}"
+    yield f"  {say(_TOOK, seconds=format_seconds(result.seconds))}\n"
+    table = plain_table(gap=2)
+    for place, title in enumerate(say(_COLUMNS).split(",")):
+        table.add_column(title, justify="right" if 0 < place < 5 else "left", no_wrap=True)
+    readings = [result.in_order, result.warm, *result.random]
+    for name, reading in zip([_IN_ORDER, _AGAIN, *(_RANDOM for _ in result.random)], readings, strict=True):
+        state, style = _STATES[reading.coldness]
+        table.add_row(
+            say(name, size=format_bytes(reading.read_bytes), depth=reading.depth),
+            format_rate(reading.bytes_per_s),
+            f"±{100 * reading.spread:.0f} %" if len(reading.rates) > 1 else "",
+            *(format_seconds(each) for each in (reading.median_s, reading.worst_s)),
+            line(say(state), style),
+        )
+    yield table
+    yield ""
+    for known in dict.fromkeys((_STATES[reading.coldness][0], reading.coldness_reason) for reading in readings):
+        yield line(say(_HOW_KNOWN, state=known[0], how=known[1]), "dim")
+    knee, suggestion = result.knee, result.suggestion
+    rate, noise = format_rate(knee.bytes_per_s or 0.0), format_share(knee.noise or 0.0)
+    yield ""
+    yield line(say(_KNEES[knee.state], depth=knee.depth, rate=rate, gain=three_digits(knee.gain), noise=noise), "bold")
+    yield from _unknown_parts(result.unknown, say)
+    next_step = _NEXT if suggestion.is_measured else _ESTIMATE
+    yield f"\n{say(next_step, depth=suggestion.io_depth, reason=suggestion.reason)}"
+    yield say(_WORKERS)
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """Return a rate as disks are sold: in powers of ten.
+
+    >>> format_rate(104_857_600), format_rate(7.3e9), format_rate(49_152)
+    ('105 MB/s', '7.30 GB/s', '49.2 kB/s')
+    """
+    for factor, unit in ((1e9, "GB/s"), (1e6, "MB/s")):
+        if bytes_per_s >= 0.9995 * factor:
+            return f"{three_digits(bytes_per_s / factor)} {unit}"
+    return f"{three_digits(bytes_per_s / 1e3)} kB/s"
