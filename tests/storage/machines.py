@@ -18,7 +18,7 @@ class Machine:
     """A tree made from such a text."""
 
     def __init__(self, text: str, folder: Path) -> None:
-        self.proc_root, self.sys_root = folder / "proc", folder / "sys"
+        self.root = folder
         current: list[str] | None = None
         files: dict[str, list[str]] = {}
         for line in text.splitlines():
@@ -44,7 +44,7 @@ class Machine:
             (folder / path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def kind_of(self, path: str) -> StorageKind:
-        return kind_of(path, proc_root=self.proc_root, sys_root=self.sys_root)
+        return kind_of(path, root=self.root)
 
 
 def load_machine(name: str, folder: Path) -> Machine:

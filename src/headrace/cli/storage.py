@@ -83,8 +83,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser = add_command(commands, shared, "storage", summary=summary, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("path", metavar="PATH", help="a file, or a folder with data")
-    time_range = seconds(0.5, 3600)
-    add("--seconds", type=time_range, default=15.0, metavar="S", help="about how long to measure (default: 15)")
+    add("--seconds", type=seconds(0.5, 3600), default=15.0, metavar="S", help="how long to measure (default: 15)")
     add("--depth-max", type=whole(1, 1024), default=64, metavar="N", help="most reads at a time (default: 64)")
     add("--no-measure", action="store_true", help="only say what is under the path; read nothing")
     kept = "keep the depth that was found for later loaders of this machine, in the user's cache folder (30 days)"
@@ -179,8 +178,8 @@ def _result_parts(result: ProbeResult, say: Callable[..., str]) -> Iterator[Rend
     yield line(say(_TITLE, path=result.path, label=result.kind.medium.label), "bold")
     yield f"  {result.kind.name}"
     examples = ", ".join(printable(path, keep="") for path in result.examples)
-    files = _TEST_FILE if result.is_test_file else _FILES
-    yield f"  {say(files, count=result.num_files, size=format_bytes(result.file_bytes), examples=examples)}"
+    said = _TEST_FILE if result.is_test_file else _FILES
+    yield f"  {say(said, count=result.num_files, size=format_bytes(result.file_bytes), examples=examples)}"
     if result.num_passed_over:
         yield f"  {say(_PASSED_OVER, count=result.num_passed_over)}"
     yield f"  {say(_TOOK, seconds=format_seconds(result.seconds))}\n"
@@ -201,9 +200,9 @@ def _result_parts(result: ProbeResult, say: Callable[..., str]) -> Iterator[Rend
     yield ""
     for known in dict.fromkeys((_STATES[reading.coldness][0], reading.coldness_reason) for reading in readings):
         yield line(say(_HOW_KNOWN, state=known[0], how=known[1]), "dim")
+    yield ""
     knee, suggestion = result.knee, result.suggestion
     rate, noise = format_rate(knee.bytes_per_s or 0.0), format_share(knee.noise or 0.0)
-    yield ""
     yield line(say(_KNEES[knee.state], depth=knee.depth, rate=rate, gain=three_digits(knee.gain), noise=noise), "bold")
     yield from _unknown_parts(result.unknown, say)
     next_step = _NEXT if suggestion.is_measured else _ESTIMATE

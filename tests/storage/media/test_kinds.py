@@ -132,7 +132,7 @@ def test_caches_that_cannot_be_emptied_are_named(tmp_path: Path) -> None:
 
 
 def test_nothing_is_known_where_there_is_no_table(tmp_path: Path) -> None:
-    kind = kind_of("/anything", proc_root=tmp_path, sys_root=tmp_path)
+    kind = kind_of("/anything", root=tmp_path)
     assert (kind.medium, kind.layers) == (Medium.UNKNOWN, ())
     assert "the table of mounts" in kind.unknown[0].en
 
@@ -146,7 +146,7 @@ def test_a_loop_in_the_links_of_sys_ends(tmp_path: Path) -> None:
     (folder / "slaves/dm-0").symlink_to("../../dm-0")
     (tmp_path / "sys/dev/block").mkdir(parents=True)
     (tmp_path / "sys/dev/block/253:0").symlink_to("../../devices/virtual/block/dm-0")
-    assert kind_of("/x", proc_root=tmp_path / "proc", sys_root=tmp_path / "sys").medium is Medium.UNKNOWN
+    assert kind_of("/x", root=tmp_path).medium is Medium.UNKNOWN
 
 
 def _source(path: str, table: str) -> str:

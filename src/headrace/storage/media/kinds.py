@@ -53,13 +53,10 @@ class Medium(enum.StrEnum):
 
 
 class _About(NamedTuple):
-    """What people call a medium, how many reads at a time to begin with and why, and what it is recognised by.
-
-    The depths are places to start from, not measurements: `headrace storage PATH` measures.
-    """
+    """What people call a medium, how many reads at a time to begin with and why, and what it is recognised by."""
 
     label: Text
-    depth: int
+    depth: int  # a place to start from; `headrace storage PATH` measures
     reason: Text
     file_systems: str = ""
     fuse_programs: str = ""
@@ -108,8 +105,7 @@ _DISKS = (Medium.HDD, Medium.NETWORK_DISK, Medium.UNKNOWN, Medium.VIRTUAL_DISK, 
 # Which options of a mount say something about reading.
 _TELLING = ("vers", "proto", "nconnect", "rsize", "cache", "trans", "msize", "max_read", "flock", "noac", "lookupcache")
 _MOST_LAYERS = 16  # an overlay on a loop device on an overlay …; and a circle of links must end
-# Files that a container's runtime binds into each container from beside its own images.
-_OF_THE_RUNTIME = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
+_OF_THE_RUNTIME = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")  # bound into containers, from beside the layers
 
 _NOT_IN_THE_TABLE = Text("the table of mounts does not say", "挂载表里查不到")
 _ON_NO_DEVICE = Text("it is on no block device", "它不在任何块设备上")
@@ -162,19 +158,13 @@ class StorageKind:
         return replace(self, layers=(*layers, *self.layers), evidence=f"{evidence}; {self.evidence}")
 
 
-def kind_of(
-    path: str | os.PathLike[str],
-    *,
-    proc_root: Path = Path("/proc"),
-    sys_root: Path = Path("/sys"),
-    use_remembered: bool = True,
-) -> StorageKind:
+def kind_of(path: str | os.PathLike[str], *, root: Path = Path("/"), use_remembered: bool = True) -> StorageKind:
     """Return what is under a path, and a depth to begin with; it takes well under a millisecond.
 
     Never raises for a path that cannot be looked at: then the medium is `UNKNOWN`, and `unknown` says why. The depth
     is a place to start from, unless a probe of this storage was remembered: then it is the one that was measured.
     """
-    kind = _Look(proc_root, sys_root).at(os.path.realpath(path), 0)
+    kind = _Look(root).at(os.path.realpath(path), 0)
     return (_recall(kind) if use_remembered else None) or kind
 
 
@@ -196,9 +186,8 @@ def starting_depth(path: str) -> StartingDepth:
 class _Look:
     """One look at the machine: its mounts are read once."""
 
-    def __init__(self, proc_root: Path, sys_root: Path) -> None:
-        self._sys_root = sys_root
-        self._mounts = parse_mountinfo(_text(proc_root / "self/mountinfo"))
+    def __init__(self, root: Path) -> None:
+        self._sys, self._mounts = root / "sys", parse_mountinfo(_text(root / "proc/self/mountinfo"))
 
     def at(self, path: str, depth: int) -> StorageKind:
         mount = mount_of(path, self._mounts)
@@ -234,8 +223,8 @@ class _Look:
         if not devices:
             is_pseudo = mount.device.startswith("0:") and not mount.source.startswith("/dev/")
             why = _ON_NO_DEVICE if is_pseudo else _DEVICE_HIDDEN.filled(device=mount.device)
-            layers = (mount.fs_type,)
-            return _kind(Medium.UNKNOWN, layers=layers, evidence=evidence, device=mount.device, unknown=(why,))
+            told = {"evidence": evidence, "device": mount.device}
+            return _kind(Medium.UNKNOWN, layers=(mount.fs_type,), unknown=(why,), **told)
         several = (f"{len(devices)} devices",) if len(devices) > 1 else ()
         layers = (mount.fs_type, *several, *devices[0].layers)
         disks = {disk.name: disk for device in devices for disk in device.disks}
@@ -252,13 +241,13 @@ class _Look:
 
     def _folders(self, mount: Mount) -> list[Path]:
         """Where /sys describes the devices of a mount; none where it does not (a container may hide them)."""
-        links = [self._sys_root / "dev/block" / mount.device]
+        links = [self._sys / "dev/block" / mount.device]
         if mount.device.startswith("0:"):
             # btrfs and the like have a number of their own; the source names one of their devices
             name = os.path.basename(os.path.realpath(mount.source))
-            together = (sorted(os.listdir(each)) for each in sorted(self._sys_root.glob("fs/btrfs/*/devices")))
+            together = (sorted(os.listdir(each)) for each in sorted(self._sys.glob("fs/btrfs/*/devices")))
             names = next((names for names in together if name in names), [name])
-            links = [self._sys_root / "class/block" / each for each in names if mount.source.startswith("/dev/")]
+            links = [self._sys / "class/block" / each for each in names if mount.source.startswith("/dev/")]
         return [Path(os.path.realpath(link)) for link in links if link.exists()]
 
 
@@ -314,10 +303,7 @@ class Mount(NamedTuple):
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    """Read the table of mounts: `id parent major:minor root mount-point options [tags] - type source super-options`.
-
-    Lines that are not of the format are passed over: a kernel may add new kinds.
-    """
+    """Read lines `id parent major:minor root mount-point options [tags] - type source super-options`; skip others."""
     mounts = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
@@ -420,8 +406,7 @@ def _medium_of(folder: Path, model: str) -> tuple[Medium, str]:
         return Medium.VIRTUAL_DISK, f"vendor={vendor or '?'}"
     # asked last: virtual disks mostly leave it at the default of 1
     rotational = _text(folder / "queue/rotational") if name.startswith("sd") else ""
-    medium = {"1": Medium.HDD, "0": Medium.SSD}.get(rotational, Medium.UNKNOWN)
-    return medium, f"rotational={rotational or '?'}"
+    return {"1": Medium.HDD, "0": Medium.SSD}.get(rotational, Medium.UNKNOWN), f"rotational={rotational or '?'}"
 
 
 def _text(path: Path) -> str:
@@ -456,12 +441,11 @@ def _recall(kind: StorageKind) -> StorageKind | None:
     """The same with the depth that was kept; None where there is none, it is too old, or not what we wrote."""
     try:
         document = json.loads(_file_of(kind).read_text(encoding="utf-8"))
-        is_ours = document["schema"] == _SCHEMA
         depth, rate, age_s = document["io_depth"], document["bytes_per_s"], time.time() - document["measured_at_s"]
         reason = _REMEMBERED.filled(age=format_seconds(age_s), rate=f"{rate / 1e6:.0f} MB/s")
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if not is_ours or not isinstance(depth, int) or depth < 1 or not 0 <= age_s <= MAX_AGE_S:
+    if document.get("schema") != _SCHEMA or not isinstance(depth, int) or depth < 1 or not 0 <= age_s <= MAX_AGE_S:
         return None
     return replace(kind, starting_depth=depth, depth_reason=reason, is_depth_measured=True)
 

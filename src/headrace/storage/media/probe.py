@@ -47,13 +47,11 @@ def probe(
     are dropped from the page cache. With `write_test_bytes` it writes a file of that size under the path, reads that
     one, and removes it in any case. `read_bytes` is the size of a read at random.
     """
-    if not 0.5 <= seconds <= 3600:
-        raise ValueError(f"seconds must be between 0.5 and 3600, got {seconds}")
-    if not 1 <= depth_max <= 1024:
-        raise ValueError(f"depth_max must be between 1 and 1024, got {depth_max}")
     size = parse_bytes(read_bytes, name="read_bytes")
-    if not 512 <= size <= 8 << 20:
-        raise ValueError(f"read_bytes must be between 512 and 8 MiB, got {size}")
+    allowed = {"seconds": (seconds, 0.5, 3600), "depth_max": (depth_max, 1, 1024), "read_bytes": (size, 512, 8 << 20)}
+    for name, (value, lowest, highest) in allowed.items():
+        if not lowest <= value <= highest:
+            raise ValueError(f"{name} must be between {lowest} and {highest}, got {value}")
     begin, given = time.monotonic(), os.fspath(path)
     kind = kind_of(given, use_remembered=False)
     with contextlib.ExitStack() as stack:
@@ -61,10 +59,10 @@ def probe(
         if write_test_bytes is not None:
             target = write_test_file(given, parse_bytes(write_test_bytes, name="write_test_bytes"), stack)
         files, num_passed_over = draw_files(target, 0.1 * seconds, stack)
-        say = on_phase or (lambda _: None)
+        say, end = on_phase or (lambda _: None), begin + seconds
         say(_IN_ORDER)
-        in_order, warm = _read_in_order(kind, files, _IN_ORDER_SHARE * (begin + seconds - time.monotonic()))
-        ladder = _climb(kind, files, size, depth_max, begin + seconds, say)
+        in_order, warm = _read_in_order(kind, files, 0.2 * (end - time.monotonic()))
+        ladder = _climb(kind, files, size, depth_max, end, say)
         drop_from_cache(files)
     knee = find_knee({reading.depth: reading.rates for reading in ladder})
     return ProbeResult(
@@ -260,9 +258,8 @@ class Block(NamedTuple):
         try:
             got = os.preadv(self.file.fd, [buffer[: self.size]], self.offset)
         except OSError as error:
-            hint = "`dmesg` tells more about disk errors"
             what = f"cannot read {self.file.path}: {error.strerror or error}"
-            raise UnusableInput(what, offset=self.offset, next_step=hint) from error
+            raise UnusableInput(what, offset=self.offset, next_step="`dmesg` tells more about disk errors") from error
         if got < self.size:
             raise UnusableInput(f"{self.file.path} became shorter while it was read", offset=self.offset, got=got)
 
@@ -355,7 +352,6 @@ def blocks_at_random(files: Sequence[OpenFile], size: int) -> list[Block]:
 
 
 _IN_ORDER_BYTES = 1 << 20  # of a read in order
-_IN_ORDER_SHARE = 0.2  # of the time that is left
 _MOST_WINDOW_BYTES, _WARM_BYTES = 1 << 30, 128 << 20  # other things must keep their place in the page cache
 _ROUNDS = 3  # fewer, and there is no telling chance from a difference
 _FLAT = 1.1  # two doublings that bring less than this are not going anywhere
@@ -386,7 +382,8 @@ def _climb(
     cached: list[float | None] = []
     for number in range(_ROUNDS):
         for place, depth in enumerate(depths if number % 2 == 0 else depths[::-1]):
-            if number == 0 and _is_flat([each[0].bytes_per_s for each in windows.values()]):
+            rates = [each[0].bytes_per_s for each in windows.values()]
+            if number == 0 and place > 3 and max(rates[-2:]) < _FLAT * max(rates[:-2]):
                 depths = depths[:place]
                 break
             left_s = end - time.monotonic()
@@ -401,11 +398,6 @@ def _climb(
             blocks = blocks[len(window.latencies) :] + blocks[: len(window.latencies)]
     judged = judge_coldness(kind, None if None in cached else max(filter(None, cached), default=0.0))
     return tuple(_reading(depth, size, each, judged) for depth, each in sorted(windows.items()))
-
-
-def _is_flat(rates: list[float]) -> bool:
-    """Whether the last two doublings have brought nothing."""
-    return len(rates) > 3 and max(rates[-2:]) < _FLAT * max(rates[:-2])
 
 
 def _reading(depth: int, size: int, windows: list[Window], judged: tuple[Coldness, Text]) -> MeasuredReading:
