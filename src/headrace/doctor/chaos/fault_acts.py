@@ -43,15 +43,6 @@ def strike(kind: FaultKind, *, index: int, always: bool, slow_s: float) -> None:
     _ACTS[kind]()
 
 
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
-
-
-def _crash() -> None:
-    ctypes.string_at(0)
-
-
 def _read_behind_the_end() -> None:
     """Map a file, cut it, and read what is gone: what happens when somebody rewrites a data set that is in use."""
     with tempfile.TemporaryFile() as file:
@@ -61,18 +52,10 @@ def _read_behind_the_end() -> None:
             print(mapped[mmap.PAGESIZE])  # noqa: T201  # never reached
 
 
-def _leave() -> None:
-    os._exit(3)
-
-
 def _hang() -> None:
     lock = threading.Lock()
     lock.acquire()
     lock.acquire()  # nobody will release it
-
-
-def _stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _hog() -> None:
@@ -82,14 +65,14 @@ def _hog() -> None:
     kept.clear()
 
 
-_ACTS: dict[FaultKind, Callable[[], None]] = {
-    FaultKind.KILL: _kill,
-    FaultKind.SEGV: _crash,
+_ACTS: dict[FaultKind, Callable[[], object]] = {
+    FaultKind.KILL: lambda: os.kill(os.getpid(), signal.SIGKILL),
+    FaultKind.SEGV: lambda: ctypes.string_at(0),
     FaultKind.BUS: _read_behind_the_end,
-    FaultKind.EXIT: _leave,
+    FaultKind.EXIT: lambda: os._exit(3),
     FaultKind.ABORT: os.abort,
     FaultKind.HANG: _hang,
-    FaultKind.STOP: _stop,
+    FaultKind.STOP: lambda: os.kill(os.getpid(), signal.SIGSTOP),
     FaultKind.HOG: _hog,
 }
 
