@@ -41,7 +41,7 @@ and leaves nothing behind.
 # Reading the memory of six processes takes some milliseconds of a core that the workers could use; the peak of a loop
 # in its steady state is broad.
 _MEMORY_EVERY_S = 0.2
-_TIME_TO_STOP_S = 3.0
+_TIME_TO_STOP_S = 10.0  # on a busy machine workers take seconds to end, and only then remove their temporary files
 _LOADERS = ("torch", "headrace")
 
 
