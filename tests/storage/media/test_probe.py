@@ -18,8 +18,8 @@ from headrace.storage.media import Medium, ProbeResult, kind_of, probe
 from headrace.storage.media.knee import Coldness, KneeState, MeasuredReading, find_knee
 from headrace.storage.media.probe import (
     LARGE_BYTES,
-    Block,
-    OpenFile,
+    ProbedBlock,
+    ProbedFile,
     blocks_at_random,
     blocks_in_order,
     cached_share,
@@ -64,7 +64,7 @@ def stack() -> Iterator[contextlib.ExitStack]:
         yield held
 
 
-def _opened(path: Path, stack: contextlib.ExitStack) -> OpenFile:
+def _opened(path: Path, stack: contextlib.ExitStack) -> ProbedFile:
     files, _ = draw_files(str(path), 5.0, stack)
     return files[0]
 
@@ -261,7 +261,7 @@ def test_every_block_comes_once(tmp_path: Path, stack: contextlib.ExitStack) -> 
         assert offsets == sorted(offsets)
 
 
-class _LimitedBlock(Block):
+class _LimitedBlock(ProbedBlock):
     """A block of a storage that serves four reads at a time, each in 20 ms, in the order in which they come."""
 
     free_at, turn = [0.0] * 4, threading.Lock()
@@ -274,7 +274,7 @@ class _LimitedBlock(Block):
 
 
 def test_the_knee_of_a_limited_reader_is_found() -> None:
-    file = OpenFile("limited", 1 << 30, -1)
+    file = ProbedFile("limited", 1 << 30, -1)
     blocks = [_LimitedBlock(file, 4096 * number, 4096) for number in range(100_000)]
     depths = (1, 2, 4, 8, 16)
     rates = {depth: [read_window(blocks, depth, 0.2).bytes_per_s for _ in range(3)] for depth in depths}
@@ -288,11 +288,11 @@ def test_so_many_reads_are_in_flight_at_a_time() -> None:
     """Four readers meet in a read: with fewer at a time this would not end well."""
     together = threading.Barrier(4)
 
-    class Meeting(Block):
+    class Meeting(ProbedBlock):
         def read(self, buffer: memoryview) -> None:
             together.wait(timeout=60)
 
-    blocks = [Meeting(OpenFile("x", 4096, -1), 0, 4096)] * 8
+    blocks = [Meeting(ProbedFile("x", 4096, -1), 0, 4096)] * 8
     assert len(read_window(blocks, 4, 60.0).latencies) == 8  # and it ends when the blocks do
 
 
@@ -301,7 +301,7 @@ def test_an_error_in_a_reader_is_raised_where_one_waits(tmp_path: Path, stack: c
     file = _opened(tmp_path / "data", stack)
     os.truncate(tmp_path / "data", 100)
     with pytest.raises(UnusableInput, match="became shorter") as caught:
-        read_window([Block(file, 0, 4096)] * 3, 2, 5.0)
+        read_window([ProbedBlock(file, 0, 4096)] * 3, 2, 5.0)
     assert caught.value.evidence == {"offset": 0, "got": 100}
 
 

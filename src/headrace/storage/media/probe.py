@@ -91,7 +91,7 @@ _MOST_LOOKED_AT = 50_000  # files: a data set of a hundred million must not be l
 _MOST_FILES = 256  # that are open at a time
 
 
-class OpenFile(NamedTuple):
+class ProbedFile(NamedTuple):
     """A file that is read: its first `size` bytes are data, without holes."""
 
     path: str
@@ -99,7 +99,7 @@ class OpenFile(NamedTuple):
     fd: int
 
 
-def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[list[OpenFile], int]:
+def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[list[ProbedFile], int]:
     """Open files at or below a path until the stack is closed; return them, and how many were passed over.
 
     Raises `UnusableInput` where there is too little to read. Links are not followed.
@@ -111,7 +111,7 @@ def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         raise UnusableInput(f"{path} is neither a file nor a folder", next_step="name a folder with data")
     sizes, num_passed_over = _look_through(path, seconds) if stat.S_ISDIR(mode) else ({path: 0}, 0)
-    files: list[OpenFile] = []
+    files: list[ProbedFile] = []
     paths = [each for each, size in sizes.items() if size >= LARGE_BYTES] or list(sizes)
     for each in random.sample(paths, min(_MOST_FILES, len(paths))):
         size = 0
@@ -121,7 +121,7 @@ def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[
             size = os.fstat(fd).st_size
             size = os.lseek(fd, 0, os.SEEK_HOLE)  # zeros of a hole come at no cost: it would look like a fast disk
         if size >= _SMALLEST_BYTES:
-            files.append(OpenFile(each, size, fd))
+            files.append(ProbedFile(each, size, fd))
         else:
             num_passed_over += 1
     if sum(file.size for file in files) < _LEAST_BYTES:
@@ -189,14 +189,14 @@ _NOT_KEPT = Text("this file system keeps nothing in the page cache", "该文件�
 _READ_BEFORE = Text("read a moment before, so it is in the page cache", "刚刚读过，已在页缓存中")
 
 
-def drop_from_cache(files: Sequence[OpenFile]) -> None:
+def drop_from_cache(files: Sequence[ProbedFile]) -> None:
     """Ask the kernel to let go of the files' pages."""
     for file in files:
         with contextlib.suppress(OSError):  # not every file system takes advice
             os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def cached_share(file: OpenFile) -> float | None:
+def cached_share(file: ProbedFile) -> float | None:
     """The share of a file's beginning that is in the page cache; None where the kernel does not tell us.
 
     Since Linux 5.2 it says "all of it" to who neither owns a file nor may write it.
@@ -217,7 +217,7 @@ def cached_share(file: OpenFile) -> float | None:
     return None if failed else pages.raw.translate(_IN_CACHE).count(1) / len(pages)
 
 
-def drop_and_look(files: Sequence[OpenFile]) -> float | None:
+def drop_and_look(files: Sequence[ProbedFile]) -> float | None:
     """Drop the files from the page cache, and return the largest share that is left; None: not to be seen."""
     drop_from_cache(files)
     left = [cached_share(file) for file in files]
@@ -247,10 +247,10 @@ _STUCK_AFTER_S = 30.0  # beyond the window: a read of a healthy storage is back 
 _MOST_PLACES = 1 << 16  # that are drawn: the order of a file of terabytes is not made whole
 
 
-class Block(NamedTuple):
+class ProbedBlock(NamedTuple):
     """A piece of a file."""
 
-    file: OpenFile
+    file: ProbedFile
     offset: int
     size: int
 
@@ -271,7 +271,7 @@ class Window(NamedTuple):
     latencies: list[float]
 
 
-def read_window(blocks: Sequence[Block], depth: int, seconds: float) -> Window:
+def read_window(blocks: Sequence[ProbedBlock], depth: int, seconds: float) -> Window:
     """Read with so many threads at a time, until the time or the blocks are used up.
 
     A read counts evenly over the time that it took. The window opens when every reader has a first read behind it, and
@@ -333,21 +333,21 @@ def rate_of(reads: Sequence[tuple[float, float, int]], opened: float, closed: fl
     return sum(inside) / (closed - opened)
 
 
-def blocks_in_order(files: Sequence[OpenFile], size: int) -> Iterator[Block]:
+def blocks_in_order(files: Sequence[ProbedFile], size: int) -> Iterator[ProbedBlock]:
     """All of the files, one after the other."""
     for file in files:
         for offset in range(0, file.size, size):
-            yield Block(file, offset, min(size, file.size - offset))
+            yield ProbedBlock(file, offset, min(size, file.size - offset))
 
 
-def blocks_at_random(files: Sequence[OpenFile], size: int) -> list[Block]:
+def blocks_at_random(files: Sequence[ProbedFile], size: int) -> list[ProbedBlock]:
     """Blocks of the files in random order: each at most once, and the end of a file only where it is the whole file."""
     ends = list(itertools.accumulate(max(1, file.size // size) for file in files))
     blocks = []
     for number in random.sample(range(ends[-1]), min(_MOST_PLACES, ends[-1])):
         which = bisect_right(ends, number)
         offset = size * (number - (ends[which - 1] if which else 0))
-        blocks.append(Block(files[which], offset, min(size, files[which].size)))
+        blocks.append(ProbedBlock(files[which], offset, min(size, files[which].size)))
     return blocks
 
 
@@ -357,7 +357,9 @@ _ROUNDS = 3  # fewer, and there is no telling chance from a difference
 _FLAT = 1.1  # two doublings that bring less than this are not going anywhere
 
 
-def _read_in_order(kind: StorageKind, files: list[OpenFile], seconds: float) -> tuple[MeasuredReading, MeasuredReading]:
+def _read_in_order(
+    kind: StorageKind, files: list[ProbedFile], seconds: float
+) -> tuple[MeasuredReading, MeasuredReading]:
     """One reader from the beginning of the data, and the last of that once more."""
     size, is_cold = _IN_ORDER_BYTES, judge_coldness(kind, drop_and_look(files))
     blocks = list(itertools.islice(blocks_in_order(files, size), _MOST_WINDOW_BYTES // size))
@@ -370,7 +372,7 @@ def _read_in_order(kind: StorageKind, files: list[OpenFile], seconds: float) -> 
 
 
 def _climb(
-    kind: StorageKind, files: list[OpenFile], size: int, depth_max: int, end: float, say: Callable[[Text], None]
+    kind: StorageKind, files: list[ProbedFile], size: int, depth_max: int, end: float, say: Callable[[Text], None]
 ) -> tuple[MeasuredReading, ...]:
     """Blocks at random at depth 1, 2, 4, …, in rounds: up and down, so that a drift does not look like a knee."""
     for file in files:
