@@ -127,8 +127,8 @@ def test_a_dump_holds_stacks_files_and_waits(slow: int, tmp_path: Path) -> None:
     assert f"=== trainer {slow}" in text
     assert text.count("=== worker") == 2
     assert "__getitem__" in text
-    assert "open files" in text
-    assert "state S" in text
+    assert "it sleeps of its own accord" in text
+    assert "  open: " in text
     to_stdout = run("-q", "watch", "--dump", str(slow))
     assert "=== trainer" in to_stdout.stdout
 

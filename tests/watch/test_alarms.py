@@ -12,15 +12,15 @@ from headrace.watch.alarms import AlarmSettings, AlarmState, MemoryLine
 from headrace.watch.end import End
 from headrace.watch.judging import Stillness
 from headrace.watch.look import MachineLook, Rates, TrainerLook, WorkerLook
-from headrace.watch.reading import TrainerActivity, TrainerReading, WorkerActivity
+from headrace.watch.reading import TrainerActivity, WorkerActivity
 
 NOTHING = MachineLook()
 GIB = 1 << 30
 
 
 def trainer(pid: int = 10, same_for_s: float = 0.0) -> TrainerLook:
-    reading = TrainerReading(activity=TrainerActivity.DATA_WAIT)
-    return TrainerLook(pid=pid, started=1, rank=None, command="python t.py", reading=reading, same_for_s=same_for_s)
+    waits = TrainerActivity.DATA_WAIT
+    return TrainerLook(pid=pid, started=1, rank=None, command="python t.py", activity=waits, same_for_s=same_for_s)
 
 
 def worker(pid: int, *, same_for_s: float = 0.0, cpu_share: float = 0.0, started: int = 5) -> WorkerLook:
@@ -105,12 +105,11 @@ def test_a_killed_worker_is_told_at_once_and_once() -> None:
 
 def test_a_worker_that_dies_before_it_was_ever_seen() -> None:
     state = AlarmState(AlarmSettings())
-    state.expect([trainer()], [worker(11), worker(12)])
-    assert kinds(state, 1, [worker(12)], killed(11)) == ["worker_gone"]
+    assert kinds(state, 1, [worker(11), worker(12)], killed(11)) == ["worker_gone"]
 
 
 def test_the_end_of_an_epoch_is_no_alarm() -> None:
-    for ends in ((End(pid=11, status=0), End(pid=12, status=0)), ()):
+    for ends in ((End(pid=11, status=0), End(pid=12, status=0)), (End(pid=11), End(pid=12))):
         state = AlarmState(AlarmSettings())
         assert kinds(state, 1, [worker(11), worker(12)]) == []
         assert kinds(state, 2, [], *ends) == []
@@ -118,10 +117,11 @@ def test_the_end_of_an_epoch_is_no_alarm() -> None:
         assert kinds(state, 4, [worker(21, started=9000), worker(22, started=9000)]) == []
 
 
-def test_a_worker_whose_end_nobody_saw_is_lost_if_its_siblings_stay() -> None:
+@pytest.mark.parametrize("end", [End(pid=11), killed(11, signal.SIGTERM)])
+def test_a_worker_whose_end_tells_nothing_is_lost_if_its_siblings_stay(end: End) -> None:
     state = AlarmState(AlarmSettings())
     kinds(state, 1, [worker(11), worker(12)])
-    assert kinds(state, 2, [worker(12)]) == []  # the others may be ending, too
+    assert kinds(state, 2, [worker(12)], end) == []  # the others may be ending, too
     assert kinds(state, 3, [worker(12)]) == ["worker_gone"]
 
 
@@ -155,9 +155,11 @@ def test_whatever_comes_and_goes_no_process_is_reported_gone_twice(
 ) -> None:
     state = AlarmState(AlarmSettings())
     gone: list[int | None] = []
-    for at, (workers, is_there, ended) in enumerate(looks):
-        trainers = [trainer()] if is_there else []
-        ends = [killed(pid) for pid in ended]
-        alarms = state.handle(float(at), trainers, [worker(pid) for pid in sorted(workers)], NOTHING, ends)
+    over: set[int] = set()
+    for at, (pids, is_there, ended) in enumerate(looks):
+        trainers = [trainer()] if is_there and 10 not in over else []
+        workers = [worker(pid) for pid in sorted(pids - over)]
+        alarms = state.handle(float(at), trainers, workers, NOTHING, [killed(pid) for pid in ended - over])
+        over |= ended
         gone += [alarm.pid for alarm in alarms if alarm.kind.endswith("_gone")]
     assert len(gone) == len(set(gone))

@@ -15,7 +15,7 @@ import pytest
 
 from headrace.model import Bottleneck, Cause, Finding
 from headrace.signals import find_py_spy
-from headrace.watch import History, WatchSession, WatchSettings, WorkerActivity, judge
+from headrace.watch import History, WatchSession, WatchSettings, WorkerActivity, judge, mean_shares
 
 from .live import WITHIN_S, wait_until
 
@@ -52,12 +52,12 @@ def watch(pid: int) -> History:
 
 
 def mean_share(history: History, activity: WorkerActivity) -> float:
-    return history.mean_shares(list(history.workers)).get(activity, 0.0)
+    return mean_shares(history.workers.values()).get(activity, 0.0)
 
 
 CASES = [
-    ("decode", "process", WorkerActivity.DECODING, Bottleneck.CPU_DECODE, "cheaper decoding (`headrace.codecs`"),
-    ("decode", "thread", WorkerActivity.DECODING, Bottleneck.CPU_DECODE, "cheaper decoding (`headrace.codecs`"),
+    ("decode", "process", WorkerActivity.DECODING, Bottleneck.CPU_DECODE, "cheaper decoding: `headrace.codecs`"),
+    ("decode", "thread", WorkerActivity.DECODING, Bottleneck.CPU_DECODE, "cheaper decoding: `headrace.codecs`"),
 ]
 MORE_CASES = [
     ("read", "process", WorkerActivity.READING, None, "`io_depth=`"),
@@ -81,7 +81,7 @@ def test_what_busy_workers_do(
     assert {worker.trainer_pid for worker in history.workers.values()} == {pid}
     assert all(worker.is_ours for worker in history.workers.values())
     assert sum(worker.num_workers for worker in history.workers.values()) == 2
-    assert mean_share(history, activity) > 0.6, history.worker_shares
+    assert mean_share(history, activity) > 0.6, history.workers
     (finding,) = [one for one in judge(history).findings if one.cause is Cause.LOADER_THROUGHPUT]
     assert finding.bottleneck is bottleneck
     assert advice in " ".join(text.en for text in finding.fix)
@@ -94,7 +94,7 @@ def test_what_busy_workers_do(
 def test_workers_that_wait_for_a_task_are_idle(backend: str, tmp_path: Path) -> None:
     with loop("idle", backend, tmp_path) as pid:
         history = watch(pid)
-    assert mean_share(history, WorkerActivity.IDLE) > 0.9, history.worker_shares
+    assert mean_share(history, WorkerActivity.IDLE) > 0.9, history.workers
     assert all(worker.busy.value < 0.1 for worker in history.workers.values())
     for finding in judge(history).findings:
         assert finding.cause is not Cause.LOADER_THROUGHPUT

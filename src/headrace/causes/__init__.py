@@ -18,15 +18,23 @@ from headrace.lazy import lazy_names
 if TYPE_CHECKING:
     from .log_findings import explain_logs, explain_message
     from .recorded import explain_recording
-    from .remedies import CauseAdvice, advice_on, bottleneck_fix
+    from .remedies import CHEAPER_COLLATION, CauseAdvice, advice_on, bottleneck_fix
 
-__all__ = ["CauseAdvice", "advice_on", "bottleneck_fix", "explain_logs", "explain_message", "explain_recording"]
+__all__ = [
+    "CHEAPER_COLLATION",
+    "CauseAdvice",
+    "advice_on",
+    "bottleneck_fix",
+    "explain_logs",
+    "explain_message",
+    "explain_recording",
+]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "log_findings": "explain_logs explain_message",
         "recorded": "explain_recording",
-        "remedies": "CauseAdvice advice_on bottleneck_fix",
+        "remedies": "CHEAPER_COLLATION CauseAdvice advice_on bottleneck_fix",
     },
 )

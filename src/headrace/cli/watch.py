@@ -147,9 +147,8 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
 
 def _dump(session: WatchSession, path: str, language: str, terminal: Terminal) -> int:
     from headrace.errors import UnusableInput
-    from headrace.watch import dump_run
 
-    text = dump_run(session.cast)
+    text = session.dump()
     if path == "-":
         terminal.document(text.rstrip("\n"))
         return EXIT_OK
@@ -237,7 +236,7 @@ class _Watch:
         from headrace.watch import SCHEMA as WATCH_SCHEMA
         from headrace.watch import judge
 
-        findings = judge(self._history, self._session.settings.alarms)
+        findings = judge(self._history)
         if self._is_json:
             self._json({"schema": WATCH_SCHEMA, "event": "end", "findings": findings.as_json(self._language)})
         elif self._last is not None:
@@ -316,13 +315,10 @@ def _alarm(alarm: Alarm) -> Text:
 
 def watch_line(look: Look, language: str) -> str:
     """Return one look as a line for a log."""
-    from headrace.watch import ACTIVITIES
-
     waits = Text(", waits for data", "，等待数据").of(language)
     said = [look.at]
     said += [
-        f"{_name(trainer, language)} {ACTIVITIES[trainer.reading.activity].of(language)}{waits} "
-        f"{_interval(trainer.wait, language)}"
+        f"{_name(trainer, language)} {trainer.activity.value.of(language)}{waits} {_interval(trainer.wait, language)}"
         for trainer in look.trainers
     ]
     if look.workers:
@@ -332,16 +328,15 @@ def watch_line(look: Look, language: str) -> str:
 
 
 def _trainer(trainer: TrainerLook, language: str) -> Iterator[RenderableType]:
-    from headrace.watch import ACTIVITIES
+    from headrace.watch import TrainerActivity
 
-    reading = trainer.reading
     head = line(_name(trainer, language), "bold")
     head.append(f"  {trainer.command[:100]}", style="dim")
     yield head
-    at = f"  {reading.at}" if reading.at is not None else ""
+    at = f"  {trainer.at}" if trainer.at is not None else ""
     usage = "  ".join(_usage(trainer, language))
-    yield line(f"  {_NOW.of(language)}: {ACTIVITIES[reading.activity].of(language)}{at}  {usage}")
-    if trainer.same_for_s >= _STILL_S and reading.activity.value != "compute":
+    yield line(f"  {_NOW.of(language)}: {trainer.activity.value.of(language)}{at}  {usage}")
+    if trainer.same_for_s >= _STILL_S and trainer.activity is not TrainerActivity.COMPUTE:
         yield line(f"  {_still(trainer).of(language)}", "yellow")
     if trainer.problem:
         problem = Text(f"  no Python stacks: {trainer.problem}", f"  没有 Python 栈：{trainer.problem}")
@@ -352,13 +347,13 @@ def _trainer(trainer: TrainerLook, language: str) -> Iterator[RenderableType]:
 def _bars(trainer: TrainerLook, language: str) -> RenderableType:
     from rich.table import Table
 
-    from headrace.watch import ACTIVITIES
+    from headrace.watch import TrainerActivity
 
     grid = Table.grid(padding=(0, 1, 0, 2))
     for activity, share in sorted(trainer.shares.items(), key=lambda one: -one[1].value):
-        style = "red" if activity.value == "data_wait" and share.value >= 0.25 else ""
+        style = "red" if activity is TrainerActivity.DATA_WAIT and share.value >= 0.25 else ""
         bar = line("█" * round(_BAR * share.value), style)
-        grid.add_row(ACTIVITIES[activity].of(language), _interval(share, language), bar)
+        grid.add_row(activity.value.of(language), _interval(share, language), bar)
     return grid
 
 
@@ -376,7 +371,7 @@ def _workers(workers: Sequence[WorkerLook], language: str) -> RenderableType:
             _doing(worker, language),
             format_share(worker.busy.value) if worker.busy.num_samples else "-",
             format_share(worker.rates.cpu_share),
-            format_bytes(_held(worker)),
+            format_bytes(worker.rates.held_bytes),
             _rate(worker.rates.read_bytes_per_s, language),
             _where(worker),
         )
@@ -386,9 +381,9 @@ def _workers(workers: Sequence[WorkerLook], language: str) -> RenderableType:
 
 
 def _doing(worker: WorkerLook, language: str) -> str:
-    from headrace.watch import DOING, WorkerActivity
+    from headrace.watch import WorkerActivity
 
-    said = DOING[worker.activity].of(language)
+    said: str = worker.activity.value.of(language)
     if worker.same_for_s >= _STILL_S and worker.activity is not WorkerActivity.IDLE:
         said += f" {_still(worker).of(language)}"
     return said
@@ -410,13 +405,9 @@ def _where(worker: WorkerLook) -> str:
 
 def _usage(trainer: TrainerLook, language: str) -> Iterator[str]:
     yield f"CPU {format_share(trainer.rates.cpu_share)}"
-    yield f"{_MEMORY.of(language)} {format_bytes(_held(trainer))}"
+    yield f"{_MEMORY.of(language)} {format_bytes(trainer.rates.held_bytes)}"
     if trainer.rates.read_bytes_per_s is not None:
         yield f"{_READ.of(language)} {_rate(trainer.rates.read_bytes_per_s, language)}"
-
-
-def _held(process: TrainerLook | WorkerLook) -> int:
-    return process.rates.rss_bytes if process.rates.pss_bytes is None else process.rates.pss_bytes
 
 
 def _rate(value: float | None, language: str) -> str:
@@ -446,9 +437,12 @@ def _machine(machine: MachineLook, language: str) -> str:
         used, total = format_bytes(machine.shm_used_bytes), format_bytes(machine.shm_total_bytes)
         said.append(Text(f"/dev/shm {used} of {total}", f"/dev/shm {used} / {total}"))
     for gpu in machine.gpus:
-        busy = "-" if gpu.busy_share is None else format_share(gpu.busy_share)
+        busy = "-" if gpu.utilisation is None else format_share(gpu.utilisation)
         used, total = format_bytes(gpu.used_bytes or 0), format_bytes(gpu.total_bytes or 0)
-        text = f"GPU {gpu.index} {busy} busy, {used} of {total}", f"GPU {gpu.index} 占用 {busy}，显存 {used} / {total}"
+        text = (
+            f"GPU {gpu.number} {busy} busy, {used} of {total}",
+            f"GPU {gpu.number} 占用 {busy}，显存 {used} / {total}",
+        )
         said.append(Text(*text))
     return f"{Text('machine', '整机').of(language)}: {'  ·  '.join(text.of(language) for text in said)}"
 

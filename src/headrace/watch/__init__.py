@@ -10,21 +10,17 @@
 - `alarms`: when to raise an alarm, and the user's command for it.
 - `findings`: from all that was watched to a verdict and findings, in sentences.
 - `end`: how a process that is not our child ended.
-- `dump`: everything that can be seen of a run that hangs.
 """
 
 from .alarms import AlarmSettings, AlertCommand, MemoryLine
-from .dump import dump_run
 from .end import End
-from .findings import ACTIVITIES, DOING, History, judge
+from .findings import History, judge, mean_shares
 from .look import SCHEMA, Alarm, Look, MachineLook, TrainerLook, WorkerLook
 from .reading import TrainerActivity, WorkerActivity
 from .session import WatchSession, WatchSettings
 from .shares import Share
 
 __all__ = [
-    "ACTIVITIES",
-    "DOING",
     "SCHEMA",
     "Alarm",
     "AlarmSettings",
@@ -41,6 +37,6 @@ __all__ = [
     "WatchSettings",
     "WorkerActivity",
     "WorkerLook",
-    "dump_run",
     "judge",
+    "mean_shares",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import fcntl
 import os
 import select
@@ -13,7 +11,7 @@ from dataclasses import dataclass
 
 from headrace.model import Text
 
-from .processes import exit_status
+from .processes import exit_status, is_running
 
 # Linux 6.13: what a pidfd knows of its process; 6.15: also how it ended, after it is gone. linux/pidfd.h
 _GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, 64 bytes)
@@ -36,14 +34,6 @@ class End:
     def exit_code(self) -> int | None:
         return os.WEXITSTATUS(self.status) if self.status is not None and os.WIFEXITED(self.status) else None
 
-    @property
-    def is_known_good(self) -> bool:
-        return self.exit_code == 0
-
-    @property
-    def is_known_bad(self) -> bool:
-        return self.status is not None and not self.is_known_good
-
     def text(self) -> Text:
         """Say it in a few words that follow the name of the process."""
         if self.signal_number is not None:
@@ -61,7 +51,7 @@ class EndWatch:
     """Holds on to processes, so that their ends are noticed at once and told afterwards."""
 
     def __init__(self) -> None:
-        self._fds: dict[int, int] = {}
+        self._fds: dict[int, int | None] = {}  # None: this kernel (before 5.3) has no descriptors of processes
 
     def __enter__(self) -> EndWatch:
         return self
@@ -70,40 +60,44 @@ class EndWatch:
         self.close()
 
     def hold(self, pid: int) -> None:
-        """Watch one more process; one that is gone already, or that this system cannot watch, is left out."""
-        if pid not in self._fds:
-            with contextlib.suppress(OSError, AttributeError):
-                self._fds[pid] = os.pidfd_open(pid)
+        """Watch one more process; one that is gone already is left out."""
+        if pid in self._fds:
+            return
+        try:
+            self._fds[pid] = os.pidfd_open(pid)
+        except ProcessLookupError:
+            pass
+        except (OSError, AttributeError):
+            self._fds[pid] = None
 
     def wait(self, timeout_s: float) -> tuple[End, ...]:
         """Wait until one of them ends, at most so long; return those that have, and let them go."""
         poller = select.poll()
         for fd in self._fds.values():
-            poller.register(fd, select.POLLIN)
+            if fd is not None:
+                poller.register(fd, select.POLLIN)
         ready = {fd for fd, _ in poller.poll(max(0.0, timeout_s) * 1000)}
-        ended = []
-        for pid, fd in list(self._fds.items()):
-            if fd in ready:
-                ended.append(End(pid=pid, status=_status(pid, fd)))
-                os.close(self._fds.pop(pid))
-        return tuple(ended)
+        gone = [pid for pid, fd in self._fds.items() if (not is_running(pid) if fd is None else fd in ready)]
+        return tuple(End(pid=pid, status=_let_go(pid, self._fds.pop(pid))) for pid in gone)
 
     def close(self) -> None:
         for fd in self._fds.values():
-            os.close(fd)
+            if fd is not None:
+                os.close(fd)
         self._fds.clear()
 
 
-def _status(pid: int, fd: int) -> int | None:
-    """Ask the pidfd, then the process's last line in /proc, which is there until its parent has asked."""
+def _let_go(pid: int, fd: int | None) -> int | None:
+    """How a process ended: the pidfd knows, then the process's last line in /proc, until its parent has asked."""
+    if fd is None:
+        return exit_status(pid)
     buffer = bytearray(_INFO.size)
     struct.pack_into("=Q", buffer, 0, _INFO_EXIT)
     try:
         fcntl.ioctl(fd, _GET_INFO, buffer)
         fields = _INFO.unpack(buffer)
-        if fields[0] & _INFO_EXIT:
-            return int(fields[13])
-    except OSError as error:
-        if error.errno not in (errno.ENOTTY, errno.EINVAL, errno.ESRCH, errno.EPERM, errno.ENOSYS):
-            raise
-    return exit_status(pid)
+        return int(fields[13]) if fields[0] & _INFO_EXIT else exit_status(pid)
+    except OSError:
+        return exit_status(pid)
+    finally:
+        os.close(fd)

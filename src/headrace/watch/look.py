@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from headrace.model import Text
 from headrace.signals import Frame
-from headrace.signals.system import MachineSample, ProcessSample, SystemSample
+from headrace.signals.system import GpuSample, MachineSample, ProcessSample, SystemSample
 
 from .end import End
-from .reading import Detail, TrainerActivity, TrainerReading, WorkerActivity
+from .reading import Detail, TrainerActivity, WorkerActivity
 from .shares import NOTHING_SEEN, Share
 
 SCHEMA = "headrace/watch/1"
@@ -25,33 +25,24 @@ class Rates:
     cpu_share: float = 0.0  # of one processor; more than 1 with several threads
     rss_bytes: int = 0
     pss_bytes: int | None = None  # shared pages divided among their holders; asked seldom
-    swap_bytes: int = 0
     read_bytes_per_s: float | None = None  # by read calls, from wherever; None where it is not ours to see
-    disk_bytes_per_s: float | None = None  # of it, what had to come from a disk
+
+    @property
+    def held_bytes(self) -> int:
+        return self.rss_bytes if self.pss_bytes is None else self.pss_bytes
 
 
 def rates_between(first: ProcessSample | None, second: ProcessSample | None, seconds: float) -> Rates:
     """What was used between two samples; without a first one only what is held now."""
     if second is None:
         return Rates()
+    held = Rates(rss_bytes=second.rss_bytes, pss_bytes=second.pss_bytes)
     if first is None or seconds <= 0:
-        return Rates(rss_bytes=second.rss_bytes, pss_bytes=second.pss_bytes, swap_bytes=second.swap_bytes or 0)
-    return Rates(
-        cpu_share=max(0.0, _cpu_s(second) - _cpu_s(first)) / seconds,
-        rss_bytes=second.rss_bytes,
-        pss_bytes=second.pss_bytes,
-        swap_bytes=second.swap_bytes or 0,
-        read_bytes_per_s=_per_s(first.read_calls_bytes, second.read_calls_bytes, seconds),
-        disk_bytes_per_s=_per_s(first.read_bytes, second.read_bytes, seconds),
-    )
-
-
-def _cpu_s(sample: ProcessSample) -> float:
-    return sample.cpu_user_s + sample.cpu_system_s
-
-
-def _per_s(first: int | None, second: int | None, seconds: float) -> float | None:
-    return None if first is None or second is None else max(0, second - first) / seconds
+        return held
+    used_s = second.cpu_user_s + second.cpu_system_s - first.cpu_user_s - first.cpu_system_s
+    before, after = first.read_calls_bytes, second.read_calls_bytes
+    read = None if before is None or after is None else max(0, after - before) / seconds
+    return replace(held, cpu_share=max(0.0, used_s) / seconds, read_bytes_per_s=read)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +53,6 @@ class Standing:
     call: str = ""
     wait_channel: str = ""
     file: str = ""
-    position: int | None = None
-    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,19 +61,27 @@ class ProcessLook:
 
     pid: int
     started: int
+    activity: TrainerActivity | WorkerActivity  # at the end of the stretch
+    at: Frame | None = None  # of the user's code
     stack: tuple[Frame, ...] = ()
     rates: Rates = field(default_factory=Rates)
     standing: Standing = field(default_factory=Standing)
     same_for_s: float = 0.0  # so long it has stood at the same place without getting on
 
-    def usage_json(self) -> dict[str, object]:
-        """The last fields of a process in JSON, which all processes have."""
+    @property
+    def place(self) -> str:
+        """Where it stands: its frame, and the file or call that it waits in."""
+        parts = [str(self.at or ""), self.standing.file, self.standing.call or self.standing.wait_channel]
+        return ", ".join(part for part in parts if part) or self.activity.code
+
+    def as_json(self) -> dict[str, object]:
+        at = self.at
         return {
+            "pid": self.pid,
+            "activity": self.activity.code,
+            "at": None if at is None else {"file": at.file, "line": at.line, "function": at.function},
             "same_for_s": round(self.same_for_s, 3),
             **asdict(self.rates),
-            "cpu_share": round(self.rates.cpu_share, 4),
-            "read_bytes_per_s": _rounded(self.rates.read_bytes_per_s, 1),
-            "disk_bytes_per_s": _rounded(self.rates.disk_bytes_per_s, 1),
             **asdict(self.standing),
         }
 
@@ -97,29 +94,18 @@ class WorkerLook(ProcessLook):
     name: str
     num_workers: int = 1
     is_ours: bool = False  # of our own loader, not of torch's
-    activity: WorkerActivity  # at the end of the stretch
-    at: Frame | None = None
     shares: Mapping[WorkerActivity, float] = field(default_factory=dict)  # of this stretch
     busy: Share = NOTHING_SEEN  # of all the time watched
 
-    @property
-    def place(self) -> str:
-        """Where it stands: its frame, and the file or call that it waits in."""
-        parts = [str(self.at or ""), self.standing.file, self.standing.call or self.standing.wait_channel]
-        return ", ".join(part for part in parts if part) or self.activity.value
-
     def as_json(self) -> dict[str, object]:
         return {
-            "pid": self.pid,
+            **super().as_json(),
             "trainer_pid": self.trainer_pid,
             "name": self.name,
             "num_workers": self.num_workers,
             "is_ours": self.is_ours,
-            "activity": self.activity.value,
-            "at": _place(self.at),
-            "shares": {activity.value: round(share, 4) for activity, share in self.shares.items()},
+            "shares": {activity.code: round(share, 4) for activity, share in self.shares.items()},
             "busy": self.busy.as_json(),
-            **self.usage_json(),
         }
 
 
@@ -129,13 +115,14 @@ class TrainerLook(ProcessLook):
 
     rank: int | None
     command: str
-    reading: TrainerReading
-    window: Mapping[TrainerActivity, float] = field(default_factory=dict)  # shares of this stretch
     shares: Mapping[TrainerActivity, Share] = field(default_factory=dict)  # of all the time watched
     details: Mapping[Detail, float] = field(default_factory=dict)  # of all the time watched
     num_samples: int = 0
-    source: str = ""  # "py-spy", or "kernel" where there were no stacks
-    problem: str = ""  # why there were none
+    problem: str = ""  # why there were no stacks
+
+    @property
+    def name(self) -> str:
+        return "the trainer" if self.rank is None else f"rank {self.rank}"
 
     @property
     def wait(self) -> Share:
@@ -144,30 +131,14 @@ class TrainerLook(ProcessLook):
 
     def as_json(self) -> dict[str, object]:
         return {
-            "pid": self.pid,
+            **super().as_json(),
             "rank": self.rank,
             "command": self.command,
-            "activity": self.reading.activity.value,
-            "detail": self.reading.detail.value,
-            "at": _place(self.reading.at),
-            "window": {activity.value: round(share, 4) for activity, share in self.window.items()},
-            "shares": {activity.value: share.as_json() for activity, share in self.shares.items()},
+            "shares": {activity.code: share.as_json() for activity, share in self.shares.items()},
             "details": {detail.value: round(share, 4) for detail, share in self.details.items() if detail.value},
             "samples": self.num_samples,
-            "source": self.source,
             "problem": self.problem,
-            **self.usage_json(),
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuLook:
-    """One GPU, as its driver tells."""
-
-    index: int
-    busy_share: float | None
-    used_bytes: int | None
-    total_bytes: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,12 +150,11 @@ class MachineLook:
     memory_source: str = ""
     tree_bytes: int = 0  # the training's processes together: PSS where known, else RSS
     swap_in_bytes_per_s: float | None = None
-    swap_used_bytes: int | None = None
     pressure: Mapping[str, float] = field(default_factory=dict)  # "cpu", "memory", "io": share of the last 10 s
     shm_used_bytes: int | None = None
     shm_total_bytes: int | None = None
     cpu_share: float | None = None  # of all processors, busy with anything
-    gpus: tuple[GpuLook, ...] = ()
+    gpus: tuple[GpuSample, ...] = ()
 
     @property
     def memory_share(self) -> float | None:
@@ -193,8 +163,11 @@ class MachineLook:
         return self.memory_used_bytes / self.memory_limit_bytes
 
     def as_json(self) -> dict[str, object]:
-        swap_in, cpu_share = _rounded(self.swap_in_bytes_per_s, 1), _rounded(self.cpu_share, 4)
-        return {**asdict(self), "swap_in_bytes_per_s": swap_in, "cpu_share": cpu_share}
+        gpus = [
+            {"index": g.number, "busy_share": g.utilisation, "used_bytes": g.used_bytes, "total_bytes": g.total_bytes}
+            for g in self.gpus
+        ]
+        return {**asdict(self), "gpus": gpus}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +191,6 @@ class Look:
     watched_s: float
     trainers: tuple[TrainerLook, ...]
     workers: tuple[WorkerLook, ...]
-    others: tuple[tuple[int, str, str], ...] = ()  # pid, role, command
     machine: MachineLook = field(default_factory=MachineLook)
     alarms: tuple[Alarm, ...] = ()
     ended: tuple[End, ...] = ()
@@ -231,22 +203,13 @@ class Look:
             "event": "look",
             "at": self.at,
             "watched_s": round(self.watched_s, 3),
-            "stacks_age_s": _rounded(self.stacks_age_s, 3),
+            "stacks_age_s": None if self.stacks_age_s is None else round(self.stacks_age_s, 3),
             "trainers": [trainer.as_json() for trainer in self.trainers],
             "workers": [worker.as_json() for worker in self.workers],
-            "others": [{"pid": pid, "role": role, "command": command} for pid, role, command in self.others],
             "machine": self.machine.as_json(),
             "alarms": [alarm.as_json(language) for alarm in self.alarms],
             "ended": [{"pid": e.pid, "exit_code": e.exit_code, "signal": e.signal_number} for e in self.ended],
         }
-
-
-def _place(frame: Frame | None) -> dict[str, object] | None:
-    return None if frame is None else {"file": frame.file, "line": frame.line, "function": frame.function}
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)
 
 
 def machine_look(first: SystemSample | None, second: SystemSample) -> MachineLook:
@@ -263,22 +226,13 @@ def machine_look(first: SystemSample | None, second: SystemSample) -> MachineLoo
         memory_used_bytes=used,
         memory_limit_bytes=limit,
         memory_source=source,
-        tree_bytes=sum(one.rss_bytes if one.pss_bytes is None else one.pss_bytes for one in second.processes),
+        tree_bytes=sum(rates_between(None, one, 0).held_bytes for one in second.processes),
         swap_in_bytes_per_s=swap_in,
-        swap_used_bytes=machine.swap_total_bytes - machine.swap_free_bytes if machine else None,
         pressure={name: share for name in ("cpu", "memory", "io") if (share := _pressure(second, name)) is not None},
         shm_used_bytes=shm_total - shm_free if shm_total is not None and shm_free is not None else None,
         shm_total_bytes=shm_total,
         cpu_share=_cpu_share(before, machine),
-        gpus=tuple(
-            GpuLook(
-                index=gpu.number,
-                busy_share=gpu.utilisation,
-                used_bytes=gpu.used_bytes,
-                total_bytes=gpu.total_bytes,
-            )
-            for gpu in second.gpus or ()
-        ),
+        gpus=tuple(second.gpus or ()),
     )
 
 

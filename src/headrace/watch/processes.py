@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -17,7 +17,6 @@ from .reading import TrainerActivity, function_of, is_our_process, own_frames, r
 
 # What tells a rank; torchrun, Slurm and MPI set one of them before the program starts.
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_MOST_THREADS = 64
 _LAUNCHERS = re.compile(
     r"(^|/)(torchrun|deepspeed|horovodrun|mpirun|mpiexec|srun|slurmstepd\S*|accelerate)$|"
     r"^(torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher\.\w+)$"
@@ -78,14 +77,10 @@ def exit_status(pid: int) -> int | None:
     return stat.exit_status if is_told or stat.exit_status else None  # others are told 0 always
 
 
-def threads_named(pid: int, is_it: Callable[[str], bool]) -> list[int]:
-    """The threads of a process whose names are so; of those with one name the first, for its own bear it, too."""
-    found: dict[str, int] = {}
-    for path in Path(f"/proc/{pid}/task").glob("*/comm"):
-        name, tid = read_text(path).strip(), int(path.parent.name)
-        if is_it(name):
-            found[name] = min(tid, found.get(name, tid))
-    return sorted(found.values())
+def thread_names(pid: int, root: Path = Path("/")) -> dict[int, str]:
+    """The names of a process's threads, by their ids."""
+    names = {int(path.parent.name): read_text(path).strip() for path in (root / f"proc/{pid}/task").glob("*/comm")}
+    return dict(sorted(names.items()))
 
 
 class TrainingTree:
@@ -136,8 +131,8 @@ class TrainingTree:
             is_python=_is_python(command, folder) or "libpython" in mappings,
             is_forked=stat.is_forked_from(parent),
             has_torch="/libtorch" in mappings or "/torch/_C." in mappings,
-            is_readable=_may_list(folder / "fd"),
-            thread_names=_thread_names(folder),
+            is_readable=os.access(folder / "fd", os.R_OK) or not folder.exists(),
+            thread_names=tuple(thread_names(stat.pid, self._root).values()),
             rank=rank_in(dict(part.partition("=")[::2] for part in read_text(folder / "environ").split("\0"))),
         )
 
@@ -163,24 +158,6 @@ def _is_python(command: tuple[str, ...], folder: Path) -> bool:
         program = ""
     first = os.path.basename(command[0].split(" ")[0]) if command else ""
     return program.startswith(("python", "pypy")) or first.startswith(("python", "pypy"))
-
-
-def _thread_names(folder: Path) -> tuple[str, ...]:
-    try:
-        tids = sorted(os.listdir(folder / "task"), key=int)
-    except OSError:
-        return ()
-    return tuple(read_text(folder / "task" / tid / "comm").strip() for tid in tids[:_MOST_THREADS])
-
-
-def _may_list(folder: Path) -> bool:
-    try:
-        os.listdir(folder)
-    except PermissionError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 # ------------------------------------------------------------------------------------------ who is who

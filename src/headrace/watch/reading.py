@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from headrace.model import OwnStep, lies_in_room, step_of
+from headrace.model import OwnStep, Text, lies_in_room, step_of
 from headrace.signals import Frame, ThreadStack
 from headrace.signals.system import Call, OpenFile
 
@@ -18,18 +18,22 @@ SourceLine = Callable[[Frame], str]  # the text of a frame's line; "" where the 
 
 
 class TrainerActivity(Enum):
-    """What the training loop is at."""
+    """What the training loop is at, in words."""
 
-    DATA_WAIT = "data_wait"  # inside the loader's `next`
-    COMPUTE = "compute"
-    H2D_COPY = "h2d_copy"
-    SYNCHRONISATION = "synchronisation"  # `.item()`, a barrier: waits for the GPU or for other ranks
-    CHECKPOINT = "checkpoint"
-    EVALUATION = "evaluation"
-    LOGGING = "logging"
-    GC = "gc"
-    OTHER = "other"  # imports, compiles, sleeps, waits for something that is no loader
-    UNKNOWN = "unknown"  # no stack, and the kernel does not tell
+    DATA_WAIT = Text("waiting for data", "等待数据")  # inside the loader's `next`
+    COMPUTE = Text("computing", "计算")
+    H2D_COPY = Text("copying to the GPU", "拷贝到 GPU")
+    SYNCHRONISATION = Text("synchronising", "同步等待")  # `.item()`, a barrier: waits for the GPU or for other ranks
+    CHECKPOINT = Text("saving a checkpoint", "保存检查点")
+    EVALUATION = Text("evaluating", "评估")
+    LOGGING = Text("logging", "写日志")
+    GC = Text("collecting garbage", "垃圾回收")
+    OTHER = Text("something else", "其他")  # imports, sleeps, waits for something that is no loader
+    UNKNOWN = Text("not known", "未知")  # no stack, and the kernel does not tell
+
+    @property
+    def code(self) -> str:
+        return self.name.lower()
 
 
 class Detail(Enum):
@@ -37,28 +41,26 @@ class Detail(Enum):
 
     NONE = ""
     STARTING_WORKERS = "starting_workers"
-    STOPPING_WORKERS = "stopping_workers"
     IN_PROCESS = "in_process"  # num_workers=0: the training process loads itself
     WAITING_FOR_DATA = "waiting_for_data"  # of an evaluation
-    IMPORTING = "importing"
-    COMPILING = "compiling"
-    SLEEPING = "sleeping"
-    WAITING = "waiting"
-    STOPPED = "stopped"  # by a signal or a debugger
 
 
 class WorkerActivity(Enum):
-    """What a loader worker is at."""
+    """What a loader worker is at, in words."""
 
-    IDLE = "idle"  # waits for the next task, or for the loop to be done with a batch
-    READING = "reading"  # a file or a connection
-    DECODING = "decoding"  # the data set's own code: decodes, transforms
-    COLLATING = "collating"
-    SENDING = "sending"  # hands over what it has made: writes rows, pickles, tells
-    BLOCKED = "blocked"  # inside a sample, waiting for a lock, a child, the clock, a pipe
-    STOPPED = "stopped"  # by a signal or a debugger
-    STARTING = "starting"
-    UNKNOWN = "unknown"
+    IDLE = Text("idle", "空闲")  # waits for the next task, or for the loop to be done with a batch
+    READING = Text("reading", "读取")  # a file or a connection
+    DECODING = Text("decoding", "解码")  # the data set's own code: decodes, transforms
+    COLLATING = Text("collating", "组 batch")
+    SENDING = Text("sending", "发送")  # hands over what it has made: writes rows, pickles, tells
+    BLOCKED = Text("blocked", "阻塞")  # inside a sample, waiting for a lock, a child, the clock, a pipe
+    STOPPED = Text("stopped", "已暂停")  # by a signal or a debugger
+    STARTING = Text("starting", "启动中")
+    UNKNOWN = Text("not known", "未知")
+
+    @property
+    def code(self) -> str:
+        return self.name.lower()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +113,6 @@ _LOG_WRITERS = (
     *("/tqdm/", "/loguru/", "/rich/", "/swanlab/", "/aim/sdk/", "/clearml/"),
 )
 _SYNCHRONISATION = ("/torch/distributed/distributed_c10d.py", "/torch/cuda/streams.py")
-_COMPILERS = ("/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/", "/triton/compiler/")
 # Evaluation by the name of the function: `evaluate`, `validate_one_epoch`, `_run_validation`, `val_epoch`, `test`.
 _EVALUATION = re.compile(
     r"_?(run_|do_|on_|perform_)?(eval|evaluate|evaluation|valid|val|validate|validation|test)"
@@ -203,11 +204,6 @@ def _is_synchronisation(frame: Frame) -> bool:
     return _lies_in(frame, _SYNCHRONISATION) or (is_cuda and function_of(frame) == "synchronize")
 
 
-def _is_compiling(frame: Frame) -> bool:
-    """Only where it compiles: what runs a compiled graph has frames of the same packages."""
-    return _lies_in(frame, _COMPILERS) and re.search("compile|convert_frame|lower|codegen", frame.function) is not None
-
-
 def _is_evaluation(frame: Frame) -> bool:
     return not _is_torch(frame) and _EVALUATION.fullmatch(function_of(frame).lower()) is not None
 
@@ -258,17 +254,14 @@ def _innermost_activity(own: tuple[Frame, ...], source_line: SourceLine) -> Trai
         if any(is_it(frame) for frame in own):
             return TrainerReading(activity, at)
     if any(_is_importing(frame) for frame in own[:12]):
-        return TrainerReading(TrainerActivity.OTHER, at, Detail.IMPORTING)
-    if any(_is_compiling(frame) for frame in own):
-        return TrainerReading(TrainerActivity.OTHER, at, Detail.COMPILING)
+        return TrainerReading(TrainerActivity.OTHER, at)
     if _waits_in_next(own):
         return TrainerReading(TrainerActivity.DATA_WAIT, at)
     if _lies_in(own[0], _WAITS):
-        return TrainerReading(TrainerActivity.OTHER, at, Detail.WAITING)
+        return TrainerReading(TrainerActivity.OTHER, at)
     line = "" if _is_torch(own[0]) else source_line(own[0])
     said = (activity for pattern, activity in _LINES.items() if re.search(pattern, line))
-    activity = next(said, TrainerActivity.COMPUTE)
-    return TrainerReading(activity, at, Detail.SLEEPING if activity is TrainerActivity.OTHER else Detail.NONE)
+    return TrainerReading(next(said, TrainerActivity.COMPUTE), at)
 
 
 def _waits_in_next(own: tuple[Frame, ...]) -> bool:
@@ -284,20 +277,11 @@ def _detail_of_wait(from_loader: tuple[Frame, ...]) -> Detail:
     names = {frame.function for frame in from_loader if _is_loader(frame)}
     bare = {name.rpartition(".")[2] for name in names}
     ours = {_own_step(frame) for frame in from_loader}
-    if bare & {"_shutdown_workers", "__del__"} or OwnStep.POOL_STOP in ours:
-        return Detail.STOPPING_WORKERS
     if (bare & {"__iter__", "_get_iterator", "__init__"} or OwnStep.POOL_START in ours) and "__next__" not in bare:
         return Detail.STARTING_WORKERS
     if any(name.startswith("_SingleProcess") for name in names) or OwnStep.IN_PROCESS in ours:
         return Detail.IN_PROCESS
     return Detail.NONE
-
-
-# Threads that are never the training loop.
-_HELPERS = (
-    *("QueueFeederThread", "pin_memory", "tqdm_monitor", "pt_autograd", "asyncio", "headrace-", "IPythonHistory"),
-    *("MsgRouterThr", "ChkStopThr", "NetStatThr", "IntMsgThr", "Thread-heartbeat"),
-)
 
 
 def training_thread(threads: Sequence[ThreadStack], source_line: SourceLine = no_source) -> ThreadStack | None:
@@ -309,14 +293,10 @@ def training_thread(threads: Sequence[ThreadStack], source_line: SourceLine = no
         return main
     trains = {TrainerActivity.DATA_WAIT, TrainerActivity.EVALUATION, TrainerActivity.CHECKPOINT}
     for thread in threads:
-        if thread is main or thread.name.startswith(_HELPERS) or not thread.frames:
-            continue
         own = own_frames(thread.frames)
-        if any(function_of(frame) == "_pin_memory_loop" for frame in own):
-            continue
         activity = read_trainer(own, source_line).activity
         is_loop = any(_is_torch(frame) for frame in own) and activity is TrainerActivity.COMPUTE
-        if is_loop or activity in trains:
+        if (is_loop or activity in trains) and not thread.name.startswith("headrace-"):
             return thread
     return main
 
@@ -325,11 +305,7 @@ def read_trainer_look(look: KernelLook) -> TrainerReading:
     """What a trainer does as far as the kernel tells: it waits for its workers' pipe, it computes, or nobody knows."""
     if look.is_fed:
         return TrainerReading(TrainerActivity.DATA_WAIT)
-    if look.state in "Tt":
-        return TrainerReading(TrainerActivity.OTHER, detail=Detail.STOPPED)
-    if look.state == "R":
-        return TrainerReading(TrainerActivity.COMPUTE)
-    return TrainerReading(TrainerActivity.UNKNOWN, detail=Detail.WAITING)
+    return TrainerReading(TrainerActivity.COMPUTE if look.state == "R" else TrainerActivity.UNKNOWN)
 
 
 # ------------------------------------------------------------------------------------------ workers

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,14 +18,10 @@ from headrace.model import worker_number
 from headrace.signals import Frame, ThreadStack, find_py_spy
 from headrace.signals.system import Call, OpenFile, polled_descriptors, read_moment, read_open_files
 
-from .processes import threads_named
+from .processes import thread_names
 from .reading import KernelLook
 
 _PROFILE = re.compile(r'Process (?P<pid>\d+) Thread (?P<tid>\S+)(?: "(?P<name>.*)")?')
-_ALWAYS_S = 6.0  # at first; `--once` takes five seconds
-_SHARE = 0.01  # of a core
-_CHANGED_SHARE = 0.05
-_MOST_SOURCE_BYTES = 4 << 20
 _PIN_THREAD = "pt_data_pin"  # torch 2.6 and later name it
 _READS = {"read", "pread64", "readv", "preadv", "poll", "ppoll"}
 
@@ -149,56 +145,24 @@ def _problem_of(errors: str, code: int) -> str:
     return f"py-spy: {told or f'ended with {code} and wrote nothing'}"
 
 
-class StackPace:
-    """Which stretches of a watch have stacks of their own; the others keep what the last one with them has shown. Pure.
-
-    A py-spy that starts reads the symbols of every process (80 ms of CPU time for three), and each sample of them takes
-    2 ms: stacks in every stretch of two seconds take 8 % of a core. A training does the same for hours, so after some
-    seconds they may take 1 %; more where processes come or go, or where one stands still, until that is understood.
-    """
-
-    def __init__(self) -> None:
-        self._seen: Set[Hashable] = frozenset()
-        self._sampled_s = self._cpu_s = 0.0
-
-    def __repr__(self) -> str:
-        return f"StackPace({self._cpu_s:.3f} s of CPU time at {self._sampled_s:.1f} s)"
-
-    def is_due(self, at_s: float, who: Set[Hashable], *, is_still: bool) -> bool:
-        """Whether to sample now. `who`: the processes to look at; `is_still`: one of them got nowhere lately."""
-        if at_s < _ALWAYS_S:
-            return True
-        share = _CHANGED_SHARE if is_still or who != self._seen else _SHARE
-        return at_s - self._sampled_s >= self._cpu_s / share
-
-    def sampled(self, at_s: float, who: Set[Hashable], cpu_s: float) -> None:
-        """Take in that a stretch, which began at `at_s`, had stacks, and what they cost."""
-        self._seen, self._sampled_s, self._cpu_s = who, at_s, cpu_s
-
-
 class SourceLines:
     """The source lines of frames of another process, also where that process lives in a container."""
 
     def __init__(self, pid: int) -> None:
-        self._root = Path(f"/proc/{pid}/root")
+        self._root = f"/proc/{pid}/root"
         self._files: dict[str, list[str]] = {}
 
     def __call__(self, frame: Frame) -> str:
-        if not frame.file.startswith("/") or frame.line <= 0:
+        if not frame.file.startswith("/"):
             return ""
-        lines = self._files.get(frame.file)
-        if lines is None:
-            lines = self._files[frame.file] = self._read(frame.file)
-        return lines[frame.line - 1].strip() if frame.line <= len(lines) else ""
-
-    def _read(self, name: str) -> list[str]:
-        for path in (self._root / name.lstrip("/"), Path(name)):
+        if frame.file not in self._files:
             try:
-                if path.stat().st_size <= _MOST_SOURCE_BYTES:
-                    return path.read_text(errors="replace").splitlines()
+                text = Path(self._root + frame.file).read_text(errors="replace")
             except OSError:
-                continue
-        return []
+                text = ""
+            self._files[frame.file] = text.splitlines()
+        lines = self._files[frame.file]
+        return lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else ""
 
 
 # ------------------------------------------------------------------------------------------ the kernel's word
@@ -225,10 +189,12 @@ class KernelSampler:
             trainer: frozenset(file.path for pid in workers for file in self.files.get(pid, ()) if file.kind == "pipe")
             for trainer, workers in workers_of.items()
         }
-        pinning = {trainer: threads_named(trainer, lambda name: name == _PIN_THREAD) for trainer in workers_of}
+        pinning = {
+            trainer: _first_of(thread_names(trainer), lambda name: name == _PIN_THREAD) for trainer in workers_of
+        }
         self.pin_threads = {trainer: tids[0] for trainer, tids in pinning.items() if tids}
         workers = [pid for some in workers_of.values() for pid in some]
-        serving = {pid: threads_named(pid, lambda name: worker_number(name) is not None) for pid in workers}
+        serving = {pid: _first_of(thread_names(pid), lambda name: worker_number(name) is not None) for pid in workers}
         self.worker_threads = {pid: tids for pid, tids in serving.items() if tids and tids != [pid]}
 
     def look(self) -> None:
@@ -266,3 +232,8 @@ class KernelSampler:
             file=files[0] if files else None,
             is_fed=any(file.kind == "pipe" and file.path in pipes for file in files),
         )
+
+
+def _first_of(names: Mapping[int, str], is_it: Callable[[str], bool]) -> list[int]:
+    """The threads whose names are so; of those with one name the first, for its own bear it, too."""
+    return sorted({name: tid for tid, name in sorted(names.items(), reverse=True) if is_it(name)}.values())

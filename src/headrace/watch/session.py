@@ -11,10 +11,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from headrace.errors import UnusableInput
+from headrace.forensics import describe_stuck, format_report, look_at, recognise
 from headrace.model import utc_now
 from headrace.signals import ThreadStack, dump_with_py_spy, find_py_spy
 from headrace.signals.recording import SystemSampler
-from headrace.signals.system import SystemSample
+from headrace.signals.system import SystemSample, read_text
 
 from .alarms import AlarmSettings, AlarmState
 from .end import End, EndWatch
@@ -30,12 +31,14 @@ from .processes import (
     read_access,
     trainer_of,
 )
-from .sampling import KernelSampler, StackPace, StackSampler, StackWindow
+from .sampling import KernelSampler, StackSampler, StackWindow
 
 _KERNEL_LOOKS_PER_S = 10
 _PATIENCE_S = 20.0  # for a py-spy that should have ended
 _MOST_FIRST_DUMPS = 64
-_AT_REST = 0.05  # of a core
+_ALWAYS_S = 6.0  # stacks at first; `--once` takes five seconds
+_STACKS_SHARE = 0.01  # of a core, for stacks afterwards
+_SELDOMEST_S = 30.0  # between stacks, whatever they take: one that hangs is to be seen
 _TRAINERS_GONE_S = 10.0  # a launcher that restarts its ranks takes a few seconds
 
 
@@ -90,10 +93,8 @@ class WatchSession:
         self._ends = self._exit.enter_context(EndWatch())
         self._alarms = AlarmState(self.settings.alarms)
         self._judge = StretchJudge()
-        self._pace = StackPace()
         self._windows: dict[int, StackWindow] = {}  # the last ones, by trainer
-        self._stacks_at_s = 0.0
-        self._is_still = False
+        self._stacks_at_s = self._stacks_cpu_s = 0.0
         self._kernel = KernelSampler()
         self._samplers: dict[int, SystemSampler] = {}
         self._samples: dict[int, SystemSample] = {}
@@ -212,7 +213,7 @@ class WatchSession:
         watched = [process.pid for process in (*trainers, *cast.of(Role.WORKER))]
         self._kernel.begin(watched, {one.pid: [w.pid for w in cast.workers_of(one.pid)] for one in trainers})
         before = tuple(self._samples.values())
-        is_repeated = not self._stacks_are_due(cast)
+        is_repeated = not self._stacks_are_due()
         ended = self._wait(trainers) if is_repeated else self._sample_stacks(cast)
         ended += self._ends.wait(0)
         self.ends += ended
@@ -224,37 +225,38 @@ class WatchSession:
             kernel=self._kernel,
             before=before,
             after=tuple(self._samples.values()),
-            problem="" if self.settings.use_stacks else "stacks are switched off",
         )
-        look = self._make_look(cast, stretch, tuple(ended))
-        self._is_still = any(one.same_for_s > 0 for one in (*look.trainers, *look.workers)) or any(
-            one.rates.cpu_share < _AT_REST and stretch.moved_nothing(one.pid) for one in look.trainers
-        )
-        return look
+        return self._make_look(cast, stretch, tuple(ended))
 
-    def _stacks_are_due(self, cast: Cast) -> bool:
-        """Whether to sample stacks in this stretch. Where there are none, the kernel's looks are new each time."""
-        if not self._windows or any(window.problem for window in self._windows.values()):
+    def _stacks_are_due(self) -> bool:
+        """Whether to sample stacks in this stretch; else it keeps what the last one with them has shown.
+
+        A py-spy that starts reads the symbols of every process (80 ms of CPU time for three), and each sample of them
+        takes 2 ms: stacks in every stretch of two seconds take 8 % of a core. A training does the same for hours, so
+        after some seconds they may take 1 %. Where there are none, the kernel's looks are new each time.
+        """
+        if self.watched_s < _ALWAYS_S or any(window.problem for window in self._windows.values()):
             return True
-        return self._pace.is_due(self.watched_s, _watched(cast), is_still=self._is_still)
+        return self.watched_s - self._stacks_at_s >= min(self._stacks_cpu_s / _STACKS_SHARE, _SELDOMEST_S)
 
     def _sample_stacks(self, cast: Cast) -> list[End]:
         """Let the stretch pass with a py-spy for each trainer."""
-        trainers, began_s, used_s = cast.of(Role.TRAINER), self.watched_s, _children_cpu_s()
+        trainers, used_s = cast.of(Role.TRAINER), _children_cpu_s()
+        if not self.settings.use_stacks:
+            self._windows = {one.pid: StackWindow(problem="stacks are switched off") for one in trainers}
+            return self._wait(trainers)
         with ExitStack() as samplers:
             running = {
                 trainer.pid: samplers.enter_context(
                     StackSampler(trainer.pid, seconds=self.settings.interval_s, rate_per_s=self.settings.rate_per_s)
                 )
                 for trainer in trainers
-                if self.settings.use_stacks
             }
             ended = self._wait(trainers)
-            windows = {pid: _explained(pid, one.finish(timeout_s=_PATIENCE_S)) for pid, one in running.items()}
-        self._pace.sampled(began_s, _watched(cast), _children_cpu_s() - used_s)
-        self._windows, self._stacks_at_s = windows, self.watched_s
+            self._windows = {pid: _explained(pid, one.finish(timeout_s=_PATIENCE_S)) for pid, one in running.items()}
+        self._stacks_cpu_s, self._stacks_at_s = _children_cpu_s() - used_s, self.watched_s
         for process in cast.processes:
-            for window in windows.values():
+            for window in self._windows.values():
                 if last := window.last(process.pid):
                     self._stacks[process.identity] = last
         return ended
@@ -287,27 +289,37 @@ class WatchSession:
         self._judge.forget_others([*all_trainers, *(one for one, _, _ in all_workers)])
         trainers = tuple(self._judge.trainer(one, stretch) for one in all_trainers)
         workers = tuple(self._judge.worker(*one, stretch) for one in all_workers)
-        self._alarms.expect(trainers, workers)
-        gone = {end.pid for end in ended}
-        trainers = tuple(one for one in trainers if one.pid not in gone and is_running(one.pid))
-        workers = tuple(one for one in workers if one.pid not in gone and is_running(one.pid))
         machine = machine_look(next(iter(stretch.before), None), stretch.after[0])
         has_stacks = any(window.threads for window in stretch.windows.values())
+        gone = {end.pid for end in ended}
         return Look(
             at=utc_now(),
             watched_s=self.watched_s,
             stacks_age_s=self.watched_s - self._stacks_at_s if has_stacks else None,
-            trainers=trainers,
-            workers=workers,
-            others=tuple(
-                (one.pid, cast.roles[one.pid].value, one.command_line)
-                for one in cast.processes
-                if cast.roles[one.pid] not in (Role.TRAINER, Role.WORKER)
-            ),
+            trainers=tuple(one for one in trainers if one.pid not in gone),
+            workers=tuple(one for one in workers if one.pid not in gone),
             machine=machine,
             alarms=self._alarms.handle(self.watched_s, trainers, workers, machine, ended),
             ended=ended,
         )
+
+    # ------------------------------------------------------------------------------------ all that can be seen
+
+    def dump(self) -> str:
+        """Write down every process of a run that hangs: what holds it, its threads, files, stacks, and file locks.
+
+        Native stacks stop each process for a moment, one after the other.
+        """
+        lines = [f"headrace watch --dump, {utc_now()}"]
+        for process in self.cast.processes:
+            role, report = self.cast.roles[process.pid], look_at(process.pid, use_py_spy=process.is_python)
+            rank = "" if process.rank is None else f", rank {process.rank}"
+            lines += ["", f"=== {role.value} {process.pid}{rank}: {process.command_line}"]
+            lines += [f"it {describe_stuck(recognise(report))}", format_report(report)]
+        pids = {str(process.pid) for process in self.cast.processes}
+        locks = [line for line in read_text("/proc/locks").splitlines() if pids & set(line.split())]
+        lines += ["", "file locks of these processes (/proc/locks):", *locks] if locks else []
+        return "\n".join(lines) + "\n"
 
 
 def _refused(pid: int) -> UnusableInput:
@@ -330,10 +342,6 @@ def _no_training(cast: Cast) -> UnusableInput:
     return UnusableInput(
         "this is not a Python training", processes=seen, next_step="name the pid of the training or of its parent"
     )
-
-
-def _watched(cast: Cast) -> frozenset[tuple[int, int]]:
-    return frozenset(one.identity for one in (*cast.of(Role.TRAINER), *cast.of(Role.WORKER)))
 
 
 def _children_cpu_s() -> float:
