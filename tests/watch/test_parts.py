@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from headrace.watch.alarms import AlertCommand
 from headrace.watch.end import EndWatch
 from headrace.watch.judging import Stretch, StretchJudge
 from headrace.watch.look import Alarm
-from headrace.watch.processes import Access, ProcessFacts, TrainingTree, explain_refusal, read_access
+from headrace.watch.processes import ProcessFacts, TrainingTree, explain_refusal
 from headrace.watch.reading import TrainerActivity
 from headrace.watch.sampling import KernelSampler, parse_speedscope
 
@@ -79,36 +80,33 @@ def test_a_process_is_found_by_its_command_line_and_below_its_parents() -> None:
 # ---------------------------------------------------------------------------------------- access
 
 
-def access(**facts: object) -> Access:
-    known = {
-        "our_uid": 1000,
-        "their_uid": 1000,
-        "ptrace_scope": None,
-        "may_trace": False,
-        "in_container": False,
-    }
-    return Access(**{**known, **facts})  # type: ignore[arg-type]
+def root_with(folder: Path, *, uid: int = 1000, scope: str = "", in_container: bool = False) -> Path:
+    """A /proc in which process 7 belongs to somebody, and we have no rights."""
+    for name, text in (("7/status", f"Uid:\t{uid}\t{uid}\n"), ("self/status", "CapEff:\t0000000000000000\n")):
+        (folder / "proc" / name).parent.mkdir(parents=True)
+        (folder / "proc" / name).write_text(text)
+    if scope:
+        (folder / "proc/sys/kernel/yama").mkdir(parents=True)
+        (folder / "proc/sys/kernel/yama/ptrace_scope").write_text(f"{scope}\n")
+    if in_container:
+        (folder / ".dockerenv").touch()
+    return folder
 
 
 @pytest.mark.parametrize(
     ("facts", "why", "what"),
     [
-        ({"their_uid": 1001}, "belongs to user 1001", "as that user"),
-        ({"ptrace_scope": 1}, "ptrace_scope is 1", "sysctl kernel.yama.ptrace_scope=0"),
-        ({"ptrace_scope": 3}, "until the machine restarts", "sudo headrace watch 7"),
+        ({"uid": 1001}, "belongs to user 1001", "as that user"),
+        ({"scope": "1"}, "ptrace_scope is 1", "sysctl kernel.yama.ptrace_scope=0"),
+        ({"scope": "3"}, "until the machine restarts", "sudo headrace watch 7"),
         ({"in_container": True}, "no CAP_SYS_PTRACE", "--cap-add SYS_PTRACE"),
         ({}, "refuses", "sudo"),
     ],
 )
-def test_a_refusal_says_why_and_what_would_help(facts: dict[str, object], why: str, what: str) -> None:
-    reason, step = explain_refusal(access(**facts), 7)
+def test_a_refusal_says_why_and_what_would_help(facts: dict[str, Any], why: str, what: str, tmp_path: Path) -> None:
+    reason, step = explain_refusal(7, our_uid=1000, root=root_with(tmp_path, **facts))
     assert why in reason
     assert what in step
-
-
-def test_access_to_ourselves_is_read() -> None:
-    ours = read_access(os.getpid())
-    assert ours.their_uid == ours.our_uid == os.geteuid()
 
 
 # ---------------------------------------------------------------------------------------- ends and alerts
@@ -147,7 +145,7 @@ def test_an_alert_command_that_hangs_does_not_pile_up(tmp_path: Path) -> None:
     with AlertCommand(f"while [ ! -e {done} ]; do sleep 0.05; done") as alerts:
         began = time.monotonic()
         for _ in range(10):
-            alerts.tell(alarm, "7")
+            alerts.tell([alarm], "7")
         assert time.monotonic() - began < 30
         assert alerts.num_left_out == 6
         done.touch()

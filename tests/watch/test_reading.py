@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.signals import Frame, ThreadStack
-from headrace.watch.processes import Role, assign_roles, trainer_of
+from headrace.watch.processes import Role, assign_roles, crews_of
 from headrace.watch.reading import (
     Detail,
     TrainerActivity,
@@ -115,9 +115,9 @@ def test_who_is_who(scenario: str) -> None:
     assert len(workers) == NUM_WORKERS.get(scenario, 2), [
         (p.facts.pid, p.facts.name, roles[p.facts.pid]) for p in run.processes
     ]
-    for pid in workers:
-        by_pid = {facts.pid: facts for facts in run.facts}
-        assert roles[trainer_of(run.process(pid).facts, by_pid, roles) or 0] is Role.TRAINER
+    crews = crews_of(run.facts, roles)
+    assert set(crews) == set(pids(run, Role.TRAINER))
+    assert sorted(one.pid for crew in crews.values() for one in crew) == sorted(workers)
 
 
 def test_ranks_are_named_and_the_launcher_is_none() -> None:

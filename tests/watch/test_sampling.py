@@ -48,7 +48,7 @@ def test_a_wait_for_the_workers_pipe(way: str, activity: str) -> None:
         deadline = time.monotonic() + 60
         try:
             while True:
-                sampler.begin([process.pid, child], {process.pid: [child]})
+                sampler.begin({process.pid: [child]})
                 sampler.look()
                 (look,), (worker,) = sampler.looks[process.pid], sampler.looks[child]
                 is_there = look.call is not None and worker.call is not None and worker.state == "S"  # both asleep

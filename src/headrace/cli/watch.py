@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -20,18 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from headrace.model import Findings
-    from headrace.watch import (
-        Alarm,
-        AlertCommand,
-        End,
-        History,
-        Look,
-        MachineLook,
-        Share,
-        TrainerLook,
-        WatchSession,
-        WorkerLook,
-    )
+    from headrace.watch import Alarm, AlertCommand, End, Look, MachineLook, Share, TrainerLook, WatchSession, WorkerLook
 
 _DESCRIPTION = """\
 Attach to a training that runs already, without preparing or disturbing it, and say which process trains, which load for
@@ -112,7 +103,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
     """Watch, and print what was seen."""
-    from headrace.watch import AlarmSettings, AlertCommand, History, MemoryLine, WatchSession, WatchSettings
+    from headrace.watch import AlarmSettings, AlertCommand, MemoryLine, WatchSession, WatchSettings
 
     language = language_of(args)
     if args.target is None and args.dump not in (None, "-"):
@@ -127,7 +118,7 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
         parser.error(str(error))
     duration_s = args.duration or (_ONCE_S if args.once else None)
     settings = WatchSettings(
-        interval_s=min(args.interval, duration_s or args.interval) if duration_s is None or duration_s >= 1 else 1.0,
+        interval_s=max(1.0, min(args.interval, duration_s or args.interval)),
         rate_per_s=args.rate,
         use_stacks=not args.no_stacks,
         alarms=AlarmSettings(memory=line, stuck_s=args.stuck),
@@ -138,11 +129,9 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
             session = stack.enter_context(WatchSession(args.target, settings))
         if args.dump is not None:
             return _dump(session, args.dump, language, terminal)
-        alerts = (
-            stack.enter_context(AlertCommand(args.alert_command, language=language)) if args.alert_command else None
-        )
-        watch = _Watch(session, History(), alerts, language, terminal, is_json=args.json)
-        return watch.run(duration_s, is_once=args.once)
+        command = args.alert_command
+        alerts = stack.enter_context(AlertCommand(command, language=language)) if command else None
+        return _Watch(session, alerts, language, terminal).run(duration_s, is_once=args.once, is_json=args.json)
 
 
 def _dump(session: WatchSession, path: str, language: str, terminal: Terminal) -> int:
@@ -153,12 +142,10 @@ def _dump(session: WatchSession, path: str, language: str, terminal: Terminal) -
         terminal.document(text.rstrip("\n"))
         return EXIT_OK
     try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UnusableInput(
-            f"{path} cannot be written", reason=error.strerror, next_step="--dump FILE elsewhere"
-        ) from None
+        next_step = "--dump FILE elsewhere"
+        raise UnusableInput(f"{path} cannot be written", reason=error.strerror, next_step=next_step) from None
     count = len(session.cast.processes)
     dumped = Text(f"stacks of {count} processes are in {path}", f"{count} 个进程的调用栈已写入 {path}")
     terminal.document(dumped.of(language))
@@ -168,79 +155,34 @@ def _dump(session: WatchSession, path: str, language: str, terminal: Terminal) -
 class _Watch:
     """One run of the command: looks, as they come, to where they belong."""
 
-    def __init__(
-        self,
-        session: WatchSession,
-        history: History,
-        alerts: AlertCommand | None,
-        language: str,
-        terminal: Terminal,
-        *,
-        is_json: bool,
-    ) -> None:
-        self._session, self._history, self._alerts = session, history, alerts
-        self._language, self._terminal, self._is_json = language, terminal, is_json
-        self._alarms: list[Alarm] = []
-        self._last: Look | None = None
+    def __init__(self, session: WatchSession, alerts: AlertCommand | None, language: str, terminal: Terminal) -> None:
+        from headrace.watch import History
 
-    def run(self, duration_s: float | None, *, is_once: bool) -> int:
-        interrupted = False
-        # the last stretch may be shorter than the others; a few milliseconds are not worth another
-        ends_at_s = None if duration_s is None else duration_s - 0.5
+        self._session, self._alerts, self._language, self._terminal = session, alerts, language, terminal
+        self._history = History()
 
-        def is_over() -> bool:
-            return ends_at_s is not None and self._session.watched_s >= ends_at_s
-
-        try:
-            with _ended_by_sigterm(), self._output(is_quiet=is_once) as show:
-                for look in self._session.looks(until=is_over):
-                    self._take(look)
-                    show(look)
-        except KeyboardInterrupt:
-            interrupted = True
-        return self._finish(is_once=is_once, interrupted=interrupted)
-
-    def _take(self, look: Look) -> None:
-        self._history.add(look)
-        self._last = look
-        for alarm in look.alarms:
-            self._alarms.append(alarm)
-            if self._alerts is not None:
-                self._alerts.tell(alarm, self._session.target)
-
-    @contextmanager
-    def _output(self, *, is_quiet: bool) -> Iterator[Callable[[Look], None]]:
-        """Where looks go: JSON lines, nowhere (`--once` prints the last), a live screen, or lines in a log."""
-        if self._is_json:
-            yield lambda look: self._json(look.as_json(self._language))
-        elif is_quiet:
-            with self._terminal.progress(_title(self._session.target, "…").of(self._language)):
-                yield lambda _: None
-        elif sys.stdout.isatty():
-            with self._terminal.live() as live:
-                yield lambda look: live(watch_screen(look, self._session.target, self._language, self._alarms))
-        else:
-            yield lambda look: self._log(look, watch_line(look, self._language))
-
-    def _log(self, look: Look, line: str) -> None:
-        self._terminal.document(line)
-        for alarm in look.alarms:
-            self._terminal.document(_alarm(alarm).of(self._language))
-        sys.stdout.flush()
-
-    def _json(self, document: dict[str, object]) -> None:
-        self._terminal.document(json.dumps(document, ensure_ascii=False))
-        sys.stdout.flush()
-
-    def _finish(self, *, is_once: bool, interrupted: bool) -> int:
+    def run(self, duration_s: float | None, *, is_once: bool, is_json: bool) -> int:
         from headrace.watch import SCHEMA as WATCH_SCHEMA
         from headrace.watch import judge
 
+        look: Look | None = None
+        interrupted = False
+        # the last stretch may be shorter than the others; a few milliseconds are not worth another
+        ends_at_s = math.inf if duration_s is None else duration_s - 0.5
+        try:
+            with _ended_by_sigterm(), self._output(is_quiet=is_once, is_json=is_json) as show:
+                for look in self._session.looks(until=lambda: self._session.watched_s >= ends_at_s):
+                    self._history.add(look)
+                    if self._alerts is not None:
+                        self._alerts.tell(look.alarms, self._session.target)
+                    show(look)
+        except KeyboardInterrupt:
+            interrupted = True
         findings = judge(self._history)
-        if self._is_json:
-            self._json({"schema": WATCH_SCHEMA, "event": "end", "findings": findings.as_json(self._language)})
-        elif self._last is not None:
-            self._print_end(findings, is_once=is_once)
+        if is_json:
+            self._print(_json({"schema": WATCH_SCHEMA, "event": "end", "findings": findings.as_json(self._language)}))
+        elif look is not None:
+            self._print_end(look if is_once else None, findings)
         if self._alerts is not None and self._alerts.num_left_out:
             count = self._alerts.num_left_out
             left_out = Text(
@@ -252,16 +194,38 @@ class _Watch:
             return EXIT_INTERRUPTED
         return EXIT_FINDINGS if findings.findings else EXIT_OK
 
-    def _print_end(self, findings: Findings, *, is_once: bool) -> None:
+    @contextmanager
+    def _output(self, *, is_quiet: bool, is_json: bool) -> Iterator[Callable[[Look], None]]:
+        """Where looks go: JSON lines, nowhere (`--once` prints the last), a live screen, or lines in a log."""
+        language = self._language
+        if is_json:
+            yield lambda look: self._print(_json(look.as_json(language)))
+        elif is_quiet:
+            with self._terminal.progress(_title(self._session.target, "…").of(language)):
+                yield lambda _: None
+        elif sys.stdout.isatty():
+            with self._terminal.live() as live:
+                yield lambda look: live(watch_screen(look, self._session.target, language, self._history.alarms))
+        else:
+            yield lambda look: self._print(watch_line(look, language), *(_alarm(one, language) for one in look.alarms))
+
+    def _print(self, *lines: str) -> None:
+        for text in lines:
+            self._terminal.document(text)
+        sys.stdout.flush()
+
+    def _print_end(self, look: Look | None, findings: Findings) -> None:
         from headrace.reports import findings_text
 
-        if is_once and self._last is not None:
-            self._terminal.result(watch_screen(self._last, self._session.target, self._language, self._alarms))
+        if look is not None:
+            self._terminal.result(watch_screen(look, self._session.target, self._language, self._history.alarms))
             self._terminal.document("")
-        for end in self._session.ends:
-            if end.pid in self._session.roots:
-                self._terminal.document(_ended(end).of(self._language))
+        self._print(*(_ended(end, self._language) for end in self._session.ends if end.pid in self._session.roots))
         self._terminal.result(findings_text(findings, language=self._language))
+
+
+def _json(document: dict[str, object]) -> str:
+    return json.dumps(document, ensure_ascii=False)
 
 
 @contextmanager
@@ -278,7 +242,24 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def watch_screen(look: Look, target: str, language: str, alarms: Sequence[Alarm] = ()) -> RenderableType:
+# ------------------------------------------------------------------------------------------ in words
+
+
+def watch_line(look: Look, language: str) -> str:
+    """Return one look as a line for a log."""
+    waits = Text(", waits for data", "，等待数据").of(language)
+    said = [look.at]
+    said += [
+        f"{_name(one, language)} {one.activity.value.of(language)}{waits} {_interval(one.wait, language)}"
+        for one in look.trainers
+    ]
+    if look.workers:
+        busy = sorted(worker.busy.value for worker in look.workers)
+        said.append(f"{_BUSY.of(language)} {format_share(busy[0])} - {format_share(busy[-1])} ({len(busy)})")
+    return "  ".join(said)
+
+
+def watch_screen(look: Look, target: str, language: str, alarms: Sequence[Alarm]) -> RenderableType:
     """Return one look as something that rich prints."""
     from rich.console import Group
 
@@ -293,10 +274,8 @@ def watch_screen(look: Look, target: str, language: str, alarms: Sequence[Alarm]
         workers = [worker for worker in look.workers if worker.trainer_pid == trainer.pid]
         parts.append(_workers(workers, language) if workers else line(no_workers.of(language), "dim"))
     parts += ["", line(_machine(look.machine, language))]
-    for end in look.ended:
-        parts.append(line(_ended(end).of(language)))
-    for alarm in (alarms or look.alarms)[-_MOST_ALARMS:]:
-        parts.append(line(_alarm(alarm).of(language), "bold red"))
+    parts += [line(_ended(end, language)) for end in look.ended]
+    parts += [line(_alarm(alarm, language), "bold red") for alarm in alarms[-_MOST_ALARMS:]]
     return Group(*parts)
 
 
@@ -304,57 +283,34 @@ def _title(target: str, time: str) -> Text:
     return Text(f"watching {target} for {time}", f"已观察 {target} {time}")
 
 
-def _ended(end: End) -> Text:
+def _ended(end: End, language: str) -> str:
     how = end.text()
-    return Text(f"process {end.pid} {how.en}", f"进程 {end.pid} {how.zh}")
+    return Text(f"process {end.pid} {how.en}", f"进程 {end.pid} {how.zh}").of(language)
 
 
-def _alarm(alarm: Alarm) -> Text:
-    return Text(f"ALARM {alarm.what.en}", f"警报：{alarm.what.zh}")
-
-
-def watch_line(look: Look, language: str) -> str:
-    """Return one look as a line for a log."""
-    waits = Text(", waits for data", "，等待数据").of(language)
-    said = [look.at]
-    said += [
-        f"{_name(trainer, language)} {trainer.activity.value.of(language)}{waits} {_interval(trainer.wait, language)}"
-        for trainer in look.trainers
-    ]
-    if look.workers:
-        busy = sorted(worker.busy.value for worker in look.workers)
-        said.append(f"{_BUSY.of(language)} {format_share(busy[0])} - {format_share(busy[-1])} ({len(busy)})")
-    return "  ".join(said)
+def _alarm(alarm: Alarm, language: str) -> str:
+    return Text(f"ALARM {alarm.what.en}", f"警报：{alarm.what.zh}").of(language)
 
 
 def _trainer(trainer: TrainerLook, language: str) -> Iterator[RenderableType]:
-    from headrace.watch import TrainerActivity
+    from rich.table import Table
 
     head = line(_name(trainer, language), "bold")
     head.append(f"  {trainer.command[:100]}", style="dim")
     yield head
-    at = f"  {trainer.at}" if trainer.at is not None else ""
-    usage = "  ".join(_usage(trainer, language))
-    yield line(f"  {_NOW.of(language)}: {trainer.activity.value.of(language)}{at}  {usage}")
-    if trainer.same_for_s >= _STILL_S and trainer.activity is not TrainerActivity.COMPUTE:
-        yield line(f"  {_still(trainer).of(language)}", "yellow")
+    rates, at = trainer.rates, f"  {trainer.at}" if trainer.at is not None else ""
+    usage = f"CPU {format_share(rates.cpu_share)}  {_MEMORY.of(language)} {format_bytes(rates.held_bytes)}"
+    if rates.read_bytes_per_s is not None:
+        usage += f"  {_READ.of(language)} {_rate(rates.read_bytes_per_s, language)}"
+    yield line(f"  {_NOW.of(language)}: {_doing(trainer, language)}{at}  {usage}")
     if trainer.problem:
         problem = Text(f"  no Python stacks: {trainer.problem}", f"  没有 Python 栈：{trainer.problem}")
         yield line(problem.of(language), "yellow")
-    yield _bars(trainer, language)
-
-
-def _bars(trainer: TrainerLook, language: str) -> RenderableType:
-    from rich.table import Table
-
-    from headrace.watch import TrainerActivity
-
     grid = Table.grid(padding=(0, 1, 0, 2))
     for activity, share in sorted(trainer.shares.items(), key=lambda one: -one[1].value):
-        style = "red" if activity is TrainerActivity.DATA_WAIT and share.value >= 0.25 else ""
-        bar = line("█" * round(_BAR * share.value), style)
+        bar = line("█" * round(_BAR * share.value), "red" if activity.code == "data_wait" else "")
         grid.add_row(activity.value.of(language), _interval(share, language), bar)
-    return grid
+    yield grid
 
 
 def _workers(workers: Sequence[WorkerLook], language: str) -> RenderableType:
@@ -373,48 +329,24 @@ def _workers(workers: Sequence[WorkerLook], language: str) -> RenderableType:
             format_share(worker.rates.cpu_share),
             format_bytes(worker.rates.held_bytes),
             _rate(worker.rates.read_bytes_per_s, language),
-            _where(worker),
+            "" if worker.activity.code == "idle" else worker.place,
         )
     if more := len(workers) - len(shown):
         table.add_row(Text(f"and {more} more workers", f"另有 {more} 个 worker").of(language))
     return table
 
 
-def _doing(worker: WorkerLook, language: str) -> str:
-    from headrace.watch import WorkerActivity
-
-    said: str = worker.activity.value.of(language)
-    if worker.same_for_s >= _STILL_S and worker.activity is not WorkerActivity.IDLE:
-        said += f" {_still(worker).of(language)}"
-    return said
-
-
-def _still(process: TrainerLook | WorkerLook) -> Text:
+def _doing(process: TrainerLook | WorkerLook, language: str) -> str:
+    said: str = process.activity.value.of(language)
+    if process.same_for_s < _STILL_S:
+        return said
     time = format_seconds(process.same_for_s)
-    return Text(f"the same for {time}", f"已停留 {time}")
-
-
-def _where(worker: WorkerLook) -> str:
-    from headrace.watch import WorkerActivity
-
-    place = ""
-    if worker.activity is not WorkerActivity.IDLE:
-        place = str(worker.at) if worker.at is not None else worker.standing.call or worker.standing.wait_channel
-    return "  ".join(part for part in (place, worker.standing.file) if part)
-
-
-def _usage(trainer: TrainerLook, language: str) -> Iterator[str]:
-    yield f"CPU {format_share(trainer.rates.cpu_share)}"
-    yield f"{_MEMORY.of(language)} {format_bytes(trainer.rates.held_bytes)}"
-    if trainer.rates.read_bytes_per_s is not None:
-        yield f"{_READ.of(language)} {_rate(trainer.rates.read_bytes_per_s, language)}"
+    return f"{said} {Text(f'the same for {time}', f'已停留 {time}').of(language)}"
 
 
 def _rate(value: float | None, language: str) -> str:
-    if value is None:
-        return "-"
-    size = format_bytes(value)
-    return Text(f"{size}/s", f"{size}/秒").of(language)
+    size = format_bytes(value or 0)
+    return "-" if value is None else Text(f"{size}/s", f"{size}/秒").of(language)
 
 
 def _machine(machine: MachineLook, language: str) -> str:
@@ -437,13 +369,9 @@ def _machine(machine: MachineLook, language: str) -> str:
         used, total = format_bytes(machine.shm_used_bytes), format_bytes(machine.shm_total_bytes)
         said.append(Text(f"/dev/shm {used} of {total}", f"/dev/shm {used} / {total}"))
     for gpu in machine.gpus:
-        busy = "-" if gpu.utilisation is None else format_share(gpu.utilisation)
+        busy, name = "-" if gpu.utilisation is None else format_share(gpu.utilisation), f"GPU {gpu.number}"
         used, total = format_bytes(gpu.used_bytes or 0), format_bytes(gpu.total_bytes or 0)
-        text = (
-            f"GPU {gpu.number} {busy} busy, {used} of {total}",
-            f"GPU {gpu.number} 占用 {busy}，显存 {used} / {total}",
-        )
-        said.append(Text(*text))
+        said.append(Text(f"{name} {busy} busy, {used} of {total}", f"{name} 占用 {busy}，显存 {used} / {total}"))
     return f"{Text('machine', '整机').of(language)}: {'  ·  '.join(text.of(language) for text in said)}"
 
 
@@ -454,7 +382,5 @@ def _name(trainer: TrainerLook, language: str) -> str:
 
 def _interval(share: Share, language: str) -> str:
     """Return a share with its 95 % interval."""
-    if not share.num_samples:
-        return "-"
     value, low, high = format_share(share.value), format_share(share.low), format_share(share.high)
-    return Text(f"{value} ({low} to {high})", f"{value}（{low} 到 {high}）").of(language)
+    return Text(f"{value} ({low} to {high})", f"{value}（{low} 到 {high}）").of(language) if share.num_samples else "-"

@@ -196,12 +196,16 @@ class AlertCommand:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def tell(self, alarm: Alarm, watched: str) -> None:
-        """Start the command; left out, and counted, while several still run."""
-        self._running = [process for process in self._running if process.poll() is None]
-        if len(self._running) >= _AT_ONCE:
-            self.num_left_out += 1
-            return
+    def tell(self, alarms: Sequence[Alarm], watched: str) -> None:
+        """Start the command for each; left out, and counted, while several still run."""
+        for alarm in alarms:
+            self._running = [process for process in self._running if process.poll() is None]
+            if len(self._running) >= _AT_ONCE:
+                self.num_left_out += 1
+            else:
+                self._start(alarm, watched)
+
+    def _start(self, alarm: Alarm, watched: str) -> None:
         document = {"schema": SCHEMA, "event": "alarm", "watched": watched, **alarm.as_json(self._language)}
         environment = {
             **os.environ,
@@ -210,18 +214,16 @@ class AlertCommand:
             "HEADRACE_ALARM_TEXT": alarm.what.of(self._language),
             "HEADRACE_ALARM_WATCHED": watched,
         }
+        command, nowhere = ["/bin/sh", "-c", self._command], subprocess.DEVNULL
         with tempfile.TemporaryFile() as given:  # a pipe could fill up and hold us
             given.write(json.dumps(document, ensure_ascii=False).encode())
             given.seek(0)
-            command, nowhere = ["/bin/sh", "-c", self._command], subprocess.DEVNULL
             try:
-                process = subprocess.Popen(
-                    command, stdin=given, stdout=nowhere, env=environment, start_new_session=True
+                self._running.append(
+                    subprocess.Popen(command, stdin=given, stdout=nowhere, env=environment, start_new_session=True)
                 )
             except OSError:  # a machine that is short of memory starts no process
                 self.num_left_out += 1
-                return
-        self._running.append(process)
 
     def close(self) -> None:
         """Give those that still run a few seconds, then leave them: they are the user's."""

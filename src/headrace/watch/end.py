@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
-import struct
 from dataclasses import dataclass
 
 from headrace.model import Text
+from headrace.signals.system import read_stat
 
-from .processes import exit_status, is_running
-
-# Linux 6.13: what a pidfd knows of its process; 6.15: also how it ended, after it is gone. linux/pidfd.h
-_GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, 64 bytes)
-_INFO = struct.Struct("=QQ11Ii")  # mask, cgroup, pid, tgid, ppid, 8 ids, exit code
-_INFO_EXIT = 1 << 3
+from .processes import is_running
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,26 +72,29 @@ class EndWatch:
                 poller.register(fd, select.POLLIN)
         ready = {fd for fd, _ in poller.poll(max(0.0, timeout_s) * 1000)}
         gone = [pid for pid, fd in self._fds.items() if (not is_running(pid) if fd is None else fd in ready)]
-        return tuple(End(pid=pid, status=_let_go(pid, self._fds.pop(pid))) for pid in gone)
+        ends = tuple(End(pid=pid, status=_exit_status(pid)) for pid in gone)
+        for pid in gone:
+            _close(self._fds.pop(pid))
+        return ends
 
     def close(self) -> None:
         for fd in self._fds.values():
-            if fd is not None:
-                os.close(fd)
+            _close(fd)
         self._fds.clear()
 
 
-def _let_go(pid: int, fd: int | None) -> int | None:
-    """How a process ended: the pidfd knows, then the process's last line in /proc, until its parent has asked."""
-    if fd is None:
-        return exit_status(pid)
-    buffer = bytearray(_INFO.size)
-    struct.pack_into("=Q", buffer, 0, _INFO_EXIT)
-    try:
-        fcntl.ioctl(fd, _GET_INFO, buffer)
-        fields = _INFO.unpack(buffer)
-        return int(fields[13]) if fields[0] & _INFO_EXIT else exit_status(pid)
-    except OSError:
-        return exit_status(pid)
-    finally:
+def _close(fd: int | None) -> None:
+    if fd is not None:
         os.close(fd)
+
+
+def _exit_status(pid: int) -> int | None:
+    """How a process ended, as `wait` gives it, while its parent has not asked; None where we are not told."""
+    stat = read_stat(pid)
+    if stat is None or not stat.has_ended:
+        return None
+    try:
+        is_told = os.geteuid() in (0, os.stat(f"/proc/{pid}").st_uid)
+    except OSError:
+        is_told = False
+    return stat.exit_status if is_told or stat.exit_status else None  # others are told 0 always

@@ -65,18 +65,6 @@ def is_running(pid: int) -> bool:
     return stat is not None and not stat.has_ended
 
 
-def exit_status(pid: int) -> int | None:
-    """How a process ended, as `wait` gives it, while its parent has not asked; None where we are not told."""
-    stat = read_stat(pid)
-    if stat is None or not stat.has_ended:
-        return None
-    try:
-        is_told = os.geteuid() in (0, os.stat(f"/proc/{pid}").st_uid)
-    except OSError:
-        is_told = False
-    return stat.exit_status if is_told or stat.exit_status else None  # others are told 0 always
-
-
 def thread_names(pid: int, root: Path = Path("/")) -> dict[int, str]:
     """The names of a process's threads, by their ids."""
     names = {int(path.parent.name): read_text(path).strip() for path in (root / f"proc/{pid}/task").glob("*/comm")}
@@ -182,9 +170,15 @@ def assign_roles(processes: Sequence[ProcessFacts], stacks: Stacks) -> dict[int,
     return roles
 
 
-def trainer_of(process: ProcessFacts, by_pid: Mapping[int, ProcessFacts], roles: Mapping[int, Role]) -> int | None:
-    """The trainer that a process works for: the nearest one above it."""
-    return next((pid for pid in _ancestors(process, by_pid) if roles.get(pid) is Role.TRAINER), None)
+def crews_of(processes: Sequence[ProcessFacts], roles: Mapping[int, Role]) -> dict[int, list[ProcessFacts]]:
+    """The workers of each trainer: of the nearest one above them."""
+    by_pid = {process.pid: process for process in processes}
+    crews: dict[int, list[ProcessFacts]] = {pid: [] for pid, role in roles.items() if role is Role.TRAINER}
+    for process in processes:
+        trainer = next((pid for pid in _ancestors(process, by_pid) if pid in crews), None)
+        if trainer is not None and roles[process.pid] is Role.WORKER:
+            crews[trainer].append(process)
+    return crews
 
 
 def _alone(process: ProcessFacts, threads: Sequence[ThreadStack]) -> Role:
@@ -252,43 +246,20 @@ def _ancestors(process: ProcessFacts, by_pid: Mapping[int, ProcessFacts]) -> lis
 # ------------------------------------------------------------------------------------------ who may not be looked into
 
 
-@dataclass(frozen=True, kw_only=True)
-class Access:
-    """What decides whether stacks may be read. Pure values: `explain_refusal` works on recorded ones too."""
-
-    our_uid: int
-    their_uid: int
-    ptrace_scope: int | None  # None: this kernel has no Yama
-    may_trace: bool  # CAP_SYS_PTRACE
-    in_container: bool
-
-
-def read_access(pid: int, *, root: Path = Path("/")) -> Access:
-    """Read what holds for us and for the process."""
-    status, own = read_status(root / f"proc/{pid}"), read_status(root / "proc/self")
-    scope = read_text(root / "proc/sys/kernel/yama/ptrace_scope").strip()
-    return Access(
-        our_uid=os.geteuid(),
-        their_uid=int(status.get("Uid", "-1").split()[0]),
-        ptrace_scope=int(scope) if scope.isdigit() else None,
-        may_trace=bool(int(own.get("CapEff", "0"), 16) & _SYS_PTRACE),
-        in_container=(root / ".dockerenv").exists() or (root / "run/.containerenv").exists(),
-    )
-
-
-def explain_refusal(access: Access, pid: int) -> tuple[str, str]:
-    """Say why stacks are refused, and what to do; the latter is a command that exists."""
-    if access.their_uid not in (-1, access.our_uid) and access.our_uid != 0:
-        why = f"the process belongs to user {access.their_uid}, we are user {access.our_uid}"
+def explain_refusal(pid: int, *, our_uid: int | None = None, root: Path = Path("/")) -> tuple[str, str]:
+    """Say why the stacks of a process are refused, and what to do; the latter is a command that exists."""
+    ours = os.geteuid() if our_uid is None else our_uid
+    theirs = int(read_status(root / f"proc/{pid}").get("Uid", "-1").split()[0])
+    if theirs not in (-1, ours) and ours != 0:
+        why = f"the process belongs to user {theirs}, we are user {ours}"
         return why, f"run `headrace watch {pid}` as that user, or with sudo"
-    if access.ptrace_scope and not access.may_trace:
-        why = f"kernel.yama.ptrace_scope is {access.ptrace_scope}: " + (
-            "nobody may attach until the machine restarts"
-            if access.ptrace_scope == 3
-            else "only a parent or root may attach"
-        )
-        return why, f"`sudo headrace watch {pid}`, or `sudo sysctl kernel.yama.ptrace_scope=0` until the next restart"
-    if access.in_container and not access.may_trace:
-        what = "start the container with `--cap-add SYS_PTRACE`, or run headrace on the host, with the pid there"
-        return "this container has no CAP_SYS_PTRACE", what
+    if not int(read_status(root / "proc/self").get("CapEff", "0"), 16) & _SYS_PTRACE:
+        scope = read_text(root / "proc/sys/kernel/yama/ptrace_scope").strip()  # "": this kernel has no Yama
+        if scope not in ("", "0"):
+            who = "nobody may attach until the machine restarts" if scope == "3" else "only a parent or root may attach"
+            what = f"`sudo headrace watch {pid}`, or `sudo sysctl kernel.yama.ptrace_scope=0` until the next restart"
+            return f"kernel.yama.ptrace_scope is {scope}: {who}", what
+        if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
+            what = "start the container with `--cap-add SYS_PTRACE`, or run headrace on the host, with the pid there"
+            return "this container has no CAP_SYS_PTRACE", what
     return "the system refuses to read the process's memory", f"`sudo headrace watch {pid}`"

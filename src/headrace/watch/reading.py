@@ -15,6 +15,7 @@ from headrace.signals import Frame, ThreadStack
 from headrace.signals.system import Call, OpenFile
 
 SourceLine = Callable[[Frame], str]  # the text of a frame's line; "" where the file cannot be read
+_no_source: SourceLine = lambda _frame: ""  # noqa: E731
 
 
 class TrainerActivity(Enum):
@@ -137,11 +138,6 @@ _READ_LINE = re.compile(r"\bopen\(|\.read\w*\(|\.recv\w*\(|\.seek\(|np\.(load|fr
 _NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3", "/headrace/")
 
 
-def no_source(_frame: Frame) -> str:
-    """For stacks without their source files."""
-    return ""
-
-
 def own_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """The Python frames of a process without those that its parent left on the stack when it forked.
 
@@ -224,7 +220,7 @@ _PHASES: tuple[tuple[Callable[[Frame], bool], TrainerActivity], ...] = (
 )
 
 
-def read_trainer(frames: Sequence[Frame], source_line: SourceLine = no_source) -> TrainerReading:
+def read_trainer(frames: Sequence[Frame], source_line: SourceLine = _no_source) -> TrainerReading:
     """Say what a training loop's thread is doing, from its frames, innermost first.
 
     A loader's frame anywhere decides first: whatever runs inside `next` (with `num_workers=0` the data set itself) is a
@@ -284,7 +280,7 @@ def _detail_of_wait(from_loader: tuple[Frame, ...]) -> Detail:
     return Detail.NONE
 
 
-def training_thread(threads: Sequence[ThreadStack], source_line: SourceLine = no_source) -> ThreadStack | None:
+def training_thread(threads: Sequence[ThreadStack], source_line: SourceLine = _no_source) -> ThreadStack | None:
     """The thread that trains: the main one, unless that only waits while another computes or waits for data."""
     main = next((thread for thread in threads if thread.is_main), threads[0] if threads else None)
     if main is None:
@@ -356,7 +352,7 @@ def worker_threads(threads: Sequence[ThreadStack]) -> tuple[ThreadStack, ...]:
     return tuple(thread for thread in threads if is_worker_stack(thread.frames))
 
 
-def read_worker(frames: Sequence[Frame], source_line: SourceLine = no_source) -> WorkerReading:
+def read_worker(frames: Sequence[Frame], source_line: SourceLine = _no_source) -> WorkerReading:
     """Say what a worker's stack tells; whether it reads or is blocked the kernel knows better (`refine`)."""
     own = own_frames(frames)
     if not own:

@@ -181,8 +181,10 @@ class KernelSampler:
     worker_threads: Mapping[int, Sequence[int]] = field(default_factory=dict)  # by process of ours with several
     pin_threads: Mapping[int, int] = field(default_factory=dict)  # by trainer: the thread between it and its workers
 
-    def begin(self, pids: Sequence[int], workers_of: Mapping[int, Sequence[int]]) -> None:
-        """Start a stretch over these processes."""
+    def begin(self, workers_of: Mapping[int, Sequence[int]]) -> None:
+        """Start a stretch over these trainers and their workers."""
+        workers = [pid for some in workers_of.values() for pid in some]
+        pids = [*workers_of, *workers]
         self.files = {pid: read_open_files(pid) for pid in pids}
         self.looks = {pid: [] for pid in pids}
         self.worker_pipes = {
@@ -193,7 +195,6 @@ class KernelSampler:
             trainer: _first_of(thread_names(trainer), lambda name: name == _PIN_THREAD) for trainer in workers_of
         }
         self.pin_threads = {trainer: tids[0] for trainer, tids in pinning.items() if tids}
-        workers = [pid for some in workers_of.values() for pid in some]
         serving = {pid: _first_of(thread_names(pid), lambda name: worker_number(name) is not None) for pid in workers}
         self.worker_threads = {pid: tids for pid, tids in serving.items() if tids and tids != [pid]}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,10 +24,9 @@ from .processes import (
     Role,
     TrainingTree,
     assign_roles,
+    crews_of,
     explain_refusal,
     is_running,
-    read_access,
-    trainer_of,
 )
 from .sampling import KernelSampler, StackSampler, StackWindow
 
@@ -64,21 +61,10 @@ class Cast:
 
     processes: tuple[ProcessFacts, ...]
     roles: dict[int, Role]
+    crews: dict[int, list[ProcessFacts]]  # the workers of each trainer, in the order in which they were started
 
     def of(self, role: Role) -> tuple[ProcessFacts, ...]:
         return tuple(process for process in self.processes if self.roles[process.pid] is role)
-
-    @functools.cached_property
-    def _by_trainer(self) -> dict[int | None, list[ProcessFacts]]:
-        by_pid = {process.pid: process for process in self.processes}
-        found: dict[int | None, list[ProcessFacts]] = {}
-        for worker in self.of(Role.WORKER):
-            found.setdefault(trainer_of(worker, by_pid, self.roles), []).append(worker)
-        return found
-
-    def workers_of(self, trainer_pid: int) -> tuple[ProcessFacts, ...]:
-        """The workers of one trainer, in the order in which they were started."""
-        return tuple(self._by_trainer.get(trainer_pid, ()))
 
 
 class WatchSession:
@@ -145,8 +131,6 @@ class WatchSession:
         pid = int(target)
         if not is_running(pid):
             raise UnusableInput(f"there is no process {pid}", next_step=which)
-        if pid == os.getpid():
-            raise UnusableInput(f"process {pid} is this very command", next_step="name the training's pid")
         return (pid,)
 
     def _cast(self) -> Cast:
@@ -180,7 +164,8 @@ class WatchSession:
         if self.settings.use_stacks and find_py_spy() is not None:
             self._ask_newcomers(processes)
         stacks = {one.pid: known for one in processes if (known := self._stacks.get(one.identity))}
-        return Cast(processes=processes, roles=assign_roles(processes, stacks))
+        roles = assign_roles(processes, stacks)
+        return Cast(processes=processes, roles=roles, crews=crews_of(processes, roles))
 
     def _ask_newcomers(self, processes: Sequence[ProcessFacts]) -> None:
         """One stack of each Python process that was not seen before: it tells a worker from a trainer."""
@@ -210,8 +195,7 @@ class WatchSession:
         cast = self.cast
         trainers = cast.of(Role.TRAINER)
         self._gone_since_s = None if trainers else self._gone_since_s or time.monotonic()
-        watched = [process.pid for process in (*trainers, *cast.of(Role.WORKER))]
-        self._kernel.begin(watched, {one.pid: [w.pid for w in cast.workers_of(one.pid)] for one in trainers})
+        self._kernel.begin({pid: [worker.pid for worker in crew] for pid, crew in cast.crews.items()})
         before = tuple(self._samples.values())
         is_repeated = not self._stacks_are_due()
         ended = self._wait(trainers) if is_repeated else self._sample_stacks(cast)
@@ -281,11 +265,7 @@ class WatchSession:
 
     def _make_look(self, cast: Cast, stretch: Stretch, ended: tuple[End, ...]) -> Look:
         all_trainers = cast.of(Role.TRAINER)
-        all_workers = [
-            (one, number, trainer.pid)
-            for trainer in all_trainers
-            for number, one in enumerate(cast.workers_of(trainer.pid))
-        ]
+        all_workers = [(one, number, pid) for pid, crew in cast.crews.items() for number, one in enumerate(crew)]
         self._judge.forget_others([*all_trainers, *(one for one, _, _ in all_workers)])
         trainers = tuple(self._judge.trainer(one, stretch) for one in all_trainers)
         workers = tuple(self._judge.worker(*one, stretch) for one in all_workers)
@@ -323,7 +303,7 @@ class WatchSession:
 
 
 def _refused(pid: int) -> UnusableInput:
-    why, what = explain_refusal(read_access(pid), pid)
+    why, what = explain_refusal(pid)
     return UnusableInput(f"process {pid} may not be looked into", reason=why, next_step=what)
 
 
@@ -332,15 +312,10 @@ def _no_training(cast: Cast) -> UnusableInput:
     hidden = next((process for process in cast.processes if not process.is_readable), None)
     if hidden is not None:
         return _refused(hidden.pid)
-    seen = ", ".join(f"{process.pid} {process.name}" for process in cast.processes[:6])
-    if any(process.is_python for process in cast.processes):
-        return UnusableInput(
-            "this is Python, but no training: no process of it has torch loaded",
-            processes=seen,
-            next_step="name the pid of the training; if it has only just started, try again in a few seconds",
-        )
     return UnusableInput(
-        "this is not a Python training", processes=seen, next_step="name the pid of the training or of its parent"
+        "this is not a Python training: no process of it has torch loaded",
+        processes=", ".join(f"{process.pid} {process.name}" for process in cast.processes[:6]),
+        next_step="name the pid of the training or of its parent; if it has only just started, try again",
     )
 
 
@@ -354,5 +329,5 @@ def _explained(pid: int, window: StackWindow) -> StackWindow:
     """A refusal of the system with its reason, and with what would help."""
     if "ermission" not in window.problem:
         return window
-    why, what = explain_refusal(read_access(pid), pid)
+    why, what = explain_refusal(pid)
     return StackWindow(problem=f"{why}; try {what}")

@@ -92,14 +92,10 @@ def _correlation_time(hits: Sequence[bool], p: float) -> float:
     centred = [hit - p for hit in hits]
     total, lag, furthest = 1.0, 1, min(n // 3, _FURTHEST)
     while lag + 1 < furthest:
-        pair = _correlation(centred, lag, variance) + _correlation(centred, lag + 1, variance)
+        alike = (sum(a * b for a, b in zip(centred, centred[far:], strict=False)) for far in (lag, lag + 1))
+        pair = sum(alike) / (n * variance)
         if pair <= 0:
             break
         total += 2 * pair
         lag += 2
     return max(1.0, total)
-
-
-def _correlation(centred: Sequence[float], lag: int, variance: float) -> float:
-    n = len(centred)
-    return sum(a * b for a, b in zip(centred, centred[lag:], strict=False)) / (n * variance)
