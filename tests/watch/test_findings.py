@@ -120,7 +120,7 @@ def test_too_few_samples_decide_nothing() -> None:
     findings = judge(seen({TrainerActivity.DATA_WAIT: 10}, busy=[0.9]))
     assert findings.verdict is Verdict.UNKNOWN
     assert findings.findings == ()
-    assert findings.limits
+    assert "watch for longer" in findings.measure[0].en
     assert judge(History()).verdict is Verdict.UNKNOWN
 
 

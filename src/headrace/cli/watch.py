@@ -184,12 +184,8 @@ class _Watch:
         elif look is not None:
             self._print_end(look if is_once else None, findings)
         if self._alerts is not None and self._alerts.num_left_out:
-            count = self._alerts.num_left_out
-            left_out = Text(
-                f"{count} alarms did not run the alert command, because it was still busy with others",
-                f"有 {count} 次警报没有执行警报命令，因为之前的还没结束",
-            )
-            self._terminal.warn(left_out.of(self._language))
+            left_out = Text("{count} alarms did not run the alert command", "有 {count} 次警报没有执行警报命令")
+            self._terminal.warn(left_out.filled(count=self._alerts.num_left_out).of(self._language))
         if interrupted:
             return EXIT_INTERRUPTED
         return EXIT_FINDINGS if findings.findings else EXIT_OK
@@ -265,10 +261,7 @@ def watch_screen(look: Look, target: str, language: str, alarms: Sequence[Alarm]
 
     title = _title(target, format_seconds(look.watched_s)).of(language)
     parts: list[RenderableType] = [line(title, "bold")]
-    no_workers = Text(
-        "no loader workers: the training process loads itself, or none run now",
-        "没有加载 worker：由训练进程自己加载，或当前未启动",
-    )
+    no_workers = Text("no loader workers run now", "当前没有加载 worker")
     for trainer in look.trainers:
         parts += ["", *_trainer(trainer, language)]
         workers = [worker for worker in look.workers if worker.trainer_pid == trainer.pid]

@@ -91,7 +91,7 @@ def judge(history: History) -> Findings:
         verdict=verdict,
         findings=Findings.in_order([*_waits(history, trainer), *_phases(trainer), *alarming]),
         facts=tuple(map(_fact, trainers)),
-        limits=tuple(_limits(trainer)),
+        limits=(_without_stacks(trainer.problem),) if trainer.problem else (),
         measure=() if verdict is not Verdict.UNKNOWN else (longer,),
         figures={"wait_share": trainer.wait.value},
         source={"watched_s": round(history.watched_s, 3), "trainers": len(trainers), "samples": trainer.num_samples},
@@ -312,16 +312,8 @@ def _fact(trainer: TrainerLook) -> Text:
     return Text(f"trainer {trainer.pid}{rank}: {en}", f"训练进程 {trainer.pid}{rank}：{zh}")
 
 
-def _limits(trainer: TrainerLook) -> Iterable[Text]:
-    count, problem = trainer.num_samples, trainer.problem
-    if count < _FEW_SAMPLES:
-        yield Text(
-            f"only {count} samples: less than a few steps may have passed",
-            f"只有 {count} 次采样：可能还不到几步的时间",
-        )
-    if problem:
-        yield Text(
-            f"without Python stacks ({problem}) waits are known by the pipe of the workers alone, and phases not at "
-            "all",
-            f"没有 Python 栈（{problem}），只能凭 worker 的管道判断是否在等数据，无法区分各阶段",
-        )
+def _without_stacks(problem: str) -> Text:
+    return Text(
+        f"without Python stacks ({problem}) waits are known by the pipe of the workers alone, and phases not at all",
+        f"没有 Python 栈（{problem}），只能凭 worker 的管道判断是否在等数据，无法区分各阶段",
+    )
