@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,43 +118,3 @@ def test_parts_of_spawned_workers(tmp_path: Path) -> None:
     found = list(samples(run))
     assert len(found) == NUM_SAMPLES
     assert all(parts.keys() == PARTS for _, parts in found)
-
-
-PRINTS = """
-import sys, time, torch
-from torch.utils.data import DataLoader
-def main():
-    model = torch.nn.Linear(4, 1)
-    for step, batch in enumerate(DataLoader([torch.ones(4)] * 40, batch_size=1)):
-        model(batch).mean().backward()
-        print("x" * 40_000, flush=True)
-    print("last", end="")
-if __name__ == "__main__":
-    main()
-"""
-
-
-def test_a_stdout_that_is_slow_to_take_it_is_logging(tmp_path: Path) -> None:
-    """Whoever reads the pipe takes his time; what is printed arrives whole."""
-    path = tmp_path / "prints.py"
-    path.write_text(PRINTS, encoding="utf-8")
-    running = subprocess.Popen(
-        [HEADRACE, "run", "--out", str(tmp_path / "run"), "--", sys.executable, str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=_environment(None),
-    )
-    assert running.stdout is not None
-
-    lines = []
-    for line in running.stdout:
-        time.sleep(0.02)
-        lines.append(line)
-    running.stdout.close()
-    assert running.wait(_DEADLINE_S) == 0
-    assert lines == ["x" * 40_000 + "\n"] * 40 + ["last"]
-    run = read_run(tmp_path / "run")
-    assert "print" in names(run, EventKind.LOGGING)
-    document = json.loads((tmp_path / "run" / "findings.json").read_text(encoding="utf-8"))
-    assert [row for row in document["times"] if row["activity"] == "logging"]

@@ -101,8 +101,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.report:
         return _report_on(args, terminal, language)
     command = command_of(args.command, module=args.module)
-    for warning in command.warnings:
-        terminal.warn(warning.of(language))
     directory = Path(args.out) if args.out else new_run_directory(command.name)
     display = Display(terminal, language) if args.live else None
     replay_steps = args.replay_steps or (_REPLAY_STEPS if args.replay else 0)

@@ -12,11 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import UnusableInput
-from headrace.model import Text
 
-_PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
-# Flags of Python with a value in the next argument; everything after them may still be a flag.
-_WITH_VALUE = frozenset("WX")
 _SITE = str(Path(__file__).parent / "site")  # at the head of PYTHONPATH it reaches whatever Python is started
 
 
@@ -26,7 +22,6 @@ class Command:
 
     argv: tuple[str, ...]
     name: str
-    warnings: tuple[Text, ...] = ()  # what will keep its processes from being timed
 
 
 def command_of(words: Sequence[str], *, module: Sequence[str] | None = None) -> Command:
@@ -60,7 +55,7 @@ def command_of(words: Sequence[str], *, module: Sequence[str] | None = None) -> 
             folder=os.getcwd(),
             next_step="headrace run train.py, headrace run -m package.train, or headrace run -- torchrun train.py",
         )
-    return Command(tuple(words), _name_of(words), _warnings(words))
+    return Command(tuple(words), _name_of(words))
 
 
 def new_run_directory(name: str) -> Path:
@@ -90,38 +85,3 @@ def without_site(path: str) -> str | None:
 def _name_of(words: Sequence[str]) -> str:
     scripts = [word for word in words[1:] if word.endswith(".py")]
     return Path(scripts[0] if scripts else words[0]).stem
-
-
-def _warnings(words: Sequence[str]) -> tuple[Text, ...]:
-    """Say when a Python is told to ignore what would let its processes be timed."""
-    if not _PYTHON.match(Path(words[0]).name):
-        return ()
-    for word in _flags(words[1:]):
-        if found := [flag for flag in word[1:] if flag in "IES"]:
-            return (
-                Text(
-                    "python -{flag} ignores PYTHONPATH or `site`, by which Headrace reaches a process: it will not be "
-                    "timed (its children may be)",
-                    "python -{flag} 会忽略 PYTHONPATH 或 `site`，而 Headrace 正是借此进入进程：该进程不会被计时（子进程"
-                    "或许可以）",
-                ).filled(flag=found[0]),
-            )
-    return ()
-
-
-def _flags(words: Sequence[str]) -> list[str]:
-    """Return the flags before the script: `-u`, `-Im`, but not what belongs to `-X`."""
-    found: list[str] = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif not word.startswith("-") or word == "-" or word.startswith("--"):
-            break
-        elif word[1:2] in _WITH_VALUE:
-            skip = len(word) == 2
-        else:
-            found.append(word.split("c")[0].split("m")[0])
-            if "c" in word or "m" in word:
-                break
-    return found

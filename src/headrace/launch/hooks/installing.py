@@ -107,7 +107,7 @@ _HOOKS: dict[str, tuple[Hook, ...]] = {
     ),
     "torch.distributed.checkpoint.state_dict_saver": (checkpoint.time_distributed_save,),
     "torch.distributed.distributed_c10d": (device.time_collectives,),
-    "torch.utils.data.dataloader": (loader.time_loaders, parts.time_own_parts, logs.time_stdout),
+    "torch.utils.data.dataloader": (loader.time_loaders, parts.time_own_parts),
     "torch.utils.tensorboard.writer": (logs.time_summary_writer,),
     "torchdata.stateful_dataloader.stateful_dataloader": (loader.time_stateful_loader,),
     "torchdata.stateful_dataloader.worker": (worker.time_worker_loop,),

@@ -1,13 +1,9 @@
-"""What writing logs takes: handlers of `logging` by their class, loguru, TensorBoard, wandb, tqdm, and slow prints."""
+"""What writing logs takes: handlers of `logging` by their class, loguru, TensorBoard, wandb, tqdm."""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import functools
 import logging
-import sys
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +15,6 @@ from .wrapping import Depth, replace
 _KIND = int(EventKind.LOGGING)
 _WORTH_NS = 20_000  # a short line: many of them become one event
 _TOGETHER_NS = 1_000_000
-_WORTH_PRINT_NS = 100_000  # a line into a buffer takes one, into a pipe with room ten microseconds
 logging_depth = Depth()
 
 
@@ -85,45 +80,3 @@ def time_wandb(run: ModuleType) -> None:
     """Time `wandb.log`, which is a method of the run."""
     for name in ("log", "save", "log_artifact"):
         replace(run.Run, name, _KIND, "wandb", logging_depth)
-
-
-def time_stdout(_dataloader: ModuleType) -> None:
-    """Time what a stdout that is slow to take it costs: a pipe nobody reads, a network disk, a terminal.
-
-    The stream stays the script's own. Its `write` and `flush` are timed where they lie on the instance, which both
-    `print` and Python's own code look at first; a call that takes less than some microseconds is not told of.
-    """
-    stream = sys.stdout
-    if not hasattr(stream, "__dict__") or {"write", "flush"} & vars(stream).keys():
-        return  # somebody else's object: it is not ours to change
-    for name in ("write", "flush"):
-        original: Any = getattr(stream, name)
-        try:
-            setattr(stream, name, _timed_print(original))
-        except (AttributeError, TypeError):
-            return
-    atexit.register(_leave_stdout, stream)
-
-
-def _timed_print(original: Callable[..., Any]) -> Callable[..., Any]:
-    def method(*args: Any, **kwargs: Any) -> Any:
-        if logging_depth.calls:  # a log writer that ends here is told of as such
-            return original(*args, **kwargs)
-        start = now()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            duration = now() - start
-            if duration >= _WORTH_PRINT_NS:
-                tape.write(_KIND, start, duration, 1, tape.name("print"))
-
-    method.__name__ = method.__qualname__ = getattr(original, "__name__", "method")
-    method.__doc__ = original.__doc__
-    return method
-
-
-def _leave_stdout(stream: Any) -> None:
-    """Python flushes once more when our modules are gone."""
-    for name in ("write", "flush"):
-        with contextlib.suppress(AttributeError):
-            delattr(stream, name)

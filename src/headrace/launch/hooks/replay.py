@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
-from collections.abc import Callable, Hashable, MutableMapping
+from collections.abc import Callable, Hashable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import count
@@ -104,39 +104,16 @@ def batch_bytes(batch: Any) -> dict[str, int]:
 
 
 class KeptBatch:
-    """One batch, copied when it came; it is given to a training more than once, and stays what it was.
-
-    Containers are built anew each time. Tensors are given as they are as long as the training does not write into them,
-    which torch counts (`_version`); from then on each time as a copy. Arrays and unknown objects are always copied.
-    """
+    """One batch, copied when it came and each time it is given, so that it stays what it was."""
 
     def __init__(self, batch: Any, *, may_be_pinned: bool = False) -> None:
-        self._batch = _mapped(batch, lambda tensor: _copied(tensor, may_be_pinned=may_be_pinned))
         self._may_be_pinned = may_be_pinned
-        self._marks = WriteMarks(self._batch)
+        self._batch = batch
+        self._batch = self.give()
 
-    def give(self, *, as_copy: bool) -> Any:
+    def give(self) -> Any:
         """Return the batch again."""
-        if as_copy:
-            return _mapped(self._batch, lambda tensor: _copied(tensor, may_be_pinned=self._may_be_pinned))
-        # an alias: it shares memory and count of writes, not what else one can do to a tensor
-        return _mapped(self._batch, lambda tensor: tensor.detach())
-
-    @property
-    def is_written(self) -> bool:
-        """Whether somebody wrote into it since it was kept: it is not what it was."""
-        return self._marks.are_written
-
-
-class WriteMarks:
-    """Which state the tensors of a batch were in, to see later whether anybody wrote into them."""
-
-    def __init__(self, batch: Any) -> None:
-        self._marks = [(tensor, _version(tensor)) for tensor in leaves_of(batch) if _is_tensor(tensor)]
-
-    @property
-    def are_written(self) -> bool:
-        return any(_version(tensor) != version for tensor, version in self._marks)
+        return _mapped(self._batch, lambda tensor: _copied(tensor, may_be_pinned=self._may_be_pinned))
 
 
 def _mapped(batch: Any, function: Callable[[Any], Any]) -> Any:
@@ -180,13 +157,6 @@ def _is_array(value: Any) -> bool:
     return type(value).__module__ == "numpy" and hasattr(value, "nbytes")
 
 
-def _version(tensor: Any) -> int:
-    try:
-        return int(tensor._version)
-    except RuntimeError:  # a tensor made in inference mode counts nothing
-        return 0
-
-
 def with_replay(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return `__next__` that takes part in the replay; the same function where none was asked for."""
     if not replay_steps():
@@ -210,11 +180,9 @@ class Replay:
     def __init__(self, num_steps: int, *, room_bytes: dict[str, int] | None = None) -> None:
         self._plan = ReplayPlan(num_steps)
         self._numbers = count()
-        self._kept: dict[str, list[tuple[int, KeptBatch]]] = {}
-        self._turn: dict[str, int] = {}
+        self._kept: dict[str, list[KeptBatch]] = {}
+        self._turn: dict[str, Iterator[int]] = {}
         self._room_bytes = {} if room_bytes is None else room_bytes
-        self._given: dict[str, WriteMarks] = {}  # of the last real batch of each loader
-        self._copies = False  # the training writes into its batches
         self._started_ns = 0
 
     def __repr__(self) -> str:
@@ -229,8 +197,6 @@ class Replay:
         number = state.setdefault("_headrace_pass", next(self._numbers))
         has_trained = worked > state.get("_headrace_worked", worked)
         state["_headrace_worked"] = worked
-        if (marks := self._given.pop(loader, None)) is not None and marks.are_written:
-            self._copies = True
         answer = self._plan.asks(loader, number, has_trained=has_trained)
         if answer is NextBatch.CACHED:
             return self._give(loader)
@@ -253,7 +219,6 @@ class Replay:
             self._kept.clear()
             tape.write(_REPLAY, start, 0, NOT_DONE, tape.name(reason))
         else:
-            self._given[loader] = WriteMarks(batch)
             tape.write(_REPLAY, start, now() - start, COPYING, tape.name(loader))
 
     def _keep(self, iterator: Any, loader: str, batch: Any) -> str:
@@ -274,7 +239,7 @@ class Replay:
                 )
         for kind, size in sizes.items():
             self._room_bytes[kind] -= size
-        kept.append((len(kept), KeptBatch(batch, may_be_pinned=bool(getattr(iterator, "_pin_memory", False)))))
+        kept.append(KeptBatch(batch, may_be_pinned=bool(getattr(iterator, "_pin_memory", False))))
         self._plan.kept(loader)
         return ""
 
@@ -283,13 +248,8 @@ class Replay:
         if not self._started_ns:
             self._started_ns = start
         kept = self._kept[loader]
-        if not self._copies and any(one.is_written for _, one in kept):
-            self._copies = True
-        whole = [one for one in kept if not one[1].is_written] or kept[-1:]
-        turn = self._turn.get(loader, 0)
-        self._turn[loader] = turn + 1
-        number, one = whole[turn % len(whole)]
-        batch = one.give(as_copy=self._copies or len(kept) == 1)  # the only one must not be lost
+        number = next(self._turn.setdefault(loader, count())) % len(kept)
+        batch = kept[number].give()
         tape.write(_CACHED, start, now() - start, number, tape.name(loader))
         return batch
 

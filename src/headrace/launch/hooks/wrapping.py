@@ -124,40 +124,21 @@ def replace_part(owner: Any, path: str, name: str | NameOf, *, is_compiling: Cal
 
 def timed_part(function: Any, name: str | NameOf, *, is_compiling: Callable[[], bool] | None = None) -> Any:
     """Return the function, its calls timed while a sample is under way in the calling thread."""
-    is_builtin = not hasattr(type(function), "__get__")
-    if isinstance(name, str) or is_builtin:
-        fixed = name if isinstance(name, str) else name(None)
+    fixed, name_of = (name, str) if isinstance(name, str) else ("", name)
 
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            sample = current_sample.sample
-            if sample is None:
-                return function(*args, **kwargs)
-            frame, nbytes = sample.enter(), 0
-            try:
-                result = function(*args, **kwargs)
-                nbytes = bytes_of(result)
-                return result
-            finally:
-                sample.leave(frame, fixed, nbytes)
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if (is_compiling is not None and is_compiling()) or (sample := current_sample.sample) is None:
+            return function(*args, **kwargs)
+        frame, nbytes = sample.enter(), 0
+        try:
+            result = function(*args, **kwargs)
+            nbytes = bytes_of(result) if fixed else 0
+            return result
+        finally:
+            sample.leave(frame, fixed or name_of(args[0] if args else None), nbytes)
 
-    else:
-        name_of = name
-
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling is not None and is_compiling():
-                return function(*args, **kwargs)
-            sample = current_sample.sample
-            if sample is None:
-                return function(*args, **kwargs)
-            frame = sample.enter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                sample.leave(frame, name_of(args[0]) if args else name_of(None), 0)
-
-    if is_builtin:
+    if not hasattr(type(function), "__get__"):
         return _TimedBuiltin(function, wrapper)
     # By this mark TorchScript compiles the function itself, with the names that it sees.
     wrapper.__script_if_tracing_wrapper = True  # type: ignore[attr-defined]

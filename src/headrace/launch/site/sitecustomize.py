@@ -2,7 +2,7 @@
 
 `headrace run` puts this folder at the head of PYTHONPATH. The script's own `sitecustomize` still runs, `sys.path` is
 what it would be without us, and nothing of Headrace is loaded before a module that is to be timed is imported. Python
-without `site` (-S) or without the environment (-E, -I) does not come here; the report then says so.
+without `site` (-S) or without the environment (-E, -I) does not come here.
 """
 
 from __future__ import annotations
