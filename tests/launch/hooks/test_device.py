@@ -68,7 +68,6 @@ def test_a_copy_behind_work_is_told_from_its_wait(copies: Copies) -> None:
     assert copies.take() == [pytest.approx((100.4, 0.2, LARGE, 0.2))]
     clock.close()
     assert copies.take() == []
-    assert len(cuda.events) == 2, "the pair is used again"
 
 
 def test_devices_have_their_own_events(copies: Copies) -> None:
@@ -79,7 +78,6 @@ def test_devices_have_their_own_events(copies: Copies) -> None:
         copy(clock, cuda, 0.1, device=device)
     clock.close()
     assert [device for *_, device in copies.take()] == pytest.approx([0.1] * 4)
-    assert len(cuda.events) == 4
 
 
 def test_a_copy_to_an_idle_stream_needs_no_events(copies: Copies) -> None:
@@ -99,10 +97,10 @@ def test_a_stream_is_looked_up_once_and_a_new_one_is_seen(copies: Copies) -> Non
     cuda = FakeCuda(num_devices=2)
     clock = CopyClock(cuda, Switch(), raw_stream=cuda.raw_stream)
     for device in (0, None, "cuda", "cuda:0", torch.device("cuda"), torch.device("cuda:0")):
-        clock.drop(clock.begin(device, LARGE))
+        clock.begin(device, LARGE)
     assert cuda.num_lookups == 1
     for device in (1, "cuda:1", torch.device("cuda", 1)):
-        clock.drop(clock.begin(device, LARGE))
+        clock.begin(device, LARGE)
     assert cuda.num_lookups == 2
     cuda.streams[0] = type(cuda.streams[0])(cuda, 0)  # the training goes to another stream
     cuda.work(0.3)
@@ -124,7 +122,7 @@ def test_what_the_device_is_not_through_with_is_not_waited_for(copies: Copies) -
     clock.end(None, 7, 60_000, LARGE)
     assert copies.take() == [(pytest.approx(7e-9), pytest.approx(6e-5), LARGE, None)]
     cuda.now_s += 1.25
-    clock.drop(clock.begin(0, LARGE))
+    clock.begin(0, LARGE)
     assert [device for *_, device in copies.take()] == pytest.approx([0.5, 0.5])
     clock.close()  # the script ends while the device still works
     assert [device for *_, device in copies.take()] == [None] * (hooks_device._MOST_PENDING - 2)
@@ -136,9 +134,6 @@ def test_a_call_that_is_a_launch_is_written_at_once(copies: Copies) -> None:
     cuda.work(5.0)
     clock.end(clock.begin(0, LARGE), 1, 20_000, LARGE)
     assert [(size, device) for *_, size, device in copies.take()] == [(LARGE, None)]
-    assert len(cuda.events) == 2
-    assert clock.begin(0, LARGE) is not None
-    assert len(cuda.events) == 2
 
 
 def test_a_small_copy_needs_no_events_to_be_told_from_its_wait(copies: Copies) -> None:
@@ -298,15 +293,12 @@ def test_events_surround_copies_to_the_device_and_nothing_else(
     assert [device for *_, device in copies.take()] == ([0.0] if is_copy else [])
 
 
-def test_a_copy_that_fails_gives_its_events_back(
-    hooked: tuple[type[torch.Tensor], FakeCuda, CopyClock], copies: Copies
-) -> None:
-    kind, cuda, clock = hooked
+def test_a_copy_that_fails_is_none(hooked: tuple[type[torch.Tensor], FakeCuda, CopyClock], copies: Copies) -> None:
+    kind, _, clock = hooked
     tensor = torch.ones(LARGE).as_subclass(kind)
     for _ in range(3):
         with pytest.raises(TypeError):
             tensor.to("meta", non_blocking=True, no_such_word=1)
-    assert len(cuda.events) == 2
     clock.close()
     assert copies.take() == []
 

@@ -57,22 +57,14 @@ class Switch:
     num_captures: int = 0  # of graphs: asking an event breaks a capture, also one of another thread
 
 
-class Pair:
-    """Two events of one device, used again and again."""
-
-    def __init__(self, cuda: Any, stream: Any) -> None:
-        self.begin, self.end = (cuda.Event(enable_timing=True) for _ in range(2))
-        self.stream = stream
-
-
 class Unmarked(Enum):
-    """In place of a pair: why this copy needs none."""
+    """In place of an event: why this copy needs none."""
 
     SMALL = "a small copy"
     IDLE = "the stream had nothing to do"
 
 
-Mark = Pair | Unmarked | None
+Mark = tuple[Any, Any] | Unmarked | None  # an event that was recorded, and on which stream
 
 
 class CopyClock(threading.local):
@@ -88,8 +80,8 @@ class CopyClock(threading.local):
         self.kind = kind  # of device
         self._cuda, self._switch, self._raw_stream = cuda, switch, raw_stream
         self._streams: dict[tuple[int, int], Any] = {}  # by device and handle
-        self._free: dict[int, list[Pair]] = {}  # by device
-        self._pending: deque[tuple[Pair, int, int, int]] = deque()  # start, host's time, bytes of each copy
+        # two events, and start, host's time and bytes of each copy
+        self._pending: deque[tuple[Any, Any, int, int, int]] = deque()
         self._inherited: list[object] = []
 
     def __repr__(self) -> str:
@@ -111,37 +103,30 @@ class CopyClock(threading.local):
             stream = self._stream(device)
             if stream.query():
                 return Unmarked.IDLE
-            free = self._free.get(stream.device_index)
-            pair = free.pop() if free else Pair(cuda, stream)
-            pair.stream = stream
-            pair.begin.record(stream)
+            event = cuda.Event(enable_timing=True)
+            event.record(stream)
         except Exception as error:  # whatever it is, the copy itself comes next and says it if it matters
             self._give_up(error)
             return None
-        return pair
+        return event, stream
 
     def end(self, mark: Mark, start_ns: int, duration_ns: int, num_bytes: int) -> None:
         """Write a copy down: now where nothing is to be learnt, else once the device is through with it."""
-        if isinstance(mark, Pair) and duration_ns >= LAUNCH_NS and not self._switch.num_captures:
+        if isinstance(mark, tuple) and duration_ns >= LAUNCH_NS and not self._switch.num_captures:
             try:
-                mark.end.record(mark.stream)
+                event = self._cuda.Event(enable_timing=True)
+                event.record(mark[1])
             except Exception as error:
                 self._give_up(error)
             else:
-                self._pending.append((mark, start_ns, duration_ns, num_bytes))
+                self._pending.append((mark[0], event, start_ns, duration_ns, num_bytes))
                 return
-        self.drop(mark)
         arg = 0
         if mark is Unmarked.SMALL:
             arg = _SMALL_ARG
         elif mark is Unmarked.IDLE:
             arg = copy_arg(duration_ns)
         tape.write(_H2D, start_ns, duration_ns, num_bytes, arg)
-
-    def drop(self, mark: Mark) -> None:
-        """Take back the mark of a copy that is not to be timed: it failed, or was none."""
-        if isinstance(mark, Pair):
-            self._free.setdefault(mark.stream.device_index, []).append(mark)
 
     def close(self) -> None:
         """Write down what this thread has pending, with what is known by now. Safe to call twice."""
@@ -154,8 +139,8 @@ class CopyClock(threading.local):
 
     def forget(self) -> None:
         """In a fork: leave to the parent what is pending there. The events live on, for here nobody may end them."""
-        self._inherited += [self._free, self._pending, self._streams]
-        self._free, self._pending, self._streams = {}, deque(), {}
+        self._inherited += [self._pending, self._streams]
+        self._pending, self._streams = deque(), {}
 
     def _stream(self, device: Any) -> Any:
         """Return the current stream of a device that was given in one of the ways that torch takes it."""
@@ -178,11 +163,10 @@ class CopyClock(threading.local):
     def _settle(self) -> None:
         """Write down those copies that the device is through with."""
         pending = self._pending
-        while pending and pending[0][0].end.query():
-            pair, *copy = pending[0]
-            arg = copy_arg(round(1e6 * pair.begin.elapsed_time(pair.end)))
+        while pending and pending[0][1].query():
+            begin, end, *copy = pending[0]
+            arg = copy_arg(round(1e6 * begin.elapsed_time(end)))
             pending.popleft()
-            self.drop(pair)
             tape.write(_H2D, *copy, arg)
 
     def _give_up(self, error: Exception) -> None:
@@ -193,7 +177,7 @@ class CopyClock(threading.local):
 
     def _write_rest(self) -> None:
         while self._pending:
-            tape.write(_H2D, *self._pending.popleft()[1:])
+            tape.write(_H2D, *self._pending.popleft()[2:])
 
 
 def watch_captures(graph: Any, switch: Switch) -> None:
@@ -275,15 +259,10 @@ def _time_copy(tensor: Any, name: str, clock: CopyClock) -> None:
             start = now()
             result = original(self, *args, **kwargs)
             duration = now() - start
-        except BaseException:
-            clock.drop(mark)
-            raise
         finally:
             _depth.calls = 0
         if is_from_host:
-            if result.is_cpu:
-                clock.drop(mark)
-            else:
+            if not result.is_cpu:
                 clock.end(mark, start, duration, _bytes_of(result))
         elif result.is_cpu and duration >= _WORTH_NS:
             tape.write(_SYNC, start, duration, 0, tape.name(".cpu()" if name == "cpu" else f".{name}(cpu)"))
