@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, cast, overload
+from zipfile import ZipInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from .buffers import hand_out, result_memory, scratch
 from .inflate import BadStream, find_inflater
 from .plain_arrays import view_array
 from .source import DEFLATE_RATIO, INSTALL, MAX_BYTES, ZSTD_RATIO, Data, Source
-from .zip_directory import DEFLATED, STORED, ZSTD, Member, packed_bytes, read_directory
+from .zip_directory import DEFLATED, STORED, ZSTD, packed_bytes, read_directory
 
 Array = npt.NDArray[Any]
 
@@ -83,37 +84,38 @@ def npz_member(source: Source, key: str | None, max_bytes: int) -> Array:
     return _load(source, members, key, max_bytes, keeps=False)
 
 
-def _load(source: Source, members: Mapping[str, Member], key: str, max_bytes: int, *, keeps: bool) -> Array:
+def _load(source: Source, members: Mapping[str, ZipInfo], key: str, max_bytes: int, *, keeps: bool) -> Array:
     """Unpack one array: into fresh memory if the caller keeps it, otherwise into the thread's own."""
     member = members.get(f"{key}.npy") or members.get(key)
     if member is None:
         there_are = ", ".join(sorted(name.removesuffix(".npy") for name in members)) or "none"
         raise KeyError(f"{source.name} holds no array {key!r}; there are: {there_are}")
     what = f"array {key!r}"
-    if member.method not in _RATIOS:
-        raise source.damaged(f"{what} is packed with zip method {member.method}; known are stored, deflate and zstd")
+    if member.compress_type not in _RATIOS:
+        raise source.damaged(
+            f"{what} is packed with zip method {member.compress_type}; known are stored, deflate and zstd"
+        )
     # the array and its header; the header's part is checked when it is read
-    source.check_claim(
-        member.size, held=member.packed, ratio=_RATIOS[member.method], max_bytes=max_bytes + 2**16, what=what
-    )
+    ratio, most = _RATIOS[member.compress_type], max_bytes + 2**16
+    source.check_claim(member.file_size, held=member.compress_size, ratio=ratio, max_bytes=most, what=what)
     offset, packed = packed_bytes(source, member)
     inflater = find_inflater()
-    if member.method == STORED:
-        if member.packed != member.size:
-            raise source.damaged(f"{what} is stored, yet has two sizes", offset=member.offset)
+    if member.compress_type == STORED:
+        if member.compress_size != member.file_size:
+            raise source.damaged(f"{what} is stored, yet has two sizes", offset=member.header_offset)
         unpacked = packed
     else:
-        buffer = result_memory(member.size) if keeps else scratch("unpacked", member.size)
+        buffer = result_memory(member.file_size) if keeps else scratch("unpacked", member.file_size)
         try:
-            if member.method == DEFLATED:
+            if member.compress_type == DEFLATED:
                 inflater.inflate(packed, buffer)
             else:
                 _unpack_zstd(packed, buffer)
         except BadStream as error:
             raise source.damaged(f"{what}: {error}", offset=offset) from None
         unpacked = buffer.data
-    if inflater.crc32(unpacked) != member.crc:
-        raise source.damaged(f"{what}: wrong CRC, the data is damaged", offset=offset, size=f"{member.size} bytes")
+    if inflater.crc32(unpacked) != member.CRC:
+        raise source.damaged(f"{what}: wrong CRC, the data is damaged", offset=offset, size=f"{member.file_size} bytes")
     return view_array(source, unpacked, what=what, max_bytes=max_bytes)
 
 
