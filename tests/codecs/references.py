@@ -1,20 +1,15 @@
 """Files to decode, and what others make of them."""
 
 import io
-import struct
-import zipfile
 from typing import Any
 
 import numpy as np
-import zstandard
 
-STORED, DEFLATED, ZSTD = 0, 8, 93
+STORED, DEFLATED = 0, 8
 
 
 def npz_bytes(arrays: dict[str, np.ndarray], method: int = DEFLATED) -> bytes:
-    """An archive as numpy writes it, or with zstd members, which Python's zipfile writes from 3.14 on only."""
-    if method == ZSTD:
-        return zstd_npz(arrays)
+    """An archive as numpy writes it."""
     buffer = io.BytesIO()
     (np.savez_compressed if method == DEFLATED else np.savez)(buffer, **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
@@ -24,32 +19,6 @@ def npy_bytes(array: np.ndarray, version: tuple[int, int] | None = None) -> byte
     buffer = io.BytesIO()
     np.lib.format.write_array(buffer, array, version=version, allow_pickle=False)
     return buffer.getvalue()
-
-
-def zstd_npz(arrays: dict[str, np.ndarray]) -> bytes:
-    """Store zstd frames, then correct method and size in both headers."""
-    buffer = io.BytesIO()
-    sizes = {}
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, array in arrays.items():
-            raw = npy_bytes(array)
-            sizes[f"{name}.npy"] = raw
-            archive.writestr(f"{name}.npy", zstandard.ZstdCompressor().compress(raw))
-    data = bytearray(buffer.getvalue())
-    with zipfile.ZipFile(io.BytesIO(bytes(data))) as archive:
-        infos, start = archive.infolist(), archive.start_dir
-    at = start
-    for info in infos:
-        raw = sizes[info.filename]
-        crc = zipfile.crc32(raw)  # type: ignore[attr-defined]
-        struct.pack_into("<H", data, at + 10, ZSTD)
-        struct.pack_into("<L", data, at + 16, crc)
-        struct.pack_into("<L", data, at + 24, len(raw))
-        struct.pack_into("<H", data, info.header_offset + 8, ZSTD)
-        struct.pack_into("<L", data, info.header_offset + 14, crc)
-        struct.pack_into("<L", data, info.header_offset + 22, len(raw))
-        at += 46 + len(info.filename)
-    return bytes(data)
 
 
 def photo(height: int, width: int, seed: int = 0) -> np.ndarray:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from headrace import codecs
 from headrace.errors import DecodeError
 
-from .references import DEFLATED, STORED, ZSTD, npy_bytes, npz_bytes, photo, pil_bytes
+from .references import DEFLATED, STORED, npy_bytes, npz_bytes, photo, pil_bytes
 
 _VOXELS = np.random.default_rng(0).integers(-500, 500, (9, 8, 7)).astype(np.int16)
 _NIFTI = nibabel.Nifti1Image(_VOXELS, np.eye(4)).to_bytes()
@@ -28,7 +28,6 @@ Decode = Callable[[bytes], Any]
 KINDS: dict[str, tuple[bytes, Decode, bool]] = {
     "npz deflated": (npz_bytes({"v": _VOXELS}, DEFLATED), lambda d: codecs.npz(d, "v"), True),
     "npz stored": (npz_bytes({"v": _VOXELS}, STORED), lambda d: codecs.npz(d, "v"), True),
-    "npz zstd": (npz_bytes({"v": _VOXELS}, ZSTD), lambda d: codecs.npz(d, "v"), True),
     "npy": (npy_bytes(_VOXELS), codecs.npy, False),
     "jpeg": (pil_bytes(photo(60, 50), "JPEG", quality=90), codecs.jpeg, False),
     "jpeg progressive": (pil_bytes(photo(60, 50), "JPEG", progressive=True), codecs.jpeg, False),

@@ -12,7 +12,7 @@ from torch.nn import functional
 from headrace import codecs
 from headrace.errors import DecodeError
 
-from .references import DEFLATED, STORED, ZSTD, npy_bytes, npz_bytes
+from .references import DEFLATED, STORED, npy_bytes, npz_bytes
 
 SIDES = st.tuples(*[st.integers(1, 40)] * 3)
 
@@ -116,7 +116,7 @@ def test_no_number_spreads_to_its_neighbours_only() -> None:
     assert np.allclose(ours, expected, atol=1e-5, equal_nan=True)
 
 
-@pytest.mark.parametrize("method", [STORED, DEFLATED, ZSTD])
+@pytest.mark.parametrize("method", [STORED, DEFLATED])
 def test_from_files(method: int) -> None:
     stored = np.random.default_rng(0).integers(-1000, 1000, (20, 21, 22)).astype(np.int16)
     expected = codecs.volume(stored, size=(10, 10, 10))

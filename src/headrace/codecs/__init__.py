@@ -10,8 +10,7 @@
 - `plain_arrays`: NPY and point clouds.
 - `png_picture`: pictures from PNG, by libpng.
 - `source`: what is read (bytes, a view, a path), and what its headers may claim.
-- `trilinear`, `volume_steps`: volumes made ready for training.
-- `zip_directory`: which members an archive has, and where.
+- `volume_steps`: volumes made ready for training.
 """
 
 from .buffers import empty, release

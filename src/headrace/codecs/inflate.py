@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import functools
 import importlib.util
 import threading
 import zlib
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,26 +23,11 @@ class BadStream(Exception):
     """A deflate stream that is damaged, or that does not give what it should. Codecs say whose it is."""
 
 
-class Inflater(Protocol):
-    """What a codec needs of a deflate library. Every method releases the interpreter's lock for the heavy part."""
-
-    name: str
-
-    def inflate(self, data: memoryview, out: Buffer) -> None:
-        """Inflate a raw stream that gives exactly `out`."""
-
-    def gunzip(self, data: memoryview, out: Buffer) -> None:
-        """Unpack gzip members that give `out` and perhaps more, and check each member that is read to its end."""
-
-    def crc32(self, data: memoryview) -> int: ...
-
-
 class ZlibInflater:
     """Python's own zlib: always there, half as fast, and what it unpacks is fresh memory that is then copied."""
 
-    name = "zlib"
-
     def inflate(self, data: memoryview, out: Buffer) -> None:
+        """Inflate a raw stream that gives exactly `out`."""
         machine = zlib.decompressobj(_RAW_WBITS)
         piece = _unpack(machine, data, out.nbytes + 1)
         if len(piece) > out.nbytes:
@@ -54,6 +37,7 @@ class ZlibInflater:
         out[:] = np.frombuffer(piece, np.uint8)
 
     def gunzip(self, data: memoryview, out: Buffer) -> None:
+        """Unpack gzip members that give `out` and perhaps more, and check each member that is read to its end."""
         done = 0
         while True:
             machine = zlib.decompressobj(_GZIP_WBITS)
@@ -82,13 +66,11 @@ def _unpack(machine: Any, data: memoryview | bytes, most: int) -> bytes:
 
 
 class LibDeflate:
-    """libdeflate through ctypes, which writes into any buffer and releases the interpreter's lock.
+    """The same by libdeflate through ctypes, which writes into any buffer and releases the interpreter's lock.
 
     The `deflate` package brings the library along, but its own functions hold the lock and return fresh memory: two
     threads were no faster than one, and 67 MB took 113 ms in place of 82.
     """
-
-    name = "libdeflate"
 
     def __init__(self, library: ctypes.CDLL) -> None:
         size, pointer = ctypes.c_size_t, ctypes.c_void_p
@@ -164,23 +146,16 @@ def _address(data: memoryview | Buffer) -> int:
     return array.ctypes.data if isinstance(array, np.ndarray) else 0
 
 
+Inflater = ZlibInflater | LibDeflate
+
+
 @functools.cache
 def find_inflater() -> Inflater:
-    """The fastest that this machine has: the `deflate` package's library, the system's, or zlib."""
-    for path in _libraries():
-        try:
-            return LibDeflate(ctypes.CDLL(path))
-        except (OSError, AttributeError):  # not there, or without the functions we need
-            continue
-    return ZlibInflater()
-
-
-def _libraries() -> Iterator[str]:
+    """The library that the `deflate` package brings, else zlib."""
     try:
         spec = importlib.util.find_spec("deflate._deflate")
-    except ImportError:
-        spec = None
-    if spec is not None and spec.origin:
-        yield spec.origin
-    if found := ctypes.util.find_library("deflate"):
-        yield found
+        if spec is not None and spec.origin:
+            return LibDeflate(ctypes.CDLL(spec.origin))
+    except (ImportError, OSError, AttributeError):  # not there, or without the functions we need
+        pass
+    return ZlibInflater()

@@ -1,26 +1,27 @@
-"""Arrays from `.npz` files: the zip directory is read directly, and only what is asked for is unpacked."""
+"""Arrays from `.npz` files: zipfile reads the directory, and only what is asked for is unpacked."""
 
 from __future__ import annotations
 
+import io
+import struct
+import zipfile
 from collections.abc import Mapping
-from typing import Any, cast, overload
-from zipfile import ZipInfo
+from typing import IO, Any, cast, overload
 
-import numpy as np
 import numpy.typing as npt
 
-from headrace.errors import NotSupported
 from headrace.model import stage
 
 from .buffers import hand_out, result_memory, scratch
 from .inflate import BadStream, find_inflater
 from .plain_arrays import view_array
-from .source import DEFLATE_RATIO, INSTALL, MAX_BYTES, ZSTD_RATIO, Data, Source
-from .zip_directory import DEFLATED, STORED, ZSTD, packed_bytes, read_directory
+from .source import DEFLATE_RATIO, MAX_BYTES, Data, Source
 
 Array = npt.NDArray[Any]
 
-_RATIOS = {STORED: 1, DEFLATED: DEFLATE_RATIO, ZSTD: ZSTD_RATIO}
+_RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: DEFLATE_RATIO}
+_LOCAL = struct.Struct("<4s5H3L2H")
+_ENCRYPTED = 0x1
 
 
 @overload
@@ -46,12 +47,12 @@ def npz(
 ) -> Array | dict[str, Array]:
     """Return the arrays of an `.npz` file by name; with `only="feat"` that array itself.
 
-    Members may be deflated, stored or packed with zstd; each is checked against its CRC. A stored one is a view of
-    the bytes given, read-only if they are. `out` is an array (with `only="feat"`) or arrays by name, which are filled
-    and returned. Arrays of Python objects are refused. `max_bytes` bounds each array.
+    Members may be deflated or stored; each is checked against its CRC. A stored one is a view of the bytes given,
+    read-only if they are. `out` is an array (with `only="feat"`) or arrays by name, which are filled and returned.
+    Arrays of Python objects are refused. `max_bytes` bounds each array.
     """
     with Source(data, name) as source, stage("npz decode") as timed:
-        members = read_directory(source)
+        members = _read_directory(source)
         if isinstance(only, str):
             array = hand_out(
                 source.name, _load(source, members, only, max_bytes, keeps=out is None), cast("Array | None", out)
@@ -73,7 +74,7 @@ def npz(
 
 def npz_member(source: Source, key: str | None, max_bytes: int) -> Array:
     """Return one array (the only one, if no key is given) in memory that the next call on this thread reuses."""
-    members = read_directory(source)
+    members = _read_directory(source)
     if key is None:
         keys = [name.removesuffix(".npy") for name in members if name.endswith(".npy")]
         if not keys:
@@ -84,7 +85,7 @@ def npz_member(source: Source, key: str | None, max_bytes: int) -> Array:
     return _load(source, members, key, max_bytes, keeps=False)
 
 
-def _load(source: Source, members: Mapping[str, ZipInfo], key: str, max_bytes: int, *, keeps: bool) -> Array:
+def _load(source: Source, members: Mapping[str, zipfile.ZipInfo], key: str, max_bytes: int, *, keeps: bool) -> Array:
     """Unpack one array: into fresh memory if the caller keeps it, otherwise into the thread's own."""
     member = members.get(f"{key}.npy") or members.get(key)
     if member is None:
@@ -92,25 +93,20 @@ def _load(source: Source, members: Mapping[str, ZipInfo], key: str, max_bytes: i
         raise KeyError(f"{source.name} holds no array {key!r}; there are: {there_are}")
     what = f"array {key!r}"
     if member.compress_type not in _RATIOS:
-        raise source.damaged(
-            f"{what} is packed with zip method {member.compress_type}; known are stored, deflate and zstd"
-        )
+        raise source.damaged(f"{what} is packed with zip method {member.compress_type}; known are stored and deflate")
     # the array and its header; the header's part is checked when it is read
     ratio, most = _RATIOS[member.compress_type], max_bytes + 2**16
     source.check_claim(member.file_size, held=member.compress_size, ratio=ratio, max_bytes=most, what=what)
-    offset, packed = packed_bytes(source, member)
+    offset, packed = _packed_bytes(source, member)
     inflater = find_inflater()
-    if member.compress_type == STORED:
+    if member.compress_type == zipfile.ZIP_STORED:
         if member.compress_size != member.file_size:
             raise source.damaged(f"{what} is stored, yet has two sizes", offset=member.header_offset)
         unpacked = packed
     else:
         buffer = result_memory(member.file_size) if keeps else scratch("unpacked", member.file_size)
         try:
-            if member.compress_type == DEFLATED:
-                inflater.inflate(packed, buffer)
-            else:
-                _unpack_zstd(packed, buffer)
+            inflater.inflate(packed, buffer)
         except BadStream as error:
             raise source.damaged(f"{what}: {error}", offset=offset) from None
         unpacked = buffer.data
@@ -119,23 +115,53 @@ def _load(source: Source, members: Mapping[str, ZipInfo], key: str, max_bytes: i
     return view_array(source, unpacked, what=what, max_bytes=max_bytes)
 
 
-def _unpack_zstd(packed: memoryview, out: npt.NDArray[np.uint8]) -> None:
+class _File:
+    """A source as zipfile reads it. Never more is read than it asks for, of what is there."""
+
+    mode = "rb"
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._at = source, 0
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        at = offset if whence == io.SEEK_SET else self._source.size + offset
+        if at < 0:
+            raise OSError("an offset before the beginning")  # as a file says it
+        self._at = at
+        return at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._source.size - self._at)
+        data = bytes(self._source.read(self._at, left if size < 0 else min(size, left))) if left else b""
+        self._at += len(data)
+        return data
+
+
+def _read_directory(source: Source) -> dict[str, zipfile.ZipInfo]:
+    """Return the members by name; of two with one name the later counts."""
     try:
-        import zstandard
-    except ImportError:
-        raise NotSupported(
-            "this archive is packed with zstd, which needs the zstandard package",
-            next_step=INSTALL,
-        ) from None
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
-            done, view = 0, out.data
-            while done < out.nbytes:
-                got = reader.readinto(view[done:])
-                if not got:
-                    raise BadStream(f"the stream ended after {done} of {out.nbytes} bytes")
-                done += got
-            if reader.read(1):
-                raise BadStream("the stream gives more than it should")
-    except zstandard.ZstdError as error:
-        raise BadStream(str(error)) from None
+        archive = zipfile.ZipFile(cast("IO[bytes]", _File(source)))
+    except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError, struct.error, OverflowError) as error:
+        raise source.damaged(f"not a zip archive, or cut short: {error}", size=f"{source.size} bytes") from None
+    return archive.NameToInfo
+
+
+def _packed_bytes(source: Source, member: zipfile.ZipInfo) -> tuple[int, memoryview]:
+    """Return a member's packed bytes and where they begin, after a look at its local header."""
+    if member.flag_bits & _ENCRYPTED:
+        raise source.damaged(f"member {member.filename!r} is encrypted")
+    at = member.header_offset
+    header = _LOCAL.unpack(source.read(at, _LOCAL.size))
+    if header[0] != b"PK\x03\x04":
+        raise source.damaged(f"member {member.filename!r} does not begin with a zip header", offset=at)
+    if header[3] != member.compress_type:
+        raise source.damaged(
+            f"member {member.filename!r}: its header and the directory disagree", offset=at, method=header[3]
+        )
+    start = at + _LOCAL.size + header[9] + header[10]
+    # stored members are handed out as views, packed ones are only unpacked
+    read = source.read if member.compress_type == zipfile.ZIP_STORED else source.borrow
+    return start, read(start, member.compress_size)

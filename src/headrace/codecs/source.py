@@ -27,8 +27,6 @@ INSTALL = "pip install 'headrace[codecs]'"
 # What encoded bytes can grow to.
 # 258 bytes from two codes of one bit each: no deflate stream grows by more
 DEFLATE_RATIO = 1032
-# a block of 128 KiB from 4 bytes
-ZSTD_RATIO = 1 << 15
 # An 8x8 block of a picture takes at least two codes of one bit in a baseline JPEG; in a progressive one the second may
 # stand for 32,767 blocks at once. With chroma halved both ways, 256 pixels of 3 bytes are 6 blocks.
 JPEG_RATIO = 1024
