@@ -18,12 +18,12 @@ from headrace.model import EventKind
 
 from ..tape import note
 from . import checkpoint, device, loader, logs, parts, step, tracebacks, worker
-from .wrapping import Depth, ThreadsInside, replace
+from .wrapping import Depth, replace
 
 _EVALUATION, _CHECKPOINT = EventKind.EVALUATION, EventKind.CHECKPOINT
 _LOGGING, _FORWARD = EventKind.LOGGING, EventKind.FORWARD
 # What shares a depth is one event, however deep its calls are nested.
-_DEPTHS: dict[EventKind, Depth | ThreadsInside] = {
+_DEPTHS: dict[EventKind, Depth] = {
     _EVALUATION: step.evaluation_depth,
     _CHECKPOINT: checkpoint.checkpoint_depth,
     _LOGGING: logs.logging_depth,

@@ -21,7 +21,7 @@ from typing import Any
 from headrace.model import EventKind
 
 from ..tape import now, tape
-from .wrapping import Depth, ThreadsInside
+from .wrapping import Depth
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _EVALUATION = (
     int(kind) for kind in (EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, EventKind.EVALUATION)
@@ -43,7 +43,7 @@ class _State:
 
 
 _state = _State()
-forward_depth, evaluation_depth = ThreadsInside(), Depth()
+forward_depth, evaluation_depth = Depth(), Depth()
 _models: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that were called as the outermost one
 _evaluating: dict[int, tuple[int, weakref.ref[Any]]] = {}  # by the model's id: since when
 _timed_classes: dict[Any, tuple[Any, Any]] = {}  # the `__call__` that they had of their own, or None; and ours

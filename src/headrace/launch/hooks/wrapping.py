@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import get_ident
 from typing import Any
@@ -18,20 +17,14 @@ from headrace.signals.timing import current_sample
 from ..tape import now, tape
 
 
-class Depth(threading.local):
-    """How deep a thread is in calls that count as one."""
+class Depth:
+    """Which threads are inside of calls that count as one.
 
-    calls = 0
-
-
-class ThreadsInside:
-    """The same for calls of every step: with cold caches a set costs 1 us less than a variable of a thread."""
+    With cold caches a set costs 1 µs less than a variable of a thread, which shows in calls of every step.
+    """
 
     def __init__(self) -> None:
         self.idents: set[int] = set()
-
-    def __repr__(self) -> str:
-        return f"ThreadsInside({len(self.idents)})"
 
     @property
     def calls(self) -> int:
@@ -49,7 +42,7 @@ def timed(
     function: Callable[..., Any],
     kind: int,
     what: str,
-    depth: Depth | ThreadsInside,
+    depth: Depth,
     value_of: ValueOf | None = None,
 ) -> Callable[..., Any]:
     """Return the function with its calls recorded; nested ones that share `depth` are one event.
@@ -82,9 +75,7 @@ def _value(value_of: ValueOf | None, args: tuple[Any, ...], kwargs: dict[str, An
         return 0
 
 
-def replace(
-    owner: Any, name: str, kind: int, what: str, depth: Depth | ThreadsInside, value_of: ValueOf | None = None
-) -> None:
+def replace(owner: Any, name: str, kind: int, what: str, depth: Depth, value_of: ValueOf | None = None) -> None:
     """Put the timed function in the place of `owner.name`, where there is one."""
     function = getattr(owner, name, None)
     if function is not None and not hasattr(function, "__wrapped_by_headrace__"):
