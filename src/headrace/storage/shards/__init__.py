@@ -6,7 +6,6 @@
 - `indexing`: indexes made, found and refreshed: where they lie, and whether they still belong to their shard.
 - `pairing`: which members make a sample: rules from names to keys and fields, and members grouped by them.
 - `sample_reading`: from the records of a sample to its fields: which bytes to read, and what they become.
-- `stream`: a shard read from its begin to its end without an index: headers are walked through as the data comes.
 - `survey`: what is in shards, and what is wrong with them, shard by shard.
 - `tar_headers`: what a tar header block says: one block in plain Python, or all blocks of a window at once.
 - `tar_walk`: the way from header to header through a tar file, over damage too, without its data.

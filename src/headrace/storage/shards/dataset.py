@@ -16,10 +16,9 @@ from headrace.errors import ShardDamaged
 from ..reading import Extent, close_files, has_source, read_extent
 from .damage import DamagedPlace
 from .index_file import HAS_DATA_CRC, ShardIndex, read_meta
-from .indexing import Indexed, ensure_indexes, find_index, keep_index
+from .indexing import Indexed, ensure_index, ensure_indexes
 from .pairing import PairingLike, find_pairing
 from .sample_reading import Sample, SampleReader, layouts_of
-from .stream import Streamed
 from .survey import UnpairedMember, count_unpaired, list_unpaired
 from .urls import Urls, expand_urls
 
@@ -53,8 +52,7 @@ class Shards:
     """The samples of tar shards, as dicts of their fields with `__key__` and `__url__`, as WebDataset has them.
 
     A map-style data set: `len`, `shards[i]`, any loader. The first use of these makes an index beside each shard that
-    has none. Iterating over it reads shard after shard in large reads, and starts at once: without an index, the
-    headers are walked through as the data comes.
+    has none. Iterating over it reads shard after shard in large reads, and indexes each when its turn comes.
 
     `urls`: a path, "data/x-{000000..000123}.tar", a glob, a folder, or a list of these. `pairing`: which members make a
     sample; WebDataset's rule, or patterns by field: {"jpg": "{key}.jpg", "npz": "{key}_features.npz"}. `fields`: read
@@ -283,24 +281,13 @@ class Shards:
                     return
 
     def _stream(self, number: int, path: str) -> Iterator[Sample | ShardDamaged]:
-        indexed = None if self._shards is None else self._shards[number].indexed
-        if indexed is None:
-            indexed = find_index(path, self._pairing, index_dir=self._index_dir, with_data=self._verify)
-            if indexed is None and self._verify:
-                indexed = ensure_indexes([path], self._pairing, index_dir=self._index_dir, with_data=True)[0]
-            if indexed is not None:
-                _tell([self._look_into(indexed)])
-        if indexed is not None:
-            reader = self._open_reader(indexed) if self._shards is None else self._reader(number)
-            yield from reader.samples(range(indexed.head.num_samples) if reader.rows is None else reader.rows)
-            return
-        facts = os.stat(path)
-        streamed = Streamed(path, self._pairing, read_extent, fields=self.fields, as_views=self._as_views)
-        yield from streamed
-        if streamed.content is not None:
-            kept = keep_index(path, streamed.content, self._pairing, facts, self._index_dir)
-            if kept is not None:
-                _tell([self._look_into(kept)])
+        if self._shards is None:
+            indexed = ensure_index(path, self._pairing, index_dir=self._index_dir, with_data=self._verify)
+            _tell([self._look_into(indexed)])
+            reader = self._open_reader(indexed)
+        else:
+            reader = self._reader(number)
+        yield from reader.samples()
 
     # -------------------------------------------------------------------------------- what becomes of a sample
 

@@ -19,11 +19,11 @@ import numpy as np
 from headrace.errors import UnusableInput
 from headrace.model import cache_folder
 
-from .damage import DamagedPlace, DamageKind
+from .damage import DamageKind
 from .index_file import CUT, ENDING, HAS_DATA_CRC, MEMBER, SAMPLE, Content, IndexHead, lay_out, read_head, write_index
 from .pairing import ByFirstDot, Groups, Pairing, group
 from .tar_headers import BLOCK
-from .tar_walk import WINDOW_BYTES, Members, Skipped, TarWalk, Wound
+from .tar_walk import WINDOW_BYTES, Members, Walked, walk_tar
 
 _log = logging.getLogger(__name__)
 
@@ -38,16 +38,7 @@ _COMPRESSED = {
     b"\xfd7zXZ": ("xz", "xz -d"),
     b"BZh": ("bzip2", "bunzip2"),
 }
-COSTS_A_SAMPLE = {DamageKind.NO_END, DamageKind.CUT_IN_HEADER, DamageKind.CORRUPT_HEADER, DamageKind.ZEROS_INSIDE}
-
-
-@dataclass(frozen=True)
-class Walked:
-    """What a walk through a whole shard has found."""
-
-    members: Members
-    wounds: list[Wound]
-    skipped: list[Skipped]
+_COSTS_A_SAMPLE = {DamageKind.NO_END, DamageKind.CUT_IN_HEADER, DamageKind.CORRUPT_HEADER, DamageKind.ZEROS_INSIDE}
 
 
 @dataclass(frozen=True)
@@ -127,17 +118,6 @@ def index_places(shard: str, pairing: Pairing, index_dir: str | None = None) -> 
     ]
 
 
-def keep_index(
-    shard: str, content: Content, pairing: Pairing, facts: os.stat_result, index_dir: str | None
-) -> Indexed | None:
-    """Write the index of a shard that a stream has walked through, unless the shard has changed since `facts`."""
-    belongs = _belongings(shard, pairing)
-    if (belongs["shard_size"], belongs["shard_mtime_ns"]) != (facts.st_size, facts.st_mtime_ns):
-        return None
-    head = lay_out(content, flags=0, **belongs)
-    return Indexed(shard, _write_somewhere(index_places(shard, pairing, index_dir), content, head), head, is_new=True)
-
-
 def _write_somewhere(places: list[str], content: Content, head: IndexHead) -> str:
     problems = []
     for place, path in enumerate(places):
@@ -166,22 +146,13 @@ def build_index(shard: str, pairing: Pairing, *, with_data: bool = False) -> tup
         crcs = _data_crcs(shard, walked.members) if with_data else None
         if _belongings(shard, pairing) == before:  # else it is being written right now
             break
-    return index_content(shard, walked, pairing, crcs), before | {"flags": HAS_DATA_CRC if with_data else 0}
+    return _content(shard, walked, pairing, crcs), before | {"flags": HAS_DATA_CRC if with_data else 0}
 
 
-def index_content(
-    shard: str,
-    walked: Walked,
-    pairing: Pairing,
-    crcs: np.ndarray[Any, Any] | None = None,
-    *,
-    groups: Groups | None = None,
-) -> Content:
-    """Return what the index of a shard holds that was walked through; `groups`, where they are known already."""
+def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any, Any] | None) -> Content:
     members = walked.members
-    if groups is None:
-        hurt = [wound.after_member for wound in walked.wounds if wound.kind in COSTS_A_SAMPLE]
-        groups = group(members, pairing, wounded_at=hurt)
+    wounded_at = [place.before for place in walked.damage if place.kind in _COSTS_A_SAMPLE]
+    groups = group(members, pairing, wounded_at=wounded_at)
     meta = {
         "shard": os.path.basename(shard),
         "fields": list(groups.split.fields),
@@ -195,31 +166,11 @@ def index_content(
         "skipped_first": [
             [_text(skip.name), skip.offset, skip.kind.decode("latin-1")] for skip in walked.skipped[:_MOST_NAMED]
         ],
-        "damage": [damage.as_json() for damage in damages_of(shard, walked)],
+        "damage": [place.as_json() for place in walked.damage],
     }
     return Content(
         _sample_records(members, groups), _member_records(members, groups, crcs), _names(members, groups), meta
     )
-
-
-def damages_of(shard: str, walked: Walked) -> list[DamagedPlace]:
-    """Return the damage that a walk has met, with what is whole on both sides of each."""
-    num = len(walked.members) - walked.members.is_cut
-    found = []
-    for wound in walked.wounds:
-        before = min(wound.after_member, num)
-        found.append(
-            DamagedPlace(
-                shard=shard,
-                kind=wound.kind,
-                offset=wound.offset,
-                size=wound.size,
-                before=before,
-                after=num - before,
-                member=_text(wound.member),
-            )
-        )
-    return found
 
 
 def _names(members: Members, groups: Groups) -> bytes:
@@ -261,18 +212,13 @@ def _sample_records(members: Members, groups: Groups) -> np.ndarray[Any, np.dtyp
 def walk_shard(shard: str) -> Walked:
     """Walk through all headers of a shard."""
     with _Opened(shard) as (fetch, size):
-        parts = list(TarWalk(fetch, size, together=1024).parts())
-        walked = Walked(
-            Members.joined([part.members for part in parts]),
-            [wound for part in parts for wound in part.wounds],
-            [skip for part in parts for skip in part.skipped],
-        )
+        walked = walk_tar(fetch, size, shard)
         if not len(walked.members) and not walked.skipped and size and any(fetch(0, min(size, BLOCK))):
-            raise not_a_tar(shard, bytes(fetch(0, 16)))
+            raise _not_a_tar(shard, bytes(fetch(0, 16)))
     return walked
 
 
-def not_a_tar(shard: str, start: bytes) -> UnusableInput:
+def _not_a_tar(shard: str, start: bytes) -> UnusableInput:
     """Return the error that says why a file is no shard."""
     for magic, (name, command) in _COMPRESSED.items():
         if start.startswith(magic):

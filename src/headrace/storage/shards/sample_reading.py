@@ -6,14 +6,14 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from headrace.errors import ShardDamaged
 
 from ..reading import Extent
-from .index_file import CUT
+from .index_file import CUT, ShardIndex
 
 JOIN_BYTES = 64 << 10  # members of a sample within this span are read in one go
 STREAM_BYTES = 1 << 20  # one read of a stream, unless a sample is larger
@@ -25,16 +25,6 @@ _OFFSET, _SIZE, _NAME_AT, _NAME_LEN, _CRC, _FIELD, _FLAGS = 0, 1, 2, 3, 5, 6, 7 
 
 Sample = dict[str, Any]
 Read = Callable[[Extent], memoryview]
-
-
-class Records(Protocol):
-    """Samples and members as records: a mapped index, or one that is only in memory."""
-
-    @property
-    def samples(self) -> np.ndarray[Any, Any]: ...
-    @property
-    def members(self) -> np.ndarray[Any, Any]: ...
-    def names(self, at: int, size: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -57,7 +47,7 @@ class SampleReader:
 
     def __init__(
         self,
-        records: Records,
+        index: ShardIndex,
         meta: dict[str, Any],
         path: str,
         read: Read,
@@ -67,8 +57,8 @@ class SampleReader:
         as_views: bool = False,
         verify: bool = False,
     ) -> None:
-        self._records, self._path, self._read = records, path, read
-        self._samples, self._members = records.samples, records.members
+        self._index, self._path, self._read = index, path, read
+        self._samples, self._members = index.samples, index.members
         self._field_names: list[str] = meta["fields"]
         self._lists = set(meta["lists"])
         self._wanted = None if fields is None else tuple(fields)
@@ -90,7 +80,7 @@ class SampleReader:
     def key(self, row: int) -> str:
         """Return a sample's key."""
         record = self._samples[row]
-        return _text(self._records.names(int(record["key_at"]), int(record["key_len"])))
+        return _text(self._index.names(int(record["key_at"]), int(record["key_len"])))
 
     def offset(self, row: int) -> int:
         """Return where the first of a sample's bytes lies in the shard."""
@@ -113,7 +103,7 @@ class SampleReader:
             self._check_data(row, members, data)
         values = data if self._as_views else [_as_bytes(view) for view in data]
         record = self._samples[row]
-        key = _text(self._records.names(int(record["key_at"]), int(record["key_len"])))
+        key = _text(self._index.names(int(record["key_at"]), int(record["key_len"])))
         return {"__key__": key, "__url__": self._path} | self._named(layout, members, values)
 
     def _look_up(self, row: int) -> tuple[SampleLayout, list[tuple[int, ...]]]:
@@ -186,7 +176,7 @@ class SampleReader:
         )
 
     def _name(self, member: tuple[int, ...]) -> str:
-        return _text(self._records.names(member[_NAME_AT], member[_NAME_LEN]))
+        return _text(self._index.names(member[_NAME_AT], member[_NAME_LEN]))
 
     def _fields_of(self, row: int) -> list[int]:
         first, num = int(self._samples["first"][row]), int(self._samples["num"][row])
@@ -195,8 +185,10 @@ class SampleReader:
 
     # -------------------------------------------------------------------------------- many samples
 
-    def samples(self, rows: np.ndarray[Any, Any] | range) -> Iterator[Sample | ShardDamaged]:
-        """Read samples in the order of their rows, neighbours in one go; a damaged one is its error."""
+    def samples(self, rows: np.ndarray[Any, Any] | range | None = None) -> Iterator[Sample | ShardDamaged]:
+        """Read samples, all or by their rows, in order, neighbours in one go; a damaged one is its error."""
+        if rows is None:
+            rows = range(len(self._samples)) if self.rows is None else self.rows
         # Records are looked at in pieces, so that a shard of any length takes a bounded memory; in small ones first, so
         # that the first sample comes at once.
         at, size = 0, _FIRST_PIECE
@@ -288,7 +280,7 @@ class SampleReader:
     def _keys(self, records: np.ndarray[Any, Any]) -> list[str]:
         at, length = records["key_at"].astype(np.int64), records["key_len"].astype(np.int64)
         begin = int(at.min())
-        content = self._records.names(begin, int((at + length).max()) - begin)
+        content = self._index.names(begin, int((at + length).max()) - begin)
         begins, ends = (at - begin).tolist(), (at + length - begin).tolist()
         if content.isascii():
             text = content.decode("ascii")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from .damage import DamageKind
+from .damage import DamagedPlace, DamageKind
 from .tar_headers import (
     BLOCK,
     LONG_LINK,
@@ -45,16 +45,6 @@ _MOST_EXTENDED = 1 << 20  # a longer pax header or name is taken for damage
 Fetch = Callable[[int, int], bytes | memoryview]
 
 
-class Wound(NamedTuple):
-    """A damage found on the way: `after_member` members had been passed."""
-
-    kind: DamageKind
-    offset: int
-    size: int
-    after_member: int
-    member: bytes
-
-
 class Skipped(NamedTuple):
     """A member that holds no bytes of its own: a link, a directory, a sparse file."""
 
@@ -84,49 +74,22 @@ class Members:
         return ends - self.name_len
 
     @classmethod
-    def joined(cls, parts: list[Members]) -> Members:
+    def joined(cls, parts: list[Members], *, is_cut: bool) -> Members:
         """Return the members of several stretches as one."""
         columns = ("data_at", "size", "checksum", "name_len")
         joined = {
             name: np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0, np.int64)]) for name in columns
         }
-        return cls(**joined, names=b"".join(part.names for part in parts), is_cut=any(part.is_cut for part in parts))
+        return cls(**joined, names=b"".join(part.names for part in parts), is_cut=is_cut)
 
 
-@dataclass
-class WalkedWindow:
-    """What one window of a walk brought."""
+@dataclass(frozen=True)
+class Walked:
+    """What a walk through a whole tar file has found."""
 
     members: Members
-    wounds: list[Wound]
+    damage: list[DamagedPlace]
     skipped: list[Skipped]
-    start: int  # the window, for who wants the data too
-    window: memoryview
-
-
-@dataclass
-class _Gathered:
-    """Members as they are met: whole runs as arrays, single ones as tuples in between."""
-
-    runs: list[Members] = field(default_factory=list)
-    singles: list[tuple[int, int, int, bytes]] = field(default_factory=list)
-    wounds: list[Wound] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    is_cut: bool = False
-
-    def close_singles(self) -> None:
-        if self.singles:
-            columns = np.array([single[:3] for single in self.singles], np.int64).reshape(-1, 3)
-            name_len = np.array([len(single[3]) for single in self.singles], np.int64)
-            names = b"".join(single[3] for single in self.singles)
-            self.runs.append(Members(columns[:, 0], columns[:, 1], columns[:, 2], name_len, names))
-            self.singles = []
-
-    def part(self, start: int, window: memoryview) -> WalkedWindow:
-        self.close_singles()
-        members = Members.joined(self.runs)
-        members.is_cut = self.is_cut
-        return WalkedWindow(members, self.wounds, self.skipped, start, window)
 
 
 @dataclass
@@ -138,49 +101,54 @@ class _Pending:
     is_sparse: bool = False
 
 
-class TarWalk:
-    """Walks through a tar file of a known size. `fetch(offset, size)` reads; it may return less at the file's end.
+def walk_tar(fetch: Fetch, size: int, shard: str = "", *, window_bytes: int = WINDOW_BYTES) -> Walked:
+    """Walk through a tar file of a known size. `fetch(offset, size)` reads; it may return less at the file's end."""
+    return _TarWalk(fetch, size, shard).walk(window_bytes)
 
-    Members that lie far apart are told as each is met, or `together` so many at once.
-    """
 
-    def __init__(
-        self, fetch: Fetch, size: int, *, window_bytes: int = WINDOW_BYTES, jumps: bool = True, together: int = 1
-    ) -> None:
-        self._fetch, self._size = fetch, size
-        self._window_bytes, self._jumps, self._together = window_bytes, jumps, together
+class _TarWalk:
+    def __init__(self, fetch: Fetch, size: int, shard: str) -> None:
+        self._fetch, self._size, self._shard = fetch, size, shard
         self._at = 0  # the next header
         self._start = 0
         self._window = memoryview(b"")
         self._pending: _Pending | None = None
-        self._global: _Pending = _Pending()
         self._passed = 0  # members so far
         self._last = b""
-        self._ended = False
+        self._ended = self._is_cut = False
+        # members as they are met: whole runs as arrays, single ones as tuples in between
+        self._runs: list[Members] = []
+        self._singles: list[tuple[int, int, int, bytes]] = []
+        self._damage: list[DamagedPlace] = []
+        self._skipped: list[Skipped] = []
 
-    def parts(self) -> Iterator[WalkedWindow]:
-        """Go through the file, window by window."""
-        wide, size = True, min(self._window_bytes, _FIRST_BYTES if self._jumps else self._window_bytes)
-        got = _Gathered()
+    def walk(self, window_bytes: int) -> Walked:
+        size = min(window_bytes, _FIRST_BYTES)
         while not self._ended:
             before, was_at = self._passed, self._at
             if self._size - self._at < BLOCK:
-                self._meet_end(got)
+                self._meet_end()
             else:
-                self._look_at(self._at, size if wide else _PEEK_BYTES)
-                self._cross_window(got)
-            num, size = self._passed - before, self._window_bytes
-            was_wide, wide = wide, not self._jumps or (num > 0 and (self._at - was_at) / num < JUMP_BYTES)
-            if wide or was_wide or len(got.singles) >= self._together:
-                yield got.part(self._start, self._window)
-                got = _Gathered()
-        yield got.part(self._start, self._window)
+                self._start = self._at
+                self._window = memoryview(self._fetch(self._at, min(size, self._size - self._at)))
+                self._cross_window()
+            num = self._passed - before
+            is_dense = num > 0 and (self._at - was_at) / num < JUMP_BYTES
+            size = window_bytes if is_dense else _PEEK_BYTES
+        self._close_singles()
+        members = Members.joined(self._runs, is_cut=self._is_cut)
+        num = len(members) - members.is_cut
+        return Walked(members, [replace(place, after=num - place.before) for place in self._damage], self._skipped)
+
+    def _close_singles(self) -> None:
+        if self._singles:
+            data_at, size, checksum, names = zip(*self._singles, strict=True)
+            name_len = np.array([len(name) for name in names], np.int64)
+            at, length, said = np.array([data_at, size, checksum], np.int64)
+            self._runs.append(Members(at, length, said, name_len, b"".join(names)))
+            self._singles = []
 
     # -------------------------------------------------------------------------------- one window
-
-    def _look_at(self, at: int, size: int) -> None:
-        self._start = at
-        self._window = memoryview(self._fetch(at, min(size, self._size - at)))
 
     def _bytes(self, at: int, size: int) -> bytes:
         inside = at - self._start
@@ -188,24 +156,24 @@ class TarWalk:
             return bytes(self._window[inside : inside + size])
         return bytes(self._fetch(at, size))
 
-    def _cross_window(self, got: _Gathered) -> None:
+    def _cross_window(self) -> None:
         usable = len(self._window) // BLOCK * BLOCK
         if not usable:  # the file has become shorter meanwhile
             self._size = self._start + len(self._window)
-            self._meet_end(got)
+            self._meet_end()
             return
         scan: Scan | None = None
         if usable > 16 * BLOCK:
             scan = scan_blocks(np.frombuffer(self._window[:usable], np.uint8))
         end = self._start + usable
         while not self._ended and self._at + BLOCK <= end:
-            if scan is not None and self._pending is None and self._global == _Pending() and self._run(scan, got):
+            if scan is not None and self._pending is None and self._run(scan):
                 continue
-            self._step(got)
+            self._step()
         if self._at >= self._size:
-            self._meet_end(got)
+            self._meet_end()
 
-    def _run(self, scan: Scan, got: _Gathered) -> bool:
+    def _run(self, scan: Scan) -> bool:
         """Pass over as many members of the usual form as follow each other here; False where none does."""
         block = (self._at - self._start) // BLOCK
         first = int(np.searchsorted(scan.block, block))
@@ -231,9 +199,9 @@ class TarWalk:
             joined = b"".join(texts)
         else:
             joined = scan.names[plain][np.arange(100) < name_len[:, None]].tobytes()
-        got.close_singles()
+        self._close_singles()
         data_at = self._start + BLOCK * (scan.block[plain] + 1)
-        got.runs.append(Members(data_at, scan.size[plain], scan.checksum[plain], name_len.astype(np.int64), joined))
+        self._runs.append(Members(data_at, scan.size[plain], scan.checksum[plain], name_len.astype(np.int64), joined))
         self._passed += len(plain)
         self._last = joined[-int(name_len[-1]) :] if name_len[-1] else b""
         self._at = self._start + BLOCK * int(scan.after[stop - 1])
@@ -263,50 +231,50 @@ class TarWalk:
 
     # -------------------------------------------------------------------------------- one header
 
-    def _step(self, got: _Gathered) -> None:
+    def _step(self) -> None:
         block = self._bytes(self._at, BLOCK)
         if block == ZEROS:
-            self._meet_zeros(got)
+            self._meet_zeros()
             return
         header = parse_header(block)
         if header is None:
-            self._resume(got, DamageKind.CORRUPT_HEADER, self._at, self._at + BLOCK)
+            self._resume(DamageKind.CORRUPT_HEADER, self._at, self._at + BLOCK)
             return
-        if header.kind in (PAX, PAX_OLD, PAX_GLOBAL, LONG_NAME, LONG_LINK):
-            self._extend(header, got)
+        if header.kind in (PAX, PAX_OLD, LONG_NAME, LONG_LINK):
+            self._extend(header)
+        elif header.kind == PAX_GLOBAL:  # about all members: comments, times; no name, no size
+            self._at += BLOCK * (1 + blocks_of(header.size))
         else:
-            self._meet_member(header, got)
+            self._meet_member(header)
 
-    def _extend(self, header: Header, got: _Gathered) -> None:
+    def _extend(self, header: Header) -> None:
         at, size = self._at + BLOCK, header.size
         if size > _MOST_EXTENDED:
-            self._resume(got, DamageKind.CORRUPT_HEADER, self._at, at)
+            self._resume(DamageKind.CORRUPT_HEADER, self._at, at)
             return
         if at + size > self._size:
-            self._end_in_header(got)
+            self._end_in_header()
             return
         data = self._bytes(at, size)
-        pending = self._global if header.kind == PAX_GLOBAL else self._pending or _Pending()
+        pending = self._pending = self._pending or _Pending()
         if header.kind == LONG_NAME:
             pending.name = data.partition(b"\0")[0]
         elif header.kind != LONG_LINK:
             records = parse_pax(data)
             if records is None:  # the member keeps the name of its own header
-                self._wound(got, DamageKind.CORRUPT_HEADER, self._at, 0)
+                self._wound(DamageKind.CORRUPT_HEADER, self._at, 0)
                 records = {}
             if b"path" in records:
                 pending.name = records[b"path"]
             if records.get(b"size", b"").isdigit():
                 pending.size = int(records[b"size"])
             pending.is_sparse |= any(keyword.startswith(b"GNU.sparse") for keyword in records)
-        if header.kind != PAX_GLOBAL:
-            self._pending = pending
         self._at = at + BLOCK * blocks_of(size)
 
-    def _meet_member(self, header: Header, got: _Gathered) -> None:
+    def _meet_member(self, header: Header) -> None:
         pending, self._pending = self._pending or _Pending(), None
-        name = next((n for n in (pending.name, self._global.name) if n is not None), header.name)
-        size = next((s for s in (pending.size, self._global.size) if s is not None), header.size)
+        name = header.name if pending.name is None else pending.name
+        size = header.size if pending.size is None else pending.size
         header = header._replace(size=size)
         head_at, data_at = self._at, self._at + BLOCK
         is_sparse = pending.is_sparse or header.kind == SPARSE
@@ -318,60 +286,61 @@ class TarWalk:
         is_cut = header.data_blocks > 0 and data_at + size > self._size
         if header.kind in REGULAR and not is_sparse:
             if is_cut:
-                self._wound(got, DamageKind.CUT_IN_DATA, head_at, data_at + size - self._size, name)
-                got.is_cut = True
-            got.singles.append((data_at, size, header.checksum, name))
+                self._wound(DamageKind.CUT_IN_DATA, head_at, data_at + size - self._size, name)
+                self._is_cut = True
+            self._singles.append((data_at, size, header.checksum, name))
             self._passed += 1
             self._last = name
         else:
-            got.skipped.append(Skipped(name, head_at, SPARSE if is_sparse else header.kind))
+            self._skipped.append(Skipped(name, head_at, SPARSE if is_sparse else header.kind))
             if is_cut:
-                self._wound(got, DamageKind.CUT_IN_DATA, head_at, data_at + size - self._size, name)
+                self._wound(DamageKind.CUT_IN_DATA, head_at, data_at + size - self._size, name)
         self._at = after
         self._ended = is_cut
 
     # -------------------------------------------------------------------------------- ends and damage
 
-    def _wound(self, got: _Gathered, kind: DamageKind, offset: int, size: int, member: bytes | None = None) -> None:
-        got.wounds.append(Wound(kind, offset, size, self._passed, self._last if member is None else member))
+    def _wound(self, kind: DamageKind, offset: int, size: int, member: bytes | None = None) -> None:
+        name = (self._last if member is None else member).decode("utf-8", "backslashreplace")
+        self._damage.append(
+            DamagedPlace(shard=self._shard, kind=kind, offset=offset, size=size, before=self._passed, member=name)
+        )
 
-    def _meet_end(self, got: _Gathered) -> None:
+    def _meet_end(self) -> None:
         """The file ends here, without the two blocks of zeros that end a tar."""
         if self._ended:
             return
         left = self._size - self._at
         if self._pending is not None or (left > 0 and any(self._bytes(self._at, left))):
-            self._end_in_header(got)
+            self._end_in_header()
         else:
-            self._wound(got, DamageKind.NO_END, self._size, 0)
+            self._wound(DamageKind.NO_END, self._size, 0)
         self._ended = True
 
-    def _end_in_header(self, got: _Gathered) -> None:
-        self._wound(got, DamageKind.CUT_IN_HEADER, self._at, self._size - self._at)
+    def _end_in_header(self) -> None:
+        self._wound(DamageKind.CUT_IN_HEADER, self._at, self._size - self._at)
         self._pending, self._ended = None, True
 
-    def _meet_zeros(self, got: _Gathered) -> None:
+    def _meet_zeros(self) -> None:
         begin = self._at
         content = self._find(begin, _first_content)
         if content is None:
             if self._size - begin < 2 * BLOCK:
-                self._wound(got, DamageKind.NO_END, begin, 0)
+                self._wound(DamageKind.NO_END, begin, 0)
             self._ended = True
             return
-        self._resume(got, DamageKind.ZEROS_INSIDE, begin, content, if_none=DamageKind.AFTER_END)
+        self._resume(DamageKind.ZEROS_INSIDE, begin, content, if_none=DamageKind.AFTER_END)
 
-    def _resume(
-        self, got: _Gathered, kind: DamageKind, begin: int, search_from: int, if_none: DamageKind | None = None
-    ) -> None:
+    def _resume(self, kind: DamageKind, begin: int, search_from: int, if_none: DamageKind | None = None) -> None:
         """Look for the next valid header; note what lies before it as damage, and go on there."""
         found = self._find(search_from, find_header)
         self._pending = None
         if found is None:
             start = begin if if_none is None else search_from
-            self._wound(got, if_none or kind, start, self._size - start)
+            self._wound(if_none or kind, start, self._size - start)
             self._ended = True
         else:
-            self._wound(got, kind, begin, found - begin)
+            self._wound(kind, begin, found - begin)
             self._at = found
 
     def _find(self, begin: int, look: Callable[[Bytes], int | None]) -> int | None:
