@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..reading import Extent, close_files, read_file
 from .damage import DamagedPlace
 from .index_file import CUT, HAS_DATA_CRC, ShardIndex, read_meta
 from .indexing import Indexed, ensure_index, find_index
-from .pairing import IGNORED, REASONS, Pairing, PairingLike, find_pairing
+from .pairing import IGNORED, REASONS, Pairing, find_pairing
 from .sample_reading import SampleLayout, layouts_of
 from .tar_headers import BLOCK, parse_header
 
@@ -105,7 +105,7 @@ class ShardFacts:
 def survey_shards(
     paths: Sequence[str],
     *,
-    pairing: PairingLike = "webdataset",
+    pairing: str | Mapping[str, str] = "webdataset",
     fields: Sequence[str] | None = None,
     verify: bool = False,
     rebuild: bool = False,
@@ -135,9 +135,9 @@ def survey_shards(
 
 
 def list_samples(
-    facts: ShardFacts, *, pairing: PairingLike = "webdataset", fields: Sequence[str] | None = None
+    facts: ShardFacts, *, pairing: str | Mapping[str, str] = "webdataset", fields: Sequence[str] | None = None
 ) -> Iterator[tuple[str, dict[str, int]]]:
-    """Give the samples of a shard that was surveyed: the key, and the bytes of each field (frames added up)."""
+    """Give the samples of a shard that was surveyed: the key, and the bytes of each field."""
     index = ShardIndex(facts.index)
     meta = read_meta(facts.index, index.head)
     layouts = layouts_of(meta, fields, find_pairing(pairing).required)
@@ -145,10 +145,8 @@ def list_samples(
         layout = layouts[int(record["signature"])]
         if not layout.is_left_out:
             members = index.members[int(record["first"]) : int(record["first"]) + int(record["num"])]
-            sizes: dict[str, int] = {}
-            for number, size in zip(members["field"].tolist(), members["size"].tolist(), strict=True):
-                name = meta["fields"][number]
-                sizes[name] = sizes.get(name, 0) + size
+            numbers, found = members["field"].tolist(), members["size"].tolist()
+            sizes = {meta["fields"][number]: size for number, size in zip(numbers, found, strict=True)}
             yield _text(index.names(int(record["key_at"]), int(record["key_len"]))), sizes
 
 
