@@ -202,7 +202,7 @@ def test_a_billion_samples_are_opened_without_being_read(tmp_path: Path) -> None
         file.write(meta)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     index = ShardIndex(str(path))
-    reader = SampleReader(index, json.loads(meta), str(data), read_extent)
+    reader = SampleReader(index, str(data), read_extent)
     for k, row in enumerate(chosen):
         assert reader.sample(row) == {"__key__": f"{row:010d}", "__url__": str(data), "x": b"sample %3d" % k}
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

@@ -7,6 +7,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ from headrace.errors import ShardDamaged
 
 from ..reading import Extent, close_files, has_source, read_extent
 from .damage import DamagedPlace
-from .index_file import HAS_DATA_CRC, ShardIndex, read_meta
+from .index_file import HAS_DATA_CRC, ShardIndex
 from .indexing import Indexed, ensure_index, ensure_indexes
 from .pairing import find_pairing
 from .sample_reading import Sample, SampleReader, layouts_of
@@ -133,12 +134,12 @@ class Shards:
         return self._shards
 
     def _look_into(self, indexed: Indexed) -> _Shard:
-        meta = read_meta(indexed.path, indexed.head)
-        layouts = layouts_of(meta, self.fields, self._pairing.required)
+        index = ShardIndex(indexed.path)
+        meta, layouts = index.meta, layouts_of(index.meta, self.fields, self._pairing.required)
         counts = (signature["count"] for signature in meta["signatures"])
         num_samples = sum(n for n, layout in zip(counts, layouts, strict=True) if not layout.is_left_out)
         damage = tuple(DamagedPlace.from_json(document, indexed.shard) for document in meta["damage"])
-        return _Shard(indexed, num_samples, count_unpaired(indexed, meta, layouts), damage)
+        return _Shard(indexed, num_samples, count_unpaired(index, layouts), damage)
 
     @property
     def damage(self) -> tuple[DamagedPlace, ...]:
@@ -157,7 +158,7 @@ class Shards:
             member
             for shard in self._indexed()
             if shard.num_unpaired
-            for member in list_unpaired(shard.indexed, self.fields, self._pairing)
+            for member in list_unpaired(ShardIndex(shard.indexed.path), shard.indexed.shard, self.fields, self._pairing)
         )
 
     # -------------------------------------------------------------------------------- by index
@@ -208,7 +209,7 @@ class Shards:
         """Return the key, the shard and the offset of a sample."""
         reader, row = self._find(index)
         number = int(np.searchsorted(self._ends, self._checked(index), side="right"))
-        return SamplePlace(reader.key(row), self.paths[number], reader.offset(row))
+        return SamplePlace(reader.index.key(row), self.paths[number], reader.offset(row))
 
     def _checked(self, index: int) -> int:
         num = len(self)
@@ -250,7 +251,6 @@ class Shards:
             )
         return SampleReader(
             index,
-            read_meta(indexed.path, index.head),
             indexed.shard,
             read_extent,
             fields=self.fields,
@@ -263,22 +263,13 @@ class Shards:
 
     def __iter__(self) -> Iterator[Any]:
         """Give the samples shard by shard. A damaged one is said in the log and passed over."""
-        left = self._max_samples
         close_files()
-        for number, path in enumerate(self.paths):
-            if left == 0:
-                return
-            for sample in self._stream(number, path):
-                if isinstance(sample, ShardDamaged):
-                    _log.warning("passed over: %s", sample.what)
-                    if left is not None:
-                        left -= 1  # by index it would be one of the first samples, too
-                else:
-                    yield self._finish(sample)
-                    if left is not None:
-                        left -= 1
-                if left == 0:
-                    return
+        streams = (self._stream(number, path) for number, path in enumerate(self.paths))
+        for sample in islice(chain.from_iterable(streams), self._max_samples):
+            if isinstance(sample, ShardDamaged):  # by index it would be one of the first samples, too
+                _log.warning("passed over: %s", sample.what)
+            else:
+                yield self._finish(sample)
 
     def _stream(self, number: int, path: str) -> Iterator[Sample | ShardDamaged]:
         if self._shards is None:

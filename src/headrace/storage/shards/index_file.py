@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -86,20 +87,22 @@ class Content:
     meta: dict[str, Any]
 
 
-def lay_out(content: Content, **belongs: int) -> IndexHead:
-    """Return the head of an index with this content; `belongs` are the fields of `IndexHead` that name the shard."""
+def write_index(path: str, content: Content, **belongs: int) -> IndexHead:
+    """Write an index under a temporary name, then give it its own: readers see the old one or the new one, whole.
+
+    `belongs` are the fields of `IndexHead` that name the shard.
+    """
     meta = json.dumps(content.meta, ensure_ascii=True).encode()
-    num_paired = int(content.samples["num"].sum()) if len(content.samples) else 0
-    samples_at = HEAD_BYTES
-    members_at = samples_at + content.samples.nbytes
+    num_paired = int(content.samples["num"].sum())
+    members_at = HEAD_BYTES + content.samples.nbytes
     names_at = members_at + content.members.nbytes
     meta_at = names_at + len(content.names)
-    return IndexHead(
+    head = IndexHead(
         **belongs,
         num_members=len(content.members),
         num_samples=len(content.samples),
         data_bytes=int(content.members["size"][:num_paired].sum()),
-        samples_at=samples_at,
+        samples_at=HEAD_BYTES,
         members_at=members_at,
         names_at=names_at,
         names_bytes=len(content.names),
@@ -107,23 +110,17 @@ def lay_out(content: Content, **belongs: int) -> IndexHead:
         meta_bytes=len(meta),
         total_bytes=meta_at + len(meta),
     )
-
-
-def write_index(path: str, content: Content, head: IndexHead) -> None:
-    """Write an index under a temporary name, then give it its own: readers see the old one or the new one, whole."""
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.{os.urandom(4).hex()}")
-    meta = json.dumps(content.meta, ensure_ascii=True).encode()
     try:
         with open(temporary, "xb") as file:
             for part in (head.pack(), content.samples.tobytes(), content.members.tobytes(), content.names, meta):
                 file.write(part)
         os.replace(temporary, path)
     except BaseException:
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
-        except OSError:
-            pass
         raise
+    return head
 
 
 def read_head(path: str) -> IndexHead | None:
@@ -136,13 +133,6 @@ def read_head(path: str) -> IndexHead | None:
             return head
     except OSError:
         return None
-
-
-def read_meta(path: str, head: IndexHead) -> dict[str, Any]:
-    """Return what an index says about its shard as a whole."""
-    with open(path, "rb", buffering=0) as file:
-        document: dict[str, Any] = json.loads(os.pread(file.fileno(), head.meta_bytes, head.meta_at))
-    return document
 
 
 class ShardIndex:
@@ -160,6 +150,7 @@ class ShardIndex:
         self._map.madvise(mmap.MADV_RANDOM)  # shuffled samples: do not read pages around each
         self.samples = np.frombuffer(self._map, SAMPLE, head.num_samples, head.samples_at)
         self.members = np.frombuffer(self._map, MEMBER, head.num_members, head.members_at)
+        self.meta: dict[str, Any] = json.loads(self._map[head.meta_at : head.meta_at + head.meta_bytes])
 
     def __repr__(self) -> str:
         return f"ShardIndex({self.path!r}: {self.head.num_samples} samples, {self.head.num_members} members)"
@@ -168,3 +159,23 @@ class ShardIndex:
         """Return a stretch of the names."""
         begin = self.head.names_at + at
         return self._map[begin : begin + size]
+
+    def name(self, row: int) -> str:
+        """Return the name of a member."""
+        record = self.members[row]
+        return text_of(self.names(int(record["name_at"]), int(record["name_len"])))
+
+    def key(self, row: int) -> str:
+        """Return the key of a sample."""
+        record = self.samples[row]
+        return text_of(self.names(int(record["key_at"]), int(record["key_len"])))
+
+    def members_of(self, row: int) -> range:
+        """Return the rows of a sample's members."""
+        first = int(self.samples["first"][row])
+        return range(first, first + int(self.samples["num"][row]))
+
+
+def text_of(name: bytes) -> str:
+    """Return a name as Python spells file names."""
+    return name.decode("utf-8", "surrogateescape")

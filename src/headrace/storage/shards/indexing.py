@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import mmap
@@ -9,7 +10,7 @@ import os
 import tempfile
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +21,10 @@ from headrace.errors import UnusableInput
 from headrace.model import cache_folder
 
 from .damage import DamageKind
-from .index_file import CUT, ENDING, HAS_DATA_CRC, MEMBER, SAMPLE, Content, IndexHead, lay_out, read_head, write_index
+from .index_file import CUT, ENDING, HAS_DATA_CRC, MEMBER, SAMPLE, Content, IndexHead, read_head, write_index
 from .pairing import ByFirstDot, Groups, Pairing, group
 from .tar_headers import BLOCK
-from .tar_walk import WINDOW_BYTES, Members, Walked, walk_tar
+from .tar_walk import WINDOW_BYTES, Fetch, Members, Walked, walk_tar
 
 _log = logging.getLogger(__name__)
 
@@ -69,15 +70,13 @@ def ensure_index(
     shard: str, pairing: Pairing, *, index_dir: str | None = None, with_data: bool = False, anew: bool = False
 ) -> Indexed:
     """Return the index of one shard; with `with_data` it holds checksums of the data too, for which all is read."""
-    places = index_places(shard, pairing, index_dir)
     if not anew:
         found = find_index(shard, pairing, index_dir=index_dir, with_data=with_data)
         if found is not None:
             return found
     began = time.monotonic()
-    content, belongs = build_index(shard, pairing, with_data=with_data)
-    head = lay_out(content, **belongs)
-    path = _write_somewhere(places, content, head)
+    content, belongs = _build(shard, pairing, with_data=with_data)
+    path, head = _write_somewhere(index_places(shard, pairing, index_dir), content, belongs)
     _log.info(
         "indexed %s: %d samples, %d members in %.2f s, as %s",
         *(shard, head.num_samples, head.num_members, time.monotonic() - began, path),
@@ -118,14 +117,13 @@ def index_places(shard: str, pairing: Pairing, index_dir: str | None = None) -> 
     ]
 
 
-def _write_somewhere(places: list[str], content: Content, head: IndexHead) -> str:
+def _write_somewhere(places: list[str], content: Content, belongs: dict[str, int]) -> tuple[str, IndexHead]:
     problems = []
     for place, path in enumerate(places):
         try:
             if place or len(places) == 1:
                 os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            write_index(path, content, head)
-            return path
+            return path, write_index(path, content, **belongs)
         except OSError as error:  # read-only, no room, no rights: the next place
             problems.append(f"{os.path.dirname(path)}: {error.strerror or error}")
     raise UnusableInput(
@@ -138,7 +136,7 @@ def _write_somewhere(places: list[str], content: Content, head: IndexHead) -> st
 # ------------------------------------------------------------------ building
 
 
-def build_index(shard: str, pairing: Pairing, *, with_data: bool = False) -> tuple[Content, dict[str, int]]:
+def _build(shard: str, pairing: Pairing, *, with_data: bool = False) -> tuple[Content, dict[str, int]]:
     """Walk through a shard; return what its index holds, and what it belongs to."""
     for _ in range(3):
         before = _belongings(shard, pairing)
@@ -211,7 +209,8 @@ def _sample_records(members: Members, groups: Groups) -> np.ndarray[Any, np.dtyp
 
 def walk_shard(shard: str) -> Walked:
     """Walk through all headers of a shard."""
-    with _Opened(shard) as (fetch, size):
+    with _opened(shard) as (fetch, facts):
+        size = facts.st_size
         walked = walk_tar(fetch, size, shard)
         if not len(walked.members) and not walked.skipped and size and any(fetch(0, min(size, BLOCK))):
             raise _not_a_tar(shard, bytes(fetch(0, 16)))
@@ -232,9 +231,9 @@ def _not_a_tar(shard: str, start: bytes) -> UnusableInput:
 
 def _data_crcs(shard: str, members: Members) -> np.ndarray[Any, Any]:
     crcs = np.zeros(len(members), np.uint32)
-    with _Opened(shard) as (fetch, size):
+    with _opened(shard) as (fetch, facts):
         for k, (at, length) in enumerate(zip(members.data_at.tolist(), members.size.tolist(), strict=True)):
-            crc, end = 0, min(at + length, size)
+            crc, end = 0, min(at + length, facts.st_size)
             while at < end:
                 data = fetch(at, min(_READ_BYTES, end - at))
                 if not data:
@@ -245,44 +244,33 @@ def _data_crcs(shard: str, members: Members) -> np.ndarray[Any, Any]:
     return crcs
 
 
-class _Opened:
-    """A shard opened for a walk: how to fetch from it, and its size."""
-
-    def __init__(self, shard: str) -> None:
-        self._shard = shard
-        self._buffer: memoryview | None = None
-
-    def __enter__(self) -> tuple[Callable[[int, int], bytes | memoryview], int]:
-        try:
-            self._fd = os.open(self._shard, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise UnusableInput(f"{self._shard} cannot be read: {error.strerror}") from error
-        return self._fetch, os.fstat(self._fd).st_size
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-    def _fetch(self, offset: int, size: int) -> bytes | memoryview:
-        if size < _WHOLE_WINDOW:
-            return os.pread(self._fd, size, offset)
-        if (
-            self._buffer is None
-        ):  # kept: fresh memory costs more than what is read into it; aligned: copied twice as fast
-            self._buffer = memoryview(mmap.mmap(-1, max(WINDOW_BYTES, _READ_BYTES), flags=mmap.MAP_PRIVATE))
-        return self._buffer[: os.preadv(self._fd, [self._buffer[:size]], offset)]
-
-
-def _belongings(shard: str, pairing: Pairing) -> dict[str, int]:
-    """What an index must agree with to belong to a shard as it is now."""
+@contextlib.contextmanager
+def _opened(shard: str) -> Iterator[tuple[Fetch, os.stat_result]]:
+    """Open a shard for a walk: how to fetch from it, and its facts."""
     try:
         fd = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise UnusableInput(f"{shard} cannot be read: {error.strerror}") from error
+    buffer: memoryview | None = None
+
+    def fetch(offset: int, size: int) -> bytes | memoryview:
+        nonlocal buffer
+        if size < _WHOLE_WINDOW:
+            return os.pread(fd, size, offset)
+        if buffer is None:  # kept: fresh memory costs more than what is read into it; aligned: copied twice as fast
+            buffer = memoryview(mmap.mmap(-1, max(WINDOW_BYTES, _READ_BYTES), flags=mmap.MAP_PRIVATE))
+        return buffer[: os.preadv(fd, [buffer[:size]], offset)]
+
     try:
-        facts = os.fstat(fd)
-        tail = os.pread(fd, _TAIL_BYTES, max(0, facts.st_size - _TAIL_BYTES))
+        yield fetch, os.fstat(fd)
     finally:
         os.close(fd)
+
+
+def _belongings(shard: str, pairing: Pairing) -> dict[str, int]:
+    """What an index must agree with to belong to a shard as it is now."""
+    with _opened(shard) as (fetch, facts):
+        tail = fetch(max(0, facts.st_size - _TAIL_BYTES), _TAIL_BYTES)
     return {
         "shard_size": facts.st_size,
         "shard_mtime_ns": facts.st_mtime_ns,

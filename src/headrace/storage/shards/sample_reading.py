@@ -13,7 +13,7 @@ import numpy as np
 from headrace.errors import ShardDamaged
 
 from ..reading import Extent
-from .index_file import CUT, ShardIndex
+from .index_file import CUT, ShardIndex, text_of
 
 JOIN_BYTES = 64 << 10  # members of a sample within this span are read in one go
 STREAM_BYTES = 1 << 20  # one read of a stream, unless a sample is larger
@@ -48,7 +48,6 @@ class SampleReader:
     def __init__(
         self,
         index: ShardIndex,
-        meta: dict[str, Any],
         path: str,
         read: Read,
         *,
@@ -57,12 +56,12 @@ class SampleReader:
         as_views: bool = False,
         verify: bool = False,
     ) -> None:
-        self._index, self._path, self._read = index, path, read
+        self.index, self._path, self._read = index, path, read
         self._samples, self._members = index.samples, index.members
-        self._field_names: list[str] = meta["fields"]
+        self._field_names: list[str] = index.meta["fields"]
         self._wanted = None if fields is None else tuple(fields)
         self._as_views, self._verify = as_views, verify
-        self._layouts = layouts_of(meta, fields, required)
+        self._layouts = layouts_of(index.meta, fields, required)
         self.rows = self._selection()
 
     def _selection(self) -> np.ndarray[Any, Any] | None:
@@ -76,15 +75,10 @@ class SampleReader:
         """Return the row of the sample with a number among those that are delivered."""
         return number if self.rows is None else int(self.rows[number])
 
-    def key(self, row: int) -> str:
-        """Return a sample's key."""
-        record = self._samples[row]
-        return _text(self._index.names(int(record["key_at"]), int(record["key_len"])))
-
     def offset(self, row: int) -> int:
         """Return where the first of a sample's bytes lies in the shard."""
-        first, num = int(self._samples["first"][row]), int(self._samples["num"][row])
-        return int(self._members["offset"][first : first + num].min())
+        rows = self.index.members_of(row)
+        return int(self._members["offset"][rows.start : rows.stop].min())
 
     def extents(self, row: int) -> tuple[Extent, ...]:
         """Return the reads that fetching a sample takes, in the order of its fields; none for one that is damaged."""
@@ -101,7 +95,7 @@ class SampleReader:
         if self._verify:
             self._check_data(row, members, data)
         values = data if self._as_views else [_as_bytes(view) for view in data]
-        return {"__key__": self.key(row), "__url__": self._path} | dict(zip(layout.names, values, strict=True))
+        return {"__key__": self.index.key(row), "__url__": self._path} | dict(zip(layout.names, values, strict=True))
 
     def _look_up(self, row: int) -> tuple[SampleLayout, list[tuple[int, ...]]]:
         """The layout of a sample, and the records of the members that are wanted of it."""
@@ -137,8 +131,9 @@ class SampleReader:
             if member[_FLAGS] & CUT:
                 raise self._damaged(row, f"the data of its member {self._name(member)} is cut", member)
         if not layout.is_complete:
-            has = ", ".join(self._field_names[field] for field in self._fields_of(row)) or "nothing"
-            raise self._damaged(row, f"damage beside it has cost it some of its fields; left are: {has}")
+            rows = self.index.members_of(row)
+            has = ", ".join(self._field_names[field] for field in self._members["field"][rows.start : rows.stop])
+            raise self._damaged(row, f"damage beside it has cost it some of its fields; left are: {has or 'nothing'}")
 
     def _check_data(self, row: int, members: list[tuple[int, ...]], data: list[memoryview]) -> None:
         for member, view in zip(members, data, strict=True):
@@ -149,19 +144,14 @@ class SampleReader:
     def _damaged(self, row: int, what: str, member: tuple[int, ...] | None = None) -> ShardDamaged:
         offset = self.offset(row) if member is None else member[_OFFSET]
         return ShardDamaged(
-            f"sample {self.key(row)} of {self._path} is damaged: {what}",
+            f"sample {self.index.key(row)} of {self._path} is damaged: {what}",
             shard=self._path,
             offset=offset,
             next_step=f"`headrace shards {self._path}` shows all damage of this shard",
         )
 
     def _name(self, member: tuple[int, ...]) -> str:
-        return _text(self._index.names(member[_NAME_AT], member[_NAME_LEN]))
-
-    def _fields_of(self, row: int) -> list[int]:
-        first, num = int(self._samples["first"][row]), int(self._samples["num"][row])
-        found: list[int] = self._members["field"][first : first + num].tolist()
-        return found
+        return text_of(self.index.names(member[_NAME_AT], member[_NAME_LEN]))
 
     # -------------------------------------------------------------------------------- many samples
 
@@ -259,12 +249,12 @@ class SampleReader:
     def _keys(self, records: np.ndarray[Any, Any]) -> list[str]:
         at, length = records["key_at"].astype(np.int64), records["key_len"].astype(np.int64)
         begin = int(at.min())
-        content = self._index.names(begin, int((at + length).max()) - begin)
+        content = self.index.names(begin, int((at + length).max()) - begin)
         begins, ends = (at - begin).tolist(), (at + length - begin).tolist()
         if content.isascii():
             text = content.decode("ascii")
             return [text[a:b] for a, b in zip(begins, ends, strict=True)]
-        return [_text(content[a:b]) for a, b in zip(begins, ends, strict=True)]
+        return [text_of(content[a:b]) for a, b in zip(begins, ends, strict=True)]
 
 
 _NOTHING = memoryview(b"")
@@ -306,7 +296,3 @@ def _cut_out(view: memoryview, base: int, begins: list[int], ends: list[int], *,
 def _as_bytes(view: memoryview) -> bytes:
     whole = view.obj
     return whole if isinstance(whole, bytes) and len(whole) == len(view) else view.tobytes()
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")

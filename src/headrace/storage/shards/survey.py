@@ -7,7 +7,6 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from headrace.errors import UnusableInput
 
 from ..reading import Extent, close_files, read_file
 from .damage import DamagedPlace
-from .index_file import CUT, HAS_DATA_CRC, ShardIndex, read_meta
+from .index_file import CUT, HAS_DATA_CRC, ShardIndex
 from .indexing import Indexed, ensure_index, find_index
 from .pairing import IGNORED, REASONS, Pairing, find_pairing
 from .sample_reading import SampleLayout, layouts_of
@@ -35,37 +34,37 @@ class UnpairedMember:
     reason: str
 
 
-def count_unpaired(indexed: Indexed, meta: dict[str, Any], layouts: Sequence[SampleLayout]) -> int:
+def count_unpaired(index: ShardIndex, layouts: Sequence[SampleLayout]) -> int:
     """Return how many members `list_unpaired` would give."""
-    num, is_left_out = int(meta["unpaired"]), np.array([layout.is_left_out for layout in layouts], bool)
-    if is_left_out.any():
-        samples = ShardIndex(indexed.path).samples
-        num += int(samples["num"][is_left_out[samples["signature"]]].sum())
-    return num
+    left_out = _rows_of(index, [layout.is_left_out for layout in layouts])
+    return int(index.meta["unpaired"]) + int(index.samples["num"][left_out].sum())
 
 
-def list_unpaired(indexed: Indexed, fields: Sequence[str] | None, pairing: Pairing) -> Iterator[UnpairedMember]:
+def list_unpaired(
+    index: ShardIndex, shard: str, fields: Sequence[str] | None, pairing: Pairing
+) -> Iterator[UnpairedMember]:
     """Give the members in no sample: first those whose sample lacks a field, then those that fit no rule."""
-    index, meta = ShardIndex(indexed.path), read_meta(indexed.path, indexed.head)
 
     def member(row: int, reason: str) -> UnpairedMember:
-        record = index.members[row]
-        name = index.names(int(record["name_at"]), int(record["name_len"])).decode("utf-8", "surrogateescape")
-        return UnpairedMember(indexed.shard, name, int(record["offset"]), reason)
+        return UnpairedMember(shard, index.name(row), int(index.members["offset"][row]), reason)
 
-    layouts = layouts_of(meta, fields, pairing.required)
-    is_left_out = np.array([layout.is_left_out for layout in layouts], bool)
-    for sample in np.flatnonzero(is_left_out[index.samples["signature"]]).tolist() if is_left_out.any() else ():
-        first, num = int(index.samples["first"][sample]), int(index.samples["num"][sample])
-        has = {meta["fields"][field] for field in index.members["field"][first : first + num].tolist()}
+    layouts = layouts_of(index.meta, fields, pairing.required)
+    for sample in _rows_of(index, [layout.is_left_out for layout in layouts]):
+        has = set(layouts[int(index.samples["signature"][sample])].names)
         lacks = [name for name in fields or pairing.required if name not in has]
-        for row in range(first, first + num):
+        for row in index.members_of(sample):
             yield member(row, f"its sample has no {', '.join(lacks)}")
-    num_paired = int(index.samples["num"].sum()) if len(index.samples) else 0
+    num_paired = int(index.samples["num"].sum())
     for row in range(num_paired, len(index.members)):
         field = int(index.members["field"][row])
         if field != IGNORED:
             yield member(row, REASONS[field])
+
+
+def _rows_of(index: ShardIndex, is_such: list[bool]) -> list[int]:
+    """The samples whose signatures are such; the samples are not looked at where none is."""
+    found: list[int] = np.flatnonzero(np.array(is_such)[index.samples["signature"]]).tolist() if any(is_such) else []
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,29 +138,27 @@ def list_samples(
 ) -> Iterator[tuple[str, dict[str, int]]]:
     """Give the samples of a shard that was surveyed: the key, and the bytes of each field."""
     index = ShardIndex(facts.index)
-    meta = read_meta(facts.index, index.head)
-    layouts = layouts_of(meta, fields, find_pairing(pairing).required)
-    for record in index.samples:
-        layout = layouts[int(record["signature"])]
-        if not layout.is_left_out:
-            members = index.members[int(record["first"]) : int(record["first"]) + int(record["num"])]
-            numbers, found = members["field"].tolist(), members["size"].tolist()
-            sizes = {meta["fields"][number]: size for number, size in zip(numbers, found, strict=True)}
-            yield _text(index.names(int(record["key_at"]), int(record["key_len"]))), sizes
+    layouts = layouts_of(index.meta, fields, find_pairing(pairing).required)
+    names = index.meta["fields"]
+    for row in _rows_of(index, [not layout.is_left_out for layout in layouts]):
+        members = index.members[index.members_of(row)]
+        found = zip(members["field"].tolist(), members["size"].tolist(), strict=True)
+        yield index.key(row), {names[field]: size for field, size in found}
 
 
 def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, compares: bool) -> ShardFacts:
-    index, meta = ShardIndex(indexed.path), read_meta(indexed.path, indexed.head)
+    index = ShardIndex(indexed.path)
+    meta = index.meta
     layouts = layouts_of(meta, fields, rule.required)
     has_cut = bool(len(index.members)) and bool((index.members["flags"] & CUT).any())
-    damaged = _damaged_samples(index, [layout.is_damaged for layout in layouts])
+    damaged = _rows_of(index, [layout.is_damaged for layout in layouts])[:_MOST_NAMED]
     num = sum(
         kind["count"]
         for kind, layout in zip(meta["signatures"], layouts, strict=True)
         if layout.is_complete and not layout.is_damaged
     )
-    num_unpaired = count_unpaired(indexed, meta, layouts)
-    unpaired = list_unpaired(indexed, fields, rule) if num_unpaired else iter(())
+    num_unpaired = count_unpaired(index, layouts)
+    unpaired = list_unpaired(index, indexed.shard, fields, rule) if num_unpaired else iter(())
     return ShardFacts(
         path=indexed.shard,
         index=indexed.path,
@@ -171,7 +168,7 @@ def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, com
         num_members=indexed.head.num_members - has_cut,
         fields=tuple(meta["fields"]),
         damage=tuple(DamagedPlace.from_json(document, indexed.shard) for document in meta["damage"]),
-        damaged_samples=damaged,
+        damaged_samples=tuple(index.key(row) for row in damaged),
         num_unpaired=num_unpaired,
         unpaired=tuple(itertools.islice(unpaired, _MOST_NAMED)),
         num_skipped=int(meta["skipped"]),
@@ -181,20 +178,10 @@ def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, com
     )
 
 
-def _damaged_samples(index: ShardIndex, is_damaged: list[bool]) -> tuple[str, ...]:
-    if not any(is_damaged):
-        return ()
-    rows = np.flatnonzero(np.array(is_damaged)[index.samples["signature"]])[:_MOST_NAMED]
-    records = index.samples[rows]
-    return tuple(
-        _text(index.names(at, length))
-        for at, length in zip(records["key_at"].tolist(), records["key_len"].tolist(), strict=True)
-    )
-
-
 def _wrong_members(path: str, index: ShardIndex) -> Iterator[str]:
     """The members whose header or data is not what the index says."""
-    for member in index.members[np.argsort(index.members["offset"])]:
+    for row in np.argsort(index.members["offset"]).tolist():
+        member = index.members[row]
         if int(member["flags"]) & CUT:
             continue
         offset, size = int(member["offset"]), int(member["size"])
@@ -203,8 +190,4 @@ def _wrong_members(path: str, index: ShardIndex) -> Iterator[str]:
         for at in range(offset, offset + size, _READ_BYTES):
             crc = zlib.crc32(read_file(Extent(path, at, min(_READ_BYTES, offset + size - at))), crc)
         if header is None or header.checksum != int(member["header_sum"]) or crc != int(member["data_crc"]):
-            yield _text(index.names(int(member["name_at"]), int(member["name_len"])))
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
+            yield index.name(row)
