@@ -33,33 +33,6 @@ exit codes: 0 all shards are whole, 1 damage, unpaired members or data that chan
 _MOST_ROWS = 50  # shards in the table: those with something wrong first
 _MOST_LINES = 20
 
-# by the values of the kinds of damage that a survey finds
-_DAMAGE = {
-    "no_end": Text(
-        "{shard}, byte {offset}: it ends without end blocks: cut at a member, or never finished",
-        "{shard}，第 {offset} 字节：没有结束块就到了文件末尾，可能在两个文件之间被截断，也可能没有写完",
-    ),
-    "cut_in_header": Text(
-        "{shard}, byte {offset}: it is cut inside a header ({size} bytes of it are left)",
-        "{shard}，第 {offset} 字节：文件头被截断，只剩 {size} 字节",
-    ),
-    "cut_in_data": Text(
-        "{shard}, byte {offset}: the data of {member} is cut, {size} bytes are missing",
-        "{shard}，第 {offset} 字节：{member} 的数据被截断，缺 {size} 字节",
-    ),
-    "corrupt_header": Text(
-        "{shard}, byte {offset}: a corrupt header; {size} bytes are lost up to the next valid one",
-        "{shard}，第 {offset} 字节：文件头损坏，到下一个完好的文件头之间丢失 {size} 字节",
-    ),
-    "zeros_inside": Text(
-        "{shard}, byte {offset}: {size} bytes of zeros between members; other readers stop there",
-        "{shard}，第 {offset} 字节：文件之间夹着 {size} 字节的零，其他读取程序会在此停止",
-    ),
-    "after_end": Text(
-        "{shard}, byte {offset}: {size} bytes after the end are no tar",
-        "{shard}，第 {offset} 字节：结束之后还有 {size} 字节不属于 tar 的内容",
-    ),
-}
 _REASONS = {
     "no rule fits its name": Text("no rule fits its name", "文件名不符合任何配对规则"),
     "its sample has this field already": Text("its sample has this field already", "所属样本已有这个字段"),
@@ -235,9 +208,7 @@ def _damage_lines(facts: Sequence[ShardFacts]) -> Iterator[Text | None]:
     for shard in facts:
         path = _printable(shard.path)
         for damage in shard.damage[:_MOST_LINES]:
-            yield _DAMAGE[damage.kind.value].filled(
-                shard=path, offset=damage.offset, size=damage.size, member=_printable(damage.member)
-            )
+            yield Text(_printable(damage.told.en), _printable(damage.told.zh))
             yield Text(
                 f"  still readable: {damage.before} members before it, {damage.after} after it",
                 f"  仍可读取：之前 {damage.before} 个文件，之后 {damage.after} 个文件",

@@ -281,6 +281,8 @@ NOT_THERE: list[tuple[Any, type[Exception], str]] = [
     ("nowhere-*.tar", UnusableInput, "no shard fits"),
     ("nowhere-{0..3}.tar", UnusableInput, "4 of 4 shards are not there"),
     ([], UnusableInput, "empty"),
+    ("x-{a,{b,c}}.tar", NotSupported, "braces inside of braces"),
+    ("x-{0..99999999}.tar", UnusableInput, "more than 10000000 shards"),
     ("s3://bucket/x.tar", NotSupported, "not a local file"),
     ("pipe:cat x.tar", NotSupported, "not a local file"),
 ]

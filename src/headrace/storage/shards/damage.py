@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from headrace.model import Text
+
 
 class DamageKind(StrEnum):
     """How a tar file is damaged."""
@@ -19,13 +21,41 @@ class DamageKind(StrEnum):
     AFTER_END = "after_end"  # something that is no member after the end
 
 
+_TOLD = {
+    DamageKind.NO_END: Text(
+        "{shard}, byte {offset}: it ends without end blocks: cut at a member, or never finished",
+        "{shard}，第 {offset} 字节：没有结束块就到了文件末尾，可能在两个文件之间被截断，也可能没有写完",
+    ),
+    DamageKind.CUT_IN_HEADER: Text(
+        "{shard}, byte {offset}: it is cut inside a header ({size} bytes of it are left)",
+        "{shard}，第 {offset} 字节：文件头被截断，只剩 {size} 字节",
+    ),
+    DamageKind.CUT_IN_DATA: Text(
+        "{shard}, byte {offset}: the data of {member} is cut, {size} bytes are missing",
+        "{shard}，第 {offset} 字节：{member} 的数据被截断，缺 {size} 字节",
+    ),
+    DamageKind.CORRUPT_HEADER: Text(
+        "{shard}, byte {offset}: a corrupt header; {size} bytes are lost up to the next valid one",
+        "{shard}，第 {offset} 字节：文件头损坏，到下一个完好的文件头之间丢失 {size} 字节",
+    ),
+    DamageKind.ZEROS_INSIDE: Text(
+        "{shard}, byte {offset}: {size} bytes of zeros between members; other readers stop there",
+        "{shard}，第 {offset} 字节：文件之间夹着 {size} 字节的零，其他读取程序会在此停止",
+    ),
+    DamageKind.AFTER_END: Text(
+        "{shard}, byte {offset}: {size} bytes after the end are no tar",
+        "{shard}，第 {offset} 字节：结束之后还有 {size} 字节不属于 tar 的内容",
+    ),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class DamagedPlace:
     """One place in a shard that is not as it should be.
 
     >>> print(DamagedPlace(shard="a.tar", kind=DamageKind.NO_END, offset=1536, before=3, member="x.jpg"))
-    a.tar: at byte 1536 it ends without end blocks, after x.jpg: cut at a member, or never finished; all 3 members \
-before it are readable
+    a.tar, byte 1536: it ends without end blocks: cut at a member, or never finished; still readable: 3 members before \
+it, 0 after it
     """
 
     shard: str
@@ -36,28 +66,13 @@ before it are readable
     after: int = 0  # members after it that are whole
     member: str = ""  # the one that was cut, or the last before the place
 
+    @property
+    def told(self) -> Text:
+        """What is wrong and where, in a sentence."""
+        return _TOLD[self.kind].filled(shard=self.shard, offset=self.offset, size=self.size, member=self.member)
+
     def __str__(self) -> str:
-        where = f"{self.shard}: at byte {self.offset} "
-        readable = f"; {_count(self.before)} before it and {_count(self.after)} after it are readable"
-        match self.kind:
-            case DamageKind.NO_END:
-                last = f", after {self.member}" if self.member else ""
-                what = f"it ends without end blocks{last}: cut at a member, or never finished"
-                readable = f"; all {_count(self.before)} before it are readable"
-            case DamageKind.CUT_IN_HEADER:
-                what = f"it is cut inside a header, {self.size} bytes after the last member {self.member}"
-                readable = f"; all {_count(self.before)} before it are readable"
-            case DamageKind.CUT_IN_DATA:
-                what = f"the data of {self.member} is cut, {self.size} bytes are missing"
-                readable = f"; all {_count(self.before)} before it are readable"
-            case DamageKind.CORRUPT_HEADER:
-                what = f"a header is corrupt, {self.size} bytes are lost up to the next valid one"
-            case DamageKind.ZEROS_INSIDE:
-                what = f"{self.size} bytes of zeros lie between members; other readers stop there"
-            case DamageKind.AFTER_END:
-                what = f"{self.size} bytes after the end are no tar"
-                readable = f"; all {_count(self.before)} before it are readable"
-        return where + what + readable
+        return f"{self.told.en}; still readable: {self.before} members before it, {self.after} after it"
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON holds it, without the shard."""
@@ -68,7 +83,3 @@ before it are readable
     def from_json(cls, document: Mapping[str, Any], shard: str) -> DamagedPlace:
         """Return it from `as_json`'s form."""
         return cls(**{**document, "kind": DamageKind(document["kind"]), "shard": shard})
-
-
-def _count(number: int) -> str:
-    return f"{number} member" if number == 1 else f"{number} members"

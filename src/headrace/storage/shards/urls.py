@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from headrace.errors import NotSupported, UnusableInput
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_NESTED = re.compile(r"\{[^{}]*\{[^{}]*\}[^{}]*\}")
 _ELSEWHERE = re.compile(r"(?!file:)(\w[\w+.-]*):(?=//|\S* )|pipe:")
 _MOST = 10_000_000  # a slip of the finger in a range should not fill the memory
 
@@ -62,48 +64,33 @@ def _some(paths: list[str], pattern: str) -> list[str]:
 
 
 def expand_braces(text: str) -> list[str]:
-    """Return the texts that braces stand for.
+    """Return the texts that braces stand for; braces inside of others are refused.
 
     >>> expand_braces("x-{008..010}.tar"), expand_braces("{train,val}-{0..1}"), expand_braces("{a}.tar")
     (['x-008.tar', 'x-009.tar', 'x-010.tar'], ['train-0', 'train-1', 'val-0', 'val-1'], ['{a}.tar'])
     """
-    for begin, end in _pairs(text):
-        parts = _parts(text[begin + 1 : end])
-        if parts is not None:
-            head, tails = text[:begin], expand_braces(text[end + 1 :])
-            return [head + middle + tail for part in parts for middle in expand_braces(part) for tail in tails]
-    return [text]
+    if _NESTED.search(text):
+        raise NotSupported(f"{text} has braces inside of braces", next_step="a list of patterns without")
+    head, *rest = _BRACES.split(text)  # text, what is between braces, text, …
+    found = [head]
+    for inside, after in zip(rest[::2], rest[1::2], strict=True):
+        parts = _parts(inside)
+        found = [f"{before}{part}{after}" for before in found for part in parts]
+        if len(found) > _MOST:
+            raise UnusableInput(f"{text} names more than {_MOST} shards")
+    return found
 
 
-def _pairs(text: str) -> Iterable[tuple[int, int]]:
-    """Where braces open and close, those outside of others only."""
-    depth, begin = 0, 0
-    for at, letter in enumerate(text):
-        if letter == "{":
-            begin = at if depth == 0 else begin
-            depth += 1
-        elif letter == "}" and depth:
-            depth -= 1
-            if depth == 0:
-                yield begin, at
-
-
-def _parts(inside: str) -> list[str] | None:
-    """What one pair of braces stands for; None where it means itself."""
+def _parts(inside: str) -> list[str]:
+    """What one pair of braces stands for."""
     span = _RANGE.fullmatch(inside)
-    if span is not None:
-        first, last = int(span[1]), int(span[2])
-        step = abs(int(span[3] or 1)) or 1
-        if abs(last - first) // step >= _MOST:
-            raise UnusableInput(f"{{{inside}}} names more than {_MOST} shards")
-        is_padded = any(len(number) > 1 and number.lstrip("-").startswith("0") for number in (span[1], span[2]))
-        width = max(len(span[1]), len(span[2])) if is_padded else 0
-        numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
-        return [f"{number:0{width}d}" for number in numbers]
-    depth, parts, begin = 0, [], 0
-    for at, letter in enumerate(inside):
-        if letter == "," and depth == 0:
-            parts.append(inside[begin:at])
-            begin = at + 1
-        depth += {"{": 1, "}": -1}.get(letter, 0)
-    return [*parts, inside[begin:]] if parts else None
+    if span is None:
+        return inside.split(",") if "," in inside else [f"{{{inside}}}"]
+    first, last = int(span[1]), int(span[2])
+    step = abs(int(span[3] or 1)) or 1
+    if abs(last - first) // step >= _MOST:
+        raise UnusableInput(f"{{{inside}}} names more than {_MOST} shards")
+    is_padded = any(len(number) > 1 and number.lstrip("-").startswith("0") for number in (span[1], span[2]))
+    width = max(len(span[1]), len(span[2])) if is_padded else 0
+    numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+    return [f"{number:0{width}d}" for number in numbers]
