@@ -75,10 +75,10 @@ def source_installed(source: Source | None) -> Iterator[None]:
 def read_file(extent: Extent) -> memoryview:
     """The bytes of an extent from its file."""
     path, offset, size = extent
-    with _open.use(path) as fd:
-        data = os.pread(fd, size, offset)
-        if len(data) < size:
-            data = _read_on(fd, extent, data)
+    file = _open.open(path)
+    data = os.pread(file.fd, size, offset)
+    if len(data) < size:
+        data = _read_on(file.fd, extent, data)
     return memoryview(data)
 
 
@@ -99,65 +99,47 @@ def _read_on(fd: int, extent: Extent, data: bytes) -> bytes:
     return b"".join(parts)
 
 
+class _OpenFile:
+    """An open file; it is closed when nobody refers to it any more."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)
+
+
 class OpenFiles:
-    """Keeps files open, the least recently used closed first; none while it is being read."""
+    """Keeps files open, and lets go of the least recently used first; one that is being read stays open until then."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._files: OrderedDict[str, int] = OrderedDict()
-        self._users: dict[int, int] = {}
-        self._to_close: set[int] = set()
+        self._files: OrderedDict[str, _OpenFile] = OrderedDict()
 
-    @contextmanager
-    def use(self, path: str) -> Iterator[int]:
+    def open(self, path: str) -> _OpenFile:
         with self._lock:
-            fd = self._files.get(path, -1)
-            if fd >= 0:
+            file = self._files.get(path)
+            if file is not None:
                 self._files.move_to_end(path)
-                self._users[fd] += 1
-        if fd < 0:
-            fd = self._add(path)
-        try:
-            yield fd
-        finally:
-            with self._lock:
-                self._users[fd] -= 1
-                self._close_if_idle(fd)
-
-    def _add(self, path: str) -> int:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                return file
+        file = _OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         with self._lock:
-            self._users[fd] = 1
-            if path in self._files:  # another thread was quicker
-                self._to_close.add(fd)
-                return fd
-            self._files[path] = fd
-            if len(self._files) > self._most:
-                self._retire(self._files.popitem(last=False)[1])
-        return fd
-
-    def _retire(self, fd: int) -> None:
-        self._to_close.add(fd)
-        self._close_if_idle(fd)
-
-    def _close_if_idle(self, fd: int) -> None:
-        if fd in self._to_close and not self._users[fd]:
-            self._to_close.remove(fd)
-            del self._users[fd]
-            os.close(fd)
+            file = self._files.setdefault(path, file)  # another thread may have been quicker
+            gone = self._files.popitem(last=False) if len(self._files) > self._most else None
+        del gone  # closed here, after the lock
+        return file
 
     def close(self) -> None:
         with self._lock:
-            for fd in self._files.values():
-                self._retire(fd)
-            self._files.clear()
+            gone, self._files = self._files, OrderedDict()
+        del gone
 
     def after_fork(self) -> None:
-        """In a child: no thread of the parent holds the lock here, nor reads. pread shares no position."""
+        """In a child: no thread of the parent holds the lock here. pread shares no position."""
         self._lock = threading.Lock()
-        for fd in self._users:
-            self._users[fd] = 0
 
 
 _open = OpenFiles(_MOST_OPEN)

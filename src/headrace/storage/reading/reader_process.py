@@ -244,12 +244,12 @@ class Reader:
     def _read(self, read: Read) -> int:
         at, got = self._table.blocks_at + read.place, 0
         memory = self._table.bytes[at : at + read.size]
-        with self._open.use(read.path) as fd:
-            while got < read.size:
-                count = os.preadv(fd, [memory[got:]], read.offset + got)
-                if not count:
-                    break
-                got += count
+        file = self._open.open(read.path)
+        while got < read.size:
+            count = os.preadv(file.fd, [memory[got:]], read.offset + got)
+            if not count:
+                break
+            got += count
         return got
 
     def _note(self, job: Read | _Touch, got: int | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -75,12 +76,12 @@ class ShardWriter:
             raise ValueError(
                 f"__key__ {key!r}: readers take what follows the first dot for the field; use another letter"
             )
-        members = [
-            (f"{key}.{field}", _encode(field, sample[field])) for field in sorted(sample) if not field.startswith("__")
-        ]
+        fields = [field for field in sorted(sample) if not field.startswith("__")]
+        values = {field: _encode(field, sample[field]) for field in fields}
+        members = [(_header(f"{key}.{field}", len(value), self._mtime), value) for field, value in values.items()]
         if not members:
             raise ValueError(f"sample {key!r} has no fields")
-        size = sum(_size_of(name, len(data)) for name, data in members)
+        size = sum(len(header) + len(data) + -len(data) % BLOCK for header, data in members)
         is_full = self._num_here >= self.max_count or self._bytes_here + size + 2 * BLOCK > self.max_bytes
         if self._file is not None and is_full:
             self._finish()
@@ -90,8 +91,10 @@ class ShardWriter:
         if key in self._keys:
             raise ValueError(f"sample {key!r} is in this shard already")
         self._keys.add(key)
-        for name, data in members:
-            _write_member(self._file, name, data, self._mtime)
+        for header, data in members:
+            self._file.write(header)
+            self._file.write(data)
+            self._file.write(bytes(-len(data) % BLOCK))
         self._file.flush()  # a child that is forked later would write what waits here once more when it exits
         self._num_here += 1
         self.num_samples += 1
@@ -159,49 +162,12 @@ def _encode(field: str, value: Any) -> bytes | bytearray | memoryview:
     raise TypeError(f"field {field!r} holds a {type(value).__name__}; give bytes: encode it before it is written")
 
 
-def _size_of(name: str, size: int) -> int:
-    """Return how many bytes a member takes in the tar."""
-    long_name = BLOCK + _padded(len(_pax(name))) if _needs_pax(name, size) else 0
-    return BLOCK + long_name + _padded(size)
-
-
-def _write_member(file: BinaryIO, name: str, data: bytes | bytearray | memoryview, mtime: int) -> None:
-    encoded = name.encode("utf-8", "surrogateescape")
-    if _needs_pax(name, len(data)):
-        records = _pax(name) if len(encoded) > 100 or not encoded.isascii() else b""
-        if len(data) >= 8**11:
-            records += _pax_record(b"size", str(len(data)).encode())
-        file.write(_header(b"././@PaxHeader", len(records), b"x", mtime))
-        file.write(records.ljust(_padded(len(records)), b"\0"))
-    file.write(_header(encoded[:100], len(data) if len(data) < 8**11 else 0, b"0", mtime))
-    file.write(data)
-    file.write(bytes(-len(data) % BLOCK))
-
-
-def _needs_pax(name: str, size: int) -> bool:
-    encoded = name.encode("utf-8", "surrogateescape")
-    return len(encoded) > 100 or not encoded.isascii() or size >= 8**11
-
-
-def _pax(name: str) -> bytes:
-    return _pax_record(b"path", name.encode("utf-8", "surrogateescape"))
-
-
-def _pax_record(keyword: bytes, value: bytes) -> bytes:
-    """Return a pax record; its length counts itself."""
-    rest = b" " + keyword + b"=" + value + b"\n"
-    length = len(rest) + 1
-    while len(str(length)) + len(rest) != length:
-        length = len(str(length)) + len(rest)
-    return str(length).encode() + rest
-
-
-def _header(name: bytes, size: int, kind: bytes, mtime: int) -> bytes:
+def _header(name: str, size: int, mtime: int) -> bytes:
+    if len(name) > 100 or not name.isascii() or size >= 8**11:  # a pax header before it
+        info = tarfile.TarInfo(name)
+        info.size, info.mode, info.mtime = size, 0o444, mtime
+        return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
     numbers = b"0000444\0" + b"0000000\0" * 2 + b"%011o\0" % size + b"%011o\0" % mtime
-    block = name.ljust(100, b"\0") + numbers + b" " * 8 + kind + bytes(100) + b"ustar\x0000" + bytes(64)
+    block = name.encode().ljust(100, b"\0") + numbers + b" " * 8 + b"0" + bytes(100) + b"ustar\x0000" + bytes(64)
     block = (block + b"0000000\0" * 2).ljust(BLOCK, b"\0")
     return block[:148] + b"%06o\0 " % sum(block) + block[156:]
-
-
-def _padded(size: int) -> int:
-    return size + -size % BLOCK
