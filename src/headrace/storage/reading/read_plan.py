@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from .extents import Extent
-
 PAGE = 4096
 # what was used is marked by the granule in which it begins; members of a tar begin at multiples of this
 GRANULE = 512
@@ -164,7 +162,7 @@ class ReadPlan:
 
     # ------------------------------------------------------------------------------------ what is needed
 
-    def add(self, seq: int, extents: Iterable[Extent]) -> None:
+    def add(self, seq: int, extents: Iterable[tuple[str, int, int]]) -> None:
         """Plan the extents of a batch, in the order of their need. `seq` grows from batch to batch."""
         if seq <= self._passed:
             return

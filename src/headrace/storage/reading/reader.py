@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-from array import array
 from collections import deque
 from collections.abc import Iterable
 from multiprocessing import reduction
@@ -25,8 +24,6 @@ from .reader_process import ReaderSettings, as_message
 _log = logging.getLogger(__name__)
 
 _PACKAGE = Path(__file__).parents[2]
-# paths that are known by a number; beyond this the numbers begin anew
-_MOST_PATHS = 1 << 16
 # bytes of plans that wait because the reader does not listen: it is stuck, and will not need them
 _MOST_BACKLOG = 16 << 20
 
@@ -81,7 +78,6 @@ class BlockReader:
         self._control: socket.socket | None = None
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
-        self._numbers: dict[str, int] = {}
         self._owner_pid = os.getpid()
         self._last_seq = -1
         self.table.words[HeadWord.PASSED] = -1
@@ -122,22 +118,12 @@ class BlockReader:
 
     def plan(self, seq: int, extents: Iterable[Extent]) -> int:
         """Say which extents a batch will need, in their order; returns their bytes. `seq` grows from batch to batch."""
-        is_new = len(self._numbers) > _MOST_PATHS
-        if is_new:
-            self._numbers = {}
-        known, new_paths = self._numbers, []
-        numbers, offsets, sizes = array("q"), array("q"), array("q")
-        for path, offset, size in extents:
-            number = known.get(path)
-            if number is None:
-                number = known[path] = len(known)
-                new_paths.append(path)
-            numbers.append(number)
-            offsets.append(offset)
-            sizes.append(size)
+        wanted = [
+            (path, offset, size) for path, offset, size in extents
+        ]  # a path that comes again is one word more in the message
         self._last_seq = max(self._last_seq, seq)
-        self._send(as_message("extents", seq, is_new, new_paths, numbers, offsets, sizes))
-        return sum(sizes)
+        self._send(as_message("extents", seq, wanted))
+        return sum(size for _, _, size in wanted)
 
     def plan_files(self, seq: int, paths: list[str]) -> None:
         """Say which files a batch will need."""

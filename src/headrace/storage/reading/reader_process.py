@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .block_table import ASIDE, BlockTable, Futex, HeadWord, Row, State, path_key
-from .extents import Extent, OpenFiles
+from .extents import OpenFiles
 from .read_plan import GRANULE, BlockState, FilePlan, Read, ReadPlan
 
 _LENGTH = struct.Struct("<I")
@@ -34,6 +34,7 @@ _PERIOD_S = 0.5
 _WAITING_SHARE = 0.02
 _MOST_OPEN = 256
 _TOUCH_BYTES = 1 << 20
+_MOST_PATHS = 1 << 16  # whose keys are remembered, to know again what workers say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,6 @@ class Reader:
             gap_bytes=settings.gap_bytes,
         )
         self._files = FilePlan(depth=settings.depth, ahead_bytes=max(64 << 20, 2 * settings.space_bytes))
-        self._paths: list[str] = []
         self._path_of_key: dict[int, str] = {}
         self._jobs: queue.SimpleQueue[Read | _Touch] = queue.SimpleQueue()
         self._ended: deque[tuple[Read | _Touch, int | None]] = deque()
@@ -206,14 +206,11 @@ class Reader:
 
     def _obey(self, order: str, *values: Any) -> None:
         if order == "extents":
-            seq, is_new, new_paths, numbers, offsets, sizes = values
-            if is_new:
-                self._paths, self._path_of_key = [], {}
-            self._paths += new_paths
-            for path in new_paths:
-                self._path_of_key[path_key(path)[0]] = path
-            paths = self._paths
-            self._plan.add(seq, (Extent(paths[n], o, s) for n, o, s in zip(numbers, offsets, sizes, strict=True)))
+            seq, extents = values
+            if len(self._path_of_key) > _MOST_PATHS:
+                self._path_of_key.clear()
+            self._path_of_key |= {path_key(path)[0]: path for path in {path for path, _, _ in extents}}
+            self._plan.add(seq, extents)
         elif order == "files":
             self._files.add(*values)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeAlias
 
@@ -106,15 +105,14 @@ class Shards:
     # -------------------------------------------------------------------------------- across processes
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_open", "_lock", "_pid")}
+        return {name: value for name, value in self.__dict__.items() if name != "_reader"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._forget_open()
 
     def _forget_open(self) -> None:
-        self._open: OrderedDict[int, SampleReader] = OrderedDict()
-        self._lock, self._pid = threading.Lock(), os.getpid()
+        self._reader: Callable[[int], SampleReader] = lru_cache(_MOST_OPEN)(self._open_number)
 
     # -------------------------------------------------------------------------------- the index
 
@@ -224,21 +222,8 @@ class Shards:
         reader = self._reader(number)
         return reader, reader.row_of(place - int(self._ends[number - 1]) if number else place)
 
-    def _reader(self, number: int) -> SampleReader:
-        """The reader of a shard, with its index mapped; the least recently used ones are let go."""
-        if self._pid != os.getpid():
-            self._lock, self._pid = threading.Lock(), os.getpid()  # a thread of the parent may have held the other
-        with self._lock:
-            reader = self._open.get(number)
-            if reader is not None:
-                self._open.move_to_end(number)
-                return reader
-        reader = self._open_reader(self._indexed()[number].indexed)
-        with self._lock:
-            self._open[number] = reader
-            if len(self._open) > _MOST_OPEN:
-                self._open.popitem(last=False)
-        return reader
+    def _open_number(self, number: int) -> SampleReader:
+        return self._open_reader(self._indexed()[number].indexed)
 
     def _open_reader(self, indexed: Indexed) -> SampleReader:
         index = ShardIndex(indexed.path)
