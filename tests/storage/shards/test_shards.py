@@ -171,16 +171,21 @@ def test_the_most_specific_pattern_counts(tmp_path: Path) -> None:
     assert sample == {"__key__": "7", "__url__": str(path), "png": b"P", "mask": b"M"}
 
 
+def test_frames_make_a_sequence(tmp_path: Path) -> None:
+    members = [(f"drive1/{k}.bin", b"%d" % k) for k in (10, 2, 1)] + [("drive1.json", b"{}"), ("drive2/5.bin", b"5")]
+    path = write_tar(tmp_path / "a.tar", members)
+    for shards in (Shards(path, pairing={"scans": "{key}/{frame}.bin", "json": "{key}.json?"}) for _ in range(2)):
+        assert list(iter(shards)) == [
+            {"__key__": "drive1", "__url__": str(path), "scans": [b"1", b"2", b"10"], "json": b"{}"},
+            {"__key__": "drive2", "__url__": str(path), "scans": [b"5"]},
+        ]
+    indexed = Shards(path, pairing={"scans": "{key}/{frame}.bin", "json": "{key}.json?"}, fields=["scans"])
+    assert indexed[0] == {"__key__": "drive1", "__url__": str(path), "scans": [b"1", b"2", b"10"]}
+
+
 def test_a_rule_that_means_nothing_is_refused(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", pairs(1))
-    wrong: list[Any] = [
-        "dots",
-        {},
-        {"jpg": "x.jpg"},
-        {"jpg": "{key}{key}.jpg"},
-        {"jpg": "{key}.{ext}"},
-        {"scans": "{key}/{frame}.bin"},
-    ]
+    wrong: list[Any] = ["dots", {}, {"jpg": "x.jpg"}, {"jpg": "{key}{key}.jpg"}, {"jpg": "{key}.{ext}"}]
     for pairing in wrong:
         with pytest.raises(ValueError, match="pairing"):
             Shards(path, pairing=pairing)

@@ -17,7 +17,7 @@ from ..reading import Extent, close_files, has_source, read_extent
 from .damage import DamagedPlace
 from .index_file import HAS_DATA_CRC, ShardIndex
 from .indexing import Indexed, ensure_index, ensure_indexes
-from .pairing import find_pairing
+from .pairing import PairingLike, find_pairing
 from .sample_reading import Sample, SampleReader, layouts_of
 from .survey import UnpairedMember, count_unpaired, list_unpaired
 from .urls import Urls, expand_urls
@@ -67,7 +67,7 @@ class Shards:
         self,
         urls: Urls,
         *,
-        pairing: str | Mapping[str, str] = "webdataset",
+        pairing: PairingLike = "webdataset",
         fields: Sequence[str] | None = None,
         decode: Decode | None = None,
         map: Callable[[Any], Any] | None = None,  # noqa: A002 - the name that everybody knows

@@ -154,7 +154,7 @@ def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any,
     meta = {
         "shard": os.path.basename(shard),
         "fields": list(groups.split.fields),
-        "lists": [],
+        "lists": list(pairing.lists),
         "signatures": [
             {"fields": list(kind.fields), "damaged": kind.is_damaged, "count": kind.count} for kind in groups.signatures
         ],

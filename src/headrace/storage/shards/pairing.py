@@ -7,7 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,33 +20,65 @@ REASONS = {UNPAIRED: "no rule fits its name", DUPLICATE: "its sample has this fi
 _METADATA = re.compile(rb"__[^/]*__($|/)")
 _BY_FIRST_DOT = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$")
 _WIDEST = 64  # longer texts are looked at one by one: a table of them would be mostly padding
-_PLACE = re.compile(r"\{\w*\}")
+_PLACE = re.compile(r"\{(\w*)\}")
 
 
 @dataclass(frozen=True)
 class Split:
-    """Names taken apart, as columns: where the key lies in each name, and which field it is."""
+    """Names taken apart, as columns: where the key lies in each name, which field it is, and which frame."""
 
     key_at: Numbers
     key_len: Numbers
     field: Numbers  # a place in `fields`, or UNPAIRED, or IGNORED
+    frame: Numbers | None
     fields: tuple[str, ...]
 
 
-def find_pairing(pairing: str | Mapping[str, str]) -> Pairing:
-    """Return the rule that was asked for: "webdataset", or patterns by field."""
+class Pairing(Protocol):
+    """A rule that takes names apart."""
+
+    def split(self, names: bytes, name_at: Numbers, name_len: Numbers) -> Split:
+        """Take all names apart; they lie one after the other in `names`."""
+        ...
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Fields that every sample must have; empty where the rule does not say."""
+        ...
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """Fields that hold several members, one a frame."""
+        ...
+
+    @property
+    def fingerprint(self) -> int:
+        """32 bits that differ between rules: an index belongs to one."""
+        ...
+
+
+PairingLike: TypeAlias = "str | Mapping[str, str] | Pairing"
+
+
+def find_pairing(pairing: PairingLike) -> Pairing:
+    """Return the rule that was asked for: "webdataset", patterns by field, or a rule of its own."""
     if pairing == "webdataset":
         return ByFirstDot()
     if isinstance(pairing, Mapping):
         return ByPatterns(pairing)
-    raise ValueError(f'pairing={pairing!r}: write "webdataset" or patterns by field, such as {{"jpg": "{{key}}.jpg"}}')
+    if isinstance(pairing, str):
+        raise ValueError(
+            f'pairing={pairing!r}: write "webdataset" or patterns by field, such as {{"jpg": "{{key}}.jpg"}}'
+        )
+    return pairing
 
 
 class ByFirstDot:
     """WebDataset's rule: the key is the path up to the first dot of the file name, the field what follows it."""
 
     required: tuple[str, ...] = ()
-    fingerprint = zlib.crc32(b"first dot")  # an index belongs to one rule
+    lists: tuple[str, ...] = ()
+    fingerprint = zlib.crc32(b"first dot")
 
     def __repr__(self) -> str:
         return "ByFirstDot()"
@@ -84,14 +116,15 @@ class ByFirstDot:
                 field[k] = fields.setdefault(found.group(2), len(fields))
                 key_len[k] = found.end(1)
         field, words = _lowered(field, list(fields))
-        return Split(np.zeros(len(name_at), np.int64), key_len, field, words)
+        return Split(np.zeros(len(name_at), np.int64), key_len, field, None, words)
 
 
 class ByPatterns:
-    """Patterns by field, in which `{key}` stands for the sample's key.
+    """Patterns by field: `{key}` stands for the sample's key, `{frame}` for the number of a frame.
 
     Of several patterns that fit a name, the one with the most fixed letters counts: "{key}_mask.png" before
-    "{key}.png". A pattern that ends in "?" is a field that a sample may lack.
+    "{key}.png". A field whose pattern has a `{frame}` is a list, in the order of the numbers. A pattern that ends in
+    "?" is a field that a sample may lack.
 
     >>> rule = ByPatterns({"jpg": "{key}.jpg", "npz": "{key}_features.npz", "json": "{key}.json?"})
     >>> rule.required
@@ -103,6 +136,7 @@ class ByPatterns:
             raise ValueError("pairing={}: name at least one field and its pattern")
         self.patterns = dict(patterns)
         self.required = tuple(field for field, pattern in patterns.items() if not pattern.endswith("?"))
+        self.lists = tuple(field for field, pattern in patterns.items() if "{frame}" in pattern)
         self.fingerprint = zlib.crc32(repr(list(self.patterns.items())).encode())
         compiled = [(_compile(field, pattern), k) for k, (field, pattern) in enumerate(self.patterns.items())]
         compiled.sort(key=lambda entry: -entry[0][1])
@@ -114,27 +148,30 @@ class ByPatterns:
     def split(self, names: bytes, name_at: Numbers, name_len: Numbers) -> Split:
         """Take all names apart."""
         rows = [self._split_one(names[a : a + n]) for a, n in zip(name_at.tolist(), name_len.tolist(), strict=True)]
-        columns = np.array(rows, np.int64).reshape(-1, 3)
-        return Split(columns[:, 0], columns[:, 1], columns[:, 2], tuple(self.patterns))
+        columns = np.array(rows, np.int64).reshape(-1, 4)
+        return Split(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3], tuple(self.patterns))
 
-    def _split_one(self, name: bytes) -> tuple[int, int, int]:
+    def _split_one(self, name: bytes) -> tuple[int, int, int, int]:
         for rule, field in self._rules:
             found = rule.fullmatch(name)
             if found is not None:
-                return found.start("key"), found.end("key") - found.start("key"), field
-        return 0, 0, IGNORED if _METADATA.match(name) else UNPAIRED
-
-
-Pairing: TypeAlias = ByFirstDot | ByPatterns
+                frame = int(found.group("frame")) if "frame" in rule.groupindex else 0
+                return found.start("key"), found.end("key") - found.start("key"), field, frame
+        return 0, 0, IGNORED if _METADATA.match(name) else UNPAIRED, 0
 
 
 def _compile(field: str, pattern: str) -> tuple[re.Pattern[bytes], int]:
     """Return a pattern as a regular expression, and the number of its fixed letters."""
-    before, key, after = pattern.removesuffix("?").partition("{key}")
-    if not key or _PLACE.search(before + after):
-        raise ValueError(f"pairing of {field!r}: {pattern!r} must hold {{key}} once, and no other name in braces")
-    text = re.escape(before) + "(?P<key>.+)" + re.escape(after)
-    return re.compile(text.encode("utf-8", "surrogateescape"), re.DOTALL), len(before) + len(after)
+    pattern = pattern.removesuffix("?")
+    places = _PLACE.findall(pattern)
+    if places.count("key") != 1 or places.count("frame") > 1 or set(places) - {"key", "frame"}:
+        raise ValueError(f"pairing of {field!r}: {pattern!r} must hold {{key}} once, may hold {{frame}}, and no other")
+    parts = _PLACE.split(pattern)  # text, place, text, place, …, text
+    fixed = parts[0::2]
+    groups = {"key": "(?P<key>.+)", "frame": "(?P<frame>[0-9]{1,18})"}
+    places_and_texts = zip([groups[place] for place in parts[1::2]], fixed[1:], strict=True)
+    text = re.escape(fixed[0]) + "".join(place + re.escape(after) for place, after in places_and_texts)
+    return re.compile(text.encode("utf-8", "surrogateescape"), re.DOTALL), sum(map(len, fixed))
 
 
 def _lowered(field: Numbers, found: list[bytes]) -> tuple[Numbers, tuple[str, ...]]:
@@ -184,17 +221,16 @@ def group(members: Members, pairing: Pairing, *, wounded_at: Iterable[int] = ())
     field = split.field.copy()
     paired = np.flatnonzero(field >= 0)
     sample, _ = _number_texts(members.names, (name_at + split.key_at)[paired], split.key_len[paired])
-    paired, sample = _without_duplicates(field, paired, sample, len(split.fields))
-    if isinstance(pairing, ByPatterns):  # fields in the order of the patterns
-        sorted_by = np.lexsort([field[paired], sample])
-        paired, sample = paired[sorted_by], sample[sorted_by]
-    elif np.any(sample[1:] < sample[:-1]):
-        sorted_by = np.argsort(sample, kind="stable")
+    is_list = np.isin(np.arange(len(split.fields)), [split.fields.index(name) for name in pairing.lists])
+    paired, sample = _without_duplicates(field, paired, sample, is_list)
+    ranks = [sample] if split.frame is None else [split.frame[paired], field[paired], sample]
+    if split.frame is not None or np.any(sample[1:] < sample[:-1]):
+        sorted_by = np.lexsort(ranks)
         paired, sample = paired[sorted_by], sample[sorted_by]
     order = np.concatenate([paired, np.flatnonzero(field < 0)])
     begins = np.flatnonzero(np.diff(sample, prepend=-1))
     num = np.diff(begins, append=len(sample))
-    kinds, signature = _signatures(field[paired], begins, num)
+    kinds, signature = _signatures(field[paired], begins, num, is_list)
     damaged = _damaged(members, kinds, signature, sample, paired, pairing, split, wounded_at)
     table = Counter(zip(signature.tolist(), damaged.tolist(), strict=True))
     numbers = {key: k for k, key in enumerate(table)}
@@ -206,29 +242,36 @@ def group(members: Members, pairing: Pairing, *, wounded_at: Iterable[int] = ())
     return Groups(order, field[order], begins, num, paired[begins], final, signatures, split)
 
 
-def _without_duplicates(field: Numbers, paired: Numbers, sample: Numbers, num_fields: int) -> tuple[Numbers, Numbers]:
+def _without_duplicates(
+    field: Numbers, paired: Numbers, sample: Numbers, is_list: np.ndarray
+) -> tuple[Numbers, Numbers]:
     """Leave out members whose sample has their field already; the first one counts."""
-    _, first = np.unique(sample * max(1, num_fields) + field[paired], return_index=True)
-    if len(first) == len(paired):
+    single = ~is_list[field[paired]]
+    code = sample * max(1, len(is_list)) + field[paired]
+    _, first = np.unique(code[single], return_index=True)
+    if len(first) == np.count_nonzero(single):
         return paired, sample
-    keep = np.zeros(len(paired), bool)
-    keep[first] = True
+    keep = ~single
+    keep[np.flatnonzero(single)[first]] = True
     field[paired[~keep]] = DUPLICATE
     return paired[keep], sample[keep]
 
 
-def _signatures(field: Numbers, begins: Numbers, num: Numbers) -> tuple[list[tuple[int, ...]], Numbers]:
+def _signatures(
+    field: Numbers, begins: Numbers, num: Numbers, is_list: np.ndarray
+) -> tuple[list[tuple[int, ...]], Numbers]:
     if not len(begins):
         return [], np.zeros(0, np.int64)
     width = int(num[0])
-    if (num == width).all():
+    if not is_list.any() and (num == width).all():
         rows = field.reshape(-1, width)
         if (rows == rows[0]).all():
             return [tuple(rows[0].tolist())], np.zeros(len(begins), np.int64)
     numbers: dict[tuple[int, ...], int] = {}
     values, signature = field.tolist(), []
     for begin, length in zip(begins.tolist(), num.tolist(), strict=True):
-        signature.append(numbers.setdefault(tuple(values[begin : begin + length]), len(numbers)))
+        fields = tuple(dict.fromkeys(values[begin : begin + length]))
+        signature.append(numbers.setdefault(fields, len(numbers)))
     return list(numbers), np.array(signature, np.int64)
 
 

@@ -32,7 +32,7 @@ class SampleLayout:
     """What samples of one signature hold: the wanted fields, and where among the sample's members each lies."""
 
     names: tuple[str, ...]
-    places: tuple[int, ...]
+    places: tuple[int, ...] | None  # None: fields of several members are among them
     is_damaged: bool
     is_complete: bool
 
@@ -59,6 +59,7 @@ class SampleReader:
         self.index, self._path, self._read = index, path, read
         self._samples, self._members = index.samples, index.members
         self._field_names: list[str] = index.meta["fields"]
+        self._lists = set(index.meta["lists"])
         self._wanted = None if fields is None else tuple(fields)
         self._as_views, self._verify = as_views, verify
         self._layouts = layouts_of(index.meta, fields, required)
@@ -95,14 +96,31 @@ class SampleReader:
         if self._verify:
             self._check_data(row, members, data)
         values = data if self._as_views else [_as_bytes(view) for view in data]
-        return {"__key__": self.index.key(row), "__url__": self._path} | dict(zip(layout.names, values, strict=True))
+        return {"__key__": self.index.key(row), "__url__": self._path} | self._named(layout, members, values)
 
     def _look_up(self, row: int) -> tuple[SampleLayout, list[tuple[int, ...]]]:
         """The layout of a sample, and the records of the members that are wanted of it."""
         first, _, _, num, signature, _ = self._samples[row].item()
         layout = self._layouts[signature]
         members = self._members[first : first + num].tolist()
-        return layout, members if self._wanted is None else [members[place] for place in layout.places]
+        if self._wanted is None:
+            return layout, members
+        if layout.places is not None:
+            return layout, [members[place] for place in layout.places]
+        names = self._field_names
+        return layout, [member for name in layout.names for member in members if names[member[_FIELD]] == name]
+
+    def _named(self, layout: SampleLayout, members: list[tuple[int, ...]], values: Sequence[Any]) -> Sample:
+        if layout.places is not None:
+            return dict(zip(layout.names, values, strict=True))
+        named: Sample = {}
+        for member, value in zip(members, values, strict=True):
+            name = self._field_names[member[_FIELD]]
+            if name in self._lists:
+                named.setdefault(name, []).append(value)
+            else:
+                named[name] = value
+        return named
 
     def _plan(self, members: list[tuple[int, ...]]) -> tuple[Extent, ...]:
         filled = [member for member in members if member[_SIZE]]
@@ -216,9 +234,9 @@ class SampleReader:
         )
 
     def _is_plain(self, records: np.ndarray[Any, Any]) -> bool:
-        """Whether all samples hold the same fields, and nothing has to be checked."""
+        """Whether all samples hold the same fields, one member each, and nothing has to be checked."""
         layout = self._layouts[int(records["signature"][0])]
-        if self._verify or not layout.is_complete or layout.is_damaged:
+        if self._verify or layout.places is None or not layout.is_complete or layout.is_damaged:
             return False
         return bool((records["signature"] == records["signature"][0]).all())
 
@@ -227,6 +245,7 @@ class SampleReader:
     ) -> Iterator[Sample]:
         """Read samples of one plain layout, stretch by stretch."""
         layout = self._layouts[int(records["signature"][0])]
+        assert layout.places is not None  # see `_is_plain`
         first = records["first"].astype(np.int64)
         members = [self._members[first + place] for place in layout.places]
         begins = [member["offset"].tolist() for member in members]
@@ -262,13 +281,13 @@ _NOTHING = memoryview(b"")
 
 def layouts_of(meta: dict[str, Any], fields: Sequence[str] | None, required: Sequence[str]) -> list[SampleLayout]:
     """Return what the samples of each signature of a shard hold of the wanted fields."""
-    names = meta["fields"]
+    names, lists = meta["fields"], set(meta["lists"])
     layouts = []
     usual = _usual_fields(meta)
     for signature in meta["signatures"]:
         has = [names[field] for field in signature["fields"]]
         wanted = has if fields is None else [name for name in fields if name in has]
-        places = tuple(has.index(name) for name in wanted)
+        places = None if lists & set(has) else tuple(has.index(name) for name in wanted)
         needs = set(fields) if fields is not None else set(required)
         is_complete = needs <= set(has)
         if signature["damaged"] and fields is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..reading import Extent, close_files, read_file
 from .damage import DamagedPlace
 from .index_file import CUT, HAS_DATA_CRC, ShardIndex
 from .indexing import Indexed, ensure_index, find_index
-from .pairing import IGNORED, REASONS, Pairing, find_pairing
+from .pairing import IGNORED, REASONS, Pairing, PairingLike, find_pairing
 from .sample_reading import SampleLayout, layouts_of
 from .tar_headers import BLOCK, parse_header
 
@@ -104,7 +104,7 @@ class ShardFacts:
 def survey_shards(
     paths: Sequence[str],
     *,
-    pairing: str | Mapping[str, str] = "webdataset",
+    pairing: PairingLike = "webdataset",
     fields: Sequence[str] | None = None,
     verify: bool = False,
     rebuild: bool = False,
@@ -134,16 +134,18 @@ def survey_shards(
 
 
 def list_samples(
-    facts: ShardFacts, *, pairing: str | Mapping[str, str] = "webdataset", fields: Sequence[str] | None = None
+    facts: ShardFacts, *, pairing: PairingLike = "webdataset", fields: Sequence[str] | None = None
 ) -> Iterator[tuple[str, dict[str, int]]]:
-    """Give the samples of a shard that was surveyed: the key, and the bytes of each field."""
+    """Give the samples of a shard that was surveyed: the key, and the bytes of each field (frames added up)."""
     index = ShardIndex(facts.index)
     layouts = layouts_of(index.meta, fields, find_pairing(pairing).required)
     names = index.meta["fields"]
     for row in _rows_of(index, [not layout.is_left_out for layout in layouts]):
         members = index.members[index.members_of(row)]
-        found = zip(members["field"].tolist(), members["size"].tolist(), strict=True)
-        yield index.key(row), {names[field]: size for field, size in found}
+        sizes: dict[str, int] = {}
+        for number, size in zip(members["field"].tolist(), members["size"].tolist(), strict=True):
+            sizes[names[number]] = sizes.get(names[number], 0) + size
+        yield index.key(row), sizes
 
 
 def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, compares: bool) -> ShardFacts:
