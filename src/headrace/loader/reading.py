@@ -150,7 +150,7 @@ class Reading:
         block_bytes = _block_bytes(depth, scale, num_workers)
         if most_depth is None:
             most_bytes = min(_MOST_OWN_BYTES, budget_bytes // 4) if budget_bytes is not None else _MOST_OWN_BYTES
-            most_depth = max(depth, min(_MOST_OWN_DEPTH, 2 * depth, most_bytes // block_bytes))
+            most_depth = max(depth, min(_MOST_OWN_DEPTH, 8 * depth, most_bytes // block_bytes))
         # what workers hold while they decode comes on top
         leased = 2 * (num_workers + 1) * scale.sample_bytes + 4 * _MIB
         settings = ReaderSettings(

@@ -15,6 +15,8 @@ from headrace.storage.reading.read_plan import (
     BlockState,
     FilePlan,
     Read,
+    ReadDepth,
+    ReadPeriod,
     ReadPlan,
     Space,
     page_up,
@@ -306,3 +308,22 @@ def test_files_come_in_order_at_the_depth_and_not_too_far_ahead() -> None:
     plan.add(0, ["late"])
     plan.done(1, 10)
     assert plan.next_files() == []
+
+
+def test_depth_stays_where_workers_do_not_wait() -> None:
+    depth = ReadDepth(4, most=64)
+    idle = ReadPeriod(bytes_per_s=1e8, waiting_share=0.0, full_share=1.0)
+    assert [depth.next(idle) for _ in range(5)] == [4] * 5
+    not_full = ReadPeriod(bytes_per_s=1e8, waiting_share=0.5, full_share=0.1)
+    assert depth.next(not_full) == 4
+
+
+@pytest.mark.parametrize("knee", [1, 2, 7, 32, 500])
+def test_depth_finds_the_knee_of_a_disk(knee: int) -> None:
+    """A disk that brings as many bytes as it has reads in flight, up to its knee."""
+    depth = ReadDepth(2, most=128)
+    for _ in range(40):
+        rate = 1e6 * min(depth.depth, knee)
+        depth.next(ReadPeriod(bytes_per_s=rate, waiting_share=0.3, full_share=1.0))
+    assert min(knee, 2) <= depth.depth <= min(128, 2 * max(knee, 2))
+    assert depth.depth >= min(knee, 128)

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -26,8 +25,7 @@ from headrace.storage.reading import (
     read_extent,
 )
 from headrace.storage.reading.block_source import BlockSource
-from headrace.storage.reading.block_table import BlockTable, HeadWord, Row, State
-from headrace.storage.reading.reader_process import Reader
+from headrace.storage.reading.block_table import HeadWord, Row, State
 
 MIB = 1 << 20
 DEADLINE_S = 30.0
@@ -359,23 +357,6 @@ def test_many_threads_each_get_their_bytes(data: Path) -> None:
         assert hits + reader.stats().self_reads == 6 * len(extents)
     finally:
         reader.close()
-
-
-@pytest.mark.parametrize(("waited_s", "full_looks", "depth"), [(0.5, 10, 8), (0.5, 3, 4), (0.001, 10, 4)])
-def test_more_reads_are_in_flight_once_workers_wait(waited_s: float, full_looks: int, depth: int) -> None:
-    table = BlockTable.create(MIB, 512)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        reader = Reader(table, theirs, ReaderSettings(space_bytes=MIB, block_bytes=4096, depth=4, most_depth=8))
-        table.words[HeadWord.ROWS] = 1
-        table.words[table.row(0) + Row.WAIT_NS] = int(waited_s * 1e9)
-        reader._looks, reader._full_looks = 10, full_looks
-        reader._period_at -= 1.0
-        reader._measure()
-        assert reader._plan.depth == depth
-        reader._measure()  # not before the next period
-        assert reader._plan.depth == depth
-    table.close()
 
 
 def test_loose_files_come_into_the_page_cache(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ Extents come in the order in which they will be needed. The most urgent one that
 lies beside it in the file and is needed soon joins it. A block holds its bytes until everything that was planned in
 it was used, or will not be used any more. Blocks that are in flight or wait for their use take `depth` times
 `block_bytes` at most; those that were used and are still referred to come on top, and are the driver's to tell.
-Loose files are only brought into the page cache, some bytes before their use (`FilePlan`).
+Loose files are only brought into the page cache, some bytes before their use (`FilePlan`). How many reads are kept in
+flight follows from what was measured (`ReadDepth`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ PAGE = 4096
 GRANULE = 512
 # the first block holds little more than the first sample, so that it is there soon; each further one twice as much
 _FIRST_JOIN_BYTES = 128 << 10
+# a rate must be this much higher: less is noise between two periods
+_BETTER = 1.05
+# workers that spend less of their time waiting for bytes would not be quicker with more
+_WAITING_SHARE = 0.02
+# periods after which a depth that brought nothing is tried again: storage that is shared changes
+_TRY_AGAIN_PERIODS = 60
 
 
 def page_down(size: int) -> int:
@@ -406,3 +413,42 @@ class FilePlan:
         self.in_flight -= 1
         if seq > self._passed:
             self._ahead[seq] = self._ahead.get(seq, 0) + size
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadPeriod:
+    """What happened in a stretch of time at one depth."""
+
+    bytes_per_s: float
+    waiting_share: float  # of the workers' time that they waited for bytes
+    full_share: float  # of the moments looked at, those at which all reads that may be in flight were
+
+
+class ReadDepth:
+    """Grows the depth while more of it brings more bytes and workers wait for them.
+
+    >>> depth = ReadDepth(2, most=64)
+    >>> busy = dict(waiting_share=0.5, full_share=1.0)
+    >>> [depth.next(ReadPeriod(bytes_per_s=rate, **busy)) for rate in (100e6, 150e6, 151e6, 150e6)]
+    [4, 8, 4, 4]
+    """
+
+    def __init__(self, depth: int, *, most: int) -> None:
+        self.depth, self._most = depth, most
+        self._before: tuple[int, float] | None = None  # the depth below this one on trial, and its rate
+        self._rest = 0  # periods to stay as it is
+
+    def next(self, period: ReadPeriod) -> int:
+        """The depth for the next period."""
+        if self._before is not None:
+            below, rate = self._before
+            self._before = None
+            if period.bytes_per_s < rate * _BETTER:
+                self.depth, self._rest = below, _TRY_AGAIN_PERIODS
+                return self.depth
+        if self._rest:
+            self._rest -= 1
+        elif period.waiting_share >= _WAITING_SHARE and period.full_share >= 0.5 and self.depth < self._most:
+            self._before = self.depth, period.bytes_per_s
+            self.depth = min(self._most, 2 * self.depth)
+        return self.depth

@@ -24,14 +24,12 @@ from typing import Any
 
 from .block_table import ASIDE, BlockTable, Futex, HeadWord, Row, State, path_key
 from .extents import OpenFiles
-from .read_plan import GRANULE, BlockState, FilePlan, Read, ReadPlan
+from .read_plan import GRANULE, BlockState, FilePlan, Read, ReadDepth, ReadPeriod, ReadPlan
 
 _LENGTH = struct.Struct("<I")
 # between withdrawing a block and looking for who still refers to it: far longer than a store takes to be seen
 _MOMENT_S = 0.001
 _PERIOD_S = 0.5
-# workers that spend less of their time waiting for bytes would not be quicker with more
-_WAITING_SHARE = 0.02
 _MOST_OPEN = 256
 _TOUCH_BYTES = 1 << 20
 _MOST_PATHS = 1 << 16  # whose keys are remembered, to know again what workers say
@@ -44,7 +42,7 @@ class ReaderSettings:
     space_bytes: int
     block_bytes: int
     depth: int
-    most_depth: int  # above `depth`: what it becomes once workers wait for bytes
+    most_depth: int  # above `depth`: it may grow while that helps
     gap_bytes: int = 64 << 10
     num_workers: int = 1
 
@@ -76,6 +74,7 @@ class Reader:
             gap_bytes=settings.gap_bytes,
         )
         self._files = FilePlan(depth=settings.depth, ahead_bytes=max(64 << 20, 2 * settings.space_bytes))
+        self._depth = ReadDepth(settings.depth, most=settings.most_depth)
         self._path_of_key: dict[int, str] = {}
         self._jobs: queue.SimpleQueue[Read | _Touch] = queue.SimpleQueue()
         self._ended: deque[tuple[Read | _Touch, int | None]] = deque()
@@ -90,7 +89,7 @@ class Reader:
         self._is_over = False
         self._turn_s = 0.0
         self._period_at = time.monotonic()
-        self._period_waits = 0
+        self._period_bytes = self._period_waits = 0
         self._looks = self._full_looks = 0
 
     # ------------------------------------------------------------------------------------ the loop
@@ -279,10 +278,15 @@ class Reader:
         if elapsed < _PERIOD_S:
             return
         (waits,) = self._table.totals(Row.WAIT_NS)
-        waiting_share = (waits - self._period_waits) / 1e9 / elapsed / self._settings.num_workers
-        if waiting_share >= _WAITING_SHARE and 2 * self._full_looks >= self._looks:
-            plan.depth = self._files.depth = self._settings.most_depth
-        self._period_at, self._period_waits = now, waits
+        read = words[HeadWord.BYTES] + words[HeadWord.FILE_BYTES]
+        if read > self._period_bytes:
+            period = ReadPeriod(
+                bytes_per_s=(read - self._period_bytes) / elapsed,
+                waiting_share=(waits - self._period_waits) / 1e9 / elapsed / self._settings.num_workers,
+                full_share=self._full_looks / max(1, self._looks),
+            )
+            plan.depth = self._files.depth = self._depth.next(period)
+        self._period_at, self._period_bytes, self._period_waits = now, read, waits
         self._looks = self._full_looks = 0
 
 
