@@ -90,6 +90,40 @@ def mapped_generator(numbers: range, bad: set[int]) -> Iterator[int]:
     return map(int, generated(numbers, bad))
 
 
+def shards(numbers: range, bad: set[int]) -> Iterator[range]:
+    return (numbers[first : first + 5] for first in range(0, len(numbers), 5))
+
+
+def chained_shards(numbers: range, bad: set[int]) -> Iterator[int]:
+    """A generator for each shard: after one that has ended, the next one begins."""
+    return itertools.chain.from_iterable(map(generated, [*shards(numbers, bad)], itertools.repeat(bad)))
+
+
+class ShardByShard:
+    """The same in a class, as readers of tar files or lines are written."""
+
+    def __init__(self, numbers: range, bad: set[int]) -> None:
+        self.shards, self.bad = shards(numbers, bad), bad
+        self.rows: Iterator[int] = iter(())
+
+    def __iter__(self) -> ShardByShard:
+        return self
+
+    def __next__(self) -> int:
+        for row in self.rows:
+            return row
+        self.rows = generated(next(self.shards), self.bad)
+        return next(self)
+
+
+class Summing(Going):
+    """Has a generator inside of each sample, which ends with it."""
+
+    def __next__(self) -> int:
+        number = next(self.numbers)
+        return sum(read(n, self.bad) for n in [number])
+
+
 def values(loader: Any) -> list[int]:
     return [int(value) for batch in loader for value in (batch if loader.batch_size else [batch])]
 
@@ -115,7 +149,7 @@ def check_account(loader: Any, *, delivered: int, quarantined: int) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("collate", COLLATIONS)
-@pytest.mark.parametrize("make", [Going, mapped])
+@pytest.mark.parametrize("make", [Going, Summing, mapped])
 def test_what_fails_is_left_out_and_accounted_for(way: dict[str, Any], collate: Any, make: Any) -> None:
     bad = {0, 3, 4, 11, 12, 29}
     loader = DataLoader(Rows(make, bad), 4, collate_fn=collate, on_error="quarantine", **way)
@@ -207,7 +241,7 @@ def test_timing_lines_do_not_end_an_iterator() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("collate", COLLATIONS)
-@pytest.mark.parametrize("make", [generated, Around, chained, mapped_generator])
+@pytest.mark.parametrize("make", [generated, Around, chained, mapped_generator, chained_shards, ShardByShard])
 def test_a_generator_that_is_over_is_an_error(way: dict[str, Any], collate: Any, make: Any, tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     loader = DataLoader(Rows(make, {14}), 4, collate_fn=collate, on_error="quarantine", quarantine_file=path, **way)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
-from headrace import RETRY, SKIP, DataLoader, SampleFailure
+from headrace import RETRY, SKIP, DataLoader, SampleFailure, TooManyBad
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -212,3 +212,14 @@ def test_an_error_behind_a_sample_that_was_left_out_is_raised_in_its_turn() -> N
     with pytest.raises(LookupError, match="stop here"):
         got.extend(key for batch in loader for key in keys_of(batch))
     assert got == [key for key in range(41) if key != 12][: len(got)]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_without_a_good_sample_is_an_error(num_workers: int) -> None:
+    """What `drop_last` drops is no part of the epoch, so it cannot fill a batch."""
+    loader = DataLoader(
+        Rows(set(range(8)), 12), 8, drop_last=True, num_workers=num_workers, on_error="quarantine", max_bad=12
+    )
+    with pytest.raises(TooManyBad, match="every sample of the epoch is left out"):
+        run(loader)
+    assert len(loader.quarantine) == 8

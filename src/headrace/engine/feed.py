@@ -164,7 +164,9 @@ class Feed:
             return True
         splits = self.settings.uses_slots and not self._issuing.is_whole
         place, done = self.losses.carried_over(taken.planned) if splits else (UNBOUND, [])
-        seq = self._issuing.issue(taken, run=self.plan.run, place=place, done=done)
+        # the rows of a chunk count when all are done, and what is in hand when another sample fails is fetched again
+        chunk_part = 8 if self._condemned.failures else 1
+        seq = self._issuing.issue(taken, run=self.plan.run, place=place, done=done, chunk_part=chunk_part)
         self.plan.note_issued(seq, taken.planned)
         return True
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.errors import TooManyBad
+
 # what fills the end of an epoch; more samples than this are left out only where a limit was set that high
 _MOST_KEPT = 4096
 
@@ -74,6 +76,12 @@ class EpochOrder:
         for position, key in self._fill(size - num_real):
             keys.append(key)
             positions.append(position)
+        if size and not keys:
+            raise TooManyBad(
+                "every sample of the epoch is left out",
+                samples=self.left_out,
+                next_step="look at a traceback in loader.quarantine; is the path right, is the disk mounted?",
+            )
         return PlannedBatch(keys, positions, len(keys) - num_real)
 
     def _next_sample(self) -> tuple[int, Any] | None:

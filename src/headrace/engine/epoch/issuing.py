@@ -56,8 +56,19 @@ class Issuing:
         """Begin an epoch."""
         self._base_seed = base_seed
 
-    def issue(self, taken: TakenBatch, *, run: int, place: int = UNBOUND, done: Sequence[int] = ()) -> int:
-        """Send a batch out; returns its number. `place` and `done`: a slot that has some of its rows already."""
+    def issue(
+        self,
+        taken: TakenBatch,
+        *,
+        run: int,
+        place: int = UNBOUND,
+        done: Sequence[int] = (),
+        chunk_part: int = 1,
+    ) -> int:
+        """Send a batch out; returns its number.
+
+        `place` and `done`: a slot that has some of its rows already. `chunk_part` divides its chunks.
+        """
         num_rows, position, worker = taken.num_rows, taken.position, -1
         self._delivery.make_room(num_rows)
         seq = self._scheduler.next_seq
@@ -68,7 +79,7 @@ class Issuing:
             works = [self._scheduler.issue_whole(num_rows, position)]
         else:
             gaps = taken.planned.gaps if taken.planned is not None else ()
-            chunk = self._pacing.chunk_for(num_rows)
+            chunk = max(1, self._pacing.chunk_for(num_rows) // chunk_part)
             works = self._scheduler.issue(num_rows, position, chunk, gaps=gaps, done=done)
         payload, row_words = (0, 0) if self._settings.is_iterable else self._write_indices(seq, taken)
         self._pool.ledger.open(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType, TracebackType
 from typing import Any
 
 from headrace.errors import NotSupported
@@ -19,13 +23,17 @@ from .workbench import Workbench
 
 _log = logging.getLogger(__name__)
 
+# how far an iterator is looked into for a generator that has ended: objects in all, and of each what it refers to
+_MOST_LOOKED_AT, _MOST_PARTS = 5000, 1000
+
 
 class Steps:
     """An iterator that goes on past samples that fail, where the loader's policy does; `tell` is told of each.
 
-    An exception ends a generator: asked again, it says that there is no more, as if all had come. So an end right
-    after a failure is an error where the failure came out of a generator, whoever holds that. An iterator without one
-    may well fail at its last sample; its end is believed, and the log says so.
+    An exception ends a generator: asked again, it says that there is no more, as if all had come. So a failure that
+    came out of a generator is an error where the iterator still holds that generator, wherever inside of it (a chain of
+    one for each shard would go on with the next), or ends right after it. An iterator without one may well fail at its
+    last sample; its end is believed, and the log says so.
     """
 
     def __init__(self, iterator: Iterator[Any], *, tell: Callable[[Exception], None] | None, whose: str) -> None:
@@ -55,6 +63,8 @@ class Steps:
                     raise
                 self._tell(error)
                 self._failed, self.passed_over = error, self.passed_over + 1
+                if holds_ended(self._iterator, ended_generators(error)):
+                    raise self._lost_rest(error) from error
             else:
                 self._failed = None
                 self.taken += 1
@@ -85,15 +95,18 @@ class Steps:
         if failed is None:
             return
         self.ends_in_doubt = True
-        if came_out_of_generator(failed):
-            raise NotSupported(
-                f"{self._whose} ended with the error of one sample: a generator cannot go on after an exception, and "
-                "what it had yet to give is lost",
-                error=describe_error(failed),
-                came_before=f"{self.taken} samples",
-                next_step="catch the exception inside the generator and continue with the next sample, or write the "
-                "iterator as a class with __next__, which can be asked again",
-            ) from failed
+        if ended_generators(failed):
+            raise self._lost_rest(failed) from failed
+
+    def _lost_rest(self, failed: Exception) -> NotSupported:
+        return NotSupported(
+            f"{self._whose} ended with the error of one sample: a generator cannot go on after an exception, and "
+            "what it had yet to give is lost",
+            error=describe_error(failed),
+            came_before=f"{self.taken} samples",
+            next_step="catch the exception inside the generator and continue with the next sample, or write the "
+            "iterator as a class with __next__, which can be asked again",
+        )
 
 
 def say_doubt(whose: str) -> None:
@@ -101,13 +114,34 @@ def say_doubt(whose: str) -> None:
     _log.warning("%s ended right after a sample that failed: if that was not its last one, the rest is lost", whose)
 
 
-def came_out_of_generator(error: BaseException) -> bool:
-    """Whether an exception has left a generator on its way, and ended it."""
-    trace = traceback_of(error)
+def ended_generators(error: BaseException) -> set[CodeType]:
+    """The code of the generators that an exception has left on its way, and ended."""
+    trace, codes = traceback_of(error), set()
     while trace is not None:
         if trace.tb_frame.f_code.co_flags & inspect.CO_GENERATOR:
-            return True
+            codes.add(trace.tb_frame.f_code)
         trace = trace.tb_next
+    return codes
+
+
+def holds_ended(holder: object, codes: set[CodeType]) -> bool:
+    """Whether something is, or refers to, a generator with one of these codes that has ended.
+
+    One that was made for a single sample, such as the inside of `sum(…)`, is gone with its sample.
+    """
+    todo, seen = deque([holder] if codes else []), {id(holder)}
+    while todo and len(seen) < _MOST_LOOKED_AT:
+        one = todo.popleft()
+        if isinstance(one, GeneratorType) and one.gi_frame is None and one.gi_code in codes:
+            return True
+        inside: Iterable[object] = gc.get_referents(one)
+        if isinstance(one, FunctionType):  # not the globals of its module
+            inside = (one.__closure__, one.__defaults__)
+        for part in islice(inside, _MOST_PARTS):
+            is_known = id(part) in seen or isinstance(part, (type, ModuleType, FrameType, TracebackType))
+            if gc.is_tracked(part) and not is_known:
+                seen.add(id(part))
+                todo.append(part)
     return False
 
 
