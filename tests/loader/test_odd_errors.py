@@ -200,3 +200,23 @@ def test_a_collation_that_raises_an_odd_error(tmp_path: Path) -> None:
 
     with pytest.raises(StrRaises):
         list(DataLoader(Raising(StrRaises), 4, num_workers=1, collate_fn=collate))
+
+
+class TakesNothing(Exception):
+    """Refuses everything that is written to it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise RuntimeError("read only")
+
+
+class TracebackIsReadOnly(Exception):
+    @property
+    def __traceback__(self) -> None:  # type: ignore[override]
+        return None
+
+
+@pytest.mark.parametrize("kind", [TakesNothing, TracebackIsReadOnly])
+def test_in_process_an_error_is_raised_as_it_is(kind: type[Exception]) -> None:
+    """Nothing of ours on its way writes to it."""
+    loader = DataLoader(Raising(lambda: kind("x")), 8)
+    assert type(caught(lambda: list(loader))) is kind

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Protocol
@@ -167,23 +165,30 @@ def sample(key: object) -> Sample:
     return Sample(key)
 
 
-@contextmanager
-def record_stages(table: StageTable | None, *, for_process: bool = False) -> Iterator[None]:
-    """Let this thread's stages go into a table; with `for_process`, those of threads that have none as well."""
-    global _process_table
-    thread = _local.thread
-    before, process_before = thread.table, _process_table
-    thread.table = table
-    if for_process:
-        _process_table = table
-    _count_tables(table, +1)
-    try:
-        yield
-    finally:
-        thread.table = before
-        if for_process:
-            _process_table = process_before
-        _count_tables(table, -1)
+class record_stages:
+    """Let this thread's stages go into a table; with `for_process`, those of threads that have none as well.
+
+    A class, for a generator as context manager writes to the exception that passes through, which may be foreign code.
+    """
+
+    def __init__(self, table: StageTable | None, *, for_process: bool = False) -> None:
+        self._table, self._is_for_process = table, for_process
+
+    def __enter__(self) -> None:
+        global _process_table
+        self._thread = _local.thread
+        self._before, self._process_before = self._thread.table, _process_table
+        self._thread.table = self._table
+        if self._is_for_process:
+            _process_table = self._table
+        _count_tables(self._table, +1)
+
+    def __exit__(self, *_: object) -> None:
+        global _process_table
+        self._thread.table = self._before
+        if self._is_for_process:
+            _process_table = self._process_before
+        _count_tables(self._table, -1)
 
 
 def watches_samples() -> bool:

@@ -11,7 +11,6 @@ import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -62,14 +61,17 @@ def install_source(source: Source | None) -> Source | None:
     return before
 
 
-@contextmanager
-def source_installed(source: Source | None) -> Iterator[None]:
+class source_installed:
     """Ask a source for as long as this lasts."""
-    before = install_source(source)
-    try:
-        yield
-    finally:
-        install_source(before)
+
+    def __init__(self, source: Source | None) -> None:
+        self._source = source
+
+    def __enter__(self) -> None:
+        self._before = install_source(self._source)
+
+    def __exit__(self, *_: object) -> None:
+        install_source(self._before)
 
 
 def read_file(extent: Extent) -> memoryview:
