@@ -29,11 +29,11 @@ def run(case: str, backend: str, batches: int, folder: Path) -> tuple[dict[str, 
 
 CASES = [
     ("decode", "process", 40, {"cpu_decode"}, "on a core", "cheaper decoding: `headrace.codecs`"),
-    ("collate", "process", 20, {None}, "the workers collate for", "a cheaper `collate_fn`"),
+    ("collate", "process", 60, {None}, "the workers collate for", "a cheaper `collate_fn`"),
 ]
 MORE_CASES = [
     ("decode", "thread", 40, {"cpu_decode", "gil"}, "core", ""),
-    ("collate", "thread", 20, {None}, "the workers collate for", "a cheaper `collate_fn`"),
+    ("collate", "thread", 60, {None}, "the workers collate for", "a cheaper `collate_fn`"),
     ("read", "process", 40, {"io_latency"}, "stands still for 9", "`io_depth=`"),
     ("read", "thread", 40, {"io_latency"}, "stands still for 9", "`io_depth=`"),
     ("rows", "process", 40, {"ipc_copy"}, "workers sent for", "smaller samples in bytes"),
