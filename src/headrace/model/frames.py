@@ -90,7 +90,7 @@ OWN_FRAMES: Mapping[tuple[str, str], OwnStep] = {
 def step_of(file: str, function: str) -> OwnStep | None:
     """Return what a frame means, by its file and its name, bare or with its class; None for one that says nothing.
 
-    >>> step_of("/env/lib/headrace/engine/worker.py", "Worker._next_message")
+    >>> step_of("/env/lib/headrace/engine/worker/worker.py", "Worker._next_message")
     <OwnStep.TASK_WAIT: 'task_wait'>
     """
     return OWN_FRAMES.get((_module_of(file), function.rpartition(".")[2]))
