@@ -22,7 +22,7 @@ EACH = pytest.mark.parametrize(("make", "name", "travels"), ODD, ids=[name for _
 WAYS = [
     pytest.param({"num_workers": 0}, id="in-process"),
     pytest.param({"num_workers": 2, "backend": "process"}, id="process"),
-    pytest.param({"num_workers": 2, "backend": "thread"}, id="thread"),
+    pytest.param({"num_workers": 2, "backend": "thread"}, id="thread", marks=pytest.mark.slow),
 ]
 BAD = 13
 

@@ -22,6 +22,9 @@ from .worker import say_doubt
 
 _log = logging.getLogger(__name__)
 
+# what is measured of the first samples to choose workers: so many of quick ones, whatever there is of slow ones
+_SLOW_SAMPLE_S, _PAST_TRIAL = 0.001, 48
+
 
 class Feed:
     """Drives a pool through epochs and hands out batches."""
@@ -283,10 +286,16 @@ class Feed:
         self._upkeep.waiting_since = time.perf_counter()
         deadline = time.perf_counter() + patience_s
         while time.perf_counter() < deadline:
-            if self.scheduler.ready() is not None or self.figures.total(Record.CHUNKS_DONE) >= at_least:
+            num_ready, in_flight = self.scheduler.num_ready, self.scheduler.in_flight
+            # the first samples are seeded on trial, which costs more than a quick sample itself
+            is_enough = self._quickest_s() > _SLOW_SAMPLE_S or self.figures.total(Record.SAMPLES_DONE) >= _PAST_TRIAL
+            if is_enough and (num_ready or self.figures.total(Record.CHUNKS_DONE) >= at_least):
                 break
-            if not self.scheduler.in_flight and self.plan.is_exhausted:
-                break
+            if num_ready == in_flight and (in_flight or self.plan.is_exhausted):
+                break  # nothing more comes before the loop takes a batch
             self._wait(0.05)
             self._refill()
         return self.figures.quickest_sample(worker=0)
+
+    def _quickest_s(self) -> float:
+        return self.figures.quickest_sample(worker=0)[0]
