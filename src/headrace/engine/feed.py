@@ -38,6 +38,8 @@ class Feed:
         earlier: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.pool, self.settings, self._condemned = pool, settings, condemned
+        # torch's timeout is how long the loop waits; where samples may be left out, it is a sample's (`Upkeep`)
+        self._timeout_s = settings.timeout_s if condemned.policy.raises_at_once else 0.0
         self._words, self._all_words = pool.board.words, pool.arena.bytes.cast("q")
         self._lane = open_lane(role="trainer")
         # what is measured
@@ -117,7 +119,8 @@ class Feed:
         if self._lane is not None:
             waited_ns = int((time.perf_counter() - asked) * 1e9)
             self._lane.write(EventKind.QUEUE_GET, int(asked * 1e9), waited_ns, num_ready)
-        self._valve.shut()
+        if self._words[Head.OPEN]:
+            self._valve.shut()
         self.plan.note_delivered(batch)
         try:
             result = self.delivery.deliver(batch)
@@ -127,7 +130,6 @@ class Feed:
             # some for the batches ahead, some for those that are being used or copied
             self.slots.make_one_ready(self.pacing.limit() + 4)
         num_samples = batch.count_rows if self.settings.is_batched else 1
-        self._condemned.good(num_samples)
         self.count(num_samples)
         return result
 
@@ -143,11 +145,12 @@ class Feed:
         if self.pacing.is_due(self.plan.progress.total_batches):
             self.pacing.take()
         else:
-            self._upkeep.look_if_due()
+            if time.monotonic() >= self.guard.due_at_s:
+                self._upkeep.look()
             if self.pool.losses:
                 self._make_good()
         if not self.plan.is_exhausted:
-            limit = self.guard.most_ahead(self.pacing.limit())
+            limit = min(self.guard.most_ahead, self.pacing.limit())
             while self.scheduler.in_flight < limit and self._issue_next():
                 pass
             # within the limit there is a slot for each
@@ -165,8 +168,8 @@ class Feed:
         if taken.planned is None:
             self._issuing.issue(taken, run=self.plan.run)
             return True
-        splits = self.settings.uses_slots and not self._issuing.is_whole
-        place, done = self.losses.carried_over(taken.planned) if splits else (UNBOUND, [])
+        carries = self.losses.are_any and self.settings.uses_slots and not self._issuing.is_whole
+        place, done = self.losses.carried_over(taken.planned) if carries else (UNBOUND, [])
         # the rows of a chunk count when all are done, and what is in hand when another sample fails is fetched again
         chunk_part = 8 if self._condemned.failures else 1
         seq = self._issuing.issue(taken, run=self.plan.run, place=place, done=done, chunk_part=chunk_part)
@@ -227,15 +230,13 @@ class Feed:
     # ------------------------------------------------------------------------------------ deliver
 
     def _await_batch(self, started: float) -> Batch:
-        scheduler, is_refilled = self.scheduler, True
+        scheduler, losses, timeout_s, is_refilled = self.scheduler, self.losses, self._timeout_s, True
         self._upkeep.waiting_since = started
-        # torch's timeout is how long the loop waits; where samples may be left out, it is a sample's (`Upkeep`)
-        timeout_s = self.settings.timeout_s if self._condemned.policy.raises_at_once else 0.0
         while True:
-            if self.losses.fatal is not None:
-                raise self.losses.fatal
+            if losses.are_any and losses.fatal is not None:
+                raise losses.fatal
             batch = scheduler.ready()
-            if batch is not None and not self.losses.recovery.claims.is_in_hand(batch.seq):
+            if batch is not None and not (losses.are_any and losses.is_in_hand(batch.seq)):
                 scheduler.take(batch)
                 if not batch.is_empty:
                     return batch

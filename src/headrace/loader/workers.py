@@ -39,7 +39,7 @@ from headrace.errors import (
 )
 from headrace.knowledge import add_hint
 from headrace.model import LoaderStats, find_rank, language
-from headrace.signals.timing import watched_next
+from headrace.signals.timing import NextWatch
 
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches
@@ -61,7 +61,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
-        self.opened_at, self.is_open = time.perf_counter(), True
+        self.opened_at, self.is_open, self._pid = time.perf_counter(), True, os.getpid()
         self._fatal: HeadraceError | None = None
         self._loader = loader
         self._is_undecided = not loader._is_decided
@@ -178,7 +178,9 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self._feed.start_epoch(self._sampler_iter, seed)
 
     def __next__(self) -> Any:
-        return watched_next(WorkersIterator._next_batch)(self)
+        if NextWatch.wrap is not None:
+            return NextWatch.take(WorkersIterator._next_batch)(self)
+        return self._next_batch()
 
     def _next_batch(self) -> Any:
         # torch's own adds a mark for its profiler and counts an IterableDataset's batches: only then is it needed
@@ -194,7 +196,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         try:
             if not self.is_open:
                 raise StopIteration
-            if not self.is_ours and self._local is None:
+            if os.getpid() != self._pid and self._local is None:
                 self._refuse_child()
             waits, started = self._feed.waits, time.perf_counter()
             waits.ask(started)
@@ -339,6 +341,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         if self.is_open:
             self._loader._keep(self.snapshot(), self._feed.figures.histogram())
             self.is_open = False
+            self._feed.losses.count_good()
             self._closer()
 
     _shutdown_workers = close  # the name by which Lightning and others end torch's iterator

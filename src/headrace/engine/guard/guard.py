@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ _WARM_UP_S = 30.0
 # where the kernel's files are, and when memory is short: tests replay recorded files, and do not wait for minutes
 _ROOT = Path("/")
 _PRESSURE_LIMITS = PressureLimits()
+_NO_LIMIT = sys.maxsize
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -112,6 +114,8 @@ class Guard:
         self._swap: tuple[float, int] | None = None  # when, and pages swapped in so far
         self._swap_in_bytes_per_s = 0.0
         self.pressure = Pressure()
+        self.most_ahead = _NO_LIMIT  # batches that may be in flight while memory is short
+        self.due_at_s = 0.0  # when to look again
         self._step_due = 0.0
         self._retired = 0  # workers that were sent home because memory was short
         self._holdings: dict[int, deque[WorkerMemory]] = {}
@@ -248,13 +252,9 @@ class Guard:
 
     # ------------------------------------------------------------------------------------ memory
 
-    @property
-    def is_due(self) -> bool:
-        return time.monotonic() >= min(self._memory.due_s, self._psi_due, self._deaths_due)
-
     def look(self) -> None:
         """Take a look at all counters and memory that are due."""
-        while self.is_due:
+        while time.monotonic() >= self.due_at_s:
             self.look_once()
 
     def look_once(self) -> None:
@@ -269,6 +269,7 @@ class Guard:
             self._note_swap(now)
         else:
             self._look_at_memory(now)
+        self.due_at_s = min(self._memory.due_s, self._psi_due, self._deaths_due)
 
     def _look_at_memory(self, now: float) -> None:
         pids = list(self._pool.running().values())
@@ -284,6 +285,7 @@ class Guard:
             limits=_PRESSURE_LIMITS,
         )
         if self.pressure.level != before.level:
+            self.most_ahead = {Level.NONE: _NO_LIMIT, Level.TIGHT: 2, Level.CRITICAL: 1}[self.pressure.level]
             words = {Level.NONE: "is no longer short", Level.TIGHT: "gets short", Level.CRITICAL: "is very short"}
             _log.warning(
                 "memory %s: %s", words[self.pressure.level], describe_pressure(self.pressure, language=language())
@@ -297,12 +299,6 @@ class Guard:
         if pages is not None and self._swap is not None and now > self._swap[0]:
             self._swap_in_bytes_per_s = (pages - self._swap[1]) * _PAGE_BYTES / (now - self._swap[0])
         self._swap = (now, pages) if pages is not None else None
-
-    def most_ahead(self, wanted: int) -> int:
-        """How many batches may be in flight while memory is short."""
-        if self.pressure.level is Level.NONE:
-            return wanted
-        return min(wanted, 2 if self.pressure.level is Level.TIGHT else 1)
 
     def resize_by(self) -> int:
         """-1: send a worker home, memory is very short. 1: take one back. 0: as it is. A step a second at most."""

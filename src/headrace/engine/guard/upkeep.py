@@ -47,10 +47,8 @@ class Upkeep:
         # a sample that stands still is noticed soon after its time is up
         self.poll_s = min(1.0, settings.timeout_s / 4) if settings.timeout_s else 1.0
 
-    def look_if_due(self) -> None:
+    def look(self) -> None:
         """Look at processes and memory without waiting, so that a loss is noticed where batches are always ready."""
-        if not self._guard.is_due:
-            return
         self._pool.wait(0)
         self._guard.look_once()
         if self._pool.arena.used_bytes() > self._pool.plan.budget_bytes:

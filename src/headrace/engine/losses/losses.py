@@ -15,7 +15,10 @@ from .streams import Streams
 
 
 class Losses:
-    """What a feed asks when something fails or is lost; a healthy batch does not come by here."""
+    """What a feed asks when something fails or is lost; a healthy batch does not come by here.
+
+    `are_any` says whether anything ever did: until then the feed asks nothing.
+    """
 
     def __init__(
         self,
@@ -30,6 +33,8 @@ class Losses:
         layouts: KnownLayouts,
     ) -> None:
         self._pool, self._plan, self._issuing, self.condemned = pool, plan, issuing, condemned
+        self.are_any = False
+        self._counted = 0  # delivered samples that the tally of good and bad ones knows of
         self.recovery = Recovery(pool, scheduler, issuing)
         self._streams = Streams(pool, scheduler) if settings.is_iterable else None
         self._replanning = Replanning(pool, scheduler, plan, slots, layouts, self.recovery.claims)
@@ -57,8 +62,20 @@ class Losses:
 
     # ------------------------------------------------------------------------------------ samples that fail
 
+    def count_good(self) -> None:
+        """Let the tally of good and bad samples know what was delivered: before one is judged, and at the end."""
+        delivered = self._plan.progress.total_samples
+        self.condemned.good(delivered - self._counted)
+        self._counted = delivered
+
+    def is_in_hand(self, seq: int) -> bool:
+        """Whether a worker may still write into a batch: one whose chunk was given out twice."""
+        return self.recovery.claims.is_in_hand(seq)
+
     def fail(self, result: Result) -> None:
         """A sample failed, or a batch as a whole."""
+        self.are_any = True
+        self.count_good()
         if not self._judge.consider(result):
             self._issuing.note(result)
 
@@ -75,7 +92,10 @@ class Losses:
             return False
         if not num_new:  # told already by a worker that is lost, or of an epoch that was given up
             free_block(self._pool.arena.bytes.cast("q"), result.block)
-        elif self._judge.pass_over(result):
+            return True
+        self.are_any = True
+        self.count_good()
+        if self._judge.pass_over(result):
             self._plan.note_passed_over()
         return True
 
@@ -87,11 +107,13 @@ class Losses:
 
     def take_over(self, loss: Loss) -> list[Guilty] | None:
         """Give out again what a lost worker owed, for a map-style data set; it must be replaced after it."""
+        self.are_any = True
         return self.recovery.take_over(loss)
 
     def take_over_stream(self, loss: Loss) -> None:
         """Begin again in place of a worker of an iterable data set; it must be replaced before it."""
         assert self._streams is not None
+        self.are_any = True
         self.recovery.note_loss()
         self._streams.take_over(loss)
         self.recovery.num_losses += 1

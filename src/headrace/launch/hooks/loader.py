@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from headrace.model import EventKind, LoaderSettings
-from headrace.signals.timing import watch_next
+from headrace.signals.timing import NextWatch
 
 from ..tape import now, tape
 from .device import say_rank
@@ -38,7 +38,7 @@ def time_loaders(dataloader: ModuleType) -> None:
         cls.__next__ = with_replay(timed_next(base.__next__))
     workers = dataloader._MultiProcessingDataLoaderIter
     workers._try_get_data = _timed_get(workers._try_get_data)
-    watch_next(lambda take: with_replay(timed_next(take)))  # our own loader's
+    NextWatch.install(lambda take: with_replay(timed_next(take)))  # our own loader's
     time_fetchers(dataloader._DatasetKind)
     time_worker_loop(dataloader._utils.worker)
     # the copy to page-locked memory, in the loader's own thread or in `next`; it calls itself for nested data

@@ -5,18 +5,18 @@
 """
 
 from .sample_clock import (
+    NextWatch,
     PartFrame,
     SampleClock,
     begin_sample,
     current_sample,
     end_sample,
-    watch_next,
-    watched_next,
 )
 from .tasks import SHORT_TASK_NS, TaskPace, TaskResources, born_ns
 
 __all__ = [
     "SHORT_TASK_NS",
+    "NextWatch",
     "PartFrame",
     "SampleClock",
     "TaskPace",
@@ -25,6 +25,4 @@ __all__ = [
     "born_ns",
     "current_sample",
     "end_sample",
-    "watch_next",
-    "watched_next",
 ]

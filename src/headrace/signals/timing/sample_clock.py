@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from headrace.model import EventKind
 
@@ -122,25 +122,26 @@ def end_sample(clock: SampleClock | None, index: int, sink: EventSink) -> int:
 
 Take = Callable[[Any], Any]  # takes the iterator, returns the next batch
 
-_wrap: Callable[[Take], Take] | None = None
-_wrapped: dict[Take, Take] = {}
 
-
-def watch_next(wrap: Callable[[Take], Take] | None) -> None:
-    """Have every `next` of our loader in this process go through what `wrap` makes of it from here on; None: nobody.
+class NextWatch:
+    """Who watches every `next` of our loader in this process: `wrap` is None, or makes of it what is called instead.
 
     Whoever records a program (`headrace run`) times each `next` and may give a batch of its own; torch's iterators are
     wrapped for that, ours ask here.
     """
-    global _wrap
-    _wrap = wrap
-    _wrapped.clear()
 
+    wrap: Callable[[Take], Take] | None = None
+    _wrapped: ClassVar[dict[Take, Take]] = {}
 
-def watched_next(take: Take) -> Take:
-    """Return how an iterator is to take its next batch: as it would, or as whoever watches has it."""
-    if _wrap is None:
-        return take
-    if take not in _wrapped:
-        _wrapped[take] = _wrap(take)
-    return _wrapped[take]
+    @classmethod
+    def install(cls, wrap: Callable[[Take], Take] | None) -> None:
+        cls.wrap = wrap
+        cls._wrapped.clear()
+
+    @classmethod
+    def take(cls, take: Take) -> Take:
+        """How an iterator is to take its next batch, where somebody watches."""
+        if take not in cls._wrapped:
+            assert cls.wrap is not None
+            cls._wrapped[take] = cls.wrap(take)
+        return cls._wrapped[take]
