@@ -32,7 +32,7 @@ class LocalFetcher:
         is_default_collation: bool,
         is_patient: bool = False,
     ) -> None:
-        self._seeds = SampleSeeds(is_shared=True)
+        self._seeds = SampleSeeds(is_shared=True, needs_to_know=has_getitems)
         self._fetcher = Fetcher(dataset, has_getitems=has_getitems, seeds=self._seeds, is_patient=is_patient)
         self._collate, self._is_batched = collate, is_batched
         # batches for which a collation of the user's own is watched; one that draws is seeded for good
@@ -42,13 +42,15 @@ class LocalFetcher:
     def fetch(self, indices: Any, base_seed: int, position: int) -> Any:
         if not self._seeds.per_sample and not self._collation_trial and not self._collation_draws:
             self._seeds.begin_chunk()
-            samples = self._whole(indices, base_seed, position)
+            with self._seeds.watching():
+                samples = self._whole(indices, base_seed, position)
             if not self._seeds.end_chunk():
                 return self._collate(samples)
         state = _generator_states()
         try:
             self._seeds.begin_chunk()
-            samples = self._whole(indices, base_seed, position)
+            with self._seeds.watching():
+                samples = self._whole(indices, base_seed, position)
             if self._seeds.end_chunk():
                 samples = self._whole(indices, base_seed, position)
             if not self._collation_trial and not self._collation_draws:
@@ -67,7 +69,8 @@ class LocalFetcher:
         state = _generator_states()
         try:
             self._seeds.begin_chunk()
-            sample = self._fetcher.one(index, base_seed, position)
+            with self._seeds.watching():
+                sample = self._fetcher.one(index, base_seed, position)
             return self._fetcher.one(index, base_seed, position) if self._seeds.end_chunk() else sample
         finally:
             _restore(state)

@@ -25,16 +25,16 @@ class Pipes:
         self._own: dict[int, tuple[Fd, Fd]] = {}  # by worker; the read end is closed once its process has it
         self._shared = _pipe() if is_shared else None
         if self._shared is not None:
-            os.set_blocking(self._shared[1].fileno(), False)
+            os.set_blocking(self._shared[1].fd, False)
         self._urgent = _pipe() if is_shared else None
         if self._urgent is not None:
             for end in self._urgent:
-                os.set_blocking(end.fileno(), False)
+                os.set_blocking(end.fd, False)
         # what went into the pipes last: with the number of unread bytes it tells what no worker has taken yet
         self._written: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
         self._written_urgent: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
         self._results = _pipe()
-        os.set_blocking(self._results[0].fileno(), False)
+        os.set_blocking(self._results[0].fd, False)
 
     # ------------------------------------------------------------------------------------ a worker's ends
 
@@ -66,7 +66,7 @@ class Pipes:
     @property
     def answers_fd(self) -> int:
         """What becomes readable when an answer has come."""
-        return self._results[0].fileno()
+        return self._results[0].fd
 
     # ------------------------------------------------------------------------------------ talk
 
@@ -74,7 +74,7 @@ class Pipes:
         """Give work to whichever worker is free, or to a certain one."""
         if worker >= 0:
             with contextlib.suppress(BrokenPipeError):
-                os.write(self._own[worker][1].fileno(), work.pack())
+                os.write(self._own[worker][1].fd, work.pack())
             return
         self._backlog.append(work.pack())
 
@@ -82,7 +82,7 @@ class Pipes:
         """Write what fits into the pipe; the rest follows when workers have made room."""
         if self._shared is None or not self._backlog:
             return
-        fd = self._shared[1].fileno()
+        fd = self._shared[1].fd
         while self._backlog:
             count = min(len(self._backlog), 128)  # 3 KiB: below PIPE_BUF, so written whole or not at all
             data = b"".join(self._backlog[i] for i in range(count))
@@ -105,7 +105,7 @@ class Pipes:
         self._words[Head.REISSUED] = 1
         message = work.pack()
         try:
-            os.write(self._urgent[1].fileno(), message)
+            os.write(self._urgent[1].fd, message)
         except BlockingIOError:  # tens of thousands wait there: it may as well wait with the rest
             self._backlog.appendleft(message)
             return
@@ -129,22 +129,22 @@ class Pipes:
         waiting = list(self._backlog)
         for pipe, written in ((self._shared, self._written), (self._urgent, self._written_urgent)):
             if pipe is not None:
-                count = _unread_bytes(pipe[0].fileno()) // WORK_BYTES
+                count = _unread_bytes(pipe[0].fd) // WORK_BYTES
                 waiting += list(written)[len(written) - count :]
-        if self._urgent is not None and not _unread_bytes(self._urgent[0].fileno()):
+        if self._urgent is not None and not _unread_bytes(self._urgent[0].fd):
             self._words[Head.URGENT] = 0
         return [unpack_work(message) for message in waiting]
 
     def receive(self) -> list[Result]:
         """Answers that have come, without waiting."""
         try:
-            data = os.read(self._results[0].fileno(), RESULT_BYTES * _MOST_RESULTS)
+            data = os.read(self._results[0].fd, RESULT_BYTES * _MOST_RESULTS)
         except BlockingIOError:
             return []
         results = unpack_results(data)
         while len(data) == RESULT_BYTES * _MOST_RESULTS:
             try:
-                data = os.read(self._results[0].fileno(), RESULT_BYTES * _MOST_RESULTS)
+                data = os.read(self._results[0].fd, RESULT_BYTES * _MOST_RESULTS)
             except BlockingIOError:
                 break
             results += unpack_results(data)
@@ -156,15 +156,15 @@ class Pipes:
         """Tell `count` workers to end, whatever waits for them, and let none be blocked by answers nobody read."""
         self._backlog.clear()
         message = Work(-1, 0, 0, Task.RETIRE).pack()
-        fds = [own[1].fileno() for own in self._own.values()]
+        fds = [own[1].fd for own in self._own.values()]
         if self._shared is not None:
-            fds = [self._shared[1].fileno()] * count
+            fds = [self._shared[1].fd] * count
         for fd in fds:
             with contextlib.suppress(OSError):
                 os.set_blocking(fd, False)
                 os.write(fd, message)
         with contextlib.suppress(OSError):
-            while os.read(self._results[0].fileno(), 1 << 16):
+            while os.read(self._results[0].fd, 1 << 16):
                 pass
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ _FRAMES: Mapping[str, Mapping[str, OwnStep]] = {
         "_take_up": OwnStep.HAND_OVER,
         "_serve": OwnStep.HAND_OVER,
     },
-    "headrace.engine.worker.chunks": {"_serve_one": OwnStep.SAMPLE},
+    "headrace.engine.worker.chunks": {"_serve_one": OwnStep.SAMPLE, "_hand_over": OwnStep.HAND_OVER},
     "headrace.engine.worker.fetch": {
         "_patiently": OwnStep.SAMPLE,
         "_plain": OwnStep.SAMPLE,
@@ -58,9 +58,9 @@ _FRAMES: Mapping[str, Mapping[str, OwnStep]] = {
         "_next": OwnStep.SAMPLE,
         "pass_over": OwnStep.SAMPLE,
     },
-    "headrace.engine.worker.placing": {"place": OwnStep.ROWS, "put": OwnStep.ROWS, "_bind": OwnStep.ROOM_WAIT},
+    "headrace.engine.worker.rows": {"place": OwnStep.ROWS, "put": OwnStep.ROWS, "_bind": OwnStep.ROOM_WAIT},
     "headrace.engine.worker.sharing": {
-        "hand_over": OwnStep.HAND_OVER,
+        "share": OwnStep.HAND_OVER,
         "_gather": OwnStep.COLLATE,
         "_collate_to_block": OwnStep.COLLATE,
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -13,9 +14,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace import DataLoader
 from headrace.engine.local import LocalFetcher
-from headrace.engine.worker.fetch import CannotSplit, Fetcher
-from headrace.engine.worker.seeding import TRIAL_SAMPLES, SampleSeeds, mix_seed, seed_worker
+from headrace.engine.worker.fetch import TRIAL_SAMPLES, CannotSplit, Fetcher, SampleSeeds, mix_seed, seed_worker
 
 DRAWS: dict[str, Callable[[], Any]] = {
     "random": random.random,
@@ -58,7 +59,8 @@ def run(dataset: Any, cuts: list[int], count: int, base_seed: int, *, seeds: Sam
         size = min(cuts[len(samples) % len(cuts)], count - position)
         indices = range(position, position + size)
         seeds.begin_chunk()
-        some = fetcher.many(indices, base_seed, position)
+        with seeds.watching():
+            some = fetcher.many(indices, base_seed, position)
         if seeds.end_chunk():
             some = fetcher.many(indices, base_seed, position)
         samples += some
@@ -103,6 +105,58 @@ def test_a_generator_that_looked_unused_and_moves_makes_the_chunk_run_again(name
     fetcher.many(range(30, 35), 5, 30)
     assert seeds.end_chunk()
     assert fetcher.many(range(30, 35), 5, 30) == late[:5]
+
+
+def _forked() -> float:
+    with torch.random.fork_rng(devices=[]):
+        return float(torch.rand(()))
+
+
+def _put_back_by_hand() -> float:
+    state = random.getstate()
+    value = random.random()
+    random.setstate(state)
+    return value
+
+
+def _put_back_numpy() -> float:
+    state = np.random.get_state()
+    value = np.random.rand()
+    np.random.set_state(state)
+    return value
+
+
+class PutsBack:
+    """Draws, from a certain index on, and leaves the generator as it was."""
+
+    def __init__(self, draw: Callable[[], float], first: int, seconds: float) -> None:
+        self.draw, self.first, self.seconds = draw, first, seconds
+
+    def __len__(self) -> int:
+        return 96
+
+    def __getitem__(self, index: int) -> float:
+        time.sleep(self.seconds)
+        return self.draw() if index >= self.first else 0.0
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.0005], ids=["quick", "slow"])
+@pytest.mark.parametrize("first", [0, 40])
+@pytest.mark.parametrize("draw", [_forked, _put_back_by_hand, _put_back_numpy])
+def test_draws_that_put_the_generator_back_depend_on_the_position_alone(
+    draw: Callable[[], float], first: int, seconds: float
+) -> None:
+    dataset = PutsBack(draw, first, seconds)
+    seen = []
+    for num_workers, batch_size in ((1, 8), (2, 3)):
+        torch.manual_seed(3)
+        loader = DataLoader(dataset, batch_size=batch_size, num_workers=num_workers)
+        seen.append(torch.cat(list(loader)).tolist())
+    assert seen[0] == seen[1]
+    assert len(set(seen[0])) == 96 - first + (first > 0)
+    local = LocalFetcher(dataset, list, is_batched=True, has_getitems=False, is_default_collation=False)
+    samples = [sample for at in range(0, 96, 8) for sample in local.fetch(list(range(at, at + 8)), 77, at)]
+    assert samples == run(dataset, [5], 96, 77)
 
 
 def test_a_data_set_without_draws_is_never_run_twice() -> None:

@@ -5,14 +5,14 @@
 - `issuing`: a batch goes out to the workers.
 - `delivery`: a settled batch becomes what the training loop gets.
 - `depth`: how many batches ahead, and how many samples a chunk: pure functions of what was measured.
-- `pacing`: the same, taken anew while it runs.
-- `figures`: what is measured: the workers' records on the board, and the waits of the loop.
+- `pacing`: the same, taken anew while it runs, by how long the loop waited and what the workers measured.
+- `figures`: what the workers' records on the board say.
 """
 
 from .delivery import Delivery, KnownLayouts
-from .figures import Figures, WaitLog
+from .figures import Figures
 from .issuing import Issuing
-from .pacing import Pacing
+from .pacing import Pacing, WaitLog
 from .plan import EpochPlan, FeedSettings
 from .scheduler import Batch, Scheduler
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..memory import GENERAL, UNBOUND, Result, pack_indices, payload_bytes, write_payload
+from ..memory import GENERAL, UNBOUND, Result, write_indices
 from ..pool import Pool
 from .delivery import Delivery
 from .pacing import Pacing
@@ -81,7 +81,12 @@ class Issuing:
             gaps = taken.planned.gaps if taken.planned is not None else ()
             chunk = max(1, self._pacing.chunk_for(num_rows) // chunk_part)
             works = self._scheduler.issue(num_rows, position, chunk, gaps=gaps, done=done)
-        payload, row_words = (0, 0) if self._settings.is_iterable else self._write_indices(seq, taken)
+        payload = row_words = 0
+        if not self._settings.is_iterable:
+            payload, row_words = write_indices(
+                self._pool.arena, self._pool.region, taken.indices, num_rows, is_batched=self._settings.is_batched
+            )
+            self._delivery.keep_payload(seq, payload)
         self._pool.ledger.open(
             seq,
             run=run,
@@ -96,15 +101,6 @@ class Issuing:
         for work in works:
             self._pool.pipes.send(work, worker=worker)
         return seq
-
-    def _write_indices(self, seq: int, taken: TakenBatch) -> tuple[int, int]:
-        """Put a batch's indices into shared memory; returns their block, and where the words of its rows begin."""
-        packed = pack_indices(taken.indices, is_batched=self._settings.is_batched)
-        size = payload_bytes(taken.num_rows, packed)
-        block = self._pool.region.take(size)
-        end = write_payload(self._pool.arena.view(block, size), taken.num_rows, packed)
-        self._delivery.keep_payload(seq, block)
-        return block, (block + end) >> 3
 
     def note(self, result: Result) -> None:
         """Let the scheduler know of an answer, and send what has to go out again because of it."""

@@ -3,11 +3,10 @@
 - `arena`: one anonymous memory file that every process of a loader maps once.
 - `blocks`: blocks of any size in one process's own region of the arena: the owner allocates, anybody frees.
 - `board`: the control words that all processes of one loader share, and who may write which.
-- `ledger`: what became of the rows of each batch: the one writer of batch entries and of the words of their rows.
+- `ledger`: the batches in flight: their indices, and what became of their rows; the one writer of both.
 - `layout`: the fixed layout of a sample: learnt from one, and the shape of the batches it makes.
 - `messages`: what goes through the two pipes: 24 bytes of work to whichever worker is free, 32 bytes back for each…
 - `parcels`: any Python object in one block of shared memory: large buffers lie there as they are, only the rest is…
-- `payload`: the indices of a batch in shared memory, and beside them a word a row that says what became of it.
 - `room`: whether one more block fits the budget, and how many batches may be on their way to it. Pure.
 - `slots`: the training process's side of batch slots: how many there are, which are out on lease, what comes back.
 """
@@ -53,7 +52,7 @@ from .layout import (
     row_views,
     slot_tensors,
 )
-from .ledger import Ledger, Recount
+from .ledger import IndexReader, Ledger, Recount, read_index, write_indices
 from .messages import (
     MOST_SHIFT,
     RESULT_BYTES,
@@ -70,7 +69,6 @@ from .messages import (
     unpack_work,
 )
 from .parcels import block_bytes, dump, load, peek, read_block
-from .payload import PayloadReader, pack_indices, payload_bytes, read_index, write_payload
 from .room import Holding, Turn, batches_that_fit, is_small, may_enter
 from .slots import Slots
 
@@ -104,13 +102,13 @@ __all__ = [
     "Fd",
     "Head",
     "Holding",
+    "IndexReader",
     "Layout",
     "Leaf",
     "Ledger",
     "Misfit",
     "NoRoom",
     "Node",
-    "PayloadReader",
     "Record",
     "Recount",
     "Region",
@@ -134,8 +132,6 @@ __all__ = [
     "load",
     "mark_told",
     "may_enter",
-    "pack_indices",
-    "payload_bytes",
     "peek",
     "pickle_error",
     "plan_tensors",
@@ -149,5 +145,5 @@ __all__ = [
     "split_tries",
     "unpack_results",
     "unpack_work",
-    "write_payload",
+    "write_indices",
 ]

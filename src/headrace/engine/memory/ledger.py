@@ -1,4 +1,4 @@
-"""What became of the rows of each batch: the one writer of batch entries and of the words of their rows.
+"""The batches in flight: their indices, and what became of their rows. The one writer of entries and of row words.
 
 Workers and the training process call it alike. Where both may write, it holds the board's lock; what is said to be
 called under the lock expects it held. Each row has a word: `QUIET`, `TOLD`, a block, or minus its tries while it is not
@@ -7,14 +7,23 @@ done. Whatever a dead worker left half counted is counted anew from those.
 
 from __future__ import annotations
 
+import contextlib
+import pickle
+import struct
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .arena import Arena
+from .blocks import Region
 from .board import GENERAL, QUIET, TOLD, UNBOUND, Board, BoardLock, Entry, Head
+from .messages import Work
 
 _MOST_MARKS = 4096
+# A payload is the block of a batch's indices and of its rows' words. It opens with these two words: whether the indices
+# are pickled (else they are 8 bytes each), and their bytes.
+_PAYLOAD = struct.Struct("<qq")
 
 
 @dataclass(frozen=True)
@@ -225,3 +234,59 @@ class Ledger:
     def fail(self, seq: int) -> None:
         """A batch fails as a whole: nobody collates it."""
         self._words[Board.entry_at(seq) + Entry.FAILED] = 1
+
+
+# ---------------------------------------------------------------------------------------- the indices of a batch
+
+
+def write_indices(arena: Arena, region: Region, indices: Any, num_rows: int, *, is_batched: bool) -> tuple[int, int]:
+    """Put a batch's indices into a block, and zeros for its rows; returns it, and where the words of the rows begin."""
+    body, is_pickled = b"", True
+    if is_batched and type(indices) is list and [*map(type, indices)].count(int) == len(indices):
+        with contextlib.suppress(struct.error):  # one does not fit 64 bits
+            body, is_pickled = struct.pack(f"<{len(indices)}q", *indices), False
+    if is_pickled:
+        body = pickle.dumps(indices, 5)
+    rows_at = _PAYLOAD.size + -(-len(body) // 8) * 8
+    block = region.take(rows_at + 8 * num_rows)
+    _PAYLOAD.pack_into(arena.bytes, block, is_pickled, len(body))
+    arena.bytes[block + _PAYLOAD.size : block + _PAYLOAD.size + len(body)] = body
+    arena.bytes[block + rows_at : block + rows_at + 8 * num_rows] = bytes(8 * num_rows)
+    return block, (block + rows_at) >> 3
+
+
+def read_index(arena: Arena, payload: int, row: int, *, is_batched: bool) -> Any:
+    """The index of one row of a batch; for the training process, which needs it only when something went wrong."""
+    is_pickled, size = _PAYLOAD.unpack_from(arena.bytes, payload)
+    at = payload + _PAYLOAD.size
+    if not is_pickled:
+        return int.from_bytes(arena.view(at + 8 * row, 8), "little", signed=True)
+    indices = pickle.loads(arena.view(at, size))
+    return indices[row] if is_batched else indices
+
+
+class IndexReader:
+    """A worker's view of the indices of batches."""
+
+    def __init__(self, arena: Arena, words: memoryview, *, is_batched: bool) -> None:
+        self._arena, self._words, self._is_batched = arena, words, is_batched
+        self._all_words = arena.bytes.cast("q")
+        self._last: tuple[int, int, Any] = (-1, -1, None)  # (batch, block, its unpickled indices)
+
+    def of(self, work: Work, entry: int) -> Any:
+        """The indices of a chunk's rows (or, without batching, the one index)."""
+        payload = self._words[entry + Entry.PAYLOAD]
+        at = payload + _PAYLOAD.size
+        if not self._all_words[payload >> 3]:
+            first = (at >> 3) + work.row
+            return self._all_words[first : first + work.rows].tolist()
+        size = self._all_words[(payload >> 3) + 1]
+        if self._last[:2] != (work.seq, payload):
+            self._last = (work.seq, payload, pickle.loads(self._arena.view(at, size)))
+        indices = self._last[2]
+        return indices[work.row : work.row + work.rows] if self._is_batched else indices
+
+    def one(self, row: int, entry: int) -> int | None:
+        """The index of one row, where indices are plain integers."""
+        at = self._words[entry + Entry.PAYLOAD] >> 3
+        return None if self._all_words[at] else self._all_words[at + _PAYLOAD.size // 8 + row]

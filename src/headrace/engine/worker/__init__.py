@@ -2,27 +2,24 @@
 
 - `chunks`: tasks over a map-style data set: a chunk of a batch, or a batch in one piece.
 - `events`: what one worker leaves in a recording: its tasks, samples and their parts, collations, what it hands ov…
-- `fetch`: how a worker gets samples from a map-style data set, with the right random seeds.
+- `fetch`: how a worker gets samples from a map-style data set, with random numbers that depend on their positions.
 - `heap`: keep a worker's heap: freed pages stay with the process instead of going back to the kernel.
 - `host`: a process of the loader: one worker in its main thread, or several in threads.
 - `own_iterator`: an iterable data set in a worker: the samples of its own iterator, and where it stands.
-- `placing`: where a worker's samples go: into a batch's slot, or aside where they do not fit it.
 - `record`: what a worker writes about itself: the sample in hand, times, bytes, page faults.
 - `room_for_blocks`: a worker's blocks enter the budget: at once where there is room, else when there is.
-- `rows`: samples into rows of batch slots: each is checked against the layout, and written once.
-- `seeding`: random numbers that depend on the sample's position alone.
-- `sharing`: samples leave a worker: counted where they lie in their rows, as blocks that the last one collates els…
+- `rows`: samples into rows of batch slots: a batch is bound to one, each sample checked and written once.
+- `sharing`: samples that do not lie in their rows, as blocks that whoever brings the last one collates.
 - `staging`: named stages in a loader: the table a worker records into, and samples named for the timing lines.
 - `workbench`: what the parts of one worker work with: what it is told, its memory, its record, its answers.
 - `worker`: one worker: takes work from its pipes and gives it to the part that serves it.
 """
 
-from .fetch import Fetcher
+from .fetch import Fetcher, SampleSeeds, mix_seed
 from .host import HostPlan, run_host
 from .own_iterator import Steps, say_doubt
 from .record import ask_to_go, ask_to_weigh, read_weight, reopen_record, reset_record
 from .rows import SMALL_ROW_BYTES
-from .seeding import SampleSeeds, mix_seed
 from .staging import named_samples, named_steps
 from .workbench import WorkerPlan
 

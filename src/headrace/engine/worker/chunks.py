@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from ..memory import GENERAL, Answer, Entry, Head, Work, split_tries
-from .fetch import CannotSplit
-from .placing import Placed, append_placed
-from .rows import SMALL_ROW_BYTES
-from .seeding import SampleSeeds
+from headrace.errors import BatchTooLarge
+
+from ..memory import GENERAL, Answer, Entry, Head, NoRoom, Task, Work, split_tries
+from .fetch import CannotSplit, SampleSeeds
+from .rows import SMALL_ROW_BYTES, Placed, append_placed
 from .sharing import Sharing
 from .workbench import Workbench
 
@@ -19,14 +19,46 @@ from .workbench import Workbench
 _TINY_SAMPLE_NS = 20_000
 
 
-class Chunks:
-    """Serves chunks of map-style data sets."""
+class _MapTasks:
+    """What chunks and whole batches have in common."""
 
     def __init__(self, bench: Workbench, sharing: Sharing) -> None:
         self._plan, self._words, self._dataset = bench.plan, bench.words, bench.dataset
-        self._record, self._payloads, self._fetcher = bench.record, bench.payloads, bench.fetcher
+        self._record, self._indices, self._fetcher = bench.record, bench.indices, bench.fetcher
         self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
-        self._events = bench.events
+        self._events, self._entering = bench.events, bench.entering
+
+    def _hand_over(self, work: Work, entry: int, done: list[Placed]) -> None:
+        """Tell of rows by what was done with each: (answer, row, rows, texts or samples)."""
+        for answer, row, rows, content in done:
+            try:
+                if answer is Answer.ROWS and not content and work.task == Task.CHUNK:
+                    self._teller.account(work, entry, row, rows, quietly=True)
+                elif answer is Answer.FAILED:
+                    self._teller.fail(work, entry, row, content, rows=rows)
+                elif answer is Answer.SHARED:
+                    self._sharing.share(work, entry, row, rows, content)
+                elif answer is Answer.NEEDS_WHOLE:
+                    self._ask_for_whole(work, entry, row, rows)
+                else:
+                    block = self._entering.dump(content, entry, rows=rows)[0] if content else 0
+                    self._teller.tell(work, entry, answer, row, rows, block=block)
+            except Exception as error:
+                if isinstance(error, (NoRoom, BatchTooLarge)) or work.task != Task.CHUNK:
+                    self._teller.fail(work, entry, row, error)
+                    return
+                # a sample that cannot be pickled: the collation may make something of it that can
+                self._ask_for_whole(work, entry, row, rows)
+
+    def _ask_for_whole(self, work: Work, entry: int, row: int, rows: int) -> None:
+        self._teller.tell(work, entry, Answer.NEEDS_WHOLE, row, rows, is_void=True)
+
+
+class Chunks(_MapTasks):
+    """Serves chunks of map-style data sets."""
+
+    def __init__(self, bench: Workbench, sharing: Sharing) -> None:
+        super().__init__(bench, sharing)
         # threads share the generators, so samples cannot be seeded one by one: only notice that somebody draws
         is_watched = not bench.is_seeded and not bench.plan.is_iterable
         self._watch = SampleSeeds(trial_samples=0, is_shared=True) if is_watched else None
@@ -39,16 +71,19 @@ class Chunks:
         """
         words, seeds = self._words, self._fetcher.seeds
         place = words[entry + Entry.PLACE]
-        if place < 0 or seeds is None or seeds.per_sample or not self._fetcher.is_splittable or self._plan.goes_on:
+        if place < 0 or seeds is None or seeds.is_on_trial or not self._fetcher.is_splittable or self._plan.goes_on:
             return False
-        index = self._payloads.one_index(work.row, entry)
+        index = self._indices.one(work.row, entry)
         if index is None:
             return False
-        started = self._record.begin_sample(self._position(work, entry))
+        position = self._position(work, entry)
+        started = self._record.begin_sample(position)
         events = self._events
         if events is not None:
             events.begin_sample()
         try:
+            if seeds.per_sample:
+                seeds.begin_sample(words[entry + Entry.BASE_SEED], position)
             sample = self._dataset[index]
         except Exception as error:
             self._teller.fail(work, entry, work.row, error)
@@ -68,7 +103,7 @@ class Chunks:
         else:
             done: list[Placed] = []
             self._placer.place(entry, [sample], work.row, done)
-            self._sharing.hand_over(work, entry, done)
+            self._hand_over(work, entry, done)
         return True
 
     def _position(self, work: Work, entry: int) -> int:
@@ -79,7 +114,7 @@ class Chunks:
         """Fetch the samples of a chunk and hand them over."""
         if work.rows == 1 and self._serve_one(work, entry):
             return
-        indices = self._payloads.indices(work, entry)
+        indices = self._indices.of(work, entry)
         base_seed = self._words[entry + Entry.BASE_SEED]
         position = self._position(work, entry)
         seeds = self._fetcher.seeds or self._watch
@@ -93,7 +128,7 @@ class Chunks:
         if has_drawn or (seeds is not None and seeds.is_drawing):
             self._words[Head.DRAWS] = 1
             self._watch = None
-        self._sharing.hand_over(work, entry, held)
+        self._hand_over(work, entry, held)
 
     def _fetch_and_place(
         self, work: Work, entry: int, indices: Sequence[Any], base_seed: int, position: int
@@ -230,18 +265,12 @@ class Chunks:
         done += failed
 
 
-class WholeBatches:
+class WholeBatches(_MapTasks):
     """Serves whole batches of map-style data sets."""
-
-    def __init__(self, bench: Workbench, sharing: Sharing) -> None:
-        self._plan, self._words = bench.plan, bench.words
-        self._record, self._payloads, self._fetcher = bench.record, bench.payloads, bench.fetcher
-        self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
-        self._events = bench.events
 
     def serve(self, work: Work, entry: int) -> None:
         """Fetch a batch as torch's fetcher would, and send it."""
-        indices = self._payloads.indices(work, entry)
+        indices = self._indices.of(work, entry)
         base_seed, position = self._words[entry + Entry.BASE_SEED], self._words[entry + Entry.FIRST_POSITION]
         seeds = self._fetcher.seeds
         started = self._record.begin_sample(position, max(1, work.rows))
@@ -298,6 +327,6 @@ class WholeBatches:
             if self._events is not None:
                 self._events.handed_over(fetched)
             if [d[0] for d in done] == [Answer.ROWS]:
-                self._sharing.hand_over(work, entry, done)
+                self._hand_over(work, entry, done)
                 return
         self._sharing.collate_and_send(work, entry, samples, rows=work.rows)

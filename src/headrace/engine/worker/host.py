@@ -18,8 +18,8 @@ from headrace.model import WORKER_THREAD, record_stages
 from headrace.signals import StackFile, register_stack_dump
 
 from ..memory import Arena, Board, BoardLock
+from .fetch import seed_worker
 from .heap import keep_heap_pages, kept_heap_bytes, name_thread
-from .seeding import seed_worker
 from .staging import named_samples, worker_table
 from .workbench import Workbench, WorkerPlan
 from .worker import Worker
@@ -112,7 +112,7 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
 
     try:
         # threads that a data set starts by itself record with the first worker of their process
-        with record_stages(stages, for_process=worker_plan is plan.workers[0]):
+        with record_stages(stages, for_process=worker_plan is plan.workers[0]), bench.fetcher.watching():
             worker.run(prepare)
     except BaseException:
         if not plan.in_threads:

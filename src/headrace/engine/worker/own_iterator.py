@@ -16,8 +16,8 @@ from headrace.errors import NotSupported
 from headrace.model import describe_error, traceback_of
 
 from ..memory import Answer, CaughtError, Entry, Head, Work, dump
-from .placing import Placed
 from .record import Stopped
+from .rows import Placed
 from .sharing import Sharing
 from .workbench import Workbench
 

@@ -1,4 +1,4 @@
-"""Samples leave a worker: counted where they lie in their rows, as blocks that the last one collates elsewhere."""
+"""Samples that do not lie in their rows leave a worker: as blocks, which whoever brings the last one collates."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from headrace.errors import BatchTooLarge
-
 from ..memory import (
     TOLD,
     Answer,
     Arena,
     Entry,
     Head,
-    NoRoom,
-    Task,
     Work,
     block_bytes,
     free_block,
@@ -28,12 +24,11 @@ from ..memory import (
     split_tries,
 )
 from .heap import kept_heap_bytes, trim_heap
-from .placing import Placed
 from .workbench import Workbench
 
 
 class Sharing:
-    """Hands over what was done with a chunk's samples."""
+    """Shares samples of the general path, and collates them."""
 
     def __init__(self, bench: Workbench) -> None:
         self._plan, self._arena, self._region, self._ledger = bench.plan, bench.arena, bench.region, bench.ledger
@@ -41,32 +36,7 @@ class Sharing:
         self._record, self._teller, self._fetcher = bench.record, bench.teller, bench.fetcher
         self._collate, self._entering, self._events = bench.collate, bench.entering, bench.events
 
-    def hand_over(self, work: Work, entry: int, done: list[Placed]) -> None:
-        """Tell of rows by what was done with each: (answer, row, rows, texts or samples)."""
-        for answer, row, rows, content in done:
-            try:
-                if answer is Answer.FAILED:
-                    self._teller.fail(work, entry, row, content, rows=rows)
-                elif answer is Answer.SHARED:
-                    self._share(work, entry, row, rows, content)
-                elif answer is Answer.NEEDS_WHOLE:
-                    self._ask_for_whole(work, entry, row, rows)
-                elif answer is Answer.ROWS and not content and work.task == Task.CHUNK:
-                    self._teller.account(work, entry, row, rows, quietly=True)
-                else:
-                    block = self._entering.dump(content, entry, rows=rows)[0] if content else 0
-                    self._teller.tell(work, entry, answer, row, rows, block=block)
-            except Exception as error:
-                if isinstance(error, (NoRoom, BatchTooLarge)) or work.task != Task.CHUNK:
-                    self._teller.fail(work, entry, row, error)
-                    return
-                # a sample that cannot be pickled: the collation may make something of it that can
-                self._ask_for_whole(work, entry, row, rows)
-
-    def _ask_for_whole(self, work: Work, entry: int, row: int, rows: int) -> None:
-        self._teller.tell(work, entry, Answer.NEEDS_WHOLE, row, rows, is_void=True)
-
-    def _share(self, work: Work, entry: int, row: int, rows: int, samples: list[Any]) -> None:
+    def share(self, work: Work, entry: int, row: int, rows: int, samples: list[Any]) -> None:
         """Put samples into shared memory; whoever brings the last ones collates the batch."""
         if rows == self._words[entry + Entry.NUM_ROWS]:
             self.collate_and_send(work, entry, samples, rows=rows)

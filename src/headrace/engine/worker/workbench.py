@@ -16,8 +16,8 @@ from ..memory import (
     BoardLock,
     CaughtError,
     Fd,
+    IndexReader,
     Ledger,
-    PayloadReader,
     Region,
     Result,
     Task,
@@ -27,11 +27,10 @@ from ..memory import (
     split_tries,
 )
 from .events import WorkerEvents
-from .fetch import Fetcher
-from .placing import Placer
+from .fetch import Fetcher, SampleSeeds
 from .record import WorkerRecord
 from .room_for_blocks import Entering
-from .seeding import SampleSeeds
+from .rows import Placer
 
 
 class Workbench:
@@ -59,11 +58,11 @@ class Workbench:
         self.entering = Entering(
             arena, lock, self.region, self.record, worker=plan.worker, budget_bytes=plan.budget_bytes
         )
-        self.payloads = PayloadReader(arena, self.words, is_batched=plan.is_batched)
+        self.indices = IndexReader(arena, self.words, is_batched=plan.is_batched)
         self.fetcher = Fetcher(
             dataset,
             has_getitems=plan.has_getitems,
-            seeds=SampleSeeds() if is_seeded and not plan.is_iterable else None,
+            seeds=SampleSeeds(needs_to_know=plan.has_getitems) if is_seeded and not plan.is_iterable else None,
             is_patient=plan.goes_on,
         )
         self.ledger = Ledger(arena, lock)
@@ -103,7 +102,7 @@ class Teller:
 
     def answer(self, work: Work, answer: Answer, *, block: int = 0, row: int = -1, rows: int = -1) -> None:
         row, rows = (work.row if row < 0 else row), (work.rows if rows < 0 else rows)
-        os.write(self._results.fileno(), Result(work.seq, block, row, rows, self._worker, answer).pack())
+        os.write(self._results.fd, Result(work.seq, block, row, rows, self._worker, answer).pack())
 
     def propose(self, seq: int, num_rows: int, block: int) -> None:
         self.answer(Work(seq, 0, num_rows, Task.CHUNK), Answer.LAYOUT, block=block)

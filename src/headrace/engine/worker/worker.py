@@ -86,7 +86,7 @@ class Worker:
         while True:
             if words[Head.URGENT] and self._plan.urgent is not None:
                 try:
-                    if message := os.read(self._plan.urgent.fileno(), WORK_BYTES):
+                    if message := os.read(self._plan.urgent.fd, WORK_BYTES):
                         self._is_urgent = True
                         return message
                 except BlockingIOError:
@@ -97,7 +97,7 @@ class Worker:
                 message, self._held = self._held, b""
                 return message
             else:
-                message = os.read(self._plan.work.fileno(), WORK_BYTES)
+                message = os.read(self._plan.work.fd, WORK_BYTES)
                 if not words[Head.HOLD] or unpack_work(message).task not in _WITH_SAMPLES:
                     return message
                 self._held = message
