@@ -10,8 +10,9 @@ import resource
 import select
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from multiprocessing.connection import wait as wait_for
 from typing import Any
 
 from headrace.signals import StackFile
@@ -28,12 +29,12 @@ GRACE_S = 5.0
 _started: weakref.WeakSet[Any] = weakref.WeakSet()  # processes of all pools
 
 
-def _disown_workers() -> None:
-    """In a forked child: multiprocessing would end what it takes for children of this process when that exits."""
-    getattr(multiprocessing.process, "_children", set()).difference_update(_started)
+def _disown(processes: Iterable[Any]) -> None:
+    """Let multiprocessing forget processes: it would end what it takes for running children when this one exits."""
+    getattr(multiprocessing.process, "_children", set()).difference_update(processes)
 
 
-os.register_at_fork(after_in_child=_disown_workers)
+os.register_at_fork(after_in_child=lambda: _disown(_started))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,26 @@ class _Host:
     process: Any
     workers: tuple[int, ...]
     stacks: StackFile
+
+    def is_gone(self, timeout_s: float = 0) -> bool:
+        """Whether the process has ended. Its sentinel tells: a script may reap all children before we ask."""
+        return bool(wait_for([self.process.sentinel], timeout_s))
+
+    def close(self) -> int | None:
+        """Let go of a process that has ended; returns its exit code, None where somebody else reaped it."""
+        self.stacks.close()
+        deadline = time.monotonic() + 1.0
+        while (code := self.process.exitcode) is None and time.monotonic() < deadline:
+            try:
+                os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            time.sleep(0.0002)  # it has closed its files, and is about to be gone
+        if code is None:
+            _disown([self.process])  # or whoever has its number by then would be ended
+            return None
+        self.process.close()
+        return int(code)
 
 
 @dataclass(frozen=True)
@@ -261,12 +282,11 @@ class Pool:
         self._poller.unregister(host.process.sentinel)
         del self._sentinels[host.process.sentinel]
         self._hosts.remove(host)
-        host.process.join()
         ended = [w for w in host.workers if self.board.words[Board.record_at(w) + Record.STATE] == ENDED]
-        code, pid = host.process.exitcode, host.process.pid
-        host.process.close()
-        crash = tuple(str(frame) for frame in host.stacks.crash())
-        host.stacks.close()
+        pid, crash = host.process.pid, tuple(str(frame) for frame in host.stacks.crash())
+        code = host.close()
+        if code is None and len(ended) == len(host.workers):
+            code = 0  # a worker says so as the last thing it does
         if code == 0 and len(ended) == len(host.workers) and self._recycled >= set(ended):
             self._recycled -= set(ended)
             self.replace(host.workers)
@@ -293,7 +313,7 @@ class Pool:
             self.pipes.wake(len(self._hosts) + sum(len(h.workers) for h in self._hosts))
             deadline = time.monotonic() + grace_s
             for host in self._hosts:
-                host.process.join(max(0.0, deadline - time.monotonic()))
+                host.is_gone(max(0.0, deadline - time.monotonic()))
         finally:
             self._end_by_force()
             self.pipes.close()
@@ -301,18 +321,16 @@ class Pool:
 
     def _end_by_force(self) -> None:
         for stop in ("terminate", "kill"):
-            alive = [h for h in self._hosts if h.process.is_alive()]
+            alive = [h for h in self._hosts if not h.is_gone()]
             for host in alive:
                 _log.warning("%s did not end within %.0f s: %s", host.process.name, GRACE_S, stop)
                 with contextlib.suppress(OSError):
                     getattr(host.process, stop)()
             for host in alive:
-                host.process.join(1.0)
+                host.is_gone(1.0)
         for host in [*self._hosts, *self._undead]:
-            with contextlib.suppress(ValueError):
-                if not host.process.is_alive():
-                    host.process.close()
-            host.stacks.close()
+            if host.is_gone():
+                host.close()
         self._hosts.clear()
         self._undead.clear()
         self._sentinels.clear()
