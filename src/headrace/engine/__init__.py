@@ -20,10 +20,11 @@ from .limits import Budget, find_budget, free_memory, usable_processors, workers
 from .local import GuardedLocal, LocalFetcher
 from .losses import Condemned
 from .memory import lies_in_dev_shm
-from .pool import Pool, PoolPlan
+from .pool import GRACE_S, Pool, PoolPlan
 from .worker import Steps, mix_seed, named_samples, named_steps, say_doubt
 
 __all__ = [
+    "GRACE_S",
     "Budget",
     "Condemned",
     "DeviceCopier",

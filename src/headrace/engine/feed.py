@@ -16,7 +16,7 @@ from headrace.signals.recording import open_lane
 from .epoch import Batch, Delivery, EpochPlan, FeedSettings, Figures, Issuing, Pacing, Scheduler, WaitLog
 from .guard import LOOK_EVERY_S, Guard, Upkeep, Valve
 from .losses import Condemned, Losses
-from .memory import UNBOUND, Answer, Head, Record, Result, Slots, Task, Work, load, mark_told
+from .memory import UNBOUND, Answer, CaughtError, Head, Record, Result, Slots, Task, Work, load, mark_told
 from .pool import Pool
 from .worker import say_doubt
 
@@ -36,16 +36,20 @@ class Feed:
         condemned: Condemned,
         *,
         earlier: npt.NDArray[np.int64] | None = None,
+        before: Feed | None = None,
     ) -> None:
+        """`before`: one that an exception left in the middle of its work, and whose epoch this one goes on with."""
         self.pool, self.settings, self._condemned = pool, settings, condemned
         # torch's timeout is how long the loop waits; where samples may be left out, it is a sample's (`Upkeep`)
         self._timeout_s = settings.timeout_s if condemned.policy.raises_at_once else 0.0
         self._words, self._all_words = pool.board.words, pool.arena.bytes.cast("q")
         self._lane = open_lane(role="trainer")
         # what is measured
-        self.figures, self.waits = Figures(pool, earlier), WaitLog()
+        self.figures = Figures(pool, earlier)
+        self.waits: WaitLog = WaitLog() if before is None else before.waits
         # plan, issue, collect, deliver; where samples may be left out, they are kept until their batch leaves
-        self.plan = EpochPlan(pool, settings, condemned.is_out if condemned.is_active else None)
+        is_out = condemned.is_out if condemned.is_active else None
+        self.plan: EpochPlan = EpochPlan(pool, settings, is_out) if before is None else before.plan
         self.scheduler = Scheduler(in_order=settings.in_order, keeps_samples=not condemned.policy.raises_at_once)
         self.slots = Slots(
             pool.arena,
@@ -89,6 +93,9 @@ class Feed:
         )
         self._valve = Valve(pool, self.scheduler)
         self.epoch_started = 0.0
+        self.raised: Exception | None = None  # what `next` raised last where all is in order: the error of a batch
+        if before is not None:
+            self.losses.recovery.num_losses = before.losses.recovery.num_losses
 
     # ------------------------------------------------------------------------------------ epochs
 
@@ -98,6 +105,14 @@ class Feed:
         self._words[Head.NEXT] = self.scheduler.next_seq - 1
         self._words[Head.REISSUED] = 0
         self.plan.begin(indices)
+        self._start(base_seed)
+
+    def go_on(self, base_seed: int) -> None:
+        """Go on with the epoch that another feed was left in, behind what the loop has got of it."""
+        self.plan.go_on(self.pool)
+        self._start(base_seed)
+
+    def _start(self, base_seed: int) -> None:
         self._issuing.begin(base_seed)
         self.losses.start_epoch()
         self.epoch_started = time.perf_counter()
@@ -121,22 +136,19 @@ class Feed:
             self._lane.write(EventKind.QUEUE_GET, int(asked * 1e9), waited_ns, num_ready)
         if self._words[Head.OPEN]:
             self._valve.shut()
-        self.plan.note_delivered(batch)
-        try:
-            result = self.delivery.deliver(batch)
-        finally:
+        result = self.delivery.deliver(batch)
+        self.plan.note_left(batch)
+        if isinstance(result, CaughtError):
+            self.plan.note_received()
             self._refill()
+            self.raised = result.as_exception()
+            raise self.raised
+        self._refill()
         if self.slots.on_first_lease is not None:
             # some for the batches ahead, some for those that are being used or copied
             self.slots.make_one_ready(self.pacing.limit() + 4)
-        num_samples = batch.count_rows if self.settings.is_batched else 1
-        self.count(num_samples)
-        return result
-
-    def count(self, num_samples: int) -> None:
-        """Count a batch that the loop gets."""
-        self.plan.note_received(num_samples)
         self._upkeep.has_delivered = True
+        return result
 
     # ------------------------------------------------------------------------------------ plan and issue
 
@@ -166,14 +178,14 @@ class Feed:
         if taken is None:
             return False
         if taken.planned is None:
-            self._issuing.issue(taken, run=self.plan.run)
+            self.plan.note_issued(self._issuing.issue(taken, run=self.plan.run))
             return True
         carries = self.losses.are_any and self.settings.uses_slots and not self._issuing.is_whole
         place, done = self.losses.carried_over(taken.planned) if carries else (UNBOUND, [])
         # the rows of a chunk count when all are done, and what is in hand when another sample fails is fetched again
         chunk_part = 8 if self._condemned.failures else 1
         seq = self._issuing.issue(taken, run=self.plan.run, place=place, done=done, chunk_part=chunk_part)
-        self.plan.note_issued(seq, taken.planned)
+        self.plan.note_issued(seq)
         return True
 
     # ------------------------------------------------------------------------------------ collect
@@ -241,6 +253,7 @@ class Feed:
                 if not batch.is_empty:
                     return batch
                 self.delivery.release(batch)
+                self.plan.note_left(batch)
                 self._refill()
                 continue
             if batch is None and not scheduler.in_flight and self.plan.is_exhausted:
@@ -252,7 +265,8 @@ class Feed:
                 continue
             waited = time.perf_counter() - started
             if timeout_s and waited > timeout_s:
-                raise self._upkeep.timed_out(timeout_s)
+                self.raised = self._upkeep.timed_out(timeout_s)
+                raise self.raised
             if scheduler.order:
                 # from here on it has room in any case: the loop has let go of what it does not keep
                 self._words[Head.NEXT] = scheduler.order[0]

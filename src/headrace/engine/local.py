@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,14 +43,14 @@ class LocalFetcher:
     def fetch(self, indices: Any, base_seed: int, position: int) -> Any:
         if not self._seeds.per_sample and not self._collation_trial and not self._collation_draws:
             self._seeds.begin_chunk()
-            with self._seeds.watching():
+            with self._seeds:
                 samples = self._whole(indices, base_seed, position)
             if not self._seeds.end_chunk():
                 return self._collate(samples)
         state = _generator_states()
         try:
             self._seeds.begin_chunk()
-            with self._seeds.watching():
+            with self._seeds:
                 samples = self._whole(indices, base_seed, position)
             if self._seeds.end_chunk():
                 samples = self._whole(indices, base_seed, position)
@@ -69,7 +70,7 @@ class LocalFetcher:
         state = _generator_states()
         try:
             self._seeds.begin_chunk()
-            with self._seeds.watching():
+            with self._seeds:
                 sample = self._fetcher.one(index, base_seed, position)
             return self._fetcher.one(index, base_seed, position) if self._seeds.end_chunk() else sample
         finally:
@@ -116,18 +117,23 @@ class GuardedLocal:
         real = self._delivered - self._filled
         return EpochAccount(given_out=order.given_out, delivered=real, quarantined=order.left_out, filled=self._filled)
 
-    def batches(self, order: EpochOrder) -> Iterator[Any]:
-        done: dict[int, Any] = {}  # by position: what was fetched before the batch was planned anew
+    def batches(self, order: EpochOrder) -> Iterator[Callable[[], Any]]:
+        """Functions that fetch the batches, one after the other: what one raises ends neither the order nor us."""
         for planned in order:
-            if not self._fetch(planned, done):
-                order.give_back([planned])
-                continue
-            samples = [done.pop(position) for position in planned.positions]
-            done.clear()
-            self._condemned.good(len(samples))
-            self._delivered += len(samples)
-            self._filled += planned.num_filled
-            yield self._fetcher.collate(samples, self._base_seed, planned.first_position)
+            yield partial(self._batch, order, planned)
+
+    def _batch(self, order: EpochOrder, planned: PlannedBatch) -> Any:
+        done: dict[int, Any] = {}  # by position: what was fetched before the batch was planned anew
+        self._delivered += len(planned.keys)  # or raised, as torch counts
+        while not self._fetch(planned, done):
+            self._delivered -= len(planned.keys)
+            order.give_back([planned])
+            planned = next(order)
+            self._delivered += len(planned.keys)
+        samples = [done[position] for position in planned.positions]
+        self._condemned.good(len(samples))
+        self._filled += planned.num_filled
+        return self._fetcher.collate(samples, self._base_seed, planned.first_position)
 
     def _fetch(self, planned: PlannedBatch, done: dict[int, Any]) -> bool:
         """Fetch a batch's samples. False: one is left out from now on, and the batch is to be planned anew."""

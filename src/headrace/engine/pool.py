@@ -323,7 +323,7 @@ class Pool:
         for stop in ("terminate", "kill"):
             alive = [h for h in self._hosts if not h.is_gone()]
             for host in alive:
-                _log.warning("%s did not end within %.0f s: %s", host.process.name, GRACE_S, stop)
+                _log.warning("%s did not end in time: %s", host.process.name, stop)
                 with contextlib.suppress(OSError):
                     getattr(host.process, stop)()
             for host in alive:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import dataloader as torch_loader
@@ -167,12 +168,17 @@ class SeededLocalIterator(LocalIterator):
         self._batches = local_batches(loader, self._sampler_iter, int(self._base_seed))
 
     def _fetch(self) -> Any:
-        batch = next(self._batches)
+        batch = next(self._batches)()
         return pin_batch(batch, self._pin_memory_device) if self._pin_memory else batch
 
 
-def local_batches(loader: DataLoader[Any], indices: Iterable[Any], base_seed: int, *, epoch: int = 0) -> Iterator[Any]:
-    """Batches fetched in the training process, each sample seeded by its position."""
+def local_batches(
+    loader: DataLoader[Any], indices: Iterable[Any], base_seed: int, *, epoch: int = 0
+) -> Iterator[Callable[[], Any]]:
+    """Batches fetched in the training process, each sample seeded by its position.
+
+    Each comes as a function that fetches it: an exception there would end this generator, and so the epoch.
+    """
     is_batched = loader._auto_collation
     fetcher = LocalFetcher(
         named_samples(loader.dataset),
@@ -191,5 +197,5 @@ def local_batches(loader: DataLoader[Any], indices: Iterable[Any], base_seed: in
         return
     position = 0
     for some in indices:
-        yield fetcher.fetch(some, base_seed, position)
+        yield partial(fetcher.fetch, some, base_seed, position)
         position += len(some) if is_batched else 1

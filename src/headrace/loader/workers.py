@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import dataloader as torch_loader
 
 from headrace.engine import (
+    GRACE_S,
     DeviceCopier,
     Feed,
     FeedSettings,
@@ -70,27 +71,17 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         # under fork, processes start in milliseconds and share the data set's memory; and a crash ends one worker alone
         self._backend = "thread" if loader.backend == "thread" else "process"
         self._backend_reason = "as asked for" if loader.backend != "auto" else "processes isolate crashes"
-        self._local: Iterator[Any] | None = None
+        self._local: Iterator[Callable[[], Any]] | None = None
         self._local_stages = LocalStages(loader)
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
         self._registration: HostRegistration | None = None
-        self._epoch = -1
+        self._epoch, self._seed = -1, 0
+        self._is_inside = False  # `next` has begun, and has not come to its end
         self._reading = Reading.start(loader, budget_bytes=self._budget.bytes)
-        pool = Pool(self._pool_plan(loader))
-        self._feed = Feed(
-            pool,
-            self._feed_settings(loader),
-            loader._condemned,
-            earlier=loader._histogram,
-        )
-        if self._wants_registration():
-            self._registration = HostRegistration(pool.arena)
-            self._feed.slots.on_first_lease = self._registration.add
-        self._closer = weakref.finalize(self, _close_pool, pool, self._copier, self._registration, self._reading)
+        pool = self._open(1 if self._is_undecided else loader.num_workers)
         try:
             if self._is_undecided:
                 self._feed.plan.replay = []
-            pool.reserve(1 if self._is_undecided else loader.num_workers)
             self._reset(loader, first_iter=True)
             self._launch(pool)
         except BaseException:
@@ -107,6 +98,47 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             self._context.get_start_method(),
             self._budget.reason,
         )
+
+    def _open(self, num_workers: int, before: Feed | None = None) -> Pool:
+        """Make a pool, its workers yet to be launched, and what drives it (in place of another one)."""
+        loader = self._loader
+        pool = Pool(self._pool_plan(loader))
+        earlier = loader._histogram if before is None else before.figures.histogram()
+        self._feed = Feed(pool, self._feed_settings(loader), loader._condemned, earlier=earlier, before=before)
+        if self._wants_registration():
+            self._registration = HostRegistration(pool.arena)
+            self._feed.slots.on_first_lease = self._registration.add
+        self._closer = weakref.finalize(self, _close_pool, pool, self._copier, self._registration, self._reading)
+        try:
+            pool.reserve(num_workers)
+        except BaseException:
+            self._closer()
+            raise
+        return pool
+
+    def _open_anew(self) -> Pool:
+        """An exception, perhaps a signal handler's, left `next` anywhere: take nothing of it over but the plan."""
+        feed = self._feed
+        feed.losses.count_good()
+        self._closer.detach()
+        if self._copier is not None:
+            self._copier.close()
+        _close_pool(feed.pool, None, self._registration, None, grace_s=1.0)
+        self._is_undecided, feed.plan.replay = False, None
+        return self._open(feed.pool.num_workers or self._loader.num_workers, feed)
+
+    def _go_on(self) -> None:
+        """Go on behind the last batch that the loop got."""
+        _log.warning("an exception came out of `next` in the middle of its work: the workers are started anew")
+        if self._loader._is_iterable or self._feed.plan.is_torn:
+            whose = "the data set's iterators" if self._loader._is_iterable else "the sampler"
+            raise NotSupported(
+                f"an exception came out of `next` in the middle of its work, and {whose} cannot be asked again",
+                next_step="iterate over the loader anew: that begins another epoch",
+            )
+        pool = self._open_anew()
+        self._feed.go_on(self._seed)
+        pool.launch()
 
     def _launch(self, pool: Pool) -> None:
         try:
@@ -167,15 +199,18 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
+        if self._is_inside:
+            self._open_anew().launch()
+            self._is_inside = False
         self._epoch += 1
         if self._reading is not None:
             self._sampler_iter = self._reading.follow(self._sampler_iter)
         # persistent workers keep torch's base seed; the epoch must still change what samples draw
         base_seed = int(self._base_seed)
-        seed = base_seed if not self._epoch else mix_seed(base_seed, -1 - self._epoch) & _MAX_SEED
+        self._seed = base_seed if not self._epoch else mix_seed(base_seed, -1 - self._epoch) & _MAX_SEED
         if self._copier is not None:
             self._copier.close()
-        self._feed.start_epoch(self._sampler_iter, seed)
+        self._feed.start_epoch(self._sampler_iter, self._seed)
 
     def __next__(self) -> Any:
         if NextWatch.wrap is not None:
@@ -200,6 +235,9 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
                 self._refuse_child()
             waits, started = self._feed.waits, time.perf_counter()
             waits.ask(started)
+            if self._is_inside and self._local is None:
+                self._go_on()
+            self._is_inside = True
             if self._is_undecided:
                 self._decide()
             if self._local is not None:
@@ -210,8 +248,12 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
                 self._reading.delivered()
             now = time.perf_counter()
             waits.give(now - started, now, since_start_s=now - self._feed.epoch_started)
+            if self._local is None:
+                self._feed.plan.note_received()
+            self._is_inside = False
             return batch
         except StopIteration:
+            self._is_inside = False
             if self.is_open:
                 self._end_of_epoch()
             raise
@@ -219,6 +261,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             self._give_up(error)
             raise
         except Exception as error:
+            self._is_inside = error is not self._feed.raised
             add_hint(error, language=language())
             if error is self._feed.losses.fatal:
                 self._give_up(None)
@@ -300,16 +343,17 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         assert self._local is not None
         local, reading = self._local, self._reading
 
-        def fetch() -> Any:
-            return next(local) if reading is None else reading.during(lambda: next(local))
+        def fetch_next() -> Any:
+            fetch = next(local)
+            return fetch() if reading is None else reading.during(fetch)
 
-        batch = self._local_stages.during(fetch)
+        batch = self._local_stages.during(fetch_next)
         if self._pin_memory:
             batch = pin_batch(batch, self._pin_memory_device)
         if self._copier is not None:
             self._copier.start(batch)
             batch = self._copier.take()
-        self._feed.count(self._loader._count_samples(batch))
+        self._feed.plan.note_local(self._loader._count_samples(batch))
         return batch
 
     def resize(self, num_workers: int | None, prefetch_batches: int | None) -> None:
@@ -390,12 +434,14 @@ def _close_pool(
     copier: DeviceCopier | None,
     registration: HostRegistration | None,
     reading: Reading | None,
+    *,
+    grace_s: float = GRACE_S,
 ) -> None:
     if not pool.is_ours:  # a forked child: all this is its parent's, CUDA's streams and page locks too
         return
     if copier is not None:
         copier.close()
-    pool.close()
+    pool.close(grace_s=grace_s)
     if registration is not None:
         registration.close()
     if reading is not None:

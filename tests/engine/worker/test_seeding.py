@@ -59,7 +59,7 @@ def run(dataset: Any, cuts: list[int], count: int, base_seed: int, *, seeds: Sam
         size = min(cuts[len(samples) % len(cuts)], count - position)
         indices = range(position, position + size)
         seeds.begin_chunk()
-        with seeds.watching():
+        with seeds:
             some = fetcher.many(indices, base_seed, position)
         if seeds.end_chunk():
             some = fetcher.many(indices, base_seed, position)

@@ -110,12 +110,13 @@ class Delivery:
             self.free([block])
 
     def deliver(self, batch: Batch) -> Any:
+        """What the loop gets; a `CaughtError` where it is to be raised."""
         if batch.failure is not None:
             error: CaughtError = load(self._arena, batch.failure[1])
             for block in [*batch.blocks_to_free(), *([batch.collated] if batch.collated else [])]:
                 release_block(self._arena, self._all_words, block)
             self.release(batch)
-            error.reraise()
+            return error
         if batch.collated:
             for block in batch.blocks_to_free():
                 release_block(self._arena, self._all_words, block)
@@ -194,6 +195,7 @@ class Delivery:
 
     def make_way(self, batch: Batch) -> None:
         """The loop waits for a batch and holds every slot: none will be free for it, so it takes the general path."""
+        self._slots.reclaim()
         total, leased = self._slots.counts()
         if total and leased >= total and self._ledger.take_general_path(batch.seq):
             self._keeps_all = True
@@ -224,7 +226,7 @@ class Delivery:
         try:
             return self._collate([samples[row] for row in range(batch.num_rows)])
         except Exception as error:
-            CaughtError.from_exception(error, max(0, batch.worker)).reraise()
+            return CaughtError.from_exception(error, max(0, batch.worker))
 
     def _warn_held(self, total: int, leased: int) -> None:
         if not self._has_warned_held:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -64,7 +65,13 @@ class EpochPlan:
         self._is_out = is_out  # None: no sample may be left out, and batches are what the sampler gives
         self._indices: Iterator[Any] = iter(())
         self._order: EpochOrder | None = None
-        self._planned: dict[int, PlannedBatch] = {}  # what each batch in flight holds
+        # Every batch that was taken is in one of these until the loop has it, whatever interrupts us: just taken, in
+        # flight, left (delivered, though the loop may not have it yet), and to go out once more.
+        self._taken: TakenBatch | None = None
+        self._in_flight: dict[int, TakenBatch] = {}
+        self._left: deque[TakenBatch] = deque()
+        self._again: deque[TakenBatch] = deque()
+        self.is_torn = False  # the sampler, or the order of the epoch, was left in the middle of its work
         self.progress = Progress()
         self.is_exhausted = True
         self.replay: list[Any] | None = None  # keeps what the sampler gave, while that may be needed again
@@ -74,11 +81,20 @@ class EpochPlan:
         done = self.progress
         self.progress = Progress(done.epoch + 1, total_batches=done.total_batches, total_samples=done.total_samples)
         self._words[Head.RUN] = self.run
-        self._indices, self.is_exhausted = self._remembered(indices), False
-        self._planned.clear()
+        self._indices, self.is_exhausted, self.is_torn = self._remembered(indices), False, False
+        self._taken, self._in_flight, self._left, self._again = None, {}, deque(), deque()
         if self._is_out is not None and not self._settings.is_iterable:
             batches = self._indices if self._settings.is_batched else ([index] for index in self._indices)
             self._order = EpochOrder(batches, self._is_out)
+
+    def go_on(self, pool: Pool) -> None:
+        """Give out once more, through another pool, all that the loop has not got: one was left in the middle."""
+        taken = [self._taken] if self._taken is not None else []
+        in_flight = [self._in_flight[seq] for seq in sorted(self._in_flight)]
+        self._again = deque([*self._left, *in_flight, *taken, *self._again])
+        self._taken, self._in_flight, self._left = None, {}, deque()
+        self._words, self.is_exhausted = pool.board.words, False
+        self._words[Head.RUN] = self.run
 
     @property
     def run(self) -> int:
@@ -94,11 +110,16 @@ class EpochPlan:
 
     def take(self) -> TakenBatch | None:
         """The next batch; None at the end."""
+        if self._again:
+            self._taken = self._again[0]
+            del self._again[0]
+            return self._taken
+        self.is_torn = True
         try:
             planned = next(self._order) if self._order is not None else None
             indices = next(self._indices) if planned is None else planned.keys
         except StopIteration:
-            self.is_exhausted = True
+            self.is_exhausted, self.is_torn = True, False
             return None
         num_rows, progress = 1, self.progress
         if self._settings.is_batched:
@@ -111,21 +132,27 @@ class EpochPlan:
         progress.position = position + num_rows
         if not self._settings.is_iterable:  # there it says only how many are asked for
             progress.given_out += num_rows
-        return TakenBatch(indices, num_rows, position, planned)
+        self._taken, self.is_torn = TakenBatch(indices, num_rows, position, planned), False
+        return self._taken
 
-    def note_issued(self, seq: int, planned: PlannedBatch) -> None:
-        """A batch is in flight under this number."""
-        self._planned[seq] = planned
+    def note_issued(self, seq: int) -> None:
+        """The batch that was taken is in flight under this number."""
+        assert self._taken is not None
+        self._in_flight[seq], self._taken = self._taken, None
 
     def planned(self, seq: int) -> PlannedBatch | None:
         """What lies in the rows of a batch, or will; None where samples are not left out."""
-        return self._planned.get(seq)
+        taken = self._in_flight.get(seq)
+        return None if taken is None else taken.planned
 
     def give_back(self, seqs: list[int]) -> None:
         """Plan batches anew that were given up, the last ones that went out: without what is left out by now."""
         assert self._order is not None
-        self._order.give_back([self._planned.pop(seq) for seq in seqs if seq in self._planned])
-        self.is_exhausted = False
+        taken = [self._in_flight.pop(seq) for seq in seqs if seq in self._in_flight] + [*self._again]
+        self.is_torn = True
+        self._order.give_back([batch.planned for batch in taken if batch.planned is not None])
+        self._again.clear()
+        self.is_exhausted = self.is_torn = False
 
     # ------------------------------------------------------------------------------------ the account
 
@@ -137,14 +164,26 @@ class EpochPlan:
         """Count a sample of an iterable data set that failed and is left out."""
         self.progress.passed_over += 1
 
-    def note_delivered(self, batch: Batch) -> None:
-        """Count a batch that leaves."""
-        planned = self._planned.pop(batch.seq, None)
-        self.progress.delivered += batch.count_rows if self._settings.is_batched else 1
-        self.progress.filled += planned.num_filled if planned is not None else 0
+    def note_left(self, batch: Batch) -> None:
+        """A batch is delivered; an empty one of an iterable data set is not."""
+        taken = self._in_flight[batch.seq]
+        if not batch.is_empty:
+            self._left.append(taken._replace(num_rows=batch.count_rows if self._settings.is_batched else 1))
+        del self._in_flight[batch.seq]
 
-    def note_received(self, num_samples: int) -> None:
-        """The loop has its batch."""
+    def note_received(self) -> None:
+        """The loop has the oldest batch that left, or its error. Without a call, which could be interrupted."""
+        taken, progress = self._left[0], self.progress
+        planned, num_samples = taken.planned, taken.num_rows
+        if planned is not None:
+            progress.filled += planned.num_filled
+        progress.delivered += num_samples
+        progress.total_batches += 1
+        progress.total_samples += num_samples
+        del self._left[0]
+
+    def note_local(self, num_samples: int) -> None:
+        """Count a batch that was fetched in the training process."""
         self.progress.total_batches += 1
         self.progress.total_samples += num_samples
 

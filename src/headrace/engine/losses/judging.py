@@ -81,7 +81,7 @@ class Judge:
         try:
             if self._condemned.pass_over(failure):
                 return True
-            caught.reraise()
+            raise caught.as_exception()
         except Exception as error:
             self.fatal = self.fatal or error
             return False

@@ -34,7 +34,7 @@ class Losses:
     ) -> None:
         self._pool, self._plan, self._issuing, self.condemned = pool, plan, issuing, condemned
         self.are_any = False
-        self._counted = 0  # delivered samples that the tally of good and bad ones knows of
+        self._counted = plan.progress.total_samples  # delivered samples that the tally of good and bad ones knows of
         self.recovery = Recovery(pool, scheduler, issuing)
         self._streams = Streams(pool, scheduler) if settings.is_iterable else None
         self._replanning = Replanning(pool, scheduler, plan, slots, layouts, self.recovery.claims)

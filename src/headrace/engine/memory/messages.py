@@ -10,7 +10,7 @@ import pickle
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, cast
 
 from headrace.errors import HeadraceError
 from headrace.model import ErrorText, FailureKind, SampleFailure, describe_error
@@ -114,15 +114,14 @@ class CaughtError:
     ) -> CaughtError:
         return cls(describe_error(error), worker, pickle_error(error), is_sample, tries)
 
-    def reraise(self) -> NoReturn:
-        """Raise the same type with the worker's own traceback in its text, as torch does."""
+    def as_exception(self) -> Exception:
+        """The same type with the worker's own traceback in its text, as torch has it."""
         text = f"Caught {self.said.name} in DataLoader worker process {self.worker}.\nOriginal {self.said.traceback}"
         try:
-            error = _rebuild(self.pickled, text)
+            return _rebuild(self.pickled, text)
         except Exception:
             # the type is not known here, or its constructor wants more than a text: the type is lost, its name is not
-            error = RuntimeError(text)
-        raise error
+            return RuntimeError(text)
 
     def as_failure(self, *, key: Any, **known: Any) -> SampleFailure:
         """The failure of a sample that this is; `known` are further fields."""

@@ -13,8 +13,7 @@ import functools
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +74,10 @@ class _Torch:
 
 
 class SampleSeeds:
-    """Seeds what a data set draws from, sample by sample, and notices what it draws from."""
+    """Seeds what a data set draws from, sample by sample, and notices what it draws from.
+
+    As a context manager it also notices who asks for the state of a generator meanwhile.
+    """
 
     def __init__(
         self, *, trial_samples: int = TRIAL_SAMPLES, is_shared: bool = False, needs_to_know: bool = False
@@ -94,17 +96,14 @@ class SampleSeeds:
         self._least_ns, self._began_ns = 1 << 62, 0
         self._marks: list[Any] = []
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Notice in between who asks for the state of a generator."""
+    def __enter__(self) -> None:
         self._is_watching = True
         self._watch(self._sources)
-        try:
-            yield
-        finally:
-            self._is_watching = False
-            for (module, name), (get, _) in self._getters.items():
-                setattr(sys.modules[module], name, get)
+
+    def __exit__(self, *_: object) -> None:
+        self._is_watching = False
+        for (module, name), (get, _with) in self._getters.items():
+            setattr(sys.modules[module], name, get)
 
     def _watch(self, sources: Sequence[Any]) -> None:
         for source in sources:
@@ -230,10 +229,6 @@ class Fetcher:
         self.seeds = seeds
         self._is_patient = is_patient
         self.last_tries = 1  # of the last sample that was fetched on its own
-
-    def watching(self) -> AbstractContextManager[None]:
-        """Notice in between who asks for the state of a generator, perhaps to put it back."""
-        return nullcontext() if self.seeds is None else self.seeds.watching()
 
     @property
     def is_splittable(self) -> bool:

@@ -112,7 +112,8 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
 
     try:
         # threads that a data set starts by itself record with the first worker of their process
-        with record_stages(stages, for_process=worker_plan is plan.workers[0]), bench.fetcher.watching():
+        is_first = worker_plan is plan.workers[0]
+        with record_stages(stages, for_process=is_first), bench.fetcher.seeds or contextlib.nullcontext():
             worker.run(prepare)
     except BaseException:
         if not plan.in_threads:

@@ -1,0 +1,182 @@
+"""An exception comes out of `next` at any moment (Ctrl-C, a signal handler's), is caught, and the loop goes on."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, Sampler
+
+import headrace
+from headrace import DataLoader
+
+SAMPLES, BATCH = 800, 8
+
+
+class Alarm(Exception):
+    """What the signal handler raises."""
+
+
+class Drawing(Dataset[Any]):
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        time.sleep(0.0003)
+        return index, random.random()
+
+
+@pytest.fixture
+def _alarms() -> Iterator[None]:
+    """A handler that raises, wherever the main thread is."""
+
+    def ring(*_: object) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def _take(iterator: Iterator[Any], chance: random.Random) -> tuple[list[Any], int]:
+    """All batches; in every tenth `next` the alarm rings. What it raises is caught, and the loop goes on."""
+    got: list[Any] = []
+    caught = asked = 0
+    while True:
+        asked, before = asked + 1, len(got)
+        try:
+            if asked % 10 == 0:
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00001, 0.0005))
+                time.sleep(chance.choice([0, 0.0002]))
+            got.extend(islice(iterator, 1))  # in one step: the alarm cannot ring between `next` and the list
+            if len(got) == before:
+                return [(index.tolist(), drawn.tolist()) for index, drawn in got], caught
+        except Alarm:
+            caught += 1
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.mark.usefixtures("_alarms")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may ring inside a `__del__`
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"on_error": "quarantine"}, {"persistent_workers": True}, {"collate_fn": lambda s: _collate(s)}],
+    ids=["plain", "quarantine", "persistent", "collation"],
+)
+def test_every_batch_comes_once_and_is_the_same_whatever_interrupts_next(options: dict[str, Any]) -> None:
+    torch.manual_seed(5)
+    calm = DataLoader(Drawing(), batch_size=BATCH, num_workers=2, **options)
+    expected = [[(i.tolist(), d.tolist()) for i, d in calm] for _ in range(2)]
+    torch.manual_seed(5)
+    loader = DataLoader(Drawing(), batch_size=BATCH, num_workers=2, **options)
+    caught, chance = 0, random.Random(7)
+    for epoch in expected:
+        got, num = _take(iter(loader), chance)
+        caught += num
+        assert got == epoch
+    assert caught > 2
+    assert loader.stats().account.delivered == SAMPLES
+
+
+def _collate(samples: list[Any]) -> Any:
+    return torch.utils.data.default_collate(samples)
+
+
+def test_ctrl_c_inside_on_error_and_the_loop_goes_on() -> None:
+    calls: list[Any] = []
+
+    def on_error(failure: headrace.SampleFailure) -> Any:
+        calls.append(failure.key)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return headrace.SKIP
+
+    class Failing(Drawing):
+        def __getitem__(self, index: int) -> tuple[int, float]:
+            if index == 100:
+                raise ValueError("bad")
+            return super().__getitem__(index)
+
+    iterator = iter(DataLoader(Failing(), batch_size=BATCH, num_workers=2, on_error=on_error))
+    got: list[int] = []
+    interrupts = 0
+    while True:
+        try:
+            got += next(iterator)[0].tolist()
+        except KeyboardInterrupt:
+            interrupts += 1
+        except StopIteration:
+            break
+    assert interrupts == 1
+    assert calls == [100, 100]
+    assert got == [*range(100), *range(101, SAMPLES), 0]
+
+
+class Interrupted(Sampler[int]):
+    """Ctrl-C while it works."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(100)
+        raise KeyboardInterrupt
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        yield from range(100)
+
+
+def test_what_cannot_go_on_says_so() -> None:
+    iterator = iter(DataLoader(Drawing(), batch_size=BATCH, num_workers=2, sampler=Interrupted()))
+    with pytest.raises(KeyboardInterrupt):
+        list(iterator)
+    for _ in range(2):
+        with pytest.raises(headrace.NotSupported, match="the sampler cannot be asked again"):
+            next(iterator)
+
+
+def test_a_stream_that_was_interrupted_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    iterator = iter(DataLoader(Stream(), batch_size=BATCH, num_workers=1))
+    next(iterator)
+    with monkeypatch.context() as patch:
+        patch.setattr(iterator, "_next_on_host", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+    with pytest.raises(headrace.NotSupported, match="iterators cannot be asked again"):
+        next(iterator)
+
+
+@pytest.mark.parametrize("options", [{}, {"on_error": lambda _: headrace.RAISE}], ids=["plain", "guarded"])
+@pytest.mark.parametrize("num_workers", ["auto", 0, 2])
+def test_the_error_of_a_sample_ends_its_batch_alone(num_workers: Any, options: dict[str, Any]) -> None:
+    class Failing(Dataset[int]):
+        def __len__(self) -> int:
+            return 64
+
+        def __getitem__(self, index: int) -> int:
+            if index == 20:
+                raise ValueError("bad")
+            return index
+
+    iterator = iter(DataLoader(Failing(), batch_size=BATCH, num_workers=num_workers, **options))
+    got: list[int] = []
+    errors = 0
+    while True:
+        try:
+            got += next(iterator).tolist()
+        except ValueError:
+            errors += 1
+        except StopIteration:
+            break
+    assert errors == 1
+    assert got == [i for i in range(64) if not 16 <= i < 24]
