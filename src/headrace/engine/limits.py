@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.model import format_bytes, num_local_ranks, parse_bytes
 from headrace.signals.system import memory_groups, read_cpu_groups, read_limits
+
+_log = logging.getLogger(__name__)
 
 # of what is free: the rest is for the training process, the workers' heaps and the page cache
 DEFAULT_SHARE = 0.25
@@ -20,10 +24,41 @@ class Budget:
 
     bytes: int
     reason: str
+    room_bytes: int | None = None  # of addresses, where the system limits them
 
 
 def find_budget(asked: int | str | None, *, in_dev_shm: bool = False) -> Budget:
-    """Return the budget that was asked for, or a share of what this process may still use."""
+    """Return the budget that was asked for, or a share of what this process may still use, within its addresses."""
+    budget, (room, source) = _find_budget(asked, in_dev_shm=in_dev_shm), address_room()
+    if room is None:
+        return budget
+    if budget.bytes <= room // 4:
+        return Budget(budget.bytes, budget.reason, room)
+    _log.warning(
+        "batches may take %s instead of %s: %s leaves no more addresses",
+        *map(format_bytes, (room // 4, budget.bytes)),
+        source,
+    )
+    return Budget(room // 4, f"{format_bytes(room // 4)}, what {source} leaves", room)
+
+
+def address_room() -> tuple[int | None, str]:
+    """Addresses that a loader may lay out where `ulimit -v` or `ulimit -f` bounds them: None where nothing does.
+
+    A third of what is left: a forked worker maps them once more, and the data set and the training need some, too.
+    """
+    room, source = None, ""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most != resource.RLIM_INFINITY:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        room, source = max(0, most - used) // 3, f"`ulimit -v` {most >> 10} ({format_bytes(used)} in use)"
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if most != resource.RLIM_INFINITY and (room is None or most < room):
+        room, source = most, f"`ulimit -f` {most >> 10}"
+    return room, source
+
+
+def _find_budget(asked: int | str | None, *, in_dev_shm: bool) -> Budget:
     if asked is not None:
         size = parse_bytes(asked)
         return Budget(size, f"{format_bytes(size)}, as asked for")

@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.signals import StackFile
 
-from .memory import ENDED, MAX_WORKERS, Arena, ArenaPlan, Board, BoardLock, Head, Ledger, Record, Region, Task, Work
+from .memory import ENDED, Arena, ArenaPlan, Board, BoardLock, Head, Ledger, Record, Region, Task, Work
 from .pipes import Pipes
 from .worker import HostPlan, WorkerPlan, ask_to_go, reopen_record, reset_record, run_host
 
@@ -54,6 +54,8 @@ class PoolPlan:
     in_threads: bool
     keeps_stats: bool
     budget_bytes: int
+    num_workers: int  # to begin with
+    room_bytes: int | None = None  # of addresses, where the system limits them
     goes_on: bool = False  # workers report a failing sample alone and go on with the others
 
 
@@ -100,7 +102,9 @@ class Pool:
     def __init__(self, plan: PoolPlan) -> None:
         self.plan = plan
         _raise_fd_limit()
-        self.arena_plan = ArenaPlan.for_budget(plan.budget_bytes)
+        self.arena_plan = ArenaPlan.for_budget(
+            plan.budget_bytes, room_bytes=plan.room_bytes, num_workers=plan.num_workers
+        )
         self.arena = Arena.create(self.arena_plan.total)
         self.arena.most_bytes = plan.budget_bytes
         self.board = Board(self.arena.bytes)
@@ -112,7 +116,7 @@ class Pool:
         self.num_workers = 0
         self.most_workers = 0  # numbers ever given out: records up to here are in use
         self._hosts: list[_Host] = []
-        self._free_numbers = list(range(MAX_WORKERS))
+        self._free_numbers = list(range(self.arena_plan.num_regions))
         self._reserved: list[tuple[int, ...]] = []
         self.pipes = Pipes(self.board.words, is_shared=not plan.is_iterable)
         self.losses: list[Loss] = []
@@ -145,7 +149,7 @@ class Pool:
     def reserve(self, count: int) -> None:
         """Number `count` more workers and open their pipes, so that work can be sent before they run."""
         if count > len(self._free_numbers):
-            raise ValueError(f"a loader can have {MAX_WORKERS} workers at most")
+            raise ValueError(f"this loader can have {self.arena_plan.num_regions} workers at most")
         numbers = [self._free_numbers.pop(0) for _ in range(count)]
         self.num_workers += count
         self.most_workers = max(self.most_workers, *(n + 1 for n in numbers))

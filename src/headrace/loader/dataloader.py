@@ -140,6 +140,13 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             num_samples=None if self._is_iterable else _len_or_none(dataset),
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes into a copy, or to another process: all but the iterators, which are this one's."""
+        return {**self.__dict__, "_iterator": None, "_live": None, "_local_account": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _live=weakref.WeakSet())
+
     # ------------------------------------------------------------------------------------ iteration
 
     def __iter__(self) -> Any:

@@ -170,6 +170,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             in_threads=self._backend == "thread",
             keeps_stats=loader.keep_stats,
             budget_bytes=self._budget.bytes,
+            num_workers=loader.num_workers,
+            room_bytes=self._budget.room_bytes,
             goes_on=not loader._condemned.policy.raises_at_once,
         )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from multiprocessing import reduction
 
 from headrace.errors import NotSupported
+from headrace.model import format_bytes
 
 from .board import BOARD_BYTES, MAX_WORKERS
 
@@ -69,7 +70,7 @@ class Arena:
 
     @classmethod
     def create(cls, size: int) -> Arena:
-        """Make an arena with `size` bytes of address space; smaller ones are tried where a limit forbids it."""
+        """Make an arena with `size` bytes of address space."""
         if not hasattr(os, "memfd_create"):
             raise NotSupported(
                 "Headrace's workers need Linux: their batches live in an anonymous memory file",
@@ -152,19 +153,38 @@ class ArenaPlan:
     slots_bytes: int
     regions_start: int
     region_bytes: int
+    num_regions: int  # of workers that there may be
     total: int
 
     @classmethod
-    def for_budget(cls, budget_bytes: int) -> ArenaPlan:
+    def for_budget(
+        cls, budget_bytes: int, *, room_bytes: int | None = None, num_workers: int = MAX_WORKERS
+    ) -> ArenaPlan:
+        """Lay out generously, or within `room_bytes` for so many workers, and as many more."""
+        # several times the budget, for slots may be laid out anew while old ones are still held; a process has 128 TiB
+        # of addresses, and a training several loaders, each mapped by all that are forked later
+        region_bytes = min(2 * budget_bytes + 64 * _MIB, _MOST_ADDRESSES // MAX_WORKERS)
+        generous = cls._of(_GIB, 4 * budget_bytes + 64 * _MIB, region_bytes, MAX_WORKERS)
+        if room_bytes is None or generous.total <= room_bytes:
+            return generous
+        num_regions = min(MAX_WORKERS, 2 * num_workers)
+        part = (room_bytes - BOARD_BYTES - (3 + num_regions) * _MIB) // 8
+        if part < 8 * _MIB:
+            raise NotSupported(
+                "the system leaves this process too few addresses for shared memory",
+                room=format_bytes(room_bytes),
+                next_step="a larger `ulimit -v` and `ulimit -f`, or num_workers=0",
+            )
+        return cls._of(part, 4 * part, 3 * part // num_regions, num_regions)
+
+    @classmethod
+    def _of(cls, main_bytes: int, slots_bytes: int, region_bytes: int, num_regions: int) -> ArenaPlan:
         def round_up(size: int) -> int:
             return -(-size // _MIB) * _MIB
 
         main_start = round_up(BOARD_BYTES)
-        slots_start = main_start + _GIB
-        # several times the budget, for slots may be laid out anew while old ones are still held
-        slots_bytes = round_up(4 * budget_bytes + 64 * _MIB)
-        regions_start = slots_start + slots_bytes
-        # a process has 128 TiB of addresses, and a training several loaders, each mapped by all that are forked later
-        region_bytes = min(round_up(2 * budget_bytes + 64 * _MIB), _MOST_ADDRESSES // MAX_WORKERS)
-        total = regions_start + MAX_WORKERS * region_bytes
-        return cls(main_start, _GIB, slots_start, slots_bytes, regions_start, region_bytes, total)
+        slots_start = main_start + round_up(main_bytes)
+        regions_start = slots_start + round_up(slots_bytes)
+        region_bytes = round_up(region_bytes)
+        total = regions_start + num_regions * region_bytes
+        return cls(main_start, main_bytes, slots_start, slots_bytes, regions_start, region_bytes, num_regions, total)

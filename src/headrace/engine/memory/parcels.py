@@ -9,6 +9,7 @@ import struct
 import sys
 import weakref
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ _PAIR = struct.Struct("<qq")
 _ALIGN = 64
 # smaller buffers are cheaper inside the pickle than as a view that keeps a block leased
 _IN_BAND_BYTES = 1024
+_REDUCERS: dict[type, Callable[[Any], Any]] = getattr(ForkingPickler, "_extra_reducers", {})
 
 
 def dump(value: object, region: Region, arena: Arena, *, ask: Callable[[int], None] | None = None) -> tuple[int, int]:
@@ -104,18 +106,21 @@ def peek(arena: Arena, offset: int) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles tensors as buffers; everything else as usual."""
+    """Pickles tensors as buffers; everything else as usual, or as `ForkingPickler` was told to."""
 
     def reducer_override(self, value: Any) -> Any:
         torch: Any = sys.modules.get("torch")
         if torch is None or not isinstance(value, torch.Tensor):
-            return NotImplemented
+            reduce = _REDUCERS.get(type(value))
+            # torch's own would put each storage into a segment of /dev/shm
+            return NotImplemented if reduce is None or reduce.__module__.startswith("torch.") else reduce(value)
         kind = type(value)
         plain = kind is torch.Tensor
         if not plain and (kind.__reduce_ex__ is not torch.Tensor.__reduce_ex__ or kind is torch.nn.Parameter):
             return NotImplemented
         if (
             value.layout is not torch.strided
+            or value.is_nested
             or value.device.type != "cpu"
             or value.is_quantized
             or value.is_conj()

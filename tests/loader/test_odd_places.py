@@ -1,0 +1,114 @@
+"""Where torch's loader works, ours does: pickled, under limits on addresses and files, with odd values."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from headrace import DataLoader
+from headrace.engine.memory import ArenaPlan
+from headrace.errors import NotSupported
+
+
+class Numbers(Dataset[Any]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+
+@pytest.mark.parametrize(
+    "travel", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(ForkingPickler.dumps(loader))]
+)
+@pytest.mark.parametrize("persistent_workers", [False, True])
+def test_a_loader_can_be_copied_and_pickled_while_it_runs(travel: Any, persistent_workers: bool) -> None:
+    loader = DataLoader(
+        Numbers(), batch_size=8, num_workers=1, on_error="quarantine", persistent_workers=persistent_workers
+    )
+    next(iter(loader))
+    there = travel(loader)
+    assert torch.cat(list(there)).tolist() == list(range(40))
+    assert there.stats().account.delivered == 40
+
+
+LIMITED = """
+import resource, sys
+import torch
+from headrace import DataLoader
+limit, size = getattr(resource, sys.argv[1]), int(sys.argv[2])
+resource.setrlimit(limit, (size, size))
+print(sum(int(batch.sum()) for batch in DataLoader(list(range(100)), batch_size=10, num_workers=2)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "size"), [("RLIMIT_AS", 4 << 30), ("RLIMIT_AS", 1 << 40), ("RLIMIT_FSIZE", 200 << 20)]
+)
+def test_limits_on_addresses_and_files_are_kept_and_told(limit: str, size: int) -> None:
+    command = [sys.executable, "-c", LIMITED, limit, str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env={**os.environ})
+    assert done.stdout.split() == ["4950"], done.stderr
+    assert ("leaves no more addresses" in done.stderr) == (size < 1 << 40)
+
+
+def test_a_layout_keeps_within_its_room_or_says_that_there_is_none() -> None:
+    for room in (200 << 20, 4 << 30, 1 << 40):
+        plan = ArenaPlan.for_budget(room // 4, room_bytes=room, num_workers=3)
+        assert plan.total <= room
+        assert plan.num_regions >= 6
+    assert ArenaPlan.for_budget(1 << 30).num_regions == 256
+    with pytest.raises(NotSupported, match="too few addresses"):
+        ArenaPlan.for_budget(1 << 20, room_bytes=1 << 20, num_workers=3)
+
+
+def _nested(samples: list[int]) -> Any:
+    return torch.nested.nested_tensor([torch.full((i % 5 + 1,), float(i)) for i in samples])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_strided_nested_tensors() -> None:
+    batches = list(DataLoader(Numbers(), batch_size=8, num_workers=1, collate_fn=_nested))
+    assert all(batch.is_nested for batch in batches)
+    assert [int(t[0]) for batch in batches for t in batch.unbind()] == list(range(40))
+
+
+class Opaque:
+    """Pickle cannot take it; whoever made it has told multiprocessing how."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not by pickle")
+
+
+def _take_apart(opaque: Opaque) -> Any:
+    return Opaque, (opaque.number,)
+
+
+class Opaques(Numbers):
+    def __getitem__(self, index: int) -> Opaque:
+        return Opaque(index)
+
+
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_reducers_that_multiprocessing_was_told(batch_size: int | None) -> None:
+    ForkingPickler.register(Opaque, _take_apart)
+    try:
+        loader = DataLoader(
+            Opaques(), batch_size=batch_size, num_workers=1, collate_fn=None if batch_size is None else list
+        )
+        found = [one for batch in loader for one in (batch if batch_size else [batch])]
+    finally:
+        ForkingPickler._extra_reducers.pop(Opaque)
+    assert [one.number for one in found] == list(range(40))
