@@ -183,7 +183,7 @@ class Reading:
 
         What the sampler raises comes out where it would have come without us.
         """
-        self.reader.forget()
+        self.reader.passed(self._next_seq - 1)  # nothing that was planned so far will be needed
         self._first_seq, self._num_delivered = self._next_seq, 0
         return _Followed(indices, self._tell, most=self._window)
 

@@ -12,11 +12,11 @@ from headrace.storage.reading.extents import Extent
 from headrace.storage.reading.read_plan import (
     GRANULE,
     PAGE,
+    Block,
     BlockState,
     FilePlan,
     Read,
     ReadDepth,
-    ReadPeriod,
     ReadPlan,
     Space,
     page_up,
@@ -27,6 +27,10 @@ MIB = 1 << 20
 
 def plan_of(*, depth: int = 4, block_bytes: int = MIB, space_bytes: int = 16 * MIB, gap_bytes: int = 65536) -> ReadPlan:
     return ReadPlan(depth=depth, block_bytes=block_bytes, space_bytes=space_bytes, gap_bytes=gap_bytes)
+
+
+def retiring(plan: ReadPlan) -> list[Block]:
+    return [block for block in plan.blocks.values() if block.state is BlockState.RETIRING]
 
 
 def marks_for(plan: ReadPlan, number: int, *extents: Extent) -> bytes:
@@ -43,7 +47,7 @@ def test_neighbours_in_the_file_are_one_read() -> None:
     plan.add(0, [Extent("a", 512 + 4096 * i, 3000) for i in range(16)])
     (read,) = plan.next_reads()
     assert (read.path, read.offset, read.size) == ("a", 0, 16 * 4096)
-    assert plan.num_wanted == 0
+    assert not plan.is_held_up
 
 
 def test_the_first_reads_are_small_and_the_next_ones_larger() -> None:
@@ -147,7 +151,7 @@ def test_a_batch_that_is_over_needs_nothing() -> None:
     plan.passed(1)
     assert plan.next_reads() == []
     plan.add(1, [Extent("a", 0, 10)])  # late
-    assert plan.num_wanted == 0
+    assert not plan.is_held_up
 
 
 def test_a_failed_read_and_a_file_that_ends_too_soon() -> None:
@@ -232,7 +236,7 @@ class PlanMachine(RuleBasedStateMachine):
     def leases_end(self) -> None:
         world = self.world
         world.leased.clear()
-        for block in world.plan.retiring:
+        for block in retiring(world.plan):
             world.plan.gone(block.number)
             world.marks.pop(block.number, None)
 
@@ -273,10 +277,10 @@ class PlanMachine(RuleBasedStateMachine):
         for read in list(plan._reads):  # reads of a large extent that had not begun
             plan.in_flight += 1
             plan.done(read, read.size)
-        for block in plan.retiring:
+        for block in retiring(plan):
             plan.gone(block.number)
         assert plan.blocks == {}
-        assert plan._space.free_bytes == 512 << 10
+        assert plan._space.take(512 << 10) == 0
 
 
 TestPlanMachine = PlanMachine.TestCase
@@ -312,10 +316,10 @@ def test_files_come_in_order_at_the_depth_and_not_too_far_ahead() -> None:
 
 def test_depth_stays_where_workers_do_not_wait() -> None:
     depth = ReadDepth(4, most=64)
-    idle = ReadPeriod(bytes_per_s=1e8, waiting_share=0.0, full_share=1.0)
-    assert [depth.next(idle) for _ in range(5)] == [4] * 5
-    not_full = ReadPeriod(bytes_per_s=1e8, waiting_share=0.5, full_share=0.1)
-    assert depth.next(not_full) == 4
+    idle = {"bytes_per_s": 1e8, "waiting_share": 0.0, "full_share": 1.0}
+    assert [depth.next(**idle) for _ in range(5)] == [4] * 5
+    not_full = {"bytes_per_s": 1e8, "waiting_share": 0.5, "full_share": 0.1}
+    assert depth.next(**not_full) == 4
 
 
 @pytest.mark.parametrize("knee", [1, 2, 7, 32, 500])
@@ -324,6 +328,6 @@ def test_depth_finds_the_knee_of_a_disk(knee: int) -> None:
     depth = ReadDepth(2, most=128)
     for _ in range(40):
         rate = 1e6 * min(depth.depth, knee)
-        depth.next(ReadPeriod(bytes_per_s=rate, waiting_share=0.3, full_share=1.0))
+        depth.next(bytes_per_s=rate, waiting_share=0.3, full_share=1.0)
     assert min(knee, 2) <= depth.depth <= min(128, 2 * max(knee, 2))
     assert depth.depth >= min(knee, 128)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .block_table import ASIDE, LEASES, MAX_BLOCKS, BlockTable, Column, Futex, HeadWord, InTable, Row, State, path_key
+from .block_table import ASIDE, LEASES, BlockTable, Column, Futex, HeadWord, InTable, Row, State, path_key
 from .extents import Extent
+from .read_plan import MAX_BLOCKS
 
 # up to this size a copy costs less than a lease: measured 2 µs against 3.5 µs at 3 to 32 KB, equal near 64 KB
 _COPIED_BYTES = 32 << 10
@@ -25,9 +26,8 @@ _LOOK_EVERY_S = 0.1  # whether the reader is still alive, while one waits for it
 class _Lease(weakref.ref[Any]):
     """Ends when the last view over a block's bytes is gone."""
 
-    __slots__ = ("at", "pid", "slot", "thread_row")
+    __slots__ = ("pid", "slot", "thread_row")
 
-    at: int
     pid: int
     slot: int
     thread_row: _ThreadRow
@@ -51,14 +51,14 @@ class _ThreadRow:
 
     def lease(self, owner: Any, slot: int) -> None:
         lease = _Lease(owner, _end_of_lease)
-        lease.at, lease.slot, lease.pid, lease.thread_row = self.leases_at + slot, slot, os.getpid(), self
+        lease.slot, lease.pid, lease.thread_row = slot, os.getpid(), self
         self.leases[slot] = lease
 
 
 def _end_of_lease(lease: _Lease) -> None:
     # each line is one operation that another thread, or a collection in the middle of one, cannot split
     if lease.pid == os.getpid():  # a child's copy of a view is no reference
-        lease.thread_row.table.words[lease.at] = 0
+        lease.thread_row.table.words[lease.thread_row.leases_at + lease.slot] = 0
         lease.thread_row.leases.pop(lease.slot, None)
         lease.thread_row.free.append(lease.slot)
 
@@ -80,7 +80,6 @@ class BlockSource:
         self._local = threading.local()
         self._rows: list[_ThreadRow] = []
         self._lock = threading.Lock()
-        self._key_of: dict[str, tuple[int, int]] = {}
 
     def __call__(self, extent: Extent) -> memoryview | None:
         row: _ThreadRow | None = getattr(self._local, "row", None)
@@ -101,7 +100,7 @@ class BlockSource:
         return self._find(row, path, offset, size)
 
     def _find(self, row: _ThreadRow, path: str, offset: int, size: int) -> memoryview | None:
-        key = self._key(path)
+        key = path_key(path)
         waited_since = 0.0
         for _ in range(_MOST_LOOKS):
             if self._words[HeadWord.STATE] != State.ON:
@@ -191,14 +190,6 @@ class BlockSource:
         words[row.at + Row.NUM_ASIDE] += 1
         words[row.at + Row.SELF_READS] += 1
         words[row.at + Row.SELF_BYTES] += size
-
-    def _key(self, path: str) -> tuple[int, int]:
-        key = self._key_of.get(path)
-        if key is None:
-            if len(self._key_of) > 4096:
-                self._key_of.clear()
-            key = self._key_of[path] = path_key(path)
-        return key
 
     def _take_row(self) -> _ThreadRow | None:
         with self._lock:

@@ -24,9 +24,11 @@ import sys
 import time
 from collections.abc import Container
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import blake2b
 
-MAX_BLOCKS = 1024
+from .read_plan import MAX_BLOCKS
+
 MAX_ROWS = 1024
 LEASES = 64  # a row; a thread that holds more views than this gets copies
 ASIDE = 128  # extents that a thread read by itself, kept for the reader to hear of
@@ -105,6 +107,7 @@ _LEASES_AT = _ROWS_AT + Row.NUM * MAX_ROWS
 _MARKS_AT = 8 * (_LEASES_AT + LEASES * MAX_ROWS)
 
 
+@lru_cache(4096)
 def path_key(path: str) -> tuple[int, int]:
     """128 bits that stand for a path in every process."""
     low, high = struct.unpack("qq", blake2b(os.fsencode(path), digest_size=16).digest())
@@ -148,10 +151,6 @@ class BlockTable:
     def leases(row: int) -> int:
         return _LEASES_AT + row * LEASES
 
-    def used_bytes(self) -> int:
-        """Bytes of the file that exist as pages."""
-        return os.fstat(self.fd).st_blocks * 512
-
     # ------------------------------------------------------------------------------------ the reader's side
 
     def publish(self, number: int, path: str, start: int, end: int, place: int) -> None:
@@ -187,7 +186,7 @@ class BlockTable:
         for row in range(words[HeadWord.ROWS]):
             at = _LEASES_AT + row * LEASES
             held = set(words[at : at + LEASES].tolist()) - {0}
-            if held and not self.is_row_held(row):
+            if held and not _is_locked(self.fd, _ROW_LOCKS + row):
                 words[at : at + LEASES] = memoryview(bytes(8 * LEASES)).cast("q")
                 continue
             found |= {number - 1 for number in held}
@@ -201,9 +200,9 @@ class BlockTable:
 
     # ------------------------------------------------------------------------------------ who is alive
 
-    def hold_reader_lock(self) -> bool:
-        """Be the reader; held until this process ends. False: another one is."""
-        return _try_lock(self.fd, _READER_LOCK)
+    def hold_reader_lock(self) -> None:
+        """Be the reader, until this process ends."""
+        _try_lock(self.fd, _READER_LOCK)
 
     def is_reader_alive(self) -> bool:
         """Whether a process is the reader (not to be asked in the reader itself)."""
@@ -222,9 +221,6 @@ class BlockTable:
         finally:
             fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, _CLAIM_LOCK)
         return None
-
-    def is_row_held(self, row: int) -> bool:
-        return _is_locked(self.fd, _ROW_LOCKS + row)
 
     def close(self) -> None:
         """Close the descriptor; the mapping ends with the last view of it."""

@@ -6,6 +6,7 @@ order as it goes reads ahead with threads of its own (`read_ahead`).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -61,17 +62,14 @@ def install_source(source: Source | None) -> Source | None:
     return before
 
 
-class source_installed:
+@contextlib.contextmanager
+def source_installed(source: Source) -> Iterator[None]:
     """Ask a source for as long as this lasts."""
-
-    def __init__(self, source: Source | None) -> None:
-        self._source = source
-
-    def __enter__(self) -> None:
-        self._before = install_source(self._source)
-
-    def __exit__(self, *_: object) -> None:
-        install_source(self._before)
+    before = install_source(source)
+    try:
+        yield
+    finally:
+        install_source(before)
 
 
 def read_file(extent: Extent) -> memoryview:
@@ -79,26 +77,15 @@ def read_file(extent: Extent) -> memoryview:
     path, offset, size = extent
     file = _open.open(path)
     data = os.pread(file.fd, size, offset)
-    if len(data) < size:
-        data = _read_on(file.fd, extent, data)
-    return memoryview(data)
-
-
-def _read_on(fd: int, extent: Extent, data: bytes) -> bytes:
-    """The rest of a read that came back short: a signal, a limit of 2 GiB a call, or the end of the file."""
-    parts, got = [data], len(data)
-    while got < extent.size:
-        more = os.pread(fd, extent.size - got, extent.offset + got)
+    while len(data) < size:  # a signal, a limit of 2 GiB a call, or the end of the file
+        more = os.pread(file.fd, size - len(data), offset + len(data))
         if not more:
-            raise OSError(
-                errno.EIO,
-                f"the file ends {extent.size - got} bytes before the end of a sample at offset {extent.offset} "
-                f"({extent.size} bytes)",
-                extent.path,
+            what = (
+                f"the file ends {size - len(data)} bytes before the end of a sample at offset {offset} ({size} bytes)"
             )
-        parts.append(more)
-        got += len(more)
-    return b"".join(parts)
+            raise OSError(errno.EIO, what, path)
+        data += more
+    return memoryview(data)
 
 
 class _OpenFile:
@@ -139,10 +126,6 @@ class OpenFiles:
             gone, self._files = self._files, OrderedDict()
         del gone
 
-    def after_fork(self) -> None:
-        """In a child: no thread of the parent holds the lock here. pread shares no position."""
-        self._lock = threading.Lock()
-
 
 _open = OpenFiles(_MOST_OPEN)
 
@@ -153,10 +136,9 @@ def close_files() -> None:
 
 
 def _after_fork() -> None:
-    """A child asks nobody: what was installed belongs to its parent."""
-    global _source
-    _source = None
-    _open.after_fork()
+    """A child asks nobody, for what was installed belongs to its parent; and a thread of that may hold the lock."""
+    global _source, _open
+    _source, _open = None, OpenFiles(_MOST_OPEN)
 
 
 os.register_at_fork(after_in_child=_after_fork)

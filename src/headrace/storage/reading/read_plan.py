@@ -20,6 +20,7 @@ from typing import NamedTuple
 PAGE = 4096
 # what was used is marked by the granule in which it begins; members of a tar begin at multiples of this
 GRANULE = 512
+MAX_BLOCKS = 1024
 # the first block holds little more than the first sample, so that it is there soon; each further one twice as much
 _FIRST_JOIN_BYTES = 128 << 10
 # a rate must be this much higher: less is noise between two periods
@@ -43,10 +44,6 @@ class Space:
 
     def __init__(self, size: int) -> None:
         self._free: list[tuple[int, int]] = [(0, page_down(size))]
-
-    @property
-    def free_bytes(self) -> int:
-        return sum(size for _, size in self._free)
 
     def take(self, size: int) -> int | None:
         """The start of a run of at least `size` bytes; None where no run is that long."""
@@ -87,14 +84,6 @@ class Read(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Need:
-    """How often bytes that begin in one granule are planned, and in which batch for the last time."""
-
-    count: int
-    last_seq: int
-
-
-@dataclass(slots=True)
 class Block:
     """A run of bytes of a file, and its place in memory."""
 
@@ -104,7 +93,8 @@ class Block:
     end: int
     place: int
     state: BlockState = BlockState.IN_FLIGHT
-    needs: dict[int, _Need] = field(default_factory=dict)  # by granule
+    # by granule: how often bytes that begin in it are planned, and in which batch for the last time
+    needs: dict[int, tuple[int, int]] = field(default_factory=dict)
     last_byte: int = 0  # up to here it is needed; what follows only fills the page
     valid_end: int = 0  # up to here the file has bytes
     reads_left: int = 1
@@ -118,9 +108,9 @@ class Block:
 
     def claim(self, offset: int, size: int, seq: int) -> None:
         """Plan the use of some bytes."""
-        need = self.needs.setdefault((offset - self.start) // GRANULE, _Need(0, seq))
-        need.count += 1
-        need.last_seq = max(need.last_seq, seq)
+        granule = (offset - self.start) // GRANULE
+        count, last_seq = self.needs.get(granule, (0, seq))
+        self.needs[granule] = count + 1, max(last_seq, seq)
         self.last_byte = max(self.last_byte, offset + size)
 
 
@@ -135,12 +125,10 @@ class _Wanted(NamedTuple):
 class ReadPlan:
     """What to read next, and which blocks may go."""
 
-    def __init__(
-        self, *, depth: int, block_bytes: int, space_bytes: int, gap_bytes: int = 64 << 10, most_blocks: int = 1024
-    ) -> None:
+    def __init__(self, *, depth: int, block_bytes: int, space_bytes: int, gap_bytes: int = 64 << 10) -> None:
         self.depth, self.block_bytes, self._gap_bytes = depth, block_bytes, gap_bytes
         self._space = Space(space_bytes)
-        self._numbers = list(range(most_blocks - 1, -1, -1))
+        self._numbers = list(reversed(range(MAX_BLOCKS)))
         self.blocks: dict[int, Block] = {}
         self._starts: dict[str, list[tuple[int, int]]] = {}  # path -> (start, number) of blocks that may be used
         self._wanted: dict[int, _Wanted] = {}  # by ticket, in the order of need
@@ -157,10 +145,6 @@ class ReadPlan:
     @property
     def capacity_bytes(self) -> int:
         return self.depth * self.block_bytes
-
-    @property
-    def num_wanted(self) -> int:
-        return len(self._wanted)
 
     @property
     def is_held_up(self) -> bool:
@@ -208,7 +192,7 @@ class ReadPlan:
         for block in list(self.blocks.values()):
             if block.state is BlockState.RETIRING:
                 continue
-            for granule in [g for g, need in block.needs.items() if need.last_seq <= seq]:
+            for granule in [g for g, (_, last_seq) in block.needs.items() if last_seq <= seq]:
                 del block.needs[granule]
             if not block.needs and block.state is BlockState.READY:
                 gone.append(self._retire(block))
@@ -334,7 +318,7 @@ class ReadPlan:
             return False
         block.marks = marks
         block.was_used = block.was_used or marks.count(0) < len(marks)
-        for granule in [g for g, need in block.needs.items() if marks[g] >= min(need.count, 255)]:
+        for granule in [g for g, (count, _) in block.needs.items() if marks[g] >= min(count, 255)]:
             del block.needs[granule]
         if block.needs:
             return False
@@ -363,10 +347,6 @@ class ReadPlan:
     @property
     def ready(self) -> list[Block]:
         return [block for block in self.blocks.values() if block.state is BlockState.READY]
-
-    @property
-    def retiring(self) -> list[Block]:
-        return [block for block in self.blocks.values() if block.state is BlockState.RETIRING]
 
 
 class FilePlan:
@@ -415,21 +395,12 @@ class FilePlan:
             self._ahead[seq] = self._ahead.get(seq, 0) + size
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReadPeriod:
-    """What happened in a stretch of time at one depth."""
-
-    bytes_per_s: float
-    waiting_share: float  # of the workers' time that they waited for bytes
-    full_share: float  # of the moments looked at, those at which all reads that may be in flight were
-
-
 class ReadDepth:
     """Grows the depth while more of it brings more bytes and workers wait for them.
 
     >>> depth = ReadDepth(2, most=64)
     >>> busy = dict(waiting_share=0.5, full_share=1.0)
-    >>> [depth.next(ReadPeriod(bytes_per_s=rate, **busy)) for rate in (100e6, 150e6, 151e6, 150e6)]
+    >>> [depth.next(bytes_per_s=rate, **busy) for rate in (100e6, 150e6, 151e6, 150e6)]
     [4, 8, 4, 4]
     """
 
@@ -438,17 +409,21 @@ class ReadDepth:
         self._before: tuple[int, float] | None = None  # the depth below this one on trial, and its rate
         self._rest = 0  # periods to stay as it is
 
-    def next(self, period: ReadPeriod) -> int:
-        """The depth for the next period."""
+    def next(self, *, bytes_per_s: float, waiting_share: float, full_share: float) -> int:
+        """The depth for the next period, after one at this depth.
+
+        `waiting_share` is that of the workers' time that they waited for bytes, `full_share` that of the moments looked
+        at in which all reads that may be in flight were.
+        """
         if self._before is not None:
             below, rate = self._before
             self._before = None
-            if period.bytes_per_s < rate * _BETTER:
+            if bytes_per_s < rate * _BETTER:
                 self.depth, self._rest = below, _TRY_AGAIN_PERIODS
                 return self.depth
         if self._rest:
             self._rest -= 1
-        elif period.waiting_share >= _WAITING_SHARE and period.full_share >= 0.5 and self.depth < self._most:
-            self._before = self.depth, period.bytes_per_s
+        elif waiting_share >= _WAITING_SHARE and full_share >= 0.5 and self.depth < self._most:
+            self._before = self.depth, bytes_per_s
             self.depth = min(self._most, 2 * self.depth)
         return self.depth

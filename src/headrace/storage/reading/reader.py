@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
+import pickle
 import socket
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Iterable
 from multiprocessing import reduction
 from pathlib import Path
@@ -19,7 +20,7 @@ from headrace.model import ReaderStats, format_bytes
 from .block_table import BlockTable, HeadWord, Row, State
 from .extents import Extent, Source, install_source
 from .read_plan import GRANULE
-from .reader_process import ReaderSettings, as_message
+from .reader_process import ReaderSettings
 
 _log = logging.getLogger(__name__)
 
@@ -76,10 +77,8 @@ class BlockReader:
         self.access = BlockAccess(self.table)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._backlog: deque[bytes] = deque()
-        self._backlog_bytes = 0
+        self._backlog = bytearray()
         self._owner_pid = os.getpid()
-        self._last_seq = -1
         self.table.words[HeadWord.PASSED] = -1
         try:
             self._start()
@@ -96,11 +95,9 @@ class BlockReader:
                         end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
             ours.setblocking(False)
             self._control = ours
-            s = self.settings
-            numbers = (self.table.fd, theirs.fileno(), os.getpid(), s.space_bytes, s.block_bytes, s.depth, s.most_depth)
-            words = [sys.executable, "-I", "-S", "-c", _START, str(_PACKAGE)]
+            numbers = (self.table.fd, theirs.fileno(), os.getpid(), *dataclasses.astuple(self.settings))
             self._process = subprocess.Popen(
-                [*words, *map(str, (*numbers, s.gap_bytes, s.num_workers))],
+                [sys.executable, "-I", "-S", "-c", _START, str(_PACKAGE), *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(self.table.fd, theirs.fileno()),
@@ -118,55 +115,35 @@ class BlockReader:
 
     def plan(self, seq: int, extents: Iterable[Extent]) -> int:
         """Say which extents a batch will need, in their order; returns their bytes. `seq` grows from batch to batch."""
-        wanted = [
-            (path, offset, size) for path, offset, size in extents
-        ]  # a path that comes again is one word more in the message
-        self._last_seq = max(self._last_seq, seq)
-        self._send(as_message("extents", seq, wanted))
+        wanted = [(path, offset, size) for path, offset, size in extents]  # plain tuples: the reader knows no others
+        self._send("extents", seq, wanted)
         return sum(size for _, _, size in wanted)
 
     def plan_files(self, seq: int, paths: list[str]) -> None:
         """Say which files a batch will need."""
-        self._last_seq = max(self._last_seq, seq)
-        self._send(as_message("files", seq, paths))
+        self._send("files", seq, paths)
 
     def passed(self, seq: int) -> None:
         """Say that all batches up to this one are over."""
-        if self._owner_pid != os.getpid():
-            return
-        self.table.words[HeadWord.PASSED] = max(self.table.words[HeadWord.PASSED], seq)
-        if self._backlog:
+        if self._owner_pid == os.getpid():
+            self.table.words[HeadWord.PASSED] = max(self.table.words[HeadWord.PASSED], seq)
             self._flush()
 
-    def forget(self) -> None:
-        """Nothing that was planned so far will be needed."""
-        self.passed(self._last_seq)
-
-    def _send(self, message: bytes) -> None:
-        if self._control is None or self._owner_pid != os.getpid():  # the words of a forked child would mix with ours
+    def _send(self, *order: Any) -> None:
+        # the words of a forked child would mix with ours; and advice that nobody takes is not piled up
+        if self._control is None or self._owner_pid != os.getpid() or len(self._backlog) > _MOST_BACKLOG:
             return
-        if self._backlog_bytes > _MOST_BACKLOG:
-            return  # advice that nobody takes
-        self._backlog.append(message)
-        self._backlog_bytes += len(message)
+        self._backlog += pickle.dumps(order, 5)
         self._flush()
 
     def _flush(self) -> None:
-        control = self._control
-        while self._backlog and control is not None:
-            message = self._backlog[0]
+        while self._backlog and self._control is not None:
             try:
-                sent = control.send(message)
+                del self._backlog[: self._control.send(self._backlog)]
             except BlockingIOError:
                 return
             except OSError:  # it is gone
                 self._give_up()
-                return
-            self._backlog_bytes -= sent
-            if sent < len(message):
-                self._backlog[0] = message[sent:]
-            else:
-                self._backlog.popleft()
 
     def _give_up(self) -> None:
         """The reader is gone without being asked to: workers read for themselves from here on."""

@@ -7,35 +7,34 @@ the standard library: it is there in a few dozen milliseconds and takes a few me
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import mmap
 import os
 import pickle
 import queue
-import select
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .block_table import ASIDE, BlockTable, Futex, HeadWord, Row, State, path_key
 from .extents import OpenFiles
-from .read_plan import GRANULE, BlockState, FilePlan, Read, ReadDepth, ReadPeriod, ReadPlan
+from .read_plan import GRANULE, BlockState, FilePlan, Read, ReadDepth, ReadPlan
 
-_LENGTH = struct.Struct("<I")
 # between withdrawing a block and looking for who still refers to it: far longer than a store takes to be seen
 _MOMENT_S = 0.001
 _PERIOD_S = 0.5
 _MOST_OPEN = 256
 _TOUCH_BYTES = 1 << 20
+_local = threading.local()
 _MOST_PATHS = 1 << 16  # whose keys are remembered, to know again what workers say
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class ReaderSettings:
     """What the training process decides for its reader."""
 
@@ -43,47 +42,25 @@ class ReaderSettings:
     block_bytes: int
     depth: int
     most_depth: int  # above `depth`: it may grow while that helps
-    gap_bytes: int = 64 << 10
     num_workers: int = 1
-
-
-@dataclass(frozen=True)
-class _Touch:
-    """A file to be brought into the page cache."""
-
-    seq: int
-    path: str
-
-
-def as_message(*values: Any) -> bytes:
-    """What travels to the reader."""
-    data = pickle.dumps(values, 5)
-    return _LENGTH.pack(len(data)) + data
 
 
 class Reader:
     """The loop and its threads."""
 
-    def __init__(self, table: BlockTable, control: socket.socket, settings: ReaderSettings) -> None:
-        self._table, self._control, self._settings = table, control, settings
-        self._words = table.words
-        self._plan = ReadPlan(
-            depth=settings.depth,
-            block_bytes=settings.block_bytes,
-            space_bytes=settings.space_bytes,
-            gap_bytes=settings.gap_bytes,
-        )
-        self._files = FilePlan(depth=settings.depth, ahead_bytes=max(64 << 20, 2 * settings.space_bytes))
-        self._depth = ReadDepth(settings.depth, most=settings.most_depth)
+    def __init__(self, table: BlockTable, settings: ReaderSettings) -> None:
+        self._table, self._words, self._num_workers = table, table.words, settings.num_workers
+        depth, space_bytes = settings.depth, settings.space_bytes
+        self._plan = ReadPlan(depth=depth, block_bytes=settings.block_bytes, space_bytes=space_bytes)
+        self._files = FilePlan(depth=depth, ahead_bytes=max(64 << 20, 2 * space_bytes))
+        self._depth = ReadDepth(depth, most=settings.most_depth)
         self._path_of_key: dict[int, str] = {}
-        self._jobs: queue.SimpleQueue[Read | _Touch] = queue.SimpleQueue()
-        self._ended: deque[tuple[Read | _Touch, int | None]] = deque()
+        # what threads are to do, and what the loop is to do: functions with their arguments
+        self._jobs: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._threads = 0
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if hasattr(os, "eventfd") else -1
-        self._bells = (self._bell, self._bell) if self._bell >= 0 else os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._wake = Futex(table.map, 8 * HeadWord.WAKE)
         self._open = OpenFiles(_MOST_OPEN)
-        self._incoming = bytearray()
         self._heard: dict[int, int] = {}  # row -> how many of its own reads we know of
         self._leaving: deque[tuple[float, int]] = deque()  # withdrawn blocks, and when
         self._is_over = False
@@ -94,25 +71,16 @@ class Reader:
 
     # ------------------------------------------------------------------------------------ the loop
 
-    def run(self, parent: int) -> None:
+    def run(self, control: socket.socket, parent: int) -> None:
         """Work until told to stop or the parent is gone."""
-        poller = select.poll()
-        for fd in (self._control.fileno(), self._bells[0]):
-            poller.register(fd, select.POLLIN)
-        watch = -1
-        with contextlib.suppress(OSError, AttributeError):
-            watch = os.pidfd_open(parent)
-            poller.register(watch, select.POLLIN)
+        threading.Thread(target=self._listen, args=(control,), name="headrace-orders", daemon=True).start()
         self._words[HeadWord.STATE] = State.ON
         while not self._is_over and os.getppid() == parent:
-            ready = {fd for fd, _ in poller.poll(1000 * self._sleep_s())}
-            if watch in ready:
-                break
-            if self._control.fileno() in ready:
-                self._listen()
-            if self._bells[0] in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._bells[0], 4096)
+            with contextlib.suppress(queue.Empty):
+                handle, *values = self._events.get(timeout=self._sleep_s())
+                while True:
+                    handle(*values)
+                    handle, *values = self._events.get_nowait()
             started = time.monotonic()
             self._turn()
             self._turn_s = time.monotonic() - started
@@ -130,8 +98,6 @@ class Reader:
 
     def _turn(self) -> None:
         plan, words = self._plan, self._words
-        while self._ended:
-            self._note(*self._ended.popleft())
         self._hear_of_own_reads()
         for block in plan.ready:
             first = block.place // GRANULE
@@ -146,9 +112,9 @@ class Reader:
             block = plan.blocks[read.block]
             if read.offset == block.start:
                 self._table.publish(block.number, block.path, block.start, block.end, block.place)
-            self._give(read)
+            self._give(self._read, self._note_read, read)
         for seq, path in self._files.next_files():
-            self._give(_Touch(seq, path))
+            self._give(_touch, self._note_file, path, seq)
         self._looks += 1
         self._full_looks += plan.in_flight >= plan.depth
         self._measure()
@@ -186,56 +152,39 @@ class Reader:
 
     # ------------------------------------------------------------------------------------ what we are told
 
-    def _listen(self) -> None:
-        try:
-            data = self._control.recv(1 << 20, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        if not data:
-            self._is_over = True
-            return
-        self._incoming += data
-        while len(self._incoming) >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self._incoming)
-            if len(self._incoming) < _LENGTH.size + size:
-                return
-            message = bytes(self._incoming[_LENGTH.size : _LENGTH.size + size])
-            del self._incoming[: _LENGTH.size + size]
-            self._obey(*pickle.loads(message))
+    def _listen(self, control: socket.socket) -> None:
+        orders = {"extents": self._plan_extents, "files": self._files.add}
+        with control.makefile("rb") as file, contextlib.suppress(EOFError, OSError):
+            while True:
+                order, *values = pickle.load(file)
+                self._events.put((orders[order], *values))
+        self._events.put((self._end,))
 
-    def _obey(self, order: str, *values: Any) -> None:
-        if order == "extents":
-            seq, extents = values
-            if len(self._path_of_key) > _MOST_PATHS:
-                self._path_of_key.clear()
-            self._path_of_key |= {path_key(path)[0]: path for path in {path for path, _, _ in extents}}
-            self._plan.add(seq, extents)
-        elif order == "files":
-            self._files.add(*values)
+    def _end(self) -> None:
+        self._is_over = True
+
+    def _plan_extents(self, seq: int, extents: Iterable[tuple[str, int, int]]) -> None:
+        if len(self._path_of_key) > _MOST_PATHS:
+            self._path_of_key.clear()
+        self._path_of_key |= {path_key(path)[0]: path for path in {path for path, _, _ in extents}}
+        self._plan.add(seq, extents)
 
     # ------------------------------------------------------------------------------------ reads
 
-    def _give(self, job: Read | _Touch) -> None:
+    def _give(self, read: Callable[[Any], int], note: Callable[..., None], *job: Any) -> None:
+        """Let a thread call `read` with the first part of the job, and the loop `note` with what it brought and it."""
         if self._threads < self._plan.depth:
             self._threads += 1
             threading.Thread(target=self._read_for_ever, name=f"headrace-io-{self._threads}", daemon=True).start()
-        self._jobs.put(job)
+        self._jobs.put((read, note, *job))
 
     def _read_for_ever(self) -> None:
-        scratch = memoryview(b"")
         while True:
-            job = self._jobs.get()
+            read, note, *job = self._jobs.get()
             got: int | None = None
             with contextlib.suppress(OSError):
-                if isinstance(job, _Touch):
-                    # aligned: the kernel copies twice as fast
-                    scratch = scratch or memoryview(mmap.mmap(-1, _TOUCH_BYTES, flags=mmap.MAP_PRIVATE))
-                    got = _touch(job.path, scratch)
-                else:
-                    got = self._read(job)
-            self._ended.append((job, got))
-            with contextlib.suppress(BlockingIOError):
-                os.write(self._bells[1], b"\1\0\0\0\0\0\0\0")
+                got = read(job[0])
+            self._events.put((note, got, *job))
 
     def _read(self, read: Read) -> int:
         at, got = self._table.blocks_at + read.place, 0
@@ -248,16 +197,16 @@ class Reader:
             got += count
         return got
 
-    def _note(self, job: Read | _Touch, got: int | None) -> None:
+    def _note_file(self, got: int | None, _path: str, seq: int) -> None:
+        self._files.done(seq, got or 0)
+        self._words[HeadWord.FILES] += 1
+        self._words[HeadWord.FILE_BYTES] += got or 0
+
+    def _note_read(self, got: int | None, read: Read) -> None:
         words = self._words
-        if isinstance(job, _Touch):
-            self._files.done(job.seq, got or 0)
-            words[HeadWord.FILES] += 1
-            words[HeadWord.FILE_BYTES] += got or 0
-            return
         words[HeadWord.READS] += 1
         words[HeadWord.BYTES] += got or 0
-        block = self._plan.done(job, got)
+        block = self._plan.done(read, got)
         if block is None:
             return
         self._table.settle(block.number, None if block.is_failed else block.valid_end)
@@ -280,21 +229,22 @@ class Reader:
         (waits,) = self._table.totals(Row.WAIT_NS)
         read = words[HeadWord.BYTES] + words[HeadWord.FILE_BYTES]
         if read > self._period_bytes:
-            period = ReadPeriod(
+            plan.depth = self._files.depth = self._depth.next(
                 bytes_per_s=(read - self._period_bytes) / elapsed,
-                waiting_share=(waits - self._period_waits) / 1e9 / elapsed / self._settings.num_workers,
+                waiting_share=(waits - self._period_waits) / 1e9 / elapsed / self._num_workers,
                 full_share=self._full_looks / max(1, self._looks),
             )
-            plan.depth = self._files.depth = self._depth.next(period)
         self._period_at, self._period_bytes, self._period_waits = now, read, waits
         self._looks = self._full_looks = 0
 
 
-def _touch(path: str, scratch: memoryview) -> int:
+def _touch(path: str) -> int:
     """Read a whole file and keep nothing: it is in the page cache afterwards. Returns its size."""
+    if not hasattr(_local, "scratch"):  # aligned: the kernel copies twice as fast
+        _local.scratch = mmap.mmap(-1, _TOUCH_BYTES, flags=mmap.MAP_PRIVATE)
     fd, got = os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0
     try:
-        while count := os.preadv(fd, [scratch], got):
+        while count := os.preadv(fd, [_local.scratch], got):
             got += count
     finally:
         os.close(fd)
@@ -302,14 +252,13 @@ def _touch(path: str, scratch: memoryview) -> int:
 
 
 def main() -> None:
-    """The process: its arguments are descriptors and settings, by position."""
+    """The process: its arguments are descriptors, the parent and the settings, by position."""
     table_fd, control_fd, parent, *numbers = map(int, sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the training process decides
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write("headrace-reader")
-    names = ("space_bytes", "block_bytes", "depth", "most_depth", "gap_bytes", "num_workers")
-    settings = ReaderSettings(**dict(zip(names, numbers, strict=True)))
+    settings = ReaderSettings(*numbers)
     table = BlockTable(table_fd, settings.space_bytes, GRANULE)
-    if table.hold_reader_lock():
-        Reader(table, socket.socket(fileno=control_fd), settings).run(parent)
+    table.hold_reader_lock()
+    Reader(table, settings).run(socket.socket(fileno=control_fd), parent)
     os._exit(0)  # threads that still wait for a disk are of no use any more
