@@ -19,8 +19,6 @@ from .source import Data, Source
 
 FieldDecoder: TypeAlias = Callable[..., Any]
 
-_KEY = "__key__"
-
 
 def text(data: Data, *, encoding: str = "utf-8-sig", name: str | None = None) -> str:
     """Return a text; a byte order mark is dropped. Bytes that are not text are an error that says where."""
@@ -95,22 +93,18 @@ class Decoder:
 
         An error of ours names the sample and the field; one of your own function gets them as a note.
         """
-        key = sample.get(_KEY)
-        decoded: dict[str, Any] = {} if key is None else {_KEY: key}
+        key = sample.get("__key__")
+        decoded: dict[str, Any] = {} if key is None else {"__key__": key}
         for field, function in self.fields.items():
             if field not in sample:
-                raise KeyError(
-                    f"sample {key if key is not None else '?'} has no field {field!r}; it has: {_list(sample)}"
-                )
+                there_are = ", ".join(sorted(map(str, sample))) or "nothing"
+                raise KeyError(f"sample {'?' if key is None else key} has no field {field!r}; it has: {there_are}")
             label = field if key is None else f"{key}.{field}"
             try:
                 decoded[field] = function(sample[field], name=label) if function in _OURS else function(sample[field])
-            except HeadraceError as error:
-                if not error.what.startswith(label):
-                    error.add_note(f"while decoding {label}")
-                raise
             except Exception as error:
-                error.add_note(f"while decoding {label}")
+                if not (isinstance(error, HeadraceError) and error.what.startswith(label)):
+                    error.add_note(f"while decoding {label}")
                 raise
         return decoded
 
@@ -127,14 +121,10 @@ def decode(*extensions: str, **functions: FieldDecoder) -> Decoder:
     >>> sample
     {'__key__': 'study_001', 'txt': 'no findings', 'cls': 3}
     """
-    fields: dict[str, FieldDecoder] = {}
-    for extension in extensions:
-        fields[extension] = _find(extension)
     for field, function in functions.items():
         if not callable(function):
             raise TypeError(f"{field}={function!r}: give a function from bytes to the decoded field")
-        fields[field] = function
-    return Decoder(fields)
+    return Decoder({extension: _find(extension) for extension in extensions} | functions)
 
 
 def _find(extension: str) -> FieldDecoder:
@@ -146,7 +136,3 @@ def _find(extension: str) -> FieldDecoder:
         f"no codec for {extension!r}; known are {', '.join(sorted(_BY_EXTENSION))}. "
         f"For another, pass your own function: decode(**{{{extension!r}: function}})"
     )
-
-
-def _list(sample: Mapping[str, Any]) -> str:
-    return ", ".join(sorted(map(str, sample))) or "nothing"

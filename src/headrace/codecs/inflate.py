@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
-import threading
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -85,21 +86,22 @@ class LibDeflate:
         self._gunzip.argtypes = (pointer, pointer, size, pointer, size, pointer, pointer)
         self._crc32: Any = library.libdeflate_crc32
         self._crc32.restype, self._crc32.argtypes = ctypes.c_uint32, (ctypes.c_uint32, pointer, size)
-        self._local = threading.local()
 
-    def _decompressor(self) -> int:
-        """Return the thread's own: a decompressor has state."""
+    @contextlib.contextmanager
+    def _decompressor(self) -> Iterator[int]:
+        """One has state, so it is not shared between threads; to make one takes a microsecond."""
+        address = self._alloc()
+        if not address:
+            raise MemoryError("libdeflate could not make a decompressor")
         try:
-            kept: _Decompressor = self._local.kept
-        except AttributeError:
-            kept = self._local.kept = _Decompressor(self._alloc, self._free)
-        return kept.address
+            yield address
+        finally:
+            self._free(address)
 
     def inflate(self, data: memoryview, out: Buffer) -> None:
         given = ctypes.c_size_t()
-        code = self._inflate(
-            self._decompressor(), _address(data), data.nbytes, _address(out), out.nbytes, ctypes.byref(given)
-        )
+        with self._decompressor() as own:
+            code = self._inflate(own, _address(data), data.nbytes, _address(out), out.nbytes, ctypes.byref(given))
         if code == _INSUFFICIENT_SPACE:
             raise BadStream("the stream gives more than it should")
         if code:
@@ -114,10 +116,9 @@ class LibDeflate:
             if not any(data[:1]):  # the end, or the zeros that some tools pad with
                 raise BadStream(f"the stream ended after {done} of {out.nbytes} bytes")
             rest = out[done:]
-            code = self._gunzip(
-                *(self._decompressor(), _address(data), data.nbytes, _address(rest), rest.nbytes),
-                *(ctypes.byref(taken), ctypes.byref(given)),
-            )
+            places = _address(data), data.nbytes, _address(rest), rest.nbytes
+            with self._decompressor() as own:
+                code = self._gunzip(own, *places, ctypes.byref(taken), ctypes.byref(given))
             if code == _INSUFFICIENT_SPACE:  # more follows than is wanted: zlib can stop there
                 return ZlibInflater().gunzip(data, rest)
             if code:
@@ -129,21 +130,8 @@ class LibDeflate:
         return int(self._crc32(0, _address(data), data.nbytes)) if data.nbytes else 0
 
 
-class _Decompressor:
-    def __init__(self, alloc: Any, free: Any) -> None:
-        self._free = free
-        self.address: int = alloc()
-        if not self.address:
-            raise MemoryError("libdeflate could not make a decompressor")
-
-    def __del__(self) -> None:
-        if getattr(self, "address", None):
-            self._free(self.address)
-
-
 def _address(data: memoryview | Buffer) -> int:
-    array = np.frombuffer(data, np.uint8) if isinstance(data, memoryview) and data.nbytes else data
-    return array.ctypes.data if isinstance(array, np.ndarray) else 0
+    return np.frombuffer(data, np.uint8).ctypes.data if data.nbytes else 0
 
 
 Inflater = ZlibInflater | LibDeflate

@@ -54,35 +54,32 @@ def npz(
     with Source(data, name) as source, stage("npz decode") as timed:
         members = _read_directory(source)
         if isinstance(only, str):
-            array = hand_out(
-                source.name, _load(source, members, only, max_bytes, keeps=out is None), cast("Array | None", out)
-            )
-            timed.nbytes = array.nbytes
-            return array
-        given = cast("Mapping[str, Array]", out or {})
-        if only is None:
-            wanted = [key.removesuffix(".npy") for key in members if key.endswith(".npy")]
+            wanted, given = [only], cast("Mapping[str, Array]", {} if out is None else {only: out})
         else:
-            wanted = list(only)
+            wanted, given = _arrays_of(members) if only is None else list(only), cast("Mapping[str, Array]", out or {})
         arrays = {}
         for key in wanted:
             buffer = given.get(key)
             arrays[key] = hand_out(source.name, _load(source, members, key, max_bytes, keeps=buffer is None), buffer)
             timed.nbytes += arrays[key].nbytes
-        return arrays
+        return arrays[only] if isinstance(only, str) else arrays
 
 
 def npz_member(source: Source, key: str | None, max_bytes: int) -> Array:
     """Return one array (the only one, if no key is given) in memory that the next call on this thread reuses."""
     members = _read_directory(source)
     if key is None:
-        keys = [name.removesuffix(".npy") for name in members if name.endswith(".npy")]
+        keys = _arrays_of(members)
         if not keys:
             raise source.damaged("an NPZ without an array", members=", ".join(members) or "none")
         if len(keys) != 1:
             raise ValueError(f"{source.name} holds {len(keys)} arrays ({', '.join(keys)}): say which with member=")
         (key,) = keys
     return _load(source, members, key, max_bytes, keeps=False)
+
+
+def _arrays_of(members: Mapping[str, zipfile.ZipInfo]) -> list[str]:
+    return [name.removesuffix(".npy") for name in members if name.endswith(".npy")]
 
 
 def _load(source: Source, members: Mapping[str, zipfile.ZipInfo], key: str, max_bytes: int, *, keeps: bool) -> Array:
@@ -117,8 +114,6 @@ def _load(source: Source, members: Mapping[str, zipfile.ZipInfo], key: str, max_
 
 class _File:
     """A source as zipfile reads it. Never more is read than it asks for, of what is there."""
-
-    mode = "rb"
 
     def __init__(self, source: Source) -> None:
         self._source, self._at = source, 0

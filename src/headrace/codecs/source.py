@@ -100,10 +100,7 @@ class Source:
         return buffer
 
     def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
-        """Fill a buffer with the bytes from `offset` on."""
-        if self._view is not None:
-            buffer[:] = np.frombuffer(self._view[offset : offset + buffer.nbytes], np.uint8)
-            return
+        """Fill a buffer with a file's bytes from `offset` on."""
         with stage("read", nbytes=buffer.nbytes):
             done, view = 0, buffer.data
             while done < buffer.nbytes:

@@ -25,7 +25,7 @@ Pair: TypeAlias = tuple[float, float]
 Crop: TypeAlias = Sequence[tuple[int | None, int | None] | slice | None]
 
 Floats = npt.NDArray[np.float32]
-Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # first and last + 1 of each axis
+Box = tuple[tuple[int, int], ...]  # first and last + 1 of each of three axes
 
 # What is in work at a time: small enough for a core's caches, large enough that two threads do not meet at the
 # interpreter's lock after every few microseconds. 1 MiB and 8 MiB were slower, alone and in pairs.
@@ -37,15 +37,6 @@ _MOST_SHRINK = 2.5
 # OpenBLAS starts threads for a product above this, in every worker: stay below it.
 _MOST_MULTIPLICATIONS = 1 << 18
 _KINDS = "iubf"  # whole numbers, booleans, floats
-
-
-@dataclass(frozen=True)
-class _Line:
-    """value * slope + shift, with bounds for the value before."""
-
-    bounds: _Bounds | None
-    slope: float
-    shift: float
 
 
 def volume(
@@ -74,14 +65,34 @@ def volume(
 
     `member` names the array of an NPZ that has several. A NIfTI's slope and intercept are applied.
     """
-    if isinstance(data, np.ndarray) and data.ndim == 3:
-        with Source(np.empty(0, np.uint8), name or "volume") as source:
-            return _process(source, data, (1.0, 0.0), crop, clip, window, size, normalise, np.dtype(dtype), out)
-    with Source(data, name) as source:
-        with stage("volume decode") as timed:
-            stored, scaling = _open(source, member, max_bytes)
-            timed.nbytes, timed.note = stored.nbytes, f"shape={stored.shape}"
-        return _process(source, stored, scaling, crop, clip, window, size, normalise, np.dtype(dtype), out)
+    is_array, kind = isinstance(data, np.ndarray) and data.ndim == 3, np.dtype(dtype)
+    with Source(np.empty(0, np.uint8), name or "volume") if is_array else Source(data, name) as source:
+        stored, scaling = np.asarray(data), (1.0, 0.0)
+        if not is_array:
+            with stage("volume decode") as timed:
+                stored, scaling = _open(source, member, max_bytes)
+                timed.nbytes, timed.note = stored.nbytes, f"shape={stored.shape}"
+        if stored.ndim != 3:
+            raise ValueError(f"{source.name}: a volume has three axes, this array has shape {stored.shape}")
+        if stored.dtype.kind not in _KINDS or kind.kind not in _KINDS:
+            raise TypeError(f"{source.name}: volumes are of whole numbers or floats, not {stored.dtype} to {kind}")
+        with stage("volume process") as timed:
+            line = _line(scaling, clip, window, normalise)
+            box = _box(source, crop, stored.shape)
+            inside = tuple(stop - start for start, stop in box)
+            shape = tuple(size) if size is not None else inside
+            if len(shape) != 3 or min(shape) < 1 or min(inside) < 1:
+                raise ValueError(f"{source.name}: cannot make a volume of size {shape} from one of size {inside}")
+            check_out(source.name, out, shape, kind)
+            is_fortran = stored.flags.f_contiguous and not stored.flags.c_contiguous
+            # the work goes along the order of memory, and so does the result unless there is a place for it
+            result = new_result(shape, kind, order="F" if is_fortran else "C") if out is None else out
+            if is_fortran:
+                _run(stored.T, box[::-1], result.T, *line)
+            else:
+                _run(np.ascontiguousarray(stored), box, result, *line)
+            timed.nbytes = result.nbytes
+            return result
 
 
 def _open(source: Source, member: str | None, max_bytes: int) -> tuple[Array, Pair]:
@@ -98,58 +109,20 @@ def _open(source: Source, member: str | None, max_bytes: int) -> tuple[Array, Pa
     raise source.damaged("not a volume: neither NPZ, NPY nor NIfTI", first_bytes=start.hex(" "))
 
 
-def _process(
-    source: Source,
-    stored: Array,
-    scaling: Pair,
-    crop: Crop | None,
-    clip: Pair | None,
-    window: Pair | None,
-    size: tuple[int, int, int] | None,
-    normalise: Pair | None,
-    dtype: np.dtype[Any],
-    out: Array | None,
-) -> Array:
-    if stored.ndim != 3:
-        raise ValueError(f"{source.name}: a volume has three axes, this array has shape {stored.shape}")
-    if stored.dtype.kind not in _KINDS or dtype.kind not in _KINDS:
-        raise TypeError(f"{source.name}: volumes are of whole numbers or floats, not {stored.dtype} to {dtype}")
-    with stage("volume process") as timed:
-        line = _line(scaling, clip, window, normalise)
-        box = _box(source, crop, stored.shape)
-        inside = tuple(stop - start for start, stop in box)
-        shape = tuple(size) if size is not None else inside
-        if len(shape) != 3 or min(shape) < 1 or min(inside) < 1:
-            raise ValueError(f"{source.name}: cannot make a volume of size {shape} from one of size {inside}")
-        check_out(source.name, out, shape, dtype)
-        is_fortran = stored.flags.f_contiguous and not stored.flags.c_contiguous
-        # the work goes along the order of memory, and so does the result unless there is a place for it
-        result = new_result(shape, dtype, order="F" if is_fortran else "C") if out is None else out
-        if is_fortran:
-            _run(stored.T, box[::-1], result.T, line)
-        else:
-            _run(np.ascontiguousarray(stored), box, result, line)
-        timed.nbytes = result.nbytes
-        return result
-
-
-def _run(stored: Array, box: tuple[tuple[int, int], ...], result: Array, line: _Line) -> None:
-    depth, height, width = result.shape
-    fixed: Box = (box[0], box[1], box[2])
-    maker = _Resampler(stored, fixed, (depth, height, width), bounds=line.bounds, slope=line.slope)
+def _run(stored: Array, box: Box, result: Array, bounds: Pair | None, slope: float, shift: float) -> None:
+    depth = len(result)
+    maker = _Resampler(stored, box, result.shape, bounds=bounds, slope=slope)
     step = maker.slab_planes
     is_direct = result.dtype == np.float32 and result.flags.c_contiguous
     whole = np.iinfo(result.dtype) if result.dtype.kind in "iu" else None
     for first in range(0, depth, step):
         last = min(depth, first + step)
-        place = result[first:last]
-        if is_direct:
-            slab = place
-        else:
+        slab = place = result[first:last]
+        if not is_direct:
             slab = scratch("slab", place.size * 4).view(np.float32).reshape(place.shape)
         maker.make(first, last, slab)
-        if line.shift:
-            slab += np.float32(line.shift)
+        if shift:
+            slab += np.float32(shift)
         if whole is not None:
             np.rint(slab, out=slab)
             # float32 cannot hold the largest values of wide types: stay below them
@@ -160,35 +133,36 @@ def _run(stored: Array, box: tuple[tuple[int, int], ...], result: Array, line: _
                 np.copyto(place, slab, casting="unsafe")
 
 
-def _line(scaling: Pair, clip: Pair | None, window: Pair | None, normalise: Pair | None) -> _Line:
+def _line(
+    scaling: Pair, clip: Pair | None, window: Pair | None, normalise: Pair | None
+) -> tuple[Pair | None, float, float]:
     """Fold the steps into one: bounds on the stored values, then one slope and one shift."""
     slope, shift = scaling
     if clip is not None and window is not None:
         raise ValueError("give clip= or window=, not both: a window clips already")
-    limits = clip
+    bounds, limits = None, clip
     if window is not None:
         centre, width = window
         if not width > 0:
             raise ValueError(f"window={window!r}: give (centre, width) with a width above 0")
         limits = (centre - width / 2, centre + width / 2)
-    bounds = None
     if limits is not None:
         low, high = limits
         if not low <= high:
             raise ValueError(f"clip={limits!r}: the lower bound comes first")
-        ends = sorted([(low - shift) / slope, (high - shift) / slope])
-        bounds = _Bounds(ends[0], ends[1])
-    if window is not None and limits is not None:
-        slope, shift = slope / (limits[1] - limits[0]), (shift - limits[0]) / (limits[1] - limits[0])
+        ends = (low - shift) / slope, (high - shift) / slope
+        bounds = min(ends), max(ends)
+        if window is not None:
+            slope, shift = slope / (high - low), (shift - low) / (high - low)
     if normalise is not None:
         mean, std = normalise
         if not std > 0:
             raise ValueError(f"normalise={normalise!r}: give (mean, std) with a std above 0")
         slope, shift = slope / std, (shift - mean) / std
-    return _Line(bounds, slope, shift)
+    return bounds, slope, shift
 
 
-def _box(source: Source, crop: Crop | None, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def _box(source: Source, crop: Crop | None, shape: tuple[int, ...]) -> Box:
     if crop is None:
         return tuple((0, n) for n in shape)
     if len(crop) != 3:
@@ -226,20 +200,6 @@ class _Taps:
         return cls(low, high, (at - low).astype(np.float32), num_in == num_out)
 
 
-@dataclass(frozen=True)
-class _Bounds:
-    """Values are clipped to these: in the stored dtype where it can hold both, in float32 otherwise."""
-
-    low: float
-    high: float
-
-    def fit(self, dtype: np.dtype[Any]) -> bool:
-        if dtype.kind not in "iu":
-            return False
-        info = np.iinfo(dtype)
-        return all(float(b).is_integer() and info.min <= b <= info.max for b in (self.low, self.high))
-
-
 class _Resampler:
     """Makes planes of a resampled box of one volume, (depth, height, width) in C order.
 
@@ -248,25 +208,25 @@ class _Resampler:
     the slope of value * slope.
     """
 
-    def __init__(
-        self, stored: Array, box: Box, size: tuple[int, int, int], *, bounds: _Bounds | None, slope: float
-    ) -> None:
-        if not stored.flags.c_contiguous:
-            raise ValueError("a volume in C order is needed")
+    def __init__(self, stored: Array, box: Box, size: tuple[int, ...], *, bounds: Pair | None, slope: float) -> None:
         self._stored = stored.reshape(-1, stored.shape[2])  # rows
         self._num_rows = stored.shape[1]
         self._box, self._bounds, self._slope = box, bounds, np.float32(slope)
-        self._planes, self._rows, columns = (
+        self._planes, self._rows, self._columns = (
             _Taps.between(stop - start, num) for (start, stop), num in zip(box, size, strict=True)
         )
-        self._columns = columns
         self._is_whole = stored.dtype.kind in "iub"  # whole numbers: always finite
+        # values are clipped in the stored dtype where it can hold both bounds, in float32 otherwise
+        kind = np.iinfo(stored.dtype) if stored.dtype.kind in "iu" else None
+        self._clips_stored = bounds is not None and (
+            kind is not None and all(float(b).is_integer() and kind.min <= b <= kind.max for b in bounds)
+        )
         low = self._rows.low
         both = low if self._rows.is_identity else np.concatenate([low, self._rows.high])
         self._wanted_rows = box[1][0] + both
         width = box[2][1] - box[2][0]
-        uses_bands = not columns.is_identity and width <= _MOST_SHRINK * size[2]
-        self._bands = _bands(columns, slope) if uses_bands else []
+        uses_bands = not self._columns.is_identity and width <= _MOST_SHRINK * size[2]
+        self._bands = _bands(self._columns, slope) if uses_bands else []
         num_copies = 1 if self._planes.is_identity else 2
         self.slab_planes = max(1, min(size[0], _SLAB_BYTES // max(1, num_copies * len(both) * width * 4)))
 
@@ -303,15 +263,18 @@ class _Resampler:
         # every index is in range: "clip" only spares numpy a second buffer
         np.take(stored, rows, axis=0, out=held.reshape(len(rows), -1), mode="clip")
         part = held.reshape(shape)[..., start:stop]
-        bounds = self._bounds
-        if bounds is not None and bounds.fit(stored.dtype):
-            np.clip(part, stored.dtype.type(bounds.low), stored.dtype.type(bounds.high), out=part)
-            bounds = None
         floats = scratch("floats", part.size * 4).view(np.float32).reshape(part.shape)
+        if self._clips_stored:
+            _clip(part, self._bounds)
         np.copyto(floats, part, casting="unsafe")
-        if bounds is not None:
-            np.clip(floats, np.float32(bounds.low), np.float32(bounds.high), out=floats)
+        if not self._clips_stored:
+            _clip(floats, self._bounds)
         return floats
+
+
+def _clip(values: Array, bounds: Pair | None) -> None:
+    if bounds is not None:
+        np.clip(values, values.dtype.type(bounds[0]), values.dtype.type(bounds[1]), out=values)
 
 
 def _mix(near: Floats, far: Floats, weight: Floats) -> Floats:
