@@ -74,7 +74,7 @@ class IndexHead(NamedTuple):
         magic, version, flags, *others = _HEAD.unpack(packed)
         if magic != MAGIC or version != VERSION or _CRC.unpack_from(data, _HEAD.size)[0] != zlib.crc32(packed):
             return None
-        return cls(flags, *others[: len(cls._fields) - 1])
+        return cls(flags, *others)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from headrace.model import cache_folder
 
 from .damage import DamageKind
 from .index_file import CUT, ENDING, HAS_DATA_CRC, MEMBER, SAMPLE, Content, IndexHead, read_head, write_index
-from .pairing import ByFirstDot, Groups, Pairing, group
+from .pairing import DUPLICATE, IGNORED, UNPAIRED, ByFirstDot, Pairing, group
 from .tar_headers import BLOCK
 from .tar_walk import WINDOW_BYTES, Fetch, Members, Walked, walk_tar
 
@@ -60,9 +60,7 @@ def ensure_indexes(
     def ensure(shard: str) -> Indexed:
         return ensure_index(shard, pairing, index_dir=index_dir, with_data=with_data)
 
-    if len(shards) == 1:
-        return [ensure(shards[0])]
-    with ThreadPoolExecutor(min(_BUILDERS, max(1, len(shards))), "headrace-index") as pool:
+    with ThreadPoolExecutor(_BUILDERS, "headrace-index") as pool:
         return list(pool.map(ensure, shards))
 
 
@@ -75,7 +73,14 @@ def ensure_index(
         if found is not None:
             return found
     began = time.monotonic()
-    content, belongs = _build(shard, pairing, with_data=with_data)
+    for _ in range(3):
+        belongs = _belongings(shard, pairing)
+        walked = walk_shard(shard)
+        crcs = _data_crcs(shard, walked.members) if with_data else None
+        if _belongings(shard, pairing) == belongs:  # else it is being written right now
+            break
+    content = _content(shard, walked, pairing, crcs)
+    belongs["flags"] = HAS_DATA_CRC if with_data else 0
     path, head = _write_somewhere(index_places(shard, pairing, index_dir), content, belongs)
     _log.info(
         "indexed %s: %d samples, %d members in %.2f s, as %s",
@@ -136,72 +141,48 @@ def _write_somewhere(places: list[str], content: Content, belongs: dict[str, int
 # ------------------------------------------------------------------ building
 
 
-def _build(shard: str, pairing: Pairing, *, with_data: bool = False) -> tuple[Content, dict[str, int]]:
-    """Walk through a shard; return what its index holds, and what it belongs to."""
-    for _ in range(3):
-        before = _belongings(shard, pairing)
-        walked = walk_shard(shard)
-        crcs = _data_crcs(shard, walked.members) if with_data else None
-        if _belongings(shard, pairing) == before:  # else it is being written right now
-            break
-    return _content(shard, walked, pairing, crcs), before | {"flags": HAS_DATA_CRC if with_data else 0}
-
-
 def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any, Any] | None) -> Content:
+    """What the index of a shard holds."""
     members = walked.members
     wounded_at = [place.before for place in walked.damage if place.kind in _COSTS_A_SAMPLE]
     groups = group(members, pairing, wounded_at=wounded_at)
+    order, split = groups.order, groups.split
+    at, name_len = members.name_at[order], members.name_len[order]
+    name_at = np.cumsum(name_len) - name_len
+
+    listed = np.zeros(len(order), MEMBER)
+    listed["offset"], listed["size"] = members.data_at[order], members.size[order]
+    listed["name_at"], listed["name_len"] = name_at, name_len
+    listed["header_sum"], listed["field"] = members.checksum[order], groups.field
+    if crcs is not None:
+        listed["data_crc"] = crcs[order]
+    if members.is_cut:
+        listed["flags"][order == len(members) - 1] |= CUT
+
+    samples = np.zeros(len(groups.first), SAMPLE)
+    key_from = order[groups.first]  # the member whose name holds the key
+    samples["first"], samples["num"], samples["signature"] = groups.first, groups.num, groups.signature
+    samples["key_at"] = name_at[groups.first] + split.key_at[key_from]
+    samples["key_len"] = split.key_len[key_from]
+
+    names = members.names
+    if (np.diff(order) != 1).any():
+        names = b"".join(names[a : a + n] for a, n in zip(at.tolist(), name_len.tolist(), strict=True))
     meta = {
         "shard": os.path.basename(shard),
-        "fields": list(groups.split.fields),
-        "lists": list(pairing.lists),
-        "signatures": [
-            {"fields": list(kind.fields), "damaged": kind.is_damaged, "count": kind.count} for kind in groups.signatures
-        ],
-        "unpaired": int(np.count_nonzero((groups.field == -1) | (groups.field == -3))),
-        "ignored": int(np.count_nonzero(groups.field == -2)),
+        "fields": split.fields,
+        "lists": pairing.lists,
+        "signatures": groups.signatures,
+        "unpaired": int(np.isin(groups.field, [UNPAIRED, DUPLICATE]).sum()),
+        "ignored": int((groups.field == IGNORED).sum()),
         "skipped": len(walked.skipped),
         "skipped_first": [
-            [_text(skip.name), skip.offset, skip.kind.decode("latin-1")] for skip in walked.skipped[:_MOST_NAMED]
+            [skip.name.decode("utf-8", "backslashreplace"), skip.offset, skip.kind.decode("latin-1")]
+            for skip in walked.skipped[:_MOST_NAMED]
         ],
         "damage": [place.as_json() for place in walked.damage],
     }
-    return Content(
-        _sample_records(members, groups), _member_records(members, groups, crcs), _names(members, groups), meta
-    )
-
-
-def _names(members: Members, groups: Groups) -> bytes:
-    if np.array_equal(groups.order, np.arange(len(members))):
-        return members.names
-    at, length = members.name_at[groups.order].tolist(), members.name_len[groups.order].tolist()
-    return b"".join(members.names[a : a + n] for a, n in zip(at, length, strict=True))
-
-
-def _member_records(
-    members: Members, groups: Groups, crcs: np.ndarray[Any, Any] | None
-) -> np.ndarray[Any, np.dtype[np.void]]:
-    order = groups.order
-    records = np.zeros(len(order), MEMBER)
-    name_len = members.name_len[order]
-    records["offset"], records["size"] = members.data_at[order], members.size[order]
-    records["name_at"], records["name_len"] = np.cumsum(name_len) - name_len, name_len
-    records["header_sum"], records["field"] = members.checksum[order], groups.field
-    if crcs is not None:
-        records["data_crc"] = crcs[order]
-    if members.is_cut:
-        records["flags"][order == len(members) - 1] |= CUT
-    return records
-
-
-def _sample_records(members: Members, groups: Groups) -> np.ndarray[Any, np.dtype[np.void]]:
-    records = np.zeros(len(groups.first), SAMPLE)
-    name_len = members.name_len[groups.order]
-    name_at = np.cumsum(name_len) - name_len
-    records["first"], records["num"], records["signature"] = groups.first, groups.num, groups.signature
-    records["key_at"] = name_at[groups.first] + groups.split.key_at[groups.key_from]
-    records["key_len"] = groups.split.key_len[groups.key_from]
-    return records
+    return Content(samples, listed, names, meta)
 
 
 # ------------------------------------------------------------------ reading the shard
@@ -209,7 +190,7 @@ def _sample_records(members: Members, groups: Groups) -> np.ndarray[Any, np.dtyp
 
 def walk_shard(shard: str) -> Walked:
     """Walk through all headers of a shard."""
-    with _opened(shard) as (fetch, facts):
+    with opened(shard) as (fetch, facts):
         size = facts.st_size
         walked = walk_tar(fetch, size, shard)
         if not len(walked.members) and not walked.skipped and size and any(fetch(0, min(size, BLOCK))):
@@ -230,22 +211,24 @@ def _not_a_tar(shard: str, start: bytes) -> UnusableInput:
 
 
 def _data_crcs(shard: str, members: Members) -> np.ndarray[Any, Any]:
-    crcs = np.zeros(len(members), np.uint32)
-    with _opened(shard) as (fetch, facts):
-        for k, (at, length) in enumerate(zip(members.data_at.tolist(), members.size.tolist(), strict=True)):
-            crc, end = 0, min(at + length, facts.st_size)
-            while at < end:
-                data = fetch(at, min(_READ_BYTES, end - at))
-                if not data:
-                    break
-                crc = zlib.crc32(data, crc)
-                at += len(data)
-            crcs[k] = crc
-    return crcs
+    crcs = []
+    with opened(shard) as (fetch, _):
+        for at, size in zip(members.data_at.tolist(), members.size.tolist(), strict=True):
+            crcs.append(crc_of(fetch, at, size))
+    return np.array(crcs, np.uint32)
+
+
+def crc_of(fetch: Fetch, at: int, size: int) -> int:
+    """Return the CRC-32 of bytes of a shard, of as many as are there."""
+    crc, end = 0, at + size
+    while at < end and (data := fetch(at, min(_READ_BYTES, end - at))):
+        crc = zlib.crc32(data, crc)
+        at += len(data)
+    return crc
 
 
 @contextlib.contextmanager
-def _opened(shard: str) -> Iterator[tuple[Fetch, os.stat_result]]:
+def opened(shard: str) -> Iterator[tuple[Fetch, os.stat_result]]:
     """Open a shard for a walk: how to fetch from it, and its facts."""
     try:
         fd = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
@@ -269,7 +252,7 @@ def _opened(shard: str) -> Iterator[tuple[Fetch, os.stat_result]]:
 
 def _belongings(shard: str, pairing: Pairing) -> dict[str, int]:
     """What an index must agree with to belong to a shard as it is now."""
-    with _opened(shard) as (fetch, facts):
+    with opened(shard) as (fetch, facts):
         tail = fetch(max(0, facts.st_size - _TAIL_BYTES), _TAIL_BYTES)
     return {
         "shard_size": facts.st_size,
@@ -277,7 +260,3 @@ def _belongings(shard: str, pairing: Pairing) -> dict[str, int]:
         "tail_crc": zlib.crc32(tail),
         "pairing": pairing.fingerprint,
     }
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")

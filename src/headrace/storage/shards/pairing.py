@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,15 +15,13 @@ from .tar_walk import Members
 
 UNPAIRED, IGNORED = -1, -2  # in place of a field: no rule fits the name; it is metadata, as WebDataset has it
 DUPLICATE = -3  # beside UNPAIRED and IGNORED: the sample has this field already
-REASONS = {UNPAIRED: "no rule fits its name", DUPLICATE: "its sample has this field already", IGNORED: "metadata"}
+REASONS = {UNPAIRED: "no rule fits its name", DUPLICATE: "its sample has this field already"}
 _METADATA = re.compile(rb"__[^/]*__($|/)")
 _BY_FIRST_DOT = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$")
-_WIDEST = 64  # longer texts are looked at one by one: a table of them would be mostly padding
 _PLACE = re.compile(r"\{(\w*)\}")
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Names taken apart, as columns: where the key lies in each name, which field it is, and which frame."""
 
     key_at: Numbers
@@ -32,32 +29,6 @@ class Split:
     field: Numbers  # a place in `fields`, or UNPAIRED, or IGNORED
     frame: Numbers | None
     fields: tuple[str, ...]
-
-
-class Pairing(Protocol):
-    """A rule that takes names apart."""
-
-    def split(self, names: bytes, name_at: Numbers, name_len: Numbers) -> Split:
-        """Take all names apart; they lie one after the other in `names`."""
-        ...
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        """Fields that every sample must have; empty where the rule does not say."""
-        ...
-
-    @property
-    def lists(self) -> tuple[str, ...]:
-        """Fields that hold several members, one a frame."""
-        ...
-
-    @property
-    def fingerprint(self) -> int:
-        """32 bits that differ between rules: an index belongs to one."""
-        ...
-
-
-PairingLike: TypeAlias = "str | Mapping[str, str] | Pairing"
 
 
 def find_pairing(pairing: PairingLike) -> Pairing:
@@ -76,15 +47,12 @@ def find_pairing(pairing: PairingLike) -> Pairing:
 class ByFirstDot:
     """WebDataset's rule: the key is the path up to the first dot of the file name, the field what follows it."""
 
-    required: tuple[str, ...] = ()
-    lists: tuple[str, ...] = ()
-    fingerprint = zlib.crc32(b"first dot")
-
-    def __repr__(self) -> str:
-        return "ByFirstDot()"
+    required: tuple[str, ...] = ()  # fields that every sample must have; empty: the rule does not say
+    lists: tuple[str, ...] = ()  # fields that hold several members, one a frame
+    fingerprint = zlib.crc32(b"first dot")  # differs between rules: an index belongs to one
 
     def split(self, names: bytes, name_at: Numbers, name_len: Numbers) -> Split:
-        """Take all names apart."""
+        """Take all names apart; they lie one after the other in `names`."""
         text = np.frombuffer(names, np.uint8)
         ends = name_at + name_len
         slashes = np.append(-1, np.flatnonzero(text == ord("/")))
@@ -94,7 +62,7 @@ class ByFirstDot:
         dot = dots[np.searchsorted(dots, base)]
         has_key = (dot < ends) & (dot > base)
         field = np.full(len(name_at), UNPAIRED, np.int64)
-        numbers, texts = _number_few(names, dot[has_key] + 1, ends[has_key] - dot[has_key] - 1)
+        numbers, texts = _number_texts(names, dot[has_key] + 1, ends[has_key] - dot[has_key] - 1)
         field[has_key] = numbers
         fields = {text: k for k, text in enumerate(texts)}
         key_len = np.where(has_key, dot - name_at, 0)
@@ -138,18 +106,13 @@ class ByPatterns:
         self.required = tuple(field for field, pattern in patterns.items() if not pattern.endswith("?"))
         self.lists = tuple(field for field, pattern in patterns.items() if "{frame}" in pattern)
         self.fingerprint = zlib.crc32(repr(list(self.patterns.items())).encode())
-        compiled = [(_compile(field, pattern), k) for k, (field, pattern) in enumerate(self.patterns.items())]
-        compiled.sort(key=lambda entry: -entry[0][1])
-        self._rules: Sequence[tuple[re.Pattern[bytes], int]] = [(rule[0], k) for rule, k in compiled]
-
-    def __repr__(self) -> str:
-        return f"ByPatterns({self.patterns!r})"
+        compiled = [(*_compile(field, pattern), k) for k, (field, pattern) in enumerate(self.patterns.items())]
+        self._rules = [(rule, k) for rule, _, k in sorted(compiled, key=lambda entry: -entry[1])]
 
     def split(self, names: bytes, name_at: Numbers, name_len: Numbers) -> Split:
-        """Take all names apart."""
         rows = [self._split_one(names[a : a + n]) for a, n in zip(name_at.tolist(), name_len.tolist(), strict=True)]
-        columns = np.array(rows, np.int64).reshape(-1, 4)
-        return Split(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3], tuple(self.patterns))
+        key_at, key_len, field, frame = np.array(rows, np.int64).reshape(-1, 4).T
+        return Split(key_at, key_len, field, frame, tuple(self.patterns))
 
     def _split_one(self, name: bytes) -> tuple[int, int, int, int]:
         for rule, field in self._rules:
@@ -167,11 +130,9 @@ def _compile(field: str, pattern: str) -> tuple[re.Pattern[bytes], int]:
     if places.count("key") != 1 or places.count("frame") > 1 or set(places) - {"key", "frame"}:
         raise ValueError(f"pairing of {field!r}: {pattern!r} must hold {{key}} once, may hold {{frame}}, and no other")
     parts = _PLACE.split(pattern)  # text, place, text, place, …, text
-    fixed = parts[0::2]
     groups = {"key": "(?P<key>.+)", "frame": "(?P<frame>[0-9]{1,18})"}
-    places_and_texts = zip([groups[place] for place in parts[1::2]], fixed[1:], strict=True)
-    text = re.escape(fixed[0]) + "".join(place + re.escape(after) for place, after in places_and_texts)
-    return re.compile(text.encode("utf-8", "surrogateescape"), re.DOTALL), sum(map(len, fixed))
+    text = "".join(groups[part] if k % 2 else re.escape(part) for k, part in enumerate(parts))
+    return re.compile(text.encode("utf-8", "surrogateescape"), re.DOTALL), sum(map(len, parts[::2]))
 
 
 def _lowered(field: Numbers, found: list[bytes]) -> tuple[Numbers, tuple[str, ...]]:
@@ -184,16 +145,11 @@ def _lowered(field: Numbers, found: list[bytes]) -> tuple[Numbers, tuple[str, ..
     return np.where(field >= 0, table[field], field), tuple(words)
 
 
+Pairing: TypeAlias = ByFirstDot | ByPatterns
+PairingLike: TypeAlias = str | Mapping[str, str] | Pairing
+
+
 # ------------------------------------------------------------------ grouping
-
-
-@dataclass(frozen=True)
-class Signature:
-    """The fields that a group of samples has, in order, and whether some of them lost something to damage."""
-
-    fields: tuple[int, ...]
-    is_damaged: bool
-    count: int
 
 
 @dataclass(frozen=True)
@@ -204,13 +160,13 @@ class Groups:
     field: Numbers  # of each member, in that order; below 0 for those in no sample
     first: Numbers  # of each sample: the place of its first member in that order
     num: Numbers
-    key_from: Numbers  # of each sample: the member whose name holds its key
     signature: Numbers
-    signatures: tuple[Signature, ...]
+    # the fields that samples of one signature have, in order, and whether they lost something to damage
+    signatures: list[dict[str, Any]]
     split: Split
 
 
-def group(members: Members, pairing: Pairing, *, wounded_at: Iterable[int] = ()) -> Groups:
+def group(members: Members, pairing: Pairing, *, wounded_at: Sequence[int] = ()) -> Groups:
     """Group members; samples come in the order of their first members.
 
     `wounded_at` are places of damage, as the number of members before each. A sample beside one that lacks what the
@@ -220,6 +176,7 @@ def group(members: Members, pairing: Pairing, *, wounded_at: Iterable[int] = ())
     split = pairing.split(members.names, name_at, members.name_len)
     field = split.field.copy()
     paired = np.flatnonzero(field >= 0)
+    # sample after sample, numbered in the order of their first members
     sample, _ = _number_texts(members.names, (name_at + split.key_at)[paired], split.key_len[paired])
     is_list = np.isin(np.arange(len(split.fields)), [split.fields.index(name) for name in pairing.lists])
     paired, sample = _without_duplicates(field, paired, sample, is_list)
@@ -231,15 +188,21 @@ def group(members: Members, pairing: Pairing, *, wounded_at: Iterable[int] = ())
     begins = np.flatnonzero(np.diff(sample, prepend=-1))
     num = np.diff(begins, append=len(sample))
     kinds, signature = _signatures(field[paired], begins, num, is_list)
-    damaged = _damaged(members, kinds, signature, sample, paired, pairing, split, wounded_at)
-    table = Counter(zip(signature.tolist(), damaged.tolist(), strict=True))
-    numbers = {key: k for k, key in enumerate(table)}
-    if len(table) == 1:
-        final = np.zeros(len(begins), np.int64)
-    else:
-        final = np.array([numbers[key] for key in zip(signature.tolist(), damaged.tolist(), strict=True)], np.int64)
-    signatures = tuple(Signature(kinds[kind], hurt, count) for (kind, hurt), count in table.items())
-    return Groups(order, field[order], begins, num, paired[begins], final, signatures, split)
+    damaged = np.zeros(len(begins), bool)
+    if wounded_at or members.is_cut:
+        sample_of = dict(zip(paired.tolist(), sample.tolist(), strict=True))
+        usual = set(kinds[int(np.bincount(signature).argmax())]) if kinds else set()
+        wanted = {split.fields.index(name) for name in pairing.required} or usual
+        for number in {sample_of[k] for place in wounded_at for k in (place - 1, place) if k in sample_of}:
+            damaged[number] = not wanted <= set(kinds[signature[number]])
+        if members.is_cut and len(members) - 1 in sample_of:
+            damaged[sample_of[len(members) - 1]] = True
+    codes, final, counts = np.unique(2 * signature + damaged, return_inverse=True, return_counts=True)
+    signatures = [
+        {"fields": kinds[code // 2], "damaged": bool(code % 2), "count": count}
+        for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
+    ]
+    return Groups(order, field[order], begins, num, final, signatures, split)
 
 
 def _without_duplicates(
@@ -275,36 +238,6 @@ def _signatures(
     return list(numbers), np.array(signature, np.int64)
 
 
-def _damaged(
-    members: Members,
-    kinds: list[tuple[int, ...]],
-    signature: Numbers,
-    sample: Numbers,
-    paired: Numbers,
-    pairing: Pairing,
-    split: Split,
-    wounded_at: Iterable[int],
-) -> np.ndarray:
-    damaged = np.zeros(len(signature), bool)
-    beside = {place + step for place in wounded_at for step in (-1, 0)}
-    if not len(signature) or (not beside and not members.is_cut):
-        return damaged
-    sample_of = dict(zip(paired.tolist(), sample.tolist(), strict=True))
-    renumbered = {number: k for k, number in enumerate(dict.fromkeys(np.sort(sample).tolist()))}
-    usual = Counter(signature.tolist()).most_common(1)[0][0]
-    wanted = {split.fields.index(name) for name in pairing.required} or set(kinds[usual])
-    for member in beside:
-        if member in sample_of:
-            number = renumbered[sample_of[member]]
-            damaged[number] |= not wanted <= set(kinds[signature[number]])
-    if members.is_cut and len(members) - 1 in sample_of:
-        damaged[renumbered[sample_of[len(members) - 1]]] = True
-    return damaged
-
-
-# ------------------------------------------------------------------ short texts in one long one, told apart at once
-
-
 def _number_texts(text: bytes, at: Numbers, length: Numbers) -> tuple[Numbers, list[bytes]]:
     """Number texts in the order in which they first appear; return each one's number, and the texts by number.
 
@@ -312,36 +245,7 @@ def _number_texts(text: bytes, at: Numbers, length: Numbers) -> tuple[Numbers, l
     >>> numbers.tolist(), texts
     ([0, 1, 0, 2], [b'a', b'b', b'ab'])
     """
-    if not len(at):
-        return np.zeros(0, np.int64), []
-    begins = np.flatnonzero(_differs_from_last(text, at, length))
-    run_at, run_len = at[begins].tolist(), length[begins].tolist()
     numbers: dict[bytes, int] = {}
-    of_run = [numbers.setdefault(text[a : a + n], len(numbers)) for a, n in zip(run_at, run_len, strict=True)]
-    runs = np.diff(begins, append=len(at))
-    return np.repeat(np.array(of_run, np.int64), runs), list(numbers)
-
-
-def _differs_from_last(text: bytes, at: Numbers, length: Numbers) -> np.ndarray:
-    """Where a text is not the one before it. The first one never is."""
-    width = int(length.max())
-    if width > _WIDEST:
-        return np.ones(len(at), bool)
-    letters = np.frombuffer(text + bytes(width), np.uint8)
-    table = letters[at[:, None] + np.arange(width)]
-    is_same = (table[1:] == table[:-1]) | (np.arange(width) >= length[1:, None])
-    return np.append(True, ~(is_same.all(axis=1) & (length[1:] == length[:-1])))
-
-
-def _number_few(text: bytes, at: Numbers, length: Numbers) -> tuple[Numbers, list[bytes]]:
-    """Do what `_number_texts` does, quickly where there are few different texts of up to eight bytes."""
-    if not len(at) or int(length.max()) > 8:
-        return _number_texts(text, at, length)
-    letters = np.frombuffer(text + bytes(8), np.uint8)
-    table = np.where(np.arange(8) < length[:, None], letters[at[:, None] + np.arange(8)], 0).astype(np.uint8)
-    codes = np.ascontiguousarray(table).view("<u8")[:, 0] ^ (length.astype(np.uint64) << np.uint64(60))
-    _, first, numbers = np.unique(codes, return_index=True, return_inverse=True)
-    by_place = np.argsort(first)
-    rank = np.empty(len(first), np.int64)
-    rank[by_place] = np.arange(len(first))
-    return rank[numbers], [text[at[k] : at[k] + length[k]] for k in first[by_place]]
+    spans = zip(at.tolist(), length.tolist(), strict=True)
+    found = [numbers.setdefault(text[start : start + size], len(numbers)) for start, size in spans]
+    return np.array(found, np.int64), list(numbers)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import itertools
 import os
-import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from headrace.errors import UnusableInput
 
-from ..reading import Extent, close_files, read_file
+from ..reading import close_files
 from .damage import DamagedPlace
 from .index_file import CUT, HAS_DATA_CRC, ShardIndex
-from .indexing import Indexed, ensure_index, find_index
-from .pairing import IGNORED, REASONS, Pairing, PairingLike, find_pairing
+from .indexing import Indexed, crc_of, ensure_index, find_index, opened
+from .pairing import REASONS, Pairing, PairingLike, find_pairing
 from .sample_reading import SampleLayout, layouts_of
 from .tar_headers import BLOCK, parse_header
 
 _MOST_NAMED = 1000  # unpaired members and damaged samples of one shard
-_READ_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,9 @@ def list_unpaired(
             yield member(row, f"its sample has no {', '.join(lacks)}")
     num_paired = int(index.samples["num"].sum())
     for row in range(num_paired, len(index.members)):
-        field = int(index.members["field"][row])
-        if field != IGNORED:
-            yield member(row, REASONS[field])
+        reason = REASONS.get(int(index.members["field"][row]))
+        if reason is not None:
+            yield member(row, reason)
 
 
 def _rows_of(index: ShardIndex, is_such: list[bool]) -> list[int]:
@@ -88,7 +86,7 @@ class ShardFacts:
     num_skipped: int = 0
     skipped: tuple[tuple[str, int, str], ...] = ()  # (name, offset, type flag) of links, directories, sparse files
     was_verified: bool = False
-    wrong_data: tuple[str, ...] = field(default=())  # members whose header or data is not what was indexed
+    wrong_data: tuple[str, ...] = ()  # members whose header or data is not what was indexed
 
     @property
     def is_whole(self) -> bool:
@@ -182,14 +180,10 @@ def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, com
 
 def _wrong_members(path: str, index: ShardIndex) -> Iterator[str]:
     """The members whose header or data is not what the index says."""
-    for row in np.argsort(index.members["offset"]).tolist():
-        member = index.members[row]
-        if int(member["flags"]) & CUT:
-            continue
-        offset, size = int(member["offset"]), int(member["size"])
-        header = parse_header(bytes(read_file(Extent(path, offset - BLOCK, BLOCK))))
-        crc = 0
-        for at in range(offset, offset + size, _READ_BYTES):
-            crc = zlib.crc32(read_file(Extent(path, at, min(_READ_BYTES, offset + size - at))), crc)
-        if header is None or header.checksum != int(member["header_sum"]) or crc != int(member["data_crc"]):
-            yield index.name(row)
+    with opened(path) as (fetch, _):
+        for row in np.argsort(index.members["offset"]).tolist():
+            offset, size, _, _, header_sum, data_crc, _, flags = index.members[row].item()
+            header = parse_header(bytes(fetch(offset - BLOCK, BLOCK)))
+            is_right = header is not None and header.checksum == header_sum and crc_of(fetch, offset, size) == data_crc
+            if not (is_right or flags & CUT):
+                yield index.name(row)
