@@ -96,7 +96,7 @@ def _text(field: bytes) -> bytes:
 
 _POWERS_11 = 8 ** np.arange(10, -1, -1, dtype=np.int64)
 _POWERS_6 = 8 ** np.arange(5, -1, -1, dtype=np.int64)
-PLAIN_LINK, PAX_LINK, NAME_LINK = 1, 2, 3  # what `Scan.link` holds; 0: needs `parse_header`
+PLAIN_LINK, PAX_LINK = 1, 2  # what `Scan.link` holds; 0: needs `parse_header`
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,10 @@ class Scan:
 
     block: Numbers  # which block of the window
     size: Numbers
-    link: Bytes  # PLAIN_LINK: a regular member; PAX_LINK, NAME_LINK: what precedes one
+    link: Bytes  # PLAIN_LINK: a regular member; PAX_LINK: what precedes one
     checksum: Numbers
     after: Numbers  # the block where the next header lies
+    leads: npt.NDArray[np.bool_]  # whether that is the next row, and of the usual form
     names: Bytes  # (n, 100)
     name_len: Numbers
     prefixes: Bytes  # (n, 155)
@@ -147,9 +148,9 @@ def scan_blocks(window: Bytes) -> Scan:
     link[plain & (kind == ord("0"))] = PLAIN_LINK
     link[plain & (kind == 0) & (last != ord("/"))] = PLAIN_LINK
     link[plain & (kind == ord("x"))] = PAX_LINK
-    link[plain & (kind == ord("L"))] = NAME_LINK
     after = found + 1 + (size + BLOCK - 1) // BLOCK
-    return Scan(found, size, link, summed, after, names, name_len, headers[:, 345:500])
+    leads = np.append((after[:-1] == found[1:]) & (link[1:] != 0), False)
+    return Scan(found, size, link, summed, after, leads, names, name_len, headers[:, 345:500])
 
 
 def find_header(window: Bytes) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -13,9 +14,9 @@ from .tar_headers import (
     BLOCK,
     LONG_LINK,
     LONG_NAME,
-    NAME_LINK,
     PAX,
     PAX_GLOBAL,
+    PAX_LINK,
     PAX_OLD,
     PLAIN_LINK,
     REGULAR,
@@ -70,17 +71,7 @@ class Members:
     @property
     def name_at(self) -> Numbers:
         """Where each name begins in `names`."""
-        ends = np.cumsum(self.name_len)
-        return ends - self.name_len
-
-    @classmethod
-    def joined(cls, parts: list[Members], *, is_cut: bool) -> Members:
-        """Return the members of several stretches as one."""
-        columns = ("data_at", "size", "checksum", "name_len")
-        joined = {
-            name: np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0, np.int64)]) for name in columns
-        }
-        return cls(**joined, names=b"".join(part.names for part in parts), is_cut=is_cut)
+        return np.cumsum(self.name_len) - self.name_len
 
 
 @dataclass(frozen=True)
@@ -116,9 +107,8 @@ class _TarWalk:
         self._passed = 0  # members so far
         self._last = b""
         self._ended = self._is_cut = False
-        # members as they are met: whole runs as arrays, single ones as tuples in between
-        self._runs: list[Members] = []
-        self._singles: list[tuple[int, int, int, bytes]] = []
+        self._columns = [array("q") for _ in range(4)]  # as `Members` has them
+        self._names: list[bytes] = []
         self._damage: list[DamagedPlace] = []
         self._skipped: list[Skipped] = []
 
@@ -135,18 +125,18 @@ class _TarWalk:
             num = self._passed - before
             is_dense = num > 0 and (self._at - was_at) / num < JUMP_BYTES
             size = window_bytes if is_dense else _PEEK_BYTES
-        self._close_singles()
-        members = Members.joined(self._runs, is_cut=self._is_cut)
-        num = len(members) - members.is_cut
+        data_at, sizes, checksums, name_len = (np.array(column, np.int64) for column in self._columns)
+        members = Members(data_at, sizes, checksums, name_len, b"".join(self._names), self._is_cut)
+        num = len(members) - self._is_cut
         return Walked(members, [replace(place, after=num - place.before) for place in self._damage], self._skipped)
 
-    def _close_singles(self) -> None:
-        if self._singles:
-            data_at, size, checksum, names = zip(*self._singles, strict=True)
-            name_len = np.array([len(name) for name in names], np.int64)
-            at, length, said = np.array([data_at, size, checksum], np.int64)
-            self._runs.append(Members(at, length, said, name_len, b"".join(names)))
-            self._singles = []
+    def _add(self, names: bytes, *columns: Numbers) -> None:
+        """Note members that follow each other; `names` holds their names, one after the other."""
+        for column, values in zip(self._columns, columns, strict=True):
+            column.frombytes(values.astype(np.int64, copy=False).tobytes())
+        self._names.append(names)
+        self._passed += len(columns[0])
+        self._last = names[len(names) - int(columns[-1][-1]) :]
 
     # -------------------------------------------------------------------------------- one window
 
@@ -179,55 +169,28 @@ class _TarWalk:
         first = int(np.searchsorted(scan.block, block))
         if first == len(scan.block) or scan.block[first] != block or scan.link[first] == 0:
             return False
-        # each leads to the next valid header, and all are of the usual form
-        leads = (scan.after[first:-1] == scan.block[first + 1 :]) & (scan.link[first + 1 :] != 0)
-        stop = first + 1 + (len(leads) if leads.all() else int(leads.argmin()))
-        fits = self._start + BLOCK * (scan.block[first:stop] + 1) + scan.size[first:stop] <= self._size
-        if not fits.all():
-            stop = first + int(fits.argmin())
+        stop = first + 1 + int(scan.leads[first:].argmin())
+        if self._start + BLOCK * (int(scan.block[stop - 1]) + 1) + int(scan.size[stop - 1]) > self._size:
+            stop -= 1
+        for row in first + np.flatnonzero(scan.link[first:stop] == PAX_LINK):
+            data = self._bytes(self._start + BLOCK * (int(scan.block[row]) + 1), int(scan.size[row]))
+            if any(told in data for told in _PAX_TOLD):
+                stop = int(row)
+                break
         plain = first + np.flatnonzero(scan.link[first:stop] == PLAIN_LINK)
         if not len(plain):
             return False
-        names = self._told_names(scan, first, int(plain[-1]))
-        if names is None:
-            return False
-        stop = int(plain[-1]) + 1  # an extended header without its member waits for the next window
         name_len = scan.name_len[plain]
-        if names or scan.prefixes[plain, 0].any():
-            texts = [names.get(row) or scan.name(row) for row in plain.tolist()]
-            name_len = np.array([len(text) for text in texts], np.int64)
-            joined = b"".join(texts)
+        if scan.prefixes[plain, 0].any():
+            texts = [scan.name(row) for row in plain.tolist()]
+            name_len, names = np.array([len(text) for text in texts], np.int64), b"".join(texts)
         else:
-            joined = scan.names[plain][np.arange(100) < name_len[:, None]].tobytes()
-        self._close_singles()
+            names = scan.names[plain][np.arange(100) < name_len[:, None]].tobytes()
         data_at = self._start + BLOCK * (scan.block[plain] + 1)
-        self._runs.append(Members(data_at, scan.size[plain], scan.checksum[plain], name_len.astype(np.int64), joined))
-        self._passed += len(plain)
-        self._last = joined[-int(name_len[-1]) :] if name_len[-1] else b""
-        self._at = self._start + BLOCK * int(scan.after[stop - 1])
+        self._add(names, data_at, scan.size[plain], scan.checksum[plain], name_len)
+        # an extended header without its member waits for the next window
+        self._at = self._start + BLOCK * int(scan.after[plain[-1]])
         return True
-
-    def _told_names(self, scan: Scan, first: int, last: int) -> dict[int, bytes] | None:
-        """Names that extended headers in a run give to members, by row; None where a run cannot be had."""
-        names: dict[int, bytes] = {}
-        for row in first + np.flatnonzero(scan.link[first:last] != PLAIN_LINK):
-            at, size = self._start + BLOCK * (int(scan.block[row]) + 1), int(scan.size[row])
-            data = self._bytes(at, size)
-            is_name = scan.link[row] == NAME_LINK
-            if not is_name and not any(told in data for told in _PAX_TOLD):
-                continue
-            target = row + 1
-            if scan.link[target] != PLAIN_LINK:
-                return None  # one extended header after another: step by step
-            if is_name:
-                names[int(target)] = data.partition(b"\0")[0]
-                continue
-            records = parse_pax(data)
-            if records is None or records.keys() & {b"size", b"hdrcharset"} or b"GNU.sparse" in data:
-                return None
-            if b"path" in records:
-                names[int(target)] = records[b"path"]
-        return names
 
     # -------------------------------------------------------------------------------- one header
 
@@ -282,21 +245,15 @@ class _TarWalk:
         while is_extended:  # the map of a sparse file goes on
             is_extended = self._bytes(data_at, BLOCK)[504:505] not in (b"\0", b"")
             data_at += BLOCK
-        after = data_at + BLOCK * header.data_blocks
-        is_cut = header.data_blocks > 0 and data_at + size > self._size
+        self._at = data_at + BLOCK * header.data_blocks
+        self._ended = is_cut = header.data_blocks > 0 and data_at + size > self._size
+        if is_cut:
+            self._wound(DamageKind.CUT_IN_DATA, head_at, data_at + size - self._size, name)
         if header.kind in REGULAR and not is_sparse:
-            if is_cut:
-                self._wound(DamageKind.CUT_IN_DATA, head_at, data_at + size - self._size, name)
-                self._is_cut = True
-            self._singles.append((data_at, size, header.checksum, name))
-            self._passed += 1
-            self._last = name
+            self._is_cut = is_cut
+            self._add(name, *np.array([[data_at], [size], [header.checksum], [len(name)]], np.int64))
         else:
             self._skipped.append(Skipped(name, head_at, SPARSE if is_sparse else header.kind))
-            if is_cut:
-                self._wound(DamageKind.CUT_IN_DATA, head_at, data_at + size - self._size, name)
-        self._at = after
-        self._ended = is_cut
 
     # -------------------------------------------------------------------------------- ends and damage
 
