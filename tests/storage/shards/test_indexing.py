@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import UnusableInput
-from headrace.storage.reading.extents import read_extent
 from headrace.storage.shards import Shards
 from headrace.storage.shards.index_file import HEAD_BYTES, MEMBER, SAMPLE, IndexHead, ShardIndex, read_head
 from headrace.storage.shards.indexing import ensure_index, find_index, index_places
@@ -202,7 +201,7 @@ def test_a_billion_samples_are_opened_without_being_read(tmp_path: Path) -> None
         file.write(meta)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     index = ShardIndex(str(path))
-    reader = SampleReader(index, str(data), read_extent)
+    reader = SampleReader(index, str(data))
     for k, row in enumerate(chosen):
         assert reader.sample(row) == {"__key__": f"{row:010d}", "__url__": str(data), "x": b"sample %3d" % k}
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

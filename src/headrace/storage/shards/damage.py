@@ -76,8 +76,7 @@ it, 0 after it
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON holds it, without the shard."""
-        named = ("kind", "offset", "size", "before", "after", "member")
-        return {name: getattr(self, name) for name in named}
+        return {name: value for name, value in vars(self).items() if name != "shard"}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any], shard: str) -> DamagedPlace:

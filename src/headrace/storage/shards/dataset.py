@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.errors import ShardDamaged
 
-from ..reading import Extent, close_files, has_source, read_extent
+from ..reading import Extent, close_files, has_source
 from .damage import DamagedPlace
 from .index_file import HAS_DATA_CRC, ShardIndex
 from .indexing import Indexed, ensure_index, ensure_indexes
@@ -234,15 +234,8 @@ class Shards:
                 shard=indexed.shard,
                 next_step="make the data set anew",
             )
-        return SampleReader(
-            index,
-            indexed.shard,
-            read_extent,
-            fields=self.fields,
-            required=self._pairing.required,
-            as_views=self._as_views,
-            verify=self._verify,
-        )
+        options = {"as_views": self._as_views, "verify": self._verify}
+        return SampleReader(index, indexed.shard, fields=self.fields, required=self._pairing.required, **options)
 
     # -------------------------------------------------------------------------------- as a stream
 

@@ -8,7 +8,6 @@ import mmap
 import os
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,14 +76,7 @@ class IndexHead(NamedTuple):
         return cls(flags, *others)
 
 
-@dataclass(frozen=True)
-class Content:
-    """What an index holds, before it is written."""
-
-    samples: np.ndarray
-    members: np.ndarray
-    names: bytes
-    meta: dict[str, Any]
+Content = tuple[np.ndarray, np.ndarray, bytes, dict[str, Any]]  # samples, members, names, meta
 
 
 def write_index(path: str, content: Content, **belongs: int) -> IndexHead:
@@ -92,20 +84,21 @@ def write_index(path: str, content: Content, **belongs: int) -> IndexHead:
 
     `belongs` are the fields of `IndexHead` that name the shard.
     """
-    meta = json.dumps(content.meta, ensure_ascii=True).encode()
-    num_paired = int(content.samples["num"].sum())
-    members_at = HEAD_BYTES + content.samples.nbytes
-    names_at = members_at + content.members.nbytes
-    meta_at = names_at + len(content.names)
+    samples, members, names, _ = content
+    meta = json.dumps(content[3], ensure_ascii=True).encode()
+    num_paired = int(samples["num"].sum())
+    members_at = HEAD_BYTES + samples.nbytes
+    names_at = members_at + members.nbytes
+    meta_at = names_at + len(names)
     head = IndexHead(
         **belongs,
-        num_members=len(content.members),
-        num_samples=len(content.samples),
-        data_bytes=int(content.members["size"][:num_paired].sum()),
+        num_members=len(members),
+        num_samples=len(samples),
+        data_bytes=int(members["size"][:num_paired].sum()),
         samples_at=HEAD_BYTES,
         members_at=members_at,
         names_at=names_at,
-        names_bytes=len(content.names),
+        names_bytes=len(names),
         meta_at=meta_at,
         meta_bytes=len(meta),
         total_bytes=meta_at + len(meta),
@@ -113,7 +106,7 @@ def write_index(path: str, content: Content, **belongs: int) -> IndexHead:
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb") as file:
-            for part in (head.pack(), content.samples.tobytes(), content.members.tobytes(), content.names, meta):
+            for part in (head.pack(), samples.tobytes(), members.tobytes(), names, meta):
                 file.write(part)
         os.replace(temporary, path)
     except BaseException:
@@ -144,16 +137,13 @@ class ShardIndex:
             raise UnusableInput(
                 f"{path} is not a whole shard index", next_step="remove it; it is built again when used"
             )
-        self.path, self.head = path, head
+        self.head = head
         with open(path, "rb", buffering=0) as file:
             self._map = mmap.mmap(file.fileno(), head.total_bytes, prot=mmap.PROT_READ)
         self._map.madvise(mmap.MADV_RANDOM)  # shuffled samples: do not read pages around each
         self.samples = np.frombuffer(self._map, SAMPLE, head.num_samples, head.samples_at)
         self.members = np.frombuffer(self._map, MEMBER, head.num_members, head.members_at)
         self.meta: dict[str, Any] = json.loads(self._map[head.meta_at : head.meta_at + head.meta_bytes])
-
-    def __repr__(self) -> str:
-        return f"ShardIndex({self.path!r}: {self.head.num_samples} samples, {self.head.num_members} members)"
 
     def names(self, at: int, size: int) -> bytes:
         """Return a stretch of the names."""
@@ -170,10 +160,10 @@ class ShardIndex:
         record = self.samples[row]
         return text_of(self.names(int(record["key_at"]), int(record["key_len"])))
 
-    def members_of(self, row: int) -> range:
+    def members_of(self, row: int) -> slice:
         """Return the rows of a sample's members."""
         first = int(self.samples["first"][row])
-        return range(first, first + int(self.samples["num"][row]))
+        return slice(first, first + int(self.samples["num"][row]))
 
 
 def text_of(name: bytes) -> str:

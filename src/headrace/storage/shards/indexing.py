@@ -182,7 +182,7 @@ def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any,
         ],
         "damage": [place.as_json() for place in walked.damage],
     }
-    return Content(samples, listed, names, meta)
+    return samples, listed, names, meta
 
 
 # ------------------------------------------------------------------ reading the shard

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from headrace.errors import ShardDamaged
 
-from ..reading import Extent
+from ..reading import Extent, read_extent
 from .index_file import CUT, ShardIndex, text_of
 
 JOIN_BYTES = 64 << 10  # members of a sample within this span are read in one go
@@ -24,7 +24,6 @@ _WORTH_READING = 0.25  # of a stretch that is read for several samples, this sha
 _OFFSET, _SIZE, _NAME_AT, _NAME_LEN, _CRC, _FIELD, _FLAGS = 0, 1, 2, 3, 5, 6, 7  # of a member's record as a tuple
 
 Sample = dict[str, Any]
-Read = Callable[[Extent], memoryview]
 
 
 @dataclass(frozen=True)
@@ -49,26 +48,22 @@ class SampleReader:
         self,
         index: ShardIndex,
         path: str,
-        read: Read,
         *,
         fields: Sequence[str] | None = None,
         required: Sequence[str] = (),
         as_views: bool = False,
         verify: bool = False,
     ) -> None:
-        self.index, self._path, self._read = index, path, read
+        self.index, self._path = index, path
         self._samples, self._members = index.samples, index.members
         self._field_names: list[str] = index.meta["fields"]
         self._lists = set(index.meta["lists"])
         self._wanted = None if fields is None else tuple(fields)
         self._as_views, self._verify = as_views, verify
         self._layouts = layouts_of(index.meta, fields, required)
-        self.rows = self._selection()
-
-    def _selection(self) -> np.ndarray[Any, Any] | None:
-        """The rows of the samples that are delivered or damaged; None: all of them."""
         is_left_out = np.array([layout.is_left_out for layout in self._layouts], bool)
-        return np.flatnonzero(~is_left_out[self._samples["signature"]]) if is_left_out.any() else None
+        # of the samples that are delivered or damaged; None: all of them
+        self.rows = np.flatnonzero(~is_left_out[self._samples["signature"]]) if is_left_out.any() else None
 
     # -------------------------------------------------------------------------------- one sample
 
@@ -78,8 +73,7 @@ class SampleReader:
 
     def offset(self, row: int) -> int:
         """Return where the first of a sample's bytes lies in the shard."""
-        rows = self.index.members_of(row)
-        return int(self._members["offset"][rows.start : rows.stop].min())
+        return int(self._members["offset"][self.index.members_of(row)].min())
 
     def extents(self, row: int) -> tuple[Extent, ...]:
         """Return the reads that fetching a sample takes, in the order of its fields; none for one that is damaged."""
@@ -91,10 +85,18 @@ class SampleReader:
     def sample(self, row: int) -> Sample:
         """Read a sample; raise `ShardDamaged` for one that lost something, or whose bytes are not the ones indexed."""
         layout, members = self._look_up(row)
-        self._check_whole(row, layout, members)
+        for member in members:
+            if member[_FLAGS] & CUT:
+                raise self._damaged(row, f"the data of its member {self._name(member)} is cut", member)
+        if not layout.is_complete:
+            fields = self._members["field"][self.index.members_of(row)]
+            has = ", ".join(self._field_names[field] for field in fields) or "nothing"
+            raise self._damaged(row, f"damage beside it has cost it some of its fields; left are: {has}")
         data = self._fetch(members)
-        if self._verify:
-            self._check_data(row, members, data)
+        for member, view in zip(members, data, strict=True):
+            if self._verify and zlib.crc32(view) != member[_CRC]:
+                what = f"the data of its member {self._name(member)} is not what was indexed (CRC-32 differs)"
+                raise self._damaged(row, what, member)
         values = data if self._as_views else [_as_bytes(view) for view in data]
         return {"__key__": self.index.key(row), "__url__": self._path} | self._named(layout, members, values)
 
@@ -133,7 +135,7 @@ class SampleReader:
 
     def _fetch(self, members: list[tuple[int, ...]]) -> list[memoryview]:
         extents = self._plan(members)
-        views = iter([self._read(extent) for extent in extents])
+        views = iter([read_extent(extent) for extent in extents])
         if len(extents) == 1 and len(members) > 1:
             whole, begin = next(views), extents[0].offset
             return [
@@ -141,23 +143,6 @@ class SampleReader:
                 for member in members
             ]
         return [next(views) if member[_SIZE] else _NOTHING for member in members]
-
-    # -------------------------------------------------------------------------------- damage
-
-    def _check_whole(self, row: int, layout: SampleLayout, members: list[tuple[int, ...]]) -> None:
-        for member in members:
-            if member[_FLAGS] & CUT:
-                raise self._damaged(row, f"the data of its member {self._name(member)} is cut", member)
-        if not layout.is_complete:
-            rows = self.index.members_of(row)
-            has = ", ".join(self._field_names[field] for field in self._members["field"][rows.start : rows.stop])
-            raise self._damaged(row, f"damage beside it has cost it some of its fields; left are: {has or 'nothing'}")
-
-    def _check_data(self, row: int, members: list[tuple[int, ...]], data: list[memoryview]) -> None:
-        for member, view in zip(members, data, strict=True):
-            if zlib.crc32(view) != member[_CRC]:
-                what = f"the data of its member {self._name(member)} is not what was indexed (CRC-32 differs)"
-                raise self._damaged(row, what, member)
 
     def _damaged(self, row: int, what: str, member: tuple[int, ...] | None = None) -> ShardDamaged:
         offset = self.offset(row) if member is None else member[_OFFSET]
@@ -183,10 +168,11 @@ class SampleReader:
         while at < len(rows):
             piece = np.asarray(rows[at : at + size])
             at, size = at + size, min(2 * size, _PIECE)
-            stretches = self._stretches(piece)
             records = self._samples[piece]
-            if self._is_plain(records):
-                yield from self._quickly(piece, records, stretches)
+            layout = self._layouts[int(records["signature"][0])]
+            is_plain = layout.places and layout.is_complete and not layout.is_damaged and not self._verify
+            if is_plain and (records["signature"] == records["signature"][0]).all():
+                yield from self._quickly(piece, records, layout.names, layout.places or ())
                 continue
             for row in piece.tolist():
                 try:
@@ -194,73 +180,27 @@ class SampleReader:
                 except ShardDamaged as damaged:
                     yield damaged
 
-    def _stretches(self, rows: np.ndarray[Any, Any]) -> list[tuple[int, int, int, int]]:
-        """What is read in one go: (first row, row after the last, where the bytes begin, where they end)."""
-        begins, ends, wanted = (column.tolist() for column in self._spans(rows))
-        stretches, start, share = [], 0, wanted[0]
-        for k in range(1, len(begins) + 1):
-            if k < len(begins):
-                gap = begins[k] - ends[k - 1]
-                size = ends[k] - begins[start]
-                share += wanted[k]
-                if (
-                    0 <= gap <= JOIN_BYTES
-                    and size <= STREAM_BYTES
-                    and k - start < _MOST_TOGETHER
-                    and share >= _WORTH_READING * size
-                ):
-                    continue
-                share = wanted[k]
-            stretches.append((start, k, begins[start], ends[k - 1]))
-            start = k
-        return stretches
-
-    def _spans(self, rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
-        """Where the bytes of each sample begin and end, and how many are wanted."""
-        first, num = self._samples["first"][rows].astype(np.int64), self._samples["num"][rows].astype(np.int64)
-        of_sample = np.repeat(np.arange(len(rows)), num)
-        starts = np.cumsum(num) - num
-        members = self._members[first[of_sample] + np.arange(int(num.sum())) - starts[of_sample]]
-        offset, size = members["offset"].astype(np.int64), members["size"].astype(np.int64)
-        if self._wanted is not None:
-            wanted = [self._field_names.index(name) for name in self._wanted if name in self._field_names]
-            size_wanted = np.where(np.isin(members["field"], wanted), size, 0)
-        else:
-            size_wanted = size + 1024  # with its header, which costs nothing to pass over
-        return (
-            np.minimum.reduceat(offset, starts),
-            np.maximum.reduceat(offset + size, starts),
-            np.add.reduceat(size_wanted, starts),
-        )
-
-    def _is_plain(self, records: np.ndarray[Any, Any]) -> bool:
-        """Whether all samples hold the same fields, one member each, and nothing has to be checked."""
-        layout = self._layouts[int(records["signature"][0])]
-        if self._verify or layout.places is None or not layout.is_complete or layout.is_damaged:
-            return False
-        return bool((records["signature"] == records["signature"][0]).all())
-
     def _quickly(
-        self, rows: np.ndarray[Any, Any], records: np.ndarray[Any, Any], stretches: list[tuple[int, int, int, int]]
+        self, rows: np.ndarray[Any, Any], records: np.ndarray[Any, Any], fields: tuple[str, ...], places: Sequence[int]
     ) -> Iterator[Sample]:
-        """Read samples of one plain layout, stretch by stretch."""
-        layout = self._layouts[int(records["signature"][0])]
-        assert layout.places is not None  # see `_is_plain`
+        """Read samples that all hold the same fields, one member each, and need no check, neighbours in one go."""
         first = records["first"].astype(np.int64)
-        members = [self._members[first + place] for place in layout.places]
-        begins = [member["offset"].tolist() for member in members]
-        ends = [(member["offset"] + member["size"]).tolist() for member in members]
-        keys = self._keys(records)
-        names = ("__key__", "__url__", *layout.names)
-        path, read, as_views = self._path, self._read, self._as_views
+        members = [self._members[first + place] for place in places]
+        begins = np.array([member["offset"] for member in members], np.int64)
+        sizes = np.array([member["size"] for member in members], np.int64)
+        ends = begins + sizes
+        # with all fields, headers are between them, which cost nothing to pass over
+        wanted = (sizes + (1024 if self._wanted is None else 0)).sum(axis=0)
+        stretches = _stretches(begins.min(axis=0).tolist(), ends.max(axis=0).tolist(), wanted.tolist())
+        columns_at = list(zip(begins.tolist(), ends.tolist(), strict=True))
+        keys, names, path = self._keys(records), ("__key__", "__url__", *fields), self._path
         for start, stop, begin, end in stretches:
             if stop - start == 1 and end - begin > JOIN_BYTES:
                 yield self.sample(int(rows[start]))
                 continue
-            view = read(Extent(path, begin, end - begin)) if end > begin else _NOTHING
+            view = read_extent(Extent(path, begin, end - begin)) if end > begin else _NOTHING
             columns = [
-                _cut_out(view, begin, a[start:stop], b[start:stop], as_views=as_views)
-                for a, b in zip(begins, ends, strict=True)
+                _cut_out(view, begin, a[start:stop], b[start:stop], as_views=self._as_views) for a, b in columns_at
             ]
             for row in zip(keys[start:stop], repeat(path), *columns):
                 yield dict(zip(names, row))  # noqa: B905 - `strict` costs a third of the time here
@@ -277,6 +217,19 @@ class SampleReader:
 
 
 _NOTHING = memoryview(b"")
+
+
+def _stretches(begins: list[int], ends: list[int], wanted: list[int]) -> Iterator[tuple[int, int, int, int]]:
+    """What is read in one go: (first sample, sample after the last, where the bytes begin, where they end)."""
+    start, share = 0, wanted[0]
+    for k in range(1, len(begins)):
+        size = ends[k] - begins[start]
+        share += wanted[k]
+        is_near = 0 <= begins[k] - ends[k - 1] <= JOIN_BYTES and size <= STREAM_BYTES and k - start < _MOST_TOGETHER
+        if not (is_near and share >= _WORTH_READING * size):
+            yield start, k, begins[start], ends[k - 1]
+            start, share = k, wanted[k]
+    yield start, len(begins), begins[start], ends[-1]
 
 
 def layouts_of(meta: dict[str, Any], fields: Sequence[str] | None, required: Sequence[str]) -> list[SampleLayout]:
@@ -304,12 +257,8 @@ def _usual_fields(meta: dict[str, Any]) -> set[str]:
 
 def _cut_out(view: memoryview, base: int, begins: list[int], ends: list[int], *, as_views: bool) -> list[Any]:
     """Cut fields out of a stretch that begins at `base`."""
-    whole = view.obj
-    if not as_views and isinstance(whole, bytes) and len(whole) == len(view):
-        return [whole[a - base : b - base] for a, b in zip(begins, ends, strict=True)]
-    if as_views:
-        return [view[a - base : b - base] for a, b in zip(begins, ends, strict=True)]
-    return [view[a - base : b - base].tobytes() for a, b in zip(begins, ends, strict=True)]
+    whole: Any = view if as_views else _as_bytes(view)
+    return [whole[a - base : b - base] for a, b in zip(begins, ends, strict=True)]
 
 
 def _as_bytes(view: memoryview) -> bytes:

@@ -50,7 +50,8 @@ def list_unpaired(
     for sample in _rows_of(index, [layout.is_left_out for layout in layouts]):
         has = set(layouts[int(index.samples["signature"][sample])].names)
         lacks = [name for name in fields or pairing.required if name not in has]
-        for row in index.members_of(sample):
+        rows = index.members_of(sample)
+        for row in range(rows.start, rows.stop):
             yield member(row, f"its sample has no {', '.join(lacks)}")
     num_paired = int(index.samples["num"].sum())
     for row in range(num_paired, len(index.members)):

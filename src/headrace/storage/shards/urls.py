@@ -14,6 +14,7 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _NESTED = re.compile(r"\{[^{}]*\{[^{}]*\}[^{}]*\}")
 _ELSEWHERE = re.compile(r"(?!file:)(\w[\w+.-]*):(?=//|\S* )|pipe:")
 _MOST = 10_000_000  # a slip of the finger in a range should not fill the memory
+_NAME_SHARDS = "the path of a shard, a folder of shards, or a pattern such as 'train-{000..127}.tar'"
 
 Urls = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -25,7 +26,7 @@ def expand_urls(urls: Urls) -> list[str]:
     """
     given = [urls] if isinstance(urls, (str, os.PathLike)) else list(urls)
     if not given:
-        raise UnusableInput("no shards were named: the list is empty")
+        raise UnusableInput("no shards were named: the list is empty", next_step=_NAME_SHARDS)
     found: list[str] = []
     for url in given:
         text = os.fspath(url)
@@ -44,23 +45,23 @@ def expand_urls(urls: Urls) -> list[str]:
             f"{len(missing)} of {len(found)} shards are not there",
             first=missing[0],
             **({"last": missing[-1]} if len(missing) > 1 else {}),
-            next_step="the path of a shard, a folder of shards, or a pattern such as 'train-{000..127}.tar'",
+            next_step=_NAME_SHARDS,
         )
     return found
 
 
 def _find(path: str, given: str) -> list[str]:
     if os.path.isdir(path):
-        return _some(sorted(glob.glob(os.path.join(glob.escape(path), "*.tar"))), f"{path}/*.tar")
-    if glob.has_magic(path) and not os.path.exists(path):
-        return _some(sorted(glob.glob(path, recursive=True)), given)
-    return [path]
-
-
-def _some(paths: list[str], pattern: str) -> list[str]:
-    if not paths:
-        raise UnusableInput(f"no shard fits {pattern}", folder=os.path.abspath(os.path.dirname(pattern) or "."))
-    return paths
+        pattern, given = os.path.join(glob.escape(path), "*.tar"), f"{path}/*.tar"
+    elif glob.has_magic(path) and not os.path.exists(path):
+        pattern = path
+    else:
+        return [path]
+    found = sorted(glob.glob(pattern, recursive=True))
+    if not found:
+        folder = os.path.abspath(os.path.dirname(given) or ".")
+        raise UnusableInput(f"no shard fits {given}", folder=folder, next_step=_NAME_SHARDS)
+    return found
 
 
 def expand_braces(text: str) -> list[str]:
