@@ -8,7 +8,6 @@
 - `reader_process`: the reader itself: I/O threads, and the loop that tells them what to read.
 """
 
-from .block_source import BlockSource
 from .extents import (
     Extent,
     cached_share,
@@ -17,7 +16,6 @@ from .extents import (
     install_source,
     read_ahead,
     read_extent,
-    read_file,
     source_installed,
 )
 from .reader import BlockAccess, BlockReader
@@ -26,7 +24,6 @@ from .reader_process import ReaderSettings
 __all__ = [
     "BlockAccess",
     "BlockReader",
-    "BlockSource",
     "Extent",
     "ReaderSettings",
     "cached_share",
@@ -35,6 +32,5 @@ __all__ = [
     "install_source",
     "read_ahead",
     "read_extent",
-    "read_file",
     "source_installed",
 ]

@@ -107,6 +107,14 @@ _LEASES_AT = _ROWS_AT + Row.NUM * MAX_ROWS
 _MARKS_AT = 8 * (_LEASES_AT + LEASES * MAX_ROWS)
 
 
+def row_at(row: int) -> int:
+    return _ROWS_AT + row * Row.NUM
+
+
+def leases_at(row: int) -> int:
+    return _LEASES_AT + row * LEASES
+
+
 @lru_cache(4096)
 def path_key(path: str) -> tuple[int, int]:
     """128 bits that stand for a path in every process."""
@@ -128,6 +136,7 @@ class BlockTable:
             self.map.madvise(mmap.MADV_DONTDUMP)
         self.bytes = memoryview(self.map)
         self.words = self.bytes[: 8 * (_LEASES_AT + LEASES * MAX_ROWS)].cast("q")
+        self.columns = [self.words[at : at + MAX_BLOCKS] for at in range(_COLUMNS_AT, _ROWS_AT, MAX_BLOCKS)]
         self.marks = self.bytes[_MARKS_AT : _MARKS_AT + space_bytes // granule]
 
     @classmethod
@@ -139,52 +148,36 @@ class BlockTable:
             os.close(fd)
             raise
 
-    @staticmethod
-    def column(column: Column) -> int:
-        return _COLUMNS_AT + column * MAX_BLOCKS
-
-    @staticmethod
-    def row(row: int) -> int:
-        return _ROWS_AT + row * Row.NUM
-
-    @staticmethod
-    def leases(row: int) -> int:
-        return _LEASES_AT + row * LEASES
-
     # ------------------------------------------------------------------------------------ the reader's side
 
     def publish(self, number: int, path: str, start: int, end: int, place: int) -> None:
         """A block is on its way."""
-        words, low_high = self.words, path_key(path)
+        columns, size = self.columns, (end - start) // self.granule
         first = place // self.granule
-        self.marks[first : first + (end - start) // self.granule] = bytes((end - start) // self.granule)
-        words[_COLUMNS_AT + Column.STATE * MAX_BLOCKS + number] = InTable.IN_FLIGHT
-        words[_COLUMNS_AT + Column.KEY_LOW * MAX_BLOCKS + number] = low_high[0]
-        words[_COLUMNS_AT + Column.KEY_HIGH * MAX_BLOCKS + number] = low_high[1]
-        words[_COLUMNS_AT + Column.START * MAX_BLOCKS + number] = start
-        words[_COLUMNS_AT + Column.PLACE * MAX_BLOCKS + number] = place
-        words[_COLUMNS_AT + Column.GENERATION * MAX_BLOCKS + number] += 1
-        words[_COLUMNS_AT + Column.END * MAX_BLOCKS + number] = end
+        self.marks[first : first + size] = bytes(size)
+        columns[Column.STATE][number] = InTable.IN_FLIGHT
+        columns[Column.KEY_LOW][number], columns[Column.KEY_HIGH][number] = path_key(path)
+        columns[Column.START][number], columns[Column.PLACE][number] = start, place
+        columns[Column.GENERATION][number] += 1
+        columns[Column.END][number] = end
 
     def settle(self, number: int, end: int | None) -> None:
         """A block's bytes are there, up to `end` of the file; None: they could not be read."""
-        words = self.words
         if end is not None:
-            words[_COLUMNS_AT + Column.END * MAX_BLOCKS + number] = end
-        words[_COLUMNS_AT + Column.STATE * MAX_BLOCKS + number] = InTable.FAILED if end is None else InTable.READY
+            self.columns[Column.END][number] = end
+        self.columns[Column.STATE][number] = InTable.FAILED if end is None else InTable.READY
 
     def withdraw(self, number: int) -> None:
         """From now on nobody may begin to use a block; who does already is among `leased`, a moment later."""
-        words = self.words
-        words[_COLUMNS_AT + Column.GENERATION * MAX_BLOCKS + number] += 1
-        words[_COLUMNS_AT + Column.END * MAX_BLOCKS + number] = 0
-        words[_COLUMNS_AT + Column.STATE * MAX_BLOCKS + number] = InTable.NONE
+        self.columns[Column.GENERATION][number] += 1
+        self.columns[Column.END][number] = 0
+        self.columns[Column.STATE][number] = InTable.NONE
 
     def leased(self) -> set[int]:
         """The blocks that a living process refers to."""
         words, found = self.words, set()
         for row in range(words[HeadWord.ROWS]):
-            at = _LEASES_AT + row * LEASES
+            at = leases_at(row)
             held = set(words[at : at + LEASES].tolist()) - {0}
             if held and not _is_locked(self.fd, _ROW_LOCKS + row):
                 words[at : at + LEASES] = memoryview(bytes(8 * LEASES)).cast("q")
@@ -196,7 +189,7 @@ class BlockTable:
         """Sums over all rows."""
         words = self.words
         rows = range(words[HeadWord.ROWS])
-        return [sum(words[_ROWS_AT + row * Row.NUM + field] for row in rows) for field in fields]
+        return [sum(words[row_at(row) + field] for row in rows) for field in fields]
 
     # ------------------------------------------------------------------------------------ who is alive
 
@@ -214,7 +207,7 @@ class BlockTable:
         try:
             for row in range(MAX_ROWS):
                 if row not in not_these and _try_lock(self.fd, _ROW_LOCKS + row):
-                    at = self.leases(row)
+                    at = leases_at(row)
                     self.words[at : at + LEASES] = memoryview(bytes(8 * LEASES)).cast("q")
                     self.words[HeadWord.ROWS] = max(self.words[HeadWord.ROWS], row + 1)
                     return row

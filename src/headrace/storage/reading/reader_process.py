@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .block_table import ASIDE, BlockTable, Futex, HeadWord, Row, State, path_key
+from .block_table import ASIDE, BlockTable, Futex, HeadWord, Row, State, path_key, row_at
 from .extents import OpenFiles
 from .read_plan import GRANULE, BlockState, FilePlan, Read, ReadDepth, ReadPlan
 
@@ -139,7 +139,7 @@ class Reader:
         """Workers that came before us have read some extents themselves: do not read these again."""
         words = self._words
         for row in range(words[HeadWord.ROWS]):
-            at = self._table.row(row)
+            at = row_at(row)
             count, heard = words[at + Row.NUM_ASIDE], self._heard.get(row, 0)
             if count == heard:
                 continue

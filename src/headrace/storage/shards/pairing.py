@@ -245,7 +245,6 @@ def _number_texts(text: bytes, at: Numbers, length: Numbers) -> tuple[Numbers, l
     >>> numbers.tolist(), texts
     ([0, 1, 0, 2], [b'a', b'b', b'ab'])
     """
-    numbers: dict[bytes, int] = {}
-    spans = zip(at.tolist(), length.tolist(), strict=True)
-    found = [numbers.setdefault(text[start : start + size], len(numbers)) for start, size in spans]
-    return np.array(found, np.int64), list(numbers)
+    found = [text[a:b] for a, b in zip(at.tolist(), (at + length).tolist(), strict=True)]
+    numbers = {one: k for k, one in enumerate(dict.fromkeys(found))}
+    return np.array(list(map(numbers.__getitem__, found)), np.int64), list(numbers)
