@@ -73,6 +73,7 @@ def test_what_is_under_a_path_without_reading() -> None:
     ("args", "said"),
     [
         (("/no/such/folder",), "No such file"),
+        (("/no/such/folder",), "\n  nearest folder: /\n  try: `ls -la /` shows what is there"),
         (("/proc/self/status",), "too little to read"),
         (("/", "--seconds", "0"), "0 is not between 0.5 and 3600"),
         (("/", "--depth-max", "0"), "0 is not between 1 and 1024"),

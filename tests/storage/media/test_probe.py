@@ -146,12 +146,16 @@ def test_a_test_file_is_removed_when_something_fails(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnusableInput, match="No such file"):
-        probe(tmp_path / "gone")
-    with pytest.raises(UnusableInput, match="neither a file nor a folder"):
+    with pytest.raises(UnusableInput, match="No such file") as caught:
+        probe(tmp_path / "gone" / "data")
+    assert caught.value.evidence == {"nearest_folder": str(tmp_path)}
+    assert f"`ls -la {tmp_path}`" in caught.value.next_step
+    with pytest.raises(UnusableInput, match="neither a file nor a folder") as caught:
         probe("/dev/null")
-    with pytest.raises(UnusableInput, match="cannot write the test file"):
+    assert "a folder with data" in caught.value.next_step
+    with pytest.raises(UnusableInput, match="cannot write the test file") as caught:
         probe("/dev/null", write_test_bytes=MIB)
+    assert "a folder on the same storage" in caught.value.next_step
     for wrong in ({"seconds": 0.1}, {"depth_max": 0}, {"depth_max": 5000}, {"read_bytes": 100}, {"read_bytes": "x"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             probe(tmp_path, **wrong)  # type: ignore[arg-type]

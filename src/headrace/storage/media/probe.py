@@ -13,6 +13,7 @@ import itertools
 import mmap
 import os
 import random
+import shlex
 import stat
 import statistics
 import tempfile
@@ -107,9 +108,18 @@ def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
-        raise UnusableInput(f"cannot look at {path}: {error.strerror or error}") from error
+        there = os.path.dirname(os.path.abspath(path))
+        while not os.path.isdir(there):
+            there = os.path.dirname(there)
+        raise UnusableInput(
+            f"cannot look at {path}: {error.strerror or error}",
+            nearest_folder=there,
+            next_step=f"`ls -la {shlex.quote(there)}` shows what is there and who may read it; is the disk mounted?",
+        ) from error
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-        raise UnusableInput(f"{path} is neither a file nor a folder", next_step="name a folder with data")
+        raise UnusableInput(
+            f"{path} is neither a file nor a folder", next_step="a folder with data, or one of its files"
+        )
     sizes, num_passed_over = _look_through(path, seconds) if stat.S_ISDIR(mode) else ({path: 0}, 0)
     files: list[ProbedFile] = []
     paths = [each for each, size in sizes.items() if size >= LARGE_BYTES] or list(sizes)
@@ -169,7 +179,11 @@ def write_test_file(folder: str, size: int, stack: contextlib.ExitStack) -> str:
         file.flush()
         os.fsync(file.fileno())
     except OSError as error:
-        raise UnusableInput(f"cannot write the test file to {folder}: {error.strerror or error}") from error
+        raise UnusableInput(
+            f"cannot write the test file to {folder}: {error.strerror or error}",
+            size=format_bytes(size),
+            next_step="a folder on the same storage that you may write to and that has room for it",
+        ) from error
     return file.name
 
 
@@ -191,9 +205,13 @@ _READ_BEFORE = Text("read a moment before, so it is in the page cache", "刚刚�
 
 def drop_from_cache(files: Sequence[ProbedFile]) -> None:
     """Ask the kernel to let go of the files' pages."""
+    _advise(files, os.POSIX_FADV_DONTNEED)
+
+
+def _advise(files: Sequence[ProbedFile], advice: int) -> None:
     for file in files:
         with contextlib.suppress(OSError):  # not every file system takes advice
-            os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(file.fd, 0, 0, advice)
 
 
 def cached_share(file: ProbedFile) -> float | None:
@@ -261,7 +279,8 @@ class ProbedBlock(NamedTuple):
             what = f"cannot read {self.file.path}: {error.strerror or error}"
             raise UnusableInput(what, offset=self.offset, next_step="`dmesg` tells more about disk errors") from error
         if got < self.size:
-            raise UnusableInput(f"{self.file.path} became shorter while it was read", offset=self.offset, got=got)
+            what = f"{self.file.path} became shorter while it was read"
+            raise UnusableInput(what, offset=self.offset, got=got, next_step="a path that nobody writes to meanwhile")
 
 
 class Window(NamedTuple):
@@ -375,9 +394,7 @@ def _climb(
     kind: StorageKind, files: list[ProbedFile], size: int, depth_max: int, end: float, say: Callable[[Text], None]
 ) -> tuple[MeasuredReading, ...]:
     """Blocks at random at depth 1, 2, 4, …, in rounds: up and down, so that a drift does not look like a knee."""
-    for file in files:
-        with contextlib.suppress(OSError):
-            os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead
+    _advise(files, os.POSIX_FADV_RANDOM)  # no readahead
     blocks = blocks_at_random(files, size)
     depths = [*(1 << power for power in range(depth_max.bit_length()) if 1 << power < depth_max), depth_max]
     windows: dict[int, list[Window]] = {}
