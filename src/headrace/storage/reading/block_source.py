@@ -7,7 +7,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,44 +36,15 @@ _MOST_LOOKS = 64  # each after a block has come or changed; more than a few mean
 _LOOK_EVERY_S = 0.1  # whether the reader is still alive, while one waits for it
 
 
-class _Lease(weakref.ref[Any]):
-    """Ends when the last view over a block's bytes is gone."""
+class _Found(NamedTuple):
+    """A block that is ready, as it was when it was looked at."""
 
-    __slots__ = ("pid", "slot", "thread_row")
-
-    pid: int
-    slot: int
-    thread_row: _ThreadRow
-
-
-class _ThreadRow:
-    """What one thread has on the table, and the block that it used last."""
-
-    def __init__(self, table: BlockTable, row: int) -> None:
-        self.table, self.number = table, row
-        self.at, self.leases_at = row_at(row), leases_at(row)
-        self.free = deque(range(LEASES))
-        self.leases: dict[int, _Lease] = {}
-        self.thread = threading.current_thread()
-        self.path: str | None = None
-        self.block = self.start = self.end = self.place = self.generation = 0
-
-    @property
-    def is_left(self) -> bool:
-        return not self.thread.is_alive() and len(self.free) == LEASES
-
-    def lease(self, owner: Any, slot: int) -> None:
-        lease = _Lease(owner, _end_of_lease)
-        lease.slot, lease.pid, lease.thread_row = slot, os.getpid(), self
-        self.leases[slot] = lease
-
-
-def _end_of_lease(lease: _Lease) -> None:
-    # each line is one operation that another thread, or a collection in the middle of one, cannot split
-    if lease.pid == os.getpid():  # a child's copy of a view is no reference
-        lease.thread_row.table.words[lease.thread_row.leases_at + lease.slot] = 0
-        lease.thread_row.leases.pop(lease.slot, None)
-        lease.thread_row.free.append(lease.slot)
+    path: str
+    block: int
+    generation: int
+    start: int
+    end: int
+    place: int
 
 
 class BlockSource:
@@ -86,27 +58,25 @@ class BlockSource:
         )
         self._generations, self._states = table.columns[Column.GENERATION], table.columns[Column.STATE]
         self._wake = Futex(table.map, 8 * HeadWord.WAKE)
-        self._local = threading.local()
-        self._rows: list[_ThreadRow] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # of the words of this process's row
+        self._pid, self._row = os.getpid(), table.take_row()
+        self._at, self._leases_at = row_at(self._row or 0), leases_at(self._row or 0)
+        self._free = deque(range(LEASES))
+        self._leases: dict[int, weakref.ref[Any]] = {}
+        self._last = _Found("", 0, -1, 0, 0, 0)  # threads share it, so it changes as a whole
 
     def __call__(self, extent: Extent) -> memoryview | None:
-        row: _ThreadRow | None = getattr(self._local, "row", None) or self._take_row()
-        if row is None:
+        if self._row is None:
             return None
         path, offset, size = extent
-        if (
-            path == row.path
-            and row.start <= offset
-            and offset + size <= row.end
-            and self._generations[row.block] == row.generation
-        ):
-            view = self._take(row, offset, size)
+        last = self._last
+        if path == last.path and last.start <= offset and offset + size <= last.end:
+            view = self._take(last, offset, size)
             if view is not None:
                 return view
-        return self._find(row, path, offset, size)
+        return self._find(path, offset, size)
 
-    def _find(self, row: _ThreadRow, path: str, offset: int, size: int) -> memoryview | None:
+    def _find(self, path: str, offset: int, size: int) -> memoryview | None:
         key = path_key(path)
         waited_since = 0.0
         for _ in range(_MOST_LOOKS):
@@ -121,28 +91,25 @@ class BlockSource:
             generation = self._generations[block]
             low, high, start, end, state, place, _ = (column[block] for column in self._table.columns)
             # between the search and here it may have become another block
-            if (
-                (low, high) != key
-                or not start <= offset <= offset + size <= end
-                or self._generations[block] != generation
-            ):
+            is_it = (low, high) == key and start <= offset <= offset + size <= end
+            if not is_it or self._generations[block] != generation:
                 continue
             if state == InTable.READY:
-                row.path, row.block, row.generation = path, block, generation
-                row.start, row.end, row.place = start, end, place
-                view = self._take(row, offset, size)
+                self._last = ready = _Found(path, block, generation, start, end, place)
+                view = self._take(ready, offset, size)
                 if view is None:
                     continue
                 if waited_since:
-                    self._words[row.at + Row.WAITS] += 1
-                    self._words[row.at + Row.WAIT_NS] += int((time.perf_counter() - waited_since) * 1e9)
+                    with self._lock:
+                        self._words[self._at + Row.WAITS] += 1
+                        self._words[self._at + Row.WAIT_NS] += int((time.perf_counter() - waited_since) * 1e9)
                 return view
             if state != InTable.IN_FLIGHT:
                 break
             waited_since = waited_since or time.perf_counter()
             if not self._wait(block, generation, waited_since):
                 break
-        self._read_aside(row, key, offset, size)
+        self._read_aside(key, offset, size)
         return None
 
     def _wait(self, block: int, generation: int, since: float) -> bool:
@@ -162,51 +129,48 @@ class BlockSource:
                 return False
         return False
 
-    def _take(self, row: _ThreadRow, offset: int, size: int) -> memoryview | None:
-        """The bytes of an extent in the thread's current block. None: the block is gone meanwhile."""
-        words = self._words
-        inside = row.place + offset - row.start
+    def _take(self, found: _Found, offset: int, size: int) -> memoryview | None:
+        """The bytes of an extent in a block. None: the block is gone meanwhile."""
+        words, inside = self._words, found.place + offset - found.start
         at = self._table.blocks_at + inside
-        if size <= _COPIED_BYTES or not row.free:
+        try:
+            slot = self._free.popleft() if size > _COPIED_BYTES else None
+        except IndexError:  # more views are held than there are leases
+            slot = None
+        if slot is None:
             view = memoryview(bytes(self._bytes[at : at + size]))
-            if self._generations[row.block] != row.generation:
-                return None
         else:
-            slot = row.free.popleft()
-            words[row.leases_at + slot] = row.block + 1
-            if self._generations[row.block] != row.generation:
-                words[row.leases_at + slot] = 0
-                row.free.append(slot)
-                return None
+            words[self._leases_at + slot] = found.block + 1
+        if self._generations[found.block] != found.generation:
+            if slot is not None:
+                self._end_lease(slot)
+            return None
+        if slot is not None:
             owner = np.frombuffer(self._table.map, np.uint8, size, at)
             owner.flags.writeable = False
-            row.lease(owner, slot)
+            self._leases[slot] = weakref.ref(owner, partial(self._end_lease, slot))
             view = owner.data
-        mark = inside // self._granule
-        self._marks[mark] = min(255, self._marks[mark] + 1)
-        words[row.at + Row.HITS] += 1
-        words[row.at + Row.HIT_BYTES] += size
+        with self._lock:
+            mark = inside // self._granule
+            self._marks[mark] = min(255, self._marks[mark] + 1)
+            words[self._at + Row.HITS] += 1
+            words[self._at + Row.HIT_BYTES] += size
         return view
 
-    def _read_aside(self, row: _ThreadRow, key: tuple[int, int], offset: int, size: int) -> None:
-        """Tell the reader of an extent that this worker reads by itself."""
-        words = self._words
-        at = row.at + Row.ASIDE_AT + 2 * (words[row.at + Row.NUM_ASIDE] % ASIDE)
-        words[at], words[at + 1] = key[0], offset
-        words[row.at + Row.NUM_ASIDE] += 1
-        words[row.at + Row.SELF_READS] += 1
-        words[row.at + Row.SELF_BYTES] += size
+    def _end_lease(self, slot: int, _ref: object = None) -> None:
+        """The last view over a block's bytes is gone."""
+        # each line is one operation that another thread, or a collection in the middle of one, cannot split
+        if self._pid == os.getpid():  # a child's copy of a view is no reference
+            self._words[self._leases_at + slot] = 0
+            self._leases.pop(slot, None)
+            self._free.append(slot)
 
-    def _take_row(self) -> _ThreadRow | None:
+    def _read_aside(self, key: tuple[int, int], offset: int, size: int) -> None:
+        """Tell the reader of an extent that this worker reads by itself."""
+        words, row = self._words, self._at
         with self._lock:
-            left = next((row for row in self._rows if row.is_left), None)
-            if left is not None:
-                self._rows.remove(left)
-                number: int | None = left.number
-            else:
-                number = self._table.take_row({row.number for row in self._rows})
-            if number is None:
-                return None
-            row = self._local.row = _ThreadRow(self._table, number)
-            self._rows.append(row)
-        return row
+            at = row + Row.ASIDE_AT + 2 * (words[row + Row.NUM_ASIDE] % ASIDE)
+            words[at], words[at + 1] = key[0], offset
+            words[row + Row.NUM_ASIDE] += 1
+            words[row + Row.SELF_READS] += 1
+            words[row + Row.SELF_BYTES] += size

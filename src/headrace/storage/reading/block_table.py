@@ -2,13 +2,13 @@
 
 One anonymous memory file, mapped by every process that takes part:
 
-    head │ columns of the table of blocks │ rows, one a thread that reads │ leases of the rows │ marks │ blocks
+    head │ columns of the table of blocks │ rows, one a process that reads │ leases of the rows │ marks │ blocks
 
 Nobody holds a lock that another waits for. The reader alone writes the table. A worker that takes a block writes its
 number into a lease word of its own row and looks again whether the block's generation is still the same; the reader
-changes the generation first, lets a moment pass, and only then looks for leases. Each attached thread has a row and
-each of its values one writer. A row belongs to the process that holds a record lock on its number: the kernel
-releases it with the process, however that ends, and its leases count no more.
+changes the generation first, lets a moment pass, and only then looks for leases. A row belongs to the process that
+holds a record lock on its number: the kernel releases it with the process, however that ends, and its leases count no
+more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import platform
 import struct
 import sys
 import time
-from collections.abc import Container
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
@@ -30,8 +29,8 @@ from hashlib import blake2b
 from .read_plan import MAX_BLOCKS
 
 MAX_ROWS = 1024
-LEASES = 64  # a row; a thread that holds more views than this gets copies
-ASIDE = 128  # extents that a thread read by itself, kept for the reader to hear of
+LEASES = 256  # a row; a process that holds more views than this gets copies
+ASIDE = 128  # extents that a process read by itself, kept for the reader to hear of
 
 _READER_LOCK = 1 << 40  # offsets of record locks, far from any byte that exists
 _CLAIM_LOCK = _READER_LOCK + 1
@@ -88,7 +87,7 @@ class InTable(IntEnum):
 
 
 class Row(IntEnum):
-    """Words of a row; each row has one writer."""
+    """Words of a row, which one process writes."""
 
     HITS = 0
     HIT_BYTES = 1
@@ -201,12 +200,12 @@ class BlockTable:
         """Whether a process is the reader (not to be asked in the reader itself)."""
         return _is_locked(self.fd, _READER_LOCK)
 
-    def take_row(self, not_these: Container[int]) -> int | None:
-        """Hold a row that no living process holds; `not_these` are this process's own, which the kernel cannot tell."""
+    def take_row(self) -> int | None:
+        """Hold a row that no living process holds; to be asked once in a process, to which its own locks look free."""
         fcntl.lockf(self.fd, fcntl.LOCK_EX, 1, _CLAIM_LOCK)  # held for microseconds, and released with its process
         try:
             for row in range(MAX_ROWS):
-                if row not in not_these and _try_lock(self.fd, _ROW_LOCKS + row):
+                if _try_lock(self.fd, _ROW_LOCKS + row):
                     at = leases_at(row)
                     self.words[at : at + LEASES] = memoryview(bytes(8 * LEASES)).cast("q")
                     self.words[HeadWord.ROWS] = max(self.words[HeadWord.ROWS], row + 1)

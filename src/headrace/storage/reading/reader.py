@@ -45,7 +45,7 @@ class BlockAccess:
 
     def __init__(self, table: BlockTable) -> None:
         self._table = table
-        self._source: Any = None  # one for each process: its threads have rows of their own
+        self._source: Any = None  # one for each process
         self._source_pid = 0
 
     def attach(self) -> None:
