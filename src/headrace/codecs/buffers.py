@@ -120,7 +120,6 @@ def check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dt
 
 
 def hand_out(name: str, result: Array, out: Array | None) -> Array:
-    """Return the result, in `out` if there is one."""
     if out is None or out is result:
         return result
     check_out(name, out, result.shape, result.dtype)

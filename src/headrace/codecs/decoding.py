@@ -46,7 +46,7 @@ def json(data: Data, *, name: str | None = None) -> Any:
 
 def _text(source: Source, encoding: str) -> str:
     try:
-        return str(source.whole(), encoding)
+        return str(source.read(0, source.size), encoding)
     except UnicodeDecodeError as error:
         raise source.damaged(f"not {encoding} text: {error.reason}", offset=error.start) from None
 
@@ -54,7 +54,7 @@ def _text(source: Source, encoding: str) -> str:
 def cls(data: Data, *, name: str | None = None) -> int:
     """Return a class label, a whole number written as text: the `.cls` of WebDataset shards."""
     with Source(data, name) as source, stage("label decode"):
-        content = bytes(source.whole())
+        content = bytes(source.read(0, source.size))
         try:
             return int(content)
         except ValueError:

@@ -68,10 +68,7 @@ def jpeg(
             timed.nbytes = nbytes
         if place is not None and np.shares_memory(pixels, place):
             return place
-        with stage("picture finish") as timed:
-            result = finish(source, pixels, wanted, out)
-            timed.nbytes = result.nbytes
-            return result
+        return finish(source, pixels, wanted, out)
 
 
 def _factor(shrink: Shrink, facts: _Facts, wanted: Finish) -> int:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import NotSupported
+from headrace.model import stage
 
-from .buffers import check_out, new_result, scratch
+from .buffers import check_out, hand_out, new_result, scratch
 from .source import INSTALL, Source
 
 Pixels: TypeAlias = npt.NDArray[Any]
@@ -59,6 +60,13 @@ def turn(pixels: Pixels, orientation: int) -> Pixels:
 
 def finish(source: Source, pixels: Pixels, wanted: Finish, out: Pixels | None) -> Pixels:
     """Return the wanted part of some pixels (height, width, channels), which may be memory that is used again."""
+    with stage("picture finish") as timed:
+        result = _finish(source, pixels, wanted, out)
+        timed.nbytes = result.nbytes
+        return result
+
+
+def _finish(source: Source, pixels: Pixels, wanted: Finish, out: Pixels | None) -> Pixels:
     pixels = turn(pixels, wanted.orientation)
     if wanted.region is not None:
         pixels = _cut(source, pixels, wanted.region)
@@ -77,10 +85,7 @@ def finish(source: Source, pixels: Pixels, wanted: Finish, out: Pixels | None) -
         _split(pixels, result)
     elif pixels is not result:
         np.copyto(result, pixels)
-    if out is not None and not takes_it:
-        np.copyto(out, result, casting="same_kind")
-        return out
-    return result
+    return hand_out(source.name, result, out)
 
 
 def _cut(source: Source, pixels: Pixels, region: Region) -> Pixels:
@@ -113,7 +118,6 @@ def _resize(pixels: Pixels, result: Pixels) -> None:
 
 
 def _split(pixels: Pixels, result: Pixels) -> None:
-    """Copy (height, width, channels) into (channels, height, width)."""
     if len(result) > 1 and pixels.flags.c_contiguous:
         with contextlib.suppress(NotSupported):
             load_cv2("splitting channels").split(pixels, list(result))  # six times as fast as numpy's transposed copy

@@ -25,28 +25,24 @@ Array = npt.NDArray[Any]
 Choice = npt.ArrayLike | Callable[[int], npt.ArrayLike]
 
 
-class BadHeader(Exception):
-    """A header that is not one of numpy's. Codecs say whose it is."""
-
-
 @functools.lru_cache(maxsize=256)
 def parse_header(text: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     """Return dtype, Fortran order and shape. The files of a data set mostly share one header, so it is kept."""
     try:
         header = ast.literal_eval(text.decode("utf-8" if not text.isascii() else "ascii"))
     except (ValueError, SyntaxError, MemoryError, RecursionError, UnicodeDecodeError) as error:
-        raise BadHeader(f"the array's header cannot be read: {error}") from None
+        raise ValueError(f"the array's header cannot be read: {error}") from None
     if not isinstance(header, dict) or header.keys() != {"descr", "fortran_order", "shape"}:
-        raise BadHeader("the array's header must have exactly descr, fortran_order and shape")
+        raise ValueError("the array's header must have exactly descr, fortran_order and shape")
     shape, is_fortran = header["shape"], header["fortran_order"]
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
-        raise BadHeader(f"the array's shape is not one: {shape!r}")
+        raise ValueError(f"the array's shape is not one: {shape!r}")
     if not isinstance(is_fortran, bool):
-        raise BadHeader(f"the array's fortran_order is not True or False: {is_fortran!r}")
+        raise ValueError(f"the array's fortran_order is not True or False: {is_fortran!r}")
     try:
         dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(header["descr"])
     except Exception as error:  # numpy raises whatever it trips over
-        raise BadHeader(f"the array's dtype is not one: {error}") from None
+        raise ValueError(f"the array's dtype is not one: {error}") from None
     return dtype, is_fortran, shape
 
 
@@ -54,18 +50,18 @@ def split_header(data: memoryview) -> tuple[np.dtype[Any], bool, tuple[int, ...]
     """Return dtype, order, shape and the offset of the data, from an array's first bytes."""
     start = bytes(data[:_LONGEST_PREFIX])
     if not start.startswith(MAGIC) or len(start) < 10:
-        raise BadHeader("not an array in numpy's format")
+        raise ValueError("not an array in numpy's format")
     major = start[6]
     if major == 1:
         at, length = 10, int.from_bytes(start[8:10], "little")
     elif major in (2, 3) and len(start) == _LONGEST_PREFIX:
         at, length = 12, int.from_bytes(start[8:12], "little")
     else:
-        raise BadHeader(f"version {major} of numpy's format is not known")
+        raise ValueError(f"version {major} of numpy's format is not known")
     if length > LONGEST_HEADER:
-        raise BadHeader(f"the array's header claims {length} bytes, more than {LONGEST_HEADER}")
+        raise ValueError(f"the array's header claims {length} bytes, more than {LONGEST_HEADER}")
     if at + length > data.nbytes:
-        raise BadHeader("the array is cut short in its header")
+        raise ValueError("the array is cut short in its header")
     return *parse_header(bytes(data[at : at + length])), at + length
 
 
@@ -73,7 +69,7 @@ def view_array(source: Source, data: memoryview, *, what: str, max_bytes: int) -
     """Return the array whose npy bytes these are, as a view of them (a copy where they are not aligned)."""
     try:
         dtype, is_fortran, shape, at = split_header(data)
-    except BadHeader as error:
+    except ValueError as error:
         raise source.damaged(f"{what}: {error}") from None
     if dtype.hasobject:
         raise source.damaged(
@@ -106,7 +102,7 @@ def npy(data: Data, *, out: Array | None = None, name: str | None = None, max_by
     dtype). `out` is filled and returned if given. Arrays of Python objects are refused.
     """
     with Source(data, name) as source, stage("npy decode") as timed:
-        array = view_array(source, source.whole(), what="the array", max_bytes=max_bytes)
+        array = view_array(source, source.read(0, source.size), what="the array", max_bytes=max_bytes)
         timed.nbytes = array.nbytes
         return hand_out(source.name, array, out)
 
@@ -135,7 +131,7 @@ def points(
             source.read_into(buffer, 0)
             held = buffer.data
         else:
-            held = source.whole()
+            held = source.read(0, source.size)
         if bytes(held[: len(MAGIC)]) == MAGIC:
             cloud = view_array(source, held, what="the point cloud", max_bytes=max_bytes)
             if cloud.ndim != 2:

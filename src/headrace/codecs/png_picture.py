@@ -49,10 +49,7 @@ def png(
         wanted = Finish(size=size, layout=layout, region=region)
         if out is None and wanted.keeps(*pixels.shape[:2]):
             return pixels
-        with stage("picture finish") as timed:
-            result = finish(source, pixels, wanted, out)
-            timed.nbytes = result.nbytes
-            return result
+        return finish(source, pixels, wanted, out)
 
 
 def _check_chunks(source: Source, data: memoryview, max_bytes: int) -> tuple[int, int]:

@@ -89,11 +89,6 @@ class Source:
         self.read_into(buffer, offset)
         return buffer.data
 
-    def whole(self) -> memoryview:
-        if self._view is None:
-            self._view = self._pread(0, self.size).data
-        return self._view
-
     def _pread(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
         buffer = result_memory(size)
         self.read_into(buffer, offset)

@@ -96,7 +96,6 @@ class EpochOrder:
         return None
 
     def _pull(self) -> bool:
-        """Take one more batch from the sampler."""
         if self._is_exhausted:
             return False
         try:

@@ -35,7 +35,6 @@ class MeasuredReading:
 
     @property
     def bytes_per_s(self) -> float:
-        """Median of the rounds."""
         return statistics.median(self.rates)
 
     @property

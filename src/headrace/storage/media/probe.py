@@ -204,7 +204,6 @@ _READ_BEFORE = Text("read a moment before, so it is in the page cache", "刚刚�
 
 
 def drop_from_cache(files: Sequence[ProbedFile]) -> None:
-    """Ask the kernel to let go of the files' pages."""
     _advise(files, os.POSIX_FADV_DONTNEED)
 
 
@@ -266,8 +265,6 @@ _MOST_PLACES = 1 << 16  # that are drawn: the order of a file of terabytes is no
 
 
 class ProbedBlock(NamedTuple):
-    """A piece of a file."""
-
     file: ProbedFile
     offset: int
     size: int
@@ -353,7 +350,6 @@ def rate_of(reads: Sequence[tuple[float, float, int]], opened: float, closed: fl
 
 
 def blocks_in_order(files: Sequence[ProbedFile], size: int) -> Iterator[ProbedBlock]:
-    """All of the files, one after the other."""
     for file in files:
         for offset in range(0, file.size, size):
             yield ProbedBlock(file, offset, min(size, file.size - offset))

@@ -185,7 +185,6 @@ class BlockTable:
         return found
 
     def totals(self, *fields: Row) -> list[int]:
-        """Sums over all rows."""
         words = self.words
         rows = range(words[HeadWord.ROWS])
         return [sum(words[row_at(row) + field] for row in rows) for field in fields]

@@ -155,17 +155,10 @@ def cached_share(extents: Iterable[Extent]) -> float:
     asked = cached = 0
     for path, offset, size in extents:
         asked += 1
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            at_ends = [os.preadv(fd, [bytearray(1)], at, flag) for at in {offset, offset + max(1, size) - 1}]
-            cached += all(at_ends)
-        except OSError:  # EAGAIN: not there; EOPNOTSUPP: this file system cannot say
-            continue
-        finally:
-            os.close(fd)
+        # EAGAIN: not there; EOPNOTSUPP: this file system cannot say
+        with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+            ends = {offset, offset + max(1, size) - 1}
+            cached += all(os.preadv(file.fileno(), [bytearray(1)], at, flag) for at in ends)
     return cached / asked if asked else 0.0
 
 

@@ -55,7 +55,6 @@ class Space:
         return None
 
     def give_back(self, start: int, size: int) -> None:
-        """What `take` gave, whole."""
         size = page_up(size)
         at = bisect_left(self._free, (start, 0))
         if at < len(self._free) and self._free[at][0] == start + size:
@@ -107,7 +106,6 @@ class Block:
         return self.end - self.start
 
     def claim(self, offset: int, size: int, seq: int) -> None:
-        """Plan the use of some bytes."""
         granule = (offset - self.start) // GRANULE
         count, last_seq = self.needs.get(granule, (0, seq))
         self.needs[granule] = count + 1, max(last_seq, seq)
@@ -382,7 +380,6 @@ class FilePlan:
             del self._ahead[over]
 
     def next_files(self) -> list[tuple[int, str]]:
-        """What to begin now."""
         begun = []
         while self._wanted and self.in_flight < self.depth and sum(self._ahead.values()) < self._ahead_bytes:
             begun.append(self._wanted.popleft())

@@ -120,7 +120,6 @@ class BlockReader:
         return sum(size for _, _, size in wanted)
 
     def plan_files(self, seq: int, paths: list[str]) -> None:
-        """Say which files a batch will need."""
         self._send("files", seq, paths)
 
     def passed(self, seq: int) -> None:

@@ -68,7 +68,6 @@ it, 0 after it
 
     @property
     def told(self) -> Text:
-        """What is wrong and where, in a sentence."""
         return _TOLD[self.kind].filled(shard=self.shard, offset=self.offset, size=self.size, member=self.member)
 
     def __str__(self) -> str:
@@ -80,5 +79,4 @@ it, 0 after it
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any], shard: str) -> DamagedPlace:
-        """Return it from `as_json`'s form."""
         return cls(**{**document, "kind": DamageKind(document["kind"]), "shard": shard})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeAlias
 
@@ -92,7 +92,6 @@ class Shards:
         self._as_views = bool(getattr(decode, "takes_views", False)) if views is None else views
         self._shards: list[_Shard] | None = None
         self._ends: np.ndarray[Any, Any] = np.zeros(0, np.int64)
-        self._forget_open()
 
     def __repr__(self) -> str:
         if self._shards is None:
@@ -107,12 +106,10 @@ class Shards:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_reader"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget_open()
-
-    def _forget_open(self) -> None:
-        self._reader: Callable[[int], SampleReader] = lru_cache(_MOST_OPEN)(self._open_number)
+    @cached_property
+    def _reader(self) -> Callable[[int], SampleReader]:
+        """By the number of a shard; those used last stay open, in each process for itself."""
+        return lru_cache(_MOST_OPEN)(lambda number: self._open_reader(self._indexed()[number].indexed))
 
     # -------------------------------------------------------------------------------- the index
 
@@ -221,9 +218,6 @@ class Shards:
         number = int(np.searchsorted(self._ends, place, side="right"))
         reader = self._reader(number)
         return reader, reader.row_of(place - int(self._ends[number - 1]) if number else place)
-
-    def _open_number(self, number: int) -> SampleReader:
-        return self._open_reader(self._indexed()[number].indexed)
 
     def _open_reader(self, indexed: Indexed) -> SampleReader:
         index = ShardIndex(indexed.path)

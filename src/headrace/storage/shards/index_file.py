@@ -60,7 +60,6 @@ class IndexHead(NamedTuple):
     total_bytes: int
 
     def pack(self) -> bytes:
-        """Return the head as bytes, with their checksum."""
         packed = _HEAD.pack(MAGIC, VERSION, self.flags, *self[1:])
         return (packed + _CRC.pack(zlib.crc32(packed))).ljust(HEAD_BYTES, b"\0")
 
@@ -146,22 +145,18 @@ class ShardIndex:
         self.meta: dict[str, Any] = json.loads(self._map[head.meta_at : head.meta_at + head.meta_bytes])
 
     def names(self, at: int, size: int) -> bytes:
-        """Return a stretch of the names."""
         begin = self.head.names_at + at
         return self._map[begin : begin + size]
 
     def name(self, row: int) -> str:
-        """Return the name of a member."""
         record = self.members[row]
         return text_of(self.names(int(record["name_at"]), int(record["name_len"])))
 
     def key(self, row: int) -> str:
-        """Return the key of a sample."""
         record = self.samples[row]
         return text_of(self.names(int(record["key_at"]), int(record["key_len"])))
 
     def members_of(self, row: int) -> slice:
-        """Return the rows of a sample's members."""
         first = int(self.samples["first"][row])
         return slice(first, first + int(self.samples["num"][row]))
 

@@ -142,7 +142,6 @@ def _write_somewhere(places: list[str], content: Content, belongs: dict[str, int
 
 
 def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any, Any] | None) -> Content:
-    """What the index of a shard holds."""
     members = walked.members
     wounded_at = [place.before for place in walked.damage if place.kind in _COSTS_A_SAMPLE]
     groups = group(members, pairing, wounded_at=wounded_at)
@@ -189,7 +188,6 @@ def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any,
 
 
 def walk_shard(shard: str) -> Walked:
-    """Walk through all headers of a shard."""
     with opened(shard) as (fetch, facts):
         size = facts.st_size
         walked = walk_tar(fetch, size, shard)

@@ -98,7 +98,7 @@ class SampleReader:
                 what = f"the data of its member {self._name(member)} is not what was indexed (CRC-32 differs)"
                 raise self._damaged(row, what, member)
         values = data if self._as_views else [_as_bytes(view) for view in data]
-        return {"__key__": self.index.key(row), "__url__": self._path} | self._named(layout, members, values)
+        return {"__key__": self.index.key(row), "__url__": self._path} | self._named(members, values)
 
     def _look_up(self, row: int) -> tuple[SampleLayout, list[tuple[int, ...]]]:
         """The layout of a sample, and the records of the members that are wanted of it."""
@@ -107,14 +107,10 @@ class SampleReader:
         members = self._members[first : first + num].tolist()
         if self._wanted is None:
             return layout, members
-        if layout.places is not None:
-            return layout, [members[place] for place in layout.places]
         names = self._field_names
         return layout, [member for name in layout.names for member in members if names[member[_FIELD]] == name]
 
-    def _named(self, layout: SampleLayout, members: list[tuple[int, ...]], values: Sequence[Any]) -> Sample:
-        if layout.places is not None:
-            return dict(zip(layout.names, values, strict=True))
+    def _named(self, members: list[tuple[int, ...]], values: Sequence[Any]) -> Sample:
         named: Sample = {}
         for member, value in zip(members, values, strict=True):
             name = self._field_names[member[_FIELD]]

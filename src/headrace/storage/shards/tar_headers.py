@@ -30,12 +30,10 @@ class Header(NamedTuple):
 
     @property
     def data_blocks(self) -> int:
-        """How many blocks of data follow."""
         return 0 if self.kind in _WITHOUT_DATA else blocks_of(self.size)
 
 
 def blocks_of(size: int) -> int:
-    """Return how many blocks hold so many bytes."""
     return (size + BLOCK - 1) // BLOCK
 
 
@@ -114,7 +112,6 @@ class Scan:
     prefixes: Bytes  # (n, 155)
 
     def name(self, row: int) -> bytes:
-        """Return the name of one header, with its prefix."""
         name, prefix = self.names[row, : self.name_len[row]].tobytes(), _text(self.prefixes[row].tobytes())
         return prefix + b"/" + name if prefix else name
 

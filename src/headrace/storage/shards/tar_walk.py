@@ -70,7 +70,6 @@ class Members:
 
     @property
     def name_at(self) -> Numbers:
-        """Where each name begins in `names`."""
         return np.cumsum(self.name_len) - self.name_len
 
 

@@ -83,7 +83,6 @@ def expand_braces(text: str) -> list[str]:
 
 
 def _parts(inside: str) -> list[str]:
-    """What one pair of braces stands for."""
     span = _RANGE.fullmatch(inside)
     if span is None:
         return inside.split(",") if "," in inside else [f"{{{inside}}}"]

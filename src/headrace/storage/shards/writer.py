@@ -60,7 +60,6 @@ class ShardWriter:
         return f"ShardWriter({self._pattern!r}: {self.num_samples} samples, {len(self.paths)} shards whole)"
 
     def path_of(self, number: int) -> str:
-        """Return the path of the shard with a number."""
         try:
             return self._pattern % number
         except (TypeError, ValueError):
