@@ -94,12 +94,7 @@ def _place(source: Source, wanted: Finish, shape: tuple[int, int, int], out: Pix
 
 
 def _decode(
-    source: Source,
-    encoded: memoryview,
-    facts: _Facts,
-    factor: int,
-    shape: tuple[int, int, int],
-    buffer: Pixels,
+    source: Source, encoded: memoryview, facts: _Facts, factor: int, shape: tuple[int, int, int], buffer: Pixels
 ) -> Pixels:
     height, width, channels = shape
     space = "CMYK" if facts.is_cmyk else "GRAY" if channels == 1 else "RGB"

@@ -139,12 +139,11 @@ class Reading:
         why = "as asked for"
         most_depth = depth
         if depth is None:
-            start = starting_depth(some[0][0].path)
-            if not start.depth or scale.cached_share > 0.9:
-                reason = start.reason if not start.depth else f"{scale.cached_share:.0%} of it lies in the page cache"
+            depth, why = starting_depth(some[0][0].path)
+            if not depth or scale.cached_share > 0.9:
+                reason = why if not depth else f"{scale.cached_share:.0%} of it lies in the page cache"
                 _log.info("%s: nothing is read ahead (%s); io_depth= insists", loader, reason)
                 return None
-            depth, why = start.depth, start.reason
         assert depth is not None
         num_workers = max(1, loader.num_workers)
         block_bytes = _block_bytes(depth, scale, num_workers)

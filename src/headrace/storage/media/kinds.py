@@ -168,19 +168,12 @@ def kind_of(path: str | os.PathLike[str], *, root: Path = Path("/"), use_remembe
     return (_recall(kind) if use_remembered else None) or kind
 
 
-class StartingDepth(NamedTuple):
-    """Reads in flight to begin with; 0: reading ahead brings nothing there."""
-
-    depth: int
-    reason: str
-
-
-def starting_depth(path: str) -> StartingDepth:
-    """What fits the storage under a path; measured afterwards, while it runs."""
+def starting_depth(path: str) -> tuple[int, str]:
+    """How many reads in flight to begin with under a path, and why; 0: reading ahead brings nothing there."""
     kind = kind_of(path)
     if kind.medium is Medium.MEMORY:
-        return StartingDepth(0, f"{kind}: there is nothing to wait for")
-    return StartingDepth(max(1, kind.starting_depth), f"{kind}")
+        return 0, f"{kind}: there is nothing to wait for"
+    return kind.starting_depth, f"{kind}"
 
 
 class _Look:

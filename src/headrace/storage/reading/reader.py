@@ -15,7 +15,7 @@ from multiprocessing import reduction
 from pathlib import Path
 from typing import Any
 
-from headrace.model import ReaderStats, format_bytes
+from headrace.model import ReaderStats
 
 from .block_table import BlockTable, HeadWord, Row, State
 from .extents import Extent, Source, install_source
@@ -146,13 +146,16 @@ class BlockReader:
 
     def _give_up(self) -> None:
         """The reader is gone without being asked to: workers read for themselves from here on."""
+        self._hang_up()
+        self._backlog.clear()
+        code = self._process.poll() if self._process is not None else None
+        _log.warning("the reader (process %s) is gone, exit code %s: workers read for themselves", self.pid, code)
+
+    def _hang_up(self) -> None:
         self.table.words[HeadWord.STATE] = State.GONE
         if self._control is not None:
             self._control.close()
             self._control = None
-        self._backlog.clear()
-        code = self._process.poll() if self._process is not None else None
-        _log.warning("the reader (process %s) is gone, exit code %s: workers read for themselves", self.pid, code)
 
     # ------------------------------------------------------------------------------------ figures, end
 
@@ -185,20 +188,13 @@ class BlockReader:
         if self._process is None or self._owner_pid != os.getpid():
             return
         process, self._process = self._process, None
-        self.table.words[HeadWord.STATE] = State.GONE
-        if self._control is not None:
-            self._control.close()
-            self._control = None
+        self._hang_up()
         process.kill()  # it has nothing to put in order
         try:
             process.wait(1.0)
         except subprocess.TimeoutExpired:
             _log.warning("the reader (process %d) does not end: a read of it stands still in the kernel", process.pid)
         self.table.close()
-
-    def __repr__(self) -> str:
-        s = self.settings
-        return f"<BlockReader {self.pid}: {s.depth} reads of up to {format_bytes(s.block_bytes)} in flight>"
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):

@@ -91,7 +91,7 @@ class Shards:
         self._index_dir = None if index_dir is None else os.fspath(index_dir)
         self._as_views = bool(getattr(decode, "takes_views", False)) if views is None else views
         self._shards: list[_Shard] | None = None
-        self._ends: np.ndarray[Any, Any] = np.zeros(0, np.int64)
+        self._ends: np.ndarray[Any, Any] = np.zeros(0, np.int64)  # the number of samples up to each shard's end
 
     def __repr__(self) -> str:
         if self._shards is None:
@@ -159,8 +159,8 @@ class Shards:
     # -------------------------------------------------------------------------------- by index
 
     def __len__(self) -> int:
-        shards = self._indexed()
-        num = int(self._ends[-1]) if shards else 0
+        self._indexed()
+        num = int(self._ends[-1])
         return num if self._max_samples is None else min(num, self._max_samples)
 
     def __getitem__(self, index: int) -> Any:
@@ -184,15 +184,13 @@ class Shards:
         for number in np.unique(numbers).tolist():
             reader = self._reader(number)
             chosen = np.flatnonzero(numbers == number)
+            chosen = chosen[np.argsort(wanted[chosen])]  # neighbours are read in one go
             rows = wanted[chosen] - (self._ends[number - 1] if number else 0)
             rows = rows if reader.rows is None else reader.rows[rows]
-            unique, back = np.unique(rows, return_inverse=True)
-            samples = list(reader.samples(unique))
-            for place, at in zip(chosen.tolist(), back.tolist(), strict=True):
-                sample = samples[at]
+            for place, sample in zip(chosen.tolist(), reader.samples(rows), strict=True):
                 if isinstance(sample, ShardDamaged):
                     raise sample
-                answers[place] = self._finish(dict(sample))
+                answers[place] = self._finish(sample)
         return answers
 
     def extents(self, index: int) -> tuple[Extent, ...]:
@@ -203,8 +201,7 @@ class Shards:
     def place(self, index: int) -> SamplePlace:
         """Return the key, the shard and the offset of a sample."""
         reader, row = self._find(index)
-        number = int(np.searchsorted(self._ends, self._checked(index), side="right"))
-        return SamplePlace(reader.index.key(row), self.paths[number], reader.offset(row))
+        return SamplePlace(reader.index.key(row), reader.path, reader.offset(row))
 
     def _checked(self, index: int) -> int:
         num = len(self)
@@ -244,13 +241,11 @@ class Shards:
                 yield self._finish(sample)
 
     def _stream(self, number: int, path: str) -> Iterator[Sample | ShardDamaged]:
-        if self._shards is None:
-            indexed = ensure_index(path, self._pairing, index_dir=self._index_dir, with_data=self._verify)
-            _tell([self._look_into(indexed)])
-            reader = self._open_reader(indexed)
-        else:
-            reader = self._reader(number)
-        yield from reader.samples()
+        if self._shards is not None:
+            return self._reader(number).samples()
+        indexed = ensure_index(path, self._pairing, index_dir=self._index_dir, with_data=self._verify)
+        _tell([self._look_into(indexed)])
+        return self._open_reader(indexed).samples()
 
     # -------------------------------------------------------------------------------- what becomes of a sample
 

@@ -148,13 +148,15 @@ class ShardIndex:
         begin = self.head.names_at + at
         return self._map[begin : begin + size]
 
+    def text(self, at: int, size: int) -> str:
+        """Return a name or a key as Python spells file names."""
+        return text_of(self.names(int(at), int(size)))
+
     def name(self, row: int) -> str:
-        record = self.members[row]
-        return text_of(self.names(int(record["name_at"]), int(record["name_len"])))
+        return self.text(self.members["name_at"][row], self.members["name_len"][row])
 
     def key(self, row: int) -> str:
-        record = self.samples[row]
-        return text_of(self.names(int(record["key_at"]), int(record["key_len"])))
+        return self.text(self.samples["key_at"][row], self.samples["key_len"][row])
 
     def members_of(self, row: int) -> slice:
         first = int(self.samples["first"][row])

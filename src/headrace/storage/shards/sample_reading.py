@@ -54,7 +54,7 @@ class SampleReader:
         as_views: bool = False,
         verify: bool = False,
     ) -> None:
-        self.index, self._path = index, path
+        self.index, self.path = index, path
         self._samples, self._members = index.samples, index.members
         self._field_names: list[str] = index.meta["fields"]
         self._lists = set(index.meta["lists"])
@@ -87,7 +87,7 @@ class SampleReader:
         layout, members = self._look_up(row)
         for member in members:
             if member[_FLAGS] & CUT:
-                raise self._damaged(row, f"the data of its member {self._name(member)} is cut", member)
+                raise self._damaged(row, "is cut", member)
         if not layout.is_complete:
             fields = self._members["field"][self.index.members_of(row)]
             has = ", ".join(self._field_names[field] for field in fields) or "nothing"
@@ -95,10 +95,9 @@ class SampleReader:
         data = self._fetch(members)
         for member, view in zip(members, data, strict=True):
             if self._verify and zlib.crc32(view) != member[_CRC]:
-                what = f"the data of its member {self._name(member)} is not what was indexed (CRC-32 differs)"
-                raise self._damaged(row, what, member)
+                raise self._damaged(row, "is not what was indexed (CRC-32 differs)", member)
         values = data if self._as_views else [_as_bytes(view) for view in data]
-        return {"__key__": self.index.key(row), "__url__": self._path} | self._named(members, values)
+        return {"__key__": self.index.key(row), "__url__": self.path} | self._named(members, values)
 
     def _look_up(self, row: int) -> tuple[SampleLayout, list[tuple[int, ...]]]:
         """The layout of a sample, and the records of the members that are wanted of it."""
@@ -126,8 +125,8 @@ class SampleReader:
             begin = min(member[_OFFSET] for member in filled)
             span = max(member[_OFFSET] + member[_SIZE] for member in filled) - begin
             if span <= JOIN_BYTES:
-                return (Extent(self._path, begin, span),)
-        return tuple(Extent(self._path, member[_OFFSET], member[_SIZE]) for member in filled)
+                return (Extent(self.path, begin, span),)
+        return tuple(Extent(self.path, member[_OFFSET], member[_SIZE]) for member in filled)
 
     def _fetch(self, members: list[tuple[int, ...]]) -> list[memoryview]:
         extents = self._plan(members)
@@ -141,16 +140,14 @@ class SampleReader:
         return [next(views) if member[_SIZE] else _NOTHING for member in members]
 
     def _damaged(self, row: int, what: str, member: tuple[int, ...] | None = None) -> ShardDamaged:
-        offset = self.offset(row) if member is None else member[_OFFSET]
+        if member is not None:
+            what = f"the data of its member {self.index.text(member[_NAME_AT], member[_NAME_LEN])} {what}"
         return ShardDamaged(
-            f"sample {self.index.key(row)} of {self._path} is damaged: {what}",
-            shard=self._path,
-            offset=offset,
-            next_step=f"`headrace shards {self._path}` shows all damage of this shard",
+            f"sample {self.index.key(row)} of {self.path} is damaged: {what}",
+            shard=self.path,
+            offset=self.offset(row) if member is None else member[_OFFSET],
+            next_step=f"`headrace shards {self.path}` shows all damage of this shard",
         )
-
-    def _name(self, member: tuple[int, ...]) -> str:
-        return text_of(self.index.names(member[_NAME_AT], member[_NAME_LEN]))
 
     # -------------------------------------------------------------------------------- many samples
 
@@ -189,7 +186,7 @@ class SampleReader:
         wanted = (sizes + (1024 if self._wanted is None else 0)).sum(axis=0)
         stretches = _stretches(begins.min(axis=0).tolist(), ends.max(axis=0).tolist(), wanted.tolist())
         columns_at = list(zip(begins.tolist(), ends.tolist(), strict=True))
-        keys, names, path = self._keys(records), ("__key__", "__url__", *fields), self._path
+        keys, names, path = self._keys(records), ("__key__", "__url__", *fields), self.path
         for start, stop, begin, end in stretches:
             if stop - start == 1 and end - begin > JOIN_BYTES:
                 yield self.sample(int(rows[start]))
