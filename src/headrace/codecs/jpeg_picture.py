@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,18 +10,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from headrace.errors import NotSupported
 from headrace.model import stage
 
 from .buffers import check_out, new_result, scratch
 from .picture import Finish, Layout, Region, finish
-from .source import INSTALL, JPEG_RATIO, MAX_BYTES, Data, Source
+from .source import JPEG_RATIO, MAX_BYTES, Data, Source, load_library
 
 Pixels = npt.NDArray[np.uint8]
 Mode = Literal["rgb", "gray"]
 Shrink = Literal[1, 2, 4, 8, "auto"]
 
 _BARE = {0x01, *range(0xD0, 0xD8)}  # markers without a length
+_SIMPLEJPEG = ("simplejpeg", "JPEG decoding needs the simplejpeg package")
 # each scan of a progressive picture runs over all of it: a few kilobytes of scans can keep a decoder busy for minutes
 _MOST_SCANS = 256
 
@@ -100,7 +99,7 @@ def _decode(
     space = "CMYK" if facts.is_cmyk else "GRAY" if channels == 1 else "RGB"
     least: dict[str, Any] = {} if factor == 1 else {"min_height": height, "min_width": width, "min_factor": factor}
     try:
-        pixels: Pixels = _load_simplejpeg().decode_jpeg(
+        pixels: Pixels = load_library(*_SIMPLEJPEG).decode_jpeg(
             encoded, space, buffer=None if facts.is_cmyk else buffer, **least
         )
     except ValueError as error:
@@ -124,15 +123,6 @@ def _from_cmyk(inks: Pixels, *, is_adobe: bool) -> Pixels:
     return ((product + 128 + ((product + 128) >> 8)) >> 8).astype(np.uint8)
 
 
-@functools.cache
-def _load_simplejpeg() -> Any:
-    try:
-        import simplejpeg
-    except ImportError:
-        raise NotSupported("JPEG decoding needs the simplejpeg package", next_step=INSTALL) from None
-    return simplejpeg
-
-
 @dataclass(frozen=True, slots=True)
 class _Facts:
     height: int
@@ -145,7 +135,7 @@ class _Facts:
 def _read_facts(source: Source, data: memoryview) -> _Facts:
     """Read what stands before the pixels: libjpeg the size, the markers below what it does not tell."""
     try:
-        height, width, space, _ = _load_simplejpeg().decode_jpeg_header(data)
+        height, width, space, _ = load_library(*_SIMPLEJPEG).decode_jpeg_header(data)
     except ValueError as error:
         raise source.damaged(f"not a JPEG, or damaged: {error}", first_bytes=bytes(data[:4]).hex(" ")) from None
     orientation, is_adobe, is_baseline = 1, False, False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
 import zlib
@@ -12,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.errors import NotSupported
 from headrace.model import stage
 
 from .buffers import hand_out, result_memory, scratch
 from .inflate import BadStream, find_inflater
-from .source import DEFLATE_RATIO, INSTALL, MAX_BYTES, Data, Source
+from .plain_arrays import as_array
+from .source import DEFLATE_RATIO, MAX_BYTES, Data, Source, load_library
 
 Array = npt.NDArray[Any]
 
@@ -113,12 +112,7 @@ def nifti_stored(source: Source, max_bytes: int, *, keeps: bool) -> tuple[Array,
     else:
         source.check_claim(size, held=source.size, max_bytes=max_bytes, what="the volume")
         held = (source.read if keeps else source.borrow)(header.offset, size)
-    if not size:
-        return np.empty(header.shape, header.dtype, order="F"), (header.slope, header.intercept)
-    flat: Array = np.frombuffer(held, header.dtype, count=math.prod(header.shape))
-    if not flat.flags.aligned:
-        flat = flat.copy()
-    return flat.reshape(header.shape[::-1]).T, (header.slope, header.intercept)
+    return as_array(held, header.dtype, header.shape, is_fortran=True), (header.slope, header.intercept)
 
 
 def _read_header(source: Source) -> Any:
@@ -129,7 +123,8 @@ def _read_header(source: Source) -> Any:
             start = zlib.decompressobj(31).decompress(start, max(_SIZES))
         except zlib.error as error:
             raise source.damaged(f"damaged gzip: {error}", offset=0) from None
-    for size, kind in zip(_SIZES, _load_headers(), strict=True):
+    nibabel = load_library("nibabel", "NIfTI needs the nibabel package")
+    for size, kind in zip(_SIZES, (nibabel.Nifti1Header, nibabel.Nifti2Header), strict=True):
         for order in "<>":
             if start[:4] == struct.pack(f"{order}i", size) and len(start) >= size:
                 return kind(start[:size], endianness=order, check=False)
@@ -159,12 +154,3 @@ def _stored(source: Source, header: Any) -> _Stored:
     if min(shape) < 0 or not dtype.itemsize or not header.sizeof_hdr <= offset <= 2**40:
         raise source.damaged("the NIfTI header makes no sense", dim=dims, dtype=dtype, vox_offset=offset)
     return _Stored(shape, dtype, 1.0 if slope is None else slope, 0.0 if intercept is None else intercept, offset)
-
-
-@functools.cache
-def _load_headers() -> tuple[Any, Any]:
-    try:
-        from nibabel import Nifti1Header, Nifti2Header
-    except ImportError:
-        raise NotSupported("NIfTI needs the nibabel package", next_step=INSTALL) from None
-    return Nifti1Header, Nifti2Header

@@ -15,7 +15,7 @@ from headrace.errors import NotSupported
 from headrace.model import stage
 
 from .buffers import check_out, hand_out, new_result, scratch
-from .source import INSTALL, Source
+from .source import Source, load_library
 
 Pixels: TypeAlias = npt.NDArray[Any]
 Layout: TypeAlias = Literal["hwc", "chw"]
@@ -128,10 +128,7 @@ def _split(pixels: Pixels, result: Pixels) -> None:
 @functools.cache
 def load_cv2(need: str) -> Any:
     """Return OpenCV, for what `need` says ("resizing pictures")."""
-    try:
-        import cv2
-    except ImportError:
-        raise NotSupported(f"{need} needs OpenCV (opencv-python-headless)", next_step=INSTALL) from None
+    cv2 = load_library("cv2", f"{need} needs OpenCV (opencv-python-headless)")
     if multiprocessing.parent_process() is not None:
         # a worker is one of many: threads inside each would fight over the same cores, and hang after a fork
         cv2.setNumThreads(1)

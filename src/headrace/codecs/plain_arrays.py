@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from headrace.model import stage
 
-from .buffers import check_out, hand_out, new_result, result_memory, scratch
+from .buffers import check_out, hand_out, new_result
 from .source import MAX_BYTES, Data, Source
 
 MAGIC = b"\x93NUMPY"
@@ -87,11 +87,16 @@ def view_array(source: Source, data: memoryview, *, what: str, max_bytes: int) -
             wanted=f"{num * dtype.itemsize} bytes",
             there_are=f"{data.nbytes - at} bytes",
         )
+    return as_array(data[at:], dtype, shape, is_fortran=is_fortran)
+
+
+def as_array(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], *, is_fortran: bool = False) -> Array:
+    """Return the array that bytes begin with, as a view of them (a copy where they are not aligned)."""
+    num = math.prod(shape)
     if not num or not dtype.itemsize:
         return np.empty(shape, dtype, order="F" if is_fortran else "C")
-    flat: Array = np.frombuffer(data, dtype, count=num, offset=at)
-    if not flat.flags.aligned:
-        flat = flat.copy()
+    flat: Array = np.frombuffer(data, dtype, count=num)
+    flat = flat if flat.flags.aligned else flat.copy()
     return flat.reshape(shape[::-1]).T if is_fortran else flat.reshape(shape)
 
 
@@ -125,13 +130,8 @@ def points(
     """
     with Source(data, name) as source, stage("points decode") as timed:
         source.check_claim(source.size, held=source.size, max_bytes=max_bytes, what="the point cloud")
-        if source.is_file:
-            # chosen points: read into memory that is kept, so that only they are copied; all: read them into place
-            buffer = scratch("points", source.size) if choose is not None else result_memory(source.size)
-            source.read_into(buffer, 0)
-            held = buffer.data
-        else:
-            held = source.read(0, source.size)
+        # chosen points are copied out of memory that is used again; all are read into place
+        held = (source.read if choose is None else source.borrow)(0, source.size)
         if bytes(held[: len(MAGIC)]) == MAGIC:
             cloud = view_array(source, held, what="the point cloud", max_bytes=max_bytes)
             if cloud.ndim != 2:
@@ -152,10 +152,7 @@ def _raw(source: Source, held: memoryview, columns: int, dtype: np.dtype[Any]) -
             size=f"{held.nbytes} bytes",
             a_point=f"{columns} x {dtype.name}, {columns * dtype.itemsize} bytes",
         )
-    if not held.nbytes:
-        return np.empty((0, columns), dtype)
-    flat = np.frombuffer(held, dtype)
-    return (flat if flat.flags.aligned else flat.copy()).reshape(-1, columns)
+    return as_array(held, dtype, (held.nbytes // (columns * dtype.itemsize), columns))
 
 
 def _take(source: Source, cloud: Array, choose: Choice, out: Array | None) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import mmap
 import os
 from types import TracebackType
@@ -10,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headrace.errors import DecodeError
+from headrace.errors import DecodeError, NotSupported
 from headrace.model import format_bytes, stage
 
 from .buffers import result_memory, scratch
@@ -35,6 +37,15 @@ JPEG_RATIO = 1024
 MAX_BYTES = 4 << 30
 
 
+@functools.cache
+def load_library(module: str, need: str) -> Any:
+    """Return a library when it is first needed; `need` says what for, and what brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise NotSupported(need, next_step=INSTALL) from None
+
+
 class Source:
     """Bytes by offset, with the name by which errors call them. A context manager: it may hold an open file."""
 
@@ -53,10 +64,6 @@ class Source:
                 raise TypeError(f"{self.name}: a codec reads contiguous bytes, not a strided view")
             self._view = view if view.format == "B" and view.ndim == 1 else view.cast("B")
             self.size = self._view.nbytes
-
-    @property
-    def is_file(self) -> bool:
-        return self._fd >= 0
 
     def __enter__(self) -> Source:
         return self
@@ -83,7 +90,7 @@ class Source:
 
     def borrow(self, offset: int, size: int) -> memoryview:
         """As `read`, for bytes that are only looked at before this thread's next `borrow`."""
-        if self._view is not None or self.size <= _WHOLE_BYTES or offset < 0 or size < 0 or offset + size > self.size:
+        if self._view is not None or offset < 0 or size < 0 or offset + size > self.size:
             return self.read(offset, size)
         buffer = scratch("borrowed", size)
         self.read_into(buffer, offset)
