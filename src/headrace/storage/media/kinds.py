@@ -219,8 +219,8 @@ class _Look:
             told = {"evidence": evidence, "device": mount.device}
             return _kind(Medium.UNKNOWN, layers=(mount.fs_type,), unknown=(why,), **told)
         several = (f"{len(devices)} devices",) if len(devices) > 1 else ()
-        layers = (mount.fs_type, *several, *devices[0].layers)
-        disks = {disk.name: disk for device in devices for disk in device.disks}
+        layers = (mount.fs_type, *several, *devices[0][0])
+        disks = {disk.name: disk for _, beneath in devices for disk in beneath}
         loop = next((disk for disk in disks.values() if disk.backing_file is not None), None)
         if loop is not None:  # what counts is what its file lies on
             evidence = f"{evidence}; loop/backing_file={loop.backing_file or '?'}"
@@ -348,20 +348,16 @@ class _Disk(NamedTuple):
     backing_file: str | None = None
 
 
-class _Device(NamedTuple):
-    """A block device: the layers worth a name from its top, and the disks beneath it."""
+def read_device(folder: Path, depth: int = 0) -> tuple[tuple[str, ...], tuple[_Disk, ...]]:
+    """Return what a folder of /sys tells: the layers worth a name from the device's top, and the disks beneath it.
 
-    layers: tuple[str, ...]
-    disks: tuple[_Disk, ...]
-
-
-def read_device(folder: Path, depth: int = 0) -> _Device:
-    """Return what a folder of /sys tells; where a device lies on several, the first one's layers stand for all."""
+    Where a device lies on several, the first one's layers stand for all.
+    """
     name = folder.name
     if (folder / "partition").exists():
         return read_device(folder.parent, depth + 1)
     if (folder / "loop").is_dir():
-        return _Device((f"loop {name}",), (_Disk(name, backing_file=_text(folder / "loop/backing_file")),))
+        return (f"loop {name}",), (_Disk(name, backing_file=_text(folder / "loop/backing_file")),)
     if (folder / "dm").is_dir():
         uuid = _text(folder / "dm/uuid")
         layer = next((kind for start, kind in _MAPPED.items() if uuid.startswith(start)), "device-mapper")
@@ -372,12 +368,11 @@ def read_device(folder: Path, depth: int = 0) -> _Device:
         layer, detail = "bcache", ""
     else:
         model = _text(folder / "device/model")
-        return _Device((f"{name} ({model})" if model else name,), (_Disk(name, *_medium_of(folder, model)),))
+        return (f"{name} ({model})" if model else name,), (_Disk(name, *_medium_of(folder, model)),)
     slaves = sorted((folder / "slaves").glob("*")) if depth < _MOST_LAYERS else []
     beneath = [read_device(Path(os.path.realpath(slave)), depth + 1) for slave in slaves]
-    disks = dict.fromkeys(disk for device in beneath for disk in device.disks) or (_Disk(name),)
-    layers = (f"{layer} {detail or name}", *(beneath[0].layers if beneath else ()))
-    return _Device(layers, tuple(disks))
+    disks = dict.fromkeys(disk for _, found in beneath for disk in found) or (_Disk(name),)
+    return (f"{layer} {detail or name}", *(beneath[0][0] if beneath else ())), tuple(disks)
 
 
 def _medium_of(folder: Path, model: str) -> tuple[Medium, str]:

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,7 @@ def ensure_indexes(
     shards: list[str], pairing: Pairing, *, index_dir: str | None = None, with_data: bool = False
 ) -> list[Indexed]:
     """Return an index for each shard, made anew where there is none that belongs to it."""
-
-    def ensure(shard: str) -> Indexed:
-        return ensure_index(shard, pairing, index_dir=index_dir, with_data=with_data)
-
+    ensure = partial(ensure_index, pairing=pairing, index_dir=index_dir, with_data=with_data)
     with ThreadPoolExecutor(_BUILDERS, "headrace-index") as pool:
         return list(pool.map(ensure, shards))
 
@@ -114,20 +112,18 @@ def index_places(shard: str, pairing: Pairing, index_dir: str | None = None) -> 
     apart = f"{hashlib.sha256(os.fsencode(full)).hexdigest()[:16]}-{name}"
     if index_dir is not None:
         return [os.path.join(index_dir, apart)]
-    temporary = os.path.join(tempfile.gettempdir(), f"headrace-shards-{os.getuid()}")
     return [
         os.path.join(os.path.dirname(full), name),
-        str(cache_folder() / "shards" / apart),
-        os.path.join(temporary, apart),
+        os.path.join(cache_folder(), "shards", apart),
+        os.path.join(tempfile.gettempdir(), f"headrace-shards-{os.getuid()}", apart),
     ]
 
 
 def _write_somewhere(places: list[str], content: Content, belongs: dict[str, int]) -> tuple[str, IndexHead]:
     problems = []
-    for place, path in enumerate(places):
+    for path in places:
         try:
-            if place or len(places) == 1:
-                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             return path, write_index(path, content, **belongs)
         except OSError as error:  # read-only, no room, no rights: the next place
             problems.append(f"{os.path.dirname(path)}: {error.strerror or error}")

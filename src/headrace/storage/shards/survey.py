@@ -151,15 +151,14 @@ def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, com
     index = ShardIndex(indexed.path)
     meta = index.meta
     layouts = layouts_of(meta, fields, rule.required)
-    has_cut = bool(len(index.members)) and bool((index.members["flags"] & CUT).any())
+    has_cut = bool((index.members["flags"] & CUT).any())
     damaged = _rows_of(index, [layout.is_damaged for layout in layouts])[:_MOST_NAMED]
     num = sum(
         kind["count"]
         for kind, layout in zip(meta["signatures"], layouts, strict=True)
         if layout.is_complete and not layout.is_damaged
     )
-    num_unpaired = count_unpaired(index, layouts)
-    unpaired = list_unpaired(index, indexed.shard, fields, rule) if num_unpaired else iter(())
+    unpaired = list_unpaired(index, indexed.shard, fields, rule)
     return ShardFacts(
         path=indexed.shard,
         index=indexed.path,
@@ -170,7 +169,7 @@ def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, com
         fields=tuple(meta["fields"]),
         damage=tuple(DamagedPlace.from_json(document, indexed.shard) for document in meta["damage"]),
         damaged_samples=tuple(index.key(row) for row in damaged),
-        num_unpaired=num_unpaired,
+        num_unpaired=count_unpaired(index, layouts),
         unpaired=tuple(itertools.islice(unpaired, _MOST_NAMED)),
         num_skipped=int(meta["skipped"]),
         skipped=tuple((name, offset, kind) for name, offset, kind in meta["skipped_first"]),

@@ -115,12 +115,9 @@ class _TarWalk:
         size = min(window_bytes, _FIRST_BYTES)
         while not self._ended:
             before, was_at = self._passed, self._at
-            if self._size - self._at < BLOCK:
-                self._meet_end()
-            else:
-                self._start = self._at
-                self._window = memoryview(self._fetch(self._at, min(size, self._size - self._at)))
-                self._cross_window()
+            self._start = self._at
+            self._window = memoryview(self._fetch(self._at, min(size, self._size - self._at)))
+            self._cross_window()
             num = self._passed - before
             is_dense = num > 0 and (self._at - was_at) / num < JUMP_BYTES
             size = window_bytes if is_dense else _PEEK_BYTES
@@ -147,19 +144,17 @@ class _TarWalk:
 
     def _cross_window(self) -> None:
         usable = len(self._window) // BLOCK * BLOCK
-        if not usable:  # the file has become shorter meanwhile
+        if not usable:  # the end, or the file has become shorter meanwhile
             self._size = self._start + len(self._window)
             self._meet_end()
             return
-        scan: Scan | None = None
-        if usable > 16 * BLOCK:
-            scan = scan_blocks(np.frombuffer(self._window[:usable], np.uint8))
+        scan = scan_blocks(np.frombuffer(self._window[:usable], np.uint8)) if usable > 16 * BLOCK else None
         end = self._start + usable
         while not self._ended and self._at + BLOCK <= end:
             if scan is not None and self._pending is None and self._run(scan):
                 continue
             self._step()
-        if self._at >= self._size:
+        if not self._ended and self._at >= self._size:
             self._meet_end()
 
     def _run(self, scan: Scan) -> bool:
@@ -264,8 +259,6 @@ class _TarWalk:
 
     def _meet_end(self) -> None:
         """The file ends here, without the two blocks of zeros that end a tar."""
-        if self._ended:
-            return
         left = self._size - self._at
         if self._pending is not None or (left > 0 and any(self._bytes(self._at, left))):
             self._end_in_header()
@@ -303,15 +296,14 @@ class _TarWalk:
         """Return where `look` first finds a block, in windows from `begin` on."""
         at = begin
         while at < self._size:
-            window = np.frombuffer(self._fetch(at, min(_SEARCH_BYTES, self._size - at)), np.uint8)
-            short = -len(window) % BLOCK
-            if not len(window):
+            data = bytes(self._fetch(at, min(_SEARCH_BYTES, self._size - at)))
+            if not data:
                 return None
-            padded = np.concatenate([window, np.zeros(short, np.uint8)]) if short else window
-            found = look(padded)
+            padded = data.ljust(BLOCK * blocks_of(len(data)), b"\0")
+            found = look(np.frombuffer(padded, np.uint8))
             if found is not None:
                 return at + BLOCK * found
-            at += len(window) + short
+            at += len(padded)
         return None
 
 
