@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from headrace.errors import TooManyBad
@@ -67,22 +68,16 @@ class EpochOrder:
         if not self._sizes and not self._pull():
             raise StopIteration
         size = self._sizes.popleft()
-        keys: list[Any] = []
-        positions: list[int] = []
-        while len(keys) < size and (one := self._next_sample()) is not None:
-            positions.append(one[0])
-            keys.append(one[1])
-        num_real = len(keys)
-        for position, key in self._fill(size - num_real):
-            keys.append(key)
-            positions.append(position)
+        real = list(islice(iter(self._next_sample, None), size))
+        rows = real + self._fill(size - len(real))
+        positions, keys = [position for position, _ in rows], [key for _, key in rows]
         if size and not keys:
             raise TooManyBad(
                 "every sample of the epoch is left out",
                 samples=self.left_out,
                 next_step="look at a traceback in loader.quarantine; is the path right, is the disk mounted?",
             )
-        return PlannedBatch(keys, positions, len(keys) - num_real)
+        return PlannedBatch(keys, positions, len(rows) - len(real))
 
     def _next_sample(self) -> tuple[int, Any] | None:
         """The position and key of the next sample that is not left out; None at the end of the epoch."""
@@ -96,13 +91,11 @@ class EpochOrder:
         return None
 
     def _pull(self) -> bool:
-        if self._is_exhausted:
-            return False
-        try:
-            keys = list(next(self._batches))
-        except StopIteration:
+        batch = None if self._is_exhausted else next(self._batches, None)
+        if batch is None:
             self._is_exhausted = True
             return False
+        keys = list(batch)
         self._sizes.append(len(keys))
         self._rows.extend(enumerate(keys, self.given_out))
         self.given_out += len(keys)

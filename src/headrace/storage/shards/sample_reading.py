@@ -202,11 +202,8 @@ class SampleReader:
         at, length = records["key_at"].astype(np.int64), records["key_len"].astype(np.int64)
         begin = int(at.min())
         content = self.index.names(begin, int((at + length).max()) - begin)
-        begins, ends = (at - begin).tolist(), (at + length - begin).tolist()
-        if content.isascii():
-            text = content.decode("ascii")
-            return [text[a:b] for a, b in zip(begins, ends, strict=True)]
-        return [text_of(content[a:b]) for a, b in zip(begins, ends, strict=True)]
+        spans = zip((at - begin).tolist(), (at + length - begin).tolist(), strict=True)
+        return [text_of(content[a:b]) for a, b in spans]
 
 
 _NOTHING = memoryview(b"")

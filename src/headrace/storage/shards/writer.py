@@ -52,8 +52,7 @@ class ShardWriter:
         self._file: BinaryIO | None = None
         self._temporary = ""
         self._pid = os.getpid()
-        self._num_here = 0
-        self._bytes_here = 0
+        self._num_here = self._bytes_here = 0
         self._keys: set[str] = set()
 
     def __repr__(self) -> str:
