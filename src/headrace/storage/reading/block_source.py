@@ -12,21 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .block_table import (
-    ASIDE,
-    LEASES,
-    BlockTable,
-    Column,
-    Futex,
-    HeadWord,
-    InTable,
-    Row,
-    State,
-    leases_at,
-    path_key,
-    row_at,
-)
+from .block_table import ASIDE, LEASES, BlockTable, Column, Futex, HeadWord, InTable, Row, State, path_key, row_at
 from .extents import Extent
+from .read_plan import GRANULE
 
 # up to this size a copy costs less than a lease: measured 2 µs against 3.5 µs at 3 to 32 KB, equal near 64 KB
 _COPIED_BYTES = 32 << 10
@@ -52,7 +40,6 @@ class BlockSource:
 
     def __init__(self, table: BlockTable) -> None:
         self._table, self._words, self._marks = table, table.words, table.marks
-        self._bytes, self._granule = table.bytes, table.granule
         self._keys, self._starts, self._ends = (
             np.frombuffer(table.columns[column], np.int64) for column in (Column.KEY_LOW, Column.START, Column.END)
         )
@@ -60,7 +47,8 @@ class BlockSource:
         self._wake = Futex(table.map, 8 * HeadWord.WAKE)
         self._lock = threading.RLock()  # of the words of this process's row
         self._pid, self._row = os.getpid(), table.take_row()
-        self._at, self._leases_at = row_at(self._row or 0), leases_at(self._row or 0)
+        self._at = row_at(self._row or 0)
+        self._leases_at = self._at + Row.LEASES_AT
         self._free = deque(range(LEASES))
         self._leases: dict[int, weakref.ref[Any]] = {}
         self._last = _Found("", 0, -1, 0, 0, 0)  # threads share it, so it changes as a whole
@@ -138,7 +126,7 @@ class BlockSource:
         except IndexError:  # more views are held than there are leases
             slot = None
         if slot is None:
-            view = memoryview(bytes(self._bytes[at : at + size]))
+            view = memoryview(bytes(self._table.bytes[at : at + size]))
         else:
             words[self._leases_at + slot] = found.block + 1
         if self._generations[found.block] != found.generation:
@@ -151,7 +139,7 @@ class BlockSource:
             self._leases[slot] = weakref.ref(owner, partial(self._end_lease, slot))
             view = owner.data
         with self._lock:
-            mark = inside // self._granule
+            mark = inside // GRANULE
             self._marks[mark] = min(255, self._marks[mark] + 1)
             words[self._at + Row.HITS] += 1
             words[self._at + Row.HIT_BYTES] += size

@@ -2,7 +2,7 @@
 
 One anonymous memory file, mapped by every process that takes part:
 
-    head │ columns of the table of blocks │ rows, one a process that reads │ leases of the rows │ marks │ blocks
+    head │ columns of the table of blocks │ rows, one a process that reads │ marks │ blocks
 
 Nobody holds a lock that another waits for. The reader alone writes the table. A worker that takes a block writes its
 number into a lease word of its own row and looks again whether the block's generation is still the same; the reader
@@ -26,7 +26,7 @@ from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 
-from .read_plan import MAX_BLOCKS
+from .read_plan import GRANULE, MAX_BLOCKS, page_up
 
 MAX_ROWS = 1024
 LEASES = 256  # a row; a process that holds more views than this gets copies
@@ -97,21 +97,17 @@ class Row(IntEnum):
     SELF_BYTES = 5
     NUM_ASIDE = 6
     ASIDE_AT = 8  # then (key, offset), the newest `ASIDE` of them
-    NUM = 8 + 2 * ASIDE
+    LEASES_AT = 8 + 2 * ASIDE  # then numbers of blocks + 1
+    NUM = LEASES_AT + LEASES
 
 
 _COLUMNS_AT = HeadWord.NUM
 _ROWS_AT = _COLUMNS_AT + Column.NUM * MAX_BLOCKS
-_LEASES_AT = _ROWS_AT + Row.NUM * MAX_ROWS
-_MARKS_AT = 8 * (_LEASES_AT + LEASES * MAX_ROWS)
+_MARKS_AT = 8 * (_ROWS_AT + Row.NUM * MAX_ROWS)
 
 
 def row_at(row: int) -> int:
     return _ROWS_AT + row * Row.NUM
-
-
-def leases_at(row: int) -> int:
-    return _LEASES_AT + row * LEASES
 
 
 @lru_cache(4096)
@@ -124,9 +120,9 @@ def path_key(path: str) -> tuple[int, int]:
 class BlockTable:
     """A mapping of the shared file, in any of the processes."""
 
-    def __init__(self, fd: int, space_bytes: int, granule: int) -> None:
-        self.fd, self.space_bytes, self.granule = fd, space_bytes, granule
-        self.blocks_at = -(-(_MARKS_AT + space_bytes // granule) // 4096) * 4096
+    def __init__(self, fd: int, space_bytes: int) -> None:
+        self.fd, self.space_bytes = fd, space_bytes
+        self.blocks_at = page_up(_MARKS_AT + space_bytes // GRANULE)
         size = self.blocks_at + space_bytes
         if os.fstat(fd).st_size < size:
             os.ftruncate(fd, size)
@@ -134,15 +130,15 @@ class BlockTable:
         with contextlib.suppress(OSError, AttributeError):
             self.map.madvise(mmap.MADV_DONTDUMP)
         self.bytes = memoryview(self.map)
-        self.words = self.bytes[: 8 * (_LEASES_AT + LEASES * MAX_ROWS)].cast("q")
+        self.words = self.bytes[:_MARKS_AT].cast("q")
         self.columns = [self.words[at : at + MAX_BLOCKS] for at in range(_COLUMNS_AT, _ROWS_AT, MAX_BLOCKS)]
-        self.marks = self.bytes[_MARKS_AT : _MARKS_AT + space_bytes // granule]
+        self.marks = self.bytes[_MARKS_AT : _MARKS_AT + space_bytes // GRANULE]
 
     @classmethod
-    def create(cls, space_bytes: int, granule: int) -> BlockTable:
+    def create(cls, space_bytes: int) -> BlockTable:
         fd = os.memfd_create("headrace-reader", os.MFD_CLOEXEC)
         try:
-            return cls(fd, space_bytes, granule)
+            return cls(fd, space_bytes)
         except BaseException:
             os.close(fd)
             raise
@@ -151,8 +147,8 @@ class BlockTable:
 
     def publish(self, number: int, path: str, start: int, end: int, place: int) -> None:
         """A block is on its way."""
-        columns, size = self.columns, (end - start) // self.granule
-        first = place // self.granule
+        columns, size = self.columns, (end - start) // GRANULE
+        first = place // GRANULE
         self.marks[first : first + size] = bytes(size)
         columns[Column.STATE][number] = InTable.IN_FLIGHT
         columns[Column.KEY_LOW][number], columns[Column.KEY_HIGH][number] = path_key(path)
@@ -176,7 +172,7 @@ class BlockTable:
         """The blocks that a living process refers to."""
         words, found = self.words, set()
         for row in range(words[HeadWord.ROWS]):
-            at = leases_at(row)
+            at = row_at(row) + Row.LEASES_AT
             held = set(words[at : at + LEASES].tolist()) - {0}
             if held and not _is_locked(self.fd, _ROW_LOCKS + row):
                 words[at : at + LEASES] = memoryview(bytes(8 * LEASES)).cast("q")
@@ -205,7 +201,7 @@ class BlockTable:
         try:
             for row in range(MAX_ROWS):
                 if _try_lock(self.fd, _ROW_LOCKS + row):
-                    at = leases_at(row)
+                    at = row_at(row) + Row.LEASES_AT
                     self.words[at : at + LEASES] = memoryview(bytes(8 * LEASES)).cast("q")
                     self.words[HeadWord.ROWS] = max(self.words[HeadWord.ROWS], row + 1)
                     return row

@@ -19,7 +19,6 @@ from headrace.model import ReaderStats
 
 from .block_table import BlockTable, HeadWord, Row, State
 from .extents import Extent, Source, install_source
-from .read_plan import GRANULE
 from .reader_process import ReaderSettings
 
 _log = logging.getLogger(__name__)
@@ -65,7 +64,7 @@ class BlockAccess:
         return reduction.DupFd(self._table.fd), self._table.space_bytes
 
     def __setstate__(self, state: tuple[Any, int]) -> None:
-        self.__init__(BlockTable(state[0].detach(), state[1], GRANULE))  # type: ignore[misc]  # as if made here
+        self.__init__(BlockTable(state[0].detach(), state[1]))  # type: ignore[misc]  # as if made here
 
 
 class BlockReader:
@@ -73,7 +72,7 @@ class BlockReader:
 
     def __init__(self, settings: ReaderSettings) -> None:
         self.settings = settings
-        self.table = BlockTable.create(settings.space_bytes, GRANULE)
+        self.table = BlockTable.create(settings.space_bytes)
         self.access = BlockAccess(self.table)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None

@@ -258,7 +258,7 @@ def main() -> None:
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write("headrace-reader")
     settings = ReaderSettings(*numbers)
-    table = BlockTable(table_fd, settings.space_bytes, GRANULE)
+    table = BlockTable(table_fd, settings.space_bytes)
     table.hold_reader_lock()
     Reader(table, settings).run(socket.socket(fileno=control_fd), parent)
     os._exit(0)  # threads that still wait for a disk are of no use any more
