@@ -33,7 +33,6 @@ _TAIL_BYTES = 16 << 10  # more than the zeros at the end of a tar, which fill up
 _MOST_NAMED = 1000  # of members that are links or directories, in an index
 _READ_BYTES = 8 << 20
 _BUILDERS = 8  # shards indexed at once: most of it is waiting for the disk
-_WHOLE_WINDOW = 2 << 20  # only windows of a walk are this large: they may share one buffer
 _COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),
     b"(\xb5/\xfd": ("zstd", "zstd -d"),
@@ -232,8 +231,9 @@ def opened(shard: str) -> Iterator[tuple[Fetch, os.stat_result]]:
 
     def fetch(offset: int, size: int) -> bytes | memoryview:
         nonlocal buffer
-        if size < _WHOLE_WINDOW:
+        if size < WINDOW_BYTES:
             return os.pread(fd, size, offset)
+        # only windows, and pieces whose checksum is wanted, are this large, and each is done with before the next
         if buffer is None:  # kept: fresh memory costs more than what is read into it; aligned: copied twice as fast
             buffer = memoryview(mmap.mmap(-1, max(WINDOW_BYTES, _READ_BYTES), flags=mmap.MAP_PRIVATE))
         return buffer[: os.preadv(fd, [buffer[:size]], offset)]
