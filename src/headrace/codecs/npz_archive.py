@@ -94,16 +94,12 @@ def _load(source: Source, members: Mapping[str, zipfile.ZipInfo], key: str, max_
     # the array and its header; the header's part is checked when it is read
     ratio, most = _RATIOS[member.compress_type], max_bytes + 2**16
     source.check_claim(member.file_size, held=member.compress_size, ratio=ratio, max_bytes=most, what=what)
-    offset, packed = _packed_bytes(source, member)
+    offset, unpacked = _packed_bytes(source, member)
     inflater = find_inflater()
-    if member.compress_type == zipfile.ZIP_STORED:
-        if member.compress_size != member.file_size:
-            raise source.damaged(f"{what} is stored, yet has two sizes", offset=member.header_offset)
-        unpacked = packed
-    else:
+    if member.compress_type != zipfile.ZIP_STORED:
         buffer = result_memory(member.file_size) if keeps else scratch("unpacked", member.file_size)
         try:
-            inflater.inflate(packed, buffer)
+            inflater.inflate(unpacked, buffer)
         except BadStream as error:
             raise source.damaged(f"{what}: {error}", offset=offset) from None
         unpacked = buffer.data
@@ -152,10 +148,6 @@ def _packed_bytes(source: Source, member: zipfile.ZipInfo) -> tuple[int, memoryv
     header = _LOCAL.unpack(source.read(at, _LOCAL.size))
     if header[0] != b"PK\x03\x04":
         raise source.damaged(f"member {member.filename!r} does not begin with a zip header", offset=at)
-    if header[3] != member.compress_type:
-        raise source.damaged(
-            f"member {member.filename!r}: its header and the directory disagree", offset=at, method=header[3]
-        )
     start = at + _LOCAL.size + header[9] + header[10]
     # stored members are handed out as views, packed ones are only unpacked
     read = source.read if member.compress_type == zipfile.ZIP_STORED else source.borrow
