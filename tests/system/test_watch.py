@@ -84,7 +84,7 @@ def test_lines_of_json_end_with_the_findings_in_chinese(slow: int) -> None:
     done = watched_until_found(str(slow), "--json", "--lang", "zh")
     *looks, end = [json.loads(line) for line in done.stdout.splitlines()]
     assert looks
-    assert all((look["schema"], look["event"]) == ("headrace/watch/1", "look") for look in looks)
+    assert all((look["schema"], look["event"]) == ("headrace/watch/2", "look") for look in looks)
     assert [trainer["pid"] for trainer in looks[-1]["trainers"]] == [slow]
     assert len(looks[-1]["workers"]) == 2
     assert looks[-1]["machine"]["memory_limit_bytes"] > 0
@@ -148,7 +148,7 @@ def test_an_alarm_runs_the_command_with_what_happened(slow: int, tmp_path: Path)
         len([line for line in lines if line.startswith("memory|the training holds")]) == 1
     )  # told once, not each look
     (document,) = [json.loads(line) for line in lines if '"kind": "memory"' in line]
-    assert (document["schema"], document["watched"]) == ("headrace/watch/1", str(slow))
+    assert (document["schema"], document["watched"]) == ("headrace/watch/2", str(slow))
 
 
 @needs_py_spy

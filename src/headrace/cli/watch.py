@@ -72,7 +72,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write all stacks, wait channels, locks and open files, to FILE or stdout, and end",
     )
-    parser.add_argument("--json", action="store_true", help="print lines of JSON, schema headrace/watch/1")
+    parser.add_argument("--json", action="store_true", help="print lines of JSON, schema headrace/watch/2")
     parser.add_argument("--interval", type=seconds(), default=2.0, metavar="S", help="seconds per look (default: 2)")
     parser.add_argument("--duration", type=seconds(), metavar="S", help="end after so long, with a verdict")
     parser.add_argument(

@@ -14,7 +14,7 @@ from .end import End
 from .reading import Detail, TrainerActivity, WorkerActivity
 from .shares import NOTHING_SEEN, Share
 
-SCHEMA = "headrace/watch/1"
+SCHEMA = "headrace/watch/2"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
