@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.causes.recorded import ProcessEvents, explain_processes
-from headrace.model import Activity, EventKind, Findings, LoaderSettings, Verdict, copy_arg
+from headrace.model import Activity, Confidence, EventKind, Findings, LoaderSettings, Verdict, copy_arg
 from headrace.signals.recording import event_dtype
 
 _TRAINER, _FIRST_WORKER = 100, 200
@@ -49,12 +49,13 @@ def simulate(
     read_bytes: int = 0,
     interruptions: dict[int, tuple[EventKind, float]] | None = None,
     puts_early: bool = False,
+    by: str = "torch",
 ) -> tuple[list[ProcessEvents], float]:
     """Play torch's loader: worker k makes batches k, k + workers, …, with two in flight each; delivery is in order.
 
     `puts_early`: half of the batches count as queued before the worker's thread has sent them.
     """
-    asked_for = LoaderSettings(by="torch", batch_size=4, num_workers=workers)
+    asked_for = LoaderSettings(by=by, batch_size=4, num_workers=workers)
     trainer = Tape(_TRAINER, "trainer", names={1: "Samples#1"}, loaders={1: asked_for})
     pool = [Tape(_FIRST_WORKER + number, "worker") for number in range(workers)]
     now = 1.0
@@ -135,6 +136,13 @@ def test_workers_that_keep_step_are_in_lockstep(workers: int) -> None:
     found = explain(*simulate(workers=workers, task_s=[4 * workers * 0.05] * (20 * workers), step_s=0.05))
     assert causes(found) == ["batch_lockstep"]
     assert found.findings[0].figures["period_steps"] == workers
+
+
+def test_rounds_of_our_own_workers_are_the_throughput_of_the_pool() -> None:
+    found = explain(*simulate(workers=2, task_s=[0.1] * 60, step_s=1e-4, by="headrace"))
+    assert causes(found) == ["loader_throughput"]
+    assert found.findings[0].figures["period_steps"] == 2
+    assert found.findings[0].confidence is Confidence.CERTAIN
 
 
 @_DRAWN

@@ -176,12 +176,14 @@ def _cause(
     if is_uneven and is_slow.sum() < _FEWEST_LATE and share < _ONCE_FROM:
         return None, Confidence.CERTAIN  # any machine has one bad moment
     num_workers = loader.num_workers
+    # Our workers fill each batch together: what comes in rounds there, a collation, is the pool's throughput.
+    in_rounds = Cause.LOADER_THROUGHPUT if loader.settings.is_ours else Cause.BATCH_LOCKSTEP
     is_rare = is_uneven and float(is_slow.mean()) <= 0.25
     if pool is None:
         # Fetched in the training process, or by workers that nobody recorded.
         is_lockstep = num_workers > 1 and period is not None and period.steps == num_workers
         if is_lockstep:
-            return Cause.BATCH_LOCKSTEP, Confidence.LIKELY
+            return in_rounds, Confidence.LIKELY
         certainty = Confidence.CERTAIN if num_workers == 0 else Confidence.POSSIBLE
         return (Cause.STRAGGLER_SAMPLE if is_rare else Cause.LOADER_THROUGHPUT), certainty
     # The rare heavy sample, not the pool: others had time to spare, or most of the time goes into few samples.
@@ -193,7 +195,7 @@ def _cause(
         return Cause.STRAGGLER_SAMPLE, Confidence.CERTAIN
     if num_workers > 1 and period is not None and period.steps == num_workers and is_uneven:
         if pool.busy >= _ALL_BUSY:
-            return Cause.BATCH_LOCKSTEP, Confidence.CERTAIN
+            return in_rounds, Confidence.CERTAIN
         return Cause.STRAGGLER_SAMPLE, Confidence.LIKELY
     if share < BOUND_FROM and pool.busy < _ALL_BUSY:
         return None, Confidence.CERTAIN
