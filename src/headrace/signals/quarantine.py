@@ -86,7 +86,7 @@ class QuarantineFile:
         """
         try:
             with self.path.open("rb") as file:
-                raise_if_foreign(self.path, file)
+                any(isinstance(entry, SampleFailure) for entry in read_lines(self.path, file))  # or it raises
             is_writable = os.access(self.path, os.W_OK)
         except FileNotFoundError:
             folder = self.path.parent
@@ -110,13 +110,9 @@ class QuarantineFile:
 
     def read(self) -> Quarantine:
         """Return all samples, each once, and all damaged lines."""
-        damages = []
-        failures = []
-        for entry in self.entries():
-            if isinstance(entry, DamagedLine):
-                damages.append(entry)
-            else:
-                failures.append(entry)
+        entries = list(self.entries())
+        failures = (entry for entry in entries if isinstance(entry, SampleFailure))
+        damages = (entry for entry in entries if isinstance(entry, DamagedLine))
         return Quarantine(samples=tuple(merge_failures(failures)), damages=tuple(damages))
 
 
@@ -200,36 +196,21 @@ def line_of(failure: SampleFailure) -> bytes:
 def _dump(failure: SampleFailure) -> bytes:
     document = {"schema": QUARANTINE_SCHEMA, **failure.as_json()}
     try:
-        return json.dumps(document, ensure_ascii=False).encode()  # so that `grep` finds a name in any language
+        return json.dumps(document, ensure_ascii=False).encode()  # `grep` finds a name in any language
     except UnicodeEncodeError:  # a file name that is not UTF-8
         return json.dumps(document).encode()
 
 
-def raise_if_foreign(path: Path, file: BinaryIO) -> None:
-    """Raise `NotAQuarantine` unless the file is empty or has a line of ours near its beginning."""
-    for entry in read_lines(path, file):
-        if isinstance(entry, SampleFailure):
-            return
-
-
 def read_lines(path: Path, file: BinaryIO) -> Iterator[SampleFailure | DamagedLine]:
     """Yield what each line holds, in the memory of one line; raise `NotAQuarantine` if no line is ours."""
-    number = 0
-    foreign_lines = foreign_bytes = 0
-    has_own = False
-    last_reason = ""
+    number = foreign_lines = foreign_bytes = 0
+    has_own, last_reason = False, ""
     while line := file.readline(_LONGEST_LINE_BYTES):
         number += 1
+        if not line.strip():
+            continue  # a person put it in
         is_whole = line.endswith(b"\n")
-        if not is_whole and len(line) == _LONGEST_LINE_BYTES:
-            entry: SampleFailure | DamagedLine | None = _damage(
-                path, number, "the line is longer than any of ours", line
-            )
-            is_whole = _pass_over_line(file, at_most=None if has_own else _MOST_FOREIGN_BYTES)
-        else:
-            entry = _parse(path, number, line, is_whole=is_whole)
-        if entry is None:
-            continue
+        entry = _parse(path, number, line, is_whole=is_whole)
         if isinstance(entry, SampleFailure) or line.startswith(_START) or (not is_whole and _START.startswith(line)):
             has_own = True
         elif not has_own:
@@ -246,41 +227,21 @@ def read_lines(path: Path, file: BinaryIO) -> Iterator[SampleFailure | DamagedLi
         )
 
 
-def _parse(path: Path, number: int, line: bytes, *, is_whole: bool) -> SampleFailure | DamagedLine | None:
-    if not line.strip():
-        return None  # a line that a person put in
+def _parse(path: Path, number: int, line: bytes, *, is_whole: bool) -> SampleFailure | DamagedLine:
     try:
         document = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        if not is_whole:
-            return _damage(path, number, "the line is cut off", line)
-        return _damage(path, number, f"not JSON ({error})", line)
-    if not isinstance(document, dict) or "schema" not in document:
-        return _damage(path, number, "not a JSON object with a schema", line)
-    if document["schema"] != QUARANTINE_SCHEMA:
-        reason = f"its schema is {document['schema']!r}; this version reads {QUARANTINE_SCHEMA!r}"
-        return _damage(path, number, reason, line)
-    try:
-        return SampleFailure.from_json(document)
+        if not isinstance(document, dict) or "schema" not in document:
+            reason = "not a JSON object with a schema"
+        elif document["schema"] != QUARANTINE_SCHEMA:
+            reason = f"its schema is {document['schema']!r}; this version reads {QUARANTINE_SCHEMA!r}"
+        else:
+            return SampleFailure.from_json(document)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = f"not JSON ({error})" if is_whole else "the line is cut off"
     except ValueError as error:
-        return _damage(path, number, str(error), line)
-
-
-def _damage(path: Path, number: int, reason: str, line: bytes) -> DamagedLine:
+        reason = str(error)
     text = line[:80].decode("utf-8", errors="replace").rstrip("\n")
     return DamagedLine(path=str(path), line=number, reason=reason, text=text)
-
-
-def _pass_over_line(file: BinaryIO, *, at_most: int | None) -> bool:
-    """Read on to the end of a line; return whether there is one."""
-    passed = 0
-    while part := file.readline(2**20):
-        if part.endswith(b"\n"):
-            return True
-        passed += len(part)
-        if at_most is not None and passed > at_most:
-            break
-    return False
 
 
 # ---------------------------------------------------------------------------------------- a file that many append to
@@ -296,18 +257,15 @@ def append_line(path: Path, line: bytes) -> None:
     """
     while True:
         fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        is_locked = False
         try:
             is_locked = _lock(fd, path)
-            try:
-                if not _is_at(fd, path):
-                    continue  # somebody put another file in its place, as an editor does: add to that one
-                _add(fd, line, is_locked=is_locked)
-                return
-            finally:
-                if is_locked:
-                    # Not left to `close`: a child that was forked just now has the file open too, and with it the lock.
-                    fcntl.flock(fd, fcntl.LOCK_UN)
+            if _is_at(fd, path):  # else somebody put another file in its place, as an editor does: add to that one
+                return _add(fd, line, is_locked=is_locked)
         finally:
+            if is_locked:
+                # Not left to `close`: a child that was forked just now has the file open too, and with it the lock.
+                fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
 

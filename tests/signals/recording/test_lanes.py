@@ -346,7 +346,6 @@ def test_a_record_that_its_thread_never_finished_is_counted_once() -> None:
     drain.drain()
     assert drain.num_lost == 1
     lane.close()
-    drain.close()
     area.close()
 
 

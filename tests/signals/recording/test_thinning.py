@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.model import EventKind
 from headrace.signals.recording import RunFacts, read_run, record_dtype
-from headrace.signals.recording.event_file import EventFile, FrameType, file_head, frame, note
+from headrace.signals.recording.event_file import EventFile
 from headrace.signals.recording.run_facts import write_facts
 from headrace.signals.recording.thinning import Thinner, choose, find_level
 
@@ -87,14 +86,3 @@ def test_past_it_rare_kinds_are_kept_whole() -> None:
     assert (kept["kind"] == EventKind.CHECKPOINT).sum() == 2
     assert 0 < (kept["kind"] == EventKind.SAMPLE).sum() < 5000
     assert thinner.num_left_out + len(kept) == len(block)
-
-
-def test_sums_of_an_earlier_version_are_passed_over(tmp_path: Path) -> None:
-    facts = {"note": "process", "pid": 77, "parent": 1, "start_ns": 0}
-    sums = struct.pack("<QQQQqII", 5 * 10**9, 10**9, 12, 7, 0, 2, EventKind.SAMPLE)
-    frames = (note(0, 1, facts), frame(FrameType.SUMS, 0, 1, 1, sums))
-    (tmp_path / "events.bin").write_bytes(b"".join((file_head(), *frames)))
-    (tmp_path / "system.jsonl").write_bytes(b"")
-    write_facts(tmp_path / "run.json", RunFacts(end_monotonic_ns=1))
-    (problem,) = read_run(tmp_path).problems
-    assert problem.startswith("events were left out from 5 s on")

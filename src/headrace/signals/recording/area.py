@@ -3,20 +3,10 @@
 The recorder creates it; other processes open it through `/proc/<recorder>/fd/<n>`, as the environment variable
 `HEADRACE_RECORDING` tells them. Nothing named is left behind, and the size of /dev/shm does not matter.
 
-An event is a record of 32 bytes, the same in shared memory and on disk:
+An event is a record of 32 bytes, here as on disk (`docs/reference/run-directory.md`). Here its last byte is the lap:
+which round of the ring wrote it, 1 to 255; 0: being written.
 
-| bytes | field | |
-| --- | --- | --- |
-| 0-7 | `start_ns` u64 | CLOCK_MONOTONIC, which `time.perf_counter_ns()` and `time.monotonic_ns()` read on Linux |
-| 8-15 | `duration_ns` u64 | |
-| 16-23 | `value` i64 | what it counts is said per kind (`model.EventKind`) |
-| 24-27 | `arg` u32 | the number of a name of the same process, 0 for none |
-| 28-29 | `thread` u16 | 0 is the process's main thread, others count from 1 |
-| 30 | `kind` u8 | |
-| 31 | `lap` u8 | which round of the ring wrote it, 1 to 255; 0: being written; on disk always 0 |
-
-The lap comes last, and `struct` clears a record before it fills it: whoever reads a record with the lap that it
-expects has all of it.
+`struct` clears a record before it fills it: whoever reads a record with the lap that it expects has all of it.
 """
 
 from __future__ import annotations
@@ -34,7 +24,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from headrace.errors import NotSupported
-from headrace.model import recording_place
 
 from ..system import read_stat
 
@@ -52,8 +41,9 @@ LANE_RECORDS = 1 << 15
 NUM_LANES = 512
 LANE_HEAD_BYTES = 32 << 10  # words, then names
 
+_FREE, _CLAIMED = 0, 1  # states of a lane
 _MAGIC = b"HRLANES1"
-_HEAD = struct.Struct("<8sIIIIQIQ")
+_HEAD = struct.Struct("<8sIIIIQ")
 _REFUSED_AT = 64  # in the head: processes that found no free lane
 _STATES_AT = 128  # then a byte for each lane: whoever looks for lanes in use touches none of the others
 _LANE_WORDS_BYTES = 128
@@ -94,11 +84,6 @@ class Word(IntEnum):
     TASK_SINCE_NS = 8  # when a worker took the task that it has in hand; 0: none
 
 
-class LaneState(IntEnum):
-    FREE = 0
-    CLAIMED = 1
-
-
 class LaneMemory:
     """One lane of an area: its words, its names and its ring. Just memory; `Lane` writes, `RingReader` reads."""
 
@@ -119,10 +104,10 @@ class Area:
         try:
             head = _HEAD.unpack(os.pread(fd, _HEAD.size, 0))
         except struct.error:
-            head = (b"",) * 8
+            head = (b"",) * 6
         if head[0] != _MAGIC:
             raise ValueError("not an area of a recording")
-        _, self.num_lanes, self.lane_records, self.lane_bytes, self.recorder_pid, self.token, _, _ = head
+        _, self.num_lanes, self.lane_records, self.lane_bytes, self.recorder_pid, self.token = head
         self._head_bytes = _head_bytes(self.num_lanes)
         self._map = mmap.mmap(fd, self._head_bytes + self.num_lanes * self.lane_bytes, flags=mmap.MAP_SHARED)
         with contextlib.suppress(OSError, AttributeError):
@@ -153,7 +138,7 @@ class Area:
         try:
             os.ftruncate(fd, _head_bytes(num_lanes) + num_lanes * lane_bytes)
             token = int.from_bytes(os.urandom(7))
-            head = _HEAD.pack(_MAGIC, num_lanes, lane_records, lane_bytes, own_pid(), token, 0, 0)
+            head = _HEAD.pack(_MAGIC, num_lanes, lane_records, lane_bytes, own_pid(), token)
             os.pwrite(fd, head, 0)
             area = cls(fd, f"/proc/{own_pid()}/fd/{fd}")
             area._fd = fd
@@ -198,11 +183,13 @@ class Area:
         """Take a free lane for this process; None, and counted, where there is none."""
         with self._locked() as is_locked:
             if is_locked:
-                number = bytes(self._states).find(LaneState.FREE)
+                number = bytes(self._states).find(_FREE)
                 if number >= 0:
-                    lane = self.lane(number)
-                    _occupy(lane)
-                    self._states[number] = LaneState.CLAIMED  # last: a reader may look at once
+                    lane, pid = self.lane(number), own_pid()
+                    lane.words[Word.PID], lane.words[Word.PARENT] = pid, os.getppid()
+                    lane.words[Word.BORN] = read_birth(pid) or 0
+                    lane.words[Word.CLAIMED_NS] = time.monotonic_ns()
+                    self._states[number] = _CLAIMED  # last: a reader may look at once
                     return lane
             self._counts[0] += 1
         return None
@@ -215,7 +202,7 @@ class Area:
                 self._map.madvise(mmap.MADV_REMOVE, start, self.lane_bytes)
             except (OSError, AttributeError):  # a file system without holes
                 self.memory[start : start + self.lane_bytes] = bytes(self.lane_bytes)
-            self._states[lane.number] = LaneState.FREE
+            self._states[lane.number] = _FREE
 
     def populate(self, lane: LaneMemory) -> None:
         """Have all pages of a lane at once, where the kernel can (Linux 5.14)."""
@@ -255,12 +242,6 @@ class Area:
             os.close(fd)
 
 
-def attach_from_environment() -> Area | None:
-    """The area that this process was told to record into; None where there is none, or none to be had."""
-    place = recording_place()
-    return Area.find(place) if place else None
-
-
 def own_pid() -> int:
     """The number of this process as /proc shows it, which the recorder sees too."""
     try:
@@ -273,13 +254,6 @@ def read_birth(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None where it is gone or has ended (a zombie)."""
     stat = read_stat(pid)
     return None if stat is None or stat.has_ended else stat.born_ticks
-
-
-def _occupy(lane: LaneMemory) -> None:
-    words, pid = lane.words, own_pid()
-    words[Word.PID], words[Word.PARENT] = pid, os.getppid()
-    words[Word.BORN] = read_birth(pid) or 0
-    words[Word.CLAIMED_NS] = time.monotonic_ns()
 
 
 def _head_bytes(num_lanes: int) -> int:

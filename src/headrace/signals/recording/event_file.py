@@ -1,16 +1,6 @@
 """`events.bin`: a header, then frames, each with its length and its checksum, so that a torn tail is recognised.
 
-The header is 32 bytes: `HRACEVT1`, the version (u32), the size of a record (u32), zeros. A frame has a head of 24:
-
-| bytes | field | |
-| --- | --- | --- |
-| 0-3 | `HRfr` | |
-| 4-5 | type u16 | 1 records, 2 note, 3 sums (of earlier versions) |
-| 6-7 | lane u16 | |
-| 8-11 | process u32 | counts from 1 in each file; a note says which pid it is |
-| 12-15 | count u32 | of records; 1 for a note |
-| 16-19 | length u32 | bytes that follow the head |
-| 20-23 | checksum u32 | CRC-32 of bytes 0 to 19 and of what follows |
+`docs/reference/run-directory.md` has it byte by byte.
 """
 
 from __future__ import annotations
@@ -49,7 +39,6 @@ HEAD_BYTES = _HEAD.size + _CHECKSUM.size
 class FrameType(IntEnum):
     RECORDS = 1
     NOTE = 2
-    SUMS = 3  # of events that earlier versions left out; no longer written
 
 
 @dataclass(frozen=True)
@@ -173,9 +162,8 @@ class AppendedFile:
 
     @property
     def problems(self) -> list[str]:
-        if not self.num_left_out:
-            return []
-        return [f"{self._path.name} could not be written {self.num_left_out} times ({self._last_error})"]
+        said = f"{self._path.name} could not be written {self.num_left_out} times ({self._last_error})"
+        return [said] if self.num_left_out else []
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -183,22 +171,14 @@ class AppendedFile:
             os.close(fd)
 
 
-class EventFile:
+class EventFile(AppendedFile):
     """The events of a run on disk."""
 
     def __init__(self, path: Path, *, limit_bytes: int, start_s: float) -> None:
-        self._file = AppendedFile(path)
-        self._file.append(file_head())
+        super().__init__(path)
+        self.append(file_head())
         self._thinner = Thinner(limit_bytes)
         self._start_s = start_s
-
-    @property
-    def num_bytes(self) -> int:
-        return self._file.num_bytes
-
-    @property
-    def problems(self) -> list[str]:
-        return self._file.problems
 
     def write(
         self,
@@ -211,7 +191,7 @@ class EventFile:
         was_whole = not self._thinner.num_left_out
         kept = self._thinner.thin(
             [block for _, _, block in blocks],
-            written_bytes=self._file.num_bytes,
+            written_bytes=self.num_bytes,
             elapsed_s=now_s - self._start_s,
         )
         pieces = [note(lane, process, facts) for lane, process, facts in notes]
@@ -222,7 +202,4 @@ class EventFile:
             lane, process, _ = blocks[0]
             pieces.append(note(lane, process, {"note": "thinned", "seen_ns": int(now_s * 1e9)}))
         if pieces:
-            self._file.append(b"".join(pieces))
-
-    def close(self) -> None:
-        self._file.close()
+            self.append(b"".join(pieces))

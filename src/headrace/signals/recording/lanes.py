@@ -11,19 +11,9 @@ from itertools import count, islice
 from threading import get_ident
 from typing import Any
 
-from headrace.model import EventKind
+from headrace.model import EventKind, recording_place
 
-from .area import (
-    LANE_HEAD_BYTES,
-    MOST_LAPS,
-    RECORD,
-    RECORD_BYTES,
-    THREAD_AT,
-    Area,
-    LaneMemory,
-    Word,
-    attach_from_environment,
-)
+from .area import LANE_HEAD_BYTES, MOST_LAPS, RECORD, RECORD_BYTES, THREAD_AT, Area, LaneMemory, Word
 
 _MOST_U64 = (1 << 64) - 1
 _MOST_I64 = (1 << 63) - 1
@@ -56,11 +46,9 @@ def open_lane(role: str = "") -> Lane | None:
     global _own
     with _opening:
         if _own is None:
-            area = attach_from_environment()
-            if area is None:
-                return None
-            lane = Lane(area)
-            if not lane.is_recording:
+            area = Area.find(recording_place() or "")
+            lane = Lane(area) if area is not None else None
+            if lane is None or not lane.is_recording:
                 return None
             _own = lane
     if role:
@@ -180,7 +168,7 @@ class Lane:
         """Write no more; what was written stays for the recorder. Safe to call twice."""
         _alive.discard(self)
         self._is_unclaimed = False
-        self._go_nowhere()
+        self._use(None)
         area, self._area = self._area, None
         if area is not None:
             area.close()
@@ -189,23 +177,17 @@ class Lane:
 
     def _claim_now(self) -> None:
         self._is_unclaimed = False
-        memory = self._area.claim() if self._area is not None else None
-        if memory is None:
-            self._go_nowhere()
-        else:
-            self._use(memory, is_recording=True)
+        self._use(self._area.claim() if self._area is not None else None)
         self._threads = {threading.main_thread().ident: 0}
 
-    def _go_nowhere(self) -> None:
-        """Let events fall into one private record: writers need not ask whether anything records."""
-        self._use(_nowhere(), is_recording=False)
-
-    def _use(self, memory: LaneMemory, *, is_recording: bool) -> None:
+    def _use(self, claimed: LaneMemory | None) -> None:
+        """Write there; None: events fall into one private record, for writers do not ask whether anything records."""
+        memory = claimed or LaneMemory(memoryview(bytearray(LANE_HEAD_BYTES + RECORD_BYTES)), -1, 1)
         self._memory, self._ring, self._words = memory, memory.ring, memory.words
         self._mask, self._ring_bits = memory.num_records - 1, memory.num_records.bit_length() - 1
         self._counter = count(self._words[Word.CURSOR])
         self._next = self._counter.__next__
-        self._is_recording = is_recording
+        self._is_recording = claimed is not None
         # numbers of names that were asked for before the fork hold in the child too
         memory.names[: len(self._name_list)] = self._name_list
         self._words[Word.NAME_BYTES] = len(self._name_list)
@@ -213,7 +195,7 @@ class Lane:
     def _after_fork(self) -> None:
         """In a child: take a lane of its own, but not before there is something to write."""
         self._naming = threading.RLock()
-        self._go_nowhere()
+        self._use(None)
         self._threads = {}  # so that the first event goes the careful way, and claims there
         self._is_unclaimed = True
 
@@ -322,10 +304,6 @@ class KeptEvents:
                 self._lane.write(kind, start_ns, duration_ns, value, arg)
             return
         self._lane.write_block(self._block, count, self._thread_number)
-
-
-def _nowhere() -> LaneMemory:
-    return LaneMemory(memoryview(bytearray(LANE_HEAD_BYTES + RECORD_BYTES)), -1, 1)
 
 
 def _renew_lanes() -> None:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    Records = npt.NDArray[np.void]
+    Blocks = list[tuple[int, int, Records]]  # lane, process, records
+    Notes = list[tuple[int, int, dict[str, Any]]]
+
 _log = logging.getLogger(__name__)
 
 # A run of an hour with eight workers writes some 400 MB of events; one of a month stays under this.
@@ -59,20 +63,23 @@ class Recorder:
         events_limit_bytes: int = EVENTS_LIMIT_BYTES,
         system_limit_bytes: int = SYSTEM_LIMIT_BYTES,
         area: Area | None = None,
-        observer: Callable[[int, npt.NDArray[np.void]], None] | None = None,
+        observer: Callable[[int, Records], None] | None = None,
     ) -> None:
         if interval_s <= 0 or sample_interval_s <= 0:
             raise ValueError("interval_s and sample_interval_s must be more than 0")
         self.directory = Path(directory)
         self._interval_s, self._sample_interval_s = interval_s, sample_interval_s
-        self._facts = RunFacts.here() if facts is None else facts
-        if not self._facts.start_monotonic_ns:
-            self._facts = replace(self._facts, start_monotonic_ns=time.monotonic_ns(), start_wall_s=time.time())
-        _prepare(self.directory)
+        self.facts = RunFacts.here() if facts is None else facts
+        if not self.facts.start_monotonic_ns:
+            self.facts = replace(self.facts, start_monotonic_ns=time.monotonic_ns(), start_wall_s=time.time())
+        if (self.directory / RUN_FILE).exists() or (self.directory / EVENTS_FILE).exists():
+            next_step = "give another directory, or remove that one"
+            raise UnusableInput(f"{self.directory} holds a recording already", next_step=next_step)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self.area = Area.create() if area is None else area
         self._sampler = SystemSampler(os.getpid(), directory=self.directory)
-        self._facts = self._sampler.complete(self._facts)
-        start_s = self._facts.start_monotonic_ns / 1e9
+        self.facts = self._sampler.complete(self.facts)
+        start_s = self.facts.start_monotonic_ns / 1e9
         self._events = EventFile(self.directory / EVENTS_FILE, limit_bytes=events_limit_bytes, start_s=start_s)
         self._system = SystemFile(
             self.directory / SYSTEM_FILE,
@@ -85,7 +92,7 @@ class Recorder:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_closed = False
-        self._pause_s = interval_s
+        self.pause_s = interval_s  # until the next `step`; shorter while rings fill fast
         self._write_facts()
 
     def __repr__(self) -> str:
@@ -104,32 +111,14 @@ class Recorder:
         self.close()
 
     @property
-    def facts(self) -> RunFacts:
-        """What is known of the run so far."""
-        return self._facts
-
-    @property
     def environment(self) -> dict[str, str]:
         """What a child process needs in its environment to take part."""
         return {"HEADRACE_RECORDING": self.area.place}
 
-    @property
-    def pause_s(self) -> float:
-        """How long to wait until the next `step`; shorter while rings fill fast."""
-        return self._pause_s
-
-    @property
-    def num_records(self) -> int:
-        return self._drain.num_records
-
-    @property
-    def num_lost(self) -> int:
-        return self._drain.num_lost
-
     def watch(self, pid: int) -> None:
         """Say which process is the training: it and all below it are sampled."""
         self._sampler.watch(pid)
-        self._facts = replace(self._facts, trainer_pid=pid)
+        self.facts = replace(self.facts, trainer_pid=pid)
         self._write_facts()
 
     def start(self) -> None:
@@ -157,8 +146,8 @@ class Recorder:
             self._step(is_last=True)
             self._is_closed = True
             signal = -exit_code if exit_code is not None and exit_code < 0 else None
-            self._facts = replace(
-                self._facts,
+            self.facts = replace(
+                self.facts,
                 end_monotonic_ns=time.monotonic_ns(),
                 exit_code=exit_code if signal is None else None,
                 exit_signal=signal,
@@ -168,7 +157,6 @@ class Recorder:
             self._events.close()
             self._system.close()
             self._sampler.close()
-            self._drain.close()
             self.area.close()
 
     def _run(self) -> None:
@@ -178,7 +166,7 @@ class Recorder:
             except Exception:  # a recording that fails must not end the training that it watches
                 _log.exception("the recording of %s failed", self.directory)
                 return
-            if self._stop.wait(self._pause_s):
+            if self._stop.wait(self.pause_s):
                 return
 
     def _step(self, *, is_last: bool) -> int:
@@ -188,13 +176,15 @@ class Recorder:
         if is_last or self._system.is_due(now_s):
             self._system.write(self._sampler.sample(), now_s=now_s)
         if self._drain.fullest > _FULL:
-            self._pause_s = max(_LEAST_INTERVAL_S, self._pause_s / 2)
+            self.pause_s = max(_LEAST_INTERVAL_S, self.pause_s / 2)
         else:
-            self._pause_s = min(self._interval_s, self._pause_s * 1.5)
+            self.pause_s = min(self._interval_s, self.pause_s * 1.5)
         return sum(len(block) for _, _, block in blocks)
 
     def _problems(self) -> list[str]:
-        found = [*self._events.problems, *self._system.problems, *self._drain.problems]
+        found = [*self._events.problems, *self._system.problems]
+        if refused := self._drain.num_names_refused:
+            found.append(f"{refused} names found no room in their lanes: their events have none")
         if self.area.num_refused:
             found.append(
                 f"{self.area.num_refused} times a process found no free lane among {self.area.num_lanes} "
@@ -204,18 +194,9 @@ class Recorder:
 
     def _write_facts(self) -> None:
         try:
-            write_facts(self.directory / RUN_FILE, self._facts)
+            write_facts(self.directory / RUN_FILE, self.facts)
         except OSError as error:
             _log.warning("cannot write %s: %s", self.directory / RUN_FILE, error)
-
-
-def _prepare(directory: Path) -> None:
-    if (directory / RUN_FILE).exists() or (directory / EVENTS_FILE).exists():
-        raise UnusableInput(
-            f"{directory} holds a recording already",
-            next_step="give another directory, or remove that one",
-        )
-    directory.mkdir(parents=True, exist_ok=True)
 
 
 # ------------------------------------------------------------------------------------ lanes, drained
@@ -239,28 +220,19 @@ class _Writer:
 class LaneDrain:
     """Takes what processes wrote out of an area, and gives lanes of the dead to the living."""
 
-    def __init__(self, area: Area, observer: Callable[[int, npt.NDArray[np.void]], None] | None = None) -> None:
+    def __init__(self, area: Area, observer: Callable[[int, Records], None] | None = None) -> None:
         self._area, self._observer = area, observer
         self._writers: dict[int, _Writer] = {}
-        self.num_processes = self.num_records = self.num_lost = 0
+        self.num_processes = self.num_records = self.num_lost = self.num_names_refused = 0
         self.fullest = 0.0
-        self._names_refused = 0
 
-    @property
-    def problems(self) -> list[str]:
-        if not self._names_refused:
-            return []
-        return [f"{self._names_refused} names found no room in their lanes: their events have none"]
-
-    def drain(
-        self, *, is_last: bool = False
-    ) -> tuple[list[tuple[int, int, npt.NDArray[np.void]]], list[tuple[int, int, dict[str, Any]]]]:
-        """What is new: (lane, process, records) and (lane, process, note) of each process that wrote.
+    def drain(self, *, is_last: bool = False) -> tuple[Blocks, Notes]:
+        """What is new of each process that wrote.
 
         `is_last`: nobody will look again, so what is half written now is lost.
         """
-        blocks: list[tuple[int, int, npt.NDArray[np.void]]] = []
-        notes: list[tuple[int, int, dict[str, Any]]] = []
+        blocks: Blocks = []
+        notes: Notes = []
         self.fullest = 0.0
         for number in self._area.claimed():
             writer = self._writers.get(number) or self._welcome(self._area.lane(number), notes)
@@ -274,17 +246,16 @@ class LaneDrain:
             if len(block):
                 blocks.append((number, writer.process, block))
                 self.num_records += len(block)
-                self._observe(writer.pid, block)
+                if self._observer is not None:
+                    with contextlib.suppress(Exception):
+                        self._observer(writer.pid, block)
             if is_gone:
                 notes.append((number, writer.process, {"note": "gone", "seen_ns": time.monotonic_ns()}))
                 del self._writers[number]
                 self._area.free(writer.lane)
         return blocks, notes
 
-    def close(self) -> None:
-        self._writers.clear()
-
-    def _welcome(self, lane: LaneMemory, notes: list[tuple[int, int, dict[str, Any]]]) -> _Writer:
+    def _welcome(self, lane: LaneMemory, notes: Notes) -> _Writer:
         words = lane.words
         self.num_processes += 1
         writer = _Writer(self.num_processes, words[Word.PID], words[Word.BORN], lane, RingReader(lane))
@@ -299,7 +270,7 @@ class LaneDrain:
         notes.append((lane.number, writer.process, fact))
         return writer
 
-    def _take_notes(self, writer: _Writer, notes: list[tuple[int, int, dict[str, Any]]]) -> None:
+    def _take_notes(self, writer: _Writer, notes: Notes) -> None:
         words, where = writer.lane.words, (writer.lane.number, writer.process)
         if words[Word.NAME_BYTES] > writer.name_bytes:
             names, writer.name_bytes = read_names(writer.lane, writer.name_bytes)
@@ -308,7 +279,7 @@ class LaneDrain:
             writer.role = words[Word.ROLE]
             notes.append((*where, {"note": "role", "name": writer.role}))
         if words[Word.NAMES_REFUSED] > writer.names_refused:
-            self._names_refused += words[Word.NAMES_REFUSED] - writer.names_refused
+            self.num_names_refused += words[Word.NAMES_REFUSED] - writer.names_refused
             writer.names_refused = words[Word.NAMES_REFUSED]
         if writer.reader.num_lost > writer.lost:
             new = writer.reader.num_lost - writer.lost
@@ -316,13 +287,8 @@ class LaneDrain:
             self.num_lost += new
             notes.append((*where, {"note": "lost", "records": new, "seen_ns": time.monotonic_ns()}))
 
-    def _observe(self, pid: int, block: npt.NDArray[np.void]) -> None:
-        if self._observer is not None:
-            with contextlib.suppress(Exception):
-                self._observer(pid, block)
 
-
-def _with_open_task(block: npt.NDArray[np.void], lane: LaneMemory) -> npt.NDArray[np.void]:
+def _with_open_task(block: Records, lane: LaneMemory) -> Records:
     """Add to a worker's last records that it has a task in hand: its rest before that ended then, and no FETCH follows.
 
     A worker keeps its short events back for a tenth of a second, so the rest itself may never be written.
@@ -358,7 +324,7 @@ class RingReader:
         """How full the ring is of records that were not read yet, from 0 to 1."""
         return min(1.0, max(0, self._words[Word.CURSOR] - self._tail) / self._size)
 
-    def read(self, *, is_last: bool = False) -> npt.NDArray[np.void]:
+    def read(self, *, is_last: bool = False) -> Records:
         """The records that came since the last call. `is_last`: nobody writes any more, and nobody will look again."""
         import numpy as np
 
@@ -371,7 +337,7 @@ class RingReader:
         first = max(self._tail, end - self._size)
         self.num_lost += first - self._tail  # the ring came round
         numbers = np.concatenate([np.array(self._missing, np.int64), np.arange(first, end)])
-        block: npt.NDArray[np.void] = self._ring[numbers & (self._size - 1)]
+        block: Records = self._ring[numbers & (self._size - 1)]
         now = self._words[Word.CURSOR]
         # while somebody writes, what lies where he is about to write may be half old and half new
         is_safe = numbers >= now - self._size + (self._in_flight if now > end else 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,16 +24,36 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class RecordedProcess:
     """A process that wrote events. Times are on the clock of the events."""
 
-    pid: int
-    parent: int
-    role: str  # "trainer", "worker", "reader", …; empty where it did not say
-    start_ns: int  # when it began to record
-    end_ns: int | None  # when it was found gone; None: it was there to the end
-    lost_records: int
+    pid: int = 0
+    parent: int = 0
+    start_ns: int = 0  # when it began to record
+    end_ns: int | None = None  # when it was found gone; None: it was there to the end
+    lost_records: int = 0
+    names: list[str] = field(default_factory=list)  # by the numbers of events, from 1 on
+    role_name: int = 0
+
+    @property
+    def role(self) -> str:
+        """Return "trainer", "worker", "reader", …; empty where it did not say."""
+        return self.names[self.role_name - 1] if 0 < self.role_name <= len(self.names) else ""
+
+    def handle(self, note: Mapping[str, Any]) -> None:
+        """Take in what a note of the file says of it."""
+        match note.get("note"):
+            case "process":
+                self.pid, self.parent, self.start_ns = int(note["pid"]), int(note["parent"]), int(note["start_ns"])
+            case "names":
+                self.names += map(str, note["names"])
+            case "role":
+                self.role_name = int(note["name"])
+            case "lost":
+                self.lost_records += int(note["records"])
+            case "gone":
+                self.end_ns = int(note["seen_ns"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +90,9 @@ class Recording:
     @property
     def end_ns(self) -> int:
         """The last moment that anything is known of."""
-        last = [self.facts.start_monotonic_ns]
-        if self.facts.end_monotonic_ns is not None:
-            last.append(self.facts.end_monotonic_ns)
-        if self.system:
-            last.append(self.system[-1].at_ns)
-        if len(self.events):
-            last.append(int((self.events["start_ns"] + self.events["duration_ns"]).max()))
-        return max(last)
+        last_event = int((self.events["start_ns"] + self.events["duration_ns"]).max(initial=0))
+        last_sample = self.system[-1].at_ns if self.system else 0
+        return max(self.facts.start_monotonic_ns, self.facts.end_monotonic_ns or 0, last_sample, last_event)
 
 
 def read_run(path: str | os.PathLike[str]) -> Recording:
@@ -137,57 +152,25 @@ def _bytes(path: Path, problems: list[str]) -> bytes:
         return b""
 
 
-class _ProcessNotes:
-    """What frames say of one process."""
-
-    def __init__(self) -> None:
-        self.pid = self.parent = self.start_ns = 0
-        self.end_ns: int | None = None
-        self.names: list[str] = []
-        self.role = 0
-        self.lost = 0
-
-    def handle(self, note: Mapping[str, Any]) -> None:
-        match note.get("note"):
-            case "process":
-                self.pid, self.parent, self.start_ns = int(note["pid"]), int(note["parent"]), int(note["start_ns"])
-            case "names":
-                self.names += map(str, note["names"])
-            case "role":
-                self.role = int(note["name"])
-            case "lost":
-                self.lost += int(note["records"])
-            case "gone":
-                self.end_ns = int(note["seen_ns"])
-
-    def name(self, number: int) -> str:
-        return self.names[number - 1] if 0 < number <= len(self.names) else ""
-
-
 class _Frames:
     """The frames of a file, gathered by what they hold."""
 
     def __init__(self) -> None:
-        self.processes: dict[int, _ProcessNotes] = {}
+        self.processes: dict[int, RecordedProcess] = {}
         self.blocks: list[tuple[int, npt.NDArray[np.void]]] = []
         self.thinned_ns: int | None = None  # since when events were left out
 
     def take(self, frame: StoredFrame) -> None:
         import numpy as np
 
-        process = self.processes.setdefault(frame.process, _ProcessNotes())
+        process = self.processes.setdefault(frame.process, RecordedProcess())
         if frame.type == FrameType.RECORDS:
             self.blocks.append((frame.process, np.frombuffer(frame.body, record_dtype())))
-        elif frame.type == FrameType.SUMS:
-            self._note_thinned(int.from_bytes(frame.body[:8], "little"))
         elif frame.type == FrameType.NOTE:
             note = frame.note()
             process.handle(note)
             if note.get("note") == "thinned":
-                self._note_thinned(int(note["seen_ns"]))
-
-    def _note_thinned(self, at_ns: int) -> None:
-        self.thinned_ns = at_ns if self.thinned_ns is None else min(self.thinned_ns, at_ns)
+                self.thinned_ns = int(note["seen_ns"])
 
     def recording(self, path: Path, facts: RunFacts, system: list[SystemSample], problems: list[str]) -> Recording:
         import numpy as np
@@ -202,7 +185,7 @@ class _Frames:
             part["pid"] = self.processes[number].pid
             part["arg"][part["arg"] > 0] += shifts[number]
         events = events[np.argsort(events["start_ns"], kind="stable")]
-        lost = sum(process.lost for process in self.processes.values())
+        lost = sum(process.lost_records for process in self.processes.values())
         if lost:
             problems.append(f"{lost} events were overwritten before they could be read")
         if self.thinned_ns is not None:
@@ -217,7 +200,7 @@ class _Frames:
         return Recording(
             path=path,
             facts=facts,
-            processes=tuple(self._process(process) for _, process in sorted(self.processes.items())),
+            processes=tuple(process for _, process in sorted(self.processes.items())),
             events=events,
             names=names,
             system=system,
@@ -237,16 +220,6 @@ class _Frames:
             taken[process.pid] = shift + len(process.names)
         return names, shifts
 
-    def _process(self, process: _ProcessNotes) -> RecordedProcess:
-        return RecordedProcess(
-            pid=process.pid,
-            parent=process.parent,
-            role=process.name(process.role),
-            start_ns=process.start_ns,
-            end_ns=process.end_ns,
-            lost_records=process.lost,
-        )
-
 
 def _read_events(path: Path, problems: list[str]) -> _Frames:
     events = _Frames()
@@ -255,7 +228,8 @@ def _read_events(path: Path, problems: list[str]) -> _Frames:
         return events
     version = read_file_head(data)
     if version != VERSION:
-        problems.append("events.bin does not begin as a file of events" if version is None else _newer(version))
+        newer = f"events.bin is of version {version}, this Headrace reads version {VERSION}"
+        problems.append("events.bin does not begin as a file of events" if version is None else newer)
         return events
     for found in read_frames(data):
         if isinstance(found, Torn):
@@ -267,7 +241,3 @@ def _read_events(path: Path, problems: list[str]) -> _Frames:
         except (ValueError, KeyError, TypeError) as error:
             problems.append(f"events.bin: a frame says what this version does not understand: {error}")
     return events
-
-
-def _newer(version: int) -> str:
-    return f"events.bin is of version {version}, this Headrace reads version {VERSION}"

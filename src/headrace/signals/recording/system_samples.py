@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..system import (
     CpuGroupSample,
@@ -49,6 +49,7 @@ _ROWS: Mapping[str, type[Any]] = {
     "cpu_groups": CpuGroupSample,
     "gpus": GpuSample,
 }
+_KINDS: Mapping[str, type[Any]] = {**_ROWS, "machine": MachineSample}
 _GROUPS_EVERY_S = 10.0  # a launcher may put the training into another group after it started
 
 
@@ -116,19 +117,20 @@ class SystemSampler:
         self._groups_due_s = time.monotonic() + _GROUPS_EVERY_S
 
 
-class SystemFile:
+class SystemFile(AppendedFile):
     """Writes samples; past a quarter of its limit it takes them less often."""
 
     def __init__(self, path: Path, *, limit_bytes: int, start_s: float, interval_s: float) -> None:
-        self._file = AppendedFile(path)
-        self._file.append(dump_json(_header()) + b"\n")
+        super().__init__(path)
+        fields = {name: list(kind._fields) for name, kind in _KINDS.items()}
+        self.append(dump_json({"schema": SYSTEM_SCHEMA, "fields": fields}) + b"\n")
         self._limit_bytes, self._start_s, self._interval_s = limit_bytes, start_s, interval_s
         self._due_s = start_s
         self._longest_interval_s = interval_s
 
     @property
     def problems(self) -> list[str]:
-        found = self._file.problems
+        found = super().problems
         if self._longest_interval_s > self._interval_s:
             found.append(
                 f"the system was sampled less often towards the end, every {self._longest_interval_s:.3g} s, "
@@ -142,34 +144,21 @@ class SystemFile:
     def write(self, sample: SystemSample, *, now_s: float) -> None:
         line = line_of(sample)
         rate = rationed_rate(
-            limit_bytes=self._limit_bytes, written_bytes=self._file.num_bytes, elapsed_s=now_s - self._start_s
+            limit_bytes=self._limit_bytes, written_bytes=self.num_bytes, elapsed_s=now_s - self._start_s
         )
         interval_s = self._interval_s if rate is None else max(self._interval_s, len(line) / max(rate, 1e-9))
         self._longest_interval_s = max(self._longest_interval_s, interval_s)
         # a little before a whole interval: drains and samples beat in the same rhythm
         self._due_s = now_s + 0.9 * interval_s
-        if rate is None or self._file.num_bytes + len(line) < self._limit_bytes:
-            self._file.append(line)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _header() -> dict[str, Any]:
-    fields = {name: list(kind._fields) for name, kind in _ROWS.items()}
-    return {"schema": SYSTEM_SCHEMA, "fields": {**fields, "machine": list(MachineSample._fields)}}
+        if rate is None or self.num_bytes + len(line) < self._limit_bytes:
+            self.append(line)
 
 
 def line_of(sample: SystemSample) -> bytes:
     """A sample's line, with its end. What is empty is left out."""
-    document: dict[str, Any] = {"at_ns": sample.at_ns}
-    if sample.machine is not None:
-        document["machine"] = sample.machine
-    for name in _ROWS:
-        rows = getattr(sample, name)
-        if rows or (rows is not None and name == "gpus"):
-            document[name] = rows
-    return dump_json(document) + b"\n"
+    parts = {name: getattr(sample, name) for name in ("machine", *_ROWS)}
+    told = {name: part for name, part in parts.items() if part or (part is not None and name == "gpus")}
+    return dump_json({"at_ns": sample.at_ns, **told}) + b"\n"
 
 
 def read_samples(data: bytes) -> tuple[list[SystemSample], list[str]]:
@@ -185,7 +174,7 @@ def read_samples(data: bytes) -> tuple[list[SystemSample], list[str]]:
             if "fields" in document:
                 if document.get("schema") != SYSTEM_SCHEMA:
                     return [], [f"system.jsonl is of another kind or version: {document.get('schema')!r}"]
-                readers = _readers(document["fields"])
+                readers = {name: _reader(kind, document["fields"][name]) for name, kind in _KINDS.items()}
             elif readers is not None:
                 samples.append(_sample(document, readers))
             else:
@@ -201,35 +190,13 @@ def read_samples(data: bytes) -> tuple[list[SystemSample], list[str]]:
 
 
 def _sample(document: dict[str, Any], readers: Mapping[str, Callable[[list[Any]], Any]]) -> SystemSample:
-    def rows(name: str) -> tuple[Any, ...]:
-        return tuple(map(readers[name], document.get(name, ())))
-
-    machine = document.get("machine")
-    return SystemSample(
-        at_ns=int(document["at_ns"]),
-        machine=None if machine is None else readers["machine"](machine),
-        processes=rows("processes"),
-        disks=rows("disks"),
-        pressures=rows("pressures"),
-        memory_groups=rows("memory_groups"),
-        cpu_groups=rows("cpu_groups"),
-        gpus=rows("gpus") if "gpus" in document else None,
-    )
-
-
-def _readers(fields: Mapping[str, list[str]]) -> dict[str, Callable[[list[Any]], Any]]:
-    kinds: dict[str, type[NamedTuple]] = {**_ROWS, "machine": MachineSample}
-    return {name: _reader(kind, fields[name]) for name, kind in kinds.items()}
+    rows = {name: tuple(map(readers[name], document[name])) for name in _ROWS if name in document}
+    machine = readers["machine"](document["machine"]) if "machine" in document else None
+    return SystemSample(at_ns=int(document["at_ns"]), machine=machine, **rows)
 
 
 def _reader(kind: type[Any], written: Iterable[str]) -> Callable[[list[Any]], Any]:
     """A row's values by the names they were written under: versions may add fields, and drop some."""
     places = {name: place for place, name in enumerate(written)}
     wanted = [places.get(name) for name in kind._fields]
-    if wanted == list(range(len(wanted))) and len(places) == len(wanted):
-        return kind._make  # type: ignore[no-any-return]
-
-    def read(values: list[Any]) -> Any:
-        return kind._make(None if place is None else values[place] for place in wanted)
-
-    return read
+    return lambda values: kind._make(None if place is None else values[place] for place in wanted)
