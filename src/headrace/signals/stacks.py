@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from multiprocessing import reduction
 from pathlib import Path
+from typing import Any
 
 from .system import catches, read_status
 
@@ -184,27 +185,14 @@ def read_stacks(pid: int, stack_file: StackFile, *, timeout_s: float = 1.0) -> S
 
 def parse_dump(text: str) -> tuple[ThreadStack, ...]:
     """The threads of a faulthandler dump. The one that caught the signal is Python's main thread, if it could."""
-    threads: list[ThreadStack] = []
-    frames: list[Frame] = []
-    head: re.Match[str] | None = None
-
-    def close() -> None:
-        if head is not None:
-            is_main = head["current"] != "Thread"
-            threads.append(ThreadStack(name="", tid=None, frames=tuple(frames), is_main=is_main))
-
+    threads: list[tuple[bool, list[Frame]]] = []
     for line in text.splitlines():
-        match = _THREAD.match(line)
-        if match is not None:
-            close()
-            head, frames = match, []
-            continue
-        call = _FRAME.match(line)
-        if call is not None and head is not None:
+        if (head := _THREAD.match(line)) is not None:
+            threads.append((head["current"] != "Thread", []))
+        elif threads and (call := _FRAME.match(line)) is not None:
             number = int(call["line"]) if call["line"].isdigit() else 0
-            frames.append(Frame(file=call["file"], line=number, function=call["function"]))
-    close()
-    return tuple(threads)
+            threads[-1][1].append(Frame(file=call["file"], line=number, function=call["function"]))
+    return tuple(ThreadStack(name="", tid=None, frames=tuple(found), is_main=is_main) for is_main, found in threads)
 
 
 # ---------------------------------------------------------------------------------------- py-spy
@@ -236,34 +224,27 @@ def dump_with_py_spy(pid: int, *, native: bool = True, pauses: bool = True, time
     source = "py-spy --native" if "--native" in options else "py-spy"
     try:
         threads = tuple(_thread_of(entry, pid) for entry in json.loads(done.stdout))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         return Stacks(source="", problem=f"py-spy's answer is not understood: {error}")
     return Stacks(source=source, threads=threads)
 
 
-def _thread_of(entry: dict[str, object], pid: int) -> ThreadStack:
-    tid = entry.get("os_thread_id")
-    frames = entry.get("frames")
-    name = entry.get("thread_name")
+def _thread_of(entry: dict[str, Any], pid: int) -> ThreadStack:
+    tid, name = entry.get("os_thread_id"), entry.get("thread_name") or ""
     return ThreadStack(
-        name=str(name or ""),
-        tid=tid if isinstance(tid, int) else None,
-        frames=tuple(_frame_of(frame) for frame in (frames if isinstance(frames, list) else [])),
+        name=name,
+        tid=tid,
+        frames=tuple(map(_frame_of, entry.get("frames") or ())),
         is_main=tid == pid or name == "MainThread",
         owns_gil=bool(entry.get("owns_gil")),
     )
 
 
-def _frame_of(frame: dict[str, object]) -> Frame:
-    file, line = str(frame.get("filename") or ""), frame.get("line")
+def _frame_of(frame: dict[str, Any]) -> Frame:
+    file = frame.get("filename") or ""
     # a frame of a library has the library as its module, one of Python none
     is_native = frame.get("module") is not None or not file
-    return Frame(
-        file=file,
-        line=line if isinstance(line, int) else 0,
-        function=str(frame.get("name") or "?"),
-        is_native=is_native,
-    )
+    return Frame(file=file, line=frame.get("line") or 0, function=frame.get("name") or "?", is_native=is_native)
 
 
 def format_stacks(threads: Iterable[ThreadStack]) -> str:

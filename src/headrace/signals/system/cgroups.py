@@ -18,9 +18,25 @@ from pathlib import Path, PurePosixPath
 from .kernel_files import find_number, read_int, read_table, read_text
 from .samples import CpuGroupSample, MemoryGroupSample
 
-_CPU_MARKS = {1: "cpu.cfs_quota_us", 2: "cpu.max"}
-# v1 writes "no limit" as the largest multiple of a page
-_NO_LIMIT = 1 << 60
+# by version: the files of limit, use and peak; in `memory.stat` the names of inactive and active files and of refaults
+_MEMORY = {
+    1: (
+        *("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes"),
+        *("total_inactive_file", "total_active_file", "total_workingset_refault_file"),
+    ),
+    2: (
+        *("memory.max", "memory.current", "memory.peak"),
+        *("inactive_file", "active_file", "workingset_refault_file"),
+    ),
+}
+# a group has these; the root group of a machine has no limit file in v2: it holds nothing that could be read here
+_MARKS = {
+    "memory": {version: names[0] for version, names in _MEMORY.items()},
+    "cpu": {1: "cpu.cfs_quota_us", 2: "cpu.max"},
+}
+_NO_LIMIT = 1 << 60  # v1 writes "no limit" as the largest multiple of a page
+
+_Mount = tuple[Path, PurePosixPath]  # where a hierarchy is mounted, and which of its groups is at that place
 
 
 @dataclass(frozen=True)
@@ -76,29 +92,17 @@ class OomCounts:
     machine: int | None = None
 
 
-@dataclass(frozen=True)
-class _Mount:
-    """Where a hierarchy is mounted, and which of its groups is at that place."""
-
-    folder: Path
-    top: PurePosixPath
-
-
 def memory_groups(root: Path = Path("/"), *, pid: int | None = None) -> tuple[MemoryGroup, ...]:
     """The control groups with memory accounting that hold for a process, the innermost first.
 
     Inside a container the process's path may be the host's: then the mount's own root stands for the group.
     """
-    # the root group of a machine has no limit file in v2: it holds nothing that could be read here
-    marks = {version: files.limit for version, files in _FILES.items()}
-    return tuple(MemoryGroup(version, folder) for version, folder in find_groups("memory", marks, root, pid=pid))
+    return tuple(MemoryGroup(version, folder) for version, folder in _find_groups("memory", root, pid))
 
 
-def find_groups(
-    controller: str, marks: Mapping[int, str], root: Path = Path("/"), *, pid: int | None = None
-) -> list[tuple[int, Path]]:
-    """(version, folder) of the groups of a controller that hold for a process and have the file that `marks` names."""
-    mounts = _mounts(root, controller)
+def _find_groups(controller: str, root: Path, pid: int | None) -> list[tuple[int, Path]]:
+    """(version, folder) of the groups of a controller that hold for a process."""
+    mounts, marks = _mounts(root, controller), _MARKS[controller]
     found = []
     for controllers, path in _own_groups(root, pid):
         if controllers and controller not in controllers:
@@ -111,21 +115,21 @@ def find_groups(
 
 def read_group(group: MemoryGroup) -> GroupMemory | None:
     """A group's memory now; None where it is gone or unreadable."""
-    files, folder = _FILES[group.version], str(group.folder)
-    used = read_int(f"{folder}/{files.used}")
+    folder = str(group.folder)
+    limit_file, used_file, peak_file, inactive, active, refaults = _MEMORY[group.version]
+    used, limit = read_int(f"{folder}/{used_file}"), read_int(f"{folder}/{limit_file}")
     if used is None:
         return None
-    limit = read_int(f"{folder}/{files.limit}")
     stat = read_text(f"{folder}/memory.stat")
     return GroupMemory(
         group=group,
         limit_bytes=limit if limit is not None and limit < _NO_LIMIT else None,
         throttle_bytes=read_int(f"{folder}/memory.high") if group.version == 2 else None,
         used_bytes=used,
-        inactive_file_bytes=find_number(stat, files.inactive) or 0,
-        active_file_bytes=find_number(stat, files.active) or 0,
-        peak_bytes=read_int(f"{folder}/{files.peak}"),
-        refault_pages=find_number(stat, files.refaults) or 0,
+        inactive_file_bytes=find_number(stat, inactive) or 0,
+        active_file_bytes=find_number(stat, active) or 0,
+        peak_bytes=read_int(f"{folder}/{peak_file}"),
+        refault_pages=find_number(stat, refaults) or 0,
     )
 
 
@@ -137,10 +141,8 @@ def read_limits(groups: tuple[MemoryGroup, ...]) -> tuple[GroupMemory, ...]:
 
 def read_oom_counts(groups: tuple[MemoryGroup, ...], root: Path = Path("/")) -> OomCounts:
     """The kernel's counters of kills for memory. Two of them, before and after a death, tell whether it was one."""
-    return OomCounts(
-        groups=tuple(_read_kills(group) for group in groups),
-        machine=read_table(root / "proc/vmstat").get("oom_kill"),
-    )
+    machine = read_table(root / "proc/vmstat").get("oom_kill")
+    return OomCounts(groups=tuple(map(_read_kills, groups)), machine=machine)
 
 
 def _read_kills(group: MemoryGroup) -> GroupKills:
@@ -200,7 +202,7 @@ def read_cpu_groups(root: Path = Path("/"), *, pid: int | None = None) -> tuple[
 
 def cpu_groups(root: Path = Path("/"), *, pid: int | None = None) -> list[tuple[int, Path]]:
     """(version, folder) of the CPU groups above a process, the innermost first, whether they have a quota or not."""
-    return find_groups("cpu", _CPU_MARKS, root, pid=pid)
+    return _find_groups("cpu", root, pid)
 
 
 def read_quotas(groups: list[tuple[int, Path]]) -> tuple[CpuGroupSample, ...]:
@@ -231,31 +233,6 @@ def _read_quota(version: int, folder: Path, depth: int) -> CpuGroupSample | None
 # ---------------------------------------------------------------------------------------- files and folders
 
 
-@dataclass(frozen=True)
-class _MemoryFiles:
-    limit: str
-    used: str
-    peak: str
-    inactive: str
-    active: str
-    refaults: str
-
-
-_FILES = {
-    1: _MemoryFiles(
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        "memory.max_usage_in_bytes",
-        "total_inactive_file",
-        "total_active_file",
-        "total_workingset_refault_file",
-    ),
-    2: _MemoryFiles(
-        "memory.max", "memory.current", "memory.peak", "inactive_file", "active_file", "workingset_refault_file"
-    ),
-}
-
-
 def _own_groups(root: Path, pid: int | None) -> Iterator[tuple[tuple[str, ...], str]]:
     """(controllers, path) of each hierarchy's group that a process is in; v2's names no controllers."""
     for line in read_text(root / "proc" / ("self" if pid is None else str(pid)) / "cgroup").splitlines():
@@ -266,10 +243,8 @@ def _own_groups(root: Path, pid: int | None) -> Iterator[tuple[tuple[str, ...], 
 
 def _mounts(root: Path, controller: str) -> Mapping[int, _Mount]:
     """Where v1's hierarchy of a controller and v2's are mounted: from mountinfo, else the usual places."""
-    found = {
-        1: _Mount(root / "sys/fs/cgroup" / controller, PurePosixPath("/")),
-        2: _Mount(root / "sys/fs/cgroup", PurePosixPath("/")),
-    }
+    usual, top = root / "sys/fs/cgroup", PurePosixPath("/")
+    found = {1: (usual / controller, top), 2: (usual, top)}
     for line in read_text(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         fields, kind = left.split(), right.split()
@@ -278,20 +253,21 @@ def _mounts(root: Path, controller: str) -> Mapping[int, _Mount]:
         is_v1 = kind[0] == "cgroup" and controller in kind[2].split(",")
         if is_v1 or kind[0] == "cgroup2":
             place = root / fields[4].replace("\\040", " ").lstrip("/")
-            found[1 if is_v1 else 2] = _Mount(place, PurePosixPath(fields[3]))
+            found[1 if is_v1 else 2] = place, PurePosixPath(fields[3])
     return found
 
 
 def _upwards(mount: _Mount, path: str) -> Iterator[Path]:
     """Folders of a group and of all above it that are visible here."""
+    mounted, top = mount
     group = PurePosixPath(path)
-    if group.is_relative_to(mount.top):
-        group = PurePosixPath("/") / group.relative_to(mount.top)
-    folder = mount.folder / str(group).lstrip("/")
+    if group.is_relative_to(top):
+        group = PurePosixPath("/") / group.relative_to(top)
+    folder = mounted / str(group).lstrip("/")
     # a path of the host, or one above our namespace ("/../.."), is not there: the mount's own root is the group
     if ".." in group.parts or not folder.exists():
-        folder = mount.folder
+        folder = mounted
     yield folder
-    while folder != mount.folder:
+    while folder != mounted:
         folder = folder.parent
         yield folder

@@ -19,19 +19,22 @@ _NOT_DISKS = ("loop", "ram", "zram", "sr", "fd")
 def read_machine(root: Path = Path("/")) -> MachineSample | None:
     """The machine now; None where /proc tells nothing."""
     memory = _kib_table(read_start(root / "proc/meminfo", 4096))
-    ticks, running, blocked = _read_stat(root)
+    stat, counts = read_text(root / "proc/stat"), read_text(root / "proc/vmstat")
+    ticks = [int(number) for number in stat.partition("\n")[0].split()[1:]]
     if not memory or not ticks:
         return None
-    counts = read_text(root / "proc/vmstat")
-    shm = _room(root / "dev/shm")
+    ticks += [0] * (8 - len(ticks))
+    shm = None
+    with contextlib.suppress(OSError):
+        shm = os.statvfs(root / "dev/shm")
     return MachineSample(
         cpu_user_s=(ticks[0] + ticks[1]) * _TICK_S,
         cpu_system_s=(ticks[2] + ticks[5] + ticks[6]) * _TICK_S,
         cpu_idle_s=ticks[3] * _TICK_S,
         cpu_iowait_s=ticks[4] * _TICK_S,
         cpu_steal_s=ticks[7] * _TICK_S,
-        running=running,
-        blocked=blocked,
+        running=find_number(stat, "procs_running") or 0,
+        blocked=find_number(stat, "procs_blocked") or 0,
         total_bytes=memory.get("MemTotal", 0),
         available_bytes=memory.get("MemAvailable", 0),
         free_bytes=memory.get("MemFree", 0),
@@ -45,8 +48,8 @@ def read_machine(root: Path = Path("/")) -> MachineSample | None:
         swap_out_pages=find_number(counts, "pswpout") or 0,
         major_faults=find_number(counts, "pgmajfault") or 0,
         read_ahead_bytes=(find_number(counts, "pgpgin") or 0) * 1024,
-        shm_total_bytes=shm[0] if shm else None,
-        shm_free_bytes=shm[1] if shm else None,
+        shm_total_bytes=shm.f_frsize * shm.f_blocks if shm else None,
+        shm_free_bytes=shm.f_frsize * shm.f_bavail if shm else None,
         refault_pages=find_number(counts, "workingset_refault_file"),
     )
 
@@ -118,19 +121,6 @@ def _read_psi(path: Path, resource: str, scope: str) -> PressureSample | None:
         return None
 
 
-def _read_stat(root: Path) -> tuple[list[int], int, int]:
-    ticks: list[int] = []
-    numbers: dict[str, int] = {}
-    for line in read_text(root / "proc/stat").splitlines():
-        name, _, rest = line.partition(" ")
-        if name == "cpu":
-            ticks = [int(number) for number in rest.split()]
-        elif name in ("procs_running", "procs_blocked"):
-            numbers[name] = int(rest)
-    ticks += [0] * (8 - len(ticks)) if ticks else []
-    return ticks, numbers.get("procs_running", 0), numbers.get("procs_blocked", 0)
-
-
 def _kib_table(data: bytes) -> dict[str, int]:
     table = {}
     for line in data.decode("ascii", "replace").splitlines():
@@ -139,10 +129,3 @@ def _kib_table(data: bytes) -> dict[str, int]:
         if value[1:] == ["kB"]:
             table[name] = int(value[0]) * 1024
     return table
-
-
-def _room(folder: Path) -> tuple[int, int] | None:
-    with contextlib.suppress(OSError):
-        room = os.statvfs(folder)
-        return room.f_frsize * room.f_blocks, room.f_frsize * room.f_bavail
-    return None

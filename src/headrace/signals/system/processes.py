@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import time
@@ -179,25 +180,17 @@ class ProcessTree:
     def sample(self) -> tuple[ProcessSample, ...]:
         """What each process of the tree does now, the first one first."""
         self._find()
-        samples = []
-        for pid, member in list(self._members.items()):
-            sample = self._read(pid, member)
-            if sample is None:
-                del self._members[pid]
-            else:
-                samples.append(sample)
-        self._read_dear(samples)
-        return tuple(self._with_dear(sample) for sample in samples)
+        self._read_dear()
+        found = {pid: self._read(pid, member) for pid, member in self._members.items()}
+        self._members = {pid: member for pid, member in self._members.items() if found[pid] is not None}
+        return tuple(sample for sample in found.values() if sample is not None)
 
     def _find(self) -> None:
         """Look for new processes: only those whose number was not there at the last look are asked for their parent."""
         present = _list_pids(self._root)
         self._others &= present
-        new: dict[int, ProcessStat] = {}
-        for pid in present - self._others - self._members.keys():
-            found = read_stat(pid, root=self._root)
-            if found is not None:
-                new[pid] = found
+        found = (read_stat(pid, root=self._root) for pid in present - self._others - self._members.keys())
+        new = {one.pid: one for one in found if one is not None}
         below = [one.pid for one in new.values() if one.parent in self._members]
         for one in walk_tree([self.pid, *below], new):
             self._members[one.pid] = _Member(one.born_ticks)
@@ -224,8 +217,8 @@ class ProcessTree:
             run_delay_s=int(schedule[1]) / 1e9 if len(schedule) > 1 else None,
             block_io_s=own.block_io_s,
             rss_bytes=own.rss_bytes,
-            pss_bytes=None,
-            uss_bytes=None,
+            pss_bytes=member.memory.pss_bytes if member.memory else None,
+            uss_bytes=member.memory.own_bytes if member.memory else None,
             swap_bytes=_kib(_value(status, b"\nVmSwap:")),
             minor_faults=own.minor_faults,
             major_faults=own.major_faults,
@@ -237,24 +230,17 @@ class ProcessTree:
             involuntary_switches=_int(_value(status, b"\nnonvoluntary_ctxt_switches:")),
         )
 
-    def _read_dear(self, samples: list[ProcessSample]) -> None:
+    def _read_dear(self) -> None:
         """Refresh the figures of the one process that was looked at longest ago, as often as their price allows."""
         now_s = time.monotonic()
-        if now_s < self._dear_due_s or not samples:
+        if now_s < self._dear_due_s or not self._members:
             return
-        sample = min(samples, key=lambda one: self._members[one.pid].read_at_s)
-        member = self._members[sample.pid]
-        start = time.perf_counter()
-        if sample.rss_bytes <= _MOST_ROLLUP_BYTES:
-            member.memory = read_rollup(sample.pid, root=self._root)
+        pid, member = min(self._members.items(), key=lambda one: one[1].read_at_s)
+        start, resident = time.perf_counter(), read_resident(pid, root=self._root)
+        if resident is not None and resident[0] <= _MOST_ROLLUP_BYTES:
+            member.memory = read_rollup(pid, root=self._root)
         member.read_at_s = now_s
-        cost_s = time.perf_counter() - start
-        self._dear_due_s = now_s + cost_s / self._dear_share
-
-    def _with_dear(self, sample: ProcessSample) -> ProcessSample:
-        member = self._members[sample.pid]
-        pss, uss = (member.memory.pss_bytes, member.memory.own_bytes) if member.memory else (None, None)
-        return sample._replace(pss_bytes=pss, uss_bytes=uss)
+        self._dear_due_s = now_s + (time.perf_counter() - start) / self._dear_share
 
 
 def _value(data: bytes, name: bytes) -> bytes | None:
@@ -324,14 +310,8 @@ def _read_file(folder: Path, fd: int, systems: dict[int, str]) -> OpenFile | Non
     if path.startswith("/"):
         kind = "file"
         if file_system and not _is_remote(file_system):  # to ask a server that does not answer would hang us too
-            size = _size(link)
+            with contextlib.suppress(OSError):
+                result = os.stat(link)
+                size = result.st_size if stat.S_ISREG(result.st_mode) else None
     position = int(fields.get("pos", "0"))
     return OpenFile(fd=fd, path=path, position=position, size=size, kind=kind, file_system=file_system)
-
-
-def _size(link: Path) -> int | None:
-    try:
-        result = os.stat(link)
-    except OSError:
-        return None
-    return result.st_size if stat.S_ISREG(result.st_mode) else None

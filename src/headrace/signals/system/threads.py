@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from .kernel_files import read_text
-from .processes import ProcessStat, read_stat
+from .processes import read_stat
 
 _FUTEX_PRIVATE, _FUTEX_COMMAND = 0x80, 0x7F
 _STACK_BYTES = 32 << 10
@@ -102,7 +102,7 @@ def _read_thread(root: Path, pid: int, tid: int) -> ThreadState | None:
     if stat is None:
         return None
     folder = root / f"proc/{pid}/task/{tid}"
-    channel = read_text(folder / "wchan").strip()
+    channel, exact = read_text(folder / "wchan").strip(), read_text(folder / "schedstat").split()
     return ThreadState(
         tid=tid,
         name=stat.name,
@@ -110,14 +110,8 @@ def _read_thread(root: Path, pid: int, tid: int) -> ThreadState | None:
         wait_channel="" if channel == "0" else channel,
         call=_parse_call(read_text(folder / "syscall")),
         kernel_stack=_parse_kernel_stack(read_text(folder / "stack")),
-        cpu_s=_cpu_s(folder, stat),
+        cpu_s=int(exact[0]) / 1e9 if exact else stat.cpu_s,  # from the scheduler where it tells, else in ticks of 10 ms
     )
-
-
-def _cpu_s(folder: Path, stat: ProcessStat) -> float:
-    """Processor time so far: exact from the scheduler where it tells, else in ticks of 10 ms."""
-    exact = read_text(folder / "schedstat").split()
-    return int(exact[0]) / 1e9 if exact and exact[0].isdigit() else stat.cpu_s
 
 
 def libraries_of(pid: int, call: Call, *, root: Path = Path("/")) -> tuple[str, ...]:
@@ -127,22 +121,13 @@ def libraries_of(pid: int, call: Call, *, root: Path = Path("/")) -> tuple[str, 
     there counts too. A parent may read this of its child (`ptrace_scope` 1 allows it).
     """
     code = _code_mappings(root, pid)
-    found: dict[str, None] = {}
-
-    def note(address: int) -> None:
-        for start, end, name in code:
-            if start <= address < end:
-                found.setdefault(name)
-                return
-
-    note(call.code_pointer)
     data = _read_memory(root, pid, call.stack_pointer, _STACK_BYTES)
-    for (address,) in struct.iter_unpack("Q", data[: len(data) // 8 * 8]):
-        # an int that was stored over the lower half of an old pointer (the futex's own operation, say) is no address,
-        # and where a library is mapped across a multiple of 4 GiB it would look like one
-        if address & 0xFFFFFFFF >= _MOST_SMALL:
-            note(address)
-    return tuple(found)
+    # an int that was stored over the lower half of an old pointer (the futex's own operation, say) is no address,
+    # and where a library is mapped across a multiple of 4 GiB it would look like one
+    words = (word for (word,) in struct.iter_unpack("Q", data[: len(data) // 8 * 8]))
+    on_stack = (word for word in words if word & 0xFFFFFFFF >= _MOST_SMALL)
+    found = (name for at in (call.code_pointer, *on_stack) for start, end, name in code if start <= at < end)
+    return tuple(dict.fromkeys(found))
 
 
 def polled_descriptors(pid: int, call: Call, *, root: Path = Path("/")) -> tuple[int, ...]:
