@@ -41,8 +41,8 @@ def hook(name: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any], Any]:
         "wait": lambda: hooks_loader.timed_next(nothing),
         "backward": lambda: hooks_step._timed_backward(nothing),
         "collate": lambda: hooks_worker._timed_collate(nothing),
-        "fetch": lambda: hooks_worker._timed_fetch(nothing),
-        "fetch, resources looked at": lambda: hooks_worker._timed_fetch(nothing),
+        "fetch": lambda: hooks_worker._timed_fetch(nothing, lambda: None, lambda: None),
+        "fetch, resources looked at": lambda: hooks_worker._timed_fetch(nothing, lambda: None, lambda: None),
     }
     if name == "fetch, resources looked at":
         tasks.SHORT_TASK_NS = 0  # no task is short

@@ -19,8 +19,9 @@ from torch.utils.data import Subset
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from headrace.launch.hooks.checkpoint import saved_bytes
-from headrace.launch.hooks.worker import _task, _time_fetcher
-from headrace.launch.hooks.wrapping import ClassNames, bytes_of, nbytes_of, replace_part, timed_part
+from headrace.launch.hooks.parts import transform_name
+from headrace.launch.hooks.worker import _time_fetcher
+from headrace.launch.hooks.wrapping import bytes_of, nbytes_of, replace_part, timed_part
 from headrace.launch.tape import tape
 from headrace.signals.timing import begin_sample, current_sample, end_sample
 
@@ -144,7 +145,6 @@ class NotAtOnce(Squares):
 def test_whatever_a_fetcher_fetches_from_is_timed_and_gives_the_same(dataset: Any) -> None:
     fetcher = _MapDatasetFetcher(dataset, True, list, False)  # type: ignore[no-untyped-call]
     plain = fetcher.fetch([3, 1, 2])
-    _task.times_samples = True
     _time_fetcher(fetcher)
     timed = fetcher.fetch([3, 1, 2])
     assert [value for value, _ in timed] == [value for value, _ in plain] == [9, 1, 4]
@@ -206,8 +206,7 @@ _SCALE = 2.0
 
 
 def test_a_timed_function_is_compiled_as_itself() -> None:
-    names = ClassNames("transform ")
-    timed = timed_part(scaled, names.of, is_compiling=torch.compiler.is_compiling)
+    timed = timed_part(scaled, transform_name, is_compiling=torch.compiler.is_compiling)
     compiled = torch.compile(timed, backend="eager", fullgraph=True)
     assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
 
@@ -224,9 +223,7 @@ def doubled(values: torch.Tensor) -> torch.Tensor:
 
 
 def test_names_after_the_class_of_a_transform() -> None:
-    names = ClassNames("transform ")
-    assert names.of(io.BytesIO()) == "transform BytesIO"
-    assert names.of(io.BytesIO()) is names.of(io.BytesIO())
+    assert transform_name(io.BytesIO()) == "transform BytesIO"
 
 
 def test_bytes_that_came_out() -> None:

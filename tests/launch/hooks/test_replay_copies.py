@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headrace.launch.hooks.replay import KeptBatch, batch_bytes
+from headrace.launch.hooks.replay import batch_bytes, copy_batch
 
 Pair = namedtuple("Pair", "image label")
 
@@ -50,9 +50,9 @@ def assert_whole(batch: dict[str, Any]) -> None:
 
 
 def test_what_the_training_does_to_a_batch_stays_with_it() -> None:
-    kept = KeptBatch(make())
+    kept = copy_batch(make())
     for _ in range(3):
-        batch = kept.give()
+        batch = copy_batch(kept)
         assert_whole(batch)
         batch["image"].mul_(2)
         batch["image"].numpy()[:] = 7  # torch does not count what is written through an array
@@ -67,9 +67,9 @@ def test_what_the_training_does_to_a_batch_stays_with_it() -> None:
 
 def test_the_original_stays_the_trainings_own() -> None:
     batch = make()
-    kept = KeptBatch(batch)
+    kept = copy_batch(batch)
     batch["image"].zero_()
-    assert_whole(kept.give())
+    assert_whole(kept)
 
 
 def test_sizes_are_of_tensors_and_arrays_by_where_they_lie() -> None:
@@ -79,5 +79,5 @@ def test_sizes_are_of_tensors_and_arrays_by_where_they_lie() -> None:
 
 def test_tensors_of_inference_mode_are_given_too() -> None:
     with torch.inference_mode():
-        kept = KeptBatch([torch.ones(2)])
-    assert torch.equal(kept.give()[0], torch.ones(2))
+        kept = copy_batch([torch.ones(2)])
+    assert torch.equal(copy_batch(kept)[0], torch.ones(2))

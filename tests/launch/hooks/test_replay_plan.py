@@ -74,5 +74,5 @@ def test_a_loop_that_is_left_ends_the_replay() -> None:
 
 def test_after_giving_up_everything_is_real() -> None:
     plan = ReplayPlan(5, warm_up=1, num_kept=1)
-    plan.give_up()
+    plan.is_over = True
     assert set(play(plan, [("train", 0, True)] * 20)) == {NextBatch.REAL}

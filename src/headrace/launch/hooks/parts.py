@@ -17,14 +17,13 @@ from headrace.model import EventKind, watch_stages
 from headrace.signals.timing import PartFrame, current_sample
 
 from ..tape import now, tape
-from .wrapping import ClassNames, Depth, replace_part, timed_part
+from .wrapping import Depth, replace_part, timed_part
 
 _STAGE, _DECODE = int(EventKind.STAGE), int(EventKind.DECODE)
 _SHARD_OPEN = int(EventKind.SHARD_OPEN)
 _MOST_NAMES = 64  # a process may open thousands of shards: their names would fill its lane
 _archive_depth = Depth()
 _named_shards: set[str] = set()
-_TRANSFORMS = ClassNames("transform ")
 
 # module: {what in it: what it is}
 _PARTS: Mapping[str, Mapping[str, str]] = {
@@ -83,13 +82,18 @@ MODULES = frozenset({*_PARTS, *_CALLS_OF, *_TORCHVISION, _PILLOW_FILES})
 _BYTES_OF_MODE = {"L": 1, "P": 1, "RGB": 3, "RGBA": 4, "CMYK": 4, "YCbCr": 3, "F": 4, "I": 4, "I;16": 2}
 
 
+def transform_name(transform: object) -> str:
+    """Return what a transform's part is called."""
+    return f"transform {type(transform).__name__}"
+
+
 def time_parts(module: ModuleType) -> None:
     """Time what is known of a module that has just been imported."""
     name = module.__name__
     for path, part in _PARTS.get(name, {}).items():
         replace_part(module, path, part)
     for path in _CALLS_OF.get(name, ()):
-        replace_part(module, path, _TRANSFORMS.of)
+        replace_part(module, path, transform_name)
     if name == _PILLOW_FILES:
         _time_pillow(module)
     if name in _TORCHVISION:
@@ -134,7 +138,7 @@ def _time_torchvision(module: ModuleType) -> None:
         if not isinstance(cls, type) or cls.__module__ != module.__name__:
             continue
         if "__call__" in vars(cls) or (issubclass(cls, Module) and cls.__call__ is Module.__call__):
-            replace_part(cls, "__call__", _TRANSFORMS.of, is_compiling=is_compiling)
+            replace_part(cls, "__call__", transform_name, is_compiling=is_compiling)
 
 
 class _StageWatcher:

@@ -1,12 +1,12 @@
 """`headrace run --replay`: for some steps `next` gives batches that were kept, and the real loader stands where it was.
 
 What a step costs then is what it costs with a perfect loader. It changes the training, so it is only done when it is
-asked for, and every part of it is an event. `ReplayPlan` says when a batch is kept or given again, `KeptBatch` holds
-one, `Replay` does what the plan says.
+asked for, and every part of it is an event. `ReplayPlan` says when a batch is kept or given again, `Replay` does it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import os
@@ -20,7 +20,7 @@ from headrace.model import EventKind, describe_error, format_bytes, num_local_ra
 
 from ..tape import now, tape
 from . import step
-from .wrapping import leaves_of
+from .wrapping import leaves_of, nbytes_of
 
 _REPLAY, _CACHED = int(EventKind.REPLAY), int(EventKind.CACHED)
 COPYING, NOT_DONE = -1, -2  # values of a REPLAY event
@@ -28,7 +28,6 @@ _MEMORY_SHARE = 0.1  # of what is free: kept batches must not be what makes memo
 _NOTHING = object()
 WARM_UP_STEPS = 8  # the first steps of a training choose kernels and fill allocators
 KEPT_BATCHES = 8  # batches differ in what a step costs, and each is held in memory
-_PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
 class NextBatch(Enum):
@@ -87,74 +86,40 @@ class ReplayPlan:
         """Take in that a batch was kept."""
         self._kept[loader] = self._kept.get(loader, 0) + 1
 
-    def give_up(self) -> None:
-        """Let everything be real from now on."""
-        self.is_over = True
-
 
 def batch_bytes(batch: Any) -> dict[str, int]:
     """Return what the tensors and arrays of a batch hold, by the kind of memory: `cpu`, `cuda`, …"""
     sizes: dict[str, int] = {"cpu": 0}
     for leaf in leaves_of(batch):
-        if _is_tensor(leaf):
-            sizes[leaf.device.type] = sizes.get(leaf.device.type, 0) + int(leaf.nbytes)
-        elif _is_array(leaf):
-            sizes["cpu"] += int(leaf.nbytes)
+        kind = getattr(getattr(leaf, "device", None), "type", "cpu")
+        sizes[kind] = sizes.get(kind, 0) + nbytes_of(leaf)
     return sizes
 
 
-class KeptBatch:
-    """One batch, copied when it came and each time it is given, so that it stays what it was."""
+def copy_batch(batch: Any, *, may_be_pinned: bool = False) -> Any:
+    """Return a batch of its own: tensors copied, in containers of the same kinds."""
+    import torch
 
-    def __init__(self, batch: Any, *, may_be_pinned: bool = False) -> None:
-        self._may_be_pinned = may_be_pinned
-        self._batch = batch
-        self._batch = self.give()
-
-    def give(self) -> Any:
-        """Return the batch again."""
-        return _mapped(self._batch, lambda tensor: _copied(tensor, may_be_pinned=self._may_be_pinned))
-
-
-def _mapped(batch: Any, function: Callable[[Any], Any]) -> Any:
-    """Return a batch with its tensors mapped, in containers of its own."""
-    if isinstance(batch, _PLAIN):
+    again = functools.partial(copy_batch, may_be_pinned=may_be_pinned)
+    if isinstance(batch, (str, bytes, int, float, complex, bool, type(None))):
         return batch
-    if _is_tensor(batch):
-        return function(batch)
+    if isinstance(batch, torch.Tensor):
+        if may_be_pinned and batch.device.type == "cpu" and batch.is_pinned():  # else its copy to the device is slower
+            with contextlib.suppress(RuntimeError):  # no more page-locked memory to be had
+                return torch.empty_like(batch, pin_memory=True).copy_(batch)
+        return batch.detach().clone()
     if isinstance(batch, MutableMapping):
         clone = copy.copy(batch)
-        clone.update({key: _mapped(value, function) for key, value in batch.items()})
+        clone.update({key: again(value) for key, value in batch.items()})
         return clone
     if isinstance(batch, tuple):
-        parts = [_mapped(part, function) for part in batch]
+        parts = map(again, batch)
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     if isinstance(batch, list):
         items = copy.copy(batch)  # of a subclass, too
-        items[:] = [_mapped(part, function) for part in batch]
+        items[:] = map(again, batch)
         return items
     return copy.deepcopy(batch)
-
-
-def _copied(tensor: Any, *, may_be_pinned: bool) -> Any:
-    if may_be_pinned and tensor.device.type == "cpu" and tensor.is_pinned():  # else its copy to the device is slower
-        import torch
-
-        try:
-            return torch.empty_like(tensor, pin_memory=True).copy_(tensor)
-        except RuntimeError:  # no more page-locked memory to be had
-            pass
-    return tensor.detach().clone()
-
-
-def _is_tensor(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor)
-
-
-def _is_array(value: Any) -> bool:
-    return type(value).__module__ == "numpy" and hasattr(value, "nbytes")
 
 
 def with_replay(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -180,8 +145,9 @@ class Replay:
     def __init__(self, num_steps: int, *, room_bytes: dict[str, int] | None = None) -> None:
         self._plan = ReplayPlan(num_steps)
         self._numbers = count()
-        self._kept: dict[str, list[KeptBatch]] = {}
+        self._kept: dict[str, list[Any]] = {}
         self._turn: dict[str, Iterator[int]] = {}
+        self._may_be_pinned = False
         self._room_bytes = {} if room_bytes is None else room_bytes
         self._started_ns = 0
 
@@ -215,7 +181,7 @@ class Replay:
         except Exception as error:  # a kind of batch that cannot be copied
             reason = f"a batch could not be copied: {describe_error(error)}"
         if reason:
-            self._plan.give_up()
+            self._plan.is_over = True
             self._kept.clear()
             tape.write(_REPLAY, start, 0, NOT_DONE, tape.name(reason))
         else:
@@ -239,7 +205,8 @@ class Replay:
                 )
         for kind, size in sizes.items():
             self._room_bytes[kind] -= size
-        kept.append(KeptBatch(batch, may_be_pinned=bool(getattr(iterator, "_pin_memory", False))))
+        self._may_be_pinned |= bool(getattr(iterator, "_pin_memory", False))
+        kept.append(copy_batch(batch, may_be_pinned=self._may_be_pinned))
         self._plan.kept(loader)
         return ""
 
@@ -249,13 +216,12 @@ class Replay:
             self._started_ns = start
         kept = self._kept[loader]
         number = next(self._turn.setdefault(loader, count())) % len(kept)
-        batch = kept[number].give()
+        batch = copy_batch(kept[number], may_be_pinned=self._may_be_pinned)
         tape.write(_CACHED, start, now() - start, number, tape.name(loader))
         return batch
 
     def _end(self, iterator: Any, loader: str) -> None:
-        if self._started_ns:
-            start = self._started_ns
+        if start := self._started_ns:
             tape.write(_REPLAY, start, now() - start, batches_ahead(iterator), tape.name(loader))
         self._kept.clear()
 
@@ -275,11 +241,10 @@ def batches_ahead(iterator: Any) -> int:
     outstanding = getattr(iterator, "_tasks_outstanding", None)
     if isinstance(outstanding, int):  # torch's
         return outstanding
-    snapshot = getattr(iterator, "snapshot", None)
-    if snapshot is not None:  # ours
-        stats = snapshot()
-        return int(stats.batches_ready + stats.batches_in_flight)
-    return 0
+    if not hasattr(iterator, "snapshot"):
+        return 0
+    stats = iterator.snapshot()  # ours
+    return int(stats.batches_ready + stats.batches_in_flight)
 
 
 def _num_ranks() -> int:
@@ -303,21 +268,13 @@ def _apart() -> str:
 def _room_bytes(kind: str) -> int:
     """Return how much memory of a kind kept batches may take."""
     if kind == "cpu":
-        return int(_free_bytes() * _MEMORY_SHARE) // num_local_ranks()
+        from headrace.signals.system import memory_groups, read_available, read_limits
+
+        # the least of the machine's and of the control groups'
+        free = [(group.limit_bytes or 0) - group.hard_bytes for group in read_limits(memory_groups())]
+        return int(max(0, min([read_available()[0] or 0, *free])) * _MEMORY_SHARE) // num_local_ranks()
     if kind == "cuda":
         import torch
 
         return int(torch.cuda.mem_get_info()[0] * _MEMORY_SHARE)
     return 0  # of other devices nobody tells how much is free
-
-
-def _free_bytes() -> int:
-    """Return how much memory is free: the least of the machine's and of the control groups'."""
-    from headrace.signals.system import memory_groups, read_limits, read_machine
-
-    machine = read_machine()
-    free = [machine.available_bytes] if machine is not None else []
-    for group in read_limits(memory_groups()):
-        droppable = group.inactive_file_bytes + group.active_file_bytes
-        free.append(max(0, (group.limit_bytes or 0) - group.used_bytes + droppable))
-    return min(free, default=0)

@@ -21,10 +21,9 @@ _FETCH, _COLLATE, _SEND, _IDLE, _WORKER_START = (
 
 
 class _Task:
-    """What a process is fetching: the number of its batch, and whether its samples are timed one by one."""
+    """What a process is fetching: the number of its batch, and the samples of it that were timed."""
 
     number = -1
-    times_samples = True
     samples_ns = 0
     samples = 0
 
@@ -50,17 +49,27 @@ def time_fetchers(kinds: Any) -> None:
 
 
 def _time_fetcher(fetcher: Any) -> None:
-    if hasattr(fetcher, "dataset_iter"):
-        if fetcher.dataset_iter is not fetcher.dataset:  # torchdata saves the state of one that is both once
-            fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter)
-    elif not (getattr(fetcher.dataset, "__getitems__", None) and fetcher.auto_collation):
-        fetcher.dataset = _TimedDataset(fetcher.dataset)
-    elif type(fetcher.dataset).__module__ == "torch.utils.data.dataset" and hasattr(fetcher.dataset, "indices"):
-        fetcher.dataset = _timed_subset(fetcher.dataset)
+    """Time its fetching and collating; where samples are timed one by one, another stands in for their source.
+
+    Samples that are not timed are fetched as without us: even to ask would show.
+    """
+    name = "dataset_iter" if hasattr(fetcher, "dataset_iter") else "dataset"
+    plain = stand_in = getattr(fetcher, name)
+    if name == "dataset_iter":
+        if plain is not fetcher.dataset:  # torchdata saves the state of one that is both once
+            stand_in = _TimedIterator(plain)
+    elif not (getattr(plain, "__getitems__", None) and fetcher.auto_collation):
+        stand_in = _TimedDataset(plain)
     else:
-        fetcher.dataset = _TimedBatches(fetcher.dataset)
+        stand_in = _timed_batches(plain)
+
+    def exchange(one: Any, other: Any) -> None:
+        if getattr(fetcher, name) is one:  # somebody may have put in another
+            setattr(fetcher, name, other)
+
     fetcher.collate_fn = _timed_collate(fetcher.collate_fn)
-    fetcher.fetch = _timed_fetch(fetcher.fetch)
+    use_stand_in, use_plain = (functools.partial(exchange, *pair) for pair in ((plain, stand_in), (stand_in, plain)))
+    fetcher.fetch = _timed_fetch(fetcher.fetch, use_stand_in, use_plain)
 
 
 class _TimedDataset:
@@ -73,8 +82,6 @@ class _TimedDataset:
         return getattr(self._dataset, name)
 
     def __getitem__(self, index: Any) -> Any:
-        if not _task.times_samples:
-            return self._dataset[index]
         clock = begin_sample()
         try:
             return self._dataset[index]
@@ -86,8 +93,6 @@ class _TimedBatches(_TimedDataset):
     """A data set that is asked for several samples at once: they are timed together."""
 
     def __getitems__(self, indices: Any) -> Any:
-        if not _task.times_samples:
-            return self._dataset.__getitems__(indices)
         clock = begin_sample()
         try:
             return self._dataset.__getitems__(indices)
@@ -95,16 +100,13 @@ class _TimedBatches(_TimedDataset):
             _sample_done(end_sample(clock, -max(1, len(indices)), tape), len(indices))
 
 
-def _timed_subset(subset: Any) -> Any:
-    """Return a `Subset`, as `random_split` makes them, that asks for its samples one by one, as the original does."""
-    timed = copy.copy(subset)
-    inner = subset.dataset
-    if not callable(getattr(inner, "__getitems__", None)):
-        timed.dataset = _TimedDataset(inner)
-    elif type(inner) is type(subset):
-        timed.dataset = _timed_subset(inner)
-    else:
-        timed.dataset = _TimedBatches(inner)
+def _timed_batches(dataset: Any) -> Any:
+    """Return what is asked for several samples at once; a `Subset`, as `random_split` makes it, may ask one by one."""
+    if type(dataset).__module__ != "torch.utils.data.dataset" or not hasattr(dataset, "indices"):
+        return _TimedBatches(dataset)
+    timed, inner = copy.copy(dataset), dataset.dataset
+    takes_many = callable(getattr(inner, "__getitems__", None))
+    timed.dataset = _timed_batches(inner) if takes_many else _TimedDataset(inner)
     return timed
 
 
@@ -121,8 +123,6 @@ class _TimedIterator:
         return self
 
     def __next__(self) -> Any:
-        if not _task.times_samples:
-            return next(self._iterator)
         clock = begin_sample()
         try:
             return next(self._iterator)
@@ -147,11 +147,12 @@ def _timed_collate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return collate
 
 
-def _timed_fetch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _timed_fetch(
+    original: Callable[[Any], Any], use_stand_in: Callable[[], None], use_plain: Callable[[], None]
+) -> Callable[[Any], Any]:
     """Return `fetch` with a FETCH for each call; of some tasks, samples and resources are looked at, too."""
     task, pace, resources = _task, TaskPace(), TaskResources(tape)
     number, next_look = -1, 0
-    samples = _SampleSource(getattr(original, "__self__", None))
 
     def fetch(index: Any) -> Any:
         nonlocal number, next_look
@@ -170,9 +171,9 @@ def _timed_fetch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def fetch_and_look(index: Any) -> Any:
         nonlocal next_look
         task.samples = task.samples_ns = 0
-        task.times_samples, looks = pace.times_samples(number), pace.looks(number)
-        if task.times_samples:
-            samples.use_stand_in()
+        looks = pace.looks(number)
+        if pace.times_samples(number):
+            use_stand_in()
         if looks:
             resources.start()
         start = now()
@@ -180,39 +181,13 @@ def _timed_fetch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return original(index)
         finally:
             duration = now() - start
-            samples.use_plain()
+            use_plain()
             tape.keep(_FETCH, start, duration, task.number)
             if looks:
                 resources.write(start, duration)
             next_look = pace.looked(number, start, duration, task.samples, task.samples_ns)
 
-    samples.use_plain()
     return fetch
-
-
-class _SampleSource:
-    """Where a fetcher takes samples from: what the user gave, and while they are timed what stands in for it.
-
-    Samples that are not timed are fetched as without us: even to ask would show.
-    """
-
-    def __init__(self, fetcher: Any) -> None:
-        self._fetcher = fetcher
-        self._name = "dataset_iter" if hasattr(fetcher, "dataset_iter") else "dataset"
-        self._stand_in = getattr(fetcher, self._name, None)
-        self._plain = self._stand_in
-        if isinstance(self._stand_in, (_TimedDataset, _TimedIterator)):
-            self._plain = next(iter(vars(self._stand_in).values()))
-
-    def use_stand_in(self) -> None:
-        self._exchange(self._plain, self._stand_in)
-
-    def use_plain(self) -> None:
-        self._exchange(self._stand_in, self._plain)
-
-    def _exchange(self, one: Any, other: Any) -> None:
-        if one is not other and getattr(self._fetcher, self._name, None) is one:  # somebody may have put in another
-            setattr(self._fetcher, self._name, other)
 
 
 def time_worker_loop(worker: ModuleType) -> None:

@@ -6,6 +6,7 @@ scripted and compiled as before.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,14 +37,11 @@ class Depth:
 
 
 ValueOf = Callable[[tuple[Any, ...], dict[str, Any]], int]
+_no_value: ValueOf = lambda _args, _kwargs: 0  # noqa: E731
 
 
 def timed(
-    function: Callable[..., Any],
-    kind: int,
-    what: str,
-    depth: Depth,
-    value_of: ValueOf | None = None,
+    function: Callable[..., Any], kind: int, what: str, depth: Depth, value_of: ValueOf = _no_value
 ) -> Callable[..., Any]:
     """Return the function with its calls recorded; nested ones that share `depth` are one event.
 
@@ -60,22 +58,15 @@ def timed(
             return function(*args, **kwargs)
         finally:
             depth.calls = 0
-            duration = now() - start
-            tape.write(kind, start, duration, _value(value_of, args, kwargs), tape.name(what) if what else 0)
+            duration, value = now() - start, 0
+            with contextlib.suppress(Exception):  # whatever a user's object is: what is not known is 0
+                value = value_of(args, kwargs)
+            tape.write(kind, start, duration, value, tape.name(what) if what else 0)
 
     return wrapper
 
 
-def _value(value_of: ValueOf | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    if value_of is None:
-        return 0
-    try:
-        return value_of(args, kwargs)
-    except Exception:  # whatever a user's object is: what is not known is 0
-        return 0
-
-
-def replace(owner: Any, name: str, kind: int, what: str, depth: Depth, value_of: ValueOf | None = None) -> None:
+def replace(owner: Any, name: str, kind: int, what: str, depth: Depth, value_of: ValueOf = _no_value) -> None:
     """Put the timed function in the place of `owner.name`, where there is one."""
     function = getattr(owner, name, None)
     if function is not None and not hasattr(function, "__wrapped_by_headrace__"):
@@ -178,19 +169,3 @@ def bytes_of(result: Any) -> int:
         return len(result)
     nbytes = getattr(result, "nbytes", 0)
     return nbytes if type(nbytes) is int else 0
-
-
-class ClassNames(dict[Any, str]):
-    """Names of parts after the class of an object, each made once."""
-
-    def __init__(self, prefix: str) -> None:
-        super().__init__()
-        self._prefix = prefix
-
-    def __missing__(self, cls: Any) -> str:
-        name = self[cls] = f"{self._prefix}{cls.__name__}"
-        return name
-
-    def of(self, one: Any) -> str:
-        """Return the name for an object."""
-        return self[type(one)]
