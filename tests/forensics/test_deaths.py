@@ -23,13 +23,13 @@ from headrace.forensics.memory import MemorySample
 from headrace.knowledge import entry
 from headrace.model import Text
 from headrace.signals.system import (
-    GroupKills,
     MemoryGroup,
     OomCounts,
     memory_groups,
     read_limits,
     read_oom_counts,
 )
+from headrace.signals.system.cgroups import GroupKills
 
 DATA = Path(__file__).parents[1] / "data" / "guard"
 GIB = 1 << 30

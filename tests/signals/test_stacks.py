@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.signals import StackFile, dump_with_py_spy, parse_dump, read_stacks, register_stack_dump
+from headrace.signals import StackFile, dump_with_py_spy, read_stacks, register_stack_dump
+from headrace.signals.stacks import parse_dump
 
 from .registered import FORK, run_registered, running
 

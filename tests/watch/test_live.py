@@ -13,16 +13,8 @@ import pytest
 
 from headrace.model import Cause, Verdict
 from headrace.signals import find_py_spy
-from headrace.watch import (
-    AlarmSettings,
-    History,
-    Look,
-    TrainerActivity,
-    WatchSession,
-    WatchSettings,
-    WorkerActivity,
-    judge,
-)
+from headrace.watch import AlarmSettings, History, Look, WatchSession, WatchSettings, judge
+from headrace.watch.reading import TrainerActivity, WorkerActivity
 
 from .live import WITHIN_S, children_of, kill, training, wait_until
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def test_how_a_stranger_ended(code: str, said: str) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         pid = int(process.stdout.readline())
-        with EndWatch() as ends:
+        with closing(EndWatch()) as ends:
             ends.hold(pid)
             process.stdin.close()
             (end,) = ends.wait(60)
@@ -142,7 +143,7 @@ def test_how_a_stranger_ended(code: str, said: str) -> None:
 def test_an_alert_command_that_hangs_does_not_pile_up(tmp_path: Path) -> None:
     alarm = Alarm(kind="stuck", pid=7, what=Text("it hangs", "卡住了"))
     done = tmp_path / "go"
-    with AlertCommand(f"while [ ! -e {done} ]; do sleep 0.05; done") as alerts:
+    with closing(AlertCommand(f"while [ ! -e {done} ]; do sleep 0.05; done")) as alerts:
         began = time.monotonic()
         for _ in range(10):
             alerts.tell([alarm], "7")

@@ -15,7 +15,9 @@ import pytest
 
 from headrace.model import Bottleneck, Cause, Finding
 from headrace.signals import find_py_spy
-from headrace.watch import History, WatchSession, WatchSettings, WorkerActivity, judge, mean_shares
+from headrace.watch import History, WatchSession, WatchSettings, judge
+from headrace.watch.findings import mean_shares
+from headrace.watch.reading import WorkerActivity
 
 from .live import WITHIN_S, wait_until
 

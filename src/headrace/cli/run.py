@@ -95,7 +95,7 @@ def _steps(text: str) -> int:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run the script, report, and end as it ended."""
-    from headrace.launch import RunOptions, command_of, new_run_directory, run_recorded
+    from headrace.launch import command_of, new_run_directory, run_recorded
 
     language = language_of(args)
     if args.report:
@@ -115,7 +115,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     with display or nullcontext():
         ended = run_recorded(
             command,
-            RunOptions(directory=directory, replay_steps=replay_steps),
+            directory,
+            replay_steps=replay_steps,
             observer=display.observe if display is not None else None,
             tick=display.tick if display is not None else None,
         )

@@ -8,7 +8,7 @@ import math
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -130,7 +130,7 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
         if args.dump is not None:
             return _dump(session, args.dump, language, terminal)
         command = args.alert_command
-        alerts = stack.enter_context(AlertCommand(command, language=language)) if command else None
+        alerts = stack.enter_context(closing(AlertCommand(command, language=language))) if command else None
         return _Watch(session, alerts, language, terminal).run(duration_s, is_once=args.once, is_json=args.json)
 
 

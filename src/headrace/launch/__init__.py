@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .child import Ended, RunOptions, run_recorded
+    from .child import Ended, run_recorded
     from .command import command_of, new_run_directory
     from .live import LiveStatus, LiveTally
     from .monitoring import monitor, phase
@@ -25,7 +25,6 @@ __all__ = [
     "Ended",
     "LiveStatus",
     "LiveTally",
-    "RunOptions",
     "command_of",
     "monitor",
     "new_run_directory",
@@ -37,7 +36,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "child": "Ended RunOptions run_recorded",
+        "child": "Ended run_recorded",
         "command": "command_of new_run_directory",
         "live": "LiveStatus LiveTally",
         "monitoring": "monitor phase",

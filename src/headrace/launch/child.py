@@ -31,16 +31,6 @@ _FROM_KERNEL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the child gets as w
 _SIGNALS_ALL = "slurmstepd"  # signals every process of a step, so the child gets it as well
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Where and how finely to record."""
-
-    directory: Path
-    interval_s: float = 0.5
-    sample_interval_s: float = 1.0
-    replay_steps: int = 0  # that the training makes on cached batches, which changes it
-
-
 @dataclass(frozen=True)
 class Ended:
     """How the command ended: with an exit code, or by a signal."""
@@ -73,26 +63,29 @@ class Ended:
 
 def run_recorded(
     command: Command,
-    options: RunOptions,
+    directory: Path,
     *,
+    replay_steps: int = 0,
     observer: Callable[[int, Any], None] | None = None,
     tick: Callable[[], None] | None = None,
 ) -> Ended:
-    """Run a command to its end and record it.
+    """Run a command to its end and record it into a directory.
 
-    `observer` gets the pid and the records of each drain, `tick` is called about twice a second.
+    `replay_steps` are made on cached batches, which changes the training. `observer` gets the pid and the records of
+    each drain, `tick` is called about twice a second.
     """
     waited_for = {*_PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     try:
-        with Recorder(
-            options.directory,
-            interval_s=options.interval_s,
-            sample_interval_s=options.sample_interval_s,
-            facts=replace(RunFacts.here(command.argv), replay_steps=options.replay_steps),
-            observer=observer,
-        ) as recorder:
-            environment = _environment(recorder.environment, options)
+        facts = replace(RunFacts.here(command.argv), replay_steps=replay_steps)
+        with Recorder(directory, facts=facts, observer=observer) as recorder:
+            environment = {
+                **os.environ,
+                **recorder.environment,
+                "HEADRACE_REPLAY": str(replay_steps),
+                "HEADRACE_RUN_DIR": str(directory.resolve()),
+                "PYTHONPATH": with_site(os.environ.get("PYTHONPATH")),
+            }
             started, problem = time.monotonic(), ""
             child = _start(command, environment, before)
             recorder.watch(child.pid)
@@ -126,29 +119,12 @@ def _start(command: Command, environment: Mapping[str, str], mask: set[int]) -> 
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509  # no threads yet
         )
     except OSError as error:
-        raise UnusableInput(
-            f"{command.argv[0]!r} could not be started",
-            error=error.strerror,
-            next_step="the program itself, to see why",
-        ) from error
-
-
-def _environment(recording: Mapping[str, str], options: RunOptions) -> dict[str, str]:
-    """Return the child's environment: ours, the recording, and our folder at the head of PYTHONPATH."""
-    return {
-        **os.environ,
-        **recording,
-        "HEADRACE_REPLAY": str(options.replay_steps),
-        "HEADRACE_RUN_DIR": str(options.directory.resolve()),
-        "PYTHONPATH": with_site(os.environ.get("PYTHONPATH")),
-    }
+        what, next_step = f"{command.argv[0]!r} could not be started", "the program itself, to see why"
+        raise UnusableInput(what, error=error.strerror, next_step=next_step) from error
 
 
 def _pass_on(received: signal.struct_siginfo, child: subprocess.Popen[bytes]) -> None:
     sender = read_text(f"/proc/{received.si_pid}/comm").strip()
     if received.si_code == _FROM_KERNEL or sender == _SIGNALS_ALL:
         return
-    try:
-        child.send_signal(received.si_signo)
-    except ProcessLookupError:
-        pass
+    child.send_signal(received.si_signo)

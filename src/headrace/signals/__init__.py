@@ -16,7 +16,6 @@ from .stacks import (
     dump_with_py_spy,
     find_py_spy,
     format_stacks,
-    parse_dump,
     read_stacks,
     register_stack_dump,
 )
@@ -33,7 +32,6 @@ __all__ = [
     "find_py_spy",
     "format_stacks",
     "merge_failures",
-    "parse_dump",
     "read_stacks",
     "register_stack_dump",
     "skip_set",

@@ -14,9 +14,8 @@
 
 from .alarms import AlarmSettings, AlertCommand, MemoryLine
 from .end import End
-from .findings import History, judge, mean_shares
+from .findings import History, judge
 from .look import SCHEMA, Alarm, Look, MachineLook, TrainerLook, WorkerLook
-from .reading import TrainerActivity, WorkerActivity
 from .session import WatchSession, WatchSettings
 from .shares import Share
 
@@ -31,12 +30,9 @@ __all__ = [
     "MachineLook",
     "MemoryLine",
     "Share",
-    "TrainerActivity",
     "TrainerLook",
     "WatchSession",
     "WatchSettings",
-    "WorkerActivity",
     "WorkerLook",
     "judge",
-    "mean_shares",
 ]

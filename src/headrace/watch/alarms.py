@@ -83,7 +83,7 @@ class AlarmState:
         gone = {end.pid for end in ended}
         found = [
             *self._memory(machine),
-            *(self._stuck(one) for one in everybody if one.pid not in gone and self._is_stuck(one)),
+            *(alarm for one in everybody if one.pid not in gone for alarm in self._stuck(one)),
             *self._gone(ended, [one for one in workers if one.pid not in gone]),
         ]
         self.known = {pid: one for pid, one in self.known.items() if pid not in gone}
@@ -103,36 +103,30 @@ class AlarmState:
     def _memory(self, machine: MachineLook) -> Iterator[Alarm]:
         line, share, swap_in = self.settings.memory, machine.memory_share, machine.swap_in_bytes_per_s
         if swap_in is not None and swap_in >= self.settings.swap_in_bytes_per_s:
-            what = Text("memory is read back from swap: {rate}/s", "内存正在从交换区读回：每秒 {rate}")
-            what = what.filled(rate=format_bytes(swap_in))
+            rate = format_bytes(swap_in)
+            what = Text(f"memory is read back from swap: {rate}/s", f"内存正在从交换区读回：每秒 {rate}")
             yield Alarm(kind="swap_in", pid=None, what=what, evidence={"bytes_per_s": swap_in})
         if line is None:
             return
         if line.size_bytes is not None and machine.tree_bytes > line.size_bytes:
-            what = Text("the training holds {used}, more than {line}", "训练进程共占用 {used}，超过 {line}").filled(
-                used=format_bytes(machine.tree_bytes), line=format_bytes(line.size_bytes)
-            )
+            used, most = format_bytes(machine.tree_bytes), format_bytes(line.size_bytes)
+            what = Text(f"the training holds {used}, more than {most}", f"训练进程共占用 {used}，超过 {most}")
             evidence: dict[str, object] = {"used_bytes": machine.tree_bytes, "line_bytes": line.size_bytes}
             yield Alarm(kind="memory", pid=None, what=what, evidence=evidence)
         if line.share is not None and share is not None and share > line.share:
+            used, most, source = format_share(share), format_share(line.share), machine.memory_source
+            limit = format_bytes(machine.memory_limit_bytes or 0)
             what = Text(
-                "{share} of {limit} are in use ({source}), more than {line}",
-                "{limit} 内存已用 {share}（{source}），超过 {line}",
-            ).filled(
-                share=format_share(share),
-                limit=format_bytes(machine.memory_limit_bytes or 0),
-                source=machine.memory_source,
-                line=format_share(line.share),
+                f"{used} of {limit} are in use ({source}), more than {most}",
+                f"{limit} 内存已用 {used}（{source}），超过 {most}",
             )
             evidence = {"share": share, "limit_bytes": machine.memory_limit_bytes}
             yield Alarm(kind="memory", pid=None, what=what, evidence=evidence)
 
-    def _is_stuck(self, process: TrainerLook | WorkerLook) -> bool:
-        """Whether it is at one place for too long; one that computes may be at a heavy batch: five times as long."""
-        stuck_s = self.settings.stuck_s
-        return process.same_for_s >= (stuck_s if process.rates.cpu_share < 0.05 else 5 * stuck_s)
-
-    def _stuck(self, process: TrainerLook | WorkerLook) -> Alarm:
+    def _stuck(self, process: TrainerLook | WorkerLook) -> Iterator[Alarm]:
+        """One that is at one place for too long; one that computes may be at a heavy batch: five times as long."""
+        if process.same_for_s < self.settings.stuck_s * (1 if process.rates.cpu_share < 0.05 else 5):
+            return
         what = Text(
             "{name} (pid {pid}) has stood at the same place for {time}: {place}",
             "{name}（pid {pid}）停在同一处已有 {time}：{place}",
@@ -145,7 +139,7 @@ class AlarmState:
         time_text = format_seconds(process.same_for_s)
         what = what.filled(name=process.name, pid=process.pid, time=time_text, place=process.place)
         evidence = {"same_for_s": process.same_for_s, "stack": [str(frame) for frame in process.stack]}
-        return Alarm(kind="stuck", pid=process.pid, what=what, evidence=evidence)
+        yield Alarm(kind="stuck", pid=process.pid, what=what, evidence=evidence)
 
     def _gone(self, ended: Sequence[End], living: Sequence[WorkerLook]) -> Iterator[Alarm]:
         """Those that were lost. At the end of an epoch torch ends all workers at once, with exit code 0.
@@ -156,7 +150,9 @@ class AlarmState:
         ends = {end.pid: end for end in ended}
         bereft = [pid for pid in ends if isinstance(self.known.get(pid), TrainerLook)]  # their own ends are told
         for worker in self.unclear:
-            if worker.trainer_pid not in bereft and any(_are_siblings(worker, one) for one in living):
+            siblings = (one for one in living if one.trainer_pid == worker.trainer_pid)
+            is_lost = any(abs(one.started - worker.started) < _TOGETHER_TICKS for one in siblings)
+            if is_lost and worker.trainer_pid not in bereft:
                 yield _gone_alarm(worker, End(pid=worker.pid))
         self.unclear = []
         for pid, end in ends.items():
@@ -168,11 +164,6 @@ class AlarmState:
                 yield _gone_alarm(process, end)
             elif process.trainer_pid not in bereft:
                 self.unclear.append(process)
-
-
-def _are_siblings(one: WorkerLook, other: WorkerLook) -> bool:
-    """Whether two workers are of one epoch."""
-    return one.trainer_pid == other.trainer_pid and abs(one.started - other.started) < _TOGETHER_TICKS
 
 
 def _gone_alarm(process: TrainerLook | WorkerLook, end: End) -> Alarm:
@@ -189,12 +180,6 @@ class AlertCommand:
         self._command, self._language = command, language
         self._running: list[subprocess.Popen[bytes]] = []
         self.num_left_out = 0
-
-    def __enter__(self) -> AlertCommand:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def tell(self, alarms: Sequence[Alarm], watched: str) -> None:
         """Start the command for each; left out, and counted, while several still run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.model import Text
@@ -47,12 +48,6 @@ class EndWatch:
     def __init__(self) -> None:
         self._fds: dict[int, int | None] = {}  # None: this kernel (before 5.3) has no descriptors of processes
 
-    def __enter__(self) -> EndWatch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def hold(self, pid: int) -> None:
         """Watch one more process; one that is gone already is left out."""
         if pid in self._fds:
@@ -73,19 +68,16 @@ class EndWatch:
         ready = {fd for fd, _ in poller.poll(max(0.0, timeout_s) * 1000)}
         gone = [pid for pid, fd in self._fds.items() if (not is_running(pid) if fd is None else fd in ready)]
         ends = tuple(End(pid=pid, status=_exit_status(pid)) for pid in gone)
-        for pid in gone:
-            _close(self._fds.pop(pid))
+        self._let_go(gone)
         return ends
 
     def close(self) -> None:
-        for fd in self._fds.values():
-            _close(fd)
-        self._fds.clear()
+        self._let_go([*self._fds])
 
-
-def _close(fd: int | None) -> None:
-    if fd is not None:
-        os.close(fd)
+    def _let_go(self, pids: Iterable[int]) -> None:
+        for fd in map(self._fds.pop, pids):
+            if fd is not None:
+                os.close(fd)
 
 
 def _exit_status(pid: int) -> int | None:

@@ -84,6 +84,10 @@ def judge(history: History) -> Findings:
     if trainer is None:
         return Findings(verdict=Verdict.UNKNOWN, findings=Findings.in_order(alarming))
     verdict = _verdict(trainer)
+    without_stacks = Text(
+        "without Python stacks ({problem}) waits are known by the pipe of the workers alone, and phases not at all",
+        "没有 Python 栈（{problem}），只能凭 worker 的管道判断是否在等数据，无法区分各阶段",
+    ).filled(problem=trainer.problem)
     longer = Text(
         "watch for longer: `headrace watch PID --duration 60`", "延长观察时间：`headrace watch PID --duration 60`"
     )
@@ -91,7 +95,7 @@ def judge(history: History) -> Findings:
         verdict=verdict,
         findings=Findings.in_order([*_waits(history, trainer), *_phases(trainer), *alarming]),
         facts=tuple(map(_fact, trainers)),
-        limits=(_without_stacks(trainer.problem),) if trainer.problem else (),
+        limits=(without_stacks,) if trainer.problem else (),
         measure=() if verdict is not Verdict.UNKNOWN else (longer,),
         figures={"wait_share": trainer.wait.value},
         source={"watched_s": round(history.watched_s, 3), "trainers": len(trainers), "samples": trainer.num_samples},
@@ -310,10 +314,3 @@ def _fact(trainer: TrainerLook) -> Text:
     parts = [(activity.value, format_share(share.value)) for activity, share in trainer.shares.items()]
     en, zh = ", ".join(f"{one.en} {share}" for one, share in parts), "，".join(f"{a.zh} {b}" for a, b in parts)
     return Text(f"trainer {trainer.pid}{rank}: {en}", f"训练进程 {trainer.pid}{rank}：{zh}")
-
-
-def _without_stacks(problem: str) -> Text:
-    return Text(
-        f"without Python stacks ({problem}) waits are known by the pipe of the workers alone, and phases not at all",
-        f"没有 Python 栈（{problem}），只能凭 worker 的管道判断是否在等数据，无法区分各阶段",
-    )

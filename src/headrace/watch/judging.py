@@ -15,10 +15,9 @@ from .processes import ProcessFacts
 from .reading import (
     Detail,
     KernelLook,
+    StackReading,
     TrainerActivity,
-    TrainerReading,
     WorkerActivity,
-    WorkerReading,
     is_our_process,
     own_frames,
     read_kernel,
@@ -35,7 +34,7 @@ from .shares import Share, Track
 _QUIET = {WorkerActivity.IDLE, WorkerActivity.SENDING, WorkerActivity.STARTING, WorkerActivity.UNKNOWN}
 _ALIVE = {TrainerActivity.COMPUTE, TrainerActivity.EVALUATION, TrainerActivity.GC}
 _AT_REST = 0.05  # of a core
-Reading = TypeVar("Reading", TrainerReading, WorkerReading)
+_T = TypeVar("_T")
 
 
 class Stillness:
@@ -129,7 +128,7 @@ class StretchJudge:
         for reading in () if stretch.is_repeated and thread is not None else readings:
             known.track.add(reading.activity)
             known.details[reading.detail] += 1
-        last = readings[-1] if readings else TrainerReading(TrainerActivity.UNKNOWN)
+        last = readings[-1] if readings else StackReading(TrainerActivity.UNKNOWN)
         rates, standing = stretch.rates(pid), _standing(pid)
         # a loop that computes at one line is at work; one that waits there, and takes no processor, may hang
         waits = rates.cpu_share < _AT_REST and (last.activity not in _ALIVE or standing.state in ("T", "t"))
@@ -158,12 +157,12 @@ class StretchJudge:
         if window is not None and threads:
             readings, place = _read(window, pid, threads, lambda frames: read_worker(frames, known.source))
         else:
-            readings, place = [WorkerReading(read_kernel(look)) for look in looks], _one_kernel_place(looks)
+            readings, place = [StackReading(read_kernel(look)) for look in looks], _one_kernel_place(looks)
         for reading in () if stretch.is_repeated and threads else readings:
             known.track.add(reading.activity is WorkerActivity.IDLE)
             known.activities[reading.activity] += 1
         known.kernel.update(map(read_kernel, looks))
-        last = readings[-1] if readings else WorkerReading(WorkerActivity.UNKNOWN)
+        last = readings[-1] if readings else StackReading(WorkerActivity.UNKNOWN)
         num_threads = max(1, len(threads), len(stretch.kernel.worker_threads.get(pid, ())))
         if looks and num_threads == 1:
             last = refine(last, looks[-1])
@@ -190,8 +189,8 @@ class StretchJudge:
 
 
 def _read(
-    window: StackWindow, pid: int, threads: Sequence[ThreadStack], read: Callable[[Sequence[Frame]], Reading]
-) -> tuple[list[Reading], Hashable | None]:
+    window: StackWindow, pid: int, threads: Sequence[ThreadStack], read: Callable[[Sequence[Frame]], _T]
+) -> tuple[list[_T], Hashable | None]:
     """What the stacks of some threads say, and the place where one stood through a whole stretch, if it did."""
     stacks = [stack for one in threads for stack in window.of_thread(pid, one.tid)]
     distinct = {id(stack): stack for stack in stacks}

@@ -221,6 +221,7 @@ def machine_look(first: SystemSample | None, second: SystemSample) -> MachineLoo
     swap_in = None
     if machine is not None and before is not None and seconds > 0:
         swap_in = max(0, machine.swap_in_pages - before.swap_in_pages) * _PAGE_BYTES / seconds
+    pressures = {name: second.pressure(name, "group") or second.pressure(name) for name in ("cpu", "memory", "io")}
     shm_total, shm_free = (machine.shm_total_bytes, machine.shm_free_bytes) if machine else (None, None)
     return MachineLook(
         memory_used_bytes=used,
@@ -228,7 +229,7 @@ def machine_look(first: SystemSample | None, second: SystemSample) -> MachineLoo
         memory_source=source,
         tree_bytes=sum(rates_between(None, one, 0).held_bytes for one in second.processes),
         swap_in_bytes_per_s=swap_in,
-        pressure={name: share for name in ("cpu", "memory", "io") if (share := _pressure(second, name)) is not None},
+        pressure={name: found.some_avg10 for name, found in pressures.items() if found is not None},
         shm_used_bytes=shm_total - shm_free if shm_total is not None and shm_free is not None else None,
         shm_total_bytes=shm_total,
         cpu_share=_cpu_share(before, machine),
@@ -247,11 +248,6 @@ def _memory(sample: SystemSample) -> tuple[int | None, int | None, str]:
     if machine is not None and machine.total_bytes:
         found.append((machine.total_bytes - machine.available_bytes, machine.total_bytes, "machine"))
     return max(found, key=lambda one: one[0] / one[1], default=(None, None, ""))
-
-
-def _pressure(sample: SystemSample, resource: str) -> float | None:
-    found = sample.pressure(resource, "group") or sample.pressure(resource)
-    return None if found is None else found.some_avg10
 
 
 def _cpu_share(first: MachineSample | None, second: MachineSample | None) -> float | None:

@@ -165,8 +165,8 @@ def assign_roles(processes: Sequence[ProcessFacts], stacks: Stacks) -> dict[int,
     """Give every process its role. Stacks decide where there are any; else names, commands and who forked whom."""
     by_pid = {process.pid: process for process in processes}
     roles = {process.pid: _alone(process, stacks.get(process.pid, ())) for process in processes}
-    _find_children_that_load(processes, by_pid, roles, stacks)
-    _find_those_that_only_wait(processes, roles, stacks)
+    _find_children_that_load(by_pid, roles, stacks)
+    _find_those_that_only_wait(by_pid, roles, stacks)
     return roles
 
 
@@ -198,12 +198,10 @@ def _alone(process: ProcessFacts, threads: Sequence[ThreadStack]) -> Role:
     return Role.TRAINER if process.has_torch else Role.OTHER
 
 
-def _find_children_that_load(
-    processes: Sequence[ProcessFacts], by_pid: Mapping[int, ProcessFacts], roles: dict[int, Role], stacks: Stacks
-) -> None:
+def _find_children_that_load(by_pid: Mapping[int, ProcessFacts], roles: dict[int, Role], stacks: Stacks) -> None:
     """Children that multiprocessing started and whose stacks tell nothing: workers, unless they have workers."""
-    parents = {process.parent_pid for process in processes if roles[process.pid] is Role.WORKER}
-    for process in processes:
+    parents = {process.parent_pid for process in by_pid.values() if roles[process.pid] is Role.WORKER}
+    for process in by_pid.values():
         if roles[process.pid] is not Role.TRAINER or process.pid in parents:
             continue
         parent = by_pid.get(process.parent_pid)
@@ -219,11 +217,10 @@ def _find_children_that_load(
             roles[process.pid] = Role.OTHER  # a child of the user's own: its stack says that it is no loader worker
 
 
-def _find_those_that_only_wait(processes: Sequence[ProcessFacts], roles: dict[int, Role], stacks: Stacks) -> None:
+def _find_those_that_only_wait(by_pid: Mapping[int, ProcessFacts], roles: dict[int, Role], stacks: Stacks) -> None:
     """A process above trainers that does nothing but wait for them has launched them; so has a shell."""
-    by_pid = {process.pid: process for process in processes}
-    above = {pid for one in processes if roles[one.pid] is Role.TRAINER for pid in _ancestors(one, by_pid)}
-    for process in processes:
+    above = {pid for one in by_pid.values() if roles[one.pid] is Role.TRAINER for pid in _ancestors(one, by_pid)}
+    for process in by_pid.values():
         if process.pid not in above or roles[process.pid] not in (Role.TRAINER, Role.OTHER):
             continue
         main = next((thread for thread in stacks.get(process.pid, ()) if thread.is_main), None)

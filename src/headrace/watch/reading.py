@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Generic, TypeVar
 
 from headrace.model import OwnStep, Text, lies_in_room, step_of
 from headrace.signals import Frame, ThreadStack
@@ -18,8 +19,16 @@ SourceLine = Callable[[Frame], str]  # the text of a frame's line; "" where the 
 _no_source: SourceLine = lambda _frame: ""  # noqa: E731
 
 
-class TrainerActivity(Enum):
-    """What the training loop is at, in words."""
+class _InWords(Enum):
+    """What a process is at, in words."""
+
+    @property
+    def code(self) -> str:
+        return self.name.lower()
+
+
+class TrainerActivity(_InWords):
+    """What the training loop is at."""
 
     DATA_WAIT = Text("waiting for data", "等待数据")  # inside the loader's `next`
     COMPUTE = Text("computing", "计算")
@@ -32,10 +41,6 @@ class TrainerActivity(Enum):
     OTHER = Text("something else", "其他")  # imports, sleeps, waits for something that is no loader
     UNKNOWN = Text("not known", "未知")  # no stack, and the kernel does not tell
 
-    @property
-    def code(self) -> str:
-        return self.name.lower()
-
 
 class Detail(Enum):
     """What more is known of an activity."""
@@ -46,8 +51,8 @@ class Detail(Enum):
     WAITING_FOR_DATA = "waiting_for_data"  # of an evaluation
 
 
-class WorkerActivity(Enum):
-    """What a loader worker is at, in words."""
+class WorkerActivity(_InWords):
+    """What a loader worker is at."""
 
     IDLE = Text("idle", "空闲")  # waits for the next task, or for the loop to be done with a batch
     READING = Text("reading", "读取")  # a file or a connection
@@ -58,10 +63,6 @@ class WorkerActivity(Enum):
     STOPPED = Text("stopped", "已暂停")  # by a signal or a debugger
     STARTING = Text("starting", "启动中")
     UNKNOWN = Text("not known", "未知")
-
-    @property
-    def code(self) -> str:
-        return self.name.lower()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,21 +79,16 @@ class KernelLook:
         return self.call is not None and self.call.name == "futex"
 
 
+_Activity = TypeVar("_Activity", TrainerActivity, WorkerActivity)
+
+
 @dataclass(frozen=True)
-class TrainerReading:
+class StackReading(Generic[_Activity]):
     """What a stack says, and the frame of the user's code where it stands."""
 
-    activity: TrainerActivity
+    activity: _Activity
     at: Frame | None = None
     detail: Detail = Detail.NONE
-
-
-@dataclass(frozen=True)
-class WorkerReading:
-    """What a worker does, and the frame of its data set."""
-
-    activity: WorkerActivity
-    at: Frame | None = None
 
 
 # ------------------------------------------------------------------------------------------ which frames mean what
@@ -220,7 +216,7 @@ _PHASES: tuple[tuple[Callable[[Frame], bool], TrainerActivity], ...] = (
 )
 
 
-def read_trainer(frames: Sequence[Frame], source_line: SourceLine = _no_source) -> TrainerReading:
+def read_trainer(frames: Sequence[Frame], source_line: SourceLine = _no_source) -> StackReading[TrainerActivity]:
     """Say what a training loop's thread is doing, from its frames, innermost first.
 
     A loader's frame anywhere decides first: whatever runs inside `next` (with `num_workers=0` the data set itself) is a
@@ -228,36 +224,36 @@ def read_trainer(frames: Sequence[Frame], source_line: SourceLine = _no_source) 
     """
     own = own_frames(frames)
     if not own:
-        return TrainerReading(TrainerActivity.UNKNOWN)
+        return StackReading(TrainerActivity.UNKNOWN)
     reading = _innermost_activity(own, source_line)
     is_phase = reading.activity in (TrainerActivity.CHECKPOINT, TrainerActivity.LOGGING, TrainerActivity.OTHER)
     if not is_phase and any(_is_evaluation(frame) for frame in own):
         waits = reading.activity is TrainerActivity.DATA_WAIT
         detail = Detail.WAITING_FOR_DATA if waits else Detail.NONE
-        return TrainerReading(TrainerActivity.EVALUATION, reading.at, detail)
+        return StackReading(TrainerActivity.EVALUATION, reading.at, detail)
     return reading
 
 
-def _innermost_activity(own: tuple[Frame, ...], source_line: SourceLine) -> TrainerReading:
+def _innermost_activity(own: tuple[Frame, ...], source_line: SourceLine) -> StackReading[TrainerActivity]:
     at = _users_frame(own)
     copies = next((i for i, frame in enumerate(own) if _is_copy(frame)), None)
     loads = next((i for i, frame in enumerate(own) if _is_loader(frame)), None)
     if copies is not None and (loads is None or copies < loads):
-        return TrainerReading(TrainerActivity.H2D_COPY, at)
+        return StackReading(TrainerActivity.H2D_COPY, at)
     if loads is not None:
-        return TrainerReading(TrainerActivity.DATA_WAIT, _users_frame(own[loads:]), _detail_of_wait(own[loads:]))
+        return StackReading(TrainerActivity.DATA_WAIT, _users_frame(own[loads:]), _detail_of_wait(own[loads:]))
     for is_it, activity in _PHASES:
         if any(is_it(frame) for frame in own):
-            return TrainerReading(activity, at)
+            return StackReading(activity, at)
     if any(_is_importing(frame) for frame in own[:12]):
-        return TrainerReading(TrainerActivity.OTHER, at)
+        return StackReading(TrainerActivity.OTHER, at)
     if _waits_in_next(own):
-        return TrainerReading(TrainerActivity.DATA_WAIT, at)
+        return StackReading(TrainerActivity.DATA_WAIT, at)
     if _lies_in(own[0], _WAITS):
-        return TrainerReading(TrainerActivity.OTHER, at)
+        return StackReading(TrainerActivity.OTHER, at)
     line = "" if _is_torch(own[0]) else source_line(own[0])
     said = (activity for pattern, activity in _LINES.items() if re.search(pattern, line))
-    return TrainerReading(next(said, TrainerActivity.COMPUTE), at)
+    return StackReading(next(said, TrainerActivity.COMPUTE), at)
 
 
 def _waits_in_next(own: tuple[Frame, ...]) -> bool:
@@ -297,11 +293,11 @@ def training_thread(threads: Sequence[ThreadStack], source_line: SourceLine = _n
     return main
 
 
-def read_trainer_look(look: KernelLook) -> TrainerReading:
+def read_trainer_look(look: KernelLook) -> StackReading[TrainerActivity]:
     """What a trainer does as far as the kernel tells: it waits for its workers' pipe, it computes, or nobody knows."""
     if look.is_fed:
-        return TrainerReading(TrainerActivity.DATA_WAIT)
-    return TrainerReading(TrainerActivity.COMPUTE if look.state == "R" else TrainerActivity.UNKNOWN)
+        return StackReading(TrainerActivity.DATA_WAIT)
+    return StackReading(TrainerActivity.COMPUTE if look.state == "R" else TrainerActivity.UNKNOWN)
 
 
 # ------------------------------------------------------------------------------------------ workers
@@ -352,40 +348,40 @@ def worker_threads(threads: Sequence[ThreadStack]) -> tuple[ThreadStack, ...]:
     return tuple(thread for thread in threads if is_worker_stack(thread.frames))
 
 
-def read_worker(frames: Sequence[Frame], source_line: SourceLine = _no_source) -> WorkerReading:
+def read_worker(frames: Sequence[Frame], source_line: SourceLine = _no_source) -> StackReading[WorkerActivity]:
     """Say what a worker's stack tells; whether it reads or is blocked the kernel knows better (`refine`)."""
     own = own_frames(frames)
     if not own:
-        return WorkerReading(WorkerActivity.UNKNOWN)
+        return StackReading(WorkerActivity.UNKNOWN)
     if _is_our_worker(own):
         return _read_ours(own, source_line)
     loop = _torch_loop_at(own)
     if loop is None:
-        return WorkerReading(WorkerActivity.STARTING, own[0])
+        return StackReading(WorkerActivity.STARTING, own[0])
     inner = own[:loop]
     at = _torch_sample_frame(inner)
     if any(_is_importing(frame) and "<frozen" in frame.file for frame in inner[:8]) and at is None:
-        return WorkerReading(WorkerActivity.STARTING, inner[0])
+        return StackReading(WorkerActivity.STARTING, inner[0])
     if any("/collate.py" in frame.file or "collate" in frame.function for frame in inner):
-        return WorkerReading(WorkerActivity.COLLATING, at or inner[0])
+        return StackReading(WorkerActivity.COLLATING, at or inner[0])
     if at is None:
-        return WorkerReading(_between_samples(inner), inner[0] if inner else None)
-    return WorkerReading(_in_sample(inner, source_line), at)
+        return StackReading(_between_samples(inner), inner[0] if inner else None)
+    return StackReading(_in_sample(inner, source_line), at)
 
 
-def _read_ours(own: Sequence[Frame], source_line: SourceLine) -> WorkerReading:
+def _read_ours(own: Sequence[Frame], source_line: SourceLine) -> StackReading[WorkerActivity]:
     """Our own worker: the innermost frame that has a meaning tells, and above it is the user's code."""
     steps = [(count, step) for count, frame in enumerate(own) if (step := _own_step(frame)) is not None]
     count, step = steps[0]
     in_sample = next((place for place, one in steps if one is OwnStep.SAMPLE), None)
     if step is OwnStep.READ and in_sample is not None:
-        return WorkerReading(WorkerActivity.READING, _users_frame(own[:in_sample]) or own[0])
+        return StackReading(WorkerActivity.READING, _users_frame(own[:in_sample]) or own[0])
     at = _users_frame([frame for frame in own[:count] if not lies_in_room(frame.file, "engine")])
     if step is OwnStep.SAMPLE and at is not None:
-        return WorkerReading(_in_sample(own, source_line), at)
+        return StackReading(_in_sample(own, source_line), at)
     if step is OwnStep.SAMPLE and count:  # what the engine does around a sample
-        return WorkerReading(WorkerActivity.SENDING, own[0])
-    return WorkerReading(_OWN.get(step, WorkerActivity.UNKNOWN), at or own[0])
+        return StackReading(WorkerActivity.SENDING, own[0])
+    return StackReading(_OWN.get(step, WorkerActivity.UNKNOWN), at or own[0])
 
 
 def _in_sample(inner: Sequence[Frame], source_line: SourceLine) -> WorkerActivity:
@@ -418,11 +414,11 @@ _KERNEL_DECIDES = {
 }
 
 
-def refine(reading: WorkerReading, look: KernelLook) -> WorkerReading:
+def refine(reading: StackReading[WorkerActivity], look: KernelLook) -> StackReading[WorkerActivity]:
     """Let the kernel's word decide where a stack cannot: stopped, reading, blocked."""
     kernel = read_kernel(look)
     decides = kernel is WorkerActivity.STOPPED or kernel in _KERNEL_DECIDES.get(reading.activity, ())
-    return WorkerReading(kernel, reading.at) if decides else reading
+    return StackReading(kernel, reading.at) if decides else reading
 
 
 def read_kernel(look: KernelLook) -> WorkerActivity:

@@ -5,7 +5,6 @@ py-spy samples a process tree for a while and never pauses it. The kernel's word
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from headrace.signals.system import Call, OpenFile, polled_descriptors, read_mom
 from .processes import thread_names
 from .reading import KernelLook
 
+_LABEL = re.compile(r'process \d+:"|thread \(')  # the first frames name the processes and the thread
 _PROFILE = re.compile(r'Process (?P<pid>\d+) Thread (?P<tid>\S+)(?: "(?P<name>.*)")?')
 _PIN_THREAD = "pt_data_pin"  # torch 2.6 and later name it
 _READS = {"read", "pread64", "readv", "preadv", "poll", "ppoll"}
@@ -51,13 +51,10 @@ class StackSampler:
     def __init__(self, pid: int, *, seconds: float, rate_per_s: int) -> None:
         command = find_py_spy()
         self._process: subprocess.Popen[bytes] | None = None
-        self._pid, self._fd, self._errors = pid, -1, -1
+        self._fd, self._errors = os.memfd_create("headrace-watch"), os.memfd_create("headrace-watch-errors")
+        self._problem = "py-spy is not installed: `pip install headrace[stacks]`"
         if command is None:
-            self.problem = "py-spy is not installed: `pip install headrace[stacks]`"
             return
-        self.problem = ""
-        self._fd = os.memfd_create("headrace-watch")
-        self._errors = os.memfd_create("headrace-watch-errors")
         options = ["--duration", str(max(1, round(seconds))), "--rate", str(rate_per_s)]
         options += ["--idle", "--threads", "--nonblocking", "--subprocesses", "--full-filenames"]
         full = [command, "record", "--pid", str(pid), *options]
@@ -72,18 +69,12 @@ class StackSampler:
                 start_new_session=True,  # a ^C is for us: we end it
             )
         except OSError as error:
-            self.problem = f"py-spy does not start: {error.strerror}"
-
-    def __enter__(self) -> StackSampler:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+            self._problem = f"py-spy does not start: {error.strerror}"
 
     def finish(self, *, timeout_s: float) -> StackWindow:
         """Wait for the end of the stretch and return what was seen."""
         if self._process is None:
-            return StackWindow(problem=self.problem)
+            return StackWindow(problem=self._problem)
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -98,16 +89,14 @@ class StackSampler:
             return StackWindow(problem=f"py-spy's answer is not understood: {error}")
 
     def close(self) -> None:
+        """End it; to be called once."""
         self._kill()
-        for fd in (self._fd, self._errors):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._errors = -1
+        os.close(self._fd)
+        os.close(self._errors)
 
     def _kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(OSError):
-                self._process.kill()
+            self._process.kill()
             self._process.wait()
 
 
@@ -127,16 +116,11 @@ def parse_speedscope(text: bytes | str) -> dict[int, tuple[tuple[ThreadStack, ..
         tid = int(match["tid"]) if match["tid"].isdigit() else None
         made: dict[tuple[int, ...], ThreadStack] = {}
         for key in {tuple(sample) for sample in profile["samples"]}:
-            # the first frames name the processes and the thread
-            own = (frames[i] for i in reversed(key) if frames[i].file or not _is_label(frames[i].function))
+            own = (frames[i] for i in reversed(key) if frames[i].file or not _LABEL.match(frames[i].function))
             is_main = name == "MainThread" or tid == pid
             made[key] = ThreadStack(name=name, tid=tid, frames=tuple(own), is_main=is_main)
         by_process.setdefault(pid, []).append(tuple(made[tuple(sample)] for sample in profile["samples"]))
     return {pid: tuple(stacks) for pid, stacks in by_process.items()}
-
-
-def _is_label(name: str) -> bool:
-    return re.match(r'(process \d+:"|thread \()', name) is not None
 
 
 def _problem_of(errors: str, code: int) -> str:

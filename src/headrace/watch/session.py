@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 from headrace.errors import UnusableInput
@@ -19,15 +19,7 @@ from .alarms import AlarmSettings, AlarmState
 from .end import End, EndWatch
 from .judging import Stretch, StretchJudge
 from .look import Look, machine_look
-from .processes import (
-    ProcessFacts,
-    Role,
-    TrainingTree,
-    assign_roles,
-    crews_of,
-    explain_refusal,
-    is_running,
-)
+from .processes import ProcessFacts, Role, TrainingTree, assign_roles, crews_of, explain_refusal, is_running
 from .sampling import KernelSampler, StackSampler, StackWindow
 
 _KERNEL_LOOKS_PER_S = 10
@@ -76,7 +68,7 @@ class WatchSession:
         self._tree = TrainingTree()
         self._stacks: dict[tuple[int, int], tuple[ThreadStack, ...]] = {}
         self._exit = ExitStack()
-        self._ends = self._exit.enter_context(EndWatch())
+        self._ends = self._exit.enter_context(closing(EndWatch()))
         self._alarms = AlarmState(self.settings.alarms)
         self._judge = StretchJudge()
         self._windows: dict[int, StackWindow] = {}  # the last ones, by trainer
@@ -116,8 +108,7 @@ class WatchSession:
         """Whether the training is over: what was named is gone, or its trainers are and stay so."""
         if not any(is_running(pid) for pid in self.roots):
             return True
-        gone = self._gone_since_s
-        return gone is not None and time.monotonic() - gone > _TRAINERS_GONE_S
+        return self._gone_since_s is not None and time.monotonic() - self._gone_since_s > _TRAINERS_GONE_S
 
     # ------------------------------------------------------------------------------------ who is who
 
@@ -230,11 +221,10 @@ class WatchSession:
             self._windows = {one.pid: StackWindow(problem="stacks are switched off") for one in trainers}
             return self._wait(trainers)
         with ExitStack() as samplers:
+            seconds, rate = self.settings.interval_s, self.settings.rate_per_s
             running = {
-                trainer.pid: samplers.enter_context(
-                    StackSampler(trainer.pid, seconds=self.settings.interval_s, rate_per_s=self.settings.rate_per_s)
-                )
-                for trainer in trainers
+                one.pid: samplers.enter_context(closing(StackSampler(one.pid, seconds=seconds, rate_per_s=rate)))
+                for one in trainers
             }
             ended = self._wait(trainers)
             self._windows = {pid: _explained(pid, one.finish(timeout_s=_PATIENCE_S)) for pid, one in running.items()}

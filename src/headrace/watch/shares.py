@@ -20,12 +20,8 @@ class Share:
     num_samples: int
 
     def as_json(self) -> dict[str, float | int]:
-        return {
-            "share": round(self.value, 4),
-            "low": round(self.low, 4),
-            "high": round(self.high, 4),
-            "samples": self.num_samples,
-        }
+        share, low, high = (round(one, 4) for one in (self.value, self.low, self.high))
+        return {"share": share, "low": low, "high": high, "samples": self.num_samples}
 
 
 NOTHING_SEEN = Share(value=0.0, low=0.0, high=1.0, num_samples=0)
@@ -72,9 +68,6 @@ class Track:
         if len(self.looks) >= self._most:
             self.looks = self.looks[::2]
             self._stride *= 2
-
-    def __len__(self) -> int:
-        return len(self.looks)
 
     def share(self, *what: Hashable) -> Share:
         """The share of time in which it did one of these."""

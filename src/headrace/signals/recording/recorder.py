@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 # A run of an hour with eight workers writes some 400 MB of events; one of a month stays under this.
-EVENTS_LIMIT_BYTES = 2 << 30
-SYSTEM_LIMIT_BYTES = 256 << 20
+_EVENTS_LIMIT_BYTES = 2 << 30
+_SYSTEM_LIMIT_BYTES = 256 << 20
 _LEAST_INTERVAL_S = 0.05
 # Numbers that threads may have taken without having filled their records yet: a block of kept events, and single ones.
 _MOST_IN_FLIGHT = 128
@@ -60,8 +60,6 @@ class Recorder:
         interval_s: float = 0.5,
         sample_interval_s: float = 1.0,
         facts: RunFacts | None = None,
-        events_limit_bytes: int = EVENTS_LIMIT_BYTES,
-        system_limit_bytes: int = SYSTEM_LIMIT_BYTES,
         area: Area | None = None,
         observer: Callable[[int, Records], None] | None = None,
     ) -> None:
@@ -80,13 +78,9 @@ class Recorder:
         self._sampler = SystemSampler(os.getpid(), directory=self.directory)
         self.facts = self._sampler.complete(self.facts)
         start_s = self.facts.start_monotonic_ns / 1e9
-        self._events = EventFile(self.directory / EVENTS_FILE, limit_bytes=events_limit_bytes, start_s=start_s)
-        self._system = SystemFile(
-            self.directory / SYSTEM_FILE,
-            limit_bytes=system_limit_bytes,
-            start_s=start_s,
-            interval_s=sample_interval_s,
-        )
+        self._events = EventFile(self.directory / EVENTS_FILE, limit_bytes=_EVENTS_LIMIT_BYTES, start_s=start_s)
+        system, limit = self.directory / SYSTEM_FILE, _SYSTEM_LIMIT_BYTES
+        self._system = SystemFile(system, limit_bytes=limit, start_s=start_s, interval_s=sample_interval_s)
         self._drain = LaneDrain(self.area, observer)
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -214,7 +208,6 @@ class _Writer:
     name_bytes: int = 0
     role: int = 0
     lost: int = 0
-    names_refused: int = 0
 
 
 class LaneDrain:
@@ -242,6 +235,7 @@ class LaneDrain:
             block = writer.reader.read(is_last=is_last or is_gone)
             if is_last or is_gone:
                 block = _with_open_task(block, writer.lane)
+                self.num_names_refused += writer.lane.words[Word.NAMES_REFUSED]
             self._take_notes(writer, notes)
             if len(block):
                 blocks.append((number, writer.process, block))
@@ -278,12 +272,8 @@ class LaneDrain:
         if words[Word.ROLE] != writer.role:
             writer.role = words[Word.ROLE]
             notes.append((*where, {"note": "role", "name": writer.role}))
-        if words[Word.NAMES_REFUSED] > writer.names_refused:
-            self.num_names_refused += words[Word.NAMES_REFUSED] - writer.names_refused
-            writer.names_refused = words[Word.NAMES_REFUSED]
-        if writer.reader.num_lost > writer.lost:
-            new = writer.reader.num_lost - writer.lost
-            writer.lost = writer.reader.num_lost
+        if new := writer.reader.num_lost - writer.lost:
+            writer.lost += new
             self.num_lost += new
             notes.append((*where, {"note": "lost", "records": new, "seen_ns": time.monotonic_ns()}))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -68,9 +69,12 @@ class RunFacts:
     @classmethod
     def here(cls, command: Sequence[str] = ()) -> RunFacts:
         """What can be said of this machine and this moment. Imports none of the packages whose versions it tells."""
+        working_directory = ""
+        with contextlib.suppress(OSError):  # it may have been removed
+            working_directory = os.getcwd()
         return cls(
             command=tuple(command),
-            working_directory=_working_directory(),
+            working_directory=working_directory,
             host=os.uname().nodename,
             kernel=os.uname().release,
             python=sys.version.split()[0],
@@ -115,16 +119,7 @@ def _versions() -> dict[str, str]:
 
     found = {}
     for package in _PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     found.setdefault("headrace", getattr(sys.modules.get("headrace"), "__version__", "unknown"))
     return found
-
-
-def _working_directory() -> str:
-    try:
-        return os.getcwd()
-    except OSError:  # it was removed
-        return ""

@@ -10,7 +10,6 @@
 """
 
 from .cgroups import (
-    GroupKills,
     GroupMemory,
     MemoryGroup,
     OomCounts,
@@ -26,7 +25,6 @@ from .gpus import GpuReader
 from .kernel_files import read_text
 from .machine import find_disks, read_available, read_disks, read_machine, read_pressures, read_swapped_in
 from .processes import (
-    NETWORK_KINDS,
     OpenFile,
     ProcessStat,
     ProcessTree,
@@ -52,13 +50,11 @@ from .samples import (
 from .threads import Call, ThreadState, libraries_of, polled_descriptors, read_moment, read_threads
 
 __all__ = [
-    "NETWORK_KINDS",
     "Call",
     "CpuGroupSample",
     "DiskSample",
     "GpuReader",
     "GpuSample",
-    "GroupKills",
     "GroupMemory",
     "MachineSample",
     "MemoryGroup",

@@ -32,7 +32,8 @@ class GpuReader:
         self._nvml = pynvml
         count = self._ask(pynvml.nvmlDeviceGetCount) or 0
         self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-        self.names = tuple(_text(self._ask(pynvml.nvmlDeviceGetName, handle)) for handle in self._handles)
+        told = [self._ask(pynvml.nvmlDeviceGetName, handle) for handle in self._handles]
+        self.names = tuple(one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in told)
 
     def sample(self) -> tuple[GpuSample, ...] | None:
         """All GPUs now; None where there is no driver to ask."""
@@ -74,7 +75,3 @@ class GpuReader:
             return question(*arguments)
         except self._nvml.NVMLError:
             return None
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -21,7 +21,7 @@ _DEAR_SHARE = 0.0015
 # Beyond this the walk would hold up the process itself too long.
 _MOST_ROLLUP_BYTES = 4 << 30
 # File systems whose server may stop answering.
-NETWORK_KINDS = frozenset(
+_NETWORK_KINDS = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "lustre", "beegfs", "gpfs", "ceph", "afs", "9p", "virtiofs", "orangefs")
 )
 
@@ -276,12 +276,13 @@ class OpenFile:
 
     @property
     def is_remote(self) -> bool:
-        """Whether reading it may wait for a server: a network file system, or one in user space (FUSE)."""
+        """Whether reading it may wait for a server."""
         return _is_remote(self.file_system)
 
 
 def _is_remote(file_system: str) -> bool:
-    return file_system in NETWORK_KINDS or file_system.partition(".")[0] in {"fuse", "fuseblk"}
+    """Whether it is a network file system, or one in user space (FUSE)."""
+    return file_system in _NETWORK_KINDS or file_system.partition(".")[0] in {"fuse", "fuseblk"}
 
 
 def read_open_files(pid: int, *, root: Path = Path("/")) -> tuple[OpenFile, ...]:
