@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 
 from headrace.errors import UnusableInput
@@ -48,25 +49,22 @@ def command_of(words: Sequence[str], *, module: Sequence[str] | None = None) -> 
                 next_step="the path of the script, as `python` would take it",
             )
         return Command((sys.executable, *words), Path(first).stem)
-    program = shutil.which(first)
-    if program is None:
+    if shutil.which(first) is None:
         raise UnusableInput(
             f"{first!r} is neither a script nor a program that can be found",
             folder=os.getcwd(),
             next_step="headrace run train.py, headrace run -m package.train, or headrace run -- torchrun train.py",
         )
-    return Command(tuple(words), _name_of(words))
+    scripts = [word for word in words[1:] if word.endswith(".py")]
+    return Command(tuple(words), Path(scripts[0] if scripts else first).stem)
 
 
 def new_run_directory(name: str) -> Path:
     """Return where the recording of a run goes if nobody says: `headrace-runs/NAME-TIME`, one that is not there yet."""
     name = re.sub(r"[^\w.-]+", "_", name) or "run"
     stem = Path("headrace-runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    directory, number = stem, 1
-    while directory.exists():
-        number += 1
-        directory = stem.with_name(f"{stem.name}-{number}")
-    return directory
+    others = (stem.with_name(f"{stem.name}-{number}") for number in count(2))
+    return next(directory for directory in chain([stem], others) if not directory.exists())
 
 
 def with_site(path: str | None) -> str:
@@ -75,13 +73,8 @@ def with_site(path: str | None) -> str:
     return os.pathsep.join([_SITE, path] if path else [_SITE])
 
 
-def without_site(path: str) -> str | None:
-    """Return a PYTHONPATH without our folder at its head; None where nothing else is in it."""
-    if path == _SITE:
-        return None
-    return path.removeprefix(_SITE + os.pathsep)
-
-
-def _name_of(words: Sequence[str]) -> str:
-    scripts = [word for word in words[1:] if word.endswith(".py")]
-    return Path(scripts[0] if scripts else words[0]).stem
+def leave_python_path() -> None:
+    """Take our folder out of PYTHONPATH again; what the script did to the rest of it stays."""
+    path = os.environ.pop("PYTHONPATH", "")
+    if path not in ("", _SITE):
+        os.environ["PYTHONPATH"] = path.removeprefix(_SITE + os.pathsep)

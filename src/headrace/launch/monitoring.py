@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from headrace.model import EventKind, format_share
 
-from .self_recording import SelfRecording, record_here
+from .self_recording import record_here
 from .tape import now, tape
 
 _T = TypeVar("_T")
@@ -115,18 +115,17 @@ class SlowBatches:
 
     def judge(self, number: int, wait_s: float) -> tuple[int, float, str, int] | None:
         """Take in a wait; return its number, length, cause and the fast batches before it if it was slow."""
-        is_slow = self.is_slow(wait_s) if number == 0 or len(self._waits) >= _FEWEST else False
+        is_slow = (number == 0 or len(self._waits) >= _FEWEST) and self.is_slow(wait_s)
+        if number:
+            self._waits.append(wait_s)
         if not is_slow:
             self._fast += 1
-            if number:
-                self._waits.append(wait_s)
             return None
         fast, self._fast = self._fast, 0
         self._count += 1
         cause = self._cause(number)
         if number:
             self._slow.append(number)
-            self._waits.append(wait_s)
         return number, wait_s, cause, fast
 
     def take_count(self) -> int:
@@ -198,9 +197,7 @@ class Monitor(Generic[_T]):
         self._wait_total_s = self._total_s = self._worst_s = 0.0
         self._drawn_ns = 0
         self._running: list[_Epoch] = []
-        self._recording: SelfRecording | None = None
-        if record:
-            self._recording = record_here(None if record is True else record)
+        self._recording = record_here(None if record is True else record) if record else None
 
     def __repr__(self) -> str:
         return f"Monitor({self._loader!r}, batches={self._batches}, slow={self._slow})"
@@ -246,8 +243,7 @@ class Monitor(Generic[_T]):
             tape.write(_EPOCH, start, now() - start, self._epochs, tape.name(name))
         self._epochs += 1
         workers = getattr(self._loader, "num_workers", None)
-        slow = SlowBatches(num_workers=workers if isinstance(workers, int) else 0, at_least_s=self._slow_s)
-        epoch = _Epoch(slow)
+        epoch = _Epoch(SlowBatches(num_workers=workers if isinstance(workers, int) else 0, at_least_s=self._slow_s))
         self._running.append(epoch)
         try:
             yield from self._pass(iterator, epoch, name)
@@ -288,14 +284,18 @@ class Monitor(Generic[_T]):
         while True:
             try:
                 came_ns, start, end = epoch.fresh.popleft()
-            except IndexError:
+            except IndexError:  # not asked for before: another thread may want the figures, too
                 return
             if came_ns:
                 self._step_done(epoch.number, came_ns, start, slow)
             if not end:  # the last step of an epoch
                 continue
             wait_s = (end - start) / 1e9
-            self._batch_came(wait_s, (start - came_ns) / 1e9 if came_ns else 0.0)
+            self._batches += 1
+            self._waits.append(wait_s)
+            self._wait_total_s += wait_s
+            self._total_s += wait_s + ((start - came_ns) / 1e9 if came_ns else 0.0)
+            self._worst_s = max(self._worst_s, wait_s)
             if (found := slow.judge(epoch.number, wait_s)) is not None:
                 self._slow += 1
                 self._logger.warning("[SLOW BATCH #%d] %.2fs - %s (was %d fast batches before)", *found)
@@ -304,13 +304,6 @@ class Monitor(Generic[_T]):
                 self._tell(epoch.recent, slow)
                 epoch.recent = []
             epoch.number += 1
-
-    def _batch_came(self, wait_s: float, step_s: float) -> None:
-        self._batches += 1
-        self._waits.append(wait_s)
-        self._wait_total_s += wait_s
-        self._total_s += wait_s + step_s
-        self._worst_s = max(self._worst_s, wait_s)
 
     def _step_done(self, number: int, start_ns: int, end_ns: int, slow: SlowBatches) -> None:
         step_s = (end_ns - start_ns) / 1e9

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import UnusableInput
 from headrace.model import find_rank, recording_place
 
-from .command import new_run_directory, with_site, without_site
+from .command import leave_python_path, new_run_directory, with_site
 from .tape import tape
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class SelfRecording:
         for name, value in self._variables.items():
             if os.environ.get(name) == value:
                 del os.environ[name]
-        _leave_python_path()
+        leave_python_path()
         tape.write_kept()
         close_lane()
         tape.start_over()
@@ -98,16 +98,6 @@ def record_here(directory: str | os.PathLike[str] | None) -> SelfRecording | Non
     _current = SelfRecording(chosen)
     _log.info("recording into %s; `headrace run --report %s` reads it", chosen, chosen)
     return _current
-
-
-def _leave_python_path() -> None:
-    """Take our folder out of PYTHONPATH again; what the script did to the rest of it stays."""
-    path = os.environ.get("PYTHONPATH", "")
-    rest = without_site(path)
-    if rest is None:
-        del os.environ["PYTHONPATH"]
-    elif rest != path:
-        os.environ["PYTHONPATH"] = rest
 
 
 def _of_rank(directory: Path) -> Path:

@@ -9,8 +9,10 @@ in writing (`note`) for the report.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +47,7 @@ class Tape:
         self._lane: Lane | None = None
         self._kept: KeptEvents | None = None
         self.names = {}
-        self.write, self.keep, self.mark_task = self._open_and_write, self._open_and_keep, _mark_nowhere
+        self.write, self.keep, self.mark_task = self._open_and_write, self._open_and_keep, _nowhere
 
     def __repr__(self) -> str:
         return f"Tape(role={self._role!r}, lane={self._lane!r})"
@@ -76,23 +78,20 @@ class Tape:
         """Whether a lane is open; opens none."""
         return self._lane is not None
 
-    def _open_and_write(self, kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:
+    def _open_and_write(self, *event: int) -> None:
         self._open()
-        self.write(kind, start_ns, duration_ns, value, arg)
+        self.write(*event)
 
-    def _open_and_keep(self, kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:
+    def _open_and_keep(self, *event: int) -> None:
         self._open()
-        self.keep = self._write_at_once
+        self.keep = self._open_and_write
         if self._lane is not None:
             from headrace.signals.recording import KeptEvents
 
             # a worker's pages come one by one: hundreds of workers would hold a megabyte each from the start
             self._kept = KeptEvents(self._lane, first=_FIRST_EVENTS, populates=self._role != "worker")
             self.keep = self._kept.keep
-        self.write(kind, start_ns, duration_ns, value, arg)
-
-    def _write_at_once(self, kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:
-        self.write(kind, start_ns, duration_ns, value, arg)
+        self.write(*event)
 
     def _open(self) -> None:
         if self.write != self._open_and_write:
@@ -108,24 +107,15 @@ class Tape:
             self.write, self.mark_task = self._lane.write, self._lane.mark_task
 
 
-def _nowhere(_kind: int, _start_ns: int, _duration_ns: int, _value: int = 0, _arg: int = 0) -> None:
-    pass
-
-
-def _mark_nowhere(_since_ns: int) -> None:
+def _nowhere(*_: int) -> None:
     pass
 
 
 def note(problem: str) -> None:
     """Leave a line about something that is not timed where the report will look for it."""
-    folder = os.environ.get("HEADRACE_RUN_DIR")
-    if not folder:
-        return
-    try:
-        with open(os.path.join(folder, _NOTES), "a", encoding="utf-8") as notes:
-            notes.write(f"{os.getpid()}\t{' '.join(problem.split())}\n")
-    except OSError:
-        pass
+    folder = os.environ.get("HEADRACE_RUN_DIR") or os.devnull
+    with contextlib.suppress(OSError), open(os.path.join(folder, _NOTES), "a", encoding="utf-8") as notes:
+        notes.write(f"{os.getpid()}\t{' '.join(problem.split())}\n")
 
 
 def read_notes(directory: Path) -> tuple[Text, ...]:
@@ -134,16 +124,9 @@ def read_notes(directory: Path) -> tuple[Text, ...]:
         lines = (directory / _NOTES).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ()
-    counts: dict[str, int] = {}
-    for line in lines:
-        problem = line.partition("\t")[2] or line
-        counts[problem] = counts.get(problem, 0) + 1
-    return tuple(
-        Text("not timed, in {count} processes: {problem}", "未能计时（{count} 个进程）：{problem}").filled(
-            count=count, problem=problem
-        )
-        for problem, count in counts.items()
-    )
+    said = Text("not timed, in {count} processes: {problem}", "未能计时（{count} 个进程）：{problem}")
+    counts = Counter(line.partition("\t")[2] or line for line in lines)
+    return tuple(said.filled(count=count, problem=problem) for problem, count in counts.items())
 
 
 tape = Tape()

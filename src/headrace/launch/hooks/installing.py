@@ -75,6 +75,7 @@ METHODS: dict[str, tuple[_Method, ...]] = {
         ("BaseTrainer.save_model", _CHECKPOINT, "BaseTrainer.save_model"),
     ),
     "ultralytics.engine.validator": (("BaseValidator.__call__", _EVALUATION, "ultralytics"),),
+    "wandb.sdk.wandb_run": tuple((f"Run.{name}", _LOGGING, "wandb") for name in ("log", "save", "log_artifact")),
 }
 
 
@@ -93,7 +94,7 @@ Hook = Callable[[ModuleType], None]
 
 _HOOKS: dict[str, tuple[Hook, ...]] = {
     **dict.fromkeys(METHODS, (_time_framework,)),
-    "loguru._handler": (logs.time_loguru,),
+    "loguru._handler": (logs.time_lines,),
     "safetensors.torch": (checkpoint.time_safetensors,),
     "tarfile": (parts.time_archives,),
     "tensorboardX.writer": (logs.time_summary_writer,),
@@ -111,9 +112,8 @@ _HOOKS: dict[str, tuple[Hook, ...]] = {
     "torch.utils.tensorboard.writer": (logs.time_summary_writer,),
     "torchdata.stateful_dataloader.stateful_dataloader": (loader.time_stateful_loader,),
     "torchdata.stateful_dataloader.worker": (worker.time_worker_loop,),
-    "tqdm.std": (logs.time_tqdm,),
+    "tqdm.std": (logs.time_lines,),
     "ultralytics.data.build": (loader.time_endless_loader,),
-    "wandb.sdk.wandb_run": (logs.time_wandb,),
 }
 # What is known of a sample's parts; a module may have hooks of both kinds.
 _HOOKS.update({name: (*_HOOKS.get(name, ()), parts.time_parts) for name in parts.MODULES})

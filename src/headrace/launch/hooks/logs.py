@@ -15,6 +15,7 @@ from .wrapping import Depth, replace
 _KIND = int(EventKind.LOGGING)
 _WORTH_NS = 20_000  # a short line: many of them become one event
 _TOGETHER_NS = 1_000_000
+_OFTEN = {"loguru._handler": ("Handler", "emit", "loguru"), "tqdm.std": ("tqdm", "display", "tqdm")}
 logging_depth = Depth()
 
 
@@ -36,7 +37,7 @@ def _timed_often(function: Any, what: str) -> Any:
         finally:
             logging_depth.calls = 0
             duration = now() - start
-            name = what or _class_of(args[0])
+            name = what or f"{type(args[0]).__module__}.{type(args[0]).__qualname__}"
             if duration >= _WORTH_NS:
                 tape.write(_KIND, start, duration, 1, tape.name(name))
             else:
@@ -49,23 +50,15 @@ def _timed_often(function: Any, what: str) -> Any:
     return wrapper
 
 
-def _class_of(handler: object) -> str:
-    return f"{type(handler).__module__}.{type(handler).__qualname__}"
-
-
 def time_logging(_torch: ModuleType) -> None:
     """Time what handlers of the standard library's `logging` take."""
     logging.Handler.handle = _timed_often(logging.Handler.handle, "")  # type: ignore[method-assign]
 
 
-def time_loguru(handler: ModuleType) -> None:
-    """Time what loguru's sinks take."""
-    handler.Handler.emit = _timed_often(handler.Handler.emit, "loguru")
-
-
-def time_tqdm(std: ModuleType) -> None:
-    """Time what it takes tqdm to draw its bar."""
-    std.tqdm.display = _timed_often(std.tqdm.display, "tqdm")
+def time_lines(module: ModuleType) -> None:
+    """Time what loguru's sinks take, and what it takes tqdm to draw its bar."""
+    cls, method, what = _OFTEN[module.__name__]
+    setattr(getattr(module, cls), method, _timed_often(getattr(getattr(module, cls), method), what))
 
 
 def time_summary_writer(writer: ModuleType) -> None:
@@ -74,9 +67,3 @@ def time_summary_writer(writer: ModuleType) -> None:
     for name in dir(cls):
         if name.startswith("add_") or name in {"flush", "close"}:
             replace(cls, name, _KIND, "tensorboard", logging_depth)
-
-
-def time_wandb(run: ModuleType) -> None:
-    """Time `wandb.log`, which is a method of the run."""
-    for name in ("log", "save", "log_artifact"):
-        replace(run.Run, name, _KIND, "wandb", logging_depth)
