@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.model import format_bytes, num_local_ranks, parse_bytes
-from headrace.signals.system import memory_groups, read_cpu_groups, read_limits
+from headrace.signals.system import cpu_groups, memory_groups, read_limits, read_quotas
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def _available(path: Path) -> int:
 def usable_processors(root: Path = Path("/")) -> int:
     """Processors by affinity, bounded by the control group's quota (v1 and v2) and shared between local ranks."""
     count = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
-    for group in read_cpu_groups(root):
+    for group in read_quotas(cpu_groups(root)):
         if group.quota_cores is not None:
             count = min(count, group.quota_cores)
     return max(1, math.floor(count / num_local_ranks() + 1e-9))

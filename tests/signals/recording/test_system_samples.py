@@ -20,11 +20,12 @@ from headrace.signals.system import (
     ProcessSample,
     ProcessTree,
     SystemSample,
+    cpu_groups,
     find_disks,
     memory_groups,
-    read_cpu_groups,
     read_disks,
     read_machine,
+    read_quotas,
 )
 
 DATA = Path(__file__).parents[2] / "data" / "guard"
@@ -183,7 +184,7 @@ def test_cpu_quota_v2_of_all_levels(tmp_path: Path) -> None:
             "sys/fs/cgroup/job/step/cpu.stat": "usage_usec 1\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
         },
     )
-    (group,) = read_cpu_groups(tmp_path)
+    (group,) = read_quotas(cpu_groups(tmp_path))
     assert (group.version, group.depth, group.quota_cores) == (2, 1, 2.5)
     assert (group.periods, group.throttled_periods, group.throttled_s) == (50, 20, 1.5)
 
@@ -202,7 +203,7 @@ def test_cpu_quota_v1_by_files(tmp_path: Path) -> None:
             "sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us": "100000\n",
         },
     )
-    (group,) = read_cpu_groups(tmp_path)
+    (group,) = read_quotas(cpu_groups(tmp_path))
     assert (group.version, group.depth, group.quota_cores) == (1, 0, 0.5)
     assert (group.periods, group.throttled_periods, group.throttled_s) == (10, 4, 2.5)
 

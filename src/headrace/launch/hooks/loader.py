@@ -67,19 +67,14 @@ def name_of(loader: Any) -> str:
 def settings_of(loader: Any) -> LoaderSettings:
     """Return what a loader was asked for."""
     packages = [cls.__module__.split(".")[0] for cls in type(loader).__mro__]
+    numbers = {name: getattr(loader, name) for name in ("batch_size", "num_workers", "prefetch_factor")}
     return LoaderSettings(
         by="headrace" if "headrace" in packages else packages[0],
-        batch_size=_number(loader.batch_size),
-        num_workers=_number(loader.num_workers),
-        prefetch_factor=_number(loader.prefetch_factor),
+        **{name: value for name, value in numbers.items() if isinstance(value, int)},
         pin_memory=bool(loader.pin_memory),
         persistent_workers=bool(loader.persistent_workers),
         in_order=bool(getattr(loader, "in_order", True)),
     )
-
-
-def _number(value: Any) -> int | None:
-    return int(value) if isinstance(value, int) else None
 
 
 def time_endless_loader(module: ModuleType) -> None:

@@ -129,11 +129,11 @@ def with_replay(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
-        batch = _replay().ask(self)
-        if batch is not _NOTHING:
-            return batch
-        batch = original(self)
-        _replay().came(self, batch)
+        replay = _replay_of(os.getpid())  # a fork begins anew
+        batch = replay.ask(self)
+        if batch is _NOTHING:
+            batch = original(self)
+            replay.came(self, batch)
         return batch
 
     return __next__
@@ -226,14 +226,9 @@ class Replay:
         self._kept.clear()
 
 
-_state: dict[int, Replay] = {}  # by process: a fork begins anew
-
-
-def _replay() -> Replay:
-    replay = _state.get(os.getpid())
-    if replay is None:
-        replay = _state[os.getpid()] = Replay(replay_steps())
-    return replay
+@functools.cache
+def _replay_of(_pid: int) -> Replay:
+    return Replay(replay_steps())
 
 
 def batches_ahead(iterator: Any) -> int:

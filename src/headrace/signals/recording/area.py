@@ -117,15 +117,11 @@ class Area:
         self._states = self.memory[_STATES_AT : _STATES_AT + self.num_lanes]
 
     def __repr__(self) -> str:
-        return f"Area(lanes={self.num_lanes}, records={self.lane_records}, pages={self.used_bytes()} bytes)"
+        return f"Area(lanes={self.num_lanes}, records={self.lane_records}, in use={len(self.claimed())})"
 
     @classmethod
     def create(cls, *, num_lanes: int = NUM_LANES, lane_records: int = LANE_RECORDS) -> Area:
         """Make the memory of a new recording; `lane_records` is a power of two."""
-        if lane_records < 64 or lane_records & (lane_records - 1):
-            raise ValueError(f"lane_records must be a power of two and at least 64, not {lane_records}")
-        if not 1 <= num_lanes <= 1 << 16:
-            raise ValueError(f"num_lanes must be from 1 to 65536, not {num_lanes}")
         if not hasattr(os, "memfd_create"):
             raise NotSupported("recording needs Linux: its events lie in an anonymous memory file")
         # whole pages, so that a lane's memory can be given back
@@ -217,10 +213,6 @@ class Area:
     def num_refused(self) -> int:
         """How often a process found no free lane."""
         return self._counts[0]
-
-    def used_bytes(self) -> int:
-        """Bytes that exist as pages."""
-        return os.fstat(self._fd).st_blocks * 512 if self._fd >= 0 else 0
 
     def close(self) -> None:
         """Close the descriptor. The mapping ends with the last view of it."""

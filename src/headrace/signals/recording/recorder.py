@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UnusableInput
@@ -66,7 +65,7 @@ class Recorder:
         if interval_s <= 0 or sample_interval_s <= 0:
             raise ValueError("interval_s and sample_interval_s must be more than 0")
         self.directory = Path(directory)
-        self._interval_s, self._sample_interval_s = interval_s, sample_interval_s
+        self._interval_s = interval_s
         self.facts = RunFacts.here() if facts is None else facts
         if not self.facts.start_monotonic_ns:
             self.facts = replace(self.facts, start_monotonic_ns=time.monotonic_ns(), start_wall_s=time.time())
@@ -75,7 +74,7 @@ class Recorder:
             raise UnusableInput(f"{self.directory} holds a recording already", next_step=next_step)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.area = Area.create() if area is None else area
-        self._sampler = SystemSampler(os.getpid(), directory=self.directory)
+        self._sampler = SystemSampler(os.getpid())
         self.facts = self._sampler.complete(self.facts)
         start_s = self.facts.start_monotonic_ns / 1e9
         self._events = EventFile(self.directory / EVENTS_FILE, limit_bytes=_EVENTS_LIMIT_BYTES, start_s=start_s)
@@ -99,9 +98,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -212,12 +213,11 @@ class _Frames:
         """Names by (pid, arg). A pid that came back, for another process, counts its names on from the first's."""
         names: dict[tuple[int, int], str] = {}
         shifts: dict[int, int] = {}
-        taken: dict[int, int] = {}
+        taken: Counter[int] = Counter()
         for number, process in sorted(self.processes.items()):
-            shifts[number] = shift = taken.get(process.pid, 0)
-            for place, text in enumerate(process.names, 1):
-                names[process.pid, place + shift] = text
-            taken[process.pid] = shift + len(process.names)
+            shifts[number] = taken[process.pid]
+            names |= {(process.pid, place): text for place, text in enumerate(process.names, 1 + taken[process.pid])}
+            taken[process.pid] += len(process.names)
         return names, shifts
 
 

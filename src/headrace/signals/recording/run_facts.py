@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -93,13 +93,8 @@ class RunFacts:
     def from_json(cls, document: Mapping[str, Any]) -> RunFacts:
         """Read what `as_json` wrote. Fields that are unknown to this version are passed over."""
         known = {one.name for one in fields(cls)}
-        facts = cls(**{name: value for name, value in document.items() if name in known})
-        return replace(
-            facts,
-            command=tuple(facts.command),
-            problems=tuple(facts.problems),
-            gpus=None if facts.gpus is None else tuple(facts.gpus),
-        )
+        told: dict[str, Any] = {name: value for name, value in document.items() if name in known}
+        return cls(**(told | {name: tuple(value) for name, value in told.items() if isinstance(value, list)}))
 
 
 def write_facts(path: Path, facts: RunFacts) -> None:

@@ -56,7 +56,7 @@ _GROUPS_EVERY_S = 10.0  # a launcher may put the training into another group aft
 class SystemSampler:
     """Looks at a process, all below it, and what limits them. Owns no thread."""
 
-    def __init__(self, pid: int, *, root: Path = Path("/"), directory: Path | None = None, gpus: bool = True) -> None:
+    def __init__(self, pid: int, *, root: Path = Path("/"), gpus: bool = True) -> None:
         self._root = root
         self._tree = ProcessTree(pid, root=root)
         self._gpus = GpuReader() if gpus else None
@@ -65,11 +65,6 @@ class SystemSampler:
         self._cpu_groups: list[tuple[int, Path]] = []
         self._groups_due_s = 0.0
         self._find_groups()
-        self._directory = directory
-
-    @property
-    def pid(self) -> int:
-        return self._tree.pid
 
     def watch(self, pid: int) -> None:
         """Look at another process from now on."""

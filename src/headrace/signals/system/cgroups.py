@@ -195,11 +195,6 @@ def sample_groups(groups: tuple[MemoryGroup, ...]) -> tuple[MemoryGroupSample, .
 # ---------------------------------------------------------------------------------------- processors
 
 
-def read_cpu_groups(root: Path = Path("/"), *, pid: int | None = None) -> tuple[CpuGroupSample, ...]:
-    """The groups above a process that have a quota, the innermost first."""
-    return read_quotas(cpu_groups(root, pid=pid))
-
-
 def cpu_groups(root: Path = Path("/"), *, pid: int | None = None) -> list[tuple[int, Path]]:
     """(version, folder) of the CPU groups above a process, the innermost first, whether they have a quota or not."""
     return _find_groups("cpu", root, pid)
