@@ -19,6 +19,7 @@ from .self_recording import record_here
 from .tape import now, tape
 
 _T = TypeVar("_T")
+_Record = bool | str | os.PathLike[str]
 _EPOCH, _WAIT, _PHASE = int(EventKind.EPOCH), int(EventKind.WAIT), int(EventKind.PHASE)
 _REDRAW_NS = 200_000_000
 _log = logging.getLogger("headrace.monitor")
@@ -169,20 +170,10 @@ class _Epoch:
 
 
 class Monitor(Generic[_T]):
-    """An iterable that yields what another one does, and tells how long that took. From `monitor(...)`.
-
-    `len()` and attributes are those of the iterable itself.
-    """
+    """An iterable that yields what another one does, tells how long that took, and is like it otherwise."""
 
     def __init__(
-        self,
-        loader: Iterable[_T],
-        *,
-        bar: Any,
-        every: int,
-        slow_s: float,
-        logger: logging.Logger,
-        record: bool | str | os.PathLike[str] = False,
+        self, loader: Iterable[_T], bar: Any, every: int, slow_s: float, logger: logging.Logger, record: _Record
     ) -> None:
         if every < 2:
             raise ValueError(f"every must be at least 2 batches, got {every}")
@@ -342,7 +333,7 @@ def monitor(
     every: int = 50,
     slow_s: float = 0.05,
     logger: logging.Logger | None = None,
-    record: bool | str | os.PathLike[str] = False,
+    record: _Record = False,
 ) -> Monitor[_T]:
     """Return an iterable that yields the same items and logs how long the loop waited for them.
 
@@ -356,4 +347,4 @@ def monitor(
     >>> [item for item in monitor([1, 2, 3])]
     [1, 2, 3]
     """
-    return Monitor(loader, bar=bar, every=every, slow_s=slow_s, logger=logger or _log, record=record)
+    return Monitor(loader, bar, every, slow_s, logger or _log, record)

@@ -1,10 +1,8 @@
 """Where the hooks of a process write: its lane, opened at the first event and again after a fork.
 
-Hooks call `tape.write(kind, start_ns, duration_ns, value, arg)`. Where no lane can be had, it does nothing.
-
-What is done again and again is written with `tape.keep`, which is cheaper and may be somewhat later. Whether a worker
-has a task in hand is marked at once (`tape.mark_task`): that tells one that is stuck. What could not be timed is left
-in writing (`note`) for the report.
+Hooks call `tape.write(kind, start_ns, duration_ns, value, arg)`, or for what is done again and again `tape.keep`, which
+is cheaper and may be somewhat later. Whether a worker has a task in hand is marked at once (`tape.mark_task`): that
+tells one that is stuck. Where no lane can be had, they do nothing. What could not be timed is left in writing (`note`).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,8 +36,6 @@ _MOST_FOREIGN_BYTES = 16 * 2**20
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _LONGEST_LOCK_WAIT_S = 10.0  # a line takes less than a millisecond; a host that died may hold its lock for minutes
 _LOOK_AGAIN_S = 0.002
-
-_said: set[str] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +79,7 @@ class QuarantineFile:
         return f"QuarantineFile({str(self.path)!r})"
 
     def check(self) -> None:
-        """Raise now what would otherwise be found out when the first sample fails: the path cannot be written to.
-
-        An existing file must be a quarantine: nothing is ever appended to somebody's other file.
-        """
+        """Raise now what the first bad sample would find out: no path to write to, or somebody's other file."""
         try:
             with self.path.open("rb") as file:
                 any(isinstance(entry, SampleFailure) for entry in read_lines(self.path, file))  # or it raises
@@ -119,8 +115,7 @@ class QuarantineFile:
 def merge_failures(failures: Iterable[SampleFailure]) -> list[QuarantinedSample]:
     """Return each sample once, in the order of its first failure, with what was last said of it.
 
-    Failures are of one sample if their keys are equal; those without a key, if shard and offset, or else the file,
-    are.
+    Failures are of one sample if their keys are equal; without a key, if shard and offset, or else the file, are.
     """
     found: dict[object, QuarantinedSample] = {}
     for number, failure in enumerate(failures):
@@ -301,11 +296,9 @@ def _lock(fd: int, path: Path) -> bool:
         time.sleep(_LOOK_AGAIN_S)
 
 
+@cache
 def _say_once(path: Path, why: str) -> None:
-    text = f"{path} is written without a lock, so lines of several processes may mix: {why}"
-    if text not in _said:
-        _said.add(text)
-        _log.warning("%s", text)
+    _log.warning("%s is written without a lock, so lines of several processes may mix: %s", path, why)
 
 
 def _is_at(fd: int, path: Path) -> bool:

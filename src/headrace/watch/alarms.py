@@ -74,10 +74,7 @@ class AlarmState:
         machine: MachineLook,
         ended: Sequence[End] = (),
     ) -> tuple[Alarm, ...]:
-        """Take in one look and return what is new, or still wrong after a long time.
-
-        `trainers` and `workers` were there when the look began; `ended` says which of them are gone since.
-        """
+        """Take in one look, `ended` since it began, and return what is new, or still wrong after a long time."""
         everybody: list[TrainerLook | WorkerLook] = [*trainers, *workers]
         self.known |= {one.pid: one for one in everybody}
         gone = {end.pid for end in ended}
@@ -92,12 +89,9 @@ class AlarmState:
     def _fresh(self, found: Sequence[Alarm], at_s: float) -> list[Alarm]:
         keys = {(alarm.kind, alarm.pid) for alarm in found}
         self.told_at = {k: t for k, t in self.told_at.items() if k in keys}  # what is over and comes back is told anew
-        fresh = []
-        for alarm in found:
-            key = (alarm.kind, alarm.pid)
-            if key not in self.told_at or at_s - self.told_at[key] >= self.settings.again_after_s:
-                self.told_at[key] = at_s
-                fresh.append(alarm)
+        due_s = at_s - self.settings.again_after_s
+        fresh = [alarm for alarm in found if self.told_at.get((alarm.kind, alarm.pid), due_s) <= due_s]
+        self.told_at |= {(alarm.kind, alarm.pid): at_s for alarm in fresh}
         return fresh
 
     def _memory(self, machine: MachineLook) -> Iterator[Alarm]:

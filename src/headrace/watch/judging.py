@@ -40,8 +40,7 @@ _T = TypeVar("_T")
 class Stillness:
     """Since when neither the place of a process nor the bytes it has moved have changed.
 
-    The bytes matter: of a worker that does the same heavy call for sample after sample, every stack looks alike, but
-    each task and each batch goes through a pipe.
+    The bytes matter: of the same heavy call for sample after sample every stack looks alike, but each is sent.
     """
 
     def __init__(self) -> None:

@@ -23,6 +23,7 @@ _LAUNCHERS = re.compile(
 )
 _SPAWNED = ("multiprocessing.spawn", "spawn_main")
 _FORKSERVER, _TRACKER = "multiprocessing.forkserver", "multiprocessing.resource_tracker"
+_WATCH = re.compile(r"(?=.*headrace).*(^| )watch( |$)", re.DOTALL)
 _SYS_PTRACE = 1 << 19
 
 Stacks = Mapping[int, Sequence[ThreadStack]]
@@ -100,8 +101,8 @@ class TrainingTree:
         ours = {os.getpid(), *self.parents_of(os.getpid())}
         stats = read_all_stats(self._root)
         living = (pid for pid, stat in stats.items() if pid not in ours and not stat.has_ended)
-        commands = {pid: self._command(pid) for pid in living}
-        hits = {pid for pid, words in commands.items() if pattern in " ".join(words) and not _is_a_watch(words)}
+        commands = {pid: " ".join(self._command(pid)) for pid in living}
+        hits = {pid for pid, words in commands.items() if pattern in words and not _WATCH.search(words)}
         return tuple(sorted(pid for pid in hits if stats[pid].parent not in hits))
 
     def _facts(self, stat: ProcessStat, parent: ProcessStat | None) -> ProcessFacts:
@@ -132,11 +133,6 @@ def rank_in(variables: Mapping[str, str]) -> int | None:
     """The rank that the environment of a process tells."""
     text = next((variables[name] for name in _RANK_VARIABLES if name in variables), "")
     return int(text) if text.isdigit() else None
-
-
-def _is_a_watch(command: tuple[str, ...]) -> bool:
-    words = " ".join(command).split(" ")  # a shell's command is one word of it
-    return "watch" in words and any("headrace" in word for word in words)
 
 
 def _is_python(command: tuple[str, ...], folder: Path) -> bool:

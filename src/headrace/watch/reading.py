@@ -135,15 +135,12 @@ _NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "<frozen ", "/lib/python
 
 
 def own_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-    """The Python frames of a process without those that its parent left on the stack when it forked.
-
-    A forked worker has the training loop below its own frames: `evaluate` there says nothing about the worker.
-    """
-    python = [frame for frame in frames if not frame.is_native]
+    """The Python frames of a process above a fork: `evaluate` in those of its parent says nothing about a worker."""
+    python = tuple(frame for frame in frames if not frame.is_native)
     for count, frame in enumerate(python):
         if frame.file.endswith("/multiprocessing/process.py") and function_of(frame) == "_bootstrap":
-            return tuple(python[: count + 1])
-    return tuple(python)
+            return python[: count + 1]
+    return python
 
 
 def function_of(frame: Frame) -> str:
@@ -179,10 +176,6 @@ def _is_loader(frame: Frame) -> bool:
     """The loop waits for a batch: a frame of a loader's iterator, whatever it does meanwhile."""
     is_loaders = _lies_in(frame, _LOADERS) or lies_in_room(frame.file, "loader")
     return is_loaders and not function_of(frame).startswith("__len__")
-
-
-def _is_copy(frame: Frame) -> bool:
-    return _own_step(frame) is OwnStep.COPY or function_of(frame) in _COPY_FUNCTIONS
 
 
 def _is_checkpoint(frame: Frame) -> bool:
@@ -236,7 +229,8 @@ def read_trainer(frames: Sequence[Frame], source_line: SourceLine = _no_source) 
 
 def _innermost_activity(own: tuple[Frame, ...], source_line: SourceLine) -> StackReading[TrainerActivity]:
     at = _users_frame(own)
-    copies = next((i for i, frame in enumerate(own) if _is_copy(frame)), None)
+    is_copy = (_own_step(one) is OwnStep.COPY or function_of(one) in _COPY_FUNCTIONS for one in own)
+    copies = next((i for i, copies in enumerate(is_copy) if copies), None)
     loads = next((i for i, frame in enumerate(own) if _is_loader(frame)), None)
     if copies is not None and (loads is None or copies < loads):
         return StackReading(TrainerActivity.H2D_COPY, at)

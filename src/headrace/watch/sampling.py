@@ -43,10 +43,7 @@ class StackWindow:
 
 
 class StackSampler:
-    """A py-spy at work on one process and its Python children. It never pauses them.
-
-    It writes into a memory file, so that nothing is left behind whatever ends us; `finish` waits for it and reads.
-    """
+    """A py-spy at work on a process and its Python children, never pausing them; it writes into a memory file."""
 
     def __init__(self, pid: int, *, seconds: float, rate_per_s: int) -> None:
         command = find_py_spy()
@@ -154,10 +151,7 @@ class SourceLines:
 
 @dataclass
 class KernelSampler:
-    """Looks at processes by their pid: at the first thread, or at those that are workers of ours.
-
-    Open files are read anew for each stretch, not for each look.
-    """
+    """Looks at the first thread of processes, or at our workers' threads. Open files are read once a stretch."""
 
     files: dict[int, tuple[OpenFile, ...]] = field(default_factory=dict)
     looks: dict[int, list[KernelLook]] = field(default_factory=dict)

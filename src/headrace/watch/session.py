@@ -276,10 +276,7 @@ class WatchSession:
     # ------------------------------------------------------------------------------------ all that can be seen
 
     def dump(self) -> str:
-        """Write down every process of a run that hangs: what holds it, its threads, files, stacks, and file locks.
-
-        Native stacks stop each process for a moment, one after the other.
-        """
+        """Write down of each process what holds it, its threads, files, locks and stacks, which stop it a moment."""
         lines = [f"headrace watch --dump, {utc_now()}"]
         for process in self.cast.processes:
             role, report = self.cast.roles[process.pid], look_at(process.pid, use_py_spy=process.is_python)

@@ -51,8 +51,7 @@ def share_of(hits: Sequence[bool]) -> Share:
 class Track:
     """What one thing did at even distances of time, as many looks as are worth keeping.
 
-    When there are too many, every second one goes and from then on every second is left out: the shares stay those of
-    the whole time.
+    When there are too many, every second one goes, then and from then on: the shares stay those of the whole time.
     """
 
     def __init__(self, most: int = 2048) -> None:

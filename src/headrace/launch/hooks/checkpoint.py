@@ -29,14 +29,13 @@ def time_save(torch: ModuleType) -> None:
     """Time `torch.save`, by both of its names, and what is done with its file afterwards."""
     replace(torch, "save", _KIND, "torch.save", checkpoint_depth, _saved)
     torch.serialization.save = torch.save
-    _time_files()
+    for name in ("fsync", "fdatasync", "rename", "replace"):
+        _replace_on_saved(os, name)
+    _replace_on_saved(shutil, "copyfile")  # the other ways to copy or move a file come here
 
 
 def time_distributed_save(saver: ModuleType) -> None:
-    """Time the part of distributed saves for which the training waits.
-
-    What an asynchronous save does in its own thread or process is nobody's wait; asking for its result is.
-    """
+    """Time the part of distributed saves for which the training waits; asking an asynchronous one for its result is."""
     for name in ("save", "async_save", "save_state_dict"):
         replace(saver, name, _KIND, f"torch.distributed.checkpoint.{name}", checkpoint_depth, _saved)
     original: Any = saver.async_save
@@ -60,9 +59,8 @@ def time_safetensors(safetensors: ModuleType) -> None:
 
 def _saved(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Return how much was saved, and remember where."""
-    size = saved_bytes(args, kwargs)
     _remember(target_of(args, kwargs))
-    return size
+    return saved_bytes(args, kwargs)
 
 
 def target_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -72,10 +70,7 @@ def target_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def saved_bytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Return the size of the file that was written; of a distributed checkpoint, of this rank's files in its folder.
-
-    0 where it is neither a path nor a file with a position.
-    """
+    """Return how much was written: a file, or of a distributed checkpoint this rank's files; 0: not known."""
     target = target_of(args, kwargs)
     if isinstance(target, (str, bytes, os.PathLike)):
         if not os.path.isdir(target):
@@ -101,13 +96,6 @@ def _key(target: Any) -> tuple[int, int] | None:
     except Exception:  # a file in memory, or whatever a user's object is
         return None
     return found.st_dev, found.st_ino
-
-
-def _time_files() -> None:
-    """Time what is done to saved files, as part of the checkpoint; of other files the calls go on as they are."""
-    for name in ("fsync", "fdatasync", "rename", "replace"):
-        _replace_on_saved(os, name)
-    _replace_on_saved(shutil, "copyfile")  # the other ways to copy or move a file come here
 
 
 def _replace_on_saved(owner: Any, name: str) -> None:

@@ -70,8 +70,7 @@ Mark = tuple[Any, Any] | Unmarked | None  # an event that was recorded, and on w
 class CopyClock(threading.local):
     """The copies of each thread. `cuda` is `torch.cuda`, or what offers the same: events, streams, captures.
 
-    `raw_stream` returns the handle of a device's current stream. With it a stream is looked up once: to ask
-    torch for its current stream takes longer than all else here.
+    `raw_stream` gives the handle of a device's current stream: to ask torch for the stream takes longer than all else.
     """
 
     def __init__(
@@ -146,14 +145,8 @@ class CopyClock(threading.local):
         """Return the current stream of a device that was given in one of the ways that torch takes it."""
         if self._raw_stream is None:
             return self._cuda.current_stream(device)
-        index = device
-        if isinstance(device, str):
-            number = device.partition(":")[2]
-            index = int(number) if number else None
-        elif type(device) is not int:
-            index = getattr(device, "index", None)
-        if index is None:
-            index = self._cuda.current_device()
+        said = device.partition(":")[2] or None if isinstance(device, str) else getattr(device, "index", device)
+        index = self._cuda.current_device() if said is None else int(said)
         key = index, self._raw_stream(index)
         stream = self._streams.get(key)
         if stream is None:
@@ -211,24 +204,21 @@ def time_device(torch: ModuleType) -> None:
     has_cuda = bool(torch.version.cuda or getattr(torch.version, "hip", None))  # ROCm goes by the same names
     if not (has_cuda or getattr(torch.version, "xpu", None)):
         return
-    time_tensors(torch.Tensor, _device_clock(torch) if has_cuda else _HOST_CLOCK)
+    clock = _HOST_CLOCK
+    if has_cuda:  # a clock by the device, for all threads of this process and its forks
+        switch = Switch()
+        clock = CopyClock(torch.cuda, switch, raw_stream=getattr(torch._C, "_cuda_getCurrentRawStream", None))
+        if hasattr(torch.cuda, "CUDAGraph"):
+            watch_captures(torch.cuda.CUDAGraph, switch)
+        atexit.register(clock.close)  # the last copies of the main thread
+        os.register_at_fork(after_in_child=clock.forget)
+    time_tensors(torch.Tensor, clock)
     replace(torch.cuda, "synchronize", _SYNC, "synchronize()", _depth)
     for name in ("Stream", "Event"):
         replace(getattr(torch.cuda, name), "synchronize", _SYNC, f"{name}.synchronize()", _depth)
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None:
         replace(accelerator, "synchronize", _SYNC, "synchronize()", _depth)
-
-
-def _device_clock(torch: ModuleType) -> CopyClock:
-    """Return the clock of copies by the device, for all threads of this process and its forks."""
-    cuda, switch = torch.cuda, Switch()
-    clock = CopyClock(cuda, switch, raw_stream=getattr(torch._C, "_cuda_getCurrentRawStream", None))
-    if hasattr(cuda, "CUDAGraph"):
-        watch_captures(cuda.CUDAGraph, switch)
-    atexit.register(clock.close)  # the last copies of the main thread
-    os.register_at_fork(after_in_child=clock.forget)
-    return clock
 
 
 def time_tensors(tensor: Any, clock: CopyClock = _HOST_CLOCK) -> None:

@@ -20,10 +20,7 @@ logging_depth = Depth()
 
 
 def _timed_often(function: Any, what: str) -> Any:
-    """Time a method that is called for every line; what takes microseconds is summed up first.
-
-    An empty `what` stands for the class of the object.
-    """
+    """Time a method that is called for every line, microseconds summed up; an empty `what` is the object's class."""
     small: dict[str, int] = {}  # many short writes, told of as one event when they have become worth it
 
     @functools.wraps(function)

@@ -122,33 +122,28 @@ def _time_class(cls: Any) -> None:
 def _time_classes_no_more() -> None:
     """Give classes their own `__call__` back: a compiler that traces through ours would break its graph there."""
     for cls, (own, ours) in _timed_classes.items():
-        if cls.__dict__.get("__call__") is not ours:
-            continue  # somebody has wrapped it again
-        if own is not None:
-            cls.__call__ = own
-        else:
-            del cls.__call__
+        if cls.__dict__.get("__call__") is ours:  # else somebody has wrapped it again
+            if own is not None:
+                cls.__call__ = own
+            else:
+                del cls.__call__
     _timed_classes.clear()
 
 
 def _watch_compile(torch: Any) -> None:
-    compile_any, compile_module = torch.compile, torch.nn.Module.compile
+    def watched(compile_it: Any) -> Any:
+        @functools.wraps(compile_it)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            _compiles()
+            result = compile_it(*args, **kwargs)
+            if isinstance(result, torch.nn.Module):
+                _models.add(result)
+                _time_class(type(result))
+            return result
 
-    @functools.wraps(compile_any)
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        _compiles()
-        result = compile_any(*args, **kwargs)
-        if isinstance(result, torch.nn.Module):
-            _models.add(result)
-            _time_class(type(result))
-        return result
+        return compiled
 
-    @functools.wraps(compile_module)
-    def compiled_in_place(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _compiles()
-        return compile_module(self, *args, **kwargs)
-
-    torch.compile, torch.nn.Module.compile = compiled, compiled_in_place
+    torch.compile, torch.nn.Module.compile = watched(torch.compile), watched(torch.nn.Module.compile)
 
 
 def _compiles() -> None:

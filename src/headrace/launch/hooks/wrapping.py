@@ -19,10 +19,7 @@ from ..tape import now, tape
 
 
 class Depth:
-    """Which threads are inside of calls that count as one.
-
-    With cold caches a set costs 1 µs less than a variable of a thread, which shows in calls of every step.
-    """
+    """Which threads are inside of calls that count as one. (A variable of a thread costs 1 µs more, cold.)"""
 
     def __init__(self) -> None:
         self.idents: set[int] = set()

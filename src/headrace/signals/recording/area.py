@@ -42,8 +42,8 @@ NUM_LANES = 512
 LANE_HEAD_BYTES = 32 << 10  # words, then names
 
 _FREE, _CLAIMED = 0, 1  # states of a lane
-_MAGIC = b"HRLANES1"
-_HEAD = struct.Struct("<8sIIIIQ")
+_MAGIC = b"HRLANES2"
+_HEAD = struct.Struct("<8sIIIQ")  # magic, lanes, records and bytes of each, token
 _REFUSED_AT = 64  # in the head: processes that found no free lane
 _STATES_AT = 128  # then a byte for each lane: whoever looks for lanes in use touches none of the others
 _LANE_WORDS_BYTES = 128
@@ -99,15 +99,13 @@ class Area:
 
     _fd = -1  # of its creator alone: the area can be found as long as this is open
 
-    def __init__(self, fd: int, path: str) -> None:
-        self._path = path
-        try:
-            head = _HEAD.unpack(os.pread(fd, _HEAD.size, 0))
-        except struct.error:
-            head = (b"",) * 6
-        if head[0] != _MAGIC:
-            raise ValueError("not an area of a recording")
-        _, self.num_lanes, self.lane_records, self.lane_bytes, self.recorder_pid, self.token = head
+    def __init__(self, fd: int, place: str) -> None:
+        self.place = place  # what `HEADRACE_RECORDING` says: where it is, and how to tell that it is this one
+        self._path, _, token = place.rpartition(":")
+        head = os.pread(fd, _HEAD.size, 0).ljust(_HEAD.size, b"\0")
+        magic, self.num_lanes, self.lane_records, self.lane_bytes, found = _HEAD.unpack(head)
+        if (magic, str(found)) != (_MAGIC, token):
+            raise ValueError("not this area: the pid belongs to another process by now")
         self._head_bytes = _head_bytes(self.num_lanes)
         self._map = mmap.mmap(fd, self._head_bytes + self.num_lanes * self.lane_bytes, flags=mmap.MAP_SHARED)
         with contextlib.suppress(OSError, AttributeError):
@@ -134,9 +132,8 @@ class Area:
         try:
             os.ftruncate(fd, _head_bytes(num_lanes) + num_lanes * lane_bytes)
             token = int.from_bytes(os.urandom(7))
-            head = _HEAD.pack(_MAGIC, num_lanes, lane_records, lane_bytes, own_pid(), token)
-            os.pwrite(fd, head, 0)
-            area = cls(fd, f"/proc/{own_pid()}/fd/{fd}")
+            os.pwrite(fd, _HEAD.pack(_MAGIC, num_lanes, lane_records, lane_bytes, token), 0)
+            area = cls(fd, f"/proc/{own_pid()}/fd/{fd}:{token}")
             area._fd = fd
             return area
         except BaseException:
@@ -145,31 +142,17 @@ class Area:
 
     @classmethod
     def find(cls, place: str) -> Area | None:
-        """Open the area that `place` names (what `Area.place` gave); None where it is not to be had.
-
-        That is so when the recorder is gone, or when this process lives in another PID namespace or belongs to
-        somebody else. Recording must never be a reason for a training to fail.
-        """
-        path, _, token = place.rpartition(":")
+        """Open the area at a `place`; None: the recorder is gone, or of another PID namespace or user."""
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(place.rpartition(":")[0], os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             return None
         try:
-            area = cls(fd, path)
+            return cls(fd, place)
         except (OSError, ValueError):
             return None
         finally:
             os.close(fd)
-        if str(area.token) != token:  # the pid belongs to another process by now
-            area.close()
-            return None
-        return area
-
-    @property
-    def place(self) -> str:
-        """What `HEADRACE_RECORDING` says: where to find this area, and how to tell that it is this one."""
-        return f"{self._path}:{self.token}"
 
     def lane(self, number: int) -> LaneMemory:
         start = self._head_bytes + number * self.lane_bytes

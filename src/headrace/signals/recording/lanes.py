@@ -93,10 +93,7 @@ class Lane:
     # ------------------------------------------------------------------------------------------- events
 
     def write(self, kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:
-        """Record an event: `kind` is an `EventKind`, times are those of `time.perf_counter_ns()`.
-
-        Never raises and never waits. A number that does not fit is clamped; what is no number becomes 0.
-        """
+        """Record an event. Never raises or waits: numbers that do not fit are clamped, what is no number becomes 0."""
         thread = self._threads.get(get_ident())
         if thread is None:
             thread = self.thread_number()
@@ -248,12 +245,10 @@ class KeptEvents:
     """Keeps the short events of the thread that makes it, and passes on all others at once, and the `first` ones.
 
     After a kernel that went through megabytes, whatever Python touches has to come back from memory: to write an event
-    costs 5 us there, and some tenths of a microsecond right after another one. So the numbers of a training loop's
-    events go to the end of a list, and from there to the lane together: when it is full, with an event that is not
-    short, with the first one that begins a tenth of a second after the oldest, and at the end. Of a process that is
-    killed, these last ones are missing; that a worker has a task in hand, its lane says all the same
-    (`Lane.mark_task`). The first few hundred are written at once: of a training that dies soon there is little else to
-    tell. (To pack each at once was tried: it touches more code, and costs 2 us more after a kernel.)
+    costs 5 us there, and some tenths of a microsecond right after another one. So a loop's events go to a list, and
+    from there to the lane together: when it is full, with an event that is not short, a tenth of a second after the
+    oldest, and at the end. Of a process that is killed these are missing (`Lane.mark_task` tells of its task all the
+    same); of one that dies soon, the first ones are there. (To pack each at once costs 2 us more after a kernel.)
     """
 
     def __init__(self, lane: Lane, *, first: int = 0, populates: bool = True) -> None:

@@ -42,13 +42,10 @@ _FULL = 0.25  # a ring that is fuller than this at a drain is drained sooner the
 class Recorder:
     """Records into a directory until it is closed.
 
-        with Recorder("runs/1", facts=RunFacts.here(command)) as recorder:
-            child = subprocess.Popen(command, env={**os.environ, **recorder.environment})
-            recorder.watch(child.pid)
-            recorder.start()              # or call recorder.step() every recorder.pause_s seconds
-            recorder.close(exit_code=child.wait())
+    A child process takes part that has `environment` in its own. Whoever records calls `step` every `pause_s` seconds,
+    or lets a thread do it (`start`), and `close` with the child's exit code.
 
-    The watched process and all below it are what is sampled; until `watch` is called that is this process.
+    What is sampled is the watched process and all below it; until `watch` is called that is this process.
     `observer` is called with (pid, records) for what each drain brought, before anything is thinned.
     """
 
@@ -217,10 +214,7 @@ class LaneDrain:
         self.fullest = 0.0
 
     def drain(self, *, is_last: bool = False) -> tuple[Blocks, Notes]:
-        """What is new of each process that wrote.
-
-        `is_last`: nobody will look again, so what is half written now is lost.
-        """
+        """What is new of each process that wrote. `is_last`: what is half written now is lost."""
         blocks: Blocks = []
         notes: Notes = []
         self.fullest = 0.0
@@ -303,7 +297,6 @@ class RingReader:
         self._tail = 0
         self._nothing = np.empty(0, record_dtype())
         self._missing: list[int] = []  # begun, but not whole at the last look
-        self.num_read = 0
         self.num_lost = 0
 
     @property
@@ -339,7 +332,6 @@ class RingReader:
             self.num_lost += int((~is_whole).sum()) - len(self._missing)
             block = block[is_whole]
         self._tail = end
-        self.num_read += len(block)
         block["lap"] = 0
         return block
 

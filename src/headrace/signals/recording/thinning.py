@@ -1,10 +1,7 @@
 """Which events a long recording keeps, so that its file stays under a limit: pure functions of what came.
 
-The first quarter of the limit is kept whole. After that, bytes are rationed: what is left of the limit is spread over
-the rest of a day, and later over four times the run's length so far, so a recording of any length stays under its
-limit. Each (process, kind) of a drain gets the same ration, and those that need less leave the rest to others, so
-rare events are kept and the many that are alike are thinned. Of those, the longest are kept, and the rest at even
-distances.
+The first quarter of the limit is kept whole, then bytes are rationed (`docs/reference/run-directory.md`). Each
+(process, kind) of a drain gets the same ration, and those that need less leave the rest to others: the rare are kept.
 """
 
 from __future__ import annotations

@@ -93,10 +93,7 @@ class OomCounts:
 
 
 def memory_groups(root: Path = Path("/"), *, pid: int | None = None) -> tuple[MemoryGroup, ...]:
-    """The control groups with memory accounting that hold for a process, the innermost first.
-
-    Inside a container the process's path may be the host's: then the mount's own root stands for the group.
-    """
+    """The control groups with memory accounting that hold for a process, the innermost first."""
     return tuple(MemoryGroup(version, folder) for version, folder in _find_groups("memory", root, pid))
 
 
@@ -202,27 +199,17 @@ def cpu_groups(root: Path = Path("/"), *, pid: int | None = None) -> list[tuple[
 
 def read_quotas(groups: list[tuple[int, Path]]) -> tuple[CpuGroupSample, ...]:
     """Those of some groups that have a quota, as they are now."""
-    samples = (_read_quota(version, folder, depth) for depth, (version, folder) in enumerate(groups))
-    return tuple(sample for sample in samples if sample is not None)
-
-
-def _read_quota(version: int, folder: Path, depth: int) -> CpuGroupSample | None:
-    if version == 1:
-        quota, period = read_text(folder / "cpu.cfs_quota_us").strip(), read_text(folder / "cpu.cfs_period_us").strip()
-    else:
-        quota, _, period = read_text(folder / "cpu.max").strip().partition(" ")
-    if not (quota.isdigit() and period.isdigit() and int(period)):  # -1 and "max": no quota
-        return None
-    stat = read_table(folder / "cpu.stat")
-    throttled_s = stat.get("throttled_time", 0) / 1e9 if version == 1 else stat.get("throttled_usec", 0) / 1e6
-    return CpuGroupSample(
-        version=version,
-        depth=depth,
-        quota_cores=int(quota) / int(period),
-        periods=stat.get("nr_periods", 0),
-        throttled_periods=stat.get("nr_throttled", 0),
-        throttled_s=throttled_s,
-    )
+    found = []
+    for depth, (version, folder) in enumerate(groups):
+        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if version == 1 else ("cpu.max",)
+        quota, period, *_ = (*" ".join(read_text(folder / name) for name in files).split(), "", "")
+        if not (quota.isdigit() and period.isdigit() and int(period)):  # -1 and "max": no quota
+            continue
+        stat = read_table(folder / "cpu.stat")
+        throttled_s = stat.get("throttled_time", 0) / 1e9 if version == 1 else stat.get("throttled_usec", 0) / 1e6
+        periods, throttled = stat.get("nr_periods", 0), stat.get("nr_throttled", 0)
+        found.append(CpuGroupSample(version, depth, int(quota) / int(period), periods, throttled, throttled_s))
+    return tuple(found)
 
 
 # ---------------------------------------------------------------------------------------- files and folders

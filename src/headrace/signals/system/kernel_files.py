@@ -9,10 +9,7 @@ _PIECE = 1 << 16
 
 
 def read_start(path: Path | str, size: int) -> bytes:
-    """The first bytes of a file, or all of it where 64 KiB are asked for; empty where it cannot be read.
-
-    Without the layers of `open()`, which cost more than the kernel's part.
-    """
+    """The first bytes of a file, all from 64 KiB on, none if unreadable. (`open()` costs more than the kernel.)"""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import struct
 from dataclasses import dataclass
 from functools import cache
@@ -88,10 +89,7 @@ def read_threads(
 
 
 def read_moment(pid: int, tid: int | None = None, *, root: Path = Path("/")) -> tuple[str, Call | None] | None:
-    """State and system call of one thread (the first one unless told otherwise): two small files, for many looks.
-
-    None where it is gone. Without the right to attach there is no call.
-    """
+    """State, and where we may see it system call, of one thread (else the first); None where it is gone."""
     tid = pid if tid is None else tid
     stat = read_stat(pid, tid=tid, root=root)
     return (stat.state, _parse_call(read_text(root / f"proc/{pid}/task/{tid}/syscall"))) if stat is not None else None
@@ -109,7 +107,7 @@ def _read_thread(root: Path, pid: int, tid: int) -> ThreadState | None:
         state=stat.state,
         wait_channel="" if channel == "0" else channel,
         call=_parse_call(read_text(folder / "syscall")),
-        kernel_stack=_parse_kernel_stack(read_text(folder / "stack")),
+        kernel_stack=tuple(re.findall(r"\] *([^\s+]+)", read_text(folder / "stack"))),  # [<0>] futex_wait+0x1/0x2
         cpu_s=int(exact[0]) / 1e9 if exact else stat.cpu_s,  # from the scheduler where it tells, else in ticks of 10 ms
     )
 
@@ -169,12 +167,6 @@ def _parse_call(text: str) -> Call | None:
         stack_pointer=int(stack_pointer, 16),
         code_pointer=int(code_pointer, 16),
     )
-
-
-def _parse_kernel_stack(text: str) -> tuple[str, ...]:
-    """Function names of "[<0>] futex_wait+0x1/0x2" lines."""
-    lines = (line.partition("]")[2].strip().partition("+")[0] for line in text.splitlines())
-    return tuple(line for line in lines if line)
 
 
 @cache
