@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import ContextDecorator
 from dataclasses import dataclass
@@ -74,15 +74,11 @@ def longest_phase(start_ns: int, end_ns: int) -> tuple[str, float] | None:
     """Return the phase that took most of a stretch of time, with its seconds; None where there was none."""
     if not _ended or _ended[-1][1] <= start_ns:  # most steps have none
         return None
-    sums: dict[str, int] = {}
+    sums: Counter[str] = Counter()
     for start, end, name in _ended:
-        inside = min(end, end_ns) - max(start, start_ns)
-        if inside > 0:
-            sums[name] = sums.get(name, 0) + inside
-    if not sums:
-        return None
-    name = max(sums, key=lambda one: sums[one])
-    return name, sums[name] / 1e9
+        sums[name] += max(0, min(end, end_ns) - max(start, start_ns))
+    name, inside_ns = sums.most_common(1)[0]
+    return (name, inside_ns / 1e9) if inside_ns else None
 
 
 class SlowBatches:

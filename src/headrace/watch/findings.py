@@ -116,9 +116,6 @@ def _verdict(trainer: TrainerLook) -> Verdict:
     return Verdict.UNKNOWN
 
 
-# ------------------------------------------------------------------------------------------ waits
-
-
 def _waits(history: History, trainer: TrainerLook) -> Iterable[Finding]:
     """The loop's waits, and what the workers did meanwhile. A stuck worker explains them all."""
     workers = {worker.pid: worker for worker in history.workers.values() if worker.trainer_pid == trainer.pid}
@@ -216,9 +213,6 @@ def _bottleneck(
     return Bottleneck.CPU_DECODE, cheaper if cpu_is_full else (more, *cheaper)
 
 
-# ------------------------------------------------------------------------------------------ phases, alarms
-
-
 def _phases(trainer: TrainerLook) -> Iterable[Finding]:
     """What is neither waiting nor computing."""
     if trainer.num_samples < _FEW_SAMPLES:
@@ -273,9 +267,6 @@ def _finding(
         gain=gain_of(share.value),
         figures={"share_low": share.low, "share_high": share.high},
     )
-
-
-# ------------------------------------------------------------------------------------------ sentences
 
 
 def _share_text(share: Share, activity: TrainerActivity) -> Text:

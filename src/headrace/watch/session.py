@@ -110,8 +110,6 @@ class WatchSession:
             return True
         return self._gone_since_s is not None and time.monotonic() - self._gone_since_s > _TRAINERS_GONE_S
 
-    # ------------------------------------------------------------------------------------ who is who
-
     def _find(self, target: str) -> tuple[int, ...]:
         """The processes that a target names: a pid, or a text of command lines."""
         which = "`ps aux | grep python` shows which trainings run here"
@@ -160,16 +158,12 @@ class WatchSession:
 
     def _ask_newcomers(self, processes: Sequence[ProcessFacts]) -> None:
         """One stack of each Python process that was not seen before: it tells a worker from a trainer."""
-        asked = 0
-        for process in processes:
-            if process.is_python and process.identity not in self._stacks and asked < _MOST_FIRST_DUMPS:
-                asked += 1
-                # one that gives no stack is not asked again: the stretches will tell, or nothing will
-                found = dump_with_py_spy(process.pid, native=False, pauses=False, timeout_s=5.0)
-                self._stacks[process.identity] = found.threads
+        newcomers = [one for one in processes if one.is_python and one.identity not in self._stacks]
+        for process in newcomers[:_MOST_FIRST_DUMPS]:
+            # one that gives no stack is not asked again: the stretches will tell, or nothing will
+            found = dump_with_py_spy(process.pid, native=False, pauses=False, timeout_s=5.0)
+            self._stacks[process.identity] = found.threads
         self._stacks = {one.identity: self._stacks[one.identity] for one in processes if one.identity in self._stacks}
-
-    # ------------------------------------------------------------------------------------ looking
 
     def looks(self, *, until: Callable[[], bool] = lambda: False) -> Iterator[Look]:
         """Yield what was seen, a stretch at a time, until the training ends or `until` says so."""
@@ -272,8 +266,6 @@ class WatchSession:
             alarms=self._alarms.handle(self.watched_s, trainers, workers, machine, ended),
             ended=ended,
         )
-
-    # ------------------------------------------------------------------------------------ all that can be seen
 
     def dump(self) -> str:
         """Write down of each process what holds it, its threads, files, locks and stacks, which stop it a moment."""

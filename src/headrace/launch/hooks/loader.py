@@ -31,8 +31,8 @@ _beginning: set[int] = set()  # the ids of loaders whose `__iter__` is under way
 
 def time_loaders(dataloader: ModuleType) -> None:
     """Time the loader's iterators, single and multi process, and have its workers timed."""
-    _time_iter(dataloader.DataLoader)
-    _time_get_iterator(dataloader.DataLoader)
+    for name in ("__iter__", "_get_iterator"):
+        _time_beginning(dataloader.DataLoader, name)
     base = dataloader._BaseDataLoaderIter
     for cls in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
         cls.__next__ = with_replay(timed_next(base.__next__))
@@ -47,7 +47,7 @@ def time_loaders(dataloader: ModuleType) -> None:
 
 def time_stateful_loader(module: ModuleType) -> None:
     """Time torchdata's loader, which has iterators of its own; its workers are timed as torch's are."""
-    _time_iter(module.StatefulDataLoader)
+    _time_beginning(module.StatefulDataLoader, "__iter__")
     workers = module._StatefulMultiProcessingDataLoaderIter
     for cls in (module._StatefulSingleProcessDataLoaderIter, workers):
         cls.__next__ = timed_next(module._StatefulBaseDataLoaderIter.__next__)
@@ -91,25 +91,15 @@ def time_endless_loader(module: ModuleType) -> None:
     cls.__iter__ = __iter__
 
 
-def _time_iter(cls: Any) -> None:
-    original = cls.__iter__
+def _time_beginning(cls: Any, name: str) -> None:
+    """Have an epoch begin where a method makes an iterator, once: a loader may have an `__iter__` of its own."""
+    original = getattr(cls, name)
 
     @functools.wraps(original)
-    def __iter__(self: Any) -> Any:
-        return _begin_epoch(self, lambda: original(self))
-
-    cls.__iter__ = __iter__
-
-
-def _time_get_iterator(cls: Any) -> None:
-    """Have an epoch begin where an iterator is made, too: a loader may have an `__iter__` of its own."""
-    original = cls._get_iterator
-
-    @functools.wraps(original)
-    def _get_iterator(self: Any) -> Any:
+    def begin(self: Any) -> Any:
         return original(self) if id(self) in _beginning else _begin_epoch(self, lambda: original(self))
 
-    cls._get_iterator = _get_iterator
+    setattr(cls, name, begin)
 
 
 def _begin_epoch(loader: Any, begin: Callable[[], Any]) -> Any:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Hashable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import count
+from itertools import count, cycle
 from typing import Any
 
 from headrace.model import EventKind, describe_error, format_bytes, num_local_ranks, replay_steps
@@ -146,7 +146,7 @@ class Replay:
         self._plan = ReplayPlan(num_steps)
         self._numbers = count()
         self._kept: dict[str, list[Any]] = {}
-        self._turn: dict[str, Iterator[int]] = {}
+        self._turns: dict[str, Iterator[tuple[int, Any]]] = {}
         self._may_be_pinned = False
         self._room_bytes = {} if room_bytes is None else room_bytes
         self._started_ns = 0
@@ -214,9 +214,8 @@ class Replay:
         start = now()
         if not self._started_ns:
             self._started_ns = start
-        kept = self._kept[loader]
-        number = next(self._turn.setdefault(loader, count())) % len(kept)
-        batch = copy_batch(kept[number], may_be_pinned=self._may_be_pinned)
+        number, kept = next(self._turns.setdefault(loader, cycle(enumerate(self._kept[loader]))))
+        batch = copy_batch(kept, may_be_pinned=self._may_be_pinned)
         tape.write(_CACHED, start, now() - start, number, tape.name(loader))
         return batch
 
@@ -224,6 +223,7 @@ class Replay:
         if start := self._started_ns:
             tape.write(_REPLAY, start, now() - start, batches_ahead(iterator), tape.name(loader))
         self._kept.clear()
+        self._turns.clear()
 
 
 @functools.cache

@@ -183,7 +183,10 @@ def _time_modes(module_class: Any) -> None:
     @functools.wraps(original)
     def train(self: Any, mode: bool = True) -> Any:
         if not mode and self.training and not evaluation_depth.calls and _is_model(self):
-            _evaluation_starts(self)
+            key = id(self)
+            # A model may be gone before the script ends, and its last evaluation with it.
+            gone = weakref.ref(self, lambda _: _evaluation_ends(key, is_open=True))
+            _evaluating.setdefault(key, (now(), gone))
         elif mode and _evaluating:
             _evaluation_ends(id(self))
         return original(self, mode)
@@ -197,13 +200,6 @@ def _is_model(module: Any) -> bool:
     A backbone that is frozen with `eval()` is neither, and nor is a teacher that has not been called yet.
     """
     return module in _models or any(model._modules.get("module") is module for model in _models)
-
-
-def _evaluation_starts(model: Any) -> None:
-    key = id(model)
-    if key not in _evaluating:
-        # A model may be gone before the script ends, and its last evaluation with it.
-        _evaluating[key] = (now(), weakref.ref(model, lambda _: _evaluation_ends(key, is_open=True)))
 
 
 def _evaluation_ends(key: int, *, is_open: bool = False) -> None:

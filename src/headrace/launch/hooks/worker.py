@@ -72,19 +72,23 @@ def _time_fetcher(fetcher: Any) -> None:
     fetcher.fetch = _timed_fetch(fetcher.fetch, use_stand_in, use_plain)
 
 
-class _TimedDataset:
-    """A data set as the fetcher sees it: each sample is timed. Nobody else gets to see this object."""
+class _StandIn:
+    """What a fetcher sees while it is timed, and nobody else; all but the samples is that of the original."""
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
+    def __init__(self, original: Any) -> None:
+        self._original = original
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._dataset, name)
+        return getattr(self._original, name)  # torchdata asks an iterator for its state
+
+
+class _TimedDataset(_StandIn):
+    """A data set, each of its samples timed."""
 
     def __getitem__(self, index: Any) -> Any:
         clock = begin_sample()
         try:
-            return self._dataset[index]
+            return self._original[index]
         finally:
             _sample_done(end_sample(clock, index if type(index) is int else -1, tape))
 
@@ -95,7 +99,7 @@ class _TimedBatches(_TimedDataset):
     def __getitems__(self, indices: Any) -> Any:
         clock = begin_sample()
         try:
-            return self._dataset.__getitems__(indices)
+            return self._original.__getitems__(indices)
         finally:
             _sample_done(end_sample(clock, -max(1, len(indices)), tape), len(indices))
 
@@ -110,14 +114,8 @@ def _timed_batches(dataset: Any) -> Any:
     return timed
 
 
-class _TimedIterator:
+class _TimedIterator(_StandIn):
     """An iterable data set's iterator, each of its samples timed."""
-
-    def __init__(self, iterator: Iterator[Any]) -> None:
-        self._iterator = iterator
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._iterator, name)  # torchdata asks an iterator for its state
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -125,7 +123,7 @@ class _TimedIterator:
     def __next__(self) -> Any:
         clock = begin_sample()
         try:
-            return next(self._iterator)
+            return next(self._original)
         finally:
             _sample_done(end_sample(clock, -1, tape))
 

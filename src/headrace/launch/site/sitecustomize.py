@@ -47,9 +47,6 @@ class _AfterExec:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
 
-    def create_module(self, spec: Any) -> Any:
-        return self._own.create_module(spec)
-
     def exec_module(self, module: Any) -> None:
         module.__spec__.loader = module.__loader__ = self._own  # nobody will see that we were here
         self._own.exec_module(module)

@@ -90,8 +90,6 @@ class Lane:
         """Whether what is written goes anywhere: the area may have had no free lane for this process."""
         return self._is_recording or self._is_unclaimed
 
-    # ------------------------------------------------------------------------------------------- events
-
     def write(self, kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:
         """Record an event. Never raises or waits: numbers that do not fit are clamped, what is no number becomes 0."""
         thread = self._threads.get(get_ident())
@@ -169,8 +167,6 @@ class Lane:
         area, self._area = self._area, None
         if area is not None:
             area.close()
-
-    # ------------------------------------------------------------------------------------------- inside
 
     def _claim_now(self) -> None:
         self._is_unclaimed = False

@@ -19,7 +19,6 @@ from ..system import (
     GpuReader,
     GpuSample,
     MachineSample,
-    MemoryGroup,
     MemoryGroupSample,
     PressureSample,
     ProcessSample,
@@ -61,9 +60,6 @@ class SystemSampler:
         self._tree = ProcessTree(pid, root=root)
         self._gpus = GpuReader() if gpus else None
         self._disks = find_disks(root)
-        self._groups: tuple[MemoryGroup, ...] = ()
-        self._cpu_groups: list[tuple[int, Path]] = []
-        self._groups_due_s = 0.0
         self._find_groups()
 
     def watch(self, pid: int) -> None:
