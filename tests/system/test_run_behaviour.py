@@ -190,7 +190,7 @@ def test_a_python_path_with_empty_entries_means_the_working_directory(tmp_path: 
 
 
 @pytest.mark.slow
-def test_what_a_python_that_ignores_us_runs_is_its_own_and_told_of(tmp_path: Path) -> None:
+def test_what_a_python_that_ignores_us_runs_is_its_own(tmp_path: Path) -> None:
     write(tmp_path, "print('ran')")
     for flag in ("-I", "-E", "-S", "-Eu"):
         done = subprocess.run(
@@ -202,4 +202,4 @@ def test_what_a_python_that_ignores_us_runs_is_its_own_and_told_of(tmp_path: Pat
             timeout=_DEADLINE_S,
         )
         assert (done.returncode, done.stdout) == (0, "ran\n")
-        assert f"python -{flag[1]} ignores" in done.stderr
+        assert "undecided" in done.stderr
