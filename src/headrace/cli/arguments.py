@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from headrace.model import LANGUAGES, language
 
@@ -16,25 +16,11 @@ _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def add_command(
-    commands: Commands,
-    shared: argparse.ArgumentParser,
-    name: str,
-    *,
-    summary: str,
-    description: str,
-    epilog: str | None = None,
-    usage: str | None = None,
+    commands: Commands, shared: argparse.ArgumentParser, name: str, summary: str, **texts: Any
 ) -> argparse.ArgumentParser:
     """Add a command with the options that all of them share; its texts are printed as they are written."""
-    return commands.add_parser(
-        name,
-        parents=[shared],
-        help=summary,
-        usage=usage,
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    as_written = argparse.RawDescriptionHelpFormatter
+    return commands.add_parser(name, parents=[shared], help=summary, formatter_class=as_written, **texts)
 
 
 def whole(lowest: int, highest: int | None = None) -> Callable[[str], int]:
@@ -77,15 +63,9 @@ def seconds(lowest_s: float = 0.001, highest_s: float = _MONTH_S) -> Callable[[s
 
 
 def add_language(parser: argparse.ArgumentParser, *, of: str = "output") -> None:
-    """Add `--lang`; `language_of` tells what was chosen."""
+    """Add `--lang`."""
     help_text = f"language of the {of} (default: HEADRACE_LANG, else the locale's)"
-    parser.add_argument("--lang", choices=LANGUAGES, default=None, help=help_text)
-
-
-def language_of(args: argparse.Namespace) -> str:
-    """Return the language that was asked for, else the one that the environment asks for."""
-    chosen: str | None = args.lang
-    return chosen or default_language()
+    parser.add_argument("--lang", choices=LANGUAGES, default=default_language(), help=help_text)
 
 
 def default_language(environ: Mapping[str, str] = os.environ) -> str:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from headrace import __version__
 from headrace.model import Text
 
-from .arguments import Commands, add_command, add_language, language_of, seconds, whole
+from .arguments import Commands, add_command, add_language, seconds, whole
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text as Line
 
     from headrace.doctor.chaos import ChaosReport, RoundVerdict
 
@@ -80,18 +81,11 @@ _PROBLEMS = {
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser = add_command(
-        commands,
-        shared,
-        "chaos",
-        summary="let faults strike a loader over your data set, and check every sample that comes",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
-    parser.add_argument("target", nargs="?", metavar="TARGET", help="module:attribute or file.py:attribute")
-    parser.add_argument(
-        "--faults", type=_kinds, default=KINDS, metavar="KIND,…", help="which kinds (default: all of those below)"
-    )
+    summary = "let faults strike a loader over your data set, and check every sample that comes"
+    parser = add_command(commands, shared, "chaos", summary, description=_DESCRIPTION, epilog=_EPILOG)
+    add = parser.add_argument
+    add("target", nargs="?", metavar="TARGET", help="module:attribute or file.py:attribute")
+    add("--faults", type=_kinds, default=KINDS, metavar="KIND,…", help="which kinds (default: all of those below)")
     for name, lowest, highest, default, said in (
         ("--num-faults", 1, 100_000, 40, "how many faults (default: 40)"),
         ("--seed", 0, 2**63 - 1, 0, "of the order and the faults (default: 0)"),
@@ -99,33 +93,23 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
         ("--batch-size", 1, 100_000, None, "default: the given loader's, else 8"),
         ("--samples", 2, 10_000_000, 1000, "samples that a round goes through, drawn anew each time (default: 1000)"),
     ):
-        parser.add_argument(name, type=whole(lowest, highest), default=default, metavar="N", help=said)
-    parser.add_argument("--seconds", type=seconds(), metavar="S", help="go on for so long, instead of --num-faults")
-    parser.add_argument(
-        "--timeout",
-        type=seconds(),
-        default=3.0,
-        metavar="S",
-        help="past this age a sample counts as hanging; more than your slowest sample takes (default: 3)",
-    )
-    parser.add_argument("--backend", choices=("process", "thread"), default="process", help="default: process")
-    parser.add_argument(
-        "--start-method",
-        choices=("fork", "forkserver", "spawn"),
-        help="how worker processes start (default: the platform's)",
-    )
+        add(name, type=whole(lowest, highest), default=default, metavar="N", help=said)
+    add("--seconds", type=seconds(), metavar="S", help="go on for so long, instead of --num-faults")
+    hanging = "past this age a sample counts as hanging; more than your slowest sample takes (default: 3)"
+    add("--timeout", type=seconds(), default=3.0, metavar="S", help=hanging)
+    add("--backend", choices=("process", "thread"), default="process", help="default: process")
+    methods = ("fork", "forkserver", "spawn")
+    add("--start-method", choices=methods, help="how worker processes start (default: the platform's)")
     add_language(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/chaos/1")
+    add("--json", action="store_true", help="print one JSON document, schema headrace/chaos/1")
     parser.set_defaults(run=run)
 
 
 def _kinds(text: str) -> tuple[str, ...]:
     kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    unknown = [kind for kind in kinds if kind not in KINDS]
+    unknown = ", ".join(kind for kind in kinds if kind not in KINDS)
     if unknown or not kinds:
-        raise argparse.ArgumentTypeError(
-            f"{', '.join(unknown) or 'nothing'} is no fault; choose from {', '.join(KINDS)}"
-        )
+        raise argparse.ArgumentTypeError(f"{unknown or 'nothing'} is no fault; choose from {', '.join(KINDS)}")
     return kinds
 
 
@@ -133,7 +117,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run the rounds and print what became of each kind of fault."""
     from headrace.doctor.chaos import PRACTICE, ChaosSettings, run_chaos
 
-    language = language_of(args)
     settings = ChaosSettings(
         target=args.target or PRACTICE,
         kinds=args.faults,
@@ -147,80 +130,39 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         timeout_s=args.timeout,
         most_samples=args.samples,
     )
-    with terminal.progress(Text("faults strike the loader", "正在向加载器注入故障").of(language)):
+    with terminal.progress(Text("faults strike the loader", "正在向加载器注入故障").of(args.lang)):
         report = run_chaos(settings)
     if args.json:
         terminal.json(report_json(report))
     else:
-        terminal.result(report_text(report, language))
+        terminal.result(_report_text(report, args.lang))
     return EXIT_OK if report.is_clean and not report.own_failures else EXIT_FINDINGS
 
 
-def report_text(report: ChaosReport, language: str) -> RenderableType:
-    """Return what the command prints."""
+def _report_text(report: ChaosReport, language: str) -> RenderableType:
     from rich.console import Group
 
-    totals, subject, seed = report.totals(), report.subject, report.settings.seed
-    title = Text(
-        f"headrace.DataLoader under faults: {subject.dataset}", f"故障注入下的 headrace.DataLoader：{subject.dataset}"
+    return Group(*_head(report, language), "", _table(report, language), "", *_outcome(report, language))
+
+
+def _head(report: ChaosReport, language: str) -> Iterator[Line]:
+    totals, subject, settings = report.totals(), report.subject, report.settings
+    name, seed, took = subject.dataset, settings.seed, f"{report.elapsed_s:.0f}"
+    delivered, rounds, most = totals["delivered"], totals["rounds"], settings.most_samples
+    workers, batch, how = subject.num_workers, subject.batch_size, (settings.backend, subject.start_method)
+    title = Text(f"headrace.DataLoader under faults: {name}", f"故障注入下的 headrace.DataLoader：{name}")
+    facts = Text(
+        f"{delivered} samples delivered in {rounds} rounds of up to {most}, batches of {batch}, "
+        f"{workers} workers ({how[0]}, {how[1]}), {took} s",
+        f"共 {rounds} 轮（每轮至多 {most} 个样本），交付 {delivered} 个样本；batch 大小 {batch}，"
+        f"{workers} 个 worker（{how[0]}，{how[1]}），用时 {took} 秒",
     )
     repeat = Text(
         f"seed {seed}: the same order and the same faults come again with --seed {seed}",
         f"随机种子 {seed}：用 --seed {seed} 可以重现同样的样本顺序和同样的故障",
     )
-    parts: list[RenderableType] = [
-        line(title.of(language), "bold"),
-        line(_facts(report).of(language)),
-        line(repeat.of(language)),
-        "",
-        _table(report, language),
-        "",
-    ]
-    for kind, reason in subject.skipped.items():
-        en, zh = _KINDS[kind].en, _KINDS[kind].zh
-        parts.append(line(Text(f"left out: {en}, for {reason}", f"未注入 {zh}：{reason}").of(language)))
-    if report.is_clean:
-        clean = Text(
-            "0 lost, 0 repeated, 0 damaged, 0 hangs, 0 leftovers: every sample came once, in the order of seed and "
-            "epoch",
-            "丢失 0、重复 0、损坏 0、卡死 0、残留 0：每个样本恰好出现一次，顺序与种子和 epoch 所定的完全一致",
-        )
-        parts.append(line(clean.of(language), "green"))
-    else:
-        parts += [line(said, "bold red") for said in _problems(report, language)]
-    if count := totals["quarantined"]:
-        quarantined = Text(
-            f"{count} samples that fail each time were left out, and are named in the quarantine",
-            f"有 {count} 个样本每次读取都失败，已被隔离并逐个记名",
-        )
-        parts.append(line(quarantined.of(language)))
-    parts += [line(said.of(language), "yellow") for said in _own(report)]
-    parts.append(line(_next_step(report).of(language)))
-    return Group(*parts)
-
-
-def _facts(report: ChaosReport) -> Text:
-    totals, subject, settings = report.totals(), report.subject, report.settings
-    delivered, rounds, most = totals["delivered"], totals["rounds"], settings.most_samples
-    workers, how = subject.num_workers, (settings.backend, subject.start_method)
-    return Text(
-        f"{delivered} samples delivered in {rounds} rounds of up to {most}, batches of {subject.batch_size}, "
-        f"{workers} workers ({how[0]}, {how[1]}), {report.elapsed_s:.0f} s",
-        f"共 {rounds} 轮（每轮至多 {most} 个样本），交付 {delivered} 个样本；batch 大小 {subject.batch_size}，"
-        f"{workers} 个 worker（{how[0]}，{how[1]}），用时 {report.elapsed_s:.0f} 秒",
-    )
-
-
-def _next_step(report: ChaosReport) -> Text:
-    if report.is_clean:
-        return Text(
-            'Next: in your script, DataLoader(…, on_error="quarantine", quarantine="bad.jsonl").',
-            '下一步：在训练脚本里使用 DataLoader(…, on_error="quarantine", quarantine="bad.jsonl")。',
-        )
-    return Text(
-        "Next: report this with the whole output of `headrace chaos --json …` and with `headrace --version`.",
-        "下一步：请附上 `headrace chaos --json …` 的完整输出和 `headrace --version`，把这个问题报告给我们。",
-    )
+    yield line(title.of(language), "bold")
+    yield from (line(text.of(language)) for text in (facts, repeat))
 
 
 def _table(report: ChaosReport, language: str) -> Table:
@@ -229,14 +171,40 @@ def _table(report: ChaosReport, language: str) -> Table:
     for title in (Text("injected", "注入次数"), Text("survived", "挺过次数"), Text("worst wait", "最长等待")):
         table.add_column(title.of(language), justify="right")
     for kind, figures in report.kinds().items():
-        is_good = figures.survived == figures.injected
-        table.add_row(
-            _KINDS[kind].of(language),
-            str(figures.injected),
-            line(str(figures.survived), "green" if is_good else "bold red"),
-            f"{figures.worst_wait_s:.2f} s",
-        )
+        survived = line(str(figures.survived), "green" if figures.survived == figures.injected else "bold red")
+        table.add_row(_KINDS[kind].of(language), str(figures.injected), survived, f"{figures.worst_wait_s:.2f} s")
     return table
+
+
+def _outcome(report: ChaosReport, language: str) -> Iterator[Line]:
+    for kind, reason in report.subject.skipped.items():
+        en, zh = _KINDS[kind].en, _KINDS[kind].zh
+        yield line(Text(f"left out: {en}, for {reason}", f"未注入 {zh}：{reason}").of(language))
+    if report.is_clean:
+        clean = Text(
+            "0 lost, 0 repeated, 0 damaged, 0 hangs, 0 leftovers: every sample came once, in the order of seed and "
+            "epoch",
+            "丢失 0、重复 0、损坏 0、卡死 0、残留 0：每个样本恰好出现一次，顺序与种子和 epoch 所定的完全一致",
+        )
+        yield line(clean.of(language), "green")
+    else:
+        yield from (line(said, "bold red") for said in _problems(report, language))
+    if count := report.totals()["quarantined"]:
+        quarantined = Text(
+            f"{count} samples that fail each time were left out, and are named in the quarantine",
+            f"有 {count} 个样本每次读取都失败，已被隔离并逐个记名",
+        )
+        yield line(quarantined.of(language))
+    yield from (line(text.of(language), "yellow") for text in _own(report))
+    next_step = Text(
+        'Next: in your script, DataLoader(…, on_error="quarantine", quarantine="bad.jsonl").',
+        '下一步：在训练脚本里使用 DataLoader(…, on_error="quarantine", quarantine="bad.jsonl")。',
+    )
+    report_it = Text(
+        "Next: report this with the whole output of `headrace chaos --json …` and with `headrace --version`.",
+        "下一步：请附上 `headrace chaos --json …` 的完整输出和 `headrace --version`，把这个问题报告给我们。",
+    )
+    yield line((next_step if report.is_clean else report_it).of(language))
 
 
 def _problems(report: ChaosReport, language: str) -> Iterator[str]:
@@ -272,14 +240,19 @@ def _own(report: ChaosReport) -> Iterator[Text]:
             f"数据集里本来就有 {len(own)} 个坏样本，与注入的故障无关：",
         )
     for one in own[:_MOST_OWN]:
-        message = one.message.strip().splitlines()[-1] if one.message.strip() else ""
-        yield Text(
-            f"  sample {one.index}: {one.exception}: {message}", f"  样本 {one.index}：{one.exception}：{message}"
-        )
+        index, said = one.index, (one.message.strip().splitlines() or [""])[-1]
+        yield Text(f"  sample {index}: {one.exception}: {said}", f"  样本 {index}：{one.exception}：{said}")
 
 
 def report_json(report: ChaosReport) -> dict[str, Any]:
     """Return the document that `headrace chaos --json` prints."""
+    problems = [
+        {"round": facts.number, **asdict(verdict), "stacks": facts.stacks}
+        for facts, verdict in zip(report.rounds, report.verdicts, strict=True)
+        if not verdict.is_clean
+    ]
+    for problem in problems:
+        del problem["own"]
     return {
         "schema": "headrace/chaos/1",
         "versions": {"headrace": __version__, "python": platform.python_version()},
@@ -291,14 +264,6 @@ def report_json(report: ChaosReport) -> dict[str, Any]:
         "totals": report.totals(),
         "kinds": {kind.value: vars(figures) for kind, figures in report.kinds().items()},
         "own_failures": [vars(one) for one in report.own_failures],
-        "problems": [
-            {
-                "round": facts.number,
-                **{name: value for name, value in asdict(verdict).items() if name != "own"},
-                "stacks": facts.stacks,
-            }
-            for facts, verdict in zip(report.rounds, report.verdicts, strict=True)
-            if not verdict.is_clean
-        ],
+        "problems": problems,
         "left": list(report.left),
     }

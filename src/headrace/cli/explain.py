@@ -7,7 +7,7 @@ import sys
 
 from headrace.model import Text
 
-from .arguments import Commands, add_command, add_language, language_of
+from .arguments import Commands, add_command, add_language
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal
 
 _DESCRIPTION = """\
@@ -23,36 +23,24 @@ Several logs are taken as one run: rotated parts, ranks, stdout and stderr.
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser = add_command(
-        commands,
-        shared,
-        "explain",
-        summary="why a training was slow or died, from its log alone",
-        description=_DESCRIPTION,
-    )
+    summary = "why a training was slow or died, from its log alone"
+    parser = add_command(commands, shared, "explain", summary, description=_DESCRIPTION)
     parser.add_argument("logs", nargs="*", metavar="LOG", help="logs of one run; - is standard input")
-    parser.add_argument(
-        "--message", metavar="TEXT", help="look one error message up instead of reading logs; - is standard input"
-    )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--format", choices=("text", "json", "markdown"), default="text", help="form of the output (default: text)"
-    )
-    form.add_argument(
-        "--json",
-        dest="format",
-        action="store_const",
-        const="json",
-        help="print one JSON document, schema headrace/findings/1",
-    )
-    form.add_argument("--markdown", dest="format", action="store_const", const="markdown", help="print Markdown")
+    message = "look one error message up instead of reading logs; - is standard input"
+    parser.add_argument("--message", metavar="TEXT", help=message)
+    add = parser.add_mutually_exclusive_group().add_argument
+    forms = ("text", "json", "markdown")
+    add("--format", choices=forms, default="text", help="form of the output (default: text)")
+    document = "print one JSON document, schema headrace/findings/1"
+    add("--json", dest="format", action="store_const", const="json", help=document)
+    add("--markdown", dest="format", action="store_const", const="markdown", help="print Markdown")
     add_language(parser)
     parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
 
 
 def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
     """Explain the logs and print what was found."""
-    language = language_of(args)
+    language = args.lang
     if args.message is not None:
         if args.logs:
             parser.error("--message takes no logs; give one or the other")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import HeadraceError
 from headrace.model import SampleFailure, Text, first_line, is_json_key, key_text
 
-from .arguments import Commands, add_command, add_language, language_of, whole
+from .arguments import Commands, add_command, add_language, whole
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table, printable
 
 if TYPE_CHECKING:
@@ -55,36 +55,25 @@ _TIMES, _SAMPLE, _TRIES = Text("times", "次数"), Text("sample", "样本"), Tex
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser = add_command(
-        commands,
-        shared,
-        "quarantine",
-        summary="the samples that runs have left out, and why",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
+    summary = "the samples that runs have left out, and why"
+    parser = add_command(commands, shared, "quarantine", summary, description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("files", nargs="+", metavar="FILE", help="a quarantine file; several are read as one")
     filters = parser.add_argument_group("filters")
-    several: dict[str, Any] = {"action": "append", "default": []}
-    filters.add_argument(
-        "--exception",
-        **several,
-        metavar="NAME",
-        help="type of the exception, with or without module; or worker_lost, or hang",
-    )
-    filters.add_argument("--contains", **several, metavar="TEXT", help="text in message, traceback, file, shard or key")
-    filters.add_argument("--shard", **several, metavar="NAME", help="path or name of its shard; * and ? are allowed")
-    filters.add_argument(
-        "--since", type=_since, metavar="WHEN", help="2h, 3d, 2026-07-30 or '2026-07-30 14:00' (local)"
-    )
+    for name, shown, said in (
+        ("--exception", "NAME", "type of the exception, with or without module; or worker_lost, or hang"),
+        ("--contains", "TEXT", "text in message, traceback, file, shard or key"),
+        ("--shard", "NAME", "path or name of its shard; * and ? are allowed"),
+    ):
+        filters.add_argument(name, action="append", default=[], metavar=shown, help=said)
+    when = "2h, 3d, 2026-07-30 or '2026-07-30 14:00' (local)"
+    filters.add_argument("--since", type=_since, metavar="WHEN", help=when)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--by", choices=tuple(_GROUPED_BY), help="count by this instead of showing each sample")
     shape.add_argument("--indices", action="store_true", help="only the indices or keys, one a line, as JSON")
     shape.add_argument("--traceback", action="store_true", help="each sample with its full traceback")
     shape.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/quarantine/1")
-    parser.add_argument(
-        "--limit", type=whole(0), default=100, metavar="N", help="show the last N samples (default: 100; 0: all)"
-    )
+    last = "show the last N samples (default: 100; 0: all)"
+    parser.add_argument("--limit", type=whole(0), default=100, metavar="N", help=last)
     add_language(parser)
     parser.set_defaults(run=run)
 
@@ -100,7 +89,7 @@ def _since(text: str) -> datetime:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read the files and print what was asked for."""
-    language = language_of(args)
+    language = args.lang
     choice = Choice(
         exceptions=tuple(args.exception), contains=tuple(args.contains), shards=tuple(args.shard), since=args.since
     )
@@ -143,10 +132,11 @@ class Choice:
     def passes(self, failure: SampleFailure) -> bool:
         """Whether a failure is asked for."""
         moment = moment_of(failure.time)
+        shard = () if failure.shard is None else (failure.shard, failure.shard.rpartition("/")[2])
         return (
             (not self.exceptions or bool({_name(failure), _name(failure).rpartition(".")[2]} & set(self.exceptions)))
             and all(text.casefold() in _all_text(failure) for text in self.contains)
-            and (not self.shards or any(_is_shard(failure.shard, pattern) for pattern in self.shards))
+            and (not self.shards or any(one == each or fnmatchcase(one, each) for one in shard for each in self.shards))
             and (self.since is None or (moment is not None and moment >= self.since))
         )
 
@@ -177,12 +167,6 @@ def moment_of(time: str) -> datetime | None:
 def _name(failure: SampleFailure) -> str:
     """Return the type of a failure's exception, or how it failed without one."""
     return failure.exception or str(failure.kind)
-
-
-def _is_shard(shard: str | None, pattern: str) -> bool:
-    """Whether a shard's path, or its last part, is the pattern or fits it."""
-    names = () if shard is None else (shard, shard.rpartition("/")[2])
-    return pattern in names or any(fnmatchcase(name, pattern) for name in names)
 
 
 def _all_text(failure: SampleFailure) -> str:
@@ -266,10 +250,9 @@ def key_lines(samples: Iterable[QuarantinedSample]) -> tuple[list[str], int]:
 def _headlines(report: QuarantineReport, language: str) -> Iterator[Line]:
     files = ", ".join(map(printable, report.files))
     count, total = len(report.samples), report.num_in_files
-    said = Text(f"condemned samples in {files}: {total}", f"{files} 里被隔离的样本：{total} 个")
-    if count < total:
-        passing = Text(f", of which {count} pass the filters", f"，其中 {count} 个符合筛选条件")
-        said = Text(said.en + passing.en, said.zh + passing.zh)
+    passing = Text(f", of which {count} pass the filters", f"，其中 {count} 个符合筛选条件")
+    some = passing if count < total else Text("", "")
+    said = Text(f"condemned samples in {files}: {total}{some.en}", f"{files} 里被隔离的样本：{total} 个{some.zh}")
     yield line(said.of(language), "bold")
     if report.damages:
         yield line(_damage(report.damages).of(language), "yellow")
@@ -320,7 +303,7 @@ def _tracebacks(samples: Sequence[QuarantinedSample], language: str, limit: int)
         failure = one.failure
         facts = [
             f"{_SAMPLE.of(language)} {_key(failure, language)}",
-            *(printable(place) for place in (failure.file, failure.place) if place),
+            *map(printable, filter(None, (failure.file, failure.place))),
             f"{_TIMES.of(language)} {one.times}",
             f"{_TRIES.of(language)} {failure.tries}",
             f"rank {failure.rank}",
@@ -334,9 +317,8 @@ def _tracebacks(samples: Sequence[QuarantinedSample], language: str, limit: int)
 
 def _cut(count: int, limit: int, language: str) -> Iterator[Line]:
     if limit and (left := count - limit) > 0:
-        yield line(
-            Text(f"… and {left} more; --limit 0 shows all", f"…… 还有 {left} 个；加 --limit 0 显示全部").of(language)
-        )
+        more = Text(f"… and {left} more; --limit 0 shows all", f"…… 还有 {left} 个；加 --limit 0 显示全部")
+        yield line(more.of(language))
 
 
 def _hint(condemned: QuarantinedSample) -> Hint | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model import EventKind, Text, format_seconds, format_share, three_digits
 
-from .arguments import Commands, add_command, add_language, language_of
+from .arguments import Commands, add_command, add_language, whole
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ examples:
 The exit code is the script's own; of --report it is 0 without findings and 1 with some.
 """
 _REPLAY_STEPS = 64  # some rounds over eight kept batches; a second or two of most trainings
-_FEWEST_STEPS = 16
 _LINE_EVERY_S = 5.0
 _QUIET_FROM_S = 3.0  # without an event: then that is what there is to say
 _SAVE, _RESTORE = "\x1b7", "\x1b8"  # where the cursor is
@@ -49,55 +48,33 @@ _FEWEST_ROWS = 4
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser = add_command(
-        commands,
-        shared,
-        "run",
-        summary="run a training script unchanged, and say why it waits",
-        usage="headrace run [options] (train.py | -m module | -- command) [args ...]",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
-    parser.add_argument(
-        "--out", metavar="DIR", help="where the recording goes (default: headrace-runs/NAME-TIME in this folder)"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write the findings there, schema headrace/findings/1")
-    parser.add_argument(
-        "--live",
-        action="store_true",
-        help="a status line while it runs: at the bottom of a terminal, else on stderr every few seconds",
-    )
+    summary = "run a training script unchanged, and say why it waits"
+    usage = "headrace run [options] (train.py | -m module | -- command) [args ...]"
+    parser = add_command(commands, shared, "run", summary, usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
+    add = parser.add_argument
+    add("--out", metavar="DIR", help="where the recording goes (default: headrace-runs/NAME-TIME in this folder)")
+    add("--json", metavar="FILE", help="write the findings there, schema headrace/findings/1")
+    live = "a status line while it runs: at the bottom of a terminal, else on stderr every few seconds"
+    add("--live", action="store_true", help=live)
     add_language(parser, of="report")
-    parser.add_argument(
-        "--replay",
-        action="store_true",
-        help=f"measure the ceiling: after some steps the training gets cached batches for {_REPLAY_STEPS} steps. This "
-        "changes the training: throw its weights away",
+    replay = (
+        f"measure the ceiling: after some steps the training gets cached batches for {_REPLAY_STEPS} steps. This "
+        "changes the training: throw its weights away"
     )
-    parser.add_argument(
-        "--replay-steps", type=_steps, metavar="N", default=None, help="the same, for N steps (at least 16)"
-    )
-    parser.add_argument(
-        "--report",
-        metavar="DIR",
-        help="run nothing: report on a run directory, also one that a crash left or of monitor",
-    )
-    parser.add_argument("-m", dest="module", metavar="module", nargs=argparse.REMAINDER, help="run a module")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="a script and its arguments, or -- and any command")
+    add("--replay", action="store_true", help=replay)
+    add("--replay-steps", type=whole(16), metavar="N", help="the same, for N steps (at least 16)")
+    report = "run nothing: report on a run directory, also one that a crash left or of monitor"
+    add("--report", metavar="DIR", help=report)
+    add("-m", dest="module", metavar="module", nargs=argparse.REMAINDER, help="run a module")
+    add("command", nargs=argparse.REMAINDER, help="a script and its arguments, or -- and any command")
     parser.set_defaults(run=run)
-
-
-def _steps(text: str) -> int:
-    if not text.isdigit() or int(text) < _FEWEST_STEPS:
-        raise argparse.ArgumentTypeError(f"a number of steps, {_FEWEST_STEPS} or more, not {text!r}")
-    return int(text)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run the script, report, and end as it ended."""
     from headrace.launch import command_of, new_run_directory, run_recorded
 
-    language = language_of(args)
+    language = args.lang
     if args.report:
         return _report_on(args, terminal, language)
     command = command_of(args.command, module=args.module)
@@ -237,9 +214,6 @@ class Display:
             )
             terminal.warn(no_line.of(language))
 
-    def __repr__(self) -> str:
-        return f"Display({self._line or 'a line now and then'})"
-
     def __enter__(self) -> Display:
         return self
 
@@ -300,9 +274,6 @@ class StatusLine:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._rows = 0  # of the terminal when the region was set; 0: it is not set
-
-    def __repr__(self) -> str:
-        return f"StatusLine(fd={self._fd}, rows={self._rows})"
 
     @staticmethod
     def fits(fd: int) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model import Text, format_bytes
 
-from .arguments import Commands, add_command, add_language, language_of
+from .arguments import Commands, add_command, add_language
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table, printable
 
 if TYPE_CHECKING:
@@ -41,36 +41,20 @@ _REASONS = {
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser = add_command(
-        commands,
-        shared,
-        "shards",
-        summary="index tar shards, list them, and find what is damaged",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="shards, as headrace.Shards takes them")
-    parser.add_argument(
-        "--pair",
-        action="append",
-        type=_pair,
-        default=[],
-        metavar="FIELD=PATTERN",
-        help="a pairing rule, such as npz={key}_features.npz; may be given more than once (default: WebDataset's rule)",
-    )
-    parser.add_argument(
-        "--fields", type=_names, metavar="NAME,…", help="fields that a sample must have; others are unpaired"
-    )
-    parser.add_argument("--list", action="store_true", help="every sample: its key, its fields and their sizes")
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="read all data and compare it with the checksums that --verify stored before",
-    )
-    parser.add_argument("--rebuild", action="store_true", help="index anew, even where the index is up to date")
-    parser.add_argument("--index-dir", metavar="DIR", help="where the indexes lie (default: beside the shards)")
+    summary = "index tar shards, list them, and find what is damaged"
+    parser = add_command(commands, shared, "shards", summary, description=_DESCRIPTION, epilog=_EPILOG)
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE", help="shards, as headrace.Shards takes them")
+    rule = "a pairing rule, such as npz={key}_features.npz; may be given more than once (default: WebDataset's rule)"
+    add("--pair", action="append", type=_pair, default=[], metavar="FIELD=PATTERN", help=rule)
+    add("--fields", type=_names, metavar="NAME,…", help="fields that a sample must have; others are unpaired")
+    add("--list", action="store_true", help="every sample: its key, its fields and their sizes")
+    compared = "read all data and compare it with the checksums that --verify stored before"
+    add("--verify", action="store_true", help=compared)
+    add("--rebuild", action="store_true", help="index anew, even where the index is up to date")
+    add("--index-dir", metavar="DIR", help="where the indexes lie (default: beside the shards)")
     add_language(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/shards/1")
+    add("--json", action="store_true", help="print one JSON document, schema headrace/shards/1")
     parser.set_defaults(run=run)
 
 
@@ -89,7 +73,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Survey the shards and print what was found."""
     from headrace.storage.shards import expand_urls, survey_shards
 
-    language = language_of(args)
+    language = args.lang
     paths = expand_urls(args.files)
     pairing = dict(args.pair) or "webdataset"
     reading = Text(f"reading the headers of shards ({len(paths)})", f"正在读取 {len(paths)} 个 shard 的文件头")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import __version__
 from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits
 
-from .arguments import Commands, add_command, add_language, language_of, seconds, whole
+from .arguments import Commands, add_command, add_language, seconds, whole
 from .terminal import EXIT_OK, EXIT_TERMINATED, Terminal, line, plain_table, printable
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ _READING = Text("reading {path}", "正在读取 {path}")
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     summary = "what is under a path, how fast it reads, and how many reads at a time it is worth"
-    parser = add_command(commands, shared, "storage", summary=summary, description=_DESCRIPTION, epilog=_EPILOG)
+    parser = add_command(commands, shared, "storage", summary, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("path", metavar="PATH", help="a file, or a folder with data")
     add("--seconds", type=seconds(0.5, 3600), default=15.0, metavar="S", help="how long to measure (default: 15)")
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Measure and print."""
     from headrace.storage.media import kind_of, probe, remember_depth
 
-    language = language_of(args)
+    language = args.lang
     head = {"schema": "headrace/storage/1", "headrace": __version__, "path": args.path}
     if args.no_measure:
         kind = kind_of(args.path)

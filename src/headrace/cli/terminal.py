@@ -6,6 +6,7 @@ rich is loaded when something is drawn with it: `--help` and a wrapped script ne
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text as Line
 
@@ -25,6 +26,7 @@ EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141  # what a shell shows for a program that `head` cut off
 EXIT_TERMINATED = 143  # and for one that was told to end
 
+_LINE_END = re.compile(r"(?: |\x1b\[[0-9;]*m)+$", re.MULTILINE)
 _NARROWEST = 100  # columns when nobody tells: a pipe or a file should not wrap a table
 _LINE_EVERY_S = 60.0  # a log file wants to know that we live, not each step
 
@@ -61,9 +63,6 @@ class Terminal:
         self._color = color
         self._verbosity = verbosity
         self._last_line_at: float | None = None
-
-    def __repr__(self) -> str:
-        return f"Terminal(color={self._color!r}, verbosity={self._verbosity})"
 
     def result(self, what: RenderableType) -> None:
         """Print a part of the result."""
@@ -137,7 +136,14 @@ class Terminal:
             yield
 
     def _print(self, what: RenderableType, stream: TextIO) -> None:
-        self._console(stream).print(what if stream.isatty() else _Unpadded(what))
+        """Print it; in a file, without the spaces that rich fills lines up with."""
+        console = self._console(stream)
+        if stream.isatty():
+            console.print(what)
+        else:
+            with console.capture() as captured:
+                console.print(what)
+            stream.write(_LINE_END.sub(lambda end: end[0].replace(" ", ""), captured.get()))
 
     def _console(self, stream: TextIO) -> Console:
         from rich.console import Console  # not needed for `--help`
@@ -153,21 +159,3 @@ class Terminal:
             emoji=False,
             markup=False,  # a path or a name of the user's may hold brackets
         )
-
-
-class _Unpadded:
-    """Something to print, without the spaces that rich fills lines up with: in a file they are only in the way."""
-
-    def __init__(self, what: RenderableType) -> None:
-        self._what = what
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.segment import Segment
-
-        for line in console.render_lines(self._what, options, pad=False):
-            while line and not line[-1].text.strip():
-                line.pop()
-            if line:
-                line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
-            yield from line
-            yield Segment.line()

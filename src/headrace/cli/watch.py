@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model import Text, format_bytes, format_seconds, format_share
 
-from .arguments import Commands, add_command, add_language, language_of, seconds, whole
+from .arguments import Commands, add_command, add_language, seconds, whole
 from .terminal import EXIT_FINDINGS, EXIT_INTERRUPTED, EXIT_OK, Terminal, line
 
 if TYPE_CHECKING:
@@ -54,49 +54,25 @@ _MEMORY, _READ = Text("memory", "内存"), Text("read", "读取")
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser = add_command(
-        commands,
-        shared,
-        "watch",
-        summary="attach to a running training: what it waits for, what each worker does",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
+    summary = "attach to a running training: what it waits for, what each worker does"
+    parser = add_command(commands, shared, "watch", summary, description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("target", nargs="?", metavar="PID", help="a process, or a text of its command line")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--once", action="store_true", help="watch for five seconds (or --duration) and print text")
-    form.add_argument(
-        "--dump",
-        nargs="?",
-        const="-",
-        metavar="FILE",
-        help="write all stacks, wait channels, locks and open files, to FILE or stdout, and end",
-    )
-    parser.add_argument("--json", action="store_true", help="print lines of JSON, schema headrace/watch/2")
-    parser.add_argument("--interval", type=seconds(), default=2.0, metavar="S", help="seconds per look (default: 2)")
-    parser.add_argument("--duration", type=seconds(), metavar="S", help="end after so long, with a verdict")
-    parser.add_argument(
-        "--rate", type=whole(1, 200), default=20, metavar="N", help="stacks a second and process (default: 20)"
-    )
-    parser.add_argument("--no-stacks", action="store_true", help="use the kernel's word alone, not py-spy")
-    parser.add_argument(
-        "--memory",
-        default="90%",
-        metavar="LINE",
-        help="alarm above this: a share of the limit (90%%, the default) or a size of the training (40GiB)",
-    )
-    parser.add_argument(
-        "--stuck",
-        type=seconds(),
-        default=60.0,
-        metavar="S",
-        help="alarm when a worker stands at one place for so long (default: 60s)",
-    )
-    parser.add_argument(
-        "--alert-command",
-        metavar="CMD",
-        help="run for each alarm, by a shell: HEADRACE_ALARM, _TEXT, _PID in its environment, JSON on its stdin",
-    )
+    everything = "write all stacks, wait channels, locks and open files, to FILE or stdout, and end"
+    form.add_argument("--dump", nargs="?", const="-", metavar="FILE", help=everything)
+    add = parser.add_argument
+    add("--json", action="store_true", help="print lines of JSON, schema headrace/watch/2")
+    add("--interval", type=seconds(), default=2.0, metavar="S", help="seconds per look (default: 2)")
+    add("--duration", type=seconds(), metavar="S", help="end after so long, with a verdict")
+    add("--rate", type=whole(1, 200), default=20, metavar="N", help="stacks a second and process (default: 20)")
+    add("--no-stacks", action="store_true", help="use the kernel's word alone, not py-spy")
+    above = "alarm above this: a share of the limit (90%%, the default) or a size of the training (40GiB)"
+    add("--memory", default="90%", metavar="LINE", help=above)
+    still = "alarm when a worker stands at one place for so long (default: 60s)"
+    add("--stuck", type=seconds(), default=60.0, metavar="S", help=still)
+    each = "run for each alarm, by a shell: HEADRACE_ALARM, _TEXT, _PID in its environment, JSON on its stdin"
+    add("--alert-command", metavar="CMD", help=each)
     add_language(parser)
     parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
 
@@ -105,7 +81,7 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     """Watch, and print what was seen."""
     from headrace.watch import AlarmSettings, AlertCommand, MemoryLine, WatchSession, WatchSettings
 
-    language = language_of(args)
+    language = args.lang
     if args.target is None and args.dump not in (None, "-"):
         args.target, args.dump = args.dump, "-"  # `--dump 4711`: what looks like a file is the process
     if not args.target:

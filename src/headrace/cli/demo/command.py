@@ -18,13 +18,13 @@ from multiprocessing import get_start_method
 from pathlib import Path
 from statistics import median
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
 from headrace.model import Text, format_bytes, three_digits
 
-from ..arguments import Commands, add_command, add_language, language_of, whole
+from ..arguments import Commands, add_command, add_language, whole
 from ..terminal import EXIT_OK, Terminal, line, plain_table
 
 if TYPE_CHECKING:
@@ -47,13 +47,8 @@ _LOADERS = ("torch", "headrace")
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser = add_command(
-        commands,
-        shared,
-        "demo",
-        summary="the same training loop with torch's loader and with ours, side by side",
-        description=_DESCRIPTION,
-    )
+    summary = "the same training loop with torch's loader and with ours, side by side"
+    parser = add_command(commands, shared, "demo", summary, description=_DESCRIPTION)
     options = (
         ("--workers", 1, 64, 4, "workers of each loader"),
         ("--batch-size", 1, 256, 12, "samples in a batch"),
@@ -76,7 +71,7 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
         )
     from .loop import DemoSettings
 
-    language = language_of(args)
+    language = args.lang
     settings = DemoSettings(samples=args.samples, batch_size=args.batch_size, workers=args.workers)
     runs = _run_all(settings, language, terminal)
     if len({tuple(run.loop.checksums) for run in runs}) > 1:
@@ -200,25 +195,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 # ---------------------------------------------------------------------------------------------- the figures
 
 
-class _Row(NamedTuple):
-    """A figure of a run: its name in the table, how it is shown, and how the rounds become one."""
-
-    title: Text
-    show: Callable[[float], str]
-    join: Callable[[Iterable[float]], float]
-
-
 def _milliseconds(value: float) -> str:
     return f"{three_digits(1000 * value)} ms"
 
 
-_ROWS = {
-    "first_batch_s": _Row(Text("first batch", "首个 batch 用时"), _milliseconds, median),
-    "wait_median_s": _Row(Text("wait for a batch, median", "等待一个 batch，中位数"), _milliseconds, median),
-    "wait_worst_s": _Row(Text("wait for a batch, worst", "等待一个 batch，最长"), _milliseconds, max),
-    "samples_per_s": _Row(Text("samples per second", "每秒样本数"), three_digits, median),
-    "peak_memory_bytes": _Row(Text("peak memory of all processes", "全部进程的内存峰值"), format_bytes, max),
-    "loader_memory_bytes": _Row(Text("  of it, added by the loader", "  其中由加载器增加的部分"), format_bytes, max),
+# the figures of a run: their names in the table, how they are shown, and how the rounds become one
+_ROWS: dict[str, tuple[Text, Callable[[float], str], Callable[[Iterable[float]], float]]] = {
+    "first_batch_s": (Text("first batch", "首个 batch 用时"), _milliseconds, median),
+    "wait_median_s": (Text("wait for a batch, median", "等待一个 batch，中位数"), _milliseconds, median),
+    "wait_worst_s": (Text("wait for a batch, worst", "等待一个 batch，最长"), _milliseconds, max),
+    "samples_per_s": (Text("samples per second", "每秒样本数"), three_digits, median),
+    "peak_memory_bytes": (Text("peak memory of all processes", "全部进程的内存峰值"), format_bytes, max),
+    "loader_memory_bytes": (Text("  of it, added by the loader", "  其中由加载器增加的部分"), format_bytes, max),
 }
 _MORE_IS_BETTER = "samples_per_s"
 # Where most waits are short and a few are long, the median is about nothing, and so is its ratio.
@@ -228,12 +216,12 @@ _WITHOUT_RATIO = "wait_median_s"
 def summarise(runs: Sequence[DemoRun]) -> dict[str, dict[str, float | None]]:
     """Return each figure of both loaders over all rounds, and their ratio; `None`: the machine does not tell."""
     summary = {}
-    for name, row in _ROWS.items():
+    for name, (_, _, join) in _ROWS.items():
         figures: dict[str, float | None] = {}
         for loader in _LOADERS:
             values = [_figures(run)[name] for run in runs if run.loader == loader]
             known = [value for value in values if value is not None]
-            figures[loader] = row.join(known) if known else None
+            figures[loader] = join(known) if known else None
         torch, ours = figures["torch"], figures["headrace"]
         ratio = ours / torch if torch and ours is not None and name != _WITHOUT_RATIO else None
         summary[name] = {**figures, "ratio": ratio}
@@ -304,13 +292,11 @@ def _report_text(asked: DemoSettings, runs: Sequence[DemoRun], language: str) ->
     )
     return Group(
         line(title.of(language), "bold"),
-        line(facts.of(language)),
-        line(slow_disk.of(language)),
+        *(line(text.of(language)) for text in (facts, slow_disk)),
         "",
         _table(runs, language),
         "",
-        line(measured.of(language)),
-        line(next_step.of(language)),
+        *(line(text.of(language)) for text in (measured, next_step)),
     )
 
 
@@ -321,11 +307,11 @@ def _table(runs: Sequence[DemoRun], language: str) -> Table:
         table.add_column(heading, justify="right")
     unknown = Text("not measured", "未测得").of(language)
     for name, figures in summarise(runs).items():
-        row, ratio = _ROWS[name], figures["ratio"]
-        shown = [unknown if (value := figures[loader]) is None else row.show(value) for loader in _LOADERS]
+        (title, show, _), ratio = _ROWS[name], figures["ratio"]
+        shown = [unknown if (value := figures[loader]) is None else show(value) for loader in _LOADERS]
         is_better = ratio is not None and (ratio > 1) == (name == _MORE_IS_BETTER)
         compared = line("" if ratio is None else f"{three_digits(ratio)}x", "green" if is_better else "yellow")
-        table.add_row(row.title.of(language), *shown, compared)
+        table.add_row(title.of(language), *shown, compared)
     count = sum(len(run.loop.checksums) for run in runs if run.loader == "headrace")
     same = line(Text(f"yes, all {count}", f"一致，共 {count} 个").of(language), "green")
     table.add_row(Text("batches identical", "各 batch 内容是否一致").of(language), "", same, "")

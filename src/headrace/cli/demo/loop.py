@@ -15,6 +15,7 @@ import time
 import zipfile
 import zlib
 from dataclasses import asdict, dataclass
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -154,23 +155,16 @@ def tree_memory_bytes(pid: int) -> int | None:
     pids = [one.pid for one in walk_tree([pid])]
     told = [rollup for rollup in map(read_rollup, pids) if rollup is not None]
     segments: dict[tuple[int, int], int] = {}  # allocated bytes by device and inode
-    for link in (link for one in pids for link in _open_files(one)):
+    for link in (link for one in pids for link in glob(f"/proc/{one}/fd/*")):
         try:
             if os.readlink(link).startswith(("/dev/shm/", "/memfd:")):
-                entry = link.stat()
+                entry = os.stat(link)
                 segments[entry.st_dev, entry.st_ino] = 512 * entry.st_blocks
         except OSError:  # closed since we listed it
             continue
     mapped = sum(rollup.shared_pss_bytes for rollup in told)
     private = sum(rollup.pss_bytes for rollup in told) - mapped
     return private + max(mapped, sum(segments.values())) if told else None
-
-
-def _open_files(pid: int) -> list[Path]:
-    try:
-        return list(Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:
-        return []
 
 
 if __name__ == "__main__":
