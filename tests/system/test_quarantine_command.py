@@ -185,6 +185,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence(tmp_path: Path) -> None:
         done = run("quarantine", str(path))
         assert (done.returncode, done.stdout) == (2, "")
         assert said in done.stderr
+        assert "try: the file that quarantine_file= names in the script" in done.stderr
         assert "Traceback" not in done.stderr
 
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import HeadraceError
+from headrace.errors import NotAQuarantine, UnusableInput
 from headrace.model import SampleFailure, Text, first_line, is_json_key, key_text
 
 from .arguments import Commands, add_command, add_language, whole
@@ -34,6 +35,7 @@ _EPILOG = """\
 exit codes: 0 no condemned sample (that passes the filters), 1 there are some, or damaged lines, 2 a file cannot be read
 """
 
+_WHICH_FILE = "the file that quarantine_file= names in the script; it is written once a sample has failed"
 _LONGEST_KEY = 24
 _LONGEST_WHY = 160
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
@@ -191,8 +193,14 @@ def _read(files: list[str], choice: Choice) -> QuarantineReport:
     for path in files:
         try:
             entries += QuarantineFile(path).entries()
+        except NotAQuarantine as error:
+            error.next_step = _WHICH_FILE
+            raise
         except OSError as error:
-            raise HeadraceError(f"cannot read {path}: {error.strerror or error}") from error
+            shown = f"`ls -ld {shlex.quote(path)}` shows who may read it"
+            next_step = shown if isinstance(error, PermissionError) else _WHICH_FILE
+            what = f"cannot read {path}: {error.strerror or error}"
+            raise UnusableInput(what, current_folder=Path.cwd(), next_step=next_step) from error
     failures = [entry for entry in entries if isinstance(entry, SampleFailure)]
     return QuarantineReport(
         files=tuple(files),
