@@ -20,7 +20,7 @@ from headrace.errors import CannotLoadTarget, ChaosCouldNotRun
 from headrace.signals.system import read_all_stats, read_stat
 
 from .fault_plan import FROM_OUTSIDE, ChaosSettings, Fault, FaultKind, Subject, plan_round
-from .report import ChaosReport, LeftOutSample, RoundFacts, RoundVerdict, judge_round, num_struck
+from .report import ChaosReport, LeftOutSample, RoundFacts, judge_round, num_struck
 
 _SIGNALS = {FaultKind.KILL: signal.SIGKILL, FaultKind.STOP: signal.SIGSTOP}
 _START_S = 180.0  # to import torch and the user's module, on a slow network disk
@@ -43,7 +43,6 @@ def run_chaos(settings: ChaosSettings) -> ChaosReport:
     """Run rounds of faults until enough have struck, and judge each of them."""
     started = time.monotonic()
     rounds: list[RoundFacts] = []
-    verdicts: list[RoundVerdict] = []
     left: list[str] = []
     subject: Subject | None = None
     empty = 0
@@ -57,7 +56,6 @@ def run_chaos(settings: ChaosSettings) -> ChaosReport:
                 facts = process.run_round(len(rounds), most)
                 empty = empty + 1 if not facts.strikes and not facts.is_hang else 0
                 rounds.append(facts)
-                verdicts.append(judge_round(facts))
                 if facts.is_hang:
                     break  # what is left of the process is of no use
         left += process.left
@@ -66,7 +64,7 @@ def run_chaos(settings: ChaosSettings) -> ChaosReport:
         settings=settings,
         subject=subject,
         rounds=rounds,
-        verdicts=verdicts,
+        verdicts=[judge_round(facts) for facts in rounds],
         elapsed_s=time.monotonic() - started,
         left=left,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .fault_plan import TAKES_A_TIMEOUT, ChaosSettings, Fault, FaultKind, Subject, expected_delivery
 
@@ -75,7 +75,7 @@ def judge_round(facts: RoundFacts) -> RoundVerdict:
         fault = by_index.get(index)
         if fault is None and one.kind == "exception" and not one.exception.endswith("InjectedFault"):
             own.append(one)
-        elif index not in has_to and not _may_condemn(fault):
+        elif index not in has_to and (fault is None or fault.kind not in TAKES_A_TIMEOUT):  # what hung, if only once
             innocent.append(one)
     wanted = expected_delivery(facts.order, frozenset(condemned))
     missing, surplus = Counter(wanted) - Counter(facts.delivered), Counter(facts.delivered) - Counter(wanted)
@@ -92,11 +92,6 @@ def judge_round(facts: RoundFacts) -> RoundVerdict:
         left=tuple(facts.left),
         own=tuple(own),
     )
-
-
-def _may_condemn(fault: Fault | None) -> bool:
-    """Whether a loader may condemn a sample for this, though it need not: it hung, if only once."""
-    return fault is not None and fault.kind in TAKES_A_TIMEOUT
 
 
 def _judge_sizes(facts: RoundFacts) -> str:
@@ -127,7 +122,7 @@ class ChaosReport:
     rounds: Sequence[RoundFacts]
     verdicts: Sequence[RoundVerdict]
     elapsed_s: float
-    left: Sequence[str] = field(default=())  # processes that outlived the process under test
+    left: Sequence[str] = ()  # processes that outlived the process under test
 
     @property
     def is_clean(self) -> bool:
@@ -169,9 +164,7 @@ class ChaosReport:
 
     def problems(self) -> dict[str, int]:
         """Return how often each thing that can be wrong was."""
-        counts = {
-            name: sum(_count(getattr(verdict, field)) for verdict in self.verdicts) for name, field in _FIELDS.items()
-        }
+        counts = {name: sum(_count(getattr(one, field)) for one in self.verdicts) for name, field in _FIELDS.items()}
         return {**counts, "leftovers": counts["leftovers"] + len(self.left)}
 
 
@@ -196,16 +189,12 @@ def _worst_wait(facts: RoundFacts, fault: Fault, at_s: float) -> float:
     the worker's hands: the longest wait that began before it or soon after it, and ended after it.
     """
     if fault.is_inside:
-        batch = _batch_of(facts, fault.index)
-        return facts.waits[batch][1] - facts.waits[batch][0] if batch < len(facts.waits) else 0.0
-    return max((end - begin for begin, end in facts.waits if end > at_s and begin < at_s + _AFTERMATH_S), default=0.0)
-
-
-def _batch_of(facts: RoundFacts, index: int) -> int:
-    """The batch that a sample came in, or would have come in, had it not been condemned."""
-    condemned = {one.index for one in facts.quarantine}
-    before = sum(other not in condemned for other in facts.order[: list(facts.order).index(index)])
-    return before // facts.batch_size
+        condemned = {one.index for one in facts.quarantine}
+        before = sum(other not in condemned for other in facts.order[: list(facts.order).index(fault.index)])
+        waits = facts.waits[before // facts.batch_size :][:1]  # of the batch that it came in, or would have come in
+    else:
+        waits = [wait for wait in facts.waits if wait[1] > at_s and wait[0] < at_s + _AFTERMATH_S]
+    return max((end - begin for begin, end in waits), default=0.0)
 
 
 def num_struck(rounds: Sequence[RoundFacts]) -> int:

@@ -18,8 +18,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -47,18 +47,6 @@ _STAYING_FDS = 4  # and their pipes
 _STEPS_S, _LONGEST_STEP_S = 2.0, 0.02
 
 
-class Voice:
-    """Tells the referee what happens."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def say(self, event: str, **facts: Any) -> None:
-        line = json.dumps({"event": event, **facts}).encode() + b"\n"
-        while line:
-            line = line[os.write(self._fd, line) :]
-
-
 class Target:
     """What the user named: a data set, a function that makes one, or a loader whose settings are taken over."""
 
@@ -76,21 +64,26 @@ class Target:
                 f"{settings.target} is a {type(self.dataset).__name__}, without a length or without an index",
                 next_step="give it a map-style data set; the samples of an IterableDataset cannot be given out again",
             )
-        collate = loader.collate_fn if loader is not None else default_collate
-        self.is_default = collate is default_collate
-        self.collate = None if self.is_default else collate
-        self.batch_size = settings.batch_size or (loader.batch_size if loader is not None else None) or 8
-        own_workers = loader.num_workers if loader is not None else 0
-        self.num_workers = settings.num_workers or own_workers or 4
-        self.init_fn = loader.worker_init_fn if loader is not None else None
-        context = loader.multiprocessing_context if loader is not None else None
-        self.start_method = settings.start_method or (context.get_start_method() if context is not None else None)
-        self.num_samples = len(cast("Any", self.dataset))
-        if self.num_samples < 2 * self.batch_size:
+        self.collate = getattr(loader, "collate_fn", default_collate)
+        self.init_fn = getattr(loader, "worker_init_fn", None)
+        num_samples = len(cast("Any", self.dataset))
+        batch_size = settings.batch_size or getattr(loader, "batch_size", None) or 8
+        if num_samples < 2 * batch_size:
             raise CannotLoadTarget(
-                f"{settings.target} has {self.num_samples} samples, fewer than two batches of {self.batch_size}",
+                f"{settings.target} has {num_samples} samples, fewer than two batches of {batch_size}",
                 next_step="a smaller --batch-size",
             )
+        context = getattr(loader, "multiprocessing_context", None) or torch.multiprocessing
+        why_not = get_small_shm() if FaultKind.SHM_FULL in settings.kinds else None
+        self.subject = Subject(
+            num_samples=num_samples,
+            batch_size=batch_size,
+            num_workers=settings.num_workers or getattr(loader, "num_workers", 0) or 4,
+            is_default=self.collate is default_collate,
+            start_method=settings.start_method or context.get_start_method(),
+            dataset=type(self.dataset).__name__,
+            skipped={"shm_full": why_not} if why_not is not None else {},
+        )
 
 
 def load_target(text: str) -> Any:
@@ -128,7 +121,7 @@ def load_target(text: str) -> Any:
 def main() -> int:
     """Read the settings, find the target, and run rounds until the referee says that it is enough."""
     start = json.loads(sys.stdin.readline())
-    settings, voice = ChaosSettings(**start["settings"]), Voice(start["fd"])
+    settings, say = ChaosSettings(**start["settings"]), partial(_say, start["fd"])
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are what is wanted, not their images
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
@@ -136,33 +129,26 @@ def main() -> int:
     try:
         target = Target(settings)
     except HeadraceError as error:
-        voice.say(
-            "refused",
-            what=error.what,
-            next_step=error.next_step,
-            evidence={k: str(v) for k, v in error.evidence.items()},
-        )
+        evidence = {name: str(value) for name, value in error.evidence.items()}
+        say("refused", what=error.what, next_step=error.next_step, evidence=evidence)
         return 0
-    skipped = {}
-    if FaultKind.SHM_FULL in settings.kinds and (reason := get_small_shm()) is not None:
-        skipped[FaultKind.SHM_FULL.value] = reason
-    subject = Subject(
-        num_samples=target.num_samples,
-        batch_size=target.batch_size,
-        num_workers=target.num_workers,
-        is_default=target.is_default,
-        start_method=target.start_method or torch.multiprocessing.get_start_method(),
-        dataset=type(target.dataset).__name__,
-        skipped=skipped,
-    )
-    voice.say("ready", subject=vars(subject))
+    say("ready", subject=vars(target.subject))
     with tempfile.TemporaryDirectory(prefix="headrace-chaos-") as folder:
         for order in iter(sys.stdin.readline, ""):
             number, most = json.loads(order)
             log = FaultLog(f"{folder}/{number}")
-            positions, faults = plan_round(settings, subject, number, most)
-            _run_round(settings, target, positions, faults, log, voice)
+            before = _holdings()
+            facts = _run_round(settings, target, *plan_round(settings, target.subject, number, most), log, say)
+            log.close()
+            say("end", facts={**facts, "left": _left_since(before)})
     return 0
+
+
+def _say(fd: int, event: str, **facts: Any) -> None:
+    """Tell the referee what happens."""
+    line = json.dumps({"event": event, **facts}).encode() + b"\n"
+    while line:
+        line = line[os.write(fd, line) :]
 
 
 def _run_round(
@@ -171,28 +157,24 @@ def _run_round(
     order: list[int],
     faults: list[Fault],
     log: FaultLog,
-    voice: Voice,
-) -> None:
-    """One epoch under faults. All that came out goes to the referee, which judges it."""
-    before = ProcessHoldings.now()
-    delivered: list[int] = []
-    wrong: list[int] = []
-    sizes: list[int] = []
-    waits: list[tuple[float, float]] = []
-    error = ""
+    say: Callable[..., None],
+) -> dict[str, Any]:
+    """One epoch under faults: all that came out of it, which the referee judges."""
+    facts: dict[str, Any] = {"delivered": [], "sizes": [], "wrong": [], "waits": [], "error": ""}
+    subject = target.subject
     step_s = min(_LONGEST_STEP_S, _STEPS_S / len(order))
-    dataset = wrap(target.dataset, faults, log, slow_s=settings.slow_s, is_default=target.is_default)
+    dataset = wrap(target.dataset, faults, log, slow_s=settings.slow_s, is_default=subject.is_default)
     extra: dict[str, Any] = {}
-    if target.collate is not None:
+    if not subject.is_default:
         extra["collate_fn"] = MarkedCollation(target.collate, faults, log, slow_s=settings.slow_s)
     loader: Any = DataLoader(
         dataset,  # type: ignore[arg-type]  # a data set by its methods
-        target.batch_size,
+        subject.batch_size,
         sampler=order,
-        num_workers=target.num_workers,
+        num_workers=subject.num_workers,
         timeout=settings.timeout_s,
         worker_init_fn=target.init_fn,
-        multiprocessing_context=target.start_method,
+        multiprocessing_context=subject.start_method,
         backend=settings.backend,
         on_error="quarantine",
         max_bad=len(order),
@@ -206,37 +188,26 @@ def _run_round(
                 batch = next(batches, None)
                 if batch is None:
                     break
-                waits.append((started, time.monotonic()))
-                indices, bad = take_apart(batch, is_default=target.is_default)
-                delivered += indices
-                wrong += bad
-                sizes.append(len(indices))
+                facts["waits"].append((started, time.monotonic()))
+                indices, bad = take_apart(batch, is_default=subject.is_default)
+                facts["delivered"] += indices
+                facts["wrong"] += bad
+                facts["sizes"].append(len(indices))
                 pids = sorted({worker.pid for worker in loader.stats().workers if worker.pid > 0})
-                voice.say("batch", number=batch_number, pids=pids)
+                say("batch", number=batch_number, pids=pids)
                 _make_tight(faults, batch_number, pids, log, tight)
                 del batch
                 time.sleep(step_s)
         except Exception as failure:
-            error = str(describe_error(failure))
+            facts["error"] = str(describe_error(failure))
             _log.exception("the loader raised")
             failure.__traceback__ = None
-    batches = None
-    quarantine = [
+    facts["strikes"] = log.strikes()
+    facts["quarantine"] = [
         {"index": f.key, "kind": f.kind.value, "exception": f.exception, "message": f.message[:300]}
         for f in loader.quarantine
     ]
-    facts = {
-        "delivered": delivered,
-        "sizes": sizes,
-        "wrong": wrong,
-        "waits": waits,
-        "quarantine": quarantine,
-        "strikes": log.strikes(),
-        "error": error,
-    }
-    del loader, dataset
-    log.close()
-    voice.say("end", facts={**facts, "left": before.left_since()})
+    return facts
 
 
 def _make_tight(
@@ -254,34 +225,26 @@ def _make_tight(
 # ---------------------------------------------------------------------------------------------- what it gives back
 
 
-@dataclass(frozen=True)
-class ProcessHoldings:
-    """What this process has at one moment."""
+Holdings = tuple[frozenset[int], frozenset[str], int]  # child processes, entries of /dev/shm, number of open files
 
-    children: frozenset[int]
-    shm: frozenset[str]
-    fds: int
 
-    @classmethod
-    def now(cls) -> ProcessHoldings:
-        return cls(_children(), _shm(), len(os.listdir("/proc/self/fd")))
+def _holdings() -> Holdings:
+    return _children(), _shm(), len(os.listdir("/proc/self/fd"))
 
-    def left_since(self, *, patience_s: float = 5.0) -> list[str]:
-        """Return what is there now and was not then, once it had some time to go, in words."""
-        deadline = time.monotonic() + patience_s
-        while True:
-            gc.collect()
-            left = self._left(ProcessHoldings.now())
-            if not left or time.monotonic() > deadline:
-                return left
-            time.sleep(0.05)
 
-    def _left(self, now: ProcessHoldings) -> list[str]:
-        left = [f"process {pid}" for pid in sorted(now.children - self.children)]
-        left += [f"/dev/shm/{name}" for name in sorted(now.shm - self.shm)]
-        if now.fds > self.fds + _STAYING_FDS:
-            left.append(f"{now.fds - self.fds} open files more than before")
-        return left
+def _left_since(before: Holdings, *, patience_s: float = 5.0) -> list[str]:
+    """Return what is there now and was not before, once it had some time to go, in words."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        gc.collect()
+        children, shm, fds = _holdings()
+        left = [f"process {pid}" for pid in sorted(children - before[0])]
+        left += [f"/dev/shm/{name}" for name in sorted(shm - before[1])]
+        if fds > before[2] + _STAYING_FDS:
+            left.append(f"{fds - before[2]} open files more than before")
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
 
 
 def _children() -> frozenset[int]:
