@@ -7,7 +7,8 @@ import pytest
 
 from headrace.cli.quarantine import Choice, group_samples, key_lines, moment_of, parse_since
 from headrace.cli.terminal import printable
-from headrace.model import FailureKind, OpaqueKey, SampleFailure
+from headrace.model import FailureKind, SampleFailure
+from headrace.model.sample_keys import OpaqueKey
 from headrace.signals import merge_failures
 
 NOW = datetime(2026, 7, 30, 12, tzinfo=UTC)

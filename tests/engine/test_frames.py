@@ -17,7 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.model import OWN_FRAMES, OwnStep, step_of, worker_number
+from headrace.model import OwnStep, step_of, worker_number
+from headrace.model.frames import OWN_FRAMES
 from headrace.signals import ThreadStack, dump_with_py_spy, find_py_spy
 
 SCRIPT = Path(__file__).parent.parent / "own_loader.py"

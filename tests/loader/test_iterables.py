@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset
 import headrace
 from headrace import DataLoader
 from headrace.errors import NotSupported, TooManyBad
-from headrace.model import print_timing
+from headrace.model.stages import print_timing
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 WAYS = [

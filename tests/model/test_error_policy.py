@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
-from headrace.model import BadTally, ErrorPolicy, Replacement, SampleFailure, is_too_many
+from headrace.model import BadTally, ErrorPolicy, Replacement, SampleFailure
+from headrace.model.error_policy import is_too_many
 
 FAILURE = SampleFailure(key=7, exception="ValueError", message="bad header")
 totals = st.none() | st.integers(1, 10**10)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from headrace.knowledge import add_hint
-from headrace.model import SampleFailure, describe_error, is_transient, type_name
+from headrace.model import SampleFailure, describe_error, is_transient
+from headrace.model.error_text import type_name
 from headrace.signals import QuarantineFile
 
 from ..engine.odd_errors import ODD, StrIsHuge, StrRaises, TracebackRaises, local, nameless, ring

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from torch.utils.data import IterableDataset
 
 import headrace
-from headrace.model import Stages, StageTable, merge_stages, print_timing, read_stages, record_stages, stages_of
+from headrace.model import Stages, StageTable, merge_stages, read_stages, record_stages, stages_of
+from headrace.model.stages import print_timing
 
 
 class Volumes:

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import NotAQuarantine, StaleQuarantine
-from headrace.model import FailureKind, OpaqueKey, SampleFailure, key_text
+from headrace.model import FailureKind, SampleFailure, key_text
+from headrace.model.sample_keys import OpaqueKey
 from headrace.signals import DamagedLine, QuarantinedSample, QuarantineFile, merge_failures, quarantine, skip_set
 
 from ..model.test_failures import any_text, failures, json_keys

@@ -26,8 +26,8 @@ from .environment import (
     recording_place,
     replay_steps,
 )
-from .error_policy import BadTally, ErrorPolicy, Replacement, is_too_many
-from .error_text import ErrorText, describe_error, error_name, shorten, traceback_of, type_name
+from .error_policy import BadTally, ErrorPolicy, Replacement
+from .error_text import ErrorText, describe_error, error_name, shorten, traceback_of
 from .events import LAUNCH_NS, EventKind, copied_ns, copy_arg, is_copy_timed
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, utc_now
 from .findings import (
@@ -44,12 +44,12 @@ from .findings import (
     Verdict,
     gain_of,
 )
-from .frames import OWN_FRAMES, WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
+from .frames import WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
 from .loader_settings import LoaderSettings
 from .numbers import format_bytes, format_seconds, format_share, parse_bytes, three_digits
-from .sample_keys import OpaqueKey, SampleKeys, is_json_key, key_text, plain_key
+from .sample_keys import SampleKeys, is_json_key, key_text
 from .stage_times import STAGE_TABLE_WORDS, Stages, StageTable, merge_stages, read_stages, stages_of
-from .stages import print_timing, record_stages, sample, stage, watch_stages, watches_samples
+from .stages import record_stages, sample, stage, watch_stages, watches_samples
 from .stats import EpochAccount, LoaderStats, ReaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
 from .text import LANGUAGES, Text
 from .transient import backoff_s, is_transient
@@ -57,7 +57,6 @@ from .transient import backoff_s, is_transient
 __all__ = [
     "LANGUAGES",
     "LAUNCH_NS",
-    "OWN_FRAMES",
     "RAISE",
     "RETRY",
     "SKIP",
@@ -78,7 +77,6 @@ __all__ = [
     "Findings",
     "LoaderSettings",
     "LoaderStats",
-    "OpaqueKey",
     "OwnStep",
     "PartKind",
     "PartRow",
@@ -110,7 +108,6 @@ __all__ = [
     "gain_of",
     "is_copy_timed",
     "is_json_key",
-    "is_too_many",
     "is_transient",
     "keeps_statistics",
     "key_text",
@@ -119,8 +116,6 @@ __all__ = [
     "merge_stages",
     "num_local_ranks",
     "parse_bytes",
-    "plain_key",
-    "print_timing",
     "read_stages",
     "record_stages",
     "recording_place",
@@ -132,7 +127,6 @@ __all__ = [
     "step_of",
     "three_digits",
     "traceback_of",
-    "type_name",
     "utc_now",
     "watch_stages",
     "watches_samples",

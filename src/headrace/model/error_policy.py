@@ -86,10 +86,6 @@ class ErrorPolicy:
             )
         return Replacement(answer)
 
-    def is_too_many(self, bad: int, seen: int, total: int | None) -> bool:
-        """Whether so many bad samples are an error: see the function of that name."""
-        return is_too_many(bad, seen, total, max_bad=self.max_bad)
-
 
 _WORDS = frozenset({*_NAMED, *(decision.value for decision in Decision)})
 
@@ -158,7 +154,7 @@ class BadTally:
         self.num_bad += 1
         self.num_seen += 1
         self._streak += 1
-        if self._policy.is_too_many(self.num_bad, self.num_seen, self._total):
+        if is_too_many(self.num_bad, self.num_seen, self._total, max_bad=self._policy.max_bad):
             of = "" if self._total is None else f" of a data set of {self._total}"
             return f"{self.num_bad} bad samples among the first {min(self.num_seen, self._total or self.num_seen)}{of}"
         if self._policy.max_bad is None and self._streak >= _LONGEST_STREAK:

@@ -97,7 +97,7 @@ class SampleFailure:
 
     def as_json(self) -> dict[str, Any]:
         """Return the failure as JSON holds it; what is not known is left out."""
-        named = {"key": self.key} if is_json_key(self.key) else {"key_repr": _opaque_text(self.key)}
+        named = {"key": self.key} if is_json_key(self.key) else {"key_repr": repr(self.key)}
         others = {name: getattr(self, name) for name in _OTHER_FIELDS}
         return named | {name: value for name, value in others.items() if value is not None}
 
@@ -131,7 +131,3 @@ _OTHER_FIELDS = tuple(field.name for field in fields(SampleFailure) if field.nam
 def first_line(text: str) -> str:
     """Return the first line of a text that is not blank, without the space around it."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
-def _opaque_text(key: Any) -> str:
-    return str(key) if isinstance(key, OpaqueKey) else repr(key)

@@ -5,22 +5,9 @@ from __future__ import annotations
 import math
 import re
 
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "k": 2**10,
-    "m": 2**20,
-    "g": 2**30,
-    "t": 2**40,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
+_UNITS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _UNITS |= {f"{_letter}b": 1000**_power, _letter: 1024**_power, f"{_letter}ib": 1024**_power}
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
@@ -93,10 +80,7 @@ def format_bytes(value: float) -> str:
     """
     if abs(value) < 1000:
         return f"{value:.0f} B"
-    units = ["KiB", "MiB", "GiB", "TiB"]
-    value /= 1024
-    while abs(value) >= 1000 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
+    power = next((power for power in (1, 2, 3) if abs(value) < 1000 * 1024**power), 4)
+    value /= 1024**power
     digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:.{digits}f} {units[0]}"
+    return f"{value:.{digits}f} {'KMGT'[power - 1]}iB"

@@ -72,9 +72,8 @@ class SampleKeys(Set[Any]):
                 indices.add(key)
             else:
                 self._others[key_text(key)] = key
-        self.indices = frozenset(
-            indices
-        )  # most sets hold nothing else: one look-up, and arrays can be filtered with it
+        # most sets hold nothing else: one look-up, and arrays can be filtered with it
+        self.indices = frozenset(indices)
 
     def __contains__(self, key: object) -> bool:
         if type(key) is int:

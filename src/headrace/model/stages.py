@@ -106,7 +106,8 @@ class _Recorded(Stage):
         while outer is not None:
             depth, outer = depth + 1, outer._outer
         notes = ", ".join(filter(None, [self.note, f"raised {error_name(kind)}" if kind is not None else ""]))
-        text = f"{'  ' * depth}{_capital(self._name)}: {elapsed_ns / 1e9:.4f}s{f' ({notes})' if notes else ''}"
+        name = self._name[:1].upper() + self._name[1:]
+        text = f"{'  ' * depth}{name}: {elapsed_ns / 1e9:.4f}s{f' ({notes})' if notes else ''}"
         if self._thread.sample is not None:
             self._thread.sample.lines.append(text)
         else:
@@ -236,10 +237,6 @@ def _forget_parent() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parent)
-
-
-def _capital(name: str) -> str:
-    return name[:1].upper() + name[1:]
 
 
 def _write(text: str) -> None:

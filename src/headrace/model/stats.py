@@ -40,27 +40,27 @@ class WorkerStats:
 class SlotStats:
     """Batch slots: how many there are, and who has them."""
 
-    total: int
-    free: int
-    filling: int
-    filled: int
-    leased: int
-    slot_bytes: int
-    touched_bytes: int
+    total: int = 0
+    free: int = 0
+    filling: int = 0
+    filled: int = 0
+    leased: int = 0
+    slot_bytes: int = 0
+    touched_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class WaitStats:
     """Time that the training loop spent in `next(loader)`, and between two of them."""
 
-    count: int
-    total_s: float
-    median_s: float
-    p95_s: float
-    worst_s: float
-    first_batch_s: float
-    recent_s: tuple[float, ...]
-    step_median_s: float
+    count: int = 0
+    total_s: float = 0.0
+    median_s: float = 0.0
+    p95_s: float = 0.0
+    worst_s: float = 0.0
+    first_batch_s: float = 0.0
+    recent_s: tuple[float, ...] = ()
+    step_median_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,27 +110,27 @@ class LoaderStats:
     backend_reason: str
     num_workers: int
     num_workers_reason: str
-    start_method: str
+    start_method: str = ""
     budget_bytes: int
     budget_reason: str
-    epoch: int
-    batches_delivered: int
-    samples_delivered: int
-    samples_per_s: float
-    bytes_per_s: float
-    prefetch_batches: int
-    prefetch_reason: str
-    batches_ready: int
-    batches_in_flight: int
-    chunk_samples: int
-    slot_batches: int
-    general_batches: int
-    copied_batches: int
-    page_faults_per_sample: float | None
-    sample_times: SampleTimes | None
-    waits: WaitStats
-    slots: SlotStats
-    workers: tuple[WorkerStats, ...]
+    epoch: int = -1
+    batches_delivered: int = 0
+    samples_delivered: int = 0
+    samples_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    prefetch_batches: int = 0
+    prefetch_reason: str = "not started yet"
+    batches_ready: int = 0
+    batches_in_flight: int = 0
+    chunk_samples: int = 0
+    slot_batches: int = 0
+    general_batches: int = 0
+    copied_batches: int = 0
+    page_faults_per_sample: float | None = None
+    sample_times: SampleTimes | None = None
+    waits: WaitStats = WaitStats()
+    slots: SlotStats = SlotStats()
+    workers: tuple[WorkerStats, ...] = ()
     account: EpochAccount = EpochAccount()
     workers_lost: int = 0  # and replaced
     stages: Stages = field(default_factory=Stages)
