@@ -111,7 +111,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self._histogram: Any = None  # sample times of earlier epochs
         self._live: weakref.WeakSet[Counted] = weakref.WeakSet()
         self._last_stats: LoaderStats | None = None
-        self._local_account: Callable[[], EpochAccount] | None = None
+        self._local_account: Callable[[], EpochAccount] | None = None  # of samples fetched in the training process
         extra: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
             dataset,
@@ -133,12 +133,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             **extra,
         )
         self.in_order = in_order
-        self._condemned = Condemned(
-            policy,
-            path=quarantine_file,
-            skip=skip_quarantined,
-            num_samples=None if self._is_iterable else _len_or_none(dataset),
-        )
+        length = None if self._is_iterable else _len_or_none(dataset)
+        self._condemned = Condemned(policy, path=quarantine_file, skip=skip_quarantined, num_samples=length)
 
     def __getstate__(self) -> dict[str, Any]:
         """What goes into a copy, or to another process: all but the iterators, which are this one's."""
@@ -188,10 +184,6 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self._last_stats = stats
         self._histogram = self._histogram if histogram is None else histogram
 
-    def _account_by(self, account: Callable[[], EpochAccount]) -> None:
-        """Who counts the samples that are fetched in the training process."""
-        self._local_account = account
-
     def _let_go(self, iterator: object) -> None:
         """An iterator gives up: the next epoch begins with new workers."""
         if self._iterator is iterator:
@@ -211,9 +203,11 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     @keep_stats.setter
     def keep_stats(self, value: bool) -> None:
         self._keep_stats = bool(value)
-        for iterator in self._live:
-            if isinstance(iterator, WorkersIterator) and iterator.is_open and iterator.is_ours:
-                iterator.keep_stats(self._keep_stats)
+        for iterator in self._running():
+            iterator.keep_stats(self._keep_stats)
+
+    def _running(self) -> list[WorkersIterator]:
+        return [it for it in self._live if isinstance(it, WorkersIterator) and it.is_open and it.is_ours]
 
     def resize(self, *, num_workers: int | None = None, prefetch_batches: int | None = None) -> None:
         """Change the number of workers, or of batches ahead, while a loop iterates or before the next one.
@@ -223,7 +217,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         for name, value in (("num_workers", num_workers), ("prefetch_batches", prefetch_batches)):
             if value is not None and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
-        running = [it for it in self._live if isinstance(it, WorkersIterator) and it.is_open and it.is_ours]
+        running = self._running()
         if num_workers is not None and running and self._is_iterable:
             raise NotSupported(
                 "the workers of an IterableDataset each own a part of the data: their number is fixed while it is read",
@@ -248,20 +242,14 @@ class DataLoader(torch_data.DataLoader[_T_co]):
 
     def stats(self) -> LoaderStats:
         """A frozen snapshot of what this loader is doing, or of how the last epoch ended."""
-        newest: Counted | None = None
-        for iterator in self._live:
-            if iterator.is_open and (newest is None or iterator.opened_at > newest.opened_at):
-                newest = iterator
-        if newest is not None:
-            return newest.snapshot()
-        if self._last_stats is not None:
-            return self._last_stats
-        return empty_stats(self)
+        running = [iterator for iterator in self._live if iterator.is_open]
+        if running:
+            return max(running, key=lambda iterator: iterator.opened_at).snapshot()
+        return self._last_stats or empty_stats(self)
 
     def __repr__(self) -> str:
-        workers = f"{self.num_workers} workers" if self.num_workers else "in-process"
-        if not self._is_decided:
-            workers = "workers to be measured"
+        known = f"{self.num_workers} workers" if self.num_workers else "in-process"
+        workers = known if self._is_decided else "workers to be measured"
         return f"<headrace.DataLoader of {type(self.dataset).__name__}: batch {self.batch_size}, {workers}>"
 
 

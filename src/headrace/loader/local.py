@@ -46,11 +46,13 @@ if TYPE_CHECKING:
 class LocalStages:
     """Named stages of batches that are fetched in the training process."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader, self._table, self._busy_ns = loader, StageTable(), 0
+    def __init__(self, loader: DataLoader[Any], reading: Reading | None) -> None:
+        self._loader, self._reading, self._table, self._busy_ns = loader, reading, StageTable(), 0
 
     def during(self, fetch: Callable[[], Any]) -> Any:
-        """Fetch a batch, recording its stages."""
+        """Fetch a batch, recording its stages, with the reader's blocks at hand."""
+        if self._reading is not None:
+            fetch = partial(self._reading.during, fetch)
         if not self._loader.keep_stats:
             return fetch()
         started_ns = time.perf_counter_ns()
@@ -73,11 +75,14 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
         self._loader = loader
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
         self._waits, self._num_samples = WaitLog(), 0
-        self._stages = LocalStages(loader)
         self._reading = Reading.start(loader)
+        self._stages = LocalStages(loader, self._reading)
         if self._reading is not None:
             self._sampler_iter = self._reading.follow(self._sampler_iter)
-        self._name_samples()
+        fetcher: Any = self._dataset_fetcher  # torch's: where timing lines are printed, it goes through our data set
+        fetcher.dataset = named_samples(fetcher.dataset)
+        if hasattr(fetcher, "dataset_iter"):
+            fetcher.dataset_iter = named_steps(fetcher.dataset_iter)
         self._steps = self._guard_steps()
         self._taken = 0  # samples of an iterable data set, in the batches that were delivered
         loader._live.add(self)
@@ -87,7 +92,7 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
         self._waits.ask(started)
         reading = self._reading
         try:
-            batch = self._stages.during(self._fetch if reading is None else lambda: reading.during(self._fetch))
+            batch = self._stages.during(self._fetch)
         except StopIteration:
             if self.is_open:
                 self._loader._keep(self.snapshot())
@@ -95,7 +100,7 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
                 if self._steps is not None and self._steps.ends_in_doubt:
                     say_doubt("the data set's iterator")
             if reading is not None:
-                reading.close()
+                reading.reader.close()
             raise
         except Exception as error:
             add_hint(error, language=language())
@@ -116,13 +121,6 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
     def _fetch(self) -> Any:
         fetch: Callable[[], Any] = super()._next_data
         return fetch()
-
-    def _name_samples(self) -> None:
-        """Let torch's fetcher go through our data set, where timing lines are printed."""
-        fetcher: Any = self._dataset_fetcher
-        fetcher.dataset = named_samples(fetcher.dataset)
-        if hasattr(fetcher, "dataset_iter"):
-            fetcher.dataset_iter = named_steps(fetcher.dataset_iter)
 
     def _guard_steps(self) -> Steps | None:
         """Let torch's fetcher pass over the samples of an iterable data set that fail, where the policy does."""
@@ -148,7 +146,7 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
             waits=self._waits.stats(),
             account=self._account(),
             stages=self._stages.figures(),
-            reader=self._reading.stats() if self._reading is not None else None,
+            reader=self._reading.reader.stats() if self._reading is not None else None,
         )
 
     def _account(self) -> EpochAccount:
@@ -192,7 +190,7 @@ def local_batches(
         batches = iter(indices) if is_batched else ([index] for index in indices)
         guarded = GuardedLocal(fetcher, loader._condemned, loader.dataset, base_seed, epoch)
         order = EpochOrder(batches, loader._condemned.is_out)
-        loader._account_by(lambda: guarded.account(order))
+        loader._local_account = lambda: guarded.account(order)
         yield from guarded.batches(order)
         return
     position = 0

@@ -8,12 +8,12 @@ import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch.utils.data as torch_data
 
-from headrace.model import ReaderStats, format_bytes
+from headrace.model import format_bytes
 from headrace.storage.media import starting_depth
 from headrace.storage.reading import BlockReader, Extent, ReaderSettings, cached_share, source_installed
 
@@ -42,73 +42,47 @@ _PULL_BATCHES, _MOST_AHEAD = 4, 512
 _FILES_AHEAD = 4  # times the depth, in files
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """What the first look at the data showed."""
-
-    largest_extent: int
-    sample_bytes: int
-    cached_share: float
-
-
-class InitThenRead:
+def _attach_then_init(access: BlockAccess, init_fn: Callable[[int], None] | None, worker: int) -> None:
     """The start of a worker: find the reader's blocks, then what the user asked for."""
-
-    def __init__(self, access: BlockAccess, init_fn: Callable[[int], None] | None) -> None:
-        self._access, self._init_fn = access, init_fn
-
-    def __call__(self, worker: int) -> None:
-        self._access.attach()
-        if self._init_fn is not None:
-            self._init_fn(worker)
+    access.attach()
+    if init_fn is not None:
+        init_fn(worker)
 
 
-class _Followed:
-    """A sampler's iterator, asked some batches before its batches are needed."""
-
-    def __init__(self, indices: Iterator[Any], tell: Callable[[Any], int], *, most: int) -> None:
-        self._indices, self._tell, self._most = indices, tell, most
-        self._ahead: deque[tuple[Any, int]] = deque()  # batches, and what each brings to read
-        self._amount = 0
-        self._end: BaseException | None = None  # what the sampler raised, until its turn
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        self._pull()
-        if not self._ahead:
-            assert self._end is not None
-            end, self._end = self._end, None
-            raise end
-        batch, amount = self._ahead.popleft()
-        self._amount -= amount
-        return batch
-
-    def _pull(self) -> None:
+def _followed(indices: Iterator[Any], tell: Callable[[Any], int], *, most: int) -> Iterator[Any]:
+    """Give what a sampler gives, asked some batches before; what it raises comes where it would have come."""
+    ahead: deque[tuple[Any, int]] = deque()  # batches, and what each brings to read
+    in_hand, end = 0, None
+    while True:
         for _ in range(_PULL_BATCHES):
-            if self._end is not None or len(self._ahead) >= _MOST_AHEAD:
-                return
-            if len(self._ahead) > 1 and self._amount >= self._most:
-                return
+            if end is not None or len(ahead) >= _MOST_AHEAD or (len(ahead) > 1 and in_hand >= most):
+                break
             try:
-                batch = next(self._indices)
+                batch = next(indices)
             except BaseException as error:
-                self._end = error
+                end = error
+                break
+            ahead.append((batch, tell(batch)))
+            in_hand += ahead[-1][1]
+        if not ahead:
+            assert end is not None
+            if isinstance(end, StopIteration):
                 return
-            amount = self._tell(batch)
-            self._amount += amount
-            self._ahead.append((batch, amount))
+            raise end
+        batch, amount = ahead.popleft()
+        in_hand -= amount
+        yield batch
 
 
 class Reading:
     """One reader for one iterator of a loader."""
 
-    def __init__(self, settings: ReaderSettings, extents_of: ExtentsOf | None, paths_of: PathsOf | None) -> None:
-        self._extents_of, self._paths_of = extents_of, paths_of
-        self._window_bytes = 2 * settings.most_depth * settings.block_bytes
-        self._window_files = _FILES_AHEAD * settings.most_depth
-        self._is_batched = True
+    def __init__(
+        self, settings: ReaderSettings, extents_of: ExtentsOf | None, paths_of: PathsOf | None, *, is_batched: bool
+    ) -> None:
+        self._extents_of, self._paths_of, self._is_batched = extents_of, paths_of, is_batched
+        ahead = 2 * settings.block_bytes if extents_of is not None else _FILES_AHEAD
+        self._window = settings.most_depth * ahead  # bytes, or files
         self._next_seq = self._first_seq = self._num_delivered = 0
         self.reader = BlockReader(settings)
 
@@ -131,36 +105,33 @@ class Reading:
         some = list(_some_places(dataset, extents_of, paths_of))
         if not some:
             return None
-        scale = _Scale(
-            max(extent.size for sample in some for extent in sample),
-            max(sum(extent.size for extent in sample) for sample in some),
-            cached_share(extent for sample in some for extent in sample[:1]),
-        )
-        why = "as asked for"
-        most_depth = depth
+        largest = max(extent.size for sample in some for extent in sample)
+        sample_bytes = max(sum(extent.size for extent in sample) for sample in some)
+        why, most_depth = "as asked for", depth
         if depth is None:
             depth, why = starting_depth(some[0][0].path)
-            if not depth or scale.cached_share > 0.9:
-                reason = why if not depth else f"{scale.cached_share:.0%} of it lies in the page cache"
+            cached = cached_share(extent for sample in some for extent in sample[:1])
+            if not depth or cached > 0.9:
+                reason = why if not depth else f"{cached:.0%} of it lies in the page cache"
                 _log.info("%s: nothing is read ahead (%s); io_depth= insists", loader, reason)
                 return None
-        assert depth is not None
         num_workers = max(1, loader.num_workers)
-        block_bytes = _block_bytes(depth, scale, num_workers)
+        # so large that a few of the largest extents, and a sample for each worker, fit what is in flight
+        need = max(4 * largest, (num_workers + 2) * sample_bytes)
+        least = _LARGE_BLOCK_BYTES if depth <= _FEW_READS else _BLOCK_BYTES
+        block_bytes = min(_MOST_BLOCK_BYTES, max(least, 1 << max(0, -(-need // depth) - 1).bit_length()))
         if most_depth is None:
             most_bytes = min(_MOST_OWN_BYTES, budget_bytes // 4) if budget_bytes is not None else _MOST_OWN_BYTES
             most_depth = max(depth, min(_MOST_OWN_DEPTH, 8 * depth, most_bytes // block_bytes))
         # what workers hold while they decode comes on top
-        leased = 2 * (num_workers + 1) * scale.sample_bytes + 4 * _MIB
+        leased = 2 * (num_workers + 1) * sample_bytes + 4 * _MIB
         settings = ReaderSettings(
-            space_bytes=_round_up(most_depth * block_bytes + leased, _MIB),
+            space_bytes=-(-(most_depth * block_bytes + leased) // _MIB) * _MIB,
             block_bytes=block_bytes,
             depth=depth,
             most_depth=most_depth,
             num_workers=num_workers,
         )
-        reading = cls(settings, extents_of, paths_of)
-        reading._is_batched = loader._auto_collation
         _log.info(
             "%s: %s are read ahead, %d reads of up to %s in flight (%s)",
             loader,
@@ -169,26 +140,19 @@ class Reading:
             format_bytes(block_bytes),
             why,
         )
-        return reading
+        return cls(settings, extents_of, paths_of, is_batched=loader._auto_collation)
 
     def init_fn(self, init_fn: Callable[[int], None] | None) -> Callable[[int], None] | None:
         """What a worker does first."""
-        return InitThenRead(self.reader.access, init_fn) if self._extents_of is not None else init_fn
+        return init_fn if self._extents_of is None else partial(_attach_then_init, self.reader.access, init_fn)
 
     # ------------------------------------------------------------------------------------ the order
 
     def follow(self, indices: Iterator[Any]) -> Iterator[Any]:
-        """Pass on what the sampler gives, and tell the reader of it some batches before.
-
-        What the sampler raises comes out where it would have come without us.
-        """
+        """Pass on what the sampler gives, and tell the reader of it some batches before."""
         self.reader.passed(self._next_seq - 1)  # nothing that was planned so far will be needed
         self._first_seq, self._num_delivered = self._next_seq, 0
-        return _Followed(indices, self._tell, most=self._window)
-
-    @property
-    def _window(self) -> int:
-        return self._window_bytes if self._extents_of is not None else self._window_files
+        return _followed(indices, self._tell, most=self._window)
 
     def _tell(self, batch: Any) -> int:
         seq = self._next_seq
@@ -216,14 +180,6 @@ class Reading:
             return fetch()
         with source_installed(self.reader.access.source()):
             return fetch()
-
-    # ------------------------------------------------------------------------------------ figures, end
-
-    def stats(self) -> ReaderStats:
-        return self.reader.stats()
-
-    def close(self) -> None:
-        self.reader.close()
 
 
 def _paths_of(loader: DataLoader[Any]) -> PathsOf | None:
@@ -257,17 +213,6 @@ def _some_places(dataset: Any, extents_of: ExtentsOf | None, paths_of: PathsOf |
                 yield extents
 
 
-def _block_bytes(depth: int, scale: _Scale, num_workers: int) -> int:
-    """So large that a few of the largest extents, and a sample for each worker, fit what is in flight."""
-    least = _LARGE_BLOCK_BYTES if depth <= _FEW_READS else _BLOCK_BYTES
-    need = max(4 * scale.largest_extent, (num_workers + 2) * scale.sample_bytes)
-    return min(_MOST_BLOCK_BYTES, max(least, 1 << max(0, -(-need // depth) - 1).bit_length()))
-
-
-def _round_up(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
-
-
 ExtentsOf = Callable[[Any], Sequence[Extent]]
 PathsOf = Callable[[Any], list[str]]
 
@@ -277,8 +222,7 @@ _LISTS = ("samples", "imgs", "files")
 
 def find_extents(dataset: Any) -> ExtentsOf | None:
     """The data set's own `extents(index)`, through torch's Subset and ConcatDataset; None where it has none."""
-    found: ExtentsOf | None = _through(dataset, lambda inner: getattr(inner, "extents", None))
-    return found
+    return _through(dataset, lambda inner: getattr(inner, "extents", None))
 
 
 def find_paths(dataset: Any) -> PathsOf | None:
@@ -287,10 +231,9 @@ def find_paths(dataset: Any) -> PathsOf | None:
     def of_lists(inner: Any) -> PathsOf | None:
         lists = (getattr(inner, name, None) for name in _LISTS)
         known = [some for some in lists if isinstance(some, Sequence) and len(some) and _path_in(some[0]) is not None]
-        return _paths_in(known[0]) if known else None
+        return (lambda index: list(filter(None, [_path_in(known[0][index])]))) if known else None
 
-    found: PathsOf | None = _through(dataset, of_lists)
-    return found
+    return _through(dataset, of_lists)
 
 
 def paths_from(function: Callable[[Any], Any]) -> PathsOf:
@@ -304,22 +247,14 @@ def paths_from(function: Callable[[Any], Any]) -> PathsOf:
     return paths
 
 
-def _paths_in(listed: Sequence[Any]) -> PathsOf:
-    def paths(index: Any) -> list[str]:
-        path = _path_in(listed[index])
-        return [] if path is None else [path]
-
-    return paths
-
-
 def _path_in(item: Any) -> str | None:
     first = item[0] if isinstance(item, (tuple, list)) and item else item
     return os.fsdecode(first) if isinstance(first, (str, os.PathLike)) else None
 
 
-def _through(dataset: Any, find: Callable[[Any], Any]) -> Any:
+def _through(dataset: Any, find: Callable[[Any], Any]) -> Callable[[Any], Any] | None:
     """What `find` finds of a data set, or of those that torch's own wrappers hold."""
-    found = find(dataset)
+    found: Callable[[Any], Any] | None = find(dataset)
     if found is not None:
         return found
     if isinstance(dataset, torch_data.Subset):
@@ -327,13 +262,14 @@ def _through(dataset: Any, find: Callable[[Any], Any]) -> Any:
         return None if inner is None else lambda index: inner(indices[index])
     if isinstance(dataset, torch_data.ConcatDataset):
         parts, ends = [_through(part, find) for part in dataset.datasets], dataset.cumulative_sizes
-        if any(part is None for part in parts):
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
             return None
 
         def of_part(index: int) -> Any:
             index = index + ends[-1] if index < 0 else index
             number = bisect_right(ends, index)
-            return parts[number](index - (ends[number - 1] if number else 0))
+            return known[number](index - (ends[number - 1] if number else 0))
 
         return of_part
     return None

@@ -72,12 +72,12 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self._backend = "thread" if loader.backend == "thread" else "process"
         self._backend_reason = "as asked for" if loader.backend != "auto" else "processes isolate crashes"
         self._local: Iterator[Callable[[], Any]] | None = None
-        self._local_stages = LocalStages(loader)
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
         self._registration: HostRegistration | None = None
         self._epoch, self._seed = -1, 0
         self._is_inside = False  # `next` has begun, and has not come to its end
         self._reading = Reading.start(loader, budget_bytes=self._budget.bytes)
+        self._local_stages = LocalStages(loader, self._reading)
         pool = self._open(1 if self._is_undecided else loader.num_workers)
         try:
             if self._is_undecided:
@@ -234,7 +234,11 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             if not self.is_open:
                 raise StopIteration
             if os.getpid() != self._pid and self._local is None:
-                self._refuse_child()
+                raise NotSupported(
+                    f"this iterator belongs to process {self._pid}, of which this one is a forked child",
+                    this_process=os.getpid(),
+                    next_step="iterate over the loader in this process: that starts workers of its own",
+                )
             waits, started = self._feed.waits, time.perf_counter()
             waits.ask(started)
             if self._is_inside and self._local is None:
@@ -274,13 +278,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         """Whether this process made the iterator: a forked child that read answers would take them from its parent."""
         return self._feed.pool.is_ours
 
-    def _refuse_child(self) -> None:
-        raise NotSupported(
-            f"this iterator belongs to process {self._feed.pool.owner_pid}, of which this one is a forked child",
-            this_process=os.getpid(),
-            next_step="iterate over the loader in this process: that starts workers of its own",
-        )
-
     def _give_up(self, error: HeadraceError | None) -> None:
         """What was in flight cannot come any more: end here, and let a next epoch begin with new workers."""
         self._fatal = copy(error)  # without its traceback, which would keep this iterator
@@ -297,10 +294,10 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
                 "the data set draws from a global random generator, which threads share: results depend on timing. "
                 "Use backend='process' for random numbers that depend on the sample alone."
             )
-        if not loader.persistent_workers:
-            self.close()
-        else:
+        if loader.persistent_workers:
             loader._keep(self.snapshot())
+        else:
+            self.close()
 
     def _next_on_host(self) -> Any:
         batch = self._feed.next()
@@ -343,13 +340,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def _next_local(self) -> Any:
         assert self._local is not None
-        local, reading = self._local, self._reading
-
-        def fetch_next() -> Any:
-            fetch = next(local)
-            return fetch() if reading is None else reading.during(fetch)
-
-        batch = self._local_stages.during(fetch_next)
+        local = self._local
+        batch = self._local_stages.during(lambda: next(local)())
         if self._pin_memory:
             batch = pin_batch(batch, self._pin_memory_device)
         if self._copier is not None:
@@ -359,14 +351,13 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         return batch
 
     def resize(self, num_workers: int | None, prefetch_batches: int | None) -> None:
-        pool = self._feed.pool
         if prefetch_batches is not None:
             self._feed.pacing.asked_ahead = prefetch_batches
         if num_workers is None or self._local is not None:
             return
         self._is_undecided = False
         self._feed.plan.replay = None
-        change = num_workers - pool.num_workers
+        pool, change = self._feed.pool, num_workers - self._feed.pool.num_workers
         if change > 0:
             pool.grow(change)
         elif change < 0:
@@ -397,7 +388,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         elapsed = max(1e-9, time.perf_counter() - self.opened_at)
         ahead, ahead_reason = feed.pacing.ahead
         is_local = self._local is not None
-        workers = feed.figures.workers()
         return LoaderStats(
             backend="in-process" if is_local else self._backend,
             backend_reason=loader._workers_reason if is_local else self._backend_reason,
@@ -423,11 +413,11 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             sample_times=feed.figures.sample_times(),
             waits=feed.waits.stats(),
             slots=feed.slots.stats(num_filled=feed.scheduler.num_ready),
-            workers=workers,
+            workers=feed.figures.workers(),
             account=loader._local_account() if is_local and loader._local_account is not None else feed.plan.account,
             workers_lost=feed.losses.recovery.num_losses,
             stages=self._local_stages.figures() if is_local else feed.figures.stages(),
-            reader=self._reading.stats() if self._reading is not None else None,
+            reader=self._reading.reader.stats() if self._reading is not None else None,
         )
 
 
@@ -447,4 +437,4 @@ def _close_pool(
     if registration is not None:
         registration.close()
     if reading is not None:
-        reading.close()
+        reading.reader.close()
