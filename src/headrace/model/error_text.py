@@ -43,11 +43,7 @@ def describe_error(error: BaseException) -> ErrorText:
 
 
 def error_name(kind: type) -> str:
-    """Return a type's own name.
-
-    >>> error_name(ValueError)
-    'ValueError'
-    """
+    """Return a type's own name: `ValueError`."""
     return str.__str__(_NAME.__get__(kind))
 
 

@@ -37,11 +37,7 @@ class Cause(Enum):
 
     @property
     def page(self) -> str:
-        """Return the page of the documentation about it: how it looks, how it is recognised, what helps.
-
-        >>> Cause.SWAP.page
-        'docs/causes/swap.md'
-        """
+        """The page of the documentation about it: how it looks, how it is recognised, what helps."""
         return f"docs/causes/{self.value}.md"
 
 

@@ -32,58 +32,34 @@ class OwnStep(Enum):
     COPY = "copy"  # to the device
 
 
-_FRAMES: Mapping[str, Mapping[str, OwnStep]] = {
-    "headrace.engine.worker.host": {
-        "run_host": OwnStep.HOST,
-        "_run_worker": OwnStep.LIFE,
-        "prepare": OwnStep.STARTING,
+# by module: what its functions mean
+_FRAMES: Mapping[str, Mapping[OwnStep, str]] = {
+    "engine.worker.host": {OwnStep.HOST: "run_host", OwnStep.LIFE: "_run_worker", OwnStep.STARTING: "prepare"},
+    # `run`: between two tasks
+    "engine.worker.worker": {OwnStep.TASK_WAIT: "run _next_message", OwnStep.HAND_OVER: "_take_up _serve"},
+    "engine.worker.chunks": {OwnStep.SAMPLE: "_serve_one", OwnStep.HAND_OVER: "_hand_over"},
+    "engine.worker.fetch": {OwnStep.SAMPLE: "_patiently _plain _one_by_one _getitems"},
+    "engine.worker.own_iterator": {OwnStep.SAMPLE: "begin restart serve _next pass_over"},
+    "engine.worker.rows": {OwnStep.ROWS: "place put", OwnStep.ROOM_WAIT: "_bind"},
+    "engine.worker.sharing": {OwnStep.HAND_OVER: "share", OwnStep.COLLATE: "_gather _collate_to_block"},
+    "engine.worker.room_for_blocks": {OwnStep.HAND_OVER: "dump", OwnStep.ROOM_WAIT: "_wait"},
+    "engine.worker.workbench": {OwnStep.HAND_OVER: "answer fail account"},
+    "engine.device": {OwnStep.COPY: "start take"},
+    "storage.reading.block_source": {OwnStep.READ: "_wait _read_aside"},
+    "storage.reading.extents": {OwnStep.READ: "read_file"},
+    "loader.dataloader": {OwnStep.POOL_START: "_get_iterator"},
+    "loader.workers": {
+        OwnStep.POOL_START: "_launch",
+        OwnStep.POOL_STOP: "_stop_pool close",
+        OwnStep.IN_PROCESS: "_next_local",
     },
-    "headrace.engine.worker.worker": {
-        "run": OwnStep.TASK_WAIT,  # between two tasks
-        "_next_message": OwnStep.TASK_WAIT,
-        "_take_up": OwnStep.HAND_OVER,
-        "_serve": OwnStep.HAND_OVER,
-    },
-    "headrace.engine.worker.chunks": {"_serve_one": OwnStep.SAMPLE, "_hand_over": OwnStep.HAND_OVER},
-    "headrace.engine.worker.fetch": {
-        "_patiently": OwnStep.SAMPLE,
-        "_plain": OwnStep.SAMPLE,
-        "_one_by_one": OwnStep.SAMPLE,
-        "_getitems": OwnStep.SAMPLE,
-    },
-    "headrace.engine.worker.own_iterator": {
-        "begin": OwnStep.SAMPLE,
-        "restart": OwnStep.SAMPLE,
-        "serve": OwnStep.SAMPLE,
-        "_next": OwnStep.SAMPLE,
-        "pass_over": OwnStep.SAMPLE,
-    },
-    "headrace.engine.worker.rows": {"place": OwnStep.ROWS, "put": OwnStep.ROWS, "_bind": OwnStep.ROOM_WAIT},
-    "headrace.engine.worker.sharing": {
-        "share": OwnStep.HAND_OVER,
-        "_gather": OwnStep.COLLATE,
-        "_collate_to_block": OwnStep.COLLATE,
-    },
-    "headrace.engine.worker.room_for_blocks": {"dump": OwnStep.HAND_OVER, "_wait": OwnStep.ROOM_WAIT},
-    "headrace.engine.worker.workbench": {
-        "answer": OwnStep.HAND_OVER,
-        "fail": OwnStep.HAND_OVER,
-        "account": OwnStep.HAND_OVER,
-    },
-    "headrace.engine.device": {"start": OwnStep.COPY, "take": OwnStep.COPY},
-    "headrace.storage.reading.block_source": {"_wait": OwnStep.READ, "_read_aside": OwnStep.READ},
-    "headrace.storage.reading.extents": {"read_file": OwnStep.READ},
-    "headrace.loader.dataloader": {"_get_iterator": OwnStep.POOL_START},
-    "headrace.loader.workers": {
-        "_launch": OwnStep.POOL_START,
-        "_stop_pool": OwnStep.POOL_STOP,
-        "close": OwnStep.POOL_STOP,
-        "_next_local": OwnStep.IN_PROCESS,
-    },
-    "headrace.loader.local": {"_fetch": OwnStep.IN_PROCESS},
+    "loader.local": {OwnStep.IN_PROCESS: "_fetch"},
 }
 OWN_FRAMES: Mapping[tuple[str, str], OwnStep] = {
-    (module, function): step for module, functions in _FRAMES.items() for function, step in functions.items()
+    (f"headrace.{module}", function): step
+    for module, steps in _FRAMES.items()
+    for step, functions in steps.items()
+    for function in functions.split()
 }
 
 
