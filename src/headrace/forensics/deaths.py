@@ -114,9 +114,6 @@ def _rise(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else max(0, after - before)
 
 
-# ---------------------------------------------------------------------------------------- gathered
-
-
 class DeathWatch:
     """Follows the kernel's counters of memory kills for one loader.
 

@@ -292,8 +292,7 @@ def describe_stuck(diagnosis: Diagnosis, *, language: str = "en") -> str:
 
 def next_step_for(diagnosis: Diagnosis, *, language: str = "en") -> str:
     """What to do about a worker that was ended for it; empty where nothing sure can be said."""
-    step = _STEPS.get(diagnosis.kind)
-    return step.of(language) if step is not None else ""
+    return _STEPS.get(diagnosis.kind, Text("", "")).of(language)
 
 
 # ---------------------------------------------------------------------------------------- the recognition
@@ -322,26 +321,18 @@ def user_frame(frames: tuple[Frame, ...]) -> Frame | None:
     return next(own, frames[0] if frames else None)
 
 
-# ---------------------------------------------------------------------------------------- by what the kernel says
+_BY_STATE = {"Z": StuckKind.ENDED, "X": StuckKind.ENDED, "T": StuckKind.STOPPED, "t": StuckKind.TRACED}
 
 
 def _by_state(report: StuckReport, thread: ThreadState) -> Diagnosis | None:
-    state = thread.state
-    if state in "ZX":
-        return _make(report, thread, StuckKind.ENDED)
-    if state == "T":
-        return _make(report, thread, StuckKind.STOPPED)
-    if state == "t":
-        return _make(report, thread, StuckKind.TRACED)
+    if (kind := _BY_STATE.get(thread.state)) is not None:
+        return _make(report, thread, kind)
     before = report.earlier(thread)
     stays = before is not None and before.state == "D" and before.wait_channel == thread.wait_channel
-    if state == "D" and stays and report.cpu_share(thread) < 0.01:
+    if thread.state == "D" and stays and report.cpu_share(thread) < 0.01:
         file = report.file_in_hand(thread)
         return _make(report, thread, StuckKind.DISK_SLEEP, file=file, detail=thread.wait_channel)
     return None
-
-
-# ---------------------------------------------------------------------------------------- by what it does
 
 
 def _by_work(report: StuckReport, thread: ThreadState) -> Diagnosis | None:
@@ -352,9 +343,6 @@ def _by_work(report: StuckReport, thread: ThreadState) -> Diagnosis | None:
     if inner is not None and inner.is_native and not os.path.basename(inner.file).startswith(("libpython", "python")):
         return _make(report, thread, StuckKind.BUSY_NATIVE, detail=str(inner))
     return _make(report, thread, StuckKind.BUSY)
-
-
-# ---------------------------------------------------------------------------------------- by what it waits for
 
 
 def _by_wait(report: StuckReport, thread: ThreadState) -> Diagnosis | None:

@@ -31,9 +31,6 @@ _FILE = {"Private_Dirty": 0}  # of a private file mapping, what was written to i
 _ARENA = "/memfd:headrace"  # queued data
 
 
-# ---------------------------------------------------------------------------------------- the last seconds
-
-
 @dataclass(frozen=True, kw_only=True)
 class MemorySample:
     """The tree of processes, queued data, control groups and the machine."""
@@ -108,9 +105,6 @@ class MemoryWatch:
     def recent(self) -> tuple[MemorySample, ...]:
         """The samples of the last seconds, oldest first."""
         return tuple(self._samples)
-
-
-# ---------------------------------------------------------------------------------------- what grows
 
 
 @dataclass(frozen=True, kw_only=True)
