@@ -62,11 +62,8 @@ class FaultyDataset:
         return len(self._base)
 
     def __getitem__(self, index: int) -> Marked:
-        self._suffer(index)
-        return self._mark(index, self._base[index])
-
-    def _suffer(self, index: int) -> None:
         _strike_once(self._faults.get(index), index, self._log, self._slow_s)
+        return self._mark(index, self._base[index])
 
     def _mark(self, index: int, sample: Any) -> Marked:
         return index, digest_of_row(default_collate([sample]), 0) if self._is_default else digest_of_all(sample), sample
@@ -77,7 +74,7 @@ class FaultyListDataset(FaultyDataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Marked]:
         for index in indices:
-            self._suffer(index)
+            _strike_once(self._faults.get(index), index, self._log, self._slow_s)
         samples = self._base.__getitems__(list(indices))
         return [self._mark(index, sample) for index, sample in zip(indices, samples, strict=True)]
 
@@ -104,12 +101,6 @@ def _strike_once(fault: Fault | None, index: int, log: FaultLog, slow_s: float) 
     if fault is not None and (fault.always or all(one != fault.number for one, _ in log.strikes())):
         log.add(fault.number)
         strike(fault.kind, index=index, always=fault.always, slow_s=slow_s)
-
-
-def wrap(base: Any, faults: Sequence[Fault], log: FaultLog, *, slow_s: float, is_default: bool) -> FaultyDataset:
-    """Return the data set to give to the loader."""
-    cls = FaultyListDataset if hasattr(base, "__getitems__") else FaultyDataset
-    return cls(base, faults, log, slow_s=slow_s, is_default=is_default)
 
 
 def take_apart(batch: Any, *, is_default: bool) -> tuple[list[int], list[int]]:

@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -35,7 +35,7 @@ from headrace.signals.system import read_text, walk_tree
 
 from .fault_acts import few_fds, full_shm, get_small_shm
 from .fault_plan import OF_THE_MACHINE, ChaosSettings, Fault, FaultKind, Subject, plan_round
-from .faulty_dataset import FaultLog, MarkedCollation, take_apart, wrap
+from .faulty_dataset import FaultLog, FaultyDataset, FaultyListDataset, MarkedCollation, take_apart
 
 _log = logging.getLogger(__name__)
 
@@ -163,7 +163,8 @@ def _run_round(
     facts: dict[str, Any] = {"delivered": [], "sizes": [], "wrong": [], "waits": [], "error": ""}
     subject = target.subject
     step_s = min(_LONGEST_STEP_S, _STEPS_S / len(order))
-    dataset = wrap(target.dataset, faults, log, slow_s=settings.slow_s, is_default=subject.is_default)
+    kind = FaultyListDataset if hasattr(target.dataset, "__getitems__") else FaultyDataset
+    dataset = kind(target.dataset, faults, log, slow_s=settings.slow_s, is_default=subject.is_default)
     extra: dict[str, Any] = {}
     if not subject.is_default:
         extra["collate_fn"] = MarkedCollation(target.collate, faults, log, slow_s=settings.slow_s)
@@ -195,7 +196,12 @@ def _run_round(
                 facts["sizes"].append(len(indices))
                 pids = sorted({worker.pid for worker in loader.stats().workers if worker.pid > 0})
                 say("batch", number=batch_number, pids=pids)
-                _make_tight(faults, batch_number, pids, log, tight)
+                if batch_number % _TIGHT_FOR_BATCHES == 0:
+                    tight.close()
+                for fault in faults:
+                    if fault.batch == batch_number and fault.kind in OF_THE_MACHINE:
+                        log.add(fault.number)
+                        tight.enter_context(full_shm() if fault.kind is FaultKind.SHM_FULL else few_fds(pids))
                 del batch
                 time.sleep(step_s)
         except Exception as failure:
@@ -208,21 +214,6 @@ def _run_round(
         for f in loader.quarantine
     ]
     return facts
-
-
-def _make_tight(
-    faults: Iterable[Fault], batch: int, pids: list[int], log: FaultLog, tight: contextlib.ExitStack
-) -> None:
-    """Fill /dev/shm or lower the limit of open files when it is time, and undo it some batches later."""
-    if batch % _TIGHT_FOR_BATCHES == 0:
-        tight.close()
-    for fault in faults:
-        if fault.batch == batch and fault.kind in OF_THE_MACHINE:
-            log.add(fault.number)
-            tight.enter_context(full_shm() if fault.kind is FaultKind.SHM_FULL else few_fds(pids))
-
-
-# ---------------------------------------------------------------------------------------------- what it gives back
 
 
 Holdings = tuple[frozenset[int], frozenset[str], int]  # child processes, entries of /dev/shm, number of open files
