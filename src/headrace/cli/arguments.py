@@ -31,10 +31,9 @@ def whole(lowest: int, highest: int | None = None) -> Callable[[str], int]:
             number = int(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-        if highest is None and number < lowest:
-            raise argparse.ArgumentTypeError(f"{number} is less than {lowest}")
-        if highest is not None and not lowest <= number <= highest:
-            raise argparse.ArgumentTypeError(f"{number} is not between {lowest} and {highest}")
+        if number < lowest or (highest is not None and number > highest):
+            wrong = f"less than {lowest}" if highest is None else f"not between {lowest} and {highest}"
+            raise argparse.ArgumentTypeError(f"{number} is {wrong}")
         return number
 
     return parse

@@ -119,9 +119,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_FINDINGS if report.samples or report.damages else EXIT_OK
 
 
-# ---------------------------------------------------------------------------------------------- what is asked for
-
-
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """The filters of `headrace quarantine`: a failure passes if it passes each one that is given."""
@@ -222,9 +219,6 @@ def group_samples(samples: Iterable[QuarantinedSample], by: str) -> Groups:
     return sorted(found.items(), key=lambda group: -len(group[1]))
 
 
-# ---------------------------------------------------------------------------------------------- for other programs
-
-
 def report_json(report: QuarantineReport) -> dict[str, Any]:
     """Return the document that `headrace quarantine --json` prints."""
     return {
@@ -250,9 +244,6 @@ def key_lines(samples: Iterable[QuarantinedSample]) -> tuple[list[str], int]:
     keys = [one.failure.key for one in samples]
     told = [key for key in keys if key is not None and is_json_key(key)]
     return [json.dumps(key, ensure_ascii=False) for key in told], len(keys) - len(told)
-
-
-# ---------------------------------------------------------------------------------------------- for people
 
 
 def _headlines(report: QuarantineReport, language: str) -> Iterator[Line]:

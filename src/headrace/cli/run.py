@@ -7,10 +7,9 @@ import os
 import sys
 import time
 import traceback
-from contextlib import nullcontext
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import EventKind, Text, format_seconds, format_share, three_digits
@@ -89,7 +88,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             "这次运行只用来看数字，不要保留它的权重",
         )
         terminal.aside(f"headrace: {changes.of(language)}")
-    with display or nullcontext():
+    with closing(display) if display is not None else nullcontext():
         ended = run_recorded(
             command,
             directory,
@@ -199,7 +198,7 @@ def _ending(facts: RunFacts) -> Text:
 
 
 class Display:
-    """What `--live` shows: a line at the bottom of a terminal, or one now and then. Use it in a `with` statement."""
+    """What `--live` shows: a line at the bottom of a terminal, or one now and then."""
 
     def __init__(self, terminal: Terminal, language: str) -> None:
         from headrace.launch import LiveTally
@@ -214,10 +213,7 @@ class Display:
             )
             terminal.warn(no_line.of(language))
 
-    def __enter__(self) -> Display:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def close(self) -> None:
         if self._line is not None:
             self._line.close()
 
@@ -249,15 +245,11 @@ def _said(elapsed: str, status: LiveStatus | None) -> Text:
             f"{elapsed}: {steps} steps, and nothing that is timed for {quiet}",
             f"{elapsed}：{steps} 步，已有 {quiet} 没有任何被计时的事发生",
         )
-    rate, share, worst = (
-        three_digits(status.steps_per_s),
-        format_share(status.wait_share),
-        format_seconds(status.worst_wait_s),
-    )
-    workers = Text("", "")
-    if status.busy_share is not None:
-        busy = format_share(status.busy_share)
-        workers = Text(f", workers busy {busy}", f"，worker 忙碌 {busy}")
+    rate, share = three_digits(status.steps_per_s), format_share(status.wait_share)
+    worst = format_seconds(status.worst_wait_s)
+    busy = format_share(status.busy_share or 0.0)
+    known = Text(f", workers busy {busy}", f"，worker 忙碌 {busy}")
+    workers = Text("", "") if status.busy_share is None else known
     return Text(
         f"{elapsed}: {steps} steps, {rate}/s, waiting for data {share}, worst wait {worst}{workers.en}",
         f"{elapsed}：{steps} 步，{rate} 步/秒，等数据 {share}，最长等待 {worst}{workers.zh}",
@@ -307,7 +299,5 @@ class StatusLine:
             self._rows = 0
 
     def _write(self, text: str) -> None:
-        try:
+        with suppress(OSError):
             os.write(self._fd, text.encode("utf-8", "replace"))
-        except OSError:
-            pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import Text, format_bytes
@@ -30,6 +31,7 @@ _EPILOG = """\
 exit codes: 0 all shards are whole, 1 damage, unpaired members or data that changed, 2 a file is not there
 """
 
+_printable = partial(printable, keep="")
 _MOST_ROWS = 50  # shards in the table: those with something wrong first
 _MOST_LINES = 20
 
@@ -78,15 +80,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     pairing = dict(args.pair) or "webdataset"
     reading = Text(f"reading the headers of shards ({len(paths)})", f"正在读取 {len(paths)} 个 shard 的文件头")
     with terminal.progress(reading.of(language)):
-        survey = survey_shards(
-            paths,
-            pairing=pairing,
-            fields=args.fields,
-            verify=args.verify,
-            rebuild=args.rebuild,
-            index_dir=args.index_dir,
-        )
-        facts = list(survey)
+        how = {"fields": args.fields, "verify": args.verify, "rebuild": args.rebuild, "index_dir": args.index_dir}
+        facts = list(survey_shards(paths, pairing=pairing, **how))
     if args.json:
         document = report_json(facts, pairing, args.fields, with_samples=args.list)
         terminal.document(json.dumps(document, ensure_ascii=False))
@@ -271,7 +266,3 @@ def report_json(
         "is_whole": all(shard.is_whole for shard in facts),
         "shards": shards,
     }
-
-
-def _printable(name: str) -> str:
-    return printable(name, keep="")

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from headrace.model import Text, format_bytes, format_seconds, format_share
@@ -21,7 +20,6 @@ from .terminal import EXIT_FINDINGS, EXIT_INTERRUPTED, EXIT_OK, Terminal, line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from headrace.model import Findings
     from headrace.watch import Alarm, AlertCommand, End, Look, MachineLook, Share, TrainerLook, WatchSession, WorkerLook
 
 _DESCRIPTION = """\
@@ -138,6 +136,7 @@ class _Watch:
         self._history = History()
 
     def run(self, duration_s: float | None, *, is_once: bool, is_json: bool) -> int:
+        from headrace.reports import findings_text
         from headrace.watch import SCHEMA as WATCH_SCHEMA
         from headrace.watch import judge
 
@@ -146,7 +145,8 @@ class _Watch:
         # the last stretch may be shorter than the others; a few milliseconds are not worth another
         ends_at_s = math.inf if duration_s is None else duration_s - 0.5
         try:
-            with _ended_by_sigterm(), self._output(is_quiet=is_once, is_json=is_json) as show:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # as on ^C: the verdict so far is worth having
+            with self._output(is_quiet=is_once, is_json=is_json) as show:
                 for look in self._session.looks(until=lambda: self._session.watched_s >= ends_at_s):
                     self._history.add(look)
                     if self._alerts is not None:
@@ -158,13 +158,17 @@ class _Watch:
         if is_json:
             self._print(_json({"schema": WATCH_SCHEMA, "event": "end", "findings": findings.as_json(self._language)}))
         elif look is not None:
-            self._print_end(look if is_once else None, findings)
+            if is_once:
+                self._terminal.result(self._screen(look))
+                self._terminal.document("")
+            ended = [end for end in self._session.ends if end.pid in self._session.roots]
+            self._print(*(_ended(end, self._language) for end in ended))
+            self._terminal.result(findings_text(findings, language=self._language))
         if self._alerts is not None and self._alerts.num_left_out:
-            left_out = Text("{count} alarms did not run the alert command", "有 {count} 次警报没有执行警报命令")
-            self._terminal.warn(left_out.filled(count=self._alerts.num_left_out).of(self._language))
-        if interrupted:
-            return EXIT_INTERRUPTED
-        return EXIT_FINDINGS if findings.findings else EXIT_OK
+            count = self._alerts.num_left_out
+            left_out = Text(f"{count} alarms did not run the alert command", f"有 {count} 次警报没有执行警报命令")
+            self._terminal.warn(left_out.of(self._language))
+        return EXIT_INTERRUPTED if interrupted else EXIT_FINDINGS if findings.findings else EXIT_OK
 
     @contextmanager
     def _output(self, *, is_quiet: bool, is_json: bool) -> Iterator[Callable[[Look], None]]:
@@ -177,7 +181,7 @@ class _Watch:
                 yield lambda _: None
         elif sys.stdout.isatty():
             with self._terminal.live() as live:
-                yield lambda look: live(watch_screen(look, self._session.target, language, self._history.alarms))
+                yield lambda look: live(self._screen(look))
         else:
             yield lambda look: self._print(watch_line(look, language), *(_alarm(one, language) for one in look.alarms))
 
@@ -186,45 +190,21 @@ class _Watch:
             self._terminal.document(text)
         sys.stdout.flush()
 
-    def _print_end(self, look: Look | None, findings: Findings) -> None:
-        from headrace.reports import findings_text
-
-        if look is not None:
-            self._terminal.result(watch_screen(look, self._session.target, self._language, self._history.alarms))
-            self._terminal.document("")
-        self._print(*(_ended(end, self._language) for end in self._session.ends if end.pid in self._session.roots))
-        self._terminal.result(findings_text(findings, language=self._language))
+    def _screen(self, look: Look) -> RenderableType:
+        return watch_screen(look, self._session.target, self._language, self._history.alarms)
 
 
 def _json(document: dict[str, object]) -> str:
     return json.dumps(document, ensure_ascii=False)
 
 
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """End as on ^C when somebody ends us politely: the verdict so far is still worth having."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-# ------------------------------------------------------------------------------------------ in words
-
-
 def watch_line(look: Look, language: str) -> str:
     """Return one look as a line for a log."""
     waits = Text(", waits for data", "，等待数据").of(language)
     said = [look.at]
-    said += [
-        f"{_name(one, language)} {one.activity.value.of(language)}{waits} {_interval(one.wait, language)}"
-        for one in look.trainers
-    ]
+    for one in look.trainers:
+        doing = one.activity.value.of(language)
+        said.append(f"{_name(one, language)} {doing}{waits} {_interval(one.wait, language)}")
     if look.workers:
         busy = sorted(worker.busy.value for worker in look.workers)
         said.append(f"{_BUSY.of(language)} {format_share(busy[0])} - {format_share(busy[-1])} ({len(busy)})")

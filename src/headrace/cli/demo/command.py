@@ -83,9 +83,6 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     return EXIT_OK
 
 
-# ---------------------------------------------------------------------------------------------- the runs
-
-
 @dataclass(frozen=True, kw_only=True)
 class DemoRun:
     """One run of the loop and the memory that was seen from outside while it ran."""
@@ -192,9 +189,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-# ---------------------------------------------------------------------------------------------- the figures
-
-
 def _milliseconds(value: float) -> str:
     return f"{three_digits(1000 * value)} ms"
 
@@ -238,9 +232,6 @@ def _figures(run: DemoRun) -> dict[str, float | None]:
         "peak_memory_bytes": peak,
         "loader_memory_bytes": None if peak is None or before is None else peak - before,
     }
-
-
-# ---------------------------------------------------------------------------------------------- what is printed
 
 
 def report_json(settings: DemoSettings, runs: Sequence[DemoRun]) -> dict[str, Any]:
