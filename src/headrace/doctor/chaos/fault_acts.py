@@ -1,7 +1,5 @@
 """What each fault does: to the process that it strikes, or to the machine as that process sees it."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

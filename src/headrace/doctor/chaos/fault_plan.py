@@ -1,7 +1,5 @@
 """What a run of chaos is asked for, and which fault strikes what: drawn from a seed, to be repeated. Pure."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

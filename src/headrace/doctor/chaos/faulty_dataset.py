@@ -1,7 +1,5 @@
 """A data set that fails as a plan says, and whose samples carry their index and a digest of their content."""
 
-from __future__ import annotations
-
 import os
 import struct
 import time
@@ -46,7 +44,7 @@ class FaultLog:
         data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
         return [(fault, ns / 1e9) for fault, ns in _RECORD.iter_unpack(data)]
 
-    def __reduce__(self) -> tuple[type[FaultLog], tuple[str]]:
+    def __reduce__(self) -> "tuple[type[FaultLog], tuple[str]]":
         return FaultLog, (self.path,)
 
 

@@ -1,7 +1,5 @@
 """The referee: starts the process under test, strikes its workers from outside, and notices when nothing comes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -13,8 +11,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import IO, Any
+from dataclasses import asdict
+from typing import IO, Any, Self
 
 from headrace.errors import CannotLoadTarget, ChaosCouldNotRun
 from headrace.signals.system import read_all_stats, read_stat
@@ -27,16 +25,6 @@ _START_S = 180.0  # to import torch and the user's module, on a slow network dis
 _LATEST_STRIKE_S = 0.05
 _MOST_TEXT = 20_000
 _MOST_EMPTY_ROUNDS = 5
-
-
-@dataclass
-class _Round:
-    number: int
-    order: list[int]
-    faults: list[Fault]
-    pids: list[int] = field(default_factory=list)
-    blows: list[tuple[float, Fault]] = field(default_factory=list)  # when a signal is due for some worker
-    strikes: list[tuple[int, float]] = field(default_factory=list)
 
 
 def run_chaos(settings: ChaosSettings) -> ChaosReport:
@@ -84,7 +72,7 @@ class _TestedProcess:
         self.left: list[str] = []
         self._buffer = b""
 
-    def __enter__(self) -> _TestedProcess:
+    def __enter__(self) -> Self:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # closed in __exit__
         self._read, write = os.pipe()
         path = os.pathsep.join(part or os.getcwd() for part in sys.path)
@@ -134,53 +122,54 @@ class _TestedProcess:
         self._child.stdin.write(json.dumps(document).encode() + b"\n")
         self._child.stdin.flush()
 
-    # ------------------------------------------------------------------------------------ a round
-
     def run_round(self, number: int, most: int) -> RoundFacts:
         """Let one round happen; returns what came out of it, or where it hangs."""
-        settings = self._settings
-        order, faults = plan_round(settings, self.subject, number, most)
-        draw = random.Random(f"headrace-chaos/blows/{settings.seed}/{number}")
-        now = _Round(number, order, faults)
+        order, faults = plan_round(self._settings, self.subject, number, most)
+        draw = random.Random(f"headrace-chaos/blows/{self._settings.seed}/{number}")
+        pids: list[int] = []
+        blows: list[tuple[float, Fault]] = []  # when a signal is due for some worker
+        strikes: list[tuple[int, float]] = []
         self._tell([number, most])
-        for event in self._events(lambda: self._deal_blows(now, draw)):
-            if event["event"] == "batch":
-                now.pids = event["pids"]
-                for fault in faults:
-                    if fault.batch == event["number"] and fault.kind in FROM_OUTSIDE:
-                        now.blows.append((time.monotonic() + draw.uniform(0, _LATEST_STRIKE_S), fault))
-            elif event["event"] == "end":
-                return self._facts(now, event["facts"])
-        ended = self._child.poll()
-        if ended is not None:
-            error = f"the training process ended with code {ended}: {self._said()[-2000:]}"
-            return self._facts(now, {"error": error})
-        return self._facts(now, {"is_hang": True, "stacks": self._dump_stacks()})
-
-    def _facts(self, now: _Round, told: dict[str, Any]) -> RoundFacts:
+        for event in self._events(lambda: self._deal_blows(blows, pids, strikes, draw)):
+            if event["event"] == "end":
+                told = event["facts"]
+                break
+            pids[:] = event["pids"]
+            due = (one for one in faults if one.batch == event["number"] and one.kind in FROM_OUTSIDE)
+            blows.extend((time.monotonic() + draw.uniform(0, _LATEST_STRIKE_S), fault) for fault in due)
+        else:
+            ended = self._child.poll()
+            if ended is None:
+                told = {"is_hang": True, "stacks": self._dump_stacks()}
+            else:
+                told = {"error": f"the training process ended with code {ended}: {self._said()[-2000:]}"}
         return RoundFacts(
-            number=now.number,
-            order=now.order,
+            number=number,
+            order=order,
             batch_size=self.subject.batch_size,
-            faults=now.faults,
-            strikes=sorted([*told.pop("strikes", []), *now.strikes], key=lambda strike: strike[1]),
+            faults=faults,
+            strikes=sorted([*told.pop("strikes", []), *strikes], key=lambda strike: strike[1]),
             quarantine=[LeftOutSample(**one) for one in told.pop("quarantine", [])],
             **told,
         )
 
-    def _deal_blows(self, now: _Round, draw: random.Random) -> float:
+    def _deal_blows(
+        self,
+        blows: list[tuple[float, Fault]],
+        pids: list[int],
+        strikes: list[tuple[int, float]],
+        draw: random.Random,
+    ) -> float:
         """Send the signals that are due; returns how long nothing may come, or the time to the next of them."""
-        for due_s, fault in [blow for blow in now.blows if blow[0] <= time.monotonic()]:
-            now.blows.remove((due_s, fault))
+        for due_s, fault in [blow for blow in blows if blow[0] <= time.monotonic()]:
+            blows.remove((due_s, fault))
             living = self._processes()
-            victims = [pid for pid in now.pids if pid in living and pid != self._child.pid]
+            victims = [pid for pid in pids if pid in living and pid != self._child.pid]
             if victims and _send(draw.choice(victims), _SIGNALS[fault.kind]):
-                now.strikes.append((fault.number, time.monotonic()))
-        if now.blows:
-            return max(0.001, min(due_s for due_s, _ in now.blows) - time.monotonic())
+                strikes.append((fault.number, time.monotonic()))
+        if blows:
+            return max(0.001, min(due_s for due_s, _ in blows) - time.monotonic())
         return self._settings.patience_s
-
-    # ------------------------------------------------------------------------------------ listening
 
     def _events(self, patience: Callable[[], float]) -> Iterator[dict[str, Any]]:
         """What the process tells, until it ends or says nothing for too long."""

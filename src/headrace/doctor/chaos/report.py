@@ -1,7 +1,5 @@
 """What a run of chaos found: each round judged against the order that seed and epoch define. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ It is started by the referee, with its settings on stdin and a pipe for what it 
 Whatever happens to it is a result: the referee watches it, dumps its stacks and ends it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import gc
