@@ -194,7 +194,7 @@ def test_a_dead_child_and_a_gone_one() -> None:
     process = FORK.Process(target=os._exit, args=(0,))
     process.start()
     assert process.pid is not None
-    wait_until(lambda: recognise(look_at(process.pid or 0, use_py_spy=False, watch_s=0.01)).kind is StuckKind.ENDED)
+    wait_until(lambda: recognise(look_at(process.pid or 0, use_py_spy=False)).kind is StuckKind.ENDED)
     pid = process.pid
     process.join()
     process.close()

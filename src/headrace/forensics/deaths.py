@@ -4,8 +4,6 @@
 puts it into words.
 """
 
-from __future__ import annotations
-
 import enum
 import os
 import resource
@@ -32,9 +30,6 @@ _LAST_MOMENTS_S = 2.0
 _LOOK_BACK_S = 3.0
 _EVERY_S = 1.0
 _NOT_COUNTED = OomCounts()
-
-
-# ---------------------------------------------------------------------------------------- the facts
 
 
 @dataclass(frozen=True, kw_only=True)

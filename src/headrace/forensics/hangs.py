@@ -3,8 +3,6 @@
 `look_at` sees where a process stands. The rest is pure: `recognise` works on recorded reports too.
 """
 
-from __future__ import annotations
-
 import enum
 import os
 import sysconfig
@@ -12,7 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 from headrace.model import OwnStep, Text, step_of
@@ -37,7 +34,7 @@ from headrace.signals.system import (
 )
 
 # long enough to see whether it computes
-WATCH_S = 0.1
+_WATCH_S = 0.1
 # below this share of a processor a thread waits, whatever its state says at one moment
 _BUSY_SHARE = 0.2
 # threads of ours in every worker: they wait by design and hold nothing
@@ -60,9 +57,6 @@ _SOCKET_CALLS = {"recvfrom", "recvmsg", "recvmmsg", "connect", "accept", "accept
 _WAITS_FOR_SEVERAL = {"epoll_wait", "epoll_pwait", "select", "pselect6", "poll", "ppoll"}
 _NETWORK_MODULES = ("socket.py", "ssl.py", "/http/client.py", "/urllib3/", "/requests/", "/botocore/", "/aiohttp/")
 _F_SETLKW = (7, 38)  # fcntl commands that wait for a lock (of the process, of the open file)
-
-
-# ---------------------------------------------------------------------------------------- what is seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +86,6 @@ class StuckReport:
         before = self.earlier(thread)
         return max(0.0, thread.cpu_s - before.cpu_s) / self.watched_s if before and self.watched_s > 0 else 0.0
 
-    def others(self, thread: ThreadState) -> tuple[ThreadState, ...]:
-        """The threads beside one, without those that every worker of ours has."""
-        return tuple(t for t in self.threads if t.tid != thread.tid and t.name not in _OWN_THREADS)
-
     def file_in_hand(self, thread: ThreadState) -> OpenFile | None:
         """The file of the system call that a thread is in."""
         if thread.call is None:
@@ -117,21 +107,19 @@ def look_at(
     *,
     stack_file: StackFile | None = None,
     use_py_spy: bool = True,
-    watch_s: float = WATCH_S,
-    root: Path = Path("/"),
 ) -> StuckReport:
-    """See where a process stands, in about `watch_s` (longer where py-spy is asked). Changes nothing about it.
+    """See where a process stands, in a tenth of a second (longer where py-spy is asked). Changes nothing about it.
 
     `thread_ids`: the threads whose waits are of interest, where workers share a process; else its first one. Works for
     a process that has not come to its first sample, and for one of which little may be seen: the rest is left out.
     """
-    first = read_threads(pid, root=root)
+    first = read_threads(pid)
     start_s = time.monotonic()
     if first:
-        time.sleep(watch_s)
-    threads = read_threads(pid, root=root)
+        time.sleep(_WATCH_S)
+    threads = read_threads(pid)
     watched_s = time.monotonic() - start_s
-    own = read_stat(pid, root=root)
+    own = read_stat(pid)
     if own is None or not threads:
         return StuckReport(pid=pid, watched_s=watched_s)
     # a thread in uninterruptible sleep may hold its address space locked: to look into that would hang us too
@@ -140,12 +128,12 @@ def look_at(
     return StuckReport(
         pid=pid,
         watched_s=watched_s,
-        is_forked=own.is_forked_from(read_stat(own.parent, root=root)),
+        is_forked=own.is_forked_from(read_stat(own.parent)),
         first=first,
         threads=threads,
-        libraries={tid: libraries_of(pid, call, root=root) for tid, call in calls.items()},
-        polled={tid: polled_descriptors(pid, call, root=root) for tid, call in calls.items()},
-        files=read_open_files(pid, root=root),
+        libraries={tid: libraries_of(pid, call) for tid, call in calls.items()},
+        polled={tid: polled_descriptors(pid, call) for tid, call in calls.items()},
+        files=read_open_files(pid),
         stacks=_take_stacks(pid, threads[0], stack_file, use_py_spy=use_py_spy),
     )
 
@@ -154,20 +142,17 @@ def _take_stacks(pid: int, main: ThreadState, stack_file: StackFile | None, *, u
     if main.state in "ZX":
         return Stacks(source="", problem="it has ended")
     stands_still = main.state in "TtD"  # a signal would wait, and a debugger would wait for it
-    problems = []
+    found = []
     if use_py_spy and find_py_spy() is not None:
-        found = dump_with_py_spy(pid, pauses=not stands_still)
-        if found.threads:
-            return found
-        problems.append(found.problem)
-    if stack_file is not None and not stands_still:
-        found = read_stacks(pid, stack_file)
-        if found.threads:
-            return found
-        problems.append(found.problem)
-    if stands_still and not problems:
+        found.append(dump_with_py_spy(pid, pauses=not stands_still))
+    if stack_file is not None and not stands_still and not any(stacks.threads for stacks in found):
+        found.append(read_stacks(pid, stack_file))
+    if found and found[-1].threads:
+        return found[-1]
+    problems = [stacks.problem for stacks in found]
+    if stands_still and not found:
         problems.append(f"a process in state {main.state} does not answer")
-    return Stacks(source="", problem="; ".join(problem for problem in problems if problem))
+    return Stacks(source="", problem="; ".join(filter(None, problems)))
 
 
 def format_report(report: StuckReport) -> str:
@@ -378,9 +363,8 @@ def _by_wait(report: StuckReport, thread: ThreadState) -> Diagnosis | None:
 
 def _by_lock(report: StuckReport, thread: ThreadState) -> Diagnosis:
     """Waits for another thread. If there is none that could let go, it is a deadlock."""
-    if not _waits_for_ever(thread) or not all(
-        _waits_for_ever(other) and report.cpu_share(other) == 0 for other in report.others(thread)
-    ):
+    others = [one for one in report.threads if one.tid != thread.tid and one.name not in _OWN_THREADS]
+    if not _waits_for_ever(thread) or any(not _waits_for_ever(one) or report.cpu_share(one) for one in others):
         return _make(report, thread, StuckKind.LOCK_WAIT)
     libraries = report.libraries.get(thread.tid, ())
     # beyond Python's own code lie callers, and what finished calls left on the stack

@@ -1,7 +1,5 @@
 """What the processes of a loader hold: samples over the last seconds, and what grows in a worker over minutes."""
 
-from __future__ import annotations
-
 import enum
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Whether memory gets short: a judgement over recent samples that rises at once and falls slowly."""
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Iterator, Sequence
