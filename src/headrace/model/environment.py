@@ -12,8 +12,6 @@
 | `LOCAL_WORLD_SIZE` | set by torchrun: how many ranks share this machine's memory and processors |
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,8 +78,5 @@ def num_local_ranks(environ: Mapping[str, str] = os.environ) -> int:
 
 def find_rank() -> int:
     """Return this process's rank among all, as torchrun and Slurm tell it; 0 where nobody does."""
-    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
-        text = os.environ.get(name, "")
-        if text.isdigit():
-            return int(text)
-    return 0
+    told = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+    return next((int(text) for text in told if text.isdigit()), 0)

@@ -1,10 +1,8 @@
 """What a loader does about a sample that failed, and how many such samples are too many."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from .failures import RAISE, RETRY, SKIP, Decision, SampleFailure
 
@@ -39,7 +37,7 @@ class ErrorPolicy:
     max_bad: int | float | None = None
 
     @classmethod
-    def of(cls, on_error: Any = "raise", max_bad: Any = None) -> ErrorPolicy:
+    def of(cls, on_error: Any = "raise", max_bad: Any = None) -> Self:
         """Check both arguments as a user wrote them; raise `TypeError` or `ValueError` that says what is possible."""
         if isinstance(on_error, str) and on_error not in _NAMED:
             raise ValueError(f"on_error={on_error!r}: choose 'raise', 'quarantine', or a function of a SampleFailure")
@@ -98,10 +96,10 @@ def is_too_many(bad: int, seen: int, total: int | None, *, max_bad: int | float 
 
     By default (`None`) 10 samples and a hundredth of those tried so far are allowed:
 
-    - *A wrong path must not quarantine a data set.* Then every sample fails, and the 11th is an error: after a
-      moment, not after a hundredth of a billion samples. That is why the share is one of the samples tried.
-    - *A few bad samples in a small data set are fine*: 3 of 200 are 1.5 %, but fewer than 10. In a data set of
-      fewer than 40, a quarter of it is allowed (and one at least), or 10 would be most of it.
+    - *A wrong path must not quarantine a data set*: every sample fails, and the 11th is an error, after a moment, not
+      after a hundredth of a billion samples. That is why the share is one of the samples tried.
+    - *A few bad samples in a small data set are fine*: 3 of 200 are 1.5 %, but fewer than 10. Of fewer than 40 samples,
+      a quarter is allowed (and one at least), or 10 would be most of it.
     - *A large data set has bad samples*: one in a hundred thousand of a billion is 10,000, and far below 1 %.
     - *All is always too many*, whatever `max_bad` says: there is nothing left to fill a batch with.
 

@@ -4,8 +4,6 @@
 sample must not fail over that: the reason would be lost, and another sample might get the blame.
 """
 
-from __future__ import annotations
-
 import traceback
 from dataclasses import dataclass
 from types import TracebackType

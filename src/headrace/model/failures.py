@@ -1,12 +1,10 @@
 """A sample that failed, as a value: which one, how, how often tried, and what may be decided about it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from .error_text import describe_error
 from .sample_keys import OpaqueKey, is_json_key, plain_key
@@ -85,7 +83,7 @@ class SampleFailure:
         return f"{self.shard}@{self.offset}"
 
     @classmethod
-    def from_exception(cls, error: BaseException, *, key: Any, **known: Any) -> SampleFailure:
+    def from_exception(cls, error: BaseException, *, key: Any, **known: Any) -> Self:
         """Return the failure that an exception is; `known` are further fields.
 
         The file is taken from the exception where it names one (`OSError.filename`) and nobody knows better.
@@ -102,7 +100,7 @@ class SampleFailure:
         return named | {name: value for name, value in others.items() if value is not None}
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> SampleFailure:
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
         """Return the failure from `as_json`'s form; raise `ValueError` that says what is wrong with it.
 
         Names that this version does not know are passed over, so that a later one may add some.

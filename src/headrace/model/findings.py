@@ -1,7 +1,5 @@
 """What a diagnosis says: a verdict on a run, findings with their causes, tables of where the time went."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -70,7 +68,7 @@ class Severity(Enum):
     LOW = "low"
 
     @classmethod
-    def of_share(cls, share: float) -> Severity:
+    def of_share(cls, share: float) -> "Severity":
         """Return the severity of a loss of time.
 
         >>> Severity.of_share(0.4).value, Severity.of_share(0.15).value, Severity.of_share(0.03).value

@@ -3,8 +3,6 @@
 `tests/engine/test_frames.py` finds each function where the table says it is, and reads live workers by it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum
 

@@ -1,9 +1,7 @@
 """What a loader was asked for, as a recording keeps it: values in, values out."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +29,10 @@ class LoaderSettings:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
-    def from_text(cls, text: str) -> LoaderSettings:
+    def from_text(cls, text: str) -> "LoaderSettings":
         """Read what `as_text` wrote; fields that are not known here are left out, and any other text tells nothing."""
         try:
-            values = json.loads(text)
-        except ValueError:
+            values = dict(json.loads(text))
+        except (ValueError, TypeError):
             return cls()
-        known = {field.name for field in fields(cls)}
-        return (
-            cls(**{name: value for name, value in values.items() if name in known}) if type(values) is dict else cls()
-        )
+        return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})

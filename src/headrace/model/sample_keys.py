@@ -1,7 +1,5 @@
 """What names a sample: its index, or whatever key a sampler gives, in a form that can be compared and written."""
 
-from __future__ import annotations
-
 import json
 import math
 import operator
@@ -64,16 +62,10 @@ class SampleKeys(Set[Any]):
     """
 
     def __init__(self, keys: Iterable[Any] = ()) -> None:
-        indices: set[int] = set()
-        self._others: dict[str, Any] = {}
-        for key in keys:
-            key = plain_key(key)
-            if type(key) is int:
-                indices.add(key)
-            else:
-                self._others[key_text(key)] = key
+        plain = [plain_key(key) for key in keys]
         # most sets hold nothing else: one look-up, and arrays can be filtered with it
-        self.indices = frozenset(indices)
+        self.indices: frozenset[int] = frozenset(key for key in plain if type(key) is int)
+        self._others = {key_text(key): key for key in plain if type(key) is not int}
 
     def __contains__(self, key: object) -> bool:
         if type(key) is int:

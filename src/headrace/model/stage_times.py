@@ -1,7 +1,5 @@
 """What named stages took: a table in plain 64-bit words that processes share, and its figures to read."""
 
-from __future__ import annotations
-
 import math
 import threading
 import unicodedata
@@ -81,7 +79,7 @@ class StageRow:
     worst_ns: int
     nbytes: int
 
-    def plus(self, other: StageRow) -> StageRow:
+    def plus(self, other: "StageRow") -> "StageRow":
         """The same stage in both."""
         return StageRow(
             self.name,
@@ -181,15 +179,13 @@ class Stages:
         """Return the stages as a table of text, in English or Chinese ("zh")."""
         if not self.rows:
             return _NO_STAGE.of(lang)
-        lines = [[heading.of(lang) for heading in _HEADINGS], *([*_cells(row)] for row in self.rows)]
-        widths = [max(_width(line[k]) for line in lines) for k in range(len(lines[0]))]
-        return "\n".join(
-            "  ".join(
-                [line[0] + " " * (widths[0] - _width(line[0]))]
-                + [" " * (width - _width(cell)) + cell for cell, width in zip(line[1:], widths[1:], strict=True)]
-            ).rstrip()
-            for line in lines
-        )
+        lines = [[heading.of(lang) for heading in _HEADINGS], *map(_cells, self.rows)]
+        widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+        told = []
+        for line in lines:
+            gaps = [" " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)]
+            told.append("  ".join([line[0] + gaps[0], *map(add, gaps[1:], line[1:])]).rstrip())
+        return "\n".join(told)
 
 
 def stages_of(rows: Iterable[StageRow], *, worker_s: float) -> Stages:
@@ -212,13 +208,10 @@ def stages_of(rows: Iterable[StageRow], *, worker_s: float) -> Stages:
     return Stages(tuple(sorted(found, key=lambda stage: -stage.total_s)))
 
 
-def _cells(row: StageStats) -> Iterator[str]:
-    yield row.name
-    yield f"{row.count:,}"
-    for value in (row.total_s, row.own_s, row.median_s, row.p95_s, row.worst_s):
-        yield _time(value)
-    yield f"{row.share:.1%}"
-    yield "-" if row.mb_per_s is None else f"{row.mb_per_s:,.0f}"
+def _cells(row: StageStats) -> list[str]:
+    times = map(_time, (row.total_s, row.own_s, row.median_s, row.p95_s, row.worst_s))
+    rate = "-" if row.mb_per_s is None else f"{row.mb_per_s:,.0f}"
+    return [row.name, f"{row.count:,}", *times, f"{row.share:.1%}", rate]
 
 
 def _time(value_s: float) -> str:

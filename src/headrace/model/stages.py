@@ -1,13 +1,11 @@
 """Named stages: how long the parts of a sample take, measured where they happen."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
 from time import perf_counter_ns
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from .environment import prints_timing
 from .error_text import error_name
@@ -60,7 +58,7 @@ class Stage:
     def __init__(self) -> None:
         self.nbytes, self.note = 0, ""
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -75,7 +73,7 @@ class _Recorded(Stage):
         self._name, self._watcher = name, _watcher
         self.inner_ns = 0  # of it, what stages inside this one took
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         self._thread = thread = _local.thread
         self._outer = thread.inner
         thread.inner = self
@@ -140,7 +138,7 @@ class Sample:
         self.lines: list[str] = []
         self._is_told = False
 
-    def __enter__(self) -> Sample:
+    def __enter__(self) -> Self:
         thread = _local.thread
         self._outer, thread.sample = thread.sample, self
         self._start_ns = perf_counter_ns()

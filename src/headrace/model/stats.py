@@ -1,7 +1,5 @@
 """What a loader says of itself at one moment."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from .stage_times import Stages

@@ -1,7 +1,5 @@
 """A sentence in every language that we speak."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 LANGUAGES = ("en", "zh")
@@ -19,7 +17,7 @@ class Text:
     en: str
     zh: str
 
-    def filled(self, **values: object) -> Text:
+    def filled(self, **values: object) -> "Text":
         """Return the sentence with its blanks filled in."""
         return Text(self.en.format(**values), self.zh.format(**values))
 

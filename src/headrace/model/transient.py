@@ -1,7 +1,5 @@
 """Errors that may pass by themselves, and how long to wait before the next try."""
 
-from __future__ import annotations
-
 import errno
 import random
 import re
