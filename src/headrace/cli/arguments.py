@@ -1,7 +1,5 @@
 """What several commands take: the parser of a command, ranges, lengths of time, the language."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Callable, Mapping

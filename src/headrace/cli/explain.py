@@ -1,7 +1,5 @@
 """`headrace explain`: why a training was slow or died, from its log alone."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

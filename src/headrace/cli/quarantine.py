@@ -92,9 +92,7 @@ def _since(text: str) -> datetime:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read the files and print what was asked for."""
     language = args.lang
-    choice = Choice(
-        exceptions=tuple(args.exception), contains=tuple(args.contains), shards=tuple(args.shard), since=args.since
-    )
+    choice = Choice(exceptions=args.exception, contains=args.contains, shards=args.shard, since=args.since)
     report = _read(args.files, choice)
     if args.json:
         terminal.json(report_json(report))
@@ -123,9 +121,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 class Choice:
     """The filters of `headrace quarantine`: a failure passes if it passes each one that is given."""
 
-    exceptions: tuple[str, ...] = ()
-    contains: tuple[str, ...] = ()
-    shards: tuple[str, ...] = ()
+    exceptions: Sequence[str] = ()
+    contains: Sequence[str] = ()
+    shards: Sequence[str] = ()
     since: datetime | None = None
 
     def passes(self, failure: SampleFailure) -> bool:

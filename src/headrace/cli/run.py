@@ -131,7 +131,7 @@ def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended
     if args.json:
         Path(args.json).write_text(document + "\n", encoding="utf-8")
     sys.stdout.flush()
-    if terminal.is_quiet:
+    if terminal.verbosity < 0:
         terminal.aside(f"headrace: {headline_of(findings, language)} ({directory})")
         return
     duration, code = format_seconds(ended.duration_s), ended.exit_code
@@ -161,7 +161,7 @@ def _report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> i
     findings = _explain(directory, recording)
     if args.json:
         Path(args.json).write_text(findings_json(findings, language=language) + "\n", encoding="utf-8")
-    if terminal.is_quiet:
+    if terminal.verbosity < 0:
         terminal.document(headline_of(findings, language))
     else:
         duration = format_seconds((recording.end_ns - recording.facts.start_monotonic_ns) / 1e9)

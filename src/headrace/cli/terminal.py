@@ -61,7 +61,7 @@ class Terminal:
 
     def __init__(self, *, color: str = "auto", verbosity: int = 0) -> None:
         self._color = color
-        self._verbosity = verbosity
+        self.verbosity = verbosity  # below 0: only the result is wanted
         self._last_line_at: float | None = None
 
     def result(self, what: RenderableType) -> None:
@@ -91,11 +91,6 @@ class Terminal:
         """Print the result as one JSON document."""
         self.document(json.dumps(document, ensure_ascii=False, indent=2))
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether only the result is wanted."""
-        return self._verbosity < 0
-
     def aside(self, what: RenderableType) -> None:
         """Print on stderr what belongs beside a result that is not ours."""
         if isinstance(what, str):
@@ -105,7 +100,7 @@ class Terminal:
 
     def warn(self, text: str) -> None:
         """Say on stderr, unless only the result is wanted, what whoever reads the result should know."""
-        if self._verbosity >= 0:
+        if self.verbosity >= 0:
             print(f"headrace: {text}", file=sys.stderr, flush=True)
 
     @contextmanager
@@ -123,14 +118,14 @@ class Terminal:
         A terminal shows it for as long as it lasts; a log gets the first one and then a line a minute, or all of
         them with `-v`.
         """
-        if self._verbosity < 0:
+        if self.verbosity < 0:
             yield
-        elif self._verbosity == 0 and sys.stderr.isatty():
+        elif self.verbosity == 0 and sys.stderr.isatty():
             with self._console(sys.stderr).status(line(text)):
                 yield
         else:
             now = time.monotonic()
-            if self._verbosity > 0 or self._last_line_at is None or now - self._last_line_at >= _LINE_EVERY_S:
+            if self.verbosity > 0 or self._last_line_at is None or now - self._last_line_at >= _LINE_EVERY_S:
                 print(f"headrace: {text}", file=sys.stderr, flush=True)
                 self._last_line_at = now
             yield

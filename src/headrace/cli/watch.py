@@ -61,7 +61,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     form.add_argument("--dump", nargs="?", const="-", metavar="FILE", help=everything)
     add = parser.add_argument
     add("--json", action="store_true", help="print lines of JSON, schema headrace/watch/2")
-    add("--interval", type=seconds(), default=2.0, metavar="S", help="seconds per look (default: 2)")
+    add("--interval", type=seconds(1), default=2.0, metavar="S", help="seconds per look (default: 2)")
     add("--duration", type=seconds(), metavar="S", help="end after so long, with a verdict")
     add("--rate", type=whole(1, 200), default=20, metavar="N", help="stacks a second and process (default: 20)")
     add("--no-stacks", action="store_true", help="use the kernel's word alone, not py-spy")
@@ -84,8 +84,6 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
         args.target, args.dump = args.dump, "-"  # `--dump 4711`: what looks like a file is the process
     if not args.target:
         parser.error("name a process, by its pid or a text of its command line")
-    if args.interval < 1:
-        parser.error("--interval is at least 1 second")
     try:
         line = MemoryLine.parse(args.memory)
     except ValueError as error:

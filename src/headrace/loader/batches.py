@@ -1,7 +1,5 @@
 """What must be known of collated batches: how torch makes them, how long they are, where they lie."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

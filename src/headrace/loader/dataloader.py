@@ -19,7 +19,7 @@ from headrace.model import EpochAccount, ErrorPolicy, LoaderStats, SampleFailure
 from .batches import count_rows, is_default_collation
 from .local import LocalIterator, SeededLocalIterator
 from .reading import MOST_DEPTH
-from .snapshot import Counted, empty_stats, say_once
+from .snapshot import Counted, empty_stats, len_or_none, say_once
 from .workers import WorkersIterator
 
 _T_co = TypeVar("_T_co", covariant=True)
@@ -133,7 +133,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             **extra,
         )
         self.in_order = in_order
-        length = None if self._is_iterable else _len_or_none(dataset)
+        length = None if self._is_iterable else len_or_none(dataset)
         self._condemned = Condemned(policy, path=quarantine_file, skip=skip_quarantined, num_samples=length)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -270,10 +270,3 @@ def _check_measurable(dataset: Any) -> None:
             dataset=type(dataset).__name__,
             next_step="num_workers=0, or a number",
         )
-
-
-def _len_or_none(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except (TypeError, NotImplementedError):
-        return None

@@ -17,7 +17,7 @@ from headrace.model import format_bytes
 from headrace.storage.media import starting_depth
 from headrace.storage.reading import BlockReader, Extent, ReaderSettings, cached_share, source_installed
 
-from .snapshot import say_once
+from .snapshot import len_or_none, say_once
 
 if TYPE_CHECKING:
     from headrace.storage.reading import BlockAccess
@@ -198,10 +198,7 @@ def _paths_of(loader: DataLoader[Any]) -> PathsOf | None:
 
 def _some_places(dataset: Any, extents_of: ExtentsOf | None, paths_of: PathsOf | None) -> Iterator[list[Extent]]:
     """Where some samples lie, from all over the data set."""
-    try:
-        count = len(dataset)
-    except (TypeError, NotImplementedError):
-        return
+    count = len_or_none(dataset)
     for index in sorted({i * (count - 1) // (_TRIED_SAMPLES - 1) for i in range(_TRIED_SAMPLES)} if count else ()):
         with contextlib.suppress(Exception):
             if extents_of is not None:

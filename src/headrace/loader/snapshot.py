@@ -41,3 +41,10 @@ def empty_stats(loader: DataLoader[Any]) -> LoaderStats:
 def say_once(text: str) -> None:
     """Warn the first time that something is so."""
     _log.warning(text)
+
+
+def len_or_none(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None

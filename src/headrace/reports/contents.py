@@ -1,7 +1,5 @@
 """What a report says, whatever its form: headline, sections and tables, in English and Chinese."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.model import (
@@ -23,8 +21,6 @@ from headrace.model import (
 )
 
 _TOLD_TO_END = {0, 128 + 2, 128 + 15}  # SIGINT, SIGTERM
-
-# ---------------------------------------------------------------------------------------------- the verdict
 
 VERDICTS = {
     Verdict.DATA_BOUND: Text("data-bound: the training waits for data", "数据受限：训练在等数据"),

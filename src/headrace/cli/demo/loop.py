@@ -3,8 +3,6 @@
 `headrace demo` starts it as `python -m headrace.cli.demo.loop LOADER FOLDER SETTINGS RESULT_FILE`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json
@@ -115,7 +113,9 @@ def run_loop(loader_name: str, folder: str, settings: DemoSettings) -> LoopResul
             arrivals.append(time.perf_counter())
             waits_s.append(arrivals[-1] - asked_at)
             # All bytes, as a copy to a device would read them; this is also what shows that batches are identical.
-            checksums.append(_checksum(batch))
+            checksums.append(0)
+            for name in sorted(batch):
+                checksums[-1] = zlib.crc32(batch[name].numpy().data, checksums[-1])
             voxels = batch["volume"][:, ::_EVERY, ::_EVERY, ::_EVERY].flatten(1).float()
             loss = torch.nn.functional.cross_entropy(voxels @ weights, batch["label"])
             # By hand: a torch optimizer imports the compiler, which costs a second and leaves a folder behind.
@@ -136,13 +136,6 @@ def run_loop(loader_name: str, folder: str, settings: DemoSettings) -> LoopResul
         memory_before_bytes=memory_before_bytes,
         checksums=checksums,
     )
-
-
-def _checksum(batch: dict[str, Any]) -> int:
-    checksum = 0
-    for name in sorted(batch):
-        checksum = zlib.crc32(batch[name].numpy().data, checksum)
-    return checksum
 
 
 def tree_memory_bytes(pid: int) -> int | None:
