@@ -113,10 +113,9 @@ _MEASURE = Text("to measure next", "接下来测量")
 def title_of(finding: Finding, language: str) -> str:
     """Return a finding in one line: cause, share, severity, confidence."""
     comma = "，" if language == "zh" else ", "
-    said = [SEVERITIES[finding.severity].of(language)]
+    said = [SEVERITIES[finding.severity].of(language), CONFIDENCES[finding.confidence].of(language)]
     if finding.severity is not Severity.FATAL:
         said.insert(0, _SHARE.filled(share=format_share(finding.share)).of(language))
-    said.append(CONFIDENCES[finding.confidence].of(language))
     return f"{finding.cause.value} · {CAUSES[finding.cause].of(language)} · {comma.join(said)}"
 
 
@@ -197,8 +196,8 @@ def next_step(findings: Findings, language: str) -> str:
 
 # ---------------------------------------------------------------------------------------------- tables
 
-TIMES = Text("where the time went", "时间花在哪里")
-TIME_COLUMNS = (Text("activity", "活动"), Text("time", "时间"), Text("share", "占比"), Text("times", "次数"))
+_TIMES = Text("where the time went", "时间花在哪里")
+_TIME_COLUMNS = (Text("activity", "活动"), Text("time", "时间"), Text("share", "占比"), Text("times", "次数"))
 _TIMES_SUM = Text("wall clock", "总时间")
 _ACTIVITIES = {
     Activity.STARTUP: Text("starting: imports, model, before the first epoch", "启动：导入、建模型，第一个 epoch 之前"),
@@ -229,8 +228,8 @@ _WORKER_PARTS = {
     "idle": Text("idle {share}", "空闲 {share}"),
 }
 
-PARTS = Text("where the workers' time went", "worker 的时间花在哪里")
-PART_COLUMNS = (
+_PARTS = Text("where the workers' time went", "worker 的时间花在哪里")
+_PART_COLUMNS = (
     Text("part", "部分"),
     Text("times", "次数"),
     Text("total", "总计"),
@@ -252,7 +251,17 @@ _SHOWN_FROM = 0.0005  # of the wall clock, or of the workers' tasks
 _STILL_FROM = 0.005
 
 
-def time_cells(rows: Sequence[TimeRow], language: str) -> Iterator[tuple[str, ...]]:
+def tables_of(findings: Findings, language: str) -> Iterator[tuple[str, list[str], list[tuple[str, ...]], bool]]:
+    """Yield title, headings and rows of each table that is not empty, and whether its last row is the sum."""
+    for title, columns, cells, has_sum in (
+        (_TIMES, _TIME_COLUMNS, _time_cells(findings.times, language) if findings.times else (), True),
+        (_PARTS, _PART_COLUMNS, _part_cells(findings.parts, language), False),
+    ):
+        if rows := list(cells):
+            yield title.of(language), [column.of(language) for column in columns], rows, has_sum
+
+
+def _time_cells(rows: Sequence[TimeRow], language: str) -> Iterator[tuple[str, ...]]:
     """Yield the cells of each row, and of their sum; what took next to nothing is in the sum alone."""
     comma = "，" if language == "zh" else ", "
     for row in rows:
@@ -271,7 +280,7 @@ def time_cells(rows: Sequence[TimeRow], language: str) -> Iterator[tuple[str, ..
     yield _TIMES_SUM.of(language), format_seconds(total), format_share(sum(row.share for row in rows)), ""
 
 
-def part_cells(rows: Sequence[PartRow], language: str) -> Iterator[tuple[str, ...]]:
+def _part_cells(rows: Sequence[PartRow], language: str) -> Iterator[tuple[str, ...]]:
     """Yield the cells of each row; what took next to nothing is left out."""
     for row in rows:
         if row.share < _SHOWN_FROM:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.model import Findings, Severity, Text
+from headrace.model import Findings, Severity
 
 from .contents import (
-    PART_COLUMNS,
-    PARTS,
-    TIME_COLUMNS,
-    TIMES,
     headline_of,
     next_step,
     nothing_found,
     page_of,
-    part_cells,
     sections_of,
-    time_cells,
+    tables_of,
     title_of,
     topics_of,
     what_was_read,
@@ -55,15 +50,10 @@ def findings_text(findings: Findings, *, language: str = "en") -> RenderableType
     for heading, sentences in topics_of(findings, language):
         parts += [Line(""), Line(heading, style="bold")]
         parts += [Padding(_bullet(sentence), (0, 0, 0, 2)) for sentence in sentences]
-    if findings.times:
-        *shown, total = time_cells(findings.times, language)
-        table = _table(TIME_COLUMNS, shown, language)
-        table.add_section()
-        table.add_row(*total, style="bold")
-        parts += [Line(""), Line(TIMES.of(language), style="bold"), Padding(table, (0, 0, 0, 2))]
-    if findings.parts:
-        table = _table(PART_COLUMNS, part_cells(findings.parts, language), language)
-        parts += [Line(""), Line(PARTS.of(language), style="bold"), Padding(table, (0, 0, 0, 2))]
+    for title, headings, rows, has_sum in tables_of(findings, language):
+        table = _table(headings, rows)
+        table.rows[-1].style = "bold" if has_sum else ""
+        parts += [Line(""), Line(title, style="bold"), Padding(table, (0, 0, 0, 2))]
     parts += [Line(""), *(Line(line, style="dim") for line in what_was_read(findings.source, language))]
     parts.append(Line(next_step(findings, language)))
     return Group(*parts)
@@ -80,13 +70,13 @@ def _bullet(sentence: str) -> RenderableType:
     return grid
 
 
-def _table(columns: Sequence[Text], rows: Iterable[Sequence[str]], language: str) -> Table:
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     from rich.table import Table
     from rich.text import Text as Cell
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, column in enumerate(columns):
-        table.add_column(column.of(language), justify="right" if number else "left", no_wrap=number > 0)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=number > 0)
     for cells in rows:
         table.add_row(*(Cell(cell) for cell in cells))
     return table
@@ -104,21 +94,11 @@ def findings_markdown(findings: Findings, *, language: str = "en") -> str:
         lines += [page_of(finding, language), ""]
     for heading, sentences in topics_of(findings, language):
         lines += [f"## {heading}", "", *(f"- {_inline(sentence)}" for sentence in sentences), ""]
-    for title, columns, rows in (
-        (TIMES, TIME_COLUMNS, time_cells(findings.times, language) if findings.times else ()),
-        (PARTS, PART_COLUMNS, part_cells(findings.parts, language) if findings.parts else ()),
-    ):
-        if rows:
-            lines += [f"## {title.of(language)}", "", *_markdown_table(columns, rows, language), ""]
+    for title, headings, rows, _ in tables_of(findings, language):
+        lines += [f"## {title}", "", f"| {' | '.join(headings)} |", f"| --- |{' ---: |' * (len(headings) - 1)}"]
+        lines += [*(f"| {' | '.join(map(_inline, cells))} |" for cells in rows), ""]
     lines += [*what_was_read(findings.source, language), "", next_step(findings, language)]
     return "\n".join(lines)
-
-
-def _markdown_table(columns: Sequence[Text], rows: Iterable[Sequence[str]], language: str) -> Iterator[str]:
-    yield f"| {' | '.join(column.of(language) for column in columns)} |"
-    yield f"| --- |{' ---: |' * (len(columns) - 1)}"
-    for cells in rows:
-        yield f"| {' | '.join(map(_inline, cells))} |"
 
 
 def _inline(sentence: str) -> str:
