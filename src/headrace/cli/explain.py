@@ -51,12 +51,11 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     logs = ", ".join(args.logs)
     with terminal.progress(Text(f"reading {logs}", f"正在读取 {logs}").of(language)):
         findings = explain_logs(args.logs)
-    if args.format == "json":
-        terminal.document(findings_json(findings, language=language))
-    elif args.format == "markdown":
-        terminal.document(findings_markdown(findings, language=language))
-    else:
+    if args.format == "text":
         terminal.result(findings_text(findings, language=language))
+    else:
+        form = findings_json if args.format == "json" else findings_markdown
+        terminal.document(form(findings, language=language))
     return EXIT_FINDINGS if findings.findings else EXIT_OK
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model import EventKind, Text, format_seconds, format_share, three_digits
 
-from .arguments import Commands, add_command, add_language, whole
+from .arguments import Commands, add_command, add_language
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal
 
 if TYPE_CHECKING:
@@ -61,12 +61,18 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "changes the training: throw its weights away"
     )
     add("--replay", action="store_true", help=replay)
-    add("--replay-steps", type=whole(16), metavar="N", help="the same, for N steps (at least 16)")
+    add("--replay-steps", type=_steps, metavar="N", help="the same, for N steps (at least 16)")
     report = "run nothing: report on a run directory, also one that a crash left or of monitor"
     add("--report", metavar="DIR", help=report)
     add("-m", dest="module", metavar="module", nargs=argparse.REMAINDER, help="run a module")
     add("command", nargs=argparse.REMAINDER, help="a script and its arguments, or -- and any command")
     parser.set_defaults(run=run)
+
+
+def _steps(text: str) -> int:
+    if not text.isdigit() or int(text) < 16:
+        raise argparse.ArgumentTypeError(f"a number of steps, 16 or more, not {text!r}")
+    return int(text)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -192,9 +198,6 @@ def _ending(facts: RunFacts) -> Text:
     if facts.exit_code is not None:
         return Text(f"exit code {facts.exit_code}", f"退出码 {facts.exit_code}")
     return Text("ended", "已结束") if facts.is_finished else Text("no end was written down", "没有记下结束")
-
-
-# ---------------------------------------------------------------------------------------------- --live
 
 
 class Display:

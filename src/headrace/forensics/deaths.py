@@ -362,9 +362,6 @@ def _judge_kill(facts: DeathFacts) -> DeathCause:
     return DeathCause.MACHINE_MEMORY if is_short else DeathCause.MEMORY_UNSEEN
 
 
-# ---------------------------------------------------------------------------------------- the words
-
-
 @dataclass(frozen=True, kw_only=True)
 class Death:
     """What happened, in words."""

@@ -183,9 +183,6 @@ def format_report(report: StuckReport) -> str:
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------------------------------- the words
-
-
 class StuckKind(enum.Enum):
     """Why a worker does not come back, said.
 

@@ -143,8 +143,6 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _live=weakref.WeakSet())
 
-    # ------------------------------------------------------------------------------------ iteration
-
     def __iter__(self) -> Any:
         if isinstance(self._iterator, WorkersIterator) and not self._iterator.is_ours:
             self._iterator = None  # persistent workers of the process that this one was forked from
@@ -192,8 +190,6 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     def _count_samples(self, batch: Any) -> int:
         """How many samples a batch of this loader holds."""
         return count_rows(batch, otherwise=self.batch_size or 1) if self._auto_collation else 1
-
-    # ------------------------------------------------------------------------------------ control
 
     @property
     def keep_stats(self) -> bool:

@@ -146,8 +146,6 @@ class Reading:
         """What a worker does first."""
         return init_fn if self._extents_of is None else partial(_attach_then_init, self.reader.access, init_fn)
 
-    # ------------------------------------------------------------------------------------ the order
-
     def follow(self, indices: Iterator[Any]) -> Iterator[Any]:
         """Pass on what the sampler gives, and tell the reader of it some batches before."""
         self.reader.passed(self._next_seq - 1)  # nothing that was planned so far will be needed
@@ -183,9 +181,15 @@ class Reading:
 
 
 def _paths_of(loader: DataLoader[Any]) -> PathsOf | None:
-    if callable(loader.readahead):
-        return paths_from(loader.readahead)
-    if not loader.readahead:
+    asked = loader.readahead
+    if callable(asked):
+
+        def paths(index: Any) -> list[str]:
+            found = asked(index)  # a path, or several
+            return [os.fsdecode(path) for path in ([found] if isinstance(found, (str, bytes, os.PathLike)) else found)]
+
+        return paths
+    if not asked:
         return None
     found = find_paths(loader.dataset)
     if found is None and find_extents(loader.dataset) is None:
@@ -231,17 +235,6 @@ def find_paths(dataset: Any) -> PathsOf | None:
         return (lambda index: list(filter(None, [_path_in(known[0][index])]))) if known else None
 
     return _through(dataset, of_lists)
-
-
-def paths_from(function: Callable[[Any], Any]) -> PathsOf:
-    """The user's `readahead=`, which may return a path or several."""
-
-    def paths(index: Any) -> list[str]:
-        found = function(index)
-        some = [found] if isinstance(found, (str, bytes, os.PathLike)) else found
-        return [os.fsdecode(path) for path in some]
-
-    return paths
 
 
 def _path_in(item: Any) -> str | None:

@@ -197,8 +197,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         copies = self._copier is not None and self._copier.device.type == "cuda"
         return (pins or copies) and torch.cuda.is_available() and torch.version.cuda is not None
 
-    # ------------------------------------------------------------------------------------ torch's protocol
-
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
         if self._is_inside:
@@ -366,8 +364,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def keep_stats(self, is_on: bool) -> None:
         self._feed.pool.keep_stats(is_on)
-
-    # ------------------------------------------------------------------------------------ end
 
     def _stop_pool(self) -> None:
         # the reader goes on, for the batches that are fetched here; a pool may be closed twice

@@ -6,8 +6,6 @@ from typing import Any, Self
 
 from .failures import RAISE, RETRY, SKIP, Decision, SampleFailure
 
-OnError = str | Callable[[SampleFailure], Any]
-
 _NAMED = {"raise": RAISE, "quarantine": SKIP}
 _MOST_TRIES = 10  # an `on_error` function that always says "again" would hang the epoch
 
@@ -33,7 +31,7 @@ class ErrorPolicy:
     (headrace.SKIP, 'max_bad=20')
     """
 
-    on_error: OnError = "raise"
+    on_error: str | Callable[[SampleFailure], Any] = "raise"
     max_bad: int | float | None = None
 
     @classmethod

@@ -202,14 +202,12 @@ class PartRow:
 
     def as_json(self) -> dict[str, object]:
         """Return it as it stands in a document."""
+        times = {name: _rounded(getattr(self, name)) for name in ("total_s", "own_s", "median_s", "p95_s")}
         return {
             "kind": self.kind.value,
             "name": self.name,
             "count": self.count,
-            "total_s": _rounded(self.total_s),
-            "own_s": _rounded(self.own_s),
-            "median_s": _rounded(self.median_s),
-            "p95_s": _rounded(self.p95_s),
+            **times,
             "share": round(self.share, 4),
             "still_share": None if self.still_share is None else round(self.still_share, 4),
             "mb_per_s": None if self.mb_per_s is None else _rounded(self.mb_per_s),

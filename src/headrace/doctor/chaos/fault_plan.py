@@ -125,9 +125,10 @@ class Fault:
         return 0
 
 
-def plan_round(
-    settings: ChaosSettings, subject: Subject, number: int, most_faults: int
-) -> tuple[list[int], list[Fault]]:
+Plan = tuple[list[int], list[Fault]]
+
+
+def plan_round(settings: ChaosSettings, subject: Subject, number: int, most_faults: int) -> Plan:
     """Return the order and the faults of a round: the same for the referee and for the process under test."""
     order = epoch_order(settings.seed, number, subject.num_samples, settings.most_samples)
     faults = draw_faults(

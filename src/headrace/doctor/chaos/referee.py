@@ -20,6 +20,8 @@ from headrace.signals.system import read_all_stats, read_stat
 from .fault_plan import FROM_OUTSIDE, ChaosSettings, Fault, FaultKind, Subject, plan_round
 from .report import ChaosReport, LeftOutSample, RoundFacts, judge_round, num_struck
 
+_Blows = list[tuple[float, Fault]]  # when a signal is due for some worker
+_Strikes = list[tuple[int, float]]
 _SIGNALS = {FaultKind.KILL: signal.SIGKILL, FaultKind.STOP: signal.SIGSTOP}
 _START_S = 180.0  # to import torch and the user's module, on a slow network disk
 _LATEST_STRIKE_S = 0.05
@@ -127,8 +129,8 @@ class _TestedProcess:
         order, faults = plan_round(self._settings, self.subject, number, most)
         draw = random.Random(f"headrace-chaos/blows/{self._settings.seed}/{number}")
         pids: list[int] = []
-        blows: list[tuple[float, Fault]] = []  # when a signal is due for some worker
-        strikes: list[tuple[int, float]] = []
+        blows: _Blows = []
+        strikes: _Strikes = []
         self._tell([number, most])
         for event in self._events(lambda: self._deal_blows(blows, pids, strikes, draw)):
             if event["event"] == "end":
@@ -153,13 +155,7 @@ class _TestedProcess:
             **told,
         )
 
-    def _deal_blows(
-        self,
-        blows: list[tuple[float, Fault]],
-        pids: list[int],
-        strikes: list[tuple[int, float]],
-        draw: random.Random,
-    ) -> float:
+    def _deal_blows(self, blows: _Blows, pids: list[int], strikes: _Strikes, draw: random.Random) -> float:
         """Send the signals that are due; returns how long nothing may come, or the time to the next of them."""
         for due_s, fault in [blow for blow in blows if blow[0] <= time.monotonic()]:
             blows.remove((due_s, fault))

@@ -136,16 +136,14 @@ class ChaosReport:
         figures: dict[FaultKind, KindFigures] = {}
         for facts, verdict in zip(self.rounds, self.verdicts, strict=True):
             by_number = {fault.number: fault for fault in facts.faults}
-            seen: set[int] = set()
             for number, at_s in facts.strikes:
                 fault = by_number[number]
                 kind = figures.setdefault(fault.kind, KindFigures())
                 kind.strikes += 1
                 kind.worst_wait_s = max(kind.worst_wait_s, _worst_wait(facts, fault, at_s))
-                if number not in seen:
-                    seen.add(number)
-                    kind.injected += 1
-                    kind.survived += verdict.is_clean
+            for number in {number for number, _ in facts.strikes}:
+                figures[by_number[number].kind].injected += 1
+                figures[by_number[number].kind].survived += verdict.is_clean
         return {kind: figures[kind] for kind in FaultKind if kind in figures}
 
     def totals(self) -> dict[str, int]:

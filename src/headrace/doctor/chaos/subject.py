@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,7 +33,7 @@ from headrace.model import describe_error
 from headrace.signals.system import read_text, walk_tree
 
 from .fault_acts import few_fds, full_shm, get_small_shm
-from .fault_plan import OF_THE_MACHINE, ChaosSettings, Fault, FaultKind, Subject, plan_round
+from .fault_plan import OF_THE_MACHINE, ChaosSettings, FaultKind, Plan, Subject, plan_round
 from .faulty_dataset import FaultLog, FaultyDataset, FaultyListDataset, MarkedCollation, take_apart
 
 _log = logging.getLogger(__name__)
@@ -107,13 +108,11 @@ def load_target(text: str) -> Any:
         raise CannotLoadTarget(
             f"{path.name} has the name of another module, {name}", next_step="give the file a name of its own"
         )
-    value = module
-    for part in attribute.split("."):
-        if not hasattr(value, part):
-            public = [n for n in vars(module) if not n.startswith("_")]
-            raise CannotLoadTarget(f"{place} has no {attribute!r}", it_has=", ".join(public[:12]) or "nothing public")
-        value = getattr(value, part)
-    return value
+    try:
+        return attrgetter(attribute)(module)
+    except AttributeError:
+        public = ", ".join([name for name in vars(module) if not name.startswith("_")][:12])
+        raise CannotLoadTarget(f"{place} has no {attribute!r}", it_has=public or "nothing public") from None
 
 
 def main() -> int:
@@ -136,7 +135,7 @@ def main() -> int:
             number, most = json.loads(order)
             log = FaultLog(f"{folder}/{number}")
             before = _holdings()
-            facts = _run_round(settings, target, *plan_round(settings, target.subject, number, most), log, say)
+            facts = _run_round(settings, target, plan_round(settings, target.subject, number, most), log, say)
             log.close()
             say("end", facts={**facts, "left": _left_since(before)})
     return 0
@@ -150,14 +149,10 @@ def _say(fd: int, event: str, **facts: Any) -> None:
 
 
 def _run_round(
-    settings: ChaosSettings,
-    target: Target,
-    order: list[int],
-    faults: list[Fault],
-    log: FaultLog,
-    say: Callable[..., None],
+    settings: ChaosSettings, target: Target, plan: Plan, log: FaultLog, say: Callable[..., None]
 ) -> dict[str, Any]:
     """One epoch under faults: all that came out of it, which the referee judges."""
+    order, faults = plan
     facts: dict[str, Any] = {"delivered": [], "sizes": [], "wrong": [], "waits": [], "error": ""}
     subject = target.subject
     step_s = min(_LONGEST_STEP_S, _STEPS_S / len(order))
