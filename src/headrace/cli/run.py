@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

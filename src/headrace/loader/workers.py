@@ -338,8 +338,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def _next_local(self) -> Any:
         assert self._local is not None
-        local = self._local
-        batch = self._local_stages.during(lambda: next(local)())
+        batch = self._local_stages.during(next(self._local))
         if self._pin_memory:
             batch = pin_batch(batch, self._pin_memory_device)
         if self._copier is not None:
