@@ -18,8 +18,12 @@ class Text:
     zh: str
 
     def filled(self, **values: object) -> "Text":
-        """Return the sentence with its blanks filled in."""
-        return Text(self.en.format(**values), self.zh.format(**values))
+        """Return the sentence with its blanks filled in: by a `Text` in the language of each."""
+        en, zh = (
+            self.of(language).format(**{k: v.of(language) if isinstance(v, Text) else v for k, v in values.items()})
+            for language in LANGUAGES
+        )
+        return Text(en, zh)
 
     def of(self, language: str) -> str:
         """Return it in one of `LANGUAGES`."""

@@ -11,7 +11,7 @@ import numpy as np
 from headrace.model import Activity, Bottleneck, Cause, Confidence, Finding, Findings, PartKind, Text, Verdict
 
 from ..remedies import CHEAPER_COLLATION, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
-from ..steps import SUPPLY_CAUSES
+from ..steps import SUPPLY_CAUSES, report_from
 from .ceiling import Ceiling, ceiling_limits, measure_ceiling, no_replay_text, why_not_replayed
 from .data_waits import DataVerdict, data_evidence, judge_data, with_ceiling
 from .ending import end_facts, find_ending, root_cause
@@ -26,7 +26,7 @@ from .estimates import (
     estimate_text,
 )
 from .facts import FED_BY_ANOTHER, NO_TRAINER, SEE_MORE, TOO_FEW, facts_of, figures_of, rank_facts, rows_of
-from .interruptions import interruption_findings, is_worth_telling
+from .interruptions import interruption_findings
 from .parts import SampleParts, part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
 from .shard_starts import shard_start_finding
@@ -173,7 +173,7 @@ def data_findings(
     if starts is not None:
         found.append(shard_start_finding(starts, train_s))
         rest_s -= starts.lost_s
-    if replaced is not None and is_worth_telling(Cause.WORKER_HANG, replaced.count, replaced.lost_s / train_s):
+    if replaced is not None and replaced.lost_s / train_s >= report_from(Cause.WORKER_HANG, replaced.count):
         found.append(replaced_workers_finding(replaced, train_s))
         rest_s -= replaced.lost_s
     if not found or rest_s >= _REST_FROM * train_s:

@@ -16,7 +16,7 @@ from .data_waits import (
     long_wait_s,
     supply_and_demand,
 )
-from .losses import REPORT_FROM, REPORT_FROM_ELSE, REPORT_ONCE_FROM, Analysis, LostTime, analyse, evidence_of
+from .losses import SLOW_STEPS, Analysis, LostTime, analyse, evidence_of, report_from
 from .periods import StepPeriod, find_period, find_rhythm
 from .stalls import Cost, cost_of, of_weight
 from .timeline import Span, exclusive_times
@@ -24,9 +24,7 @@ from .timeline import Span, exclusive_times
 __all__ = [
     "BOUND_FROM",
     "LOCKSTEP_LIMIT",
-    "REPORT_FROM",
-    "REPORT_FROM_ELSE",
-    "REPORT_ONCE_FROM",
+    "SLOW_STEPS",
     "SUPPLY_CAUSES",
     "WAITS_FROM",
     "Analysis",
@@ -43,5 +41,6 @@ __all__ = [
     "lockstep_rounds",
     "long_wait_s",
     "of_weight",
+    "report_from",
     "supply_and_demand",
 ]

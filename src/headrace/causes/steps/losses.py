@@ -19,9 +19,13 @@ Flags = NDArray[np.bool_]
 _CAUSE_OF = {Doing.CHECKPOINT: Cause.CHECKPOINT, Doing.EVALUATION: Cause.EVALUATION, Doing.LOGGING: Cause.LOGGING}
 # Below these shares of the wall time nothing is reported: every healthy training saves, evaluates and now and then
 # has a slow step.
-REPORT_FROM = {Cause.EVALUATION: 0.10, Cause.EPOCH_START: 0.10}
-REPORT_FROM_ELSE = 0.05
-REPORT_ONCE_FROM = 0.10  # what happened once is no pattern
+_REPORT_FROM = {Cause.EVALUATION: 0.10, Cause.EPOCH_START: 0.10}
+_REPORT_FROM_ELSE = 0.05
+_REPORT_ONCE_FROM = 0.10  # what happened once is no pattern
+SLOW_STEPS = Text(
+    "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
+    "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +105,7 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
                 cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=Confidence.CERTAIN, drift=drift, because="drift"
             )
         )
-    kept = [loss for loss in losses if loss.lost_s >= _report_from(loss) * wall_s]
+    kept = [loss for loss in losses if loss.lost_s >= report_from(loss.cause, loss.count) * wall_s]
     kept.sort(key=lambda loss: -loss.lost_s)
     return Analysis(
         series=series,
@@ -116,9 +120,14 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     )
 
 
-def _report_from(loss: LostTime) -> float:
-    share = REPORT_FROM.get(loss.cause, REPORT_FROM_ELSE)
-    return max(share, REPORT_ONCE_FROM) if loss.count == 1 else share
+def report_from(cause: Cause, count: int) -> float:
+    """Return the share of the time from which on so many interruptions of a kind are a finding.
+
+    >>> report_from(Cause.CHECKPOINT, 5), report_from(Cause.CHECKPOINT, 1)
+    (0.05, 0.1)
+    """
+    share = _REPORT_FROM.get(cause, _REPORT_FROM_ELSE)
+    return max(share, _REPORT_ONCE_FROM) if count == 1 else share
 
 
 def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Doing]) -> dict[int, Doing]:
@@ -368,10 +377,7 @@ def _slow_steps(loss: LostTime) -> Iterator[Text]:
         ).filled(**loss.blanks)
         return
     where = ", ".join(str(step) for step in loss.steps[:5]) + (" …" if loss.count > 5 else "")
-    yield Text(
-        "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
-        "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
-    ).filled(where=where, **loss.blanks)
+    yield SLOW_STEPS.filled(where=where, **loss.blanks)
     if loss.period is not None:
         yield Text("they come every {period} steps", "每 {period} 步一次").filled(period=loss.period.steps)
     yield _WHY.get((loss.cause, loss.because)) or _WHY_ANY.get(loss.because) or _WHY_ANY["no text"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,17 +36,8 @@ class Cost:
         return {"count": self.count, "lost": lost, "typical": typical, "worst": worst}
 
 
-class CostFields(TypedDict):
-    """The fields of a `Cost`."""
-
-    count: int
-    lost_s: float
-    typical_s: float
-    worst_s: float
-
-
-def cost_of(seconds: Floats) -> CostFields:
-    """Return what some cost, from what each of them did; there is at least one."""
+def cost_of(seconds: Floats) -> dict[str, Any]:
+    """Return the fields of a `Cost`, from what each of some slow things cost; there is at least one."""
     return {
         "count": len(seconds),
         "lost_s": float(seconds.sum()),
