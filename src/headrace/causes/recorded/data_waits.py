@@ -7,7 +7,7 @@ workers themselves decide: all busy, the pool is too slow; most idle while the l
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,10 +60,10 @@ class DataVerdict:
     period: StepPeriod | None
     resources: Resources | None
     ready_share: float  # of the waiting that is for batches that were ready
-    fetchers: tuple[ProcessEvents, ...] = ()  # who fetched: the workers, or the training process itself
-    parts: SampleParts | None = None  # what samples went into, where that was recorded
-    shard_starts: ShardStarts | None = None
-    ceiling: Ceiling | None = None  # where the demand was measured by a replay
+    fetchers: tuple[ProcessEvents, ...]  # who fetched: the workers, or the training process itself
+    parts: SampleParts | None  # what samples went into, where that was recorded
+    shard_starts: ShardStarts | None
+    ceiling: Ceiling | None  # where the demand was measured by a replay
 
     @property
     def late(self) -> Cost:
@@ -104,9 +104,13 @@ class DataVerdict:
 
 
 def judge_data(
-    loader: LoaderWaits, trainer: ProcessEvents, processes: Sequence[ProcessEvents], train_s: float
+    loader: LoaderWaits,
+    trainer: ProcessEvents,
+    processes: Sequence[ProcessEvents],
+    train_s: float,
+    ceiling: Ceiling | None,
 ) -> DataVerdict | None:
-    """Judge the waits for a loader; None for too few steps to say anything."""
+    """Judge the waits for a loader; None for too few steps to say anything. A demand that was measured is taken."""
     later = loader.batch > 0  # the first batch of an epoch is the epoch's start
     wait_s = loader.wait_s[later]
     steps = loader.step_s[later & np.isfinite(loader.step_s)]
@@ -126,39 +130,32 @@ def judge_data(
     else:
         cause, confidence = _cause(loader, wait_s, is_slow, period, pool, total_s / train_s)
     loop_s = float(wait_s.sum() + steps.sum())
+    fetchers = workers or (trainer,)
+    if ceiling is not None and ceiling.loader != loader.name:
+        ceiling = None
     return DataVerdict(
         loader=loader,
         pool=pool,
         cause=cause,
         confidence=confidence,
         lost_s=total_s,
-        step_s=step_s,
+        step_s=step_s if ceiling is None else ceiling.step.value,
         supply_per_s=len(wait_s) / loop_s,
-        demand_per_s=1 / step_s if step_s > 0 else 0.0,
+        demand_per_s=ceiling.steps_per_s if ceiling is not None else 1 / step_s if step_s > 0 else 0.0,
         wait_s=wait_s,
         is_slow=is_slow,
         period=period,
         resources=resources,
         ready_share=ready_share,
-        fetchers=workers or (trainer,),
-        parts=_parts(workers or (trainer,), resources),
-        shard_starts=find_shard_starts(loader, workers or (trainer,), later, is_slow) if cause is not None else None,
+        fetchers=fetchers,
+        parts=read_parts(
+            fetchers, blocked=resources.blocked, no_core=resources.no_core, bytes_per_sample=resources.bytes_per_sample
+        )
+        if resources is not None
+        else None,
+        shard_starts=find_shard_starts(loader, fetchers, later, is_slow) if cause is not None else None,
+        ceiling=ceiling,
     )
-
-
-def _parts(processes: Sequence[ProcessEvents], resources: Resources | None) -> SampleParts | None:
-    if resources is None:
-        return None
-    return read_parts(
-        processes, blocked=resources.blocked, no_core=resources.no_core, bytes_per_sample=resources.bytes_per_sample
-    )
-
-
-def with_ceiling(verdict: DataVerdict, ceiling: Ceiling | None) -> DataVerdict:
-    """Put the demand that was measured in the place of the one that was estimated."""
-    if ceiling is None or ceiling.loader != verdict.loader.name:
-        return verdict
-    return replace(verdict, ceiling=ceiling, step_s=ceiling.step.value, demand_per_s=ceiling.steps_per_s)
 
 
 def _cause(
@@ -179,45 +176,35 @@ def _cause(
     # Our workers fill each batch together: what comes in rounds there, a collation, is the pool's throughput.
     in_rounds = Cause.LOADER_THROUGHPUT if loader.settings.is_ours else Cause.BATCH_LOCKSTEP
     is_rare = is_uneven and float(is_slow.mean()) <= 0.25
+    is_lockstep = num_workers > 1 and period is not None and period.steps == num_workers
     if pool is None:
         # Fetched in the training process, or by workers that nobody recorded.
-        is_lockstep = num_workers > 1 and period is not None and period.steps == num_workers
         if is_lockstep:
             return in_rounds, Confidence.LIKELY
         certainty = Confidence.CERTAIN if num_workers == 0 else Confidence.POSSIBLE
         return (Cause.STRAGGLER_SAMPLE if is_rare else Cause.LOADER_THROUGHPUT), certainty
+    is_busy = pool.busy >= _ALL_BUSY
     # The rare heavy sample, not the pool: others had time to spare, or most of the time goes into few samples.
-    if (
-        is_rare
-        and (pool.busy < _ALL_BUSY or pool.heavy_share >= _HEAVY_FROM)
-        and not _in_step(period, num_workers, pool)
-    ):
+    if is_rare and (not is_busy or pool.heavy_share >= _HEAVY_FROM) and not (is_lockstep and is_busy):
         return Cause.STRAGGLER_SAMPLE, Confidence.CERTAIN
-    if num_workers > 1 and period is not None and period.steps == num_workers and is_uneven:
-        if pool.busy >= _ALL_BUSY:
+    if is_lockstep and is_uneven:
+        if is_busy:
             return in_rounds, Confidence.CERTAIN
         return Cause.STRAGGLER_SAMPLE, Confidence.LIKELY
-    if share < BOUND_FROM and pool.busy < _ALL_BUSY:
+    if share < BOUND_FROM and not is_busy:
         return None, Confidence.CERTAIN
-    return Cause.LOADER_THROUGHPUT, Confidence.CERTAIN if pool.busy >= _ALL_BUSY else Confidence.LIKELY
-
-
-def _in_step(period: StepPeriod | None, num_workers: int, pool: PoolWork) -> bool:
-    return num_workers > 1 and period is not None and period.steps == num_workers and pool.busy >= _ALL_BUSY
+    return Cause.LOADER_THROUGHPUT, Confidence.CERTAIN if is_busy else Confidence.LIKELY
 
 
 def _period(
     loader: LoaderWaits, later: NDArray[np.bool_], wait_s: NDArray[np.float64], is_slow: NDArray[np.bool_]
 ) -> StepPeriod | None:
-    num_workers = loader.num_workers
     batch, epoch = loader.batch[later], loader.epoch[later]
     chosen = is_slow & of_weight(np.where(is_slow, wait_s, 0.0))
-    by_epoch = [batch[chosen & (epoch == one)].astype(float).tolist() for one in np.unique(epoch)]
-    period = find_period(by_epoch)
-    if period is None or period.steps != num_workers:
-        longest = int(np.bincount(epoch).argmax())
-        rhythm = find_rhythm(wait_s[epoch == longest])
-        if rhythm is not None and (period is None or rhythm.steps == num_workers):
+    period = find_period([batch[chosen & (epoch == one)].astype(float).tolist() for one in np.unique(epoch)])
+    if period is None or period.steps != loader.num_workers:
+        rhythm = find_rhythm(wait_s[epoch == np.bincount(epoch).argmax()])  # of the longest epoch
+        if rhythm is not None and (period is None or rhythm.steps == loader.num_workers):
             period = rhythm
     return period
 

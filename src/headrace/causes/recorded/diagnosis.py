@@ -13,24 +13,15 @@ from headrace.model import Activity, Bottleneck, Cause, Confidence, Finding, Fin
 from ..remedies import CHEAPER_COLLATION, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
 from ..steps import SUPPLY_CAUSES, report_from
 from .ceiling import Ceiling, ceiling_limits, measure_ceiling, no_replay_text, why_not_replayed
-from .data_waits import DataVerdict, data_evidence, judge_data, with_ceiling
-from .ending import end_facts, find_ending, root_cause
-from .estimates import (
-    Estimate,
-    Remedy,
-    Room,
-    cheaper_part_text,
-    estimate_cheaper_part,
-    estimate_data,
-    estimate_figures,
-    estimate_text,
-)
+from .data_waits import DataVerdict, data_evidence, judge_data
+from .ending import end_facts, find_ending
+from .estimates import Estimate, Remedy, Room, cheaper_part, estimate_data, estimate_figures, estimate_text
 from .facts import FED_BY_ANOTHER, NO_TRAINER, SEE_MORE, TOO_FEW, facts_of, figures_of, rank_facts, rows_of
 from .interruptions import interruption_findings
 from .parts import SampleParts, part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
 from .shard_starts import shard_start_finding
-from .surroundings import find_shortages, read_surroundings, shortage_finding, without
+from .surroundings import Surroundings, find_shortages, read_surroundings, without
 from .trainer import LoaderWaits, Trainer, is_trainer, read_trainer
 from .workers import find_replaced_workers, replaced_workers_finding, stuck_finding, workers_of
 
@@ -79,26 +70,22 @@ def explain_processes(
             measure=(SEE_MORE,),
         )
     ceilings = [measure_ceiling(trainer, processes) for trainer in trainers]
-    judged = [_judge(*one, processes, _room(one[0], system, cores)) for one in zip(trainers, ceilings, strict=True)]
-    found, data, trainer, ceiling = max(
-        ((*one, trainer, ceiling) for one, trainer, ceiling in zip(judged, trainers, ceilings, strict=True)),
-        key=lambda one: sum(finding.share for finding in one[0]),
-    )
+    arounds = [_around(trainer, processes, system, cores) for trainer in trainers]
+    judged = [
+        (*_judge(trainer, ceiling, processes, _room(around, cores)), trainer, ceiling, around)
+        for trainer, ceiling, around in zip(trainers, ceilings, arounds, strict=True)
+    ]
+    found, data, trainer, ceiling, around = max(judged, key=lambda one: sum(finding.share for finding in one[0]))
     stuck = stuck_finding(trainer, processes, exit_code, end_ns)
     if stuck is not None:  # the last wait is told as what it was, not as a late batch
         found = [one for one in found if one.cause not in _WAITS or one.share > 2 * stuck.share]
         ended = [stuck, *(one for one in ended if one.cause is not Cause.WORKER_HANG)]
-    around = read_surroundings(
-        system,
-        trainer.train_start_ns,
-        trainer.train_end_ns,
-        cores=cores,
-        trainer_pid=trainer.process.pid,
-        worker_pids={one.pid for loader in trainer.loaders for one in workers_of(loader, trainer.process, processes)},
-    )
     if around is not None:
         shortages = find_shortages(around, found, wait_share=trainer.share(Activity.WAIT))
-        found = [*without(found, shortages), *(shortage_finding(one) for one in shortages)]
+        found = [
+            *without(found, shortages),
+            *(make_finding(one.cause, one.share, one.evidence, figures=one.figures) for one in shortages),
+        ]
     findings = Findings.in_order([*ended, *found])
     if not trainer.is_fed:
         limits = (FED_BY_ANOTHER, *limits)
@@ -114,7 +101,7 @@ def explain_processes(
         facts=(
             *facts_of(trainer, data, ceiling),
             *rank_facts(trainer, trainers),
-            *end_facts(trainers, root_cause(processes), exit_code),
+            *end_facts(trainers, processes, exit_code),
         ),
         limits=limits,
         measure=findings[0].measure if findings else (),
@@ -124,9 +111,21 @@ def explain_processes(
     )
 
 
-def _room(trainer: Trainer, system: Sequence[SystemSample], cores: float) -> Room:
-    """Return what the machine had left while a process trained."""
-    around = read_surroundings(system, trainer.train_start_ns, trainer.train_end_ns, cores=cores)
+def _around(
+    trainer: Trainer, processes: Sequence[ProcessEvents], system: Sequence[SystemSample], cores: float
+) -> Surroundings | None:
+    """Return what the system did while a process trained."""
+    return read_surroundings(
+        system,
+        trainer.train_start_ns,
+        trainer.train_end_ns,
+        cores=cores,
+        trainer_pid=trainer.process.pid,
+        worker_pids={one.pid for loader in trainer.loaders for one in workers_of(loader, trainer.process, processes)},
+    )
+
+
+def _room(around: Surroundings | None, cores: float) -> Room:
     if around is None:
         return Room(cores=cores)
     return Room(cores=cores, idle_cores=around.idle_cores, disk_busy=around.disk_busy)
@@ -139,14 +138,12 @@ def _judge(
     found: list[Finding] = []
     data = None
     for loader in trainer.loaders:
-        verdict = judge_data(loader, trainer.process, processes, train_s)
+        verdict = judge_data(loader, trainer.process, processes, train_s, ceiling)
         if verdict is None:
             continue
-        verdict = with_ceiling(verdict, ceiling)
         data = data or verdict
         if verdict.cause is not None:
-            workers = workers_of(loader, trainer.process, processes)
-            found += data_findings(verdict, trainer, loader, estimate_data(verdict, train_s, room, workers))
+            found += data_findings(verdict, trainer, loader, estimate_data(verdict, train_s, room))
     return [*found, *interruption_findings(trainer)], data
 
 
@@ -186,14 +183,14 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
     share, has_ours = min(1.0, share), verdict.loader.settings.is_ours
     advice = advice_on(verdict.cause, has_ours=has_ours)
     estimates = estimates if verdict.cause in SUPPLY_CAUSES else ()
-    cheaper = estimate_cheaper_part(verdict, train_s)
+    cheaper = cheaper_part(verdict, train_s)
     if cheaper is not None:  # what takes most of a sample is known by its name
         estimates = [one for one in estimates if one.remedy is not Remedy.FASTER_DECODE]
     known = [*map(estimate_text, estimates), *bottleneck_fix(verdict.bottleneck, has_ours=has_ours)]
     if verdict.is_collating:
         known.append(CHEAPER_COLLATION)
     if cheaper is not None:
-        known.insert(len(estimates), cheaper_part_text(cheaper))
+        known.insert(len(estimates), cheaper)
     is_decided = bool(known) and verdict.confidence is Confidence.CERTAIN
     fix = [*known, *(text for text in advice.fix if not is_decided or text is not MORE_SUPPLY)]
     if verdict.parts is not None and verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:

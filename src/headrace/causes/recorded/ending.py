@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -102,21 +102,12 @@ def find_bad_sample(processes: Sequence[ProcessEvents]) -> int | None:
     return None
 
 
-@dataclass(frozen=True)
-class RootCause:
-    """The rank that failed first; below 0, the exit code is the signal that ended it."""
-
-    rank: int
-    exit_code: int
-    pid: int
-
-
-def root_cause(processes: Sequence[ProcessEvents]) -> RootCause | None:
-    """Return what a launcher among the processes says; None where none does."""
+def _root_cause(processes: Sequence[ProcessEvents]) -> tuple[int, int, int] | None:
+    """Return which rank failed first, its exit code (below 0: a signal) and pid, where a launcher says it."""
     for process in processes:
         for event in process.of(EventKind.EXCEPTION):
             if found := _ROOT_CAUSE.search(process.names.get(int(event["arg"]), "")):
-                return RootCause(int(found[1]), int(found[2]), int(found[3]))
+                return int(found[1]), int(found[2]), int(found[3])
     return None
 
 
@@ -131,30 +122,40 @@ def own_words(text: str) -> str:
     return text[found.start() :] if found is not None and int(found[2]) < 0 else ""
 
 
-def end_facts(trainers: Sequence[Trainer], launcher: RootCause | None, exit_code: int | None) -> list[Text]:
+def end_facts(trainers: Sequence[Trainer], processes: Sequence[ProcessEvents], exit_code: int | None) -> list[Text]:
     """Return which training process ended a run that failed, and by what; nothing where that is not known."""
     if not exit_code:
         return []
-    if launcher is not None and launcher.exit_code < 0:
-        return [_killed(launcher, next((one for one in trainers if one.process.pid == launcher.pid), None))]
-    raised = {one.process.pid: _raised(one) for one in trainers}
-    own = [one for one in trainers if (found := raised[one.process.pid]) and not _ECHO.search(found[1])]
+    rank, code, pid = _root_cause(processes) or (0, 0, 0)
+    if code < 0:
+        known = {-one.value: one.name for one in signal.Signals}
+        return [
+            Text(
+                "rank {rank} (pid {pid}) ended first, by {name}, as its launcher says; {batches} batches came before",
+                "rank {rank} (pid {pid}) 最先结束：启动器报告它因 {name} 退出，此前取过 {batches} 个 batch",
+            ).filled(
+                rank=rank,
+                pid=pid,
+                name=known.get(code, f"signal {-code}"),
+                batches=next((one.num_batches for one in trainers if one.process.pid == pid), 0),
+            )
+        ]
+    raised = [(one, _raised(one)) for one in trainers]
+    own = [(*found, one) for one, found in raised if found is not None and not _ECHO.search(found[1])]
     if own:
-        first = min(own, key=lambda one: (raised[one.process.pid] or (0, ""))[0])
-        at_ns, text = raised[first.process.pid] or (0, "")
+        at_ns, text, first = min(own, key=lambda one: one[0])
+        said = Text(
+            "{which} ended first, after {batches} batches and {after}: {text}",
+            "{which} 最先结束（取过 {batches} 个 batch，运行 {after} 后）：{text}",
+        )
         if len(trainers) == 1:
             said = Text(
                 "it ended after {batches} batches and {after} with {text}",
                 "训练在取过 {batches} 个 batch、运行 {after} 后结束：{text}",
             )
-        else:
-            said = Text(
-                "{which} ended first, after {batches} batches and {after}: {text}",
-                "{which} 最先结束（取过 {batches} 个 batch，运行 {after} 后）：{text}",
-            )
         after = format_seconds((at_ns - first.start_ns) / 1e9)
         return [said.filled(which=first.title, batches=first.num_batches, after=after, text=text)]
-    silent = [one for one in trainers if raised[one.process.pid] is None]
+    silent = [one for one, found in raised if found is None]
     if len(silent) == len(trainers):
         return []
     return [
@@ -170,17 +171,6 @@ def end_facts(trainers: Sequence[Trainer], launcher: RootCause | None, exit_code
         )
         for one in silent
     ]
-
-
-def _killed(launcher: RootCause, trainer: Trainer | None) -> Text:
-    try:
-        name = signal.Signals(-launcher.exit_code).name
-    except ValueError:
-        name = f"signal {-launcher.exit_code}"
-    return Text(
-        "rank {rank} (pid {pid}) ended first, by {name}, as its launcher says; {batches} batches came before",
-        "rank {rank} (pid {pid}) 最先结束：启动器报告它因 {name} 退出，此前取过 {batches} 个 batch",
-    ).filled(rank=launcher.rank, pid=launcher.pid, name=name, batches=trainer.num_batches if trainer is not None else 0)
 
 
 def _raised(trainer: Trainer) -> tuple[int, str] | None:

@@ -21,7 +21,6 @@ from ..steps import SUPPLY_CAUSES
 from .ceiling import Mean, mean_of
 from .data_waits import DataVerdict
 from .parts import SamplePart
-from .processes import ProcessEvents
 
 _FEWEST_TASKS = 12
 _WORTH = 1.05
@@ -149,9 +148,7 @@ def _taking(verdict: DataVerdict) -> Mean:
     return Mean(least_s / 2, least_s / 2, len(ready))
 
 
-def estimate_data(
-    verdict: DataVerdict, train_s: float, room: Room, workers: Sequence[ProcessEvents] = ()
-) -> list[Estimate]:
+def estimate_data(verdict: DataVerdict, train_s: float, room: Room) -> list[Estimate]:
     """Return what would help against waiting for data, as far as it is worth telling; more workers first."""
     supply, resources = supply_of(verdict, train_s), verdict.resources
     if supply is None or resources is None:
@@ -160,8 +157,11 @@ def estimate_data(
     computing = min(1.0, resources.cpu + resources.no_core)
     if verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
         found.append(_estimate(Remedy.FASTER_DECODE, supply, computing, 1 - 1 / _FASTER))
-        if (decoding := decode_share(workers)) > 0:
-            found.append(_estimate(Remedy.GPU_DECODE, supply, min(decoding, computing), 1.0))
+        tasks, decodes = (
+            sum(float(one.of(kind)["duration_ns"].sum()) for one in verdict.fetchers)
+            for kind in (EventKind.FETCH, EventKind.DECODE)  # the latter where stages tell
+        )
+        found.append(_estimate(Remedy.GPU_DECODE, supply, min(decodes / tasks, computing) if tasks else 0.0, 1.0))
     elif verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IO_LATENCY} and resources.bytes_per_s > 0:
         found.append(_estimate(Remedy.WARM_CACHE, supply, resources.blocked, 1.0))
     return [one for one in found if one is not None and one.is_shown]
@@ -212,13 +212,6 @@ def estimate_async_checkpoint(lost_s: float, train_s: float) -> Estimate | None:
     error = train_s / max(train_s - saved_s - _HIDDEN_ERROR * lost_s, 0.01 * train_s) - gain
     estimate = Estimate(remedy=Remedy.ASYNC_CHECKPOINT, gain=gain, error=error)
     return estimate if estimate.is_shown else None
-
-
-def decode_share(workers: Sequence[ProcessEvents]) -> float:
-    """Return the share of the workers' tasks that is decoding, where stages tell; else 0."""
-    tasks = sum(float(one.of(EventKind.FETCH)["duration_ns"].sum()) for one in workers)
-    decoding = sum(float(one.of(EventKind.DECODE)["duration_ns"].sum()) for one in workers)
-    return min(1.0, decoding / tasks) if tasks > 0 else 0.0
 
 
 def _estimate(remedy: Remedy, supply: Supply, share: float, goes_away: float) -> Estimate | None:
@@ -281,41 +274,6 @@ def estimate_text(estimate: Estimate) -> Text:
     )
 
 
-@dataclass(frozen=True)
-class CheaperPart:
-    """A part twice as fast would make the training so many times as fast, give or take; free, at most so many."""
-
-    part: SamplePart
-    share: float  # of a task's time
-    twice_gain: float
-    error: float
-    most_gain: float
-
-
-def estimate_cheaper_part(verdict: DataVerdict, train_s: float) -> CheaperPart | None:
-    """Estimate for the part that takes most of a task, where computing is what takes long.
-
-    The other parts stay as they are, and the loop is not fed faster than it works. Nothing is said where standing
-    still is the limit, or where the gain is within twice its error.
-    """
-    parts = verdict.parts
-    if parts is None or verdict.cause not in SUPPLY_CAUSES or parts.num_samples < _FEWEST_SAMPLES or train_s <= 0:
-        return None
-    if verdict.bottleneck not in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
-        return None
-    candidates = [part for part in parts.parts if part.kind is not PartKind.READ]
-    part = max(candidates, key=_worked, default=None)
-    if part is None or parts.total_s <= 0:
-        return None
-    share = _worked(part) / parts.total_s * parts.task_share
-    error_of_share = part.error * parts.task_share
-    gain = _gain(verdict, train_s, share / 2)
-    error = _gain(verdict, train_s, (share + error_of_share) / 2) - gain
-    if gain - 1 < max(_WORTH_OF_PART, 2 * error):
-        return None
-    return CheaperPart(part, share, gain, error, _gain(verdict, train_s, share))
-
-
 def _worked(part: SamplePart) -> float:
     return part.own_s - part.still_s
 
@@ -365,23 +323,37 @@ _ESTIMATE = Text(
 )
 
 
-def cheaper_part_text(estimate: CheaperPart) -> Text:
-    """Return what to do about the largest part, with what that would bring."""
-    part = estimate.part
+def cheaper_part(verdict: DataVerdict, train_s: float) -> Text | None:
+    """Return what to do about the part that takes most of a task, where computing is what takes long, and its gain.
+
+    The other parts stay as they are, and the loop is not fed faster than it works. Nothing is said where standing
+    still is the limit, or where the gain is within twice its error.
+    """
+    parts = verdict.parts
+    if parts is None or verdict.cause not in SUPPLY_CAUSES or parts.num_samples < _FEWEST_SAMPLES or train_s <= 0:
+        return None
+    if verdict.bottleneck not in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
+        return None
+    candidates = [part for part in parts.parts if part.kind is not PartKind.READ]
+    part = max(candidates, key=_worked, default=None)
+    if part is None or parts.total_s <= 0:
+        return None
+    share = _worked(part) / parts.total_s * parts.task_share
+    gain = _gain(verdict, train_s, share / 2)
+    error = _gain(verdict, train_s, (share + part.error * parts.task_share) / 2) - gain
+    if gain - 1 < max(_WORTH_OF_PART, 2 * error):
+        return None
     if part.kind is PartKind.DECODE:
-        what = _ADVICE.get(part.name, _CHEAPER_DECODE.filled(name=part.name))
-        what = _OPENCV if part.name.startswith("cv2.") else what
-    elif part.kind is PartKind.TRANSFORM:
-        what = _CHEAPER_TRANSFORM.filled(name=part.name)
+        what = _OPENCV if part.name.startswith("cv2.") else _ADVICE.get(part.name, _CHEAPER_DECODE)
     else:
-        what = _CHEAPER_STAGE.filled(name=part.name)
-    figures = {
-        "gain": three_digits(estimate.twice_gain),
-        "error": three_digits(estimate.error),
-        "most": three_digits(estimate.most_gain),
-        "share": format_share(estimate.share),
-    }
-    return Text(_ESTIMATE.en.format(what=what.en, **figures), _ESTIMATE.zh.format(what=what.zh, **figures))
+        what = _CHEAPER_TRANSFORM if part.kind is PartKind.TRANSFORM else _CHEAPER_STAGE
+    return _ESTIMATE.filled(
+        what=what.filled(name=part.name),
+        gain=three_digits(gain),
+        error=three_digits(error),
+        most=three_digits(_gain(verdict, train_s, share)),
+        share=format_share(share),
+    )
 
 
 def estimate_figures(estimates: Sequence[Estimate]) -> dict[str, float]:

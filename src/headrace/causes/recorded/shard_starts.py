@@ -7,7 +7,7 @@ others. Where every task opens one, or opening is quick, shards are not what is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,12 +32,7 @@ _COVERED = 0.5  # of a wait, where batches cannot be told apart
 class ShardStarts(Cost):
     """The starts of shards that the loop waited for: batches that came late for them, and what they cost."""
 
-    num_opened: int
-    of_late: float  # share of the waiting for late batches
-    with_start_s: float  # a task that opens a shard, typically
-    without_s: float  # a task that does not
-    tasks_a_shard: float
-    slowest: str  # the shard whose task took longest; empty: not known
+    evidence: tuple[Text, ...]
 
 
 def find_shard_starts(
@@ -63,15 +58,29 @@ def find_shard_starts(
     of_late = float(wait_s[at_start].sum() / wait_s[is_late].sum())
     if at_start.sum() < _FEWEST or of_late < _MOST_OF_LATE:
         return None
-    return ShardStarts(
-        num_opened=int(tasks.opened.sum()),
-        **cost_of(wait_s[at_start]),
-        of_late=of_late,
-        with_start_s=with_start_s,
-        without_s=without_s,
-        tasks_a_shard=len(tasks.starts) / float(tasks.opened.sum()),
-        slowest=tasks.names[int(np.argmax(np.where(opens, length_s, 0.0)))],
-    )
+    cost = Cost(**cost_of(wait_s[at_start]))
+    evidence = [
+        Text(
+            "{count} late batches were made by tasks that opened a shard: {lost} in all, {typical} each ({worst} at "
+            "worst), {share} of the waiting for late batches",
+            "有 {count} 个迟到的 batch，其任务中都打开了新的分片（shard）：共等 {lost}，每次约 {typical}（最长 "
+            "{worst}），占迟到等待的 {share}",
+        ).filled(share=format_share(of_late), **cost.blanks),
+        Text(
+            "a task that opens a shard takes {with_start} typically, one that does not {without}; {opened} shards were "
+            "opened, one every {every} tasks",
+            "打开分片的任务通常要 {with_start}，不打开的只要 {without}；共打开 {opened} 个分片，约每 {every} "
+            "个任务一次",
+        ).filled(
+            with_start=format_seconds(with_start_s),
+            without=format_seconds(without_s),
+            opened=int(tasks.opened.sum()),
+            every=three_digits(len(tasks.starts) / float(tasks.opened.sum())),
+        ),
+    ]
+    if slowest := tasks.names[int(np.argmax(np.where(opens, length_s, 0.0)))]:
+        evidence.append(Text("the slowest: {name}", "最慢的是 {name}").filled(name=slowest))
+    return ShardStarts(**vars(cost), evidence=tuple(evidence))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,29 +134,7 @@ def _begin_shards(
     return found
 
 
-def _evidence(starts: ShardStarts) -> Iterator[Text]:
-    """Yield the sentences that carry waits at the starts of shards."""
-    yield Text(
-        "{count} late batches were made by tasks that opened a shard: {lost} in all, {typical} each ({worst} at "
-        "worst), {share} of the waiting for late batches",
-        "有 {count} 个迟到的 batch，其任务中都打开了新的分片（shard）：共等 {lost}，每次约 {typical}（最长 "
-        "{worst}），占迟到等待的 {share}",
-    ).filled(share=format_share(starts.of_late), **starts.blanks)
-    yield Text(
-        "a task that opens a shard takes {with_start} typically, one that does not {without}; {opened} shards were "
-        "opened, one every {every} tasks",
-        "打开分片的任务通常要 {with_start}，不打开的只要 {without}；共打开 {opened} 个分片，约每 {every} 个任务一次",
-    ).filled(
-        with_start=format_seconds(starts.with_start_s),
-        without=format_seconds(starts.without_s),
-        opened=starts.num_opened,
-        every=three_digits(starts.tasks_a_shard),
-    )
-    if starts.slowest:
-        yield Text("the slowest: {name}", "最慢的是 {name}").filled(name=starts.slowest)
-
-
 def shard_start_finding(starts: ShardStarts, train_s: float) -> Finding:
     """Return starts of shards as a finding."""
     figures = {"lost_s": starts.lost_s, "count": float(starts.count)}
-    return make_finding(Cause.SHARD_BOUNDARY, starts.lost_s / train_s, _evidence(starts), figures=figures)
+    return make_finding(Cause.SHARD_BOUNDARY, starts.lost_s / train_s, starts.evidence, figures=figures)

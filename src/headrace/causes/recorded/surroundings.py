@@ -28,7 +28,6 @@ from headrace.model import (
     three_digits,
 )
 
-from ..remedies import make_finding
 from ..steps import SUPPLY_CAUSES
 
 if TYPE_CHECKING:
@@ -294,14 +293,8 @@ class Shortage:
 
 def find_shortages(around: Surroundings, found: list[Finding], *, wait_share: float) -> list[Shortage]:
     """Return the shortages that cost enough to be told; `found` is what the waits look like from inside."""
-    shortages = []
-    if (throttled := _throttled(around)) is not None:
-        shortages.append(throttled)
-    if (swapped := _swapping(around, found, wait_share)) is not None:
-        shortages.append(swapped)
-    elif (pressed := _pressed(around, found, wait_share)) is not None:
-        shortages.append(pressed)
-    return shortages
+    found_ones = _throttled(around), _swapping(around, found, wait_share) or _pressed(around, found, wait_share)
+    return [one for one in found_ones if one is not None]
 
 
 def without(found: list[Finding], shortages: list[Shortage]) -> list[Finding]:
@@ -461,8 +454,3 @@ def _limit_text(around: Surroundings) -> tuple[Text, ...]:
             "the control group holds {used} at most, its limit is {limit}", "所在 cgroup 最多用到 {used}，上限 {limit}"
         ).filled(used=format_bytes(around.most_used_bytes), limit=format_bytes(around.limit_bytes)),
     )
-
-
-def shortage_finding(found: Shortage) -> Finding:
-    """Return what the system did not give the training."""
-    return make_finding(found.cause, found.share, found.evidence, figures=found.figures)

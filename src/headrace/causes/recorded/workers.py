@@ -6,7 +6,7 @@ and a worker was in one task all that time, far longer than any task took before
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,7 +121,6 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> PoolWork
         return None
     first, last = int(loader.end_ns[0]), int(loader.end_ns[-1])
     later = loader.batch > 0
-    waits = loader.start_ns[later], loader.end_ns[later]
     parts: dict[str, float] = dict.fromkeys(("samples", "collate", "sending", "starting", "idle"), 0.0)
     alive_ns = busy_ns = during_ns = 0.0
     for worker in workers:
@@ -129,13 +128,15 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> PoolWork
         end = min(last, int(ends_of(worker.events).max()))
         if end <= start:
             continue
-        within = waits[0].clip(start, end), waits[1].clip(start, end)
-        for served in _served(worker):
+        whole = np.array([start]), np.array([end])
+        waits = loader.start_ns[later].clip(start, end), loader.end_ns[later].clip(start, end)
+        for thread in np.unique(worker.of(EventKind.FETCH)["thread"]).tolist() or [0]:  # a process, or threads of one
             alive_ns += end - start
-            busy_ns += (end - start) - served.idle_ns((np.array([start]), np.array([end])))
-            during_ns += float((within[1] - within[0]).sum())
-            served.add_to(parts, within)
-        parts["starting"] += _covered(within, worker.of(EventKind.WORKER_START))
+            busy_ns += (end - start) - _did(worker, thread, whole)["idle"]
+            during_ns += float((waits[1] - waits[0]).sum())
+            for name, ns in _did(worker, thread, waits).items():
+                parts[name] += ns
+        parts["starting"] += float(covering(worker.of(EventKind.WORKER_START)).between(*waits).sum())
     samples = [worker.of(EventKind.SAMPLE) for worker in workers]
     return PoolWork(
         num_seen=len(workers),
@@ -149,50 +150,27 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> PoolWork
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Served:
-    """What one worker did: a process, or a thread of one. What it sends itself lies inside its tasks.
+def _did(worker: ProcessEvents, thread: int, stretches: tuple[Times, Times]) -> dict[str, float]:
+    """Return what a worker did in some stretches of time, in nanoseconds. What it sends itself lies inside its tasks.
 
     torch's workers send in a thread of their own, beside the next task: only what lies between tasks is told of it.
     """
 
-    fetch: NDArray[Any]
-    collate: NDArray[Any]
-    send: NDArray[Any]
-    idle: NDArray[Any]  # inside a task: it waits for room
-    beside: NDArray[Any]  # sent by a thread that serves nothing
+    def covered(*events: NDArray[Any]) -> float:
+        return float(covering(*events).between(*stretches).sum())
 
-    def idle_ns(self, stretches: tuple[Times, Times]) -> float:
-        """Return for how long it had nothing to do in some stretches of time."""
-        fetching, working = _covered(stretches, self.fetch), _covered(stretches, self.fetch, self.beside)
-        in_task = fetching + _covered(stretches, self.idle) - _covered(stretches, self.fetch, self.idle)
-        return _covered(stretches, self.fetch, self.beside, self.idle) - working + in_task
-
-    def add_to(self, parts: dict[str, float], stretches: tuple[Times, Times]) -> None:
-        """Add what it did in them."""
-        fetching, collating, sending = (_covered(stretches, one) for one in (self.fetch, self.collate, self.send))
-        waiting = fetching + _covered(stretches, self.idle) - _covered(stretches, self.fetch, self.idle)
-        parts["samples"] += max(0.0, fetching - collating - sending - waiting)
-        parts["collate"] += collating
-        parts["sending"] += sending + _covered(stretches, self.fetch, self.beside) - fetching
-        parts["idle"] += self.idle_ns(stretches)
-
-
-def _covered(stretches: tuple[Times, Times], *events: NDArray[Any]) -> float:
-    return float(covering(*events).between(*stretches).sum())
-
-
-def _served(worker: ProcessEvents) -> list[_Served]:
-    """Return the workers of a process: itself, or its threads that serve tasks."""
     kinds = EventKind.FETCH, EventKind.COLLATE, EventKind.SEND, EventKind.IDLE
-    threads = np.unique(worker.of(EventKind.FETCH)["thread"]).tolist() or [0]
+    fetch, collate, send, idle = (worker.of(kind, thread=thread) for kind in kinds)
     sends = worker.of(EventKind.SEND)
-    beside = sends[~np.isin(sends["thread"], threads)]
-    served = []
-    for thread in threads:
-        fetch, collate, send, idle = (worker.of(kind, thread=thread) for kind in kinds)
-        served.append(_Served(fetch, collate, send, idle, beside))
-    return served
+    beside = sends[~np.isin(sends["thread"], worker.of(EventKind.FETCH)["thread"])]
+    fetching, collating, sending, working = covered(fetch), covered(collate), covered(send), covered(fetch, beside)
+    waiting = fetching + covered(idle) - covered(fetch, idle)  # inside a task: for room
+    return {
+        "samples": max(0.0, fetching - collating - sending - waiting),
+        "collate": collating,
+        "sending": sending + working - fetching,
+        "idle": covered(fetch, beside, idle) - working + waiting,
+    }
 
 
 def _tasks(workers: Sequence[ProcessEvents], first: int) -> NDArray[np.float64]:
@@ -240,31 +218,18 @@ def _at_once(process: ProcessEvents) -> float:
     return float(tasks["duration_ns"].sum()) / covered if covered > 0 else 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class StuckWorker:
-    """A worker in a task that did not end, and the wait of the loop for it."""
-
-    pid: int
-    stuck_s: float
-    waited_s: float
-    longest_s: float  # of the tasks that did end, in any worker; 0: none did
-    sample_index: int  # the last sample that it is known to have done, -1: not known
-    num_workers: int
-
-
-def find_stuck_worker(
-    trainer: Trainer, workers: Sequence[ProcessEvents], exit_code: int | None, end_ns: int
-) -> StuckWorker | None:
+def stuck_finding(
+    trainer: Trainer, processes: Sequence[ProcessEvents], exit_code: int | None, end_ns: int
+) -> Finding | None:
     """Return the worker that a run was waiting for when it was ended; None for a run that ended by itself."""
-    if not exit_code or not workers:
-        return None
+    workers = {one.pid: one for loader in trainer.loaders for one in workers_of(loader, trainer.process, processes)}
     wait = _last_wait(trainer, end_ns)
-    if wait is None or wait[1] - wait[0] < _STUCK_FROM_S * 1e9:
+    if not exit_code or wait is None or wait[1] - wait[0] < _STUCK_FROM_S * 1e9:
         return None
-    longest_ns = 0
+    longest_ns = 0  # of the tasks that did end, in any worker
     epoch_ns = int(starts_of(trainer.process.of(EventKind.EPOCH)).max(initial=0))
     open_tasks: list[tuple[int, ProcessEvents]] = []  # since when
-    for worker in workers:
+    for worker in workers.values():
         fetches = worker.of(EventKind.FETCH)
         is_last = ends_of(fetches) >= wait[1] - 0.02 * (wait[1] - wait[0])  # ended by what ended the run
         longest_ns = max(longest_ns, int(fetches["duration_ns"][~is_last].max(initial=0)))
@@ -279,25 +244,23 @@ def find_stuck_worker(
         return None
     if wait[1] - max(since, wait[0]) < _MOSTLY * (wait[1] - wait[0]):
         return None
+    said = [
+        Text(
+            "when the run was ended, the loop had waited for {waited}, and worker {pid} had been in one task for "
+            "{stuck}",
+            "运行被终止时，训练循环已经等了 {waited}，worker {pid} 在同一个任务里停了 {stuck}",
+        ).filled(waited=format_seconds((wait[1] - wait[0]) / 1e9), pid=worker.pid, stuck=format_seconds(stuck_ns / 1e9))
+    ]
+    if longest_ns > 0:
+        longest = Text("the longest task that did end took {longest}", "在此之前，最长的任务也只用了 {longest}")
+        said.append(longest.filled(longest=format_seconds(longest_ns / 1e9)))
     samples = worker.of(EventKind.SAMPLE)
     samples = samples[starts_of(samples) >= since]
-    return StuckWorker(
-        pid=worker.pid,
-        stuck_s=stuck_ns / 1e9,
-        waited_s=(wait[1] - wait[0]) / 1e9,
-        longest_s=longest_ns / 1e9,
-        sample_index=int(samples["value"][-1]) if len(samples) else -1,
-        num_workers=len(workers),
-    )
-
-
-def find_replaced_workers(trainer: Trainer, loader: LoaderWaits) -> Cost | None:
-    """Return the hangs that our loader got over, and what the loop waited meanwhile; None where there was none."""
-    hangs = trainer.process.of(EventKind.WORKER_HANG)
-    if not len(hangs):
-        return None
-    covered = covering(hangs).between(loader.start_ns, loader.end_ns)
-    return Cost(count=len(hangs), lost_s=float(covered.sum()) / 1e9, worst_s=float(hangs["duration_ns"].max()) / 1e9)
+    if len(samples) and samples["value"][-1] >= 0:
+        stood_at = Text("the sample that it stood at: {index}", "停在的样本：{index}（索引）")
+        said.append(stood_at.filled(index=int(samples["value"][-1])))
+    figures = {"stuck_s": stuck_ns / 1e9, "pid": float(worker.pid)}
+    return replace(make_finding(Cause.WORKER_HANG, 1.0, said, figures=figures), severity=Severity.FATAL)
 
 
 def _last_wait(trainer: Trainer, end_ns: int) -> tuple[int, int] | None:
@@ -327,20 +290,13 @@ def _in_task_since(worker: ProcessEvents) -> int | None:
     return taken if not len(fetches) or int(starts_of(fetches).max()) < taken - 1_000_000 else None
 
 
-def _stuck_evidence(stuck: StuckWorker) -> Iterator[Text]:
-    """Yield the sentences that carry a run that was ended while it waited for a worker."""
-    yield Text(
-        "when the run was ended, the loop had waited for {waited}, and worker {pid} had been in one task for {stuck}",
-        "运行被终止时，训练循环已经等了 {waited}，worker {pid} 在同一个任务里停了 {stuck}",
-    ).filled(waited=format_seconds(stuck.waited_s), pid=stuck.pid, stuck=format_seconds(stuck.stuck_s))
-    if stuck.longest_s > 0:
-        yield Text("the longest task that did end took {longest}", "在此之前，最长的任务也只用了 {longest}").filled(
-            longest=format_seconds(stuck.longest_s)
-        )
-    if stuck.sample_index >= 0:
-        yield Text("the sample that it stood at: {index}", "停在的样本：{index}（索引）").filled(
-            index=stuck.sample_index
-        )
+def find_replaced_workers(trainer: Trainer, loader: LoaderWaits) -> Cost | None:
+    """Return the hangs that our loader got over, and what the loop waited meanwhile; None where there was none."""
+    hangs = trainer.process.of(EventKind.WORKER_HANG)
+    if not len(hangs):
+        return None
+    covered = covering(hangs).between(loader.start_ns, loader.end_ns)
+    return Cost(count=len(hangs), lost_s=float(covered.sum()) / 1e9, worst_s=float(hangs["duration_ns"].max()) / 1e9)
 
 
 def replaced_workers_finding(replaced: Cost, train_s: float) -> Finding:
@@ -352,16 +308,3 @@ def replaced_workers_finding(replaced: Cost, train_s: float) -> Finding:
     ).filled(**replaced.blanks)
     figures = {"count": float(replaced.count)}
     return make_finding(Cause.WORKER_HANG, replaced.lost_s / train_s, [said], figures=figures)
-
-
-def stuck_finding(
-    trainer: Trainer, processes: Sequence[ProcessEvents], exit_code: int | None, end_ns: int
-) -> Finding | None:
-    """Return the worker that the loop waited for when the run was ended; None where it was not so."""
-    workers = {one.pid: one for loader in trainer.loaders for one in workers_of(loader, trainer.process, processes)}
-    stuck = find_stuck_worker(trainer, [*workers.values()], exit_code, end_ns)
-    if stuck is None:
-        return None
-    figures = {"stuck_s": stuck.stuck_s, "pid": float(stuck.pid)}
-    finding = make_finding(Cause.WORKER_HANG, 1.0, _stuck_evidence(stuck), figures=figures)
-    return replace(finding, severity=Severity.FATAL)
