@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from headrace.errors import UnusableInput
 from headrace.knowledge import MessageFound, MessageScanner, look_up
-from headrace.model import (
-    Cause,
-    Finding,
-    Findings,
-    Text,
-    Verdict,
-    format_seconds,
-    format_share,
-    three_digits,
-)
+from headrace.model import Cause, Finding, Findings, Text, Verdict, format_seconds, format_share, three_digits
 
 from .crashes import findings_of, remarks_of
 from .logs import LineCutter, LogContent, LogReader, LogStreams, join_logs, read_chunks
 from .remedies import advice_on, make_finding
-from .slow_reports import epoch_fact, read_slow_reports, slow_report_facts, slow_report_finding
+from .slow_reports import epoch_fact, explain_slow_reports
 from .steps import LOCKSTEP_LIMIT, SUPPLY_CAUSES, Analysis, LostTime, analyse, evidence_of
 
 # Steps are read from all of the first 32 MiB, then from windows of 1 MiB, evenly spread, a 32nd of the rest: a
@@ -51,7 +43,7 @@ def explain_logs(paths: Sequence[str]) -> Findings:
         raise UnusableInput(f"{names}: empty", next_step="give the log that the training wrote")
     streams = join_logs(contents)
     source = _source(paths, contents, num_messages)
-    findings = explain_streams(streams, crashes=_once(crashes), remarks=remarks, source=source)
+    findings = _explain(streams, _once(crashes), remarks, source)
     if findings is None:
         raise UnusableInput(
             f"{names}: no line tells of training steps, and no known message is in it",
@@ -111,10 +103,7 @@ def _is_read(position: int) -> bool:
 
 
 def _source(paths: Sequence[str], contents: Sequence[LogContent], num_messages: int) -> dict[str, object]:
-    formats: dict[str, int] = {}
-    for content in contents:
-        for name, count in content.formats.items():
-            formats[name] = formats.get(name, 0) + count
+    formats: Counter[str] = sum((content.formats for content in contents), Counter())
     if num_messages:
         formats["messages"] = num_messages
     return {
@@ -122,7 +111,7 @@ def _source(paths: Sequence[str], contents: Sequence[LogContent], num_messages: 
         "bytes": sum(content.num_bytes for content in contents),
         "bytes_read_for_steps": sum(content.num_bytes_read for content in contents),
         "lines": sum(content.num_lines for content in contents),
-        "formats": formats,
+        "formats": dict(formats),
     }
 
 
@@ -132,18 +121,11 @@ _NO_WAIT = Text(
 )
 
 
-def explain_streams(
-    streams: LogStreams,
-    *,
-    crashes: Sequence[Finding] = (),
-    remarks: Sequence[Text] = (),
-    source: Mapping[str, object] | None = None,
+def _explain(
+    streams: LogStreams, crashes: list[Finding], remarks: list[Text], source: dict[str, object]
 ) -> Findings | None:
     """Return the findings of a run from its logs alone; None where nothing in them tells of steps or known messages."""
-    analysis = _best(streams)
-    reports = None
-    if streams.slow_only is not None:
-        reports = read_slow_reports(streams.slow_only, streams.recent, streams.fast_step_s)
+    analysis, reports = _best(streams), explain_slow_reports(streams)
     if analysis is None and reports is None and not crashes and not remarks:
         return None
     findings = list(crashes)
@@ -159,10 +141,10 @@ def explain_streams(
         if analysis.wait_share is None:
             limits.append(_NO_WAIT)
     if reports is not None and not any(finding.cause in SUPPLY_CAUSES for finding in findings):
-        slow = slow_report_finding(reports, streams)
+        slow, slow_facts = reports
         findings.append(slow)
-        facts += slow_report_facts(reports, streams)
-        figures |= dict(slow.figures)
+        facts += slow_facts
+        figures |= slow.figures
         verdict = Verdict.DATA_BOUND if slow.cause in SUPPLY_CAUSES and slow.share >= 0.1 else Verdict.STUTTERING
     if any(finding.cause is Cause.BATCH_LOCKSTEP for finding in findings):
         limits.append(LOCKSTEP_LIMIT)
@@ -175,7 +157,7 @@ def explain_streams(
         limits=tuple(limits),
         measure=_measure(ordered, analysis),
         figures=figures,
-        source=dict(source or {}),
+        source=source,
     )
 
 
@@ -197,8 +179,8 @@ def _finding(loss: LostTime, analysis: Analysis) -> Finding:
         figures |= {"slow_typical_s": loss.typical_s, "slow_worst_s": loss.worst_s}
     if loss.period is not None:
         figures["period_steps"] = float(loss.period.steps)
-    if loss.waits is not None:
-        figures |= {"supply_per_s": loss.waits.supply_per_s, "demand_per_s": loss.waits.demand_per_s}
+    if loss.supply is not None:
+        figures |= {"supply_per_s": loss.supply[0], "demand_per_s": loss.supply[1]}
     evidence = evidence_of(loss, analysis)
     return make_finding(
         loss.cause, analysis.share(loss), evidence, figures=figures, confidence=loss.confidence, is_from_log=True

@@ -81,7 +81,6 @@ class StepStore:
 class Series:
     """Steps of one stream. A record covers `span` steps and took `wall_s`, of which `wait_s` was waiting for data."""
 
-    name: str
     step: Floats
     span: Floats
     wall_s: Floats
@@ -108,6 +107,10 @@ class Series:
         """How many steps a record covers, typically."""
         inside = self.span[~self.is_first & ~self.is_hole]
         return float(np.median(inside)) if len(inside) else 1.0
+
+    def some_steps(self, indices: NDArray[np.int64]) -> tuple[int, ...]:
+        """Return the steps of the first few of some records."""
+        return tuple(int(step) for step in self.step[indices[:12]])
 
 
 def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
@@ -155,7 +158,6 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     if wall_s is None:
         return None
     return Series(
-        name=store.name,
         step=step,
         span=span,
         wall_s=wall_s,

@@ -16,8 +16,8 @@ from .data_waits import (
     long_wait_s,
     supply_and_demand,
 )
-from .losses import SLOW_STEPS, Analysis, LostTime, analyse, evidence_of, report_from
-from .periods import StepPeriod, find_period, find_rhythm
+from .losses import SLOW_STEPS, Analysis, analyse, evidence_of, report_from
+from .periods import LostTime, StepPeriod, find_period, find_rhythm
 from .stalls import Cost, cost_of, of_weight
 from .timeline import Span, exclusive_times
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from headrace.model import Cause, Confidence, Text, three_digits
 
 from ..logs import Series
-from .periods import StepPeriod, by_segment, by_step, find_period, find_rhythm, judge_data_period
+from .periods import LostTime, StepPeriod, by_segment, by_step, find_period, find_rhythm, judge_data_period
 from .stalls import Cost, Stalls, of_weight
 
 Flags = NDArray[np.bool_]
@@ -21,24 +20,6 @@ BOUND_FROM = 0.10  # of the time: from here on a run waits for data rather than 
 WAITS_FROM = 0.05  # what waits must cost to be told, where few of them carry it
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataWaits:
-    """The waits of a series, judged; `cause` is None where they cost too little."""
-
-    cause: Cause | None
-    confidence: Confidence
-    lost_s: float
-    share: float
-    supply_per_s: float  # steps that were fed
-    demand_per_s: float  # steps that could have been
-    median_s: float
-    slow_median_s: float
-    worst_s: float
-    period: StepPeriod | None
-    is_slow: Flags
-    explains: Flags  # slow records whose excess is their wait
-
-
 def long_wait_s(waits_s: NDArray[np.float64], step_s: float) -> float:
     """Return from where on a wait is a long one, among the waits of steps that take `step_s` themselves."""
     # From the lower quarter: with two workers in lock-step half of all steps wait long.
@@ -46,36 +27,41 @@ def long_wait_s(waits_s: NDArray[np.float64], step_s: float) -> float:
     return max(5 * usual_s, 0.3 * step_s, 0.02)
 
 
-def judge_waits(series: Series, stalls: Stalls, free: Flags, settings: Mapping[str, int]) -> DataWaits:
-    """Judge the waits of the records that nothing else explains (`free`)."""
+def judge_waits(
+    series: Series, stalls: Stalls, free: Flags, settings: Mapping[str, int]
+) -> tuple[LostTime | None, float, Flags]:
+    """Judge the waits of the records that nothing else explains (`free`).
+
+    Returns what they cost, or None where that is too little; their share of the time; and the slow records whose excess
+    is their wait.
+    """
     waits = np.where(free, np.nan_to_num(series.wait_s), 0.0)
-    wall_s = float(series.wall_s[free].sum())
-    total_s = float(waits.sum())
+    wall_s, total_s = float(series.wall_s[free].sum()), float(waits.sum())
     share = total_s / wall_s if wall_s > 0 else 0.0
     own = waits[free] / series.span[free]
-    median_s = float(np.median(own)) if len(own) else 0.0
     work_s = np.maximum(series.wall_s[free] - waits[free], 0) / series.span[free]
     step_s = float(np.median(work_s)) if len(work_s) else 0.0
     is_slow = free & (waits / series.span >= long_wait_s(own, step_s))
     in_slow = float(waits[is_slow].sum() / total_s) if total_s > 0 else 0.0
     fraction = float(is_slow.sum() / max(1, free.sum()))
-    slow_waits = waits[is_slow]
     explains = free & stalls.is_stall & (waits >= 0.5 * stalls.excess_s)
     cause, confidence, period = _cause(series, waits, is_slow, share, in_slow, fraction, settings)
-    return DataWaits(
+    if cause is None:
+        return None, share, explains
+    loss = LostTime(
         cause=cause,
-        confidence=confidence,
         lost_s=total_s,
-        share=share,
-        supply_per_s=float(series.span[free].sum()) / wall_s if wall_s > 0 else 0.0,
-        demand_per_s=1 / step_s if step_s > 0 else 0.0,
-        median_s=median_s,
-        slow_median_s=float(np.median(slow_waits)) if len(slow_waits) else 0.0,
-        worst_s=float(waits.max()) if len(waits) else 0.0,
+        confidence=confidence,
+        count=int(is_slow.sum()),
+        typical_s=float(np.median(waits[is_slow])) if is_slow.any() else 0.0,
+        worst_s=float(waits.max()),
         period=period,
-        is_slow=is_slow,
-        explains=explains,
+        steps=series.some_steps(np.flatnonzero(is_slow)),
+        because="wait" if cause is not Cause.UNKNOWN else "data at a distance" if period else "few data",
+        median_wait_s=float(np.median(own)),
+        supply=(float(series.span[free].sum()) / wall_s if wall_s > 0 else 0.0, 1 / step_s if step_s > 0 else 0.0),
     )
+    return loss, share, explains
 
 
 def _cause(

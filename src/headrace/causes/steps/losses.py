@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from headrace.model import Cause, Confidence, Text, format_seconds, format_share
 
 from ..logs import FILE_STRIDE, Doing, Marker, Series
-from .data_waits import DataWaits, judge_waits, lockstep_rounds, supply_and_demand
-from .periods import StepPeriod, by_segment, by_step, find_period, find_rhythm, judge_period
-from .stalls import Cost, Drift, Humps, Stalls, cost_of, find_drift, find_humps, find_stalls, of_weight
+from .data_waits import judge_waits, lockstep_rounds, supply_and_demand
+from .periods import LostTime, by_segment, by_step, find_period, find_rhythm, judge_period
+from .stalls import Humps, Stalls, cost_of, find_drift, find_humps, find_stalls, of_weight
 
 Flags = NDArray[np.bool_]
 _CAUSE_OF = {Doing.CHECKPOINT: Cause.CHECKPOINT, Doing.EVALUATION: Cause.EVALUATION, Doing.LOGGING: Cause.LOGGING}
@@ -26,19 +26,6 @@ SLOW_STEPS = Text(
     "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
     "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LostTime(Cost):
-    """Time lost to one cause, in slow steps."""
-
-    cause: Cause
-    confidence: Confidence
-    period: StepPeriod | None = None
-    steps: tuple[int, ...] = ()  # the first few
-    because: str = ""  # a word for the report: which of several reasons
-    waits: DataWaits | None = None
-    drift: Drift | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +56,9 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     """Take a series apart. A cause is named only where the log itself carries it."""
     counted = ~series.is_hole
     counted[: 3 if len(series) > 30 else 1] = False  # the start of the run: imports, workers, compilation, caches
-    for index in _restarts(series, markers):
-        if index < len(series):
-            counted[index] = False
+    for marker in markers:
+        if marker.doing is Doing.RESTART:  # the record behind it holds the start
+            counted[np.searchsorted(series.line, marker.line) :][:1] = False
     drift = find_drift(series, counted)
     stalls = find_stalls(series, changes_at=drift.index if drift else None)
     slow = stalls.is_stall & counted
@@ -90,16 +77,16 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     rest &= ~series.is_first
     free = counted & ~series.is_first
     free[list(doing)] = False
-    waits = judge_waits(series, stalls, free, settings) if series.has_wait else None
-    if waits is not None:
-        rest &= ~waits.explains
-        if waits.cause is not None:
-            losses.append(_data_loss(series, waits))
-    if not rest.any() and waits is None and drift is None and (rhythm := _rhythm_loss(series, stalls, free, settings)):
+    waited = judge_waits(series, stalls, free, settings) if series.has_wait else None
+    if waited is not None:
+        rest &= ~waited[2]
+        if waited[0] is not None:
+            losses.append(waited[0])
+    if not rest.any() and waited is None and drift is None and (rhythm := _rhythm_loss(series, stalls, free, settings)):
         losses.append(rhythm)
     if rest.any():
-        losses += _open_losses(series, stalls, rest, settings, knows_waits=waits is not None)
-    if drift is not None and (waits is None or waits.cause is None):
+        losses += _open_losses(series, stalls, rest, settings, knows_waits=waited is not None)
+    if drift is not None and (waited is None or waited[0] is None):
         losses.append(
             LostTime(
                 cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=Confidence.CERTAIN, drift=drift, because="drift"
@@ -115,7 +102,7 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
         num_steps=float(series.span[counted].sum()),
         losses=tuple(kept),
         minor=tuple(loss for loss in losses if loss not in kept),
-        wait_share=waits.share if waits is not None else None,
+        wait_share=waited[1] if waited is not None else None,
         settings=settings,
     )
 
@@ -165,7 +152,7 @@ def _marked_loss(series: Series, stalls: Stalls, doing: dict[int, Doing], kind: 
         **cost_of(stalls.excess_s[chosen]),
         confidence=Confidence.CERTAIN,
         period=find_period(by_segment(series, chosen.tolist())),
-        steps=_some(series, chosen),
+        steps=series.some_steps(chosen),
         because="text",
     )
 
@@ -179,24 +166,8 @@ def _start_loss(series: Series, stalls: Stalls, starts: Flags) -> LostTime:
         cause=Cause.EPOCH_START,
         **cost_of(excess),
         confidence=Confidence.CERTAIN if is_data else Confidence.LIKELY if not series.has_time else Confidence.POSSIBLE,
-        steps=_some(series, chosen),
+        steps=series.some_steps(chosen),
         because="wait" if is_data else "place",
-    )
-
-
-def _data_loss(series: Series, waits: DataWaits) -> LostTime:
-    assert waits.cause is not None
-    return LostTime(
-        cause=waits.cause,
-        lost_s=waits.lost_s,
-        confidence=waits.confidence,
-        count=int(waits.is_slow.sum()),
-        typical_s=waits.slow_median_s,
-        worst_s=waits.worst_s,
-        period=waits.period,
-        steps=_some(series, np.flatnonzero(waits.is_slow)),
-        because="wait" if waits.cause is not Cause.UNKNOWN else "data at a distance" if waits.period else "few data",
-        waits=waits,
     )
 
 
@@ -229,7 +200,7 @@ def _open_losses(
             **cost_of(excess),
             confidence=judged.confidence if judged else Confidence.CERTAIN,
             period=period,
-            steps=_some(series, chosen),
+            steps=series.some_steps(chosen),
             because=judged.because if judged else ("not data" if knows_waits else "no text"),
         )
     ]
@@ -255,13 +226,9 @@ def _rhythm_loss(series: Series, stalls: Stalls, free: Flags, settings: Mapping[
         typical_s=float(np.median(excess[slow])),
         worst_s=float(excess.max()),
         period=period,
-        steps=_some(series, slow),
+        steps=series.some_steps(slow),
         because="workers",
     )
-
-
-def _some(series: Series, indices: NDArray[np.int64]) -> tuple[int, ...]:
-    return tuple(int(step) for step in series.step[indices[:12]])
 
 
 def _marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> dict[int, Doing]:
@@ -283,12 +250,6 @@ def _marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> di
         if index not in doing or (marker.doing is Doing.EVALUATION and doing[index] is not Doing.EVALUATION):
             doing[index] = marker.doing
     return doing
-
-
-def _restarts(series: Series, markers: Sequence[Marker]) -> set[int]:
-    """Return the records before which the run was started again."""
-    lines = series.line
-    return {int(np.searchsorted(lines, marker.line)) for marker in markers if marker.doing is Doing.RESTART}
 
 
 def _record_of(series: Series, is_stall: Flags, marker: Marker, *, is_own: bool) -> int | None:
@@ -339,8 +300,11 @@ def _evaluated_between_bars_s(series: Series, markers: Sequence[Marker]) -> list
 
 def evidence_of(loss: LostTime, analysis: Analysis) -> Iterator[Text]:
     """Yield the sentences that carry a loss, the strongest first."""
-    if loss.drift is not None:
-        yield _drift(loss)
+    if (drift := loss.drift) is not None:
+        yield Text(
+            "from step {step} on a step takes {after} where it took {before}, and the log does not say why",
+            "从第 {step} 步起，单步耗时从 {before} 变为 {after}，日志没有说明原因",
+        ).filled(step=drift.step, after=format_seconds(drift.after_s), before=format_seconds(drift.before_s))
         return
     workers = analysis.settings.get("num_workers")
     if loss.cause is Cause.BATCH_LOCKSTEP:
@@ -351,13 +315,13 @@ def evidence_of(loss: LostTime, analysis: Analysis) -> Iterator[Text]:
             "训练循环有 {share} 的时间在等数据，多数步都在等：通常 {median}，最长 {worst}",
         ).filled(
             share=format_share(analysis.share(loss)),
-            median=format_seconds(loss.waits.median_s) if loss.waits else "?",
+            median=format_seconds(loss.median_wait_s),
             worst=format_seconds(loss.worst_s),
         )
     else:
         yield from _slow_steps(loss)
-    if loss.waits is not None:
-        yield supply_and_demand(loss.waits.supply_per_s, loss.waits.demand_per_s)
+    if loss.supply is not None:
+        yield supply_and_demand(*loss.supply)
     if analysis.humps is not None and loss.cause in {Cause.BATCH_LOCKSTEP, Cause.STRAGGLER_SAMPLE, Cause.UNKNOWN}:
         yield Text(
             "two kinds of steps and little between: {low}, and {high} for {share} of them",
@@ -439,11 +403,3 @@ _WHY_ANY = {
         "日志没有说明当时发生了什么；可能是保存或评估，但那只是猜测",
     ),
 }
-
-
-def _drift(loss: LostTime) -> Text:
-    assert loss.drift is not None
-    return Text(
-        "from step {step} on a step takes {after} where it took {before}, and the log does not say why",
-        "从第 {step} 步起，单步耗时从 {before} 变为 {after}，日志没有说明原因",
-    ).filled(step=loss.drift.step, after=format_seconds(loss.drift.after_s), before=format_seconds(loss.drift.before_s))

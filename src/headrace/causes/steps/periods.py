@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from headrace.model import Cause, Confidence
 
 from ..logs import Series
+from .stalls import Cost, Drift
 
 _LONGEST_LAG = 256
 _LUCK = 0.01  # how unlikely an accident must be before we call a distance a period
@@ -29,6 +30,20 @@ class StepPeriod:
     kept: float
     num_slow: int
     phase: int | None  # remainder that the slow steps share, where they share one
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostTime(Cost):
+    """Time lost to one cause, in slow steps."""
+
+    cause: Cause
+    confidence: Confidence
+    period: StepPeriod | None = None
+    steps: tuple[int, ...] = ()  # the first few
+    because: str = ""  # a word for the report: which of several reasons
+    median_wait_s: float = 0.0  # for data, of all steps
+    supply: tuple[float, float] | None = None  # where waits are told: steps a second that were fed, and could have been
+    drift: Drift | None = None
 
 
 def find_period(slow_steps: Sequence[Sequence[float]]) -> StepPeriod | None:
