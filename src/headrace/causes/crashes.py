@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace.knowledge import MessageFound, advice_for
+from headrace.knowledge import MessageFound, TrueCause, advice_for
 from headrace.model import Cause, Confidence, Finding, Severity, Text
 
 _CAUSES = {cause.value: cause for cause in Cause}
@@ -42,19 +42,17 @@ def remarks_of(found: Sequence[MessageFound]) -> list[Text]:
     A hint about speed ("will create 16 worker processes, suggested max is 8") is no loss of time. Whether time was
     lost is for the steps to say.
     """
+    said = Text("line {line}: {text} ({id}, {title})", "第 {line} 行：{text}（{id}，{title}）")
     return [
-        Text(
-            f"line {one.first_line}: {_shortened(one.text, 100)} ({one.entry.id}, {one.entry.title.en})",
-            f"第 {one.first_line} 行：{_shortened(one.text, 100)}（{one.entry.id}，{one.entry.title.zh}）",
-        )
+        said.filled(line=one.first_line, text=_shortened(one.text, 100), id=one.entry.id, title=one.entry.title)
         for one in found
         if _is_remark(one)
     ]
 
 
 def _is_remark(one: MessageFound) -> bool:
-    is_fatal = one.entry.severity.value == "fatal"
-    return one.entry.severity.value == "harmless" or (not is_fatal and _cause_of(one) in _ABOUT_SPEED)
+    severity = one.entry.severity.value
+    return severity == "harmless" or (severity != "fatal" and _cause_of(one) in _ABOUT_SPEED)
 
 
 def _cause_of(one: MessageFound) -> Cause:
@@ -76,20 +74,21 @@ def _finding(one: MessageFound, echoes: list[MessageFound], last_step_line: int 
         confidence=Confidence.CERTAIN if is_decided else Confidence.LIKELY,
         evidence=tuple(_evidence(one, echoes)),
         fix=tuple(
-            Text(
-                cause.fix.en if is_decided else f"if {cause.why.en.rstrip('.')}: {cause.fix.en}",
-                cause.fix.zh if is_decided else f"若是“{cause.why.zh.rstrip('。')}”：{cause.fix.zh}",
+            cause.fix
+            if is_decided
+            else Text(
+                f"if {cause.why.en.rstrip('.')}: {cause.fix.en}", f"若是“{cause.why.zh.rstrip('。')}”：{cause.fix.zh}"
             )
             for cause in causes
         ),
         futile=(
-            *(Text(text.en, text.zh) for text in one.entry.avoid),
+            *one.entry.avoid,
             *(
-                Text(f"{known.title.en}: {known.truth.en}", f"{known.title.zh}：{known.truth.zh}")
+                Text("{title}: {truth}", "{title}：{truth}").filled(title=known.title, truth=known.truth)
                 for known in advice_for(one.entry)
             ),
         ),
-        measure=() if is_decided else tuple(_check(cause.check.en, cause.check.zh, cause.command) for cause in causes),
+        measure=() if is_decided else tuple(map(_check, causes)),
         figures={"line": float(one.first_line), "count": float(one.count)},
     )
 
@@ -98,7 +97,7 @@ def _evidence(one: MessageFound, echoes: list[MessageFound]) -> Iterator[Text]:
     yield Text("line {line}: {text}", "第 {line} 行：{text}").filled(line=one.first_line, text=_shortened(one.text))
     if one.count > 1:
         yield Text("{n} times", "共 {n} 次").filled(n=one.count)
-    yield Text(one.entry.meaning.en, one.entry.meaning.zh)
+    yield one.entry.meaning
     if one.decided and one.because:
         yield Text("decided by: {text}", "由此确定：{text}").filled(text=_shortened(one.because))
     for echo in echoes:
@@ -107,8 +106,9 @@ def _evidence(one: MessageFound, echoes: list[MessageFound]) -> Iterator[Text]:
         )
 
 
-def _check(en: str, zh: str, command: str) -> Text:
-    return Text(f"{en} `{command}`" if command else en, f"{zh} `{command}`" if command else zh)
+def _check(cause: TrueCause) -> Text:
+    command = f" `{cause.command}`" if cause.command else ""
+    return Text(cause.check.en + command, cause.check.zh + command)
 
 
 def _shortened(text: str, most: int = 240) -> str:

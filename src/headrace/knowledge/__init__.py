@@ -8,7 +8,7 @@
 - `story`: which of several messages is the first cause, and what they decide about each other.
 """
 
-from .entries import Advice, MessageEntry, TrueCause, advice, advice_for, entries, entry, find_entry
+from .entries import Advice, MessageEntry, TrueCause, advice, advice_for, entries, entry
 from .lookup import Hint, add_hint, find_advice, hint_for, look_up
 from .rendering import message_as_dict, render_markdown, render_text
 from .scanner import MessageScanner
@@ -27,7 +27,6 @@ __all__ = [
     "entries",
     "entry",
     "find_advice",
-    "find_entry",
     "hint_for",
     "look_up",
     "message_as_dict",

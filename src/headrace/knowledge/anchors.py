@@ -31,6 +31,7 @@ _COMMON_FIRST = b" 0123456789.:,-=/[]()|_\t\"'%eationslrdcmpughbfkywvxzqj"
 class _Tables:
     words: "NDArray[np.bool_]"  # hashed words that can be part of an anchor
     pairs: "NDArray[np.bool_]"  # the same for a hashed word and the one behind it
+    short: "NDArray[np.uint32]"  # words of anchors that are too short for the second table
     owners: dict[int, list[tuple[int, int]]]  # word to (number of the anchor, offset in it)
 
 
@@ -45,9 +46,7 @@ class AnchorFinder:
 
     def find(self, block: bytes) -> list[tuple[int, int]]:
         """Return where anchors start, as (position, number of the anchor), in order of position."""
-        if len(block) < _SMALL_BYTES:
-            return sorted(self._find_one_by_one(block))
-        return sorted(self._find_by_words(block))
+        return sorted(self._find_one_by_one(block) if len(block) < _SMALL_BYTES else self._find_by_words(block))
 
     def _find_one_by_one(self, block: bytes) -> Iterator[tuple[int, int]]:
         for number, anchor in enumerate(self.anchors):
@@ -57,54 +56,40 @@ class AnchorFinder:
                 position = block.find(anchor, position + 1)
 
     def _find_by_words(self, block: bytes) -> Iterator[tuple[int, int]]:
-        tables = self._tables
         import numpy as np
 
+        tables = self._tables
         words = np.frombuffer(block, dtype="<u4", count=len(block) // _WORD_BYTES)
         shift, multiplier = np.uint32(32 - _TABLE_BITS), np.uint32(_MULTIPLIER)
         for start in range(0, len(words), _STEP_WORDS):
             step = words[start : start + _STEP_WORDS]
             at = np.flatnonzero(tables.words[(step * multiplier) >> shift]) + start
             first, second = words[at], words[np.minimum(at + 1, len(words) - 1)]
-            at = at[
-                tables.pairs[((first * multiplier) ^ (second * multiplier * multiplier)) >> shift]
-                | self._is_short(first)
-            ]
+            is_pair = tables.pairs[((first * multiplier) ^ (second * multiplier * multiplier)) >> shift]
+            at = at[is_pair | np.isin(first, tables.short)]
             for index, word in zip(at.tolist(), words[at].tolist(), strict=True):
                 position = index * _WORD_BYTES
                 for number, offset in tables.owners.get(word, ()):
                     if position >= offset and block.startswith(self.anchors[number], position - offset):
                         yield position - offset, number
 
-    def _is_short(self, words: "NDArray[np.uint32]") -> "NDArray[np.bool_]":
-        """Return which words belong to an anchor that is too short for the second table."""
-        import numpy as np
-
-        return np.isin(words, self._short_words)
-
-    @cached_property
-    def _short_words(self) -> "NDArray[np.uint32]":
-        import numpy as np
-
-        short = {number for number, anchor in enumerate(self.anchors) if len(anchor) < _PAIR_BYTES}
-        words = [word for word, owners in self._tables.owners.items() if short & {number for number, _ in owners}]
-        return np.array(words, dtype=np.uint32)
-
     @cached_property
     def _tables(self) -> _Tables:
         import numpy as np
 
-        tables = _Tables(np.zeros(1 << _TABLE_BITS, bool), np.zeros(1 << _TABLE_BITS, bool), {})
+        words, pairs = np.zeros(1 << _TABLE_BITS, bool), np.zeros(1 << _TABLE_BITS, bool)
+        owners: dict[int, list[tuple[int, int]]] = {}
         for number, anchor in enumerate(self.anchors):
             length = min(len(anchor), _PAIR_BYTES)
             first = min(range(len(anchor) - length + 1), key=lambda at: _commonness(anchor[at : at + length]))
             for offset in range(first, first + _WORD_BYTES):
                 word = int.from_bytes(anchor[offset : offset + _WORD_BYTES], "little")
                 behind = int.from_bytes(anchor[offset + _WORD_BYTES : offset + 2 * _WORD_BYTES], "little")
-                tables.owners.setdefault(word, []).append((number, offset))
-                tables.words[_hash(word * _MULTIPLIER)] = True
-                tables.pairs[_hash((word * _MULTIPLIER) ^ (behind * _MULTIPLIER * _MULTIPLIER))] = True
-        return tables
+                owners.setdefault(word, []).append((number, offset))
+                words[_hash(word * _MULTIPLIER)] = True
+                pairs[_hash((word * _MULTIPLIER) ^ (behind * _MULTIPLIER * _MULTIPLIER))] = True
+        short = [word for word, of in owners.items() if any(len(self.anchors[one]) < _PAIR_BYTES for one, _ in of)]
+        return _Tables(words, pairs, np.array(short, dtype=np.uint32), owners)
 
 
 def _hash(product: int) -> int:

@@ -127,17 +127,21 @@ def entries() -> tuple[MessageEntry, ...]:
 @cache
 def advice() -> tuple[Advice, ...]:
     """Return every piece of wrong advice, sorted by id."""
-    return tuple(sorted((_advice(raw) for raw in _read("advice.toml")["advice"]), key=lambda one: one.id))
+    found = [
+        Advice(
+            **_shared(raw),
+            truth=Text(**raw["truth"]),
+            instead=Text(**raw["instead"]),
+            patterns=tuple(re.compile(one, re.IGNORECASE) for one in raw["patterns"]),
+        )
+        for raw in _read("advice.toml")["advice"]
+    ]
+    return tuple(sorted(found, key=lambda one: one.id))
 
 
 def entry(id_or_name: str) -> MessageEntry:
     """Return the entry with an id ("KB-01") or a name ("worker_killed"); a `KeyError` if there is none."""
-    return _by_name()[id_or_name]
-
-
-def find_entry(id_or_name: str) -> MessageEntry | None:
-    """Return the entry with an id or a name, if there is one."""
-    return _by_name().get(id_or_name)
+    return by_name()[id_or_name]
 
 
 def advice_for(entry: MessageEntry) -> tuple[Advice, ...]:
@@ -146,7 +150,8 @@ def advice_for(entry: MessageEntry) -> tuple[Advice, ...]:
 
 
 @cache
-def _by_name() -> dict[str, MessageEntry]:
+def by_name() -> dict[str, MessageEntry]:
+    """Return the entries by their ids and by their names."""
     return {name: one for one in entries() for name in (one.id, one.name)}
 
 
@@ -172,15 +177,6 @@ def _entry(raw: dict[str, Any]) -> MessageEntry:
         )
     except (KeyError, TypeError, ValueError, re.error) as error:
         raise InternalError("an entry of the knowledge base cannot be read", id=raw.get("id"), reason=error) from error
-
-
-def _advice(raw: dict[str, Any]) -> Advice:
-    return Advice(
-        **_shared(raw),
-        truth=Text(**raw["truth"]),
-        instead=Text(**raw["instead"]),
-        patterns=tuple(re.compile(one, re.IGNORECASE) for one in raw["patterns"]),
-    )
 
 
 def _shared(raw: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
 from headrace.model import Text, describe_error
 
-from .entries import Advice, MessageEntry, advice, entries, find_entry
+from .entries import Advice, MessageEntry, advice, by_name, entries
 from .scanner import MessageScanner
 from .story import MessageFound, tell
 
@@ -33,12 +32,10 @@ def look_up(text: str) -> tuple[MessageFound, ...]:
     ()
     """
     text = text[:_LONGEST_TEXT]
-    if (named := find_entry(text.strip())) is not None:
+    if (named := by_name().get(text.strip())) is not None:
         return (MessageFound(named, named.examples[0].splitlines()[0], 1, 1, 1),)
-    found = _scan(text)
-    if not found:  # a terminal, a mail or a web page may have wrapped it
-        found = _scan(" ".join(text.split()))
-    return found or _described(text) or _partial(text)
+    # A terminal, a mail or a web page may have wrapped it.
+    return _scan(text) or _scan(" ".join(text.split())) or _described(text) or _partial(text)
 
 
 def _scan(text: str) -> tuple[MessageFound, ...]:
@@ -67,12 +64,9 @@ def _partial(text: str) -> tuple[MessageFound, ...]:
             part = _part_in(plain, example)
             if len(part.split()) >= _FEWEST_WORDS and len(part) > best.get(entry.id, (0,))[0]:
                 best[entry.id] = (len(part), entry, line.strip())
-    longest = max((length for length, _, _ in best.values()), default=0)
-    return tell(
-        MessageFound(entry, line, 1, 1, 1, is_partial=True)
-        for length, entry, line in best.values()
-        if length == longest
-    )
+    most = max((length for length, _, _ in best.values()), default=0)
+    longest = [(entry, line) for length, entry, line in best.values() if length == most]
+    return tell(MessageFound(entry, line, 1, 1, 1, is_partial=True) for entry, line in longest)
 
 
 def _part_in(line: str, example: str) -> str:
@@ -95,21 +89,15 @@ def _plain(line: str) -> str:
 
 @cache
 def _examples() -> tuple[tuple[MessageEntry, str], ...]:
-    found = []
-    for entry, line in _example_lines():
-        found.append((entry, _plain(line)))
-        found.append((entry, _plain(_EXCEPTION.sub("", line))))  # many loggers leave the exception's name out
-    return tuple(dict.fromkeys(found))
-
-
-def _example_lines() -> Iterator[tuple[MessageEntry, str]]:
     """Return the lines of examples that say something by themselves: half of `IndexError` could be anybody's."""
+    found = []
     for entry in entries():
-        for example in entry.examples:
-            for line in example.splitlines():
-                told_by = [pattern for pattern in entry.patterns if pattern.regex.search(line)]
-                if any(pattern.before is None or pattern.is_telling_alone for pattern in told_by):
-                    yield entry, line
+        for line in "\n".join(entry.examples).splitlines():
+            told_by = [pattern for pattern in entry.patterns if pattern.regex.search(line)]
+            if any(pattern.before is None or pattern.is_telling_alone for pattern in told_by):
+                found.append((entry, _plain(line)))
+                found.append((entry, _plain(_EXCEPTION.sub("", line))))  # many loggers leave the exception's name out
+    return tuple(dict.fromkeys(found))
 
 
 # ------------------------------------------------------------------------------------------ errors
@@ -151,17 +139,8 @@ def hint_for(text: str) -> Hint | None:
         return None
     entry, causes = found[0].entry, found[0].open_causes
     said = _ONE if len(causes) == 1 else _SEVERAL
-    en, zh = (
-        said.of(language).format(
-            mark=_MARK,
-            title=entry.title.of(language),
-            fix=causes[0].fix.of(language).rstrip(".。"),
-            count=len(causes),
-            id=entry.id,
-        )
-        for language in ("en", "zh")
-    )
-    return Hint(entry.id, Text(en, zh))
+    fix = Text(causes[0].fix.en.rstrip("."), causes[0].fix.zh.rstrip("。"))
+    return Hint(entry.id, said.filled(mark=_MARK, title=entry.title, fix=fix, count=len(causes), id=entry.id))
 
 
 def add_hint(error: BaseException, *, language: str = "en") -> None:
@@ -196,7 +175,7 @@ class AdviceFound:
 
 
 def find_advice(text: str) -> tuple[AdviceFound, ...]:
-    """Return the wrong advice in a text, each once, in the order in which it first appears.
+    """Return the wrong advice in a text, each once, in the order in which it first appears; not where it is warned of.
 
     >>> [one.advice.id for one in find_advice("/dev/shm 满了？mp.set_sharing_strategy('file_system') 就好")]
     ['T04']
@@ -204,12 +183,7 @@ def find_advice(text: str) -> tuple[AdviceFound, ...]:
     found: dict[str, AdviceFound] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         for one in advice():
-            if one.id not in found and _is_given(one, line):
+            matches = (match for pattern in one.patterns if (match := pattern.search(line)))
+            if one.id not in found and any(not _WARNED_OF.search(line[: match.start()]) for match in matches):
                 found[one.id] = AdviceFound(one, line.strip(), number)
     return tuple(found.values())
-
-
-def _is_given(one: Advice, line: str) -> bool:
-    """Return whether a line gives the advice; one that warns of it does not."""
-    matches = (match for pattern in one.patterns if (match := pattern.search(line)))
-    return any(not _WARNED_OF.search(line[: match.start()]) for match in matches)

@@ -26,10 +26,6 @@ class _Seen:
     count: int = 1
     occurrences: list[Occurrence] = field(default_factory=list)
 
-    def add(self, occurrence: Occurrence) -> None:
-        if occurrence not in self.occurrences and len(self.occurrences) < _MAX_OCCURRENCES:
-            self.occurrences.append(occurrence)
-
 
 class MessageScanner:
     r"""Finds the messages of the knowledge base in a log that is fed to it in pieces, wherever they are cut.
@@ -55,15 +51,15 @@ class MessageScanner:
     def scan_chunk(self, chunk: bytes) -> None:
         """Look at the next bytes of the log, wherever they were cut."""
         end = chunk.rfind(b"\n") + 1
-        if not end:
-            self._tail += chunk
-            if len(self._tail) > _LONGEST_LINE_BYTES:
-                self._cut_long_tail()
-            return
-        self._look_at(self._tail + chunk[:end] if self._tail else chunk[:end])
-        self._tail = chunk[end:]
+        if end:
+            self._look_at(self._tail + chunk[:end])
+            self._tail = b""
+        self._tail += chunk[end:]
         if len(self._tail) > _LONGEST_LINE_BYTES:
-            self._cut_long_tail()
+            # All but the last bytes of a line that does not end; these are looked at with the next ones.
+            cut = self._tail.rfind(b"\r", 0, -_AROUND_BYTES) + 1 or len(self._tail) - _AROUND_BYTES
+            self._look_at(self._tail[:cut])
+            self._tail = self._tail[cut:]
 
     def found(self) -> tuple[MessageFound, ...]:
         """Return what was found, the most telling message first. A line that has not ended is taken as it is."""
@@ -72,23 +68,9 @@ class MessageScanner:
             self._look_at(tail)
         known = {entry.id: entry for entry in entries()}
         return tell(
-            MessageFound(
-                entry=known[id_],
-                text=seen.text,
-                count=seen.count,
-                first_line=seen.first_line,
-                last_line=seen.last_line,
-                occurrences=tuple(seen.occurrences),
-            )
+            MessageFound(known[id_], seen.text, seen.count, seen.first_line, seen.last_line, tuple(seen.occurrences))
             for id_, seen in self._seen.items()
         )
-
-    def _cut_long_tail(self) -> None:
-        """Look at all but the last bytes of a line that does not end; these are looked at with the next ones."""
-        keep = _AROUND_BYTES
-        cut = self._tail.rfind(b"\r", 0, -keep) + 1 or len(self._tail) - keep
-        self._look_at(self._tail[:cut])
-        self._tail = self._tail[cut:]
 
     def _look_at(self, block: bytes) -> None:
         """Look at a block that ends where a line does."""
@@ -131,7 +113,8 @@ class MessageScanner:
         else:
             seen.count += 1
             seen.last_line = line_number
-        seen.add(occurrence)
+        if occurrence not in seen.occurrences and len(seen.occurrences) < _MAX_OCCURRENCES:
+            seen.occurrences.append(occurrence)
 
 
 def _line_around(block: bytes, position: int) -> tuple[int, int]:

@@ -7,8 +7,7 @@ from .entries import DecidingMessage, MessageEntry, MessageSeverity, TrueCause
 
 # What one occurrence of a message names, sorted by name: (("pid", "2811"), ("signal", "Killed")).
 Occurrence = tuple[tuple[str, str], ...]
-
-_BY_SEVERITY = {MessageSeverity.FATAL: 0, MessageSeverity.HARMFUL: 1, MessageSeverity.HARMLESS: 2}
+_WORST_FIRST = list(MessageSeverity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +70,11 @@ def _relate(one: MessageFound, by_id: Mapping[str, MessageFound]) -> MessageFoun
 
 
 def _settles(decision: DecidingMessage, one: MessageFound, other: MessageFound) -> bool:
-    for occurrence in other.occurrences or ((),):
-        values = dict(occurrence)
-        if all(values.get(name) == value for name, value in decision.where) and (
-            not decision.same or values.get(decision.same) in one.values.get(decision.same, ())
-        ):
-            return True
-    return False
+    same = one.values.get(decision.same, ())
+    return any(
+        {*decision.where} <= {*occurrence} and (not decision.same or dict(occurrence).get(decision.same) in same)
+        for occurrence in other.occurrences or ((),)
+    )
 
 
 def _order(related: Mapping[str, MessageFound]) -> dict[str, tuple[int, int, int, str, int, int, str]]:
@@ -88,7 +85,7 @@ def _order(related: Mapping[str, MessageFound]) -> dict[str, tuple[int, int, int
         stories.setdefault(chain[-1], []).append(related[id_])
     order = {}
     for root, members in stories.items():
-        worst = min(_BY_SEVERITY[one.entry.severity] for one in members)
+        worst = min(_WORST_FIRST.index(one.entry.severity) for one in members)
         first_line = min(one.first_line for one in members)
         for one in members:
             depth = len(chains[one.entry.id])
