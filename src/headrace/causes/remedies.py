@@ -17,6 +17,11 @@ class CauseAdvice:
     measure: tuple[Text, ...] = ()
 
 
+def _texts(*said: str) -> tuple[Text, ...]:
+    """Return sentences, each given in English and then in Chinese."""
+    return tuple(Text(en, zh) for en, zh in zip(said[::2], said[1::2], strict=True))
+
+
 _BUSY_SHARE = Text(
     "which of the two it is: run some hundred steps with `headrace.DataLoader` and read `busy_share` of each worker in "
     "`loader.stats().workers`: all near 1, the whole pool is too slow; most well below 1, there is throughput to spare "
@@ -75,268 +80,202 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.STRAGGLER_SAMPLE: CauseAdvice(
         fix=(
-            Text(
+            *_texts(
                 "find the samples that take long and treat them (cut, re-encode, skip); they are the same in every "
                 "epoch if the data are to blame",
                 "找出耗时长的样本并处理（裁剪、重新编码、跳过）；若问题出在数据上，每个 epoch 都会是同一批样本",
-            ),
-            Text(
                 "enough batches ahead to hide one: slow time / step time; here more prefetch does help, up to that "
                 "depth",
-                "多备几个 batch 来掩盖它：所需深度 = 慢样本耗时 / 单步耗时；在这种情况下加大预取确实有用，到这个深度"
-                "为止",
+                "多备几个 batch 来掩盖它：所需深度 = 慢样本耗时 / 单步耗时；在这种情况下加大预取确实有用，到这个深度为"
+                "止",
             ),
             _HEADRACE,
         ),
-        futile=(
-            Text(
-                "more workers: the batch waits for one sample, not for a free worker",
-                "增加 worker：这个 batch 等的是某一个样本，不是空闲的 worker",
-            ),
+        futile=_texts(
+            "more workers: the batch waits for one sample, not for a free worker",
+            "增加 worker：这个 batch 等的是某一个样本，不是空闲的 worker",
         ),
-        measure=(
-            Text(
-                "whether single samples are slow or the storage pauses now and then: `loader.stats().sample_times` "
-                "(median, p99, worst) of `headrace.DataLoader`, and whether the same steps are late in the next "
-                "epoch with the same order",
-                "是个别样本慢，还是存储偶尔停顿：看 `headrace.DataLoader` 的 `loader.stats().sample_times`（中位数、"
-                "p99、最长），并在相同顺序下看下一个 epoch 是否还是这些步变慢",
-            ),
+        measure=_texts(
+            "whether single samples are slow or the storage pauses now and then: `loader.stats().sample_times` "
+            "(median, p99, worst) of `headrace.DataLoader`, and whether the same steps are late in the next epoch "
+            "with the same order",
+            "是个别样本慢，还是存储偶尔停顿：看 `headrace.DataLoader` 的 `loader.stats().sample_times`（中位数、p99、"
+            "最长），并在相同顺序下看下一个 epoch 是否还是这些步变慢",
         ),
     ),
     Cause.EPOCH_START: CauseAdvice(
-        fix=(
-            Text(
-                "`persistent_workers=True`: the workers, with what they have opened and imported, stay for the next "
-                "epoch (they keep their memory, too)",
-                "`persistent_workers=True`：worker 连同已打开的文件和已导入的模块保留到下一个 epoch（也会一直占着内"
-                "存）",
-            ),
-            Text(
-                "do less before a worker's first sample: open archives lazily, import less, no big shuffle buffer to "
-                "fill",
-                "减少 worker 取第一个样本之前的工作：延迟打开归档文件、少导入模块、不要先填很大的 shuffle 缓冲",
-            ),
+        fix=_texts(
+            "`persistent_workers=True`: the workers, with what they have opened and imported, stay for the next epoch "
+            "(they keep their memory, too)",
+            "`persistent_workers=True`：worker 连同已打开的文件和已导入的模块保留到下一个 epoch（也会一直占着内存）",
+            "do less before a worker's first sample: open archives lazily, import less, no big shuffle buffer to fill",
+            "减少 worker 取第一个样本之前的工作：延迟打开归档文件、少导入模块、不要先填很大的 shuffle 缓冲",
         ),
-        futile=(
-            Text(
-                "a higher `prefetch_factor`: nothing is prefetched across the end of an epoch",
-                "加大 `prefetch_factor`：预取不会跨越 epoch 边界",
-            ),
+        futile=_texts(
+            "a higher `prefetch_factor`: nothing is prefetched across the end of an epoch",
+            "加大 `prefetch_factor`：预取不会跨越 epoch 边界",
         ),
-        measure=(
-            Text(
-                "what the time before the first batch is: print the time in `worker_init_fn` and at the first sample",
-                "第一个 batch 之前的时间花在哪：在 `worker_init_fn` 和取第一个样本时各打印一次时间",
-            ),
+        measure=_texts(
+            "what the time before the first batch is: print the time in `worker_init_fn` and at the first sample",
+            "第一个 batch 之前的时间花在哪：在 `worker_init_fn` 和取第一个样本时各打印一次时间",
         ),
     ),
     Cause.CHECKPOINT: CauseAdvice(
-        fix=(
-            Text(
-                "save while training goes on (`torch.distributed.checkpoint.async_save`), or to a local disk first "
-                "and copy from there; look at the steps after it, for an asynchronous save is not free",
-                "边训练边保存（`torch.distributed.checkpoint.async_save`），或先写本地盘再复制；异步保存也有代价，留"
-                "意其后几步的速度",
-            ),
-            Text("save less often, as far as you can afford to lose work", "降低保存频率，以能承受的重算量为限"),
+        fix=_texts(
+            "save while training goes on (`torch.distributed.checkpoint.async_save`), or to a local disk first and "
+            "copy from there; look at the steps after it, for an asynchronous save is not free",
+            "边训练边保存（`torch.distributed.checkpoint.async_save`），或先写本地盘再复制；异步保存也有代价，留意其后"
+            "几步的速度",
+            "save less often, as far as you can afford to lose work",
+            "降低保存频率，以能承受的重算量为限",
         ),
         futile=(
             _LOADER_FUTILE,
-            Text(
+            *_texts(
                 "keeping fewer checkpoints: it frees space and adds deletions",
                 "减少保留的检查点数量：只省空间，还会多出删除操作",
             ),
         ),
     ),
     Cause.EVALUATION: CauseAdvice(
-        fix=(
-            Text(
-                "evaluate less often, or on a fixed part of the validation set while training and on all of it at "
-                "the end",
-                "降低评估频率，或训练期间只评估验证集的固定一部分，最后再评估全部",
-            ),
-            Text(
-                "give the validation loader workers of its own that stay (`persistent_workers=True`), if its start "
-                "is what takes long",
-                "若耗时主要在启动，给验证加载器单独配置常驻 worker（`persistent_workers=True`）",
-            ),
+        fix=_texts(
+            "evaluate less often, or on a fixed part of the validation set while training and on all of it at the end",
+            "降低评估频率，或训练期间只评估验证集的固定一部分，最后再评估全部",
+            "give the validation loader workers of its own that stay (`persistent_workers=True`), if its start is "
+            "what takes long",
+            "若耗时主要在启动，给验证加载器单独配置常驻 worker（`persistent_workers=True`）",
         ),
-        futile=(Text("settings of the training loader: it is not involved", "调训练加载器的参数：这与它无关"),),
+        futile=_texts(
+            "settings of the training loader: it is not involved",
+            "调训练加载器的参数：这与它无关",
+        ),
     ),
     Cause.LOGGING: CauseAdvice(
-        fix=(
-            Text(
-                "log less often, send fewer images, or write from a thread of its own",
-                "降低记录频率、少传图片，或放到单独的线程里写",
-            ),
+        fix=_texts(
+            "log less often, send fewer images, or write from a thread of its own",
+            "降低记录频率、少传图片，或放到单独的线程里写",
         ),
-        futile=(
-            Text(
-                "a longer print interval alone, if the loss is still read with `.item()` in every step",
-                "只拉大打印间隔：如果每一步仍用 `.item()` 取 loss，开销还在",
-            ),
+        futile=_texts(
+            "a longer print interval alone, if the loss is still read with `.item()` in every step",
+            "只拉大打印间隔：如果每一步仍用 `.item()` 取 loss，开销还在",
         ),
     ),
     Cause.GC: CauseAdvice(
-        fix=(
-            Text(
-                "`gc.freeze()` after the model and the data set are built: what lives for ever is looked at no more; "
-                "or `gc.disable()` while training and `gc.collect()` at the end of an epoch",
-                "模型和数据集建好后调用 `gc.freeze()`：常驻对象不再被扫描；或训练时 `gc.disable()`，每个 epoch 结束时 "
-                "`gc.collect()`",
-            ),
-            Text(
-                "fewer Python objects: lists of millions of small ones (paths, annotations) as arrays",
-                "减少 Python 对象：把上百万个小对象的列表（路径、标注）换成数组",
-            ),
+        fix=_texts(
+            "`gc.freeze()` after the model and the data set are built: what lives for ever is looked at no more; or "
+            "`gc.disable()` while training and `gc.collect()` at the end of an epoch",
+            "模型和数据集建好后调用 `gc.freeze()`：常驻对象不再被扫描；或训练时 `gc.disable()`，每个 epoch 结束时 "
+            "`gc.collect()`",
+            "fewer Python objects: lists of millions of small ones (paths, annotations) as arrays",
+            "减少 Python 对象：把上百万个小对象的列表（路径、标注）换成数组",
         ),
         futile=(_LOADER_FUTILE,),
     ),
     Cause.H2D_COPY: CauseAdvice(
-        fix=(
-            Text(
-                "`pin_memory=True` in the loader and `tensor.to(device, non_blocking=True)`: the copy then runs beside "
-                "the computation",
-                "加载器设 `pin_memory=True`，拷贝用 `tensor.to(device, non_blocking=True)`：拷贝就能与计算并行",
-            ),
-            Text(
-                "copy less: bytes as they are decoded, and the conversion to float on the device",
-                "少拷一些：直接拷贝解码后的字节，到设备上再转成浮点",
-            ),
+        fix=_texts(
+            "`pin_memory=True` in the loader and `tensor.to(device, non_blocking=True)`: the copy then runs beside "
+            "the computation",
+            "加载器设 `pin_memory=True`，拷贝用 `tensor.to(device, non_blocking=True)`：拷贝就能与计算并行",
+            "copy less: bytes as they are decoded, and the conversion to float on the device",
+            "少拷一些：直接拷贝解码后的字节，到设备上再转成浮点",
         ),
-        futile=(
-            Text(
-                "more workers: the batch is there, the copy is what takes time",
-                "增加 worker：batch 已经就绪，耗时的是拷贝",
-            ),
+        futile=_texts(
+            "more workers: the batch is there, the copy is what takes time",
+            "增加 worker：batch 已经就绪，耗时的是拷贝",
         ),
     ),
     Cause.CPU_THROTTLED: CauseAdvice(
-        fix=(
-            Text(
-                "ask for more cores: `--cpus-per-task` (Slurm), `--cpus` (Docker), `resources.limits.cpu` (Kubernetes)",
-                "申请更多核心：Slurm 用 `--cpus-per-task`，Docker 用 `--cpus`，Kubernetes 用 `resources.limits.cpu`",
-            ),
-            Text(
-                "as many threads as the quota has cores, not as the machine: `OMP_NUM_THREADS`, "
-                "`torch.set_num_threads`, `num_workers`; more of them use the quota up sooner and then all stand still",
-                "线程数按配额而不是按整机核数设：`OMP_NUM_THREADS`、`torch.set_num_threads`、`num_workers`；越多只会越早"
-                "用尽配额，然后一起停住",
-            ),
+        fix=_texts(
+            "ask for more cores: `--cpus-per-task` (Slurm), `--cpus` (Docker), `resources.limits.cpu` (Kubernetes)",
+            "申请更多核心：Slurm 用 `--cpus-per-task`，Docker 用 `--cpus`，Kubernetes 用 `resources.limits.cpu`",
+            "as many threads as the quota has cores, not as the machine: `OMP_NUM_THREADS`, `torch.set_num_threads`, "
+            "`num_workers`; more of them use the quota up sooner and then all stand still",
+            "线程数按配额而不是按整机核数设：`OMP_NUM_THREADS`、`torch.set_num_threads`、`num_workers`；越多只会越早用"
+            "尽配额，然后一起停住",
         ),
-        futile=(
-            Text(
-                "more workers or prefetch: the quota is for all of them together",
-                "增加 worker 或预取：配额由全部进程共用",
-            ),
+        futile=_texts(
+            "more workers or prefetch: the quota is for all of them together",
+            "增加 worker 或预取：配额由全部进程共用",
         ),
     ),
     Cause.SWAP: CauseAdvice(
-        fix=(
-            Text(
-                'less memory: fewer workers or batches ahead (`headrace.DataLoader(…, memory="8GiB")` bounds them), '
-                "the data set's index in arrays; or a higher limit",
-                '少用内存：减少 worker 或预取（`headrace.DataLoader(…, memory="8GiB")` 可以限住），把数据集索引放进数'
-                "组；或提高上限",
-            ),
+        fix=_texts(
+            'less memory: fewer workers or batches ahead (`headrace.DataLoader(…, memory="8GiB")` bounds them), the '
+            "data set's index in arrays; or a higher limit",
+            '少用内存：减少 worker 或预取（`headrace.DataLoader(…, memory="8GiB")` 可以限住），把数据集索引放进数组；'
+            "或提高上限",
         ),
-        futile=(
-            Text(
-                "more swap: it puts the kill off and makes every step slower",
-                "加大交换区：只是推迟被杀，而且每一步都更慢",
-            ),
-            Text("more workers: each one takes memory", "增加 worker：每个都要占内存"),
+        futile=_texts(
+            "more swap: it puts the kill off and makes every step slower",
+            "加大交换区：只是推迟被杀，而且每一步都更慢",
+            "more workers: each one takes memory",
+            "增加 worker：每个都要占内存",
         ),
     ),
     Cause.MEMORY_PRESSURE: CauseAdvice(
-        fix=(
-            Text(
-                "leave room for the files that are read again: less memory in workers and queued batches "
-                "(`memory=` bounds them), or a higher limit; the page cache counts towards it",
-                "给反复读取的文件留出余地：减少 worker 和排队 batch 占用的内存（`memory=` 可以限住），或提高上限；"
-                "页缓存也计入该上限",
-            ),
-            Text(
-                "if the data are larger than memory in any case: read them in large pieces, in the order they lie on "
-                "disk (tar shards), so that nothing is read twice",
-                "若数据本来就大于内存：按磁盘上的顺序大块读取（tar 分片），避免同一内容读两次",
-            ),
+        fix=_texts(
+            "leave room for the files that are read again: less memory in workers and queued batches (`memory=` "
+            "bounds them), or a higher limit; the page cache counts towards it",
+            "给反复读取的文件留出余地：减少 worker 和排队 batch 占用的内存（`memory=` 可以限住），或提高上限；页缓存也"
+            "计入该上限",
+            "if the data are larger than memory in any case: read them in large pieces, in the order they lie on disk "
+            "(tar shards), so that nothing is read twice",
+            "若数据本来就大于内存：按磁盘上的顺序大块读取（tar 分片），避免同一内容读两次",
         ),
-        futile=(
-            Text(
-                "a warm-up pass over the files: what does not fit is dropped again",
-                "先把文件预读一遍：放不下的还是会被挤掉",
-            ),
+        futile=_texts(
+            "a warm-up pass over the files: what does not fit is dropped again",
+            "先把文件预读一遍：放不下的还是会被挤掉",
         ),
     ),
     Cause.SHARD_BOUNDARY: CauseAdvice(
-        fix=(
-            Text(
-                "open the next shard before the current one ends: a thread in the worker that opens it and reads its "
-                "beginning; or `headrace.Shards` with `headrace.DataLoader`, which reads ahead across shards from an "
-                "index",
-                "在当前分片读完之前就打开下一个：在 worker 里用一个线程预先打开并读取开头；或用 `headrace.Shards` 配合 "
-                "`headrace.DataLoader`，它按索引跨分片预读",
-            ),
-            Text(
-                "less to do at the start: stream the archive (`mode='r|'`) or keep an index instead of walking it with "
-                "`getmembers()`, no `.gz` around it, a copy on a local disk",
-                "减少分片开头的工作：流式读取（`mode='r|'`）或保存索引，不要用 `getmembers()` 遍历整个归档；不要再套 "
-                "`.gz`；把分片放到本地盘",
-            ),
-            Text(
-                "fewer starts: larger shards, and of different sizes or begun at different places, so that the workers "
-                "do not reach their ends at the same time",
-                "减少切换次数：用更大的分片，并让各 worker 的分片大小或起点错开，避免同时读到末尾",
-            ),
+        fix=_texts(
+            "open the next shard before the current one ends: a thread in the worker that opens it and reads its "
+            "beginning; or `headrace.Shards` with `headrace.DataLoader`, which reads ahead across shards from an index",
+            "在当前分片读完之前就打开下一个：在 worker 里用一个线程预先打开并读取开头；或用 `headrace.Shards` 配合 "
+            "`headrace.DataLoader`，它按索引跨分片预读",
+            "less to do at the start: stream the archive (`mode='r|'`) or keep an index instead of walking it with "
+            "`getmembers()`, no `.gz` around it, a copy on a local disk",
+            "减少分片开头的工作：流式读取（`mode='r|'`）或保存索引，不要用 `getmembers()` 遍历整个归档；不要再套 `.gz`"
+            "；把分片放到本地盘",
+            "fewer starts: larger shards, and of different sizes or begun at different places, so that the workers do "
+            "not reach their ends at the same time",
+            "减少切换次数：用更大的分片，并让各 worker 的分片大小或起点错开，避免同时读到末尾",
         ),
-        futile=(
-            Text(
-                "more workers with the same shards: each of them opens its own, at the same moments",
-                "分片不变而增加 worker：每个 worker 照样要打开自己的分片，而且往往同时打开",
-            ),
+        futile=_texts(
+            "more workers with the same shards: each of them opens its own, at the same moments",
+            "分片不变而增加 worker：每个 worker 照样要打开自己的分片，而且往往同时打开",
         ),
     ),
     Cause.WORKER_HANG: CauseAdvice(
-        fix=(
-            Text(
-                "see where it stands next time: `headrace watch PID --dump hung.txt` while it hangs writes the "
-                "stacks of all processes",
-                "下次卡住时看它停在哪里：趁卡住时运行 `headrace watch PID --dump hung.txt`，会写出所有进程的调用栈",
-            ),
-            Text(
-                "a limit on what can hang in a sample: a timeout on network reads and locks, no library with threads "
-                "started before the fork (`multiprocessing_context='spawn'`, `cv2.setNumThreads(0)`)",
-                "给样本里可能卡住的操作加上时限：网络读取和锁设置超时；不要在 fork 之前启动带线程的库"
-                "（`multiprocessing_context='spawn'`、`cv2.setNumThreads(0)`）",
-            ),
-            Text(
-                "`headrace.DataLoader(…, timeout=60, on_error='quarantine')`: a worker that hangs is replaced, its "
-                "sample tried again and, if need be, left out and named",
-                "`headrace.DataLoader(…, timeout=60, on_error='quarantine')`：卡住的 worker 会被替换，样本重试，仍不行"
-                "则剔除并记录",
-            ),
+        fix=_texts(
+            "see where it stands next time: `headrace watch PID --dump hung.txt` while it hangs writes the stacks of "
+            "all processes",
+            "下次卡住时看它停在哪里：趁卡住时运行 `headrace watch PID --dump hung.txt`，会写出所有进程的调用栈",
+            "a limit on what can hang in a sample: a timeout on network reads and locks, no library with threads "
+            "started before the fork (`multiprocessing_context='spawn'`, `cv2.setNumThreads(0)`)",
+            "给样本里可能卡住的操作加上时限：网络读取和锁设置超时；不要在 fork 之前启动带线程的库（"
+            "`multiprocessing_context='spawn'`、`cv2.setNumThreads(0)`）",
+            "`headrace.DataLoader(…, timeout=60, on_error='quarantine')`: a worker that hangs is replaced, its sample "
+            "tried again and, if need be, left out and named",
+            "`headrace.DataLoader(…, timeout=60, on_error='quarantine')`：卡住的 worker 会被替换，样本重试，仍不行则剔"
+            "除并记录",
         ),
-        futile=(Text("waiting: torch's `timeout=0` means for ever", "干等：torch 的 `timeout=0` 表示永远等下去"),),
+        futile=_texts(
+            "waiting: torch's `timeout=0` means for ever",
+            "干等：torch 的 `timeout=0` 表示永远等下去",
+        ),
     ),
     Cause.UNKNOWN: CauseAdvice(
         fix=(),
-        measure=(
-            Text(
-                "log how long each step waits for its batch: take the time before and after `next(loader)`; "
-                "`headrace.DataLoader` keeps it in `loader.stats().waits`",
-                "记录每一步等待 batch 的时间：在 `next(loader)` 前后各取一次时间；`headrace.DataLoader` 会记在 "
-                "`loader.stats().waits` 里",
-            ),
-            Text(
-                "write a line with the time when a checkpoint, an evaluation or an upload begins and ends",
-                "在保存检查点、评估、上传开始和结束时各写一行带时间的日志",
-            ),
-            Text(
-                "look at the process in such a moment: `py-spy dump --pid PID` shows what it is doing",
-                "在变慢的那一刻查看进程：`py-spy dump --pid PID` 能显示它正在做什么",
-            ),
+        measure=_texts(
+            "log how long each step waits for its batch: take the time before and after `next(loader)`; "
+            "`headrace.DataLoader` keeps it in `loader.stats().waits`",
+            "记录每一步等待 batch 的时间：在 `next(loader)` 前后各取一次时间；`headrace.DataLoader` 会记在 "
+            "`loader.stats().waits` 里",
+            "write a line with the time when a checkpoint, an evaluation or an upload begins and ends",
+            "在保存检查点、评估、上传开始和结束时各写一行带时间的日志",
+            "look at the process in such a moment: `py-spy dump --pid PID` shows what it is doing",
+            "在变慢的那一刻查看进程：`py-spy dump --pid PID` 能显示它正在做什么",
         ),
     ),
 }

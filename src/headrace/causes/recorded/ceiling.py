@@ -95,11 +95,6 @@ class Ceiling:
         """Return the rate with a perfect loader."""
         return 1 / self.step.value if self.step.value > 0 else 0.0
 
-    @property
-    def is_gain_shown(self) -> bool:
-        """Whether the gain is larger than its error."""
-        return self.gain - 1 > self.gain_error
-
 
 def why_not_replayed(process: ProcessEvents) -> str:
     """Return what a process wrote down about a replay that it could not do; empty where it wrote nothing."""
@@ -123,14 +118,19 @@ def measure_ceiling(trainer: Trainer, processes: Sequence[ProcessEvents]) -> Cei
         return None
     served = cached[cached["arg"] == lead]
     steps, is_undisturbed = _cached_steps(trainer, loader, served, ends_of(replays), processes)
-    workers = max(1, loader.num_workers)
     step = mean_of(steps)
-    begin, end = _real_steps(loader)
+    # The real steps, each from `next` to `next`, but the first of each epoch.
+    batch, epoch = loader.batch, loader.epoch
+    follows = (batch[1:] == batch[:-1] + 1) & (epoch[1:] == epoch[:-1]) & (batch[:-1] > 0)
+    begin, end = loader.start_ns[:-1][follows], loader.start_ns[1:][follows]
     beside = trainer.covered_by(*_BESIDE, Activity.REPLAY)
-    real = mean_of((end - begin - beside.between(begin, end)) / 1e9, round_length=workers)
+    real = mean_of((end - begin - beside.between(begin, end)) / 1e9, round_length=max(1, loader.num_workers))
     if step.count < _FEWEST or real.count < _FEWEST or step.value <= 0:
         return None
-    gain, gain_error = _gain(real, step, sum(map(trainer.seconds, _BESIDE)))
+    running_s = float((end - begin - trainer.covered_by(*_OUTSIDE).between(begin, end)).sum()) / 1e9
+    beside_s = sum(map(trainer.seconds, _BESIDE))  # stays as it is
+    then_s = real.count * min(step.value, real.value) + beside_s
+    gain = (real.count * real.value + beside_s) / then_s
     return Ceiling(
         loader=name,
         num_served=len(served),
@@ -139,9 +139,9 @@ def measure_ceiling(trainer: Trainer, processes: Sequence[ProcessEvents]) -> Cei
         has_copied=bool(np.median(served["duration_ns"]) > 0.02e9 * step.value),
         estimated_step_s=float(np.nanmedian(loader.step_s[loader.batch > 0])),
         real=real,
-        au=_utilisation(trainer, loader, step.value),
+        au=min(1.0, step.value * len(begin) / running_s) if running_s > 0 else 0.0,
         gain=gain,
-        gain_error=gain_error,
+        gain_error=real.count * float(np.hypot(real.error, gain * step.error)) / then_s,
         ran_to_end=_ran_to_end(process, lead, int(ends_of(served)[-1])),
     )
 
@@ -165,27 +165,6 @@ def _cached_steps(
     if is_alone.sum() >= _FEWEST:
         return seconds[is_alone], True
     return seconds[is_settled], False
-
-
-def _real_steps(loader: LoaderWaits) -> tuple[Times, Times]:
-    """Return from when to when the real steps went, each from `next` to `next`, but the first of each epoch."""
-    starts, batch, epoch = loader.start_ns, loader.batch, loader.epoch
-    follows = (batch[1:] == batch[:-1] + 1) & (epoch[1:] == epoch[:-1]) & (batch[:-1] > 0)
-    return starts[:-1][follows], starts[1:][follows]
-
-
-def _gain(real: Mean, step: Mean, beside_s: float) -> tuple[float, float]:
-    """Return how many times as fast the training would be, and the error of that; what is beside the steps stays."""
-    then_s = real.count * min(step.value, real.value) + beside_s
-    gain = (real.count * real.value + beside_s) / then_s
-    return gain, real.count * float(np.hypot(real.error, gain * step.error)) / then_s
-
-
-def _utilisation(trainer: Trainer, loader: LoaderWaits, compute_s: float) -> float:
-    """Return AU over the real steps but the first of each epoch."""
-    begin, end = _real_steps(loader)
-    running_s = float((end - begin - trainer.covered_by(*_OUTSIDE).between(begin, end)).sum()) / 1e9
-    return min(1.0, compute_s * len(begin) / running_s) if running_s > 0 else 0.0
 
 
 def _ran_to_end(process: ProcessEvents, lead: int, after_ns: int) -> bool:
@@ -217,7 +196,7 @@ def ceiling_facts(ceiling: Ceiling) -> Iterator[Text]:
         "a perfect loader would make this training {gain} ± {error} times as fast",
         "换成完美的加载器，这个训练会快到 {gain} ± {error} 倍",
     )
-    if not ceiling.is_gain_shown:
+    if ceiling.gain - 1 <= ceiling.gain_error:
         would = Text(
             "a perfect loader would bring nothing that can be told from noise: {gain} ± {error} times as fast",
             "换成完美的加载器也看不出区别：{gain} ± {error} 倍，在误差之内",
@@ -252,10 +231,9 @@ def ceiling_limits(ceiling: Ceiling) -> Iterator[Text]:
     """Yield what the replay changed, and what its figure does not say."""
     yield Text(
         "this is not the training it would have been: {count} of its steps were made on batches that it had seen "
-        "already. " + ("The loader lost nothing: the epoch was that much longer" if ceiling.ran_to_end else _CUT.en),
-        "这次训练已不是原来的训练：有 {count} 步用的是已经见过的 batch。"
-        + ("加载器的数据一个不少：这个 epoch 多了这么多步" if ceiling.ran_to_end else _CUT.zh),
-    ).filled(count=ceiling.num_served)
+        "already. {lost}",
+        "这次训练已不是原来的训练：有 {count} 步用的是已经见过的 batch。{lost}",
+    ).filled(count=ceiling.num_served, lost=_WHOLE if ceiling.ran_to_end else _CUT)
     if not ceiling.is_undisturbed:
         yield Text(
             "workers were still filling their queue during the replay, on the same cores: the ceiling may be higher",
@@ -281,6 +259,9 @@ def no_replay_text(why: str) -> Text:
     )
 
 
+_WHOLE = Text(
+    "The loader lost nothing: the epoch was that much longer", "加载器的数据一个不少：这个 epoch 多了这么多步"
+)
 _CUT = Text(
     "The loop ended that epoch by itself (by a count, or a `break`), so as many batches of it may not have come",
     "循环自己结束了这个 epoch（按步数或 `break`），因此可能有同样多的 batch 没有被取到",

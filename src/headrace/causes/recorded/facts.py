@@ -47,11 +47,10 @@ def facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None
     if ceiling is not None:
         yield from ceiling_facts(ceiling)
     if data is not None:
-        steps = len(data.wait_s)
         yield Text(
             "{steps} steps at {rate} a second; a step without its wait takes {step} typically",
             "{steps} 步，每秒 {rate} 步；不算等待，一步通常 {step}",
-        ).filled(steps=steps, rate=three_digits(data.supply_per_s), step=format_seconds(data.step_s))
+        ).filled(steps=len(data.wait_s), rate=three_digits(data.supply_per_s), step=format_seconds(data.step_s))
     yield Text(
         "shares are of the {train} of the training itself; before its first epoch, {startup} went into starting",
         "占比以训练本身的 {train} 为准；第一个 epoch 之前，启动用了 {startup}",
@@ -116,31 +115,27 @@ def rank_facts(chosen: Trainer, trainers: Sequence[Trainer]) -> Iterator[Text]:
         "共 {count} 个训练进程；以上结论与时间表属于损失最多的 {which}",
     ).filled(count=len(trainers), which=chosen.title)
     ordered = sorted(trainers, key=lambda one: (one.rank if one.rank is not None else 0, one.process.pid))
-    if len(ordered) <= _MOST_SHOWN:
-        yield from (_shares(trainer) for trainer in ordered if trainer.train_s > 0)
-    else:
-        by_wait = sorted((one for one in ordered if one.train_s > 0), key=lambda one: one.share(Activity.WAIT))
-        yield from (_shares(trainer) for trainer in (by_wait[0], by_wait[-1]))
-    if (slow := _held_up_by(ordered)) is not None:
+    shown = alive = [one for one in ordered if one.train_s > 0]
+    if len(ordered) > _MOST_SHOWN:
+        by_wait = sorted(alive, key=lambda one: one.share(Activity.WAIT))
+        shown = [by_wait[0], by_wait[-1]]
+    for trainer in shown:
+        yield Text(
+            "{which}: waiting for data {wait}, forward {forward}, backward and waiting for other ranks or the device "
+            "{meeting}",
+            "{which}：等数据 {wait}，前向 {forward}，反向及等其他 rank 或设备 {meeting}",
+        ).filled(
+            which=trainer.title,
+            wait=format_share(trainer.share(Activity.WAIT)),
+            forward=format_share(trainer.share(Activity.FORWARD)),
+            meeting=format_share(trainer.share(*_MEETING)),
+        )
+    if (slow := _held_up_by(alive)) is not None:
         yield slow
 
 
-def _shares(trainer: Trainer) -> Text:
-    return Text(
-        "{which}: waiting for data {wait}, forward {forward}, backward and waiting for other ranks or the device "
-        "{meeting}",
-        "{which}：等数据 {wait}，前向 {forward}，反向及等其他 rank 或设备 {meeting}",
-    ).filled(
-        which=trainer.title,
-        wait=format_share(trainer.share(Activity.WAIT)),
-        forward=format_share(trainer.share(Activity.FORWARD)),
-        meeting=format_share(trainer.share(*_MEETING)),
-    )
-
-
-def _held_up_by(trainers: Sequence[Trainer]) -> Text | None:
+def _held_up_by(alive: Sequence[Trainer]) -> Text | None:
     """Say which rank the others wait for; nothing where all have about the same to do."""
-    alive = [one for one in trainers if one.train_s > 0]
     lengths = [one.train_s for one in alive]
     if len(alive) < 2 or max(lengths) > _TOGETHER * min(lengths):
         return None  # one of them fell, and the others waited for what did not come
@@ -152,16 +147,14 @@ def _held_up_by(trainers: Sequence[Trainer]) -> Text | None:
     most = max(excess, key=lambda one: excess[one])
     if min(own[slow.process.pid] - usual, excess[most]) < _APART_FROM:
         return None
-    said = Text(
+    return Text(
         "{which} holds the others up: {what} takes {own} of its time, of the others' {usual}; they spend {waiting} "
         "of theirs in backward or waiting, it {meeting}",
         "{which} 拖慢了其他 rank：它有 {own} 的时间用于{what}，其他 rank 只有 {usual}；其他 rank 有 {waiting} "
         "的时间在反向或等待，它只有 {meeting}",
-    )
-    what = _OWN[most]
-    said = Text(said.en.replace("{what}", what.en), said.zh.replace("{what}", what.zh))
-    return said.filled(
+    ).filled(
         which=slow.title,
+        what=_OWN[most],
         own=format_share(slow.share(most)),
         usual=format_share(median(one.share(most) for one in others)),
         waiting=format_share(1 - usual),

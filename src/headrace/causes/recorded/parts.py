@@ -73,11 +73,6 @@ class SampleParts:
         still = sum(part.still_s for part in self.parts if part.kind is PartKind.DECODE)
         return own + still if kind is PartKind.READ else own - still if kind is PartKind.DECODE else own
 
-    @property
-    def known_share(self) -> float:
-        """Return the share of a sample that is known as something."""
-        return 1 - self.other_s / self.total_s if self.total_s > 0 else 0.0
-
 
 def read_parts(
     processes: Sequence[ProcessEvents], *, blocked: float, no_core: float, bytes_per_sample: float
@@ -224,22 +219,18 @@ def part_rows(parts: SampleParts | None, processes: Sequence[ProcessEvents]) -> 
         calls = stages.pop(part.name, None) if part.is_stage else None
         rows.append(_part_row(part, calls, part.own_s * scale))
     for name, calls in stages.items():  # of a loader whose samples carry no clock: with what is inside them
-        rows.append(_stage_row(name, calls, tasks_s))
+        seconds = calls["duration_ns"] / 1e9
+        rows.append(
+            _row(PartKind.STAGE, name, seconds, float(seconds.sum()) / tasks_s, nbytes=int(calls["value"].sum()))
+        )
     if parts is not None and (parts.parts or rows):
         rest_s = parts.other_s + parts.still_s
-        row = _row(PartKind.OTHER, "", parts.rest_by_sample_s, rest_s * scale)
-        rows.append(
-            replace(
-                row,
-                total_s=rest_s,
-                own_s=rest_s,
-                median_s=max(0.0, row.median_s),
-                p95_s=max(0.0, row.p95_s),
-                still_share=parts.still_s / rest_s if rest_s > 0 else None,
-            )
-        )
-    if rows:
-        rows += _collating(processes, tasks_s)
+        row = _row(PartKind.OTHER, "", np.maximum(parts.rest_by_sample_s, 0.0), rest_s * scale)
+        still = parts.still_s / rest_s if rest_s > 0 else None
+        rows.append(replace(row, total_s=rest_s, own_s=rest_s, still_share=still))
+    collating = np.concatenate([one.of(EventKind.COLLATE)["duration_ns"] / 1e9 for one in processes])
+    if rows and len(collating):
+        rows.append(_row(PartKind.COLLATE, "", collating, float(collating.sum()) / tasks_s))
     return tuple(sorted(rows, key=lambda row: -row.share))
 
 
@@ -266,11 +257,6 @@ def _part_row(part: SamplePart, calls: NDArray[Any] | None, share: float) -> Par
     return replace(row, own_s=part.own_s, still_share=part.still_s / part.own_s if part.own_s > 0 else None)
 
 
-def _stage_row(name: str, calls: NDArray[Any], tasks_s: float) -> PartRow:
-    seconds = calls["duration_ns"] / 1e9
-    return _row(PartKind.STAGE, name, seconds, float(seconds.sum()) / tasks_s, nbytes=int(calls["value"].sum()))
-
-
 def _stages(processes: Sequence[ProcessEvents]) -> dict[str, NDArray[Any]]:
     """Return the calls of each stage that lie in a task; what a training loop names outside of one is not theirs."""
     found: dict[str, list[NDArray[Any]]] = {}
@@ -283,13 +269,6 @@ def _stages(processes: Sequence[ProcessEvents]) -> dict[str, NDArray[Any]]:
             if arg in process.names:
                 found.setdefault(process.names[arg], []).append(stages[stages["arg"] == arg])
     return {name: np.concatenate(calls) for name, calls in found.items()}
-
-
-def _collating(processes: Sequence[ProcessEvents], tasks_s: float) -> list[PartRow]:
-    seconds = np.concatenate([one.of(EventKind.COLLATE)["duration_ns"] / 1e9 for one in processes])
-    if not len(seconds):
-        return []
-    return [_row(PartKind.COLLATE, "", seconds, float(seconds.sum()) / tasks_s)]
 
 
 _WORDS = {
@@ -310,21 +289,22 @@ _KIND_WORDS = {
 
 def parts_evidence(parts: SampleParts) -> Iterator[Text]:
     """Yield what a sample takes its time for; nothing where too little of it is known."""
-    if parts.known_share < _TELLING_FROM:
+    if parts.total_s <= 0 or 1 - parts.other_s / parts.total_s < _TELLING_FROM:
         return
     said: list[tuple[float, Text]] = []
     for kind in (PartKind.READ, PartKind.DECODE, PartKind.TRANSFORM):
         names = list(dict.fromkeys(part.name for part in parts.parts if part.kind is kind))[:_MOST_NAMES]
-        shown = Text(f" ({', '.join(names)})", f"（{'、'.join(names)}）") if names else Text("", "")
-        said.append((parts.seconds(kind), _named(_WORDS[kind], shown, parts.seconds(kind) / parts.num_samples)))
+        shown = Text(f" ({', '.join(names)})", f"（{'、'.join(names)}）") if names else ""
+        time = format_seconds(parts.seconds(kind) / parts.num_samples)
+        said.append((parts.seconds(kind), _WORDS[kind].filled(time=time, names=shown)))
     for part in parts.parts:
         if part.kind is PartKind.STAGE:
             worked_s = part.own_s - part.still_s
             said.append((worked_s, _STAGE.filled(name=part.name, time=format_seconds(worked_s / parts.num_samples))))
     still_s = parts.still_s + sum(part.still_s for part in parts.parts if part.kind is PartKind.STAGE)
     size = format_bytes(int(parts.bytes_per_sample))
-    read = Text(f" ({size} read meanwhile)", f"（其间读取 {size}）") if parts.bytes_per_sample > 0 else Text("", "")
-    said.append((still_s, _named(_STILL, read, still_s / parts.num_samples)))
+    read = Text(f" ({size} read meanwhile)", f"（其间读取 {size}）") if parts.bytes_per_sample > 0 else ""
+    said.append((still_s, _STILL.filled(time=format_seconds(still_s / parts.num_samples), names=read)))
     shown_parts = [
         text for seconds, text in sorted(said, key=lambda one: -one[0]) if seconds >= _SHOWN_FROM * parts.total_s
     ]
@@ -344,11 +324,6 @@ def heavy_evidence(parts: SampleParts) -> Iterator[Text]:
     share, verb = format_share(min(1.0, parts.heavy[kind])), "takes" if kind in _SINGULAR else "take"
     what = _KIND_WORDS[kind]
     yield Text(f"in those, {what.en} {verb} {share} of the time", f"这些样本有 {share} 的时间用于{what.zh}")
-
-
-def _named(words: Text, names: Text, seconds: float) -> Text:
-    time = format_seconds(seconds)
-    return Text(words.en.format(time=time, names=names.en), words.zh.format(time=time, names=names.zh))
 
 
 def untimed_advice(parts: SampleParts) -> Iterator[Text]:

@@ -236,10 +236,8 @@ def _num_working(first: SystemSample, last: SystemSample, seconds: float) -> int
 
 
 def _swapped(sample: SystemSample) -> int:
-    group = next((one.swap_bytes for one in sample.memory_groups if one.swap_bytes is not None), None)
-    if group is not None:
-        return group
-    return sum(one.swap_bytes or 0 for one in sample.processes)
+    known = [one.swap_bytes for one in sample.memory_groups if one.swap_bytes is not None]
+    return known[0] if known else sum(one.swap_bytes or 0 for one in sample.processes)
 
 
 def _stall(first: SystemSample, last: SystemSample, resource: str) -> float | None:
@@ -262,14 +260,12 @@ def _disk_reads(samples: Sequence[SystemSample]) -> int | None:
 
 def _refaults(first: SystemSample, last: SystemSample) -> int | None:
     """Return bytes of files that were read again: of the innermost group with a limit, else of the machine."""
-    for before, now in zip(first.memory_groups, last.memory_groups, strict=False):
-        if now.limit_bytes and before.refault_pages is not None and now.refault_pages is not None:
-            return _PAGE_BYTES * (now.refault_pages - before.refault_pages)
-    if first.machine is None or last.machine is None:
-        return None
-    if first.machine.refault_pages is None or last.machine.refault_pages is None:
-        return None
-    return _PAGE_BYTES * (last.machine.refault_pages - first.machine.refault_pages)
+    for group, later in zip(first.memory_groups, last.memory_groups, strict=False):
+        before, now = group.refault_pages, later.refault_pages
+        if later.limit_bytes and before is not None and now is not None:
+            return _PAGE_BYTES * (now - before)
+    before, now = (one.machine.refault_pages if one.machine is not None else None for one in (first, last))
+    return _PAGE_BYTES * (now - before) if before is not None and now is not None else None
 
 
 def _kills(first: SystemSample, last: SystemSample) -> int | None:
@@ -449,8 +445,7 @@ def _read_again(around: Surroundings, data: Finding) -> float:
 def _limit_text(around: Surroundings) -> tuple[Text, ...]:
     if around.limit_bytes is None:
         return ()
-    return (
-        Text(
-            "the control group holds {used} at most, its limit is {limit}", "所在 cgroup 最多用到 {used}，上限 {limit}"
-        ).filled(used=format_bytes(around.most_used_bytes), limit=format_bytes(around.limit_bytes)),
+    said = Text(
+        "the control group holds {used} at most, its limit is {limit}", "所在 cgroup 最多用到 {used}，上限 {limit}"
     )
+    return (said.filled(used=format_bytes(around.most_used_bytes), limit=format_bytes(around.limit_bytes)),)
