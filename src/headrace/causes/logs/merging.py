@@ -34,7 +34,7 @@ class LogStreams:
 def join_logs(contents: Sequence[LogContent]) -> LogStreams:
     """Return the streams of steps in some logs of one run."""
     streams = LogStreams()
-    contents = sorted(contents, key=_begin)
+    contents = sorted(contents, key=lambda one: min(map(_begin, filter(len, one.stores.values())), default=[0.0] * 3))
     for index, content in enumerate(contents):
         content.move_lines(index * FILE_STRIDE)
         streams.markers += content.markers
@@ -65,14 +65,9 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
     return streams
 
 
-def _begin(content: LogContent) -> tuple[float, float, float]:
+def _begin(store: StepStore) -> list[float]:
     """Return what tells which of several logs comes first: their time, else their epoch and step."""
-    begins = [
-        (_first(store, "at_s"), _first(store, "epoch"), _first(store, "step"))
-        for store in content.stores.values()
-        if len(store)
-    ]
-    return min(begins, default=(0.0, 0.0, 0.0))
+    return [float(np.nan_to_num(store.column(name)[0])) for name in ("at_s", "epoch", "step")]
 
 
 def _steps_an_epoch(settings: dict[str, int], stores: list[StepStore]) -> int:
@@ -90,33 +85,21 @@ def _worth(series: Series) -> tuple[float, int]:
 
 def _chained(stores: list[StepStore]) -> list[StepStore]:
     """Join what follows each other: parts of a log that was rotated. Others stay apart: they are ranks."""
-    filled = [store for store in stores if len(store)]
-    if len(filled) < 2:
-        return filled
-    filled.sort(key=lambda store: (_first(store, "at_s"), _first(store, "epoch"), _first(store, "step")))
-    chains = [filled[0]]
-    for store in filled[1:]:
-        if _follows(chains[-1], store):
+    chains: list[StepStore] = []
+    for store in sorted(filter(len, stores), key=_begin):
+        if chains and _follows(chains[-1], store):
             chains[-1] = _concatenated(chains[-1], store)
         else:
             chains.append(store)
     return chains
 
 
-def _first(store: StepStore, column: str) -> float:
-    value = store.column(column)[0]
-    return 0.0 if isnan(value) else value
-
-
 def _follows(earlier: StepStore, later: StepStore) -> bool:
     end, begin = earlier.column("at_s")[-1], later.column("at_s")[0]
     if not isnan(end) and not isnan(begin):
         return end <= begin + 1.0
-    key = [
-        (np.nan_to_num(store.column("epoch")[at], nan=0.0), store.column("step")[at])
-        for store, at in ((earlier, -1), (later, 0))
-    ]
-    return bool(key[0] <= key[1])
+    last = np.nan_to_num([earlier.column(name)[-1] for name in ("epoch", "step")]).tolist()
+    return bool(last <= _begin(later)[1:])
 
 
 def _concatenated(earlier: StepStore, later: StepStore) -> StepStore:

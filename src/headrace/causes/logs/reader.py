@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isclose, isnan
 
+import numpy as np
+
 from .bars import Bar, read_bar
 from .fields import (
     NAN,
     Measures,
-    Position,
     Recent,
     Stamps,
     read_measures,
@@ -52,6 +53,7 @@ _FORMATS = {"timed": "timed steps", "bare": "timed steps", "stamped": "stamped s
 _MOST_SHAPES = 20_000  # of lines that are remembered; later ones are read with care each time
 _WITH_CARE = "with care"
 _UNSEEN = "unseen"
+_Values = tuple[int, int, float, float, float]  # step, steps an epoch (0: not told), epoch, step time and wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,8 @@ class StepPlan:
     wait: tuple[int, float] | None
     unit_known: bool
 
-    def apply(self, numbers: Sequence[str]) -> tuple[int, int, float, float, float]:
-        """Return step, steps an epoch (0: not told), epoch, step time and wait from a line's numbers."""
+    def apply(self, numbers: Sequence[str]) -> _Values:
+        """Return what a line's numbers tell."""
         return (
             int(float(numbers[self.step])),
             int(float(numbers[self.of])) if self.of is not None else 0,
@@ -99,38 +101,25 @@ def numbers_of(line: str) -> list[str]:
     return _NUMBER.findall(line)
 
 
-def learn_plan(line: str, position: Position, took_s: float, measures: Measures) -> StepPlan | None:
+def learn_plan(line: str, expected: _Values, *, unit_known: bool) -> StepPlan | None:
     """Return where the numbers of this line stand that were read from it, or None where that is not clear."""
     numbers = numbers_of(line)
     count = iter(range(len(numbers)))
     probe = _NUMBER.sub(lambda match: f"{_SENTINEL + next(count)}" + (".5" if "." in match[0] else ""), line)
-    seen = read_position(probe)
-    if seen is None:
-        return None
-    seen_measures = read_measures(probe)
-    seen_took = seen_measures.took_s if seen_measures is not None else NAN
-    if isnan(seen_took):
-        seen_took = read_rate_s(probe)
-    step = _index(seen.step, len(numbers))
-    if step is None:
+    seen, told = read_position(probe), read_measures(probe) or Measures(NAN, NAN, unit_known=True)
+    step = _index(seen.step, len(numbers)) if seen is not None else None
+    if seen is None or step is None:
         return None
     plan = StepPlan(
         step=step,
         of=_index(seen.of, len(numbers)),
         epoch=_index(seen.epoch, len(numbers)),
-        took=_place(seen_took, len(numbers)),
-        wait=_place(seen_measures.wait_s if seen_measures is not None else NAN, len(numbers)),
-        unit_known=measures.unit_known,
-    )
-    expected = (
-        position.step,
-        position.of or 0,
-        NAN if position.epoch is None else float(position.epoch),
-        took_s,
-        measures.wait_s,
+        took=_place(read_rate_s(probe) if isnan(told.took_s) else told.took_s, len(numbers)),
+        wait=_place(told.wait_s, len(numbers)),
+        unit_known=unit_known,
     )
     got = plan.apply(numbers)
-    return plan if all(_same(a, b) for a, b in zip(expected, got, strict=True)) else None
+    return plan if np.allclose(expected, got, rtol=1e-9, atol=0.0, equal_nan=True) else None
 
 
 def _index(value: int | None, count: int) -> int | None:
@@ -147,10 +136,6 @@ def _place(seconds: float, count: int) -> tuple[int, float] | None:
             return index, factor
     index = int(1 / seconds + 0.25) - _SENTINEL
     return (index, -1.0) if 0 <= index < count else None
-
-
-def _same(a: float, b: float) -> bool:
-    return (isnan(a) and isnan(b)) or isclose(a, b, rel_tol=1e-9)
 
 
 @dataclass
@@ -250,8 +235,7 @@ class LogReader:
             return
         self.content.formats["progress bar"] += 1
         self.content.last_step_line = self._number
-        if bar.of:
-            store.of = max(store.of, bar.of)
+        store.of = max(store.of, bar.of or 0)
         took = wait = NAN
         if "=" in bar.behind or ":" in bar.behind:
             took, wait = self._measures_behind(bar.behind, store)
@@ -269,15 +253,12 @@ class LogReader:
     def _measures_behind(self, behind: str, store: StepStore) -> tuple[float, float]:
         """Return the step time and the wait that stand behind a bar; shapes without any are remembered."""
         shape = shape_of(behind)
-        if self._plans.get(shape, _UNSEEN) is None:
-            return NAN, NAN
-        measures = read_measures(behind)
+        measures = read_measures(behind) if self._plans.get(shape, _UNSEEN) is not None else None
         if measures is None:
             if len(self._plans) < _MOST_SHAPES:
                 self._plans[shape] = None
             return NAN, NAN
-        if not measures.unit_known:
-            store.unit_known = False
+        store.unit_known &= measures.unit_known
         return measures.took_s, measures.wait_s
 
     def _read_watcher(self, line: str, at_s: float) -> bool:
@@ -315,10 +296,11 @@ class LogReader:
         measures = measures or Measures(rate_s, NAN, unit_known=True)
         took_s = rate_s if isnan(measures.took_s) else measures.took_s
         epoch = NAN if position.epoch is None else float(position.epoch)
-        self._add((position.step, position.of or 0, epoch, took_s, measures.wait_s), at_s, measures.unit_known, line)
-        return learn_plan(line, position, took_s, measures) or _WITH_CARE
+        values = position.step, position.of or 0, epoch, took_s, measures.wait_s
+        self._add(values, at_s, measures.unit_known, line)
+        return learn_plan(line, values, unit_known=measures.unit_known) or _WITH_CARE
 
-    def _add(self, values: tuple[int, int, float, float, float], at_s: float, unit_known: bool, line: str) -> None:
+    def _add(self, values: _Values, at_s: float, unit_known: bool, line: str) -> None:
         step, of, epoch, took_s, wait_s = values
         # Numbers without a unit stand apart: in a log that has units, such a line was cut off before its own.
         shape = "stamped" if isnan(took_s) and isnan(wait_s) else "timed" if unit_known else "bare"
@@ -326,8 +308,7 @@ class LogReader:
         if store is None:
             return
         store.unit_known = unit_known
-        if not store.is_averaged and "(train)" in line:  # mmengine's
-            store.is_averaged = True
+        store.is_averaged |= "(train)" in line  # mmengine's
         store.of = max(store.of, of)
         self.content.formats[_FORMATS[shape]] += 1
         self.content.last_step_line = self._number

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +39,6 @@ class StepStore:
     def __len__(self) -> int:
         return len(self._rows) // len(COLUMNS)
 
-    def __repr__(self) -> str:
-        return f"StepStore({self.name!r}, {len(self)} of {self.num_seen} records)"
-
     def add(self, *values: float) -> None:
         """Append one record, its values in the order of `COLUMNS`."""
         block = self.num_seen // _BLOCK
@@ -49,7 +47,10 @@ class StepStore:
             return
         self._rows.extend(values)
         if len(self._rows) >= MOST_RECORDS * len(COLUMNS):
-            self._thin()
+            length = _BLOCK * len(COLUMNS)
+            blocks = [self._rows[first : first + length] for first in range(0, len(self._rows), 2 * length)]
+            self._rows = array("d", chain.from_iterable(blocks))
+            self._stride *= 2
 
     def move_lines(self, offset: float) -> None:
         """Count lines from another number on."""
@@ -62,19 +63,9 @@ class StepStore:
 
     def blocks(self) -> Iterator[tuple[int, int]]:
         """Yield (first, end) of each stretch of records that follow each other in the log."""
-        if self._stride == 1:
-            yield 0, len(self)
-            return
-        for first in range(0, len(self), _BLOCK):
-            yield first, min(first + _BLOCK, len(self))
-
-    def _thin(self) -> None:
-        block = _BLOCK * len(COLUMNS)
-        kept = array("d")
-        for first in range(0, len(self._rows), 2 * block):
-            kept.extend(self._rows[first : first + block])
-        self._rows = kept
-        self._stride *= 2
+        length = _BLOCK if self._stride > 1 else max(1, len(self))
+        for first in range(0, len(self), length):
+            yield first, min(first + length, len(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,12 +184,11 @@ def _joined(columns: dict[str, Floats], *, is_bar: bool) -> dict[str, Floats]:
     joined = {name: column[starts] for name, column in columns.items()}
     if is_bar:
         ends = np.append(starts[1:], len(step)) - 1
-        for name in ("took_s", "wait_s", "elapsed_s", "rate_s", "at_s"):
-            joined[name] = columns[name][ends]
-        joined["elapsed_s"] = columns["elapsed_s"][starts]
-        first_rates = columns["rate_s"][starts]
         # The first redraw of a step may still show the rate of before; the last one shows its own.
-        joined["rate_s"] = np.where(np.isnan(joined["rate_s"]), first_rates, joined["rate_s"])
+        rates = columns["rate_s"][ends]
+        joined["rate_s"] = np.where(np.isnan(rates), joined["rate_s"], rates)
+        for name in ("took_s", "wait_s", "at_s"):
+            joined[name] = columns[name][ends]
     else:
         with np.errstate(all="ignore"):
             for name in ("took_s", "wait_s"):  # a step is as slow as its slowest rank
@@ -207,22 +197,17 @@ def _joined(columns: dict[str, Floats], *, is_bar: bool) -> dict[str, Floats]:
 
 
 def _bar_clock(columns: dict[str, Floats], segment: Floats, at_s: Floats, resolution_s: float) -> tuple[Floats, float]:
+    if not np.isnan(at_s).any():
+        return at_s, resolution_s
     times = np.empty(len(segment))
-    finest = 0.0
-    offset = 0.0
+    finest = offset = 0.0
     for number in np.unique(segment):
         chosen = np.flatnonzero(segment == number)
-        bar = bar_times(
-            columns["step"][chosen].tolist(),
-            columns["elapsed_s"][chosen].tolist(),
-            columns["rate_s"][chosen].tolist(),
-            resolution_s,
-        )
+        steps, elapsed_s, rates_s = (columns[name][chosen].tolist() for name in ("step", "elapsed_s", "rate_s"))
+        bar = bar_times(steps, elapsed_s, rates_s, resolution_s)
         times[chosen] = bar.at_s + offset  # bars one after the other, as if nothing lay between them
         offset = float(times[chosen[-1]])
         finest = max(finest, bar.resolution_s)
-    if not np.isnan(at_s).any():
-        return at_s, resolution_s
     return times, finest
 
 
@@ -230,15 +215,12 @@ def _in_seconds(took: Floats, at_s: Floats, span: Floats, no_step: Flags, *, uni
     """Return step times in seconds: bare numbers are milliseconds where the time stamps say so or they are huge."""
     if unit_known or np.isnan(took).all():
         return took
-    dt = np.diff(at_s, prepend=np.nan)[~no_step]
-    steps = span[~no_step]
-    usable = ~np.isnan(dt)
-    typical = float(np.nanmedian(took))
-    if usable.sum() >= _FEWEST and np.nansum(dt) > 2:
-        per_step = float(np.nansum(dt[usable]) / steps[usable].sum())
-        mean = float(np.nanmean(took))
-        return took / 1000 if per_step > 0 and mean / per_step > 100 else took
-    return took / 1000 if typical >= 100 else took
+    dt = np.diff(at_s, prepend=np.nan)
+    usable = ~no_step & ~np.isnan(dt)
+    is_ms = float(np.nanmedian(took)) >= 100
+    if usable.sum() >= _FEWEST and dt[usable].sum() > 2:
+        is_ms = float(np.nanmean(took)) > 100 * float(dt[usable].sum() / span[usable].sum())
+    return took / 1000 if is_ms else took
 
 
 def _factor(before: Floats, after: Floats) -> float:

@@ -72,13 +72,13 @@ def explain_processes(
     ceilings = [measure_ceiling(trainer, processes) for trainer in trainers]
     arounds = [_around(trainer, processes, system, cores) for trainer in trainers]
     judged = [
-        (*_judge(trainer, ceiling, processes, _room(around, cores)), trainer, ceiling, around)
+        (*_judge(trainer, ceiling, processes, around, cores), trainer, ceiling, around)
         for trainer, ceiling, around in zip(trainers, ceilings, arounds, strict=True)
     ]
     found, data, trainer, ceiling, around = max(judged, key=lambda one: sum(finding.share for finding in one[0]))
     stuck = stuck_finding(trainer, processes, exit_code, end_ns)
     if stuck is not None:  # the last wait is told as what it was, not as a late batch
-        found = [one for one in found if one.cause not in _WAITS or one.share > 2 * stuck.share]
+        found = [one for one in found if one.cause not in _WAITS]
         ended = [stuck, *(one for one in ended if one.cause is not Cause.WORKER_HANG)]
     if around is not None:
         shortages = find_shortages(around, found, wait_share=trainer.share(Activity.WAIT))
@@ -125,15 +125,16 @@ def _around(
     )
 
 
-def _room(around: Surroundings | None, cores: float) -> Room:
-    if around is None:
-        return Room(cores=cores)
-    return Room(cores=cores, idle_cores=around.idle_cores, disk_busy=around.disk_busy)
-
-
 def _judge(
-    trainer: Trainer, ceiling: Ceiling | None, processes: Sequence[ProcessEvents], room: Room
+    trainer: Trainer,
+    ceiling: Ceiling | None,
+    processes: Sequence[ProcessEvents],
+    around: Surroundings | None,
+    cores: float,
 ) -> tuple[list[Finding], DataVerdict | None]:
+    room = Room(cores=cores)
+    if around is not None:
+        room = Room(cores=cores, idle_cores=around.idle_cores, disk_busy=around.disk_busy)
     train_s = trainer.train_s
     found: list[Finding] = []
     data = None

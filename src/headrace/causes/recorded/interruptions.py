@@ -6,6 +6,7 @@ These are timed as such, so there is nothing to guess; what is to be decided is 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -32,11 +33,7 @@ from .estimates import estimate_async_checkpoint, estimate_figures, estimate_tex
 from .processes import ends_of, starts_of
 from .trainer import CAUSE_OF, Label, LoaderWaits, Trainer, coverage, outermost
 
-_KIND_OF = {
-    Activity.CHECKPOINT: EventKind.CHECKPOINT,
-    Activity.EVALUATION: EventKind.EVALUATION,  # a framework's
-    Activity.LOGGING: EventKind.LOGGING,
-}
+_CALLED = (Activity.CHECKPOINT, Activity.EVALUATION, Activity.LOGGING)  # by calls that have names
 _UNKNOWN_FROM = 0.10  # of the time: what slow steps without a cause must cost to be told
 _FEWEST_COLLECTIONS = 4  # long ones: every program has one or two of them after its imports
 _SOME = 0.1  # of the time: less than that does not change what is said
@@ -106,19 +103,16 @@ def _period(trainer: Trainer, starts_ns: list[int]) -> StepPeriod | None:
 
 
 def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
-    kind = _KIND_OF.get(activity)
-    if kind is None:
+    """Return which calls, the longest in sum first; of several, how long each took."""
+    if activity not in _CALLED:
         return ()
-    sums: dict[str, int] = {}
-    events = trainer.process.of(kind, thread=trainer.thread)
+    sums: Counter[str] = Counter()
+    events = trainer.process.of(EventKind[activity.name], thread=trainer.thread)
     events = events[starts_of(events) >= trainer.train_start_ns]
     for arg, duration in zip(events["arg"].tolist(), events["duration_ns"].tolist(), strict=True):
-        name = trainer.process.names.get(arg, "")
-        sums[name] = sums.get(name, 0) + duration
-    names = [name for name in sorted(sums, key=lambda one: -sums[one]) if name]
-    if len(names) < 2:
-        return tuple(names)
-    return tuple(f"{name} {format_seconds(sums[name] / 1e9)}" for name in names)
+        sums[trainer.process.names.get(arg, "")] += duration
+    del sums[""]
+    return tuple(f"{name} {format_seconds(ns / 1e9)}" if len(sums) > 1 else name for name, ns in sums.most_common())
 
 
 _WHAT = {

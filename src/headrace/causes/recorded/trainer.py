@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,23 +18,9 @@ from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts
 from .saves import Saves, read_saves
 
 Label = tuple[Activity, str]  # and the name of a phase
-_ACTIVITY = {
-    EventKind.EPOCH: Activity.EPOCH_START,
-    EventKind.WAIT: Activity.WAIT,
-    EventKind.PIN: Activity.PIN,
-    EventKind.H2D: Activity.H2D,
-    EventKind.FORWARD: Activity.FORWARD,
-    EventKind.BACKWARD: Activity.BACKWARD,
-    EventKind.OPTIMIZER: Activity.OPTIMIZER,
-    EventKind.SYNC: Activity.SYNC,
-    EventKind.RANKS: Activity.RANKS,
-    EventKind.CHECKPOINT: Activity.CHECKPOINT,
-    EventKind.EVALUATION: Activity.EVALUATION,
-    EventKind.LOGGING: Activity.LOGGING,
-    EventKind.GC: Activity.GC,
-    EventKind.PHASE: Activity.PHASE,
-    EventKind.REPLAY: Activity.REPLAY,
-}
+# An event is the activity of its name, but for the start of an epoch.
+_ACTIVITY = {EventKind[one.name]: one for one in Activity if one.name in EventKind.__members__}
+_ACTIVITY[EventKind.EPOCH] = Activity.EPOCH_START
 # What lies inside these belongs to them: an evaluation's waits are evaluation.
 _OPAQUE = {Activity.CHECKPOINT, Activity.EVALUATION, Activity.LOGGING, Activity.REPLAY}
 # And yet: a script that leaves `eval()` with its next step has saved meanwhile.
@@ -151,11 +138,7 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     lasts = [span.end for span in spans if span.label[0] not in {Activity.GC, Activity.LOGGING}]
     train_end = max(train_start, min(end_ns, max(lasts, default=end_ns)))
     training = exclusive_times(spans, train_start, train_end, rest=(Activity.OTHER, ""))
-    whole: dict[Label, int] = {
-        (Activity.STARTUP, ""): train_start - start_ns,
-        **training,
-        (Activity.ENDING, ""): end_ns - train_end,
-    }
+    outside = {(Activity.STARTUP, ""): train_start - start_ns, (Activity.ENDING, ""): end_ns - train_end}
     return Trainer(
         process=process,
         thread=thread,
@@ -165,7 +148,7 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
         train_end_ns=train_end,
         end_ns=end_ns,
         rows=_rows(
-            {label: ns for label, ns in whole.items() if ns},
+            {**training, **outside},
             [span for span in spans if span.end > train_start and span.start <= train_end],
             end_ns - start_ns,
         ),
@@ -192,14 +175,8 @@ def _spans(process: ProcessEvents, thread: int, saves: Saves) -> list[Span[Label
     turns = _Turns(process, thread)
     activities = {int(kind): activity for kind, activity in _ACTIVITY.items()}
     spans: list[Span[Label]] = []
-    for start, duration, kind, arg, value in zip(
-        events["start_ns"].tolist(),
-        events["duration_ns"].tolist(),
-        events["kind"].tolist(),
-        events["arg"].tolist(),
-        events["value"].tolist(),
-        strict=True,
-    ):
+    columns = (events[name].tolist() for name in ("start_ns", "duration_ns", "kind", "arg", "value"))
+    for start, duration, kind, arg, value in zip(*columns, strict=True):
         activity, name, end = activities[kind], "", start + duration
         if activity is Activity.CHECKPOINT:
             if start in saves.parts:
@@ -266,12 +243,12 @@ class _Turns:
         return min(end, int(self._asked[place])) if place < len(self._asked) else end
 
 
-def _rows(totals: Any, spans: Sequence[Span[Label]], wall_ns: int) -> tuple[TimeRow, ...]:
-    counts: dict[Label, int] = {}
+def _rows(totals: dict[Label, int], spans: Sequence[Span[Label]], wall_ns: int) -> tuple[TimeRow, ...]:
+    counts: Counter[Label] = Counter()
     reach = -1
     for span in sorted(spans, key=lambda one: (one.start, -one.end)):
         if span.start >= reach or span.shows_through:  # what an opaque one keeps is not counted either
-            counts[span.label] = counts.get(span.label, 0) + 1
+            counts[span.label] += 1
         if span.is_opaque:
             reach = max(reach, span.end)
     order = list(Activity)
@@ -281,18 +258,18 @@ def _rows(totals: Any, spans: Sequence[Span[Label]], wall_ns: int) -> tuple[Time
             name=name,
             seconds=ns / 1e9,
             share=ns / wall_ns if wall_ns else 0.0,
-            count=counts.get((activity, name), 0),
+            count=counts[activity, name],
         )
         for (activity, name), ns in sorted(totals.items(), key=lambda one: (order.index(one[0][0]), one[0][1]))
+        if ns
     )
 
 
 def _loaders(process: ProcessEvents, thread: int, spans: Sequence[Span[Label]]) -> tuple[LoaderWaits, ...]:
     waits = process.of(EventKind.WAIT, thread=thread)
-    hidden = [span for span in spans if span.is_opaque]
-    inside = coverage(hidden).between(starts_of(waits), ends_of(waits)) > 0
+    hidden = coverage([span for span in spans if span.is_opaque])
+    waits = waits[hidden.between(starts_of(waits), ends_of(waits)) <= 0]
     interruptions = coverage([span for span in spans if span.label[0] in (*CAUSE_OF, Activity.PHASE, Activity.REPLAY)])
-    waits = waits[~inside]
     gets = process.of(EventKind.QUEUE_GET, thread=thread)
     replays = process.of(EventKind.REPLAY, thread=thread)
     replays = replays[replays["value"] > 0]
@@ -314,10 +291,8 @@ def _loader_waits(
     batch = waits["value"].astype(np.int64)
     epoch = np.cumsum(batch == 0)
     step_s = np.full(len(waits), np.nan)
-    if len(waits) > 1:
-        gap = starts[1:] - ends[:-1]
-        step_s[:-1] = (gap - interruptions.between(ends[:-1], starts[1:])) / 1e9
-        step_s[:-1][epoch[1:] != epoch[:-1]] = np.nan
+    step_s[:-1] = (starts[1:] - ends[:-1] - interruptions.between(ends[:-1], starts[1:])) / 1e9
+    step_s[:-1][epoch[1:] != epoch[:-1]] = np.nan
     is_batch = batch >= 0
     return LoaderWaits(
         name=name,
@@ -334,8 +309,6 @@ def _loader_waits(
 
 def _without_backlog(loader: LoaderWaits, replays: NDArray[Any]) -> LoaderWaits:
     """Leave out the steps after a replay that found the batches which the loader had made meanwhile."""
-    if not len(replays):
-        return loader
     keep = np.ones(len(loader.batch), bool)
     for end, ahead in zip(ends_of(replays).tolist(), replays["value"].tolist(), strict=True):
         first = int(np.searchsorted(loader.start_ns, end))
@@ -355,9 +328,8 @@ def _were_ready(starts: Times, ends: Times, gets: NDArray[Any]) -> NDArray[np.bo
 
 def coverage(spans: Sequence[Span[Label]]) -> Coverage:
     """Return how much of a stretch of time some spans cover."""
-    return Coverage(
-        np.array([span.start for span in spans], np.int64), np.array([span.end for span in spans], np.int64)
-    )
+    starts, ends = ([getattr(span, edge) for span in spans] for edge in ("start", "end"))
+    return Coverage(np.array(starts, np.int64), np.array(ends, np.int64))
 
 
 def outermost(activity: Activity, spans: Sequence[Span[Label]]) -> list[Span[Label]]:
