@@ -97,9 +97,8 @@ def _once(crashes: list[Finding]) -> list[Finding]:
 
 
 def _is_read(position: int) -> bool:
-    if position < _READ_WHOLE_BYTES:
-        return True
-    return (position - _READ_WHOLE_BYTES) // _WINDOW_BYTES % _OF_THE_REST == 0
+    behind = position - _READ_WHOLE_BYTES
+    return behind < 0 or behind // _WINDOW_BYTES % _OF_THE_REST == 0
 
 
 def _source(paths: Sequence[str], contents: Sequence[LogContent], num_messages: int) -> dict[str, object]:
@@ -214,8 +213,7 @@ def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
     )
     if streams.num_ranks > 1:
         yield Text(
-            "{ranks} ranks; each step is taken as its slowest rank had it",
-            "{ranks} 个 rank；每一步按最慢的 rank 计",
+            "{ranks} ranks; each step is taken as its slowest rank had it", "{ranks} 个 rank；每一步按最慢的 rank 计"
         ).filled(ranks=streams.num_ranks)
 
 
@@ -238,10 +236,8 @@ def _verdict(analysis: Analysis) -> Verdict:
     causes = {loss.cause: analysis.share(loss) for loss in reversed(analysis.losses)}
     if any(causes.get(cause, 0) >= 0.1 for cause in SUPPLY_CAUSES):
         return Verdict.DATA_BOUND
-    if all(loss.drift is not None for loss in analysis.losses) and analysis.losses:
-        return Verdict.UNKNOWN
     if analysis.losses:
-        return Verdict.STUTTERING
+        return Verdict.UNKNOWN if all(loss.drift is not None for loss in analysis.losses) else Verdict.STUTTERING
     if analysis.wait_share is None:
         return Verdict.UNKNOWN
     return Verdict.COMPUTE_BOUND if analysis.wait_share < 0.05 else Verdict.BALANCED

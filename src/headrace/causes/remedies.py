@@ -145,10 +145,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             "what takes long",
             "若耗时主要在启动，给验证加载器单独配置常驻 worker（`persistent_workers=True`）",
         ),
-        futile=_texts(
-            "settings of the training loader: it is not involved",
-            "调训练加载器的参数：这与它无关",
-        ),
+        futile=_texts("settings of the training loader: it is not involved", "调训练加载器的参数：这与它无关"),
     ),
     Cause.LOGGING: CauseAdvice(
         fix=_texts(
@@ -180,8 +177,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             "少拷一些：直接拷贝解码后的字节，到设备上再转成浮点",
         ),
         futile=_texts(
-            "more workers: the batch is there, the copy is what takes time",
-            "增加 worker：batch 已经就绪，耗时的是拷贝",
+            "more workers: the batch is there, the copy is what takes time", "增加 worker：batch 已经就绪，耗时的是拷贝"
         ),
     ),
     Cause.CPU_THROTTLED: CauseAdvice(
@@ -194,8 +190,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             "尽配额，然后一起停住",
         ),
         futile=_texts(
-            "more workers or prefetch: the quota is for all of them together",
-            "增加 worker 或预取：配额由全部进程共用",
+            "more workers or prefetch: the quota is for all of them together", "增加 worker 或预取：配额由全部进程共用"
         ),
     ),
     Cause.SWAP: CauseAdvice(
@@ -260,10 +255,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             "`headrace.DataLoader(…, timeout=60, on_error='quarantine')`：卡住的 worker 会被替换，样本重试，仍不行则剔"
             "除并记录",
         ),
-        futile=_texts(
-            "waiting: torch's `timeout=0` means for ever",
-            "干等：torch 的 `timeout=0` 表示永远等下去",
-        ),
+        futile=_texts("waiting: torch's `timeout=0` means for ever", "干等：torch 的 `timeout=0` 表示永远等下去"),
     ),
     Cause.UNKNOWN: CauseAdvice(
         fix=(),

@@ -56,10 +56,7 @@ _EPOCH = re.compile(
 _NOT_TRAIN = re.compile(
     r"\b(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w+)?|test(?:ing)?|predict\w*)\b|验证|评估|测试", re.IGNORECASE
 )
-_MONTHS = {
-    name: 1 + index
-    for index, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
-}
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _CLOCK = r"(?P<h>\d{1,2}):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?(?!\d|:\d)"
 _SHAPES = (
     re.compile(rf"(?<!\d)(?P<Y>\d{{4}})[-/.](?P<M>\d{{1,2}})[-/.](?P<D>\d{{1,2}})[ T_]+{_CLOCK}"),
@@ -271,11 +268,11 @@ class Stamps:
         day_s = self._day(match["Y"] if "Y" in groups else None, match["M" if "M" in groups else "N"], match["D"])
         return None if day_s is None else day_s + clock_s
 
-    def _day(self, year: str | None, month: str | None, day: str) -> float | None:
+    def _day(self, year: str | None, month: str, day: str) -> float | None:
         key = (year, month, day)
         if key not in self._days:
-            number = _MONTHS.get(month.lower(), 0) if month and month.isalpha() else int(month or 0)
             try:
+                number = _MONTHS.index(month.lower()) + 1 if month.isalpha() else int(month)
                 # Without a year 2024 serves: it has a 29 February, and only differences matter.
                 self._days[key] = _DAY_S * date(int(year or 2024), number, int(day)).toordinal()
             except ValueError:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,6 @@ _SLICE = 0.5  # of a core: what hardly computes finds its slice on a machine wit
 _DISK_FULL = 0.9  # of the time with a request in flight: more readers would queue
 _HIDDEN = 0.9  # of a save that is made beside the training: the state is copied first,
 _HIDDEN_ERROR = 0.1  # and how long that takes is not known here
-_Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 _WORTH_OF_PART = 0.05  # of gain from a part that is twice as fast: less is not worth a change
 _FEWEST_SAMPLES = 12
 
@@ -91,22 +91,16 @@ class Supply:
 
     def gain_with(self, factor: float, *, factor_error: float = 0.0) -> tuple[float, float]:
         """Return the gain of a pool that is so many times as fast, and its error."""
+
+        def gains(step: Any, batch: Any, factor: Any, most_s: float = math.inf) -> Any:
+            saved_s = self.num_steps * (np.maximum(step, batch) - np.maximum(step, batch / factor))
+            return self.train_s / np.maximum(self.train_s - np.clip(saved_s, 0.0, most_s), 0.01 * self.train_s)
+
         draws = np.random.default_rng(0).standard_normal((3, _DRAWS)) / 1.96
         step = np.maximum(0.0, self.step.value + _finite(self.step.error) * draws[0])
         batch = np.maximum(0.0, self.batch.value + _finite(self.batch.error) * draws[1])
-        gains = self._gain(step, batch, factor * np.exp(factor_error * draws[2]), most_s=math.inf)
-        low, high = np.quantile(gains, [0.025, 0.975])
-        value = self._gain(
-            np.array([self.step.value]), np.array([self.batch.value]), np.array([factor]), most_s=self.lost_s
-        )
-        return float(value[0]), float(high - low) / 2
-
-    def _gain(self, step: _Floats, batch: _Floats, factor: _Floats, *, most_s: float) -> _Floats:
-        now_s = np.maximum(step, batch)
-        then_s = np.maximum(step, batch / factor)
-        saved_s = np.clip(self.num_steps * (now_s - then_s), 0.0, most_s)
-        gains: _Floats = self.train_s / np.maximum(self.train_s - saved_s, 0.01 * self.train_s)
-        return gains
+        low, high = np.quantile(gains(step, batch, factor * np.exp(factor_error * draws[2])), [0.025, 0.975])
+        return float(gains(self.step.value, self.batch.value, factor, self.lost_s)), float(high - low) / 2
 
 
 def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:

@@ -55,8 +55,7 @@ def facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None
         "shares are of the {train} of the training itself; before its first epoch, {startup} went into starting",
         "占比以训练本身的 {train} 为准；第一个 epoch 之前，启动用了 {startup}",
     ).filled(
-        train=format_seconds(trainer.train_s),
-        startup=format_seconds((trainer.train_start_ns - trainer.start_ns) / 1e9),
+        train=format_seconds(trainer.train_s), startup=format_seconds((trainer.train_start_ns - trainer.start_ns) / 1e9)
     )
     if trainer.train_s > 0:
         yield Text("waiting for data: {share} of the time", "等待数据：占时间的 {share}").filled(

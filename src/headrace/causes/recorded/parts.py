@@ -83,7 +83,7 @@ def read_parts(
     """
     by_process = [one.of(EventKind.SAMPLE) for one in processes]
     samples: NDArray[Any] = np.concatenate(by_process) if by_process else np.empty(0)
-    if not len(samples) or not any(one.count(EventKind.OFF_CORE) for one in processes):
+    if not len(samples) or not any(len(one.of(EventKind.OFF_CORE)) for one in processes):
         return None
     sample_ns, sizes = samples["duration_ns"].astype(np.int64), samples["value"].astype(np.int64)
     parts = _of_samples(processes, by_process, EventKind.PART)

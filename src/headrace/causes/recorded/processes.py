@@ -41,10 +41,6 @@ class ProcessEvents:
             for said in self.of(EventKind.LOADER)
         }
 
-    def count(self, kind: EventKind) -> int:
-        """Return how many events of a kind there are."""
-        return int((self.events["kind"] == int(kind)).sum())
-
 
 def processes_of(recording: Recording) -> list[ProcessEvents]:
     """Return the processes that recorded anything."""

@@ -100,7 +100,7 @@ class _Tasks:
 
 def _tasks(workers: Sequence[ProcessEvents]) -> _Tasks | None:
     """Return all tasks; None where nobody opened a shard."""
-    if not any(worker.count(EventKind.SHARD_OPEN) for worker in workers):
+    if not any(len(worker.of(EventKind.SHARD_OPEN)) for worker in workers):
         return None
     starts, ends, batch, opened = (np.empty(0, np.int64) for _ in range(4))
     names: list[str] = []

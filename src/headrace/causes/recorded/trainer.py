@@ -120,7 +120,7 @@ class Trainer:
 
 def is_trainer(process: ProcessEvents) -> bool:
     """Whether a process ran a training loop: it asked a loader for batches."""
-    return process.role != "worker" and process.count(EventKind.WAIT) > 0
+    return process.role != "worker" and len(process.of(EventKind.WAIT)) > 0
 
 
 def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:

@@ -206,7 +206,7 @@ def read_resources(processes: Sequence[ProcessEvents]) -> Resources | None:
 def _num_samples(processes: Sequence[ProcessEvents]) -> int:
     """Return how many samples were fetched; our own workers' tasks say it where samples are too small to be timed."""
     timed = sum(int(np.maximum(1, -process.of(EventKind.SAMPLE)["value"]).sum()) for process in processes)
-    return timed or sum(process.count(EventKind.FETCH) for process in processes)
+    return timed or sum(len(process.of(EventKind.FETCH)) for process in processes)
 
 
 def _at_once(process: ProcessEvents) -> float:

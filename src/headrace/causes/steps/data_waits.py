@@ -146,7 +146,4 @@ def lockstep_rounds(period: StepPeriod | None, cost: Cost, workers: int | None) 
             "工作看起来也一样",
         )
     steps = period.steps
-    return [
-        rounds.filled(period=steps, fast=steps - 1, **cost.blanks),
-        meaning.filled(workers=workers, period=steps),
-    ]
+    return [rounds.filled(period=steps, fast=steps - 1, **cost.blanks), meaning.filled(workers=workers, period=steps)]

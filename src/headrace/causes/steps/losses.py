@@ -131,14 +131,12 @@ def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Do
     believed = {index: one for index, one in doing.items() if not started[index]}
     for kind in set(doing.values()):
         marked = [index for index, one in doing.items() if one is kind and not series.is_first[index]]
-        if len(marked) < 1 or others.sum() < max(4, 0.5 * len(marked)):
-            continue
         everywhere = sorted({*marked, *np.flatnonzero(others).tolist()})
-        period = find_period(by_segment(series, everywhere))
+        is_outnumbered = marked and others.sum() >= max(4, 0.5 * len(marked))
+        period = find_period(by_segment(series, everywhere)) if is_outnumbered else None
         if period is None:
             continue
-        excess = stalls.excess_s
-        likeness = float(np.median(excess[marked]) / np.median(excess[others]))
+        likeness = float(np.median(stalls.excess_s[marked]) / np.median(stalls.excess_s[others]))
         in_step = sum(int(series.step[index]) % period.steps == period.phase for index in marked)
         if 0.5 < likeness < 1.8 and (period.phase is None or in_step >= 0.7 * len(marked)):
             believed = {index: one for index, one in believed.items() if one is not kind}
@@ -180,7 +178,6 @@ def _open_losses(
     period = find_period(by_segment(series, heavy.tolist()))
     if period is None and len(chosen) > 0.05 * len(series) and series.median_span <= 1:
         period = find_rhythm(by_step(series, np.where(series.is_first, stalls.base_s, series.wall_s)))
-    base = stalls.base_s
     judged = None
     if period is not None and not knows_waits:
         judged = judge_period(period, settings, records_cover=series.median_span)
@@ -188,16 +185,14 @@ def _open_losses(
         return []
     if judged is None or judged.cause is Cause.UNKNOWN:
         # Without a known reason only what is far off counts: three times a typical step, or that much more.
-        far = stalls.excess_s[chosen] >= 2 * base
-        chosen = chosen[far]
+        chosen = chosen[stalls.excess_s[chosen] >= 2 * stalls.base_s]
         # Once is no pattern, and any machine has one bad moment, unless it cost a tenth of the time.
         if len(chosen) < 2 and stalls.excess_s[chosen].sum() < 0.1 * series.wall_s.sum():
             return []
-    excess = stalls.excess_s[chosen]
     return [
         LostTime(
             cause=judged.cause if judged else Cause.UNKNOWN,
-            **cost_of(excess),
+            **cost_of(stalls.excess_s[chosen]),
             confidence=judged.confidence if judged else Confidence.CERTAIN,
             period=period,
             steps=series.some_steps(chosen),
@@ -220,11 +215,8 @@ def _rhythm_loss(series: Series, stalls: Stalls, free: Flags, settings: Mapping[
         return None
     return LostTime(
         cause=Cause.BATCH_LOCKSTEP,
-        lost_s=float(excess.sum()),
+        **(cost_of(excess[slow]) | {"lost_s": float(excess.sum())}),
         confidence=Confidence.LIKELY,
-        count=len(slow),
-        typical_s=float(np.median(excess[slow])),
-        worst_s=float(excess.max()),
         period=period,
         steps=series.some_steps(slow),
         because="workers",
@@ -245,9 +237,7 @@ def _marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> di
         if marker.doing is Doing.RESTART:
             continue
         index = _record_of(series, is_stall, marker, is_own=int(marker.line // FILE_STRIDE) in own_files)
-        if index is None:
-            continue
-        if index not in doing or (marker.doing is Doing.EVALUATION and doing[index] is not Doing.EVALUATION):
+        if index is not None and (index not in doing or marker.doing is Doing.EVALUATION):
             doing[index] = marker.doing
     return doing
 
@@ -261,19 +251,15 @@ def _record_of(series: Series, is_stall: Flags, marker: Marker, *, is_own: bool)
         if not len(at):
             return None
         after = int(at[0])
-        for index in (after, after + 1, after - 1):
-            if 0 <= index < len(series) and is_stall[index]:
-                return index
-        return None
     elif marker.at_s == marker.at_s and not np.isnan(series.at_s).any():
         after = int(np.searchsorted(series.at_s, marker.at_s))
     else:
         return None
     # What is reported when it is done may stand behind its step; an evaluation never does.
-    for index in (after,) if marker.doing is Doing.EVALUATION else (after, after - 1):
-        if 0 <= index < len(series) and is_stall[index]:
-            return index
-    return None
+    places = [after] if marker.doing is Doing.EVALUATION else [after, after - 1]
+    if not is_own and marker.step == marker.step:  # whether a step is counted before or after it is done
+        places = [after, after + 1, after - 1]
+    return next((index for index in places if 0 <= index < len(series) and is_stall[index]), None)
 
 
 def _evaluated_between_bars_s(series: Series, markers: Sequence[Marker]) -> list[float]:
