@@ -14,18 +14,7 @@ from headrace.model import Text
 from .anchors import MIN_ANCHOR_BYTES
 
 # `[[entry]]` files, in the order in which a reader would want them.
-_FILES = (
-    "workers.toml",
-    "shared_memory.toml",
-    "descriptors.toml",
-    "hangs.toml",
-    "start.toml",
-    "collate.toml",
-    "files.toml",
-    "shards.toml",
-    "ranks.toml",
-    "machine.toml",
-)
+_FILES = ["workers", "shared_memory", "descriptors", "hangs", "start", "collate", "files", "shards", "ranks", "machine"]
 
 
 class MessageSeverity(StrEnum):
@@ -134,7 +123,7 @@ def advice() -> tuple[Advice, ...]:
             instead=Text(**raw["instead"]),
             patterns=tuple(re.compile(one, re.IGNORECASE) for one in raw["patterns"]),
         )
-        for raw in _read("advice.toml")["advice"]
+        for raw in _read("advice")["advice"]
     ]
     return tuple(sorted(found, key=lambda one: one.id))
 
@@ -156,7 +145,7 @@ def by_name() -> dict[str, MessageEntry]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    return tomllib.loads((files(__package__) / "data" / name).read_text(encoding="utf-8"))
+    return tomllib.loads((files(__package__) / "data" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def _entry(raw: dict[str, Any]) -> MessageEntry:

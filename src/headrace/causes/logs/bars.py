@@ -83,11 +83,8 @@ def read_bar(line: str) -> Bar | None:
     >>> bar.step, bar.of, bar.elapsed_s, bar.rate_s, bar.epoch, bar.kind, bar.behind
     (2949, 4570, 2054.0, 0.16, 2, 'train', ', tb(ms)=160]')
     """
-    for shape in _BARS:
-        match = shape.search(line)
-        if match is not None:
-            break
-    else:
+    match = next((match for shape in _BARS if (match := shape.search(line))), None)
+    if match is None:
         return None
     title = line[: match.start()]
     cut = title.find("%|")
@@ -122,12 +119,11 @@ def _title(title: str) -> tuple[str, int | None, bool]:
 
 
 def _rate_s(text: str) -> float:
-    if text.endswith("it/s") and text[:1] != "?":
-        number = float(text[:-4])
-        return 1 / number if number > 0 else NAN
-    if text.endswith("s/it") and text[:1] != "?":
+    if text[:1] == "?":
+        return NAN
+    if text.endswith("s/it"):
         return float(text[:-4])
-    return read_rate_s(text) if text[:1] != "?" else NAN
+    return 1 / float(text[:-4]) if text.endswith("it/s") and float(text[:-4]) > 0 else read_rate_s(text)
 
 
 def _amount(text: str) -> int:

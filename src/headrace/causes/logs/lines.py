@@ -15,7 +15,7 @@ from typing import IO
 
 from headrace.errors import UnusableInput
 
-CHUNK_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 18
 _Readable = IO[bytes] | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 _STDIN = "-"
 _TEXT_CONTROLS = frozenset(b"\t\n\r\x0b\x0c\x1b\x08\x07\x00")
@@ -24,7 +24,7 @@ _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[
 _LONGEST_BYTES = 1 << 16  # a longer line is a dump of something; its beginning is enough
 
 
-def read_chunks(path: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+def read_chunks(path: str) -> Iterator[bytes]:
     """Yield a log in chunks. `-` is standard input; gzip, bzip2, xz and UTF-16 are undone.
 
     Raises `UnusableInput` where the file cannot be read, or is no text.
@@ -36,8 +36,7 @@ def read_chunks(path: str, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]
             else:
                 stream = _opened(path)
                 stack.callback(stream.close)
-            first = stream.read(chunk_bytes)
-            yield from _plain(path, first, stream, chunk_bytes)
+            yield from _plain(path, stream.read(_CHUNK_BYTES), stream)
         except (OSError, EOFError, lzma.LZMAError) as error:
             raise UnusableInput(
                 f"cannot read {_name(path)}: {getattr(error, 'strerror', None) or error}",
@@ -59,20 +58,16 @@ def _opened(path: str) -> _Readable:
     return Path(path).open("rb")
 
 
-def _plain(path: str, first: bytes, stream: _Readable, chunk_bytes: int) -> Iterator[bytes]:
+def _plain(path: str, first: bytes, stream: _Readable) -> Iterator[bytes]:
+    decoder = None
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's `>` writes
         decoder = codecs.getincrementaldecoder("utf-16")("replace")
-        chunk = first
-        while chunk:
-            yield decoder.decode(chunk).encode()
-            chunk = stream.read(chunk_bytes)
-        return
-    if is_binary(first):
+    elif is_binary(first):
         raise UnusableInput(f"{_name(path)} is not text", next_step="give the log that the training wrote, as text")
     chunk = first.removeprefix(codecs.BOM_UTF8)
     while chunk:
-        yield chunk
-        chunk = stream.read(chunk_bytes)
+        yield chunk if decoder is None else decoder.decode(chunk).encode()
+        chunk = stream.read(_CHUNK_BYTES)
 
 
 def is_binary(sample: bytes) -> bool:

@@ -11,9 +11,8 @@
 - `ceiling`: what a perfect loader would bring, measured by a replay.
 - `estimates`: what would help, by how much.
 - `surroundings`: what the system did meanwhile, and what it did not give.
-- `facts`: what is told of a run beside its findings: its steps, its ranks, the table of times.
 - `ending`: what a training ended with, and which rank first.
-- `diagnosis`: from a recording to findings.
+- `diagnosis`: from a recording to findings and facts: its steps, its ranks, the table of times.
 """
 
 from .diagnosis import explain_processes, explain_recording

@@ -96,9 +96,7 @@ class DataVerdict:
         """Return what holds the loader back, where it is its throughput that is short."""
         if self.cause not in SUPPLY_CAUSES or self.resources is None:
             return None
-        if self.is_taking:
-            return Bottleneck.IPC_COPY
-        if self.pool is not None and self.pool.during_waits.get("sending", 0.0) >= 0.5:
+        if self.is_taking or (self.pool is not None and self.pool.during_waits.get("sending", 0.0) >= 0.5):
             return Bottleneck.IPC_COPY
         return None if self.is_collating else self.resources.bottleneck
 

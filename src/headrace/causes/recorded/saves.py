@@ -47,8 +47,13 @@ def read_saves(process: ProcessEvents, kinds: Collection[EventKind], thread: int
     reach = np.maximum.accumulate(ends)
     is_evaluation = events["kind"] == int(EventKind.EVALUATION)
     others = _other_gaps(events, starts, reach, np.where(is_save, ends, 0))
-    before = np.array([_gap_before(one, starts, reach, is_evaluation) for one in firsts.tolist()])
-    after = np.array([_gap_after(one, starts, reach) for one in lasts.tolist()])
+    # How long nothing timed happened before and after each: 0 where it lies in something that goes on, or behind
+    # an evaluation, which may end with something of its own; -1 where it was the first thing of all, or the last.
+    at, behind = np.searchsorted(starts, firsts), np.searchsorted(starts, lasts)
+    is_joined = (reach[at - 1] > firsts) | is_evaluation[at - 1]
+    before = np.where(at == 0, -1, np.where(is_joined, 0, firsts - reach[at - 1]))
+    gaps = np.where(reach[behind - 1] <= lasts, starts[behind.clip(max=len(starts) - 1)] - lasts, 0)
+    after = np.where(behind == len(starts), -1, gaps)
     theirs = _theirs(np.where((before >= 0) & (after >= 0), before + after, -1), others)
     tails = np.minimum(after, theirs).clip(0)  # on which side the loop's own part lies is not known
     leads = theirs - tails
@@ -78,24 +83,6 @@ def _wholes(
         current = place
         wholes[place] = place
     return wholes, parts
-
-
-def _gap_after(last: int, starts: Times, reach: Times) -> int:
-    """Return how long nothing that is timed happened after a save; -1 where it was the last thing of all."""
-    place = int(np.searchsorted(starts, last))
-    if place >= len(starts):
-        return -1
-    return int(starts[place]) - last if reach[place - 1] <= last else 0  # it lies in something that goes on
-
-
-def _gap_before(first: int, starts: Times, reach: Times, is_evaluation: NDArray[np.bool_]) -> int:
-    """Return how long nothing that is timed happened before a save; -1 where it was the first thing of all."""
-    place = int(np.searchsorted(starts, first))
-    if not place:
-        return -1
-    if reach[place - 1] > first or is_evaluation[place - 1]:  # which may end with something of its own
-        return 0
-    return first - int(reach[place - 1])
 
 
 def _other_gaps(events: NDArray[Any], starts: Times, reach: Times, saved: Times) -> Times:

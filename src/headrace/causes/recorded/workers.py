@@ -77,10 +77,9 @@ class PoolWork:
     @property
     def heavy_share(self) -> float:
         """Return the share of all sample time that lies in samples of more than five times the median."""
-        if len(self.sample_s) < 20:
+        if len(self.sample_s) < 20 or self.sample_s.sum() <= 0:
             return 0.0
-        heavy = self.sample_s > 5 * np.median(self.sample_s)
-        return float(self.sample_s[heavy].sum() / self.sample_s.sum()) if self.sample_s.sum() > 0 else 0.0
+        return float(self.sample_s[self.sample_s > 5 * np.median(self.sample_s)].sum() / self.sample_s.sum())
 
 
 def workers_of(

@@ -130,11 +130,9 @@ def _at_least(hits: int, trials: int, chance: float) -> float:
     """Return the probability of at least so many hits."""
     if hits <= 0:
         return 1.0
-    return (
-        sum(math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(hits, trials + 1))
-        if (trials < 200)
-        else math.exp(-trials * max(0.0, hits / trials - chance) ** 2 * 2)
-    )
+    if trials >= 200:
+        return math.exp(-trials * max(0.0, hits / trials - chance) ** 2 * 2)
+    return sum(math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(hits, trials + 1))
 
 
 @dataclass(frozen=True)
