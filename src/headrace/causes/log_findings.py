@@ -154,7 +154,8 @@ def _explain(
         findings=ordered,
         facts=tuple(facts),
         limits=tuple(limits),
-        measure=_measure(ordered, analysis),
+        # What to measure next for the whole run; where nothing was found, how to get the wait.
+        measure=ordered[0].measure if ordered else advice_on(Cause.UNKNOWN).measure[:1] if limits else (),
         figures=figures,
         source=source,
     )
@@ -241,12 +242,3 @@ def _verdict(analysis: Analysis) -> Verdict:
     if analysis.wait_share is None:
         return Verdict.UNKNOWN
     return Verdict.COMPUTE_BOUND if analysis.wait_share < 0.05 else Verdict.BALANCED
-
-
-def _measure(findings: Sequence[Finding], analysis: Analysis | None) -> tuple[Text, ...]:
-    """Return what to measure next for the whole run: the first finding's measurements, else how to get the wait."""
-    if findings:
-        return findings[0].measure
-    if analysis is not None and analysis.wait_share is None:
-        return advice_on(Cause.UNKNOWN).measure[:1]
-    return ()

@@ -225,14 +225,9 @@ def _throttling(first: SystemSample, last: SystemSample) -> tuple[float | None, 
 
 
 def _num_working(first: SystemSample, last: SystemSample, seconds: float) -> int:
-    count = 0
-    for now in last.processes or first.processes:
-        before = first.process(now.pid)
-        used = now.cpu_user_s + now.cpu_system_s
-        if before is not None:
-            used -= before.cpu_user_s + before.cpu_system_s
-        count += used > _NOT_IDLE * seconds
-    return max(1, count)
+    before = {one.pid: one.cpu_user_s + one.cpu_system_s for one in first.processes}
+    now = {one.pid: one.cpu_user_s + one.cpu_system_s for one in last.processes or first.processes}
+    return max(1, sum(used - before.get(pid, 0.0) > _NOT_IDLE * seconds for pid, used in now.items()))
 
 
 def _swapped(sample: SystemSample) -> int:
