@@ -81,7 +81,8 @@ class EpochPlan:
         done = self.progress
         self.progress = Progress(done.epoch + 1, total_batches=done.total_batches, total_samples=done.total_samples)
         self._words[Head.RUN] = self.run
-        self._indices, self.is_exhausted, self.is_torn = self._remembered(indices), False, False
+        self._indices = indices if self.replay is None else self._remembered(indices)
+        self.is_exhausted = self.is_torn = False
         self._taken, self._in_flight, self._left, self._again = None, {}, deque(), deque()
         if self._is_out is not None and not self._settings.is_iterable:
             batches = self._indices if self._settings.is_batched else ([index] for index in self._indices)

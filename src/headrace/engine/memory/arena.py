@@ -164,7 +164,7 @@ class ArenaPlan:
         # several times the budget, for slots may be laid out anew while old ones are still held; a process has 128 TiB
         # of addresses, and a training several loaders, each mapped by all that are forked later
         region_bytes = min(2 * budget_bytes + 64 * _MIB, _MOST_ADDRESSES // MAX_WORKERS)
-        generous = cls._of(_GIB, 4 * budget_bytes + 64 * _MIB, region_bytes, MAX_WORKERS)
+        generous = cls._laid_out(_GIB, 4 * budget_bytes + 64 * _MIB, region_bytes, MAX_WORKERS)
         if room_bytes is None or generous.total <= room_bytes:
             return generous
         num_regions = min(MAX_WORKERS, 2 * num_workers)
@@ -175,10 +175,10 @@ class ArenaPlan:
                 room=format_bytes(room_bytes),
                 next_step="a larger `ulimit -v` and `ulimit -f`, or num_workers=0",
             )
-        return cls._of(part, 4 * part, 3 * part // num_regions, num_regions)
+        return cls._laid_out(part, 4 * part, 3 * part // num_regions, num_regions)
 
     @classmethod
-    def _of(cls, main_bytes: int, slots_bytes: int, region_bytes: int, num_regions: int) -> ArenaPlan:
+    def _laid_out(cls, main_bytes: int, slots_bytes: int, region_bytes: int, num_regions: int) -> ArenaPlan:
         def round_up(size: int) -> int:
             return -(-size // _MIB) * _MIB
 

@@ -125,6 +125,8 @@ class Chunks(_MapTasks):
         if has_drawn and seeds is self._fetcher.seeds:
             # it drew from a generator that had looked unused: once more, seeded
             held = self._fetch_and_place(work, entry, indices, base_seed, position)
+        if seeds is not None and seeds.is_on_trial:
+            self._record.note_least(seeds.least_ns)
         if has_drawn or (seeds is not None and seeds.is_drawing):
             self._words[Head.DRAWS] = 1
             self._watch = None

@@ -93,7 +93,7 @@ class SampleSeeds:
         self._is_shared = is_shared  # others use the generators between chunks, so marks do not keep
         self._needs_to_know = needs_to_know  # whether anything draws: then generators are looked at for ever
         self._seeds_all = self._has_torch = False
-        self._least_ns, self._began_ns = 1 << 62, 0
+        self.least_ns, self._began_ns = 1 << 62, 0  # what the quickest sample on trial took by itself
         self._marks: list[Any] = []
 
     def __enter__(self) -> None:
@@ -158,10 +158,10 @@ class SampleSeeds:
         """While on trial: notice which generators the sample drew from, and whether it is worth while to look."""
         if not self._trial:
             return
-        self._least_ns = min(self._least_ns, time.perf_counter_ns() - self._began_ns)
+        self.least_ns = min(self.least_ns, time.perf_counter_ns() - self._began_ns)
         self._trial -= 1
         self._notice()
-        self._seeds_all = not self._trial and self._least_ns >= _SLOW_SAMPLE_NS and not self._needs_to_know
+        self._seeds_all = not self._trial and self.least_ns >= _SLOW_SAMPLE_NS and not self._needs_to_know
 
     def end_chunk(self) -> bool:
         """Whether the chunk drew from a generator that was not seeded, and must run again."""

@@ -137,6 +137,10 @@ class WorkerRecord:
             words[at + Record.WORST_NS] = max(words[at + Record.WORST_NS], each)
             words[self._histogram_at + min(HISTOGRAM_BUCKETS - 1, int(4 * math.log2(each)))] += count
 
+    def note_least(self, fetch_ns: int) -> None:
+        """What a sample takes at best: while it is tried which generators it uses, that takes longer than it does."""
+        self._words[self._at + Record.LEAST_FETCH_NS] = fetch_ns
+
     def add_bytes(self, size: int) -> None:
         self._words[self._at + Record.BYTES] += size
 
