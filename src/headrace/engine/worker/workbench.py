@@ -62,7 +62,9 @@ class Workbench:
         self.fetcher = Fetcher(
             dataset,
             has_getitems=plan.has_getitems,
-            seeds=SampleSeeds(needs_to_know=plan.has_getitems) if is_seeded and not plan.is_iterable else None,
+            seeds=SampleSeeds(needs_to_know=plan.has_getitems and plan.uses_slots)
+            if is_seeded and not plan.is_iterable
+            else None,
             is_patient=plan.goes_on,
         )
         self.ledger = Ledger(arena, lock)
