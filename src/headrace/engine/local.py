@@ -33,7 +33,7 @@ class LocalFetcher:
         is_default_collation: bool,
         is_patient: bool = False,
     ) -> None:
-        self._seeds = SampleSeeds(is_shared=True, needs_to_know=has_getitems)
+        self._seeds = SampleSeeds(dataset, is_shared=True, needs_to_know=has_getitems)
         self._fetcher = Fetcher(dataset, has_getitems=has_getitems, seeds=self._seeds, is_patient=is_patient)
         self._collate, self._is_batched = collate, is_batched
         # batches for which a collation of the user's own is watched; one that draws is seeded for good
@@ -47,9 +47,9 @@ class LocalFetcher:
                 samples = self._whole(indices, base_seed, position)
             if not self._seeds.end_chunk():
                 return self._collate(samples)
-        state = _generator_states()
+        self._seeds.begin_chunk()
+        kept = _keep_generators(self._seeds)
         try:
-            self._seeds.begin_chunk()
             with self._seeds:
                 samples = self._whole(indices, base_seed, position)
             if self._seeds.end_chunk():
@@ -63,18 +63,18 @@ class LocalFetcher:
             self._collation_trial = max(0, self._collation_trial - 1)
             return batch
         finally:
-            _restore(state)
+            _put_back(kept)
 
     def fetch_one(self, index: Any, base_seed: int, position: int) -> Any:
         """One sample. The loop's own generators stay as they were."""
-        state = _generator_states()
+        self._seeds.begin_chunk()
+        kept = _keep_generators(self._seeds)
         try:
-            self._seeds.begin_chunk()
             with self._seeds:
                 sample = self._fetcher.one(index, base_seed, position)
             return self._fetcher.one(index, base_seed, position) if self._seeds.end_chunk() else sample
         finally:
-            _restore(state)
+            _put_back(kept)
 
     @property
     def last_tries(self) -> int:
@@ -82,27 +82,29 @@ class LocalFetcher:
 
     def collate(self, samples: list[Any], base_seed: int, position: int) -> Any:
         """Collate samples (or, without batching, convert the one), seeded as in `fetch`."""
-        state = _generator_states()
+        kept = _keep_generators(self._seeds)
         try:
             self._seeds.begin_collation(base_seed, position)
             return self._collate(samples if self._is_batched else samples[0])
         finally:
-            _restore(state)
+            _put_back(kept)
 
     def _whole(self, indices: Any, base_seed: int, position: int) -> Any:
         return self._fetcher.whole(indices, base_seed, position, is_batch=self._is_batched)
 
 
-def _generator_states() -> tuple[Any, Any, Any]:
+def _keep_generators(seeds: SampleSeeds) -> list[Callable[[], Any]]:
+    """Remember where all generators stand; returns what puts them back."""
     torch: Any = sys.modules.get("torch")
-    return random.getstate(), np.random.get_state(), torch.default_generator.get_state() if torch else None
+    kept = [partial(random.setstate, random.getstate()), partial(np.random.set_state, np.random.get_state())]
+    if torch is not None:
+        kept.append(partial(torch.default_generator.set_state, torch.default_generator.get_state()))
+    return [*kept, *seeds.keep_held()]
 
 
-def _restore(states: tuple[Any, Any, Any]) -> None:
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    if states[2] is not None:
-        sys.modules["torch"].default_generator.set_state(states[2])
+def _put_back(kept: list[Callable[[], Any]]) -> None:
+    for put_back in kept:
+        put_back()
 
 
 class GuardedLocal:

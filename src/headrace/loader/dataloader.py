@@ -47,6 +47,9 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     - `readahead`: for data sets over loose files, a function from an index to the path (or paths) of its sample, or
       True where the data set has a list (`samples`, `imgs`, `files`): they come into the page cache ahead of time.
     - `device`: copy batches there on a side stream ("cuda"); off by default.
+    - `assign`: "free", whichever worker is free takes the next samples; or "fixed": batch i comes from worker i modulo
+      `num_workers`, by torch's own workers, for data sets whose random numbers depend on their worker. That is torch's
+      loader then: no guard, no statistics.
     - `keep_stats`: keep times and histograms for `stats()`; on by default, may be changed while it runs.
 
     `num_workers` is torch's: 0, in-process, unless given. "auto" measures the first samples of a map-style data set,
@@ -82,6 +85,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         io_depth: int | None = None,
         readahead: bool | Callable[[Any], Any] | None = None,
         device: torch.device | str | None = None,
+        assign: str = "free",
         keep_stats: bool | None = None,
     ) -> None:
         if backend not in _BACKENDS:
@@ -92,9 +96,16 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             raise TypeError(f"readahead must be True, or a function from an index to paths, got {readahead!r}")
         if isinstance(num_workers, (str, type(None))) and num_workers != "auto":
             raise TypeError(f'num_workers must be a whole number or "auto", got {num_workers!r}')
+        if assign not in ("free", "fixed"):
+            raise ValueError(f"assign={assign!r}: choose 'free' or 'fixed'")
+        if assign == "fixed" and not (num_workers != "auto" and on_error == "raise" and backend != "thread"):
+            raise ValueError(
+                "assign='fixed' is torch's loader: it goes with no on_error=, backend='thread' or \"auto\""
+            )
         policy = ErrorPolicy.of(on_error, max_bad)
         if memory is not None:
             parse_bytes(memory)
+        self.assign = assign
         self.memory, self.backend, self.on_error = memory, backend, on_error
         self.io_depth, self.readahead = io_depth, readahead
         self.device = None if device is None else torch.device(device)
@@ -151,6 +162,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     def _get_iterator(self) -> Any:
         if isinstance(self.dataset, (torch_data.IterDataPipe, torch_data.MapDataPipe)):
             say_once("data pipes run in torch's own loader: Headrace does not speed them up")
+            return super()._get_iterator()
+        if self.assign == "fixed":
             return super()._get_iterator()
         if self.num_workers == 0:
             guards = self._condemned.is_active and not self._is_iterable

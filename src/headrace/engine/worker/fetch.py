@@ -1,19 +1,26 @@
 """How a worker gets samples from a map-style data set, with random numbers that depend on their positions alone.
 
-Before a sample runs, the global generators of Python, NumPy and torch are seeded from (base seed of the epoch, position
-of the sample). Seeding all three costs 7 µs, more than a tiny sample itself: where samples are quick, only those are
-seeded that the data set uses. A generator that stayed untouched for the first samples is only looked at after each
-chunk, and if it moved after all, or its state was asked for (to be put back), the chunk is run again with seeds.
+Before a sample runs, the global generators of Python, NumPy and torch, and those that the data set holds, are seeded
+from (base seed of the epoch, position of the sample). Seeding the three global ones costs 7 µs, more than a tiny sample
+itself: where samples are quick, only those are seeded that the data set uses. A generator that stayed untouched for the
+first samples is only looked at after each chunk, and if it moved after all, or its state was asked for (to be put
+back), the chunk is run again with seeds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import gc
+import pickle
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -27,6 +34,8 @@ _COLLATION = 0x436F6C6C617465  # sets a collation's seed apart from that of its 
 TRIAL_SAMPLES = 16
 # from here on, seeding all generators for every sample costs less than 4 % of it
 _SLOW_SAMPLE_NS = 200_000
+# how far `reachable` walks: objects in all, and of each what it refers to; generators that a data set may hold
+_MOST_LOOKED_AT, _MOST_PARTS, _MOST_HELD = 5000, 1000, 64
 
 
 def mix_seed(base_seed: int, position: int) -> int:
@@ -73,6 +82,89 @@ class _Torch:
         return self._generator.get_state().numpy().tobytes()
 
 
+def _kinds() -> dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any], Callable[[Any, int], Any]]]:
+    """Kinds of generators that a data set may hold: how to ask for the state of one, to set it, to seed it."""
+
+    def set_state(generator: Any, state: Any) -> None:
+        generator.bit_generator.state = state
+
+    kinds: dict[type, Any] = {
+        random.Random: (random.Random.getstate, random.Random.setstate, random.Random.seed),
+        np.random.RandomState: (
+            np.random.RandomState.get_state,
+            np.random.RandomState.set_state,
+            lambda generator, seed: generator.seed(seed & 0xFFFFFFFF),
+        ),
+        np.random.Generator: (
+            lambda generator: generator.bit_generator.state,
+            set_state,
+            lambda generator, seed: set_state(generator, type(generator.bit_generator)(seed).state),
+        ),
+    }
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        kinds[torch.Generator] = (torch.Generator.get_state, torch.Generator.set_state, torch.Generator.manual_seed)
+    return kinds
+
+
+class _Held:
+    """A generator that the data set holds, such as that of a random transform."""
+
+    getters = ()
+
+    def __init__(self, generator: Any, number: int) -> None:
+        self.generator, self._number = generator, number
+        self._get, self._set, self._seed = next(ways for kind, ways in _kinds().items() if isinstance(generator, kind))
+
+    def look(self) -> bytes:
+        return pickle.dumps(self._get(self.generator))
+
+    def seed(self, seed: int) -> None:
+        self._seed(self.generator, mix_seed(seed, self._number))  # two of them draw different numbers
+
+    def keep(self) -> Callable[[], None]:
+        """Remember its state; returns what puts it back."""
+        return functools.partial(self._set, self.generator, self._get(self.generator))
+
+
+def find_generators(dataset: Any) -> list[Any]:
+    """The random generators that a data set holds, in itself, in what it is made of, or in their classes."""
+    kinds, found, classes = tuple(_kinds()), dict[int, Any](), set[type]()
+    for one in reachable(dataset):
+        new = [cls for cls in type(one).__mro__ if cls not in classes]
+        classes.update(new)
+        for value in [one, *(value for cls in new for value in [*vars(cls).values()])]:
+            if isinstance(value, kinds) and not isinstance(value, random.SystemRandom):
+                found[id(value)] = value
+    global_ones = (getattr(random, "_inst", None), getattr(numpy.random.mtrand, "_rand", None))
+    torch: Any = sys.modules.get("torch")
+    is_ours = [*global_ones, torch.default_generator if torch is not None else None]
+    return [one for one in found.values() if not any(one is other for other in is_ours)][:_MOST_HELD]
+
+
+def reachable(holder: object) -> Iterator[Any]:
+    """Something and what it refers to, directly or not: as far as a bounded walk comes, and not into modules."""
+    todo, seen = deque([holder]), {id(holder)}
+    while todo and len(seen) < _MOST_LOOKED_AT:
+        one = todo.popleft()
+        yield one
+        inside: Iterable[object]
+        if isinstance(one, (list, tuple, set, frozenset)):  # a list of millions of paths is not copied
+            inside = one
+        elif isinstance(one, dict):
+            inside = one.values()
+        elif isinstance(one, FunctionType):  # not the globals of its module
+            inside = (one.__closure__, one.__defaults__)
+        else:
+            inside = gc.get_referents(one)
+        with contextlib.suppress(RuntimeError):  # another thread changes it meanwhile
+            for part in islice(inside, _MOST_PARTS):
+                is_known = id(part) in seen or isinstance(part, (type, ModuleType, FrameType, TracebackType))
+                if not is_known and (gc.is_tracked(part) or type(part).__name__ == "Generator"):  # torch's are not
+                    seen.add(id(part))
+                    todo.append(part)
+
+
 class SampleSeeds:
     """Seeds what a data set draws from, sample by sample, and notices what it draws from.
 
@@ -80,8 +172,14 @@ class SampleSeeds:
     """
 
     def __init__(
-        self, *, trial_samples: int = TRIAL_SAMPLES, is_shared: bool = False, needs_to_know: bool = False
+        self,
+        dataset: Any = None,
+        *,
+        trial_samples: int = TRIAL_SAMPLES,
+        is_shared: bool = False,
+        needs_to_know: bool = False,
     ) -> None:
+        self._dataset, self._held, self._has_looked = dataset, list[_Held](), False
         self._sources: list[Any] = [_Python(), _NumPy()]
         self._used: list[Any] = []
         self._unused: list[Any] = [*self._sources]
@@ -92,7 +190,7 @@ class SampleSeeds:
         self._trial = trial_samples
         self._is_shared = is_shared  # others use the generators between chunks, so marks do not keep
         self._needs_to_know = needs_to_know  # whether anything draws: then generators are looked at for ever
-        self._seeds_all = self._has_torch = False
+        self._has_torch = self._has_begun = self._is_again = self.is_drawing = False
         self.least_ns, self._began_ns = 1 << 62, 0  # what the quickest sample on trial took by itself
         self._marks: list[Any] = []
 
@@ -122,20 +220,18 @@ class SampleSeeds:
         return noticed
 
     @property
-    def is_drawing(self) -> bool:
-        return bool(self._used)
-
-    @property
     def is_on_trial(self) -> bool:
         return self._trial > 0
 
     @property
     def per_sample(self) -> bool:
         """Whether `begin_sample` has anything to do."""
-        return self._seeds_all or bool(self._used) or self._trial > 0
+        return bool(self._used) or self._trial > 0
 
     def begin_chunk(self) -> None:
         """Remember where the generators stand that nobody drew from so far."""
+        if not self._has_looked:
+            self._find_held()
         if not self._has_torch and "torch" in sys.modules:
             self._has_torch = True
             self._sources.append(_Torch())
@@ -145,10 +241,24 @@ class SampleSeeds:
         if not self.is_on_trial and (self._is_shared or len(self._marks) != len(self._unused)):
             self._mark()
 
+    def _find_held(self) -> bool:
+        """Look for generators that the data set holds; whether there are new ones."""
+        self._has_looked, known = True, {id(held.generator) for held in self._held}
+        found = find_generators(self._dataset) if self._dataset is not None else []
+        for generator in [one for one in found if id(one) not in known]:
+            self._held.append(_Held(generator, len(self._held)))
+            self._sources.append(self._held[-1])
+            self._unused.append(self._held[-1])
+        return len(self._held) > len(known)
+
+    def keep_held(self) -> list[Callable[[], None]]:
+        """Remember the states of the generators that the data set holds; returns what puts them back."""
+        return [held.keep() for held in self._held]
+
     def begin_sample(self, base_seed: int, position: int) -> None:
         """Seed for one sample."""
         seed = mix_seed(base_seed, position)
-        for source in self._sources if self._trial or self._seeds_all else self._used:
+        for source in self._sources if self._trial else self._used:
             source.seed(seed)
         if self._trial:
             self._mark()
@@ -161,11 +271,20 @@ class SampleSeeds:
         self.least_ns = min(self.least_ns, time.perf_counter_ns() - self._began_ns)
         self._trial -= 1
         self._notice()
-        self._seeds_all = not self._trial and self.least_ns >= _SLOW_SAMPLE_NS and not self._needs_to_know
+        if not self._has_begun:  # some are made with the first sample, which then has drawn from them
+            self._has_begun, self._is_again = True, self._find_held()
+            self._mark()
+        if not self._trial:
+            self._find_held()
+            if self.least_ns >= _SLOW_SAMPLE_NS and not self._needs_to_know:
+                self._used += [source for source in self._unused if source not in self._held]
+                self._unused = [source for source in self._unused if source in self._held]
+            self._mark()
 
     def end_chunk(self) -> bool:
         """Whether the chunk drew from a generator that was not seeded, and must run again."""
-        return not self._trial and not self._seeds_all and self._notice()
+        again, self._is_again = self._is_again, False
+        return again or (not self._trial and self._notice())
 
     def begin_collation(self, base_seed: int, position: int) -> None:
         """Seed all generators for a collation of the user's own, which may draw too."""
@@ -184,7 +303,7 @@ class SampleSeeds:
         return [source.look() for source in self._sources]
 
     def _mark(self) -> None:
-        self._marks = [source.look() for source in self._unused] if not self._seeds_all else []
+        self._marks = [source.look() for source in self._unused]
 
     def _notice(self) -> bool:
         looks = [source.look() for source in self._unused]
@@ -194,6 +313,7 @@ class SampleSeeds:
         moved = [s for s, mark, look in pairs if look != mark or type(s) in self._asked_for]
         self._asked_for.clear()
         if moved:
+            self.is_drawing = True
             self._used += moved
             self._unused = [s for s in self._unused if s not in moved]
             self._mark()

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType, TracebackType
+from collections.abc import Callable, Iterator
+from types import CodeType, GeneratorType
 from typing import Any
 
 from headrace.errors import NotSupported
 from headrace.model import describe_error, traceback_of
 
 from ..memory import Answer, CaughtError, Entry, Head, Work, dump
+from .fetch import reachable
 from .record import Stopped
 from .rows import Placed
 from .sharing import Sharing
 from .workbench import Workbench
 
 _log = logging.getLogger(__name__)
-
-# how far an iterator is looked into for a generator that has ended: objects in all, and of each what it refers to
-_MOST_LOOKED_AT, _MOST_PARTS = 5000, 1000
 
 
 class Steps:
@@ -129,20 +124,10 @@ def holds_ended(holder: object, codes: set[CodeType]) -> bool:
 
     One that was made for a single sample, such as the inside of `sum(…)`, is gone with its sample.
     """
-    todo, seen = deque([holder] if codes else []), {id(holder)}
-    while todo and len(seen) < _MOST_LOOKED_AT:
-        one = todo.popleft()
-        if isinstance(one, GeneratorType) and one.gi_frame is None and one.gi_code in codes:
-            return True
-        inside: Iterable[object] = gc.get_referents(one)
-        if isinstance(one, FunctionType):  # not the globals of its module
-            inside = (one.__closure__, one.__defaults__)
-        for part in islice(inside, _MOST_PARTS):
-            is_known = id(part) in seen or isinstance(part, (type, ModuleType, FrameType, TracebackType))
-            if gc.is_tracked(part) and not is_known:
-                seen.add(id(part))
-                todo.append(part)
-    return False
+    return any(
+        isinstance(one, GeneratorType) and one.gi_frame is None and one.gi_code in codes
+        for one in (reachable(holder) if codes else ())
+    )
 
 
 class OwnIterator:

@@ -62,7 +62,7 @@ class Workbench:
         self.fetcher = Fetcher(
             dataset,
             has_getitems=plan.has_getitems,
-            seeds=SampleSeeds(needs_to_know=plan.has_getitems and plan.uses_slots)
+            seeds=SampleSeeds(dataset, needs_to_know=plan.has_getitems and plan.uses_slots)
             if is_seeded and not plan.is_iterable
             else None,
             is_patient=plan.goes_on,
