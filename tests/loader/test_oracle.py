@@ -284,18 +284,23 @@ def test_in_process(case: Case) -> None:
 # ------------------------------------------------------------------------------------------- fixed cases
 
 
-@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+ANEW = {
+    "map": Case(layout="nested", num_workers=2, sampler="shuffle", epochs=2, persistent_workers=True),
+    "own collation in threads": Case(layout="ragged", collation="pad", num_workers=1, backend="thread"),
+    "iterable": Case(kind="stream", layout="array", num_workers=2),
+}
+
+
 @pytest.mark.parametrize(
-    "case",
+    ("name", "start_method"),
     [
-        Case(layout="nested", num_workers=2, sampler="shuffle", epochs=2, persistent_workers=True),
-        Case(layout="ragged", collation="pad", num_workers=1, backend="thread"),
-        Case(kind="stream", layout="array", num_workers=2),
+        *((name, "spawn") for name in ANEW),
+        ("map", "forkserver"),
+        *(pytest.param(name, "forkserver", marks=pytest.mark.slow) for name in ANEW if name != "map"),
     ],
-    ids=["map", "own collation in threads", "iterable"],
 )
-def test_other_start_methods(case: Case, start_method: str) -> None:
-    check(replace(case, start_method=start_method))
+def test_other_start_methods(name: str, start_method: str) -> None:
+    check(replace(ANEW[name], start_method=start_method))
 
 
 @pytest.mark.parametrize("layout", [*FITTING, *OTHERS])
