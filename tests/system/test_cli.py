@@ -78,6 +78,7 @@ def test_demo_prints_both_loaders_side_by_side(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow  # that the report is Chinese: tests/cli/demo/test_command.py
 def test_demo_speaks_chinese(tmp_path: Path) -> None:
     done = run("-q", "demo", *TINY, "--color", "always", env={"LANG": "zh_CN.UTF-8", "TMPDIR": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")
@@ -110,8 +111,15 @@ def test_demo_prints_one_json_document(tmp_path: Path) -> None:
         assert len(run_["loop"]["checksums"]) == 8
 
 
-@pytest.mark.parametrize("loader", ["torch", "headrace"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("loader", "number", "code"),
+    [
+        ("torch", signal.SIGINT, 130),
+        ("headrace", signal.SIGTERM, 143),
+        pytest.param("torch", signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param("headrace", signal.SIGINT, 130, marks=pytest.mark.slow),
+    ],
+)
 def test_a_demo_that_is_stopped_leaves_nothing_behind(
     tmp_path: Path, loader: str, number: signal.Signals, code: int
 ) -> None:

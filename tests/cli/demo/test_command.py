@@ -1,11 +1,12 @@
-"""The demo's figures are a function of what its runs measured."""
+"""The demo's figures are a function of what its runs measured, and its report is said in both languages."""
 
 from dataclasses import replace
 
 import pytest
 
-from headrace.cli.demo.command import DemoRun, summarise
-from headrace.cli.demo.loop import LoopResult
+from headrace.cli.demo.command import DemoRun, _report_text, summarise
+from headrace.cli.demo.loop import DemoSettings, LoopResult
+from headrace.cli.terminal import Terminal
 
 LOOP = LoopResult(
     first_batch_s=0.4,
@@ -44,3 +45,23 @@ def test_what_was_not_measured_stays_unknown() -> None:
     summary = summarise([replace(run, peak_memory_bytes=None) for run in runs()])
     for name in ("peak_memory_bytes", "loader_memory_bytes"):
         assert summary[name] == {"torch": None, "headrace": None, "ratio": None}
+
+
+@pytest.mark.parametrize(
+    ("language", "rows", "other"),
+    [
+        ("en", ("first batch", "wait for a batch, worst", "samples per second", "yes, all 10"), "每秒样本数"),
+        ("zh", ("首个 batch 用时", "等待一个 batch，最长", "每秒样本数", "一致，共 10 个"), "samples per second"),
+    ],
+)
+@pytest.mark.parametrize("color", ["always", "never"])
+def test_the_report_speaks_one_language(
+    language: str, rows: tuple[str, ...], other: str, color: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = DemoSettings(samples=12, batch_size=3, workers=2)
+    Terminal(color=color, verbosity=0).result(_report_text(settings, runs(), language))
+    printed = capsys.readouterr().out
+    for row in rows:
+        assert row in printed
+    assert other not in printed
+    assert ("\x1b[" in printed) == (color == "always")

@@ -1,0 +1,48 @@
+"""What names no data set that can be tested is refused, and the refusal says why."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.doctor.chaos import ChaosSettings
+from headrace.doctor.chaos.subject import Target
+from headrace.errors import HeadraceError
+
+DATA = """
+good = list(range(80))
+stream = iter(range(8))
+few = [1, 2, 3]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "own_targets.py").write_text(DATA)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    yield tmp_path
+    sys.modules.pop("own_targets", None)
+
+
+@pytest.mark.parametrize("target", ["own_targets:good", "own_targets.py:good"])
+def test_a_module_and_a_file_are_found(folder: Path, target: str) -> None:
+    assert Target(ChaosSettings(target=target)).num_samples == 80
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("own_targets:nothing", "own_targets has no 'nothing'"),
+        ("own_targets.py", "write it as module:attribute"),
+        ("absent.py:x", "there is no file 'absent.py'"),
+        ("no_such_module:x", "importing 'no_such_module' failed"),
+        ("own_targets:stream", "map-style data set"),
+        ("own_targets:few", "fewer than two batches of 8"),
+    ],
+)
+def test_what_is_no_target_is_explained(folder: Path, target: str, said: str) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        Target(ChaosSettings(target=target))
+    assert said in str(caught.value)
