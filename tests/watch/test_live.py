@@ -70,7 +70,8 @@ def test_a_worker_is_taken_for_its_trainer_and_a_parent_too(slow: int) -> None:
     worker = next(pid for pid in children_of(slow) if psutil.Process(pid).name().startswith("pt_data_worker"))
     with WatchSession(worker, WatchSettings(interval_s=1)) as session:
         assert session.roots == (slow,)
-    with WatchSession("trainings.py sleep", WatchSettings(interval_s=1)) as session:
+    words = " ".join(psutil.Process(slow).cmdline()[1:])  # to the end: another test may have such a training, too
+    with WatchSession(words, WatchSettings(interval_s=1)) as session:
         assert session.roots == (slow,)
 
 

@@ -262,10 +262,11 @@ def test_a_number_beyond_64_bits_does_not_fit(low: int, high: int) -> None:
 @pytest.mark.parametrize(
     "sample",
     [
-        "text", b"bytes", [], {}, None, object(), {"a": "text"}, [[]], {"a": None}, np.array(["x"]), np.array([None]),
-        np.zeros(2, ">i4"), np.zeros(2, "u2"), torch.zeros(2).to_sparse(), torch.zeros(2, requires_grad=True),
-        torch.nn.Parameter(torch.zeros(2)), torch.zeros(2, dtype=torch.complex64).conj(), np.str_("x"),
-        torch.zeros(2, device="meta"), np.ma.zeros(3), 1j, {1, 2}, np.zeros(2, [("a", "f4")]), np.datetime64(0, "s"),
+        "text", b"bytes", [], {}, None, pytest.param(object(), id="object()"), {"a": "text"}, [[]], {"a": None}, 1j,
+        np.array(["x"]), np.array([None]), np.zeros(2, ">i4"), np.zeros(2, "u2"), np.zeros(2, [("a", "f4")]),
+        torch.zeros(2).to_sparse(), torch.zeros(2, requires_grad=True), torch.nn.Parameter(torch.zeros(2)),
+        torch.zeros(2, dtype=torch.complex64).conj(), torch.zeros(2, device="meta"), np.str_("x"), np.ma.zeros(3),
+        np.datetime64(0, "s"), {1, 2},
     ],
     ids=repr,
 )  # fmt: skip
