@@ -164,7 +164,7 @@ def test_deaths_change_nothing_about_the_epoch(tmp_path: Path, backend: str, col
     assert loader.quarantine == ()
 
 
-@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("start_method", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
 def test_deaths_under_other_start_methods(tmp_path: Path, start_method: str) -> None:
     dataset = Faulty(24, {5: "kill"}, once_in=tmp_path)
     assert run(DataLoader(dataset, 4, num_workers=2, multiprocessing_context=start_method)) == list(range(24))

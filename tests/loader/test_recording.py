@@ -58,8 +58,15 @@ def finish(recorder: Recorder) -> Recording:
     return read_run(recorder.directory)
 
 
-@pytest.mark.parametrize("backend", ["process", "thread"])
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("backend", "start_method"),
+    [
+        ("process", "fork"),
+        ("thread", "fork"),
+        ("process", "spawn"),
+        pytest.param("thread", "spawn", marks=pytest.mark.slow),
+    ],
+)
 def test_what_workers_and_the_loop_leave(recorder: Recorder, tmp_path: Path, backend: str, start_method: str) -> None:
     settings = {"backend": backend, "multiprocessing_context": start_method}
     assert deliver(Numbers(tmp_path), **settings) == list(range(NUM_SAMPLES))
