@@ -74,7 +74,9 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.slow] if way == "forkserver" else []) for way in WAYS]
+)
 def test_every_kind_of_worker_counts(way: str) -> None:
     loader = headrace.DataLoader(Volumes(), batch_size=4, **WAYS[way])  # type: ignore[arg-type]
     assert len([batch for batch in loader]) == 6  # noqa: C416

@@ -34,7 +34,7 @@ def test_nothing_is_lost_repeated_or_left_behind(number: int) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_that_start_anew_are_replaced_as_well(start_method: str) -> None:
     kinds = (FaultKind.KILL, FaultKind.EXCEPTION, FaultKind.SHM_FULL, FaultKind.FD_LIMIT)
     check(
