@@ -16,10 +16,12 @@ help:  ## list the targets
 demo: $(VENV)/.installed  ## the same training loop with torch's loader and with ours, side by side (about half a minute)
 	$(BIN)/headrace demo
 
-# Tests kill, stop and race real processes. One that fails is tried once more, by itself: what fails twice blocks the merge,
-# what fails once is a race to be found, and the last line names it.
+# Tests kill, stop and race real processes, and wait for them more than they compute: files of tests run in two processes,
+# each file's tests in turn (`make test JOBS=0`: all in one). A test that fails is tried once more, by itself: what fails
+# twice blocks the merge, what fails once is a race to be found, and the last line names it.
+JOBS ?= 2
 test: lint  ## everything that blocks a merge: ruff, mypy, pytest
-	$(BIN)/python -m pytest || { \
+	$(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile || { \
 		code=$$?; [ $$code -eq 1 ] || exit $$code; \
 		failed=$$($(BIN)/python -c 'import json; print(*json.load(open(".pytest_cache/v/cache/lastfailed")))'); \
 		echo "== once more, those that failed"; \

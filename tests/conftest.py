@@ -1,5 +1,8 @@
-"""What holds for every test: it leaves nothing behind, and hypothesis draws the same examples each time."""
+"""What holds for every test: it leaves nothing behind, hypothesis draws the same examples each time, and what measures
+time has the machine to itself.
+"""
 
+import fcntl
 import gc
 import os
 import re
@@ -30,6 +33,8 @@ _STAYING_FDS = 4  # and their pipes
 _TIME_TO_CLEAN_UP_S = 30.0
 # What a process has loaded that may leave something in /dev/shm at any moment: another test run on this machine has it.
 _MAKERS = ("libtorch", "_multiprocessing.", "_posixshmem.")
+_crashed: set[str] = set()  # tests that ended the process they ran in
+_SHM_BEFORE = pytest.StashKey[set[str]]()
 _known_pids: set[int] = {os.getpid()}  # this process and whatever was seen below it
 
 
@@ -40,12 +45,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="needs to be root"))
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.stash[_SHM_BEFORE] = _shm_entries()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str) -> None:
+    _crashed.add(crashitem)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     gc.unfreeze()  # pytest collects once more, and hears what is wrong with the garbage
+    # A test that ended its process may have passed in the next one; it failed all the same.
+    if failed := session.config.pluginmanager.get_plugin("lfplugin"):
+        failed.lastfailed.update(dict.fromkeys(_crashed, True))
+    yield
+    # While tests run beside each other, nobody knows which of them left what bears no pid; here all of them have ended.
+    if session.config.getoption("numprocesses", None):
+        left = sorted(_made_here(_shm_entries() - session.stash[_SHM_BEFORE]))
+        if left:
+            reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+            reporter.write_line("a test left behind: " + ", ".join(f"/dev/shm/{name}" for name in left), red=True)
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
 @pytest.fixture(autouse=True)
-def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+def _has_the_machine_to_itself(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let a test that is marked `alone` wait until no test runs beside it, and those after it until it is over."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    is_alone = request.node.get_closest_marker("alone") is not None
+    folder = request.getfixturevalue("tmp_path_factory").getbasetemp().parent  # of the whole run
+    with open(folder / "gate", "a+") as gate, open(folder / "room", "a+") as room:
+        fcntl.lockf(gate, fcntl.LOCK_EX)  # who waits for the whole room stands in the gate: nobody passes him
+        fcntl.lockf(room, fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH)  # no child of the test inherits it
+        fcntl.lockf(gate, fcntl.LOCK_UN)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind(_has_the_machine_to_itself: None, request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a child process, a /dev/shm entry or open files behind."""
     if request.node.get_closest_marker("leaves_behind"):
         yield

@@ -55,6 +55,7 @@ def test_the_example_explains_its_log() -> None:
     assert "checkpoint: 29% of the time" in run(ROOT / "examples" / "explain_a_log.py")
 
 
+@pytest.mark.alone
 def test_the_example_of_run_finds_the_slow_pool() -> None:
     said = run(ROOT / "examples" / "run_a_training.py")
     assert "trained\nverdict: data_bound\nbatch_lockstep: " in said

@@ -264,6 +264,7 @@ def test_a_healthy_training_has_no_findings(tmp_path: Path) -> None:
     assert activities["forward"] == 39  # the first call is the one by which the model is found
 
 
+@pytest.mark.alone
 def test_a_pool_that_is_too_slow(tmp_path: Path) -> None:
     done, found = train(tmp_path, "slow_pool")
     assert causes_of(found)[0] == "batch_lockstep"

@@ -277,6 +277,7 @@ class _LimitedBlock(ProbedBlock):
         time.sleep(max(0.0, done_at - time.perf_counter()))
 
 
+@pytest.mark.alone
 def test_the_knee_of_a_limited_reader_is_found() -> None:
     file = ProbedFile("limited", 1 << 30, -1)
     blocks = [_LimitedBlock(file, 4096 * number, 4096) for number in range(100_000)]
