@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -47,6 +48,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     session.stash[_SHM_BEFORE] = _shm_entries()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Iterator[None]:
+    """Let what a test said of odd file names reach the process that reports."""
+    return _in_utf8((yield))
+
+
+def _in_utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_in_utf8(key): _in_utf8(item) for key, item in value.items()}
+    return type(value)(map(_in_utf8, value)) if isinstance(value, (list, tuple)) else value
 
 
 @pytest.hookimpl(optionalhook=True)
