@@ -71,6 +71,26 @@ def test_a_layout_keeps_within_its_room_or_says_that_there_is_none() -> None:
         ArenaPlan.for_budget(1 << 20, room_bytes=1 << 20, num_workers=3)
 
 
+WITHOUT_MEMFD = """
+import errno, os
+def refuse(*_): raise OSError(errno.ENOSYS, "Function not implemented")
+os.memfd_create = refuse
+from headrace import DataLoader
+before = set(os.listdir("/dev/shm"))
+loader = DataLoader(list(range(100)), batch_size=10, num_workers=2, multiprocessing_context="fork")
+print(sum(int(batch.sum()) for batch in loader), "/dev/shm" in loader.stats().budget_reason)
+print(sorted(set(os.listdir("/dev/shm")) - before))
+"""
+
+
+def test_without_memory_files_batches_lie_in_dev_shm() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MEMFD], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.stdout.splitlines()[0].split()[0] == "4950", done.stderr
+    assert done.stdout.splitlines()[1] == "[]"
+
+
 def _nested(samples: list[int]) -> Any:
     return torch.nested.nested_tensor([torch.full((i % 5 + 1,), float(i)) for i in samples])
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch.utils.data as torch_data
 
+from headrace.engine import lies_in_dev_shm
 from headrace.model import format_bytes
 from headrace.storage.media import starting_depth
 from headrace.storage.reading import BlockReader, Extent, ReaderSettings, cached_share, source_installed
@@ -90,7 +91,7 @@ class Reading:
     def start(cls, loader: DataLoader[Any], *, budget_bytes: int | None = None) -> Reading | None:
         """Start to read ahead for a loader; None where there is nothing to read ahead, or no gain in it."""
         depth, dataset = loader.io_depth, loader.dataset
-        if depth == 0 or loader._is_iterable or not hasattr(os, "memfd_create"):
+        if depth == 0 or loader._is_iterable or lies_in_dev_shm():  # blocks there would fill it
             return None
         extents_of, paths_of = find_extents(dataset), _paths_of(loader)
         if extents_of is None and paths_of is None:

@@ -20,7 +20,7 @@ from multiprocessing import reduction
 from pathlib import Path
 from typing import Any
 
-from .system import catches, read_status
+from .system import anonymous_file, catches, read_status
 
 _HEADER = "headrace-stacks signal="
 _FRAME = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d+|\?+) in (?P<function>.+)')
@@ -78,7 +78,7 @@ class StackFile:
     @classmethod
     def create(cls) -> StackFile:
         """Make one in the training process, for one worker process."""
-        fd = os.memfd_create("headrace-stacks", os.MFD_CLOEXEC)
+        fd = anonymous_file("headrace-stacks")
         # every process that has it shares one file position: writes go to the end instead
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
         return cls(fd)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headrace.model import worker_number
 from headrace.signals import Frame, ThreadStack, find_py_spy
-from headrace.signals.system import Call, OpenFile, polled_descriptors, read_moment, read_open_files
+from headrace.signals.system import Call, OpenFile, anonymous_file, polled_descriptors, read_moment, read_open_files
 
 from .processes import thread_names
 from .reading import KernelLook
@@ -48,7 +48,7 @@ class StackSampler:
     def __init__(self, pid: int, *, seconds: float, rate_per_s: int) -> None:
         command = find_py_spy()
         self._process: subprocess.Popen[bytes] | None = None
-        self._fd, self._errors = os.memfd_create("headrace-watch"), os.memfd_create("headrace-watch-errors")
+        self._fd, self._errors = anonymous_file("headrace-watch"), anonymous_file("headrace-watch-errors")
         self._problem = "py-spy is not installed: `pip install headrace[stacks]`"
         if command is None:
             return

@@ -6,12 +6,12 @@ import contextlib
 import functools
 import mmap
 import os
-import tempfile
 from dataclasses import dataclass
 from multiprocessing import reduction
 
 from headrace.errors import NotSupported
 from headrace.model import format_bytes
+from headrace.signals.system import anonymous_file
 
 from .board import BOARD_BYTES, MAX_WORKERS
 
@@ -77,11 +77,7 @@ class Arena:
                 next_step="use num_workers=0, or torch.utils.data.DataLoader on this system",
             )
         in_dev_shm = lies_in_dev_shm()
-        if not in_dev_shm:
-            fd = os.memfd_create("headrace", os.MFD_CLOEXEC)
-        else:
-            fd, path = tempfile.mkstemp(prefix="headrace-", dir="/dev/shm")
-            os.unlink(path)
+        fd = anonymous_file("headrace", "/dev/shm")
         try:
             os.ftruncate(fd, size)
             return cls(Fd(fd), size, in_dev_shm=in_dev_shm)

@@ -16,7 +16,6 @@ import fcntl
 import mmap
 import os
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from enum import IntEnum
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import NotSupported
 
-from ..system import read_stat
+from ..system import anonymous_file, read_stat
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,11 +123,7 @@ class Area:
             raise NotSupported("recording needs Linux: its events lie in an anonymous memory file")
         # whole pages, so that a lane's memory can be given back
         lane_bytes = -(-(LANE_HEAD_BYTES + lane_records * RECORD_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
-        try:
-            fd = os.memfd_create("headrace-recording", os.MFD_CLOEXEC)
-        except OSError:  # a sandbox may refuse it
-            fd, path = tempfile.mkstemp(prefix="headrace-")
-            os.unlink(path)
+        fd = anonymous_file("headrace-recording")
         try:
             os.ftruncate(fd, _head_bytes(num_lanes) + num_lanes * lane_bytes)
             token = int.from_bytes(os.urandom(7))

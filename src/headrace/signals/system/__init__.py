@@ -21,7 +21,7 @@ from .cgroups import (
     sample_groups,
 )
 from .gpus import GpuReader
-from .kernel_files import read_text
+from .kernel_files import anonymous_file, read_text
 from .machine import find_disks, read_available, read_disks, read_machine, read_pressures, read_swapped_in
 from .processes import (
     OpenFile,
@@ -66,6 +66,7 @@ __all__ = [
     "ProcessTree",
     "SystemSample",
     "ThreadState",
+    "anonymous_file",
     "catches",
     "cpu_groups",
     "find_disks",

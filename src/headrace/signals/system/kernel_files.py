@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 _PIECE = 1 << 16
+
+
+def anonymous_file(name: str, folder: str | None = None) -> int:
+    """A file without a name: in memory, or, where a sandbox refuses memfd_create, an unlinked one in a folder."""
+    try:
+        return os.memfd_create(name, os.MFD_CLOEXEC)
+    except OSError:
+        fd, path = tempfile.mkstemp(prefix=f"{name}-", dir=folder)
+        os.unlink(path)
+        return fd
 
 
 def read_start(path: Path | str, size: int) -> bytes:
