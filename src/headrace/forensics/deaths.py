@@ -481,6 +481,8 @@ class _DeathWords:
     def evidence(self) -> dict[str, str]:
         facts, say, last = self._facts, self._say, self._facts.fullest
         ended = _signal_name(facts.exit_code) or say("exit code {code}", "退出码 {code}", code=facts.exit_code)
+        if facts.exit_code is None:
+            ended = say("not known: somebody else waited for it", "未知：已被其他代码回收")
         found = {say("exit", "结束方式"): ended}
         before, after = kill_count(facts.oom_before), kill_count(facts.oom_after)
         if before is not None and after is not None:
