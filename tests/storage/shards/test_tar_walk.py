@@ -19,13 +19,14 @@ Walk = tuple[list[tuple[bytes, int, int]], list[tuple[str, int, int]], list[byte
 
 
 def walk(data: bytes, **settings: object) -> Walk:
-    """Walk through a tar in memory: its members, its wounds, and the names of what was skipped."""
+    """Walk through a tar in memory: its members that can be read, its wounds, and the names of what was skipped."""
     found = walk_tar(lambda at, size: data[at : at + size], len(data), **settings)  # type: ignore[arg-type]
     members = found.members
     names = [members.names[a : a + n] for a, n in zip(members.name_at.tolist(), members.name_len.tolist(), strict=True)]
     wounds = [(str(place.kind), place.offset, place.before) for place in found.damage]
     skipped = [skip.name for skip in found.skipped]
-    return list(zip(names, members.data_at.tolist(), members.size.tolist(), strict=True)), wounds, skipped
+    rows = zip(names, members.data_at.tolist(), members.size.tolist(), strict=True)
+    return [row for k, row in enumerate(rows) if k not in members.unread], wounds, skipped
 
 
 def by_tarfile(data: bytes) -> list[tuple[bytes, int, int]]:
@@ -91,10 +92,8 @@ def test_what_gnu_tar_writes(form: str, tmp_path: Path) -> None:
     data = (tmp_path / "x.tar").read_bytes()
     found, wounds, skipped = walk(data)
     assert found == by_tarfile(data)
-    assert wounds == []
+    assert [kind for kind, _, _ in wounds] == (["sparse"] if form in ("gnu", "pax") else [])
     assert b"in/" in skipped
-    if form in ("gnu", "pax"):
-        assert any(name.endswith(b"sparse") for name in skipped)
 
 
 def test_a_large_size_in_a_pax_record_or_in_base_256() -> None:

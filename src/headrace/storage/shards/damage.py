@@ -19,6 +19,8 @@ class DamageKind(StrEnum):
     CORRUPT_HEADER = "corrupt_header"
     ZEROS_INSIDE = "zeros_inside"  # blocks of zeros, where other readers stop, and members after them
     AFTER_END = "after_end"  # something that is no member after the end
+    SPARSE = "sparse"  # a member of `tar -S`: its pieces, and a map of where they belong
+    ELSEWHERE = "elsewhere"  # a hard link to no member before it, or a file that began in another volume
 
 
 _TOLD = {
@@ -46,6 +48,16 @@ _TOLD = {
         "{shard}, byte {offset}: {size} bytes after the end are no tar",
         "{shard}，第 {offset} 字节：结束之后还有 {size} 字节不属于 tar 的内容",
     ),
+    DamageKind.SPARSE: Text(
+        "{shard}, byte {offset}: {member} is a sparse member, which is not read: pack it again without tar -S",
+        "{shard}，第 {offset} 字节：{member} 以稀疏格式存储，无法读取；请重新打包，不要使用 tar -S",
+    ),
+    DamageKind.ELSEWHERE: Text(
+        "{shard}, byte {offset}: the data of {member} is not in this shard (a hard link, or begun in another volume): "
+        "pack it again with tar --hard-dereference, in one volume",
+        "{shard}，第 {offset} 字节：{member} 的数据不在这个 shard 里（硬链接，或从另一分卷接续）；"
+        "请用 tar --hard-dereference 重新打包成一卷",
+    ),
 }
 
 
@@ -64,7 +76,7 @@ it, 0 after it
     size: int = 0  # bytes that could not be read as members
     before: int = 0  # members before it that are whole
     after: int = 0  # members after it that are whole
-    member: str = ""  # the one that was cut, or the last before the place
+    member: str = ""  # the one that was cut or cannot be read, or the last before the place
 
     @property
     def told(self) -> Text:

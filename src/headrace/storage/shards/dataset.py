@@ -46,6 +46,8 @@ class _Shard(NamedTuple):
     num_samples: int  # that are delivered, or damaged
     num_unpaired: int
     damage: tuple[DamagedPlace, ...]
+    num_links: int  # and devices, and members of unknown types: what is neither a field nor a directory
+    first_link: str
 
 
 class Shards:
@@ -134,7 +136,8 @@ class Shards:
         counts = (signature["count"] for signature in meta["signatures"])
         num_samples = sum(n for n, layout in zip(counts, layouts, strict=True) if not layout.is_left_out)
         damage = tuple(DamagedPlace.from_json(document, indexed.shard) for document in meta["damage"])
-        return _Shard(indexed, num_samples, count_unpaired(index, layouts), damage)
+        first_link = meta["skipped_first"][0][0] if meta["links"] else ""
+        return _Shard(indexed, num_samples, count_unpaired(index, layouts), damage, meta["links"], first_link)
 
     @property
     def damage(self) -> tuple[DamagedPlace, ...]:
@@ -268,7 +271,7 @@ class Shards:
 
 
 def _tell(shards: list[_Shard]) -> None:
-    """Say in the log what is wrong: a line for each damage, one for all members that are in no sample."""
+    """Say in the log what is wrong: a line for each damage, one each for all links and all members in no sample."""
     damages = [damage for shard in shards for damage in shard.damage]
     for damage in damages[:_MOST_SAID]:
         _log.warning("%s", damage)
@@ -280,4 +283,10 @@ def _tell(shards: list[_Shard]) -> None:
         _log.warning(
             "%d members in %d shards are in no sample, first in %s: Shards.unpaired names them, with the reasons",
             *(num, num_with, first),
+        )
+    if linked := [shard for shard in shards if shard.num_links]:
+        _log.warning(
+            "%d members are passed over: symbolic links, devices or of an unknown type, first %s in %s; "
+            "`tar -h` packs what links point to",
+            *(sum(shard.num_links for shard in linked), linked[0].first_link, linked[0].indexed.shard),
         )

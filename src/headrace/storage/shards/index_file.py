@@ -15,10 +15,10 @@ import numpy as np
 from headrace.errors import UnusableInput
 
 MAGIC = b"HRSHARDX"
-VERSION = 1
+VERSION = 2
 ENDING = ".hri"
 HAS_DATA_CRC = 1  # a bit of `IndexHead.flags`
-CUT = 1  # a bit of a member's flags: its data is cut short
+CUT, UNREAD = 1, 2  # bits of a member's flags: its data is cut short; it is sparse, or not in the shard
 
 MEMBER = np.dtype(
     [

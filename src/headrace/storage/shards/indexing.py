@@ -22,9 +22,9 @@ from headrace.errors import UnusableInput
 from headrace.model import cache_folder
 
 from .damage import DamageKind
-from .index_file import CUT, ENDING, HAS_DATA_CRC, MEMBER, SAMPLE, Content, IndexHead, read_head, write_index
+from .index_file import CUT, ENDING, HAS_DATA_CRC, MEMBER, SAMPLE, UNREAD, Content, IndexHead, read_head, write_index
 from .pairing import DUPLICATE, IGNORED, UNPAIRED, ByFirstDot, Pairing, group
-from .tar_headers import BLOCK
+from .tar_headers import BLOCK, NEVER_FIELDS
 from .tar_walk import WINDOW_BYTES, Fetch, Members, Walked, walk_tar
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,6 @@ _COMPRESSED = {
     b"\xfd7zXZ": ("xz", "xz -d"),
     b"BZh": ("bzip2", "bunzip2"),
 }
-_COSTS_A_SAMPLE = {DamageKind.NO_END, DamageKind.CUT_IN_HEADER, DamageKind.CORRUPT_HEADER, DamageKind.ZEROS_INSIDE}
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,7 @@ def _write_somewhere(places: list[str], content: Content, belongs: dict[str, int
 
 def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any, Any] | None) -> Content:
     members = walked.members
-    wounded_at = [place.before for place in walked.damage if place.kind in _COSTS_A_SAMPLE]
-    groups = group(members, pairing, wounded_at=wounded_at)
+    groups = group(members, pairing, wounded_at=walked.wounded_at)
     order, split = groups.order, groups.split
     at, name_len = members.name_at[order], members.name_len[order]
     name_at = np.cumsum(name_len) - name_len
@@ -150,8 +148,9 @@ def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any,
     listed["header_sum"], listed["field"] = members.checksum[order], groups.field
     if crcs is not None:
         listed["data_crc"] = crcs[order]
-    if members.is_cut:
-        listed["flags"][order == len(members) - 1] |= CUT
+    flags = np.zeros(len(members), np.uint16)
+    flags[list(members.unread)] = [CUT if k is DamageKind.CUT_IN_DATA else UNREAD for k in members.unread.values()]
+    listed["flags"] = flags[order]
 
     samples = np.zeros(len(groups.first), SAMPLE)
     key_from = order[groups.first]  # the member whose name holds the key
@@ -162,6 +161,7 @@ def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any,
     names = members.names
     if (np.diff(order) != 1).any():
         names = b"".join(names[a : a + n] for a, n in zip(at.tolist(), name_len.tolist(), strict=True))
+    skipped = sorted(walked.skipped, key=lambda skip: skip.kind in NEVER_FIELDS)
     meta = {
         "shard": os.path.basename(shard),
         "fields": split.fields,
@@ -169,10 +169,11 @@ def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any,
         "signatures": groups.signatures,
         "unpaired": int(np.isin(groups.field, [UNPAIRED, DUPLICATE]).sum()),
         "ignored": int((groups.field == IGNORED).sum()),
-        "skipped": len(walked.skipped),
+        "skipped": len(skipped),
+        "links": sum(skip.kind not in NEVER_FIELDS for skip in skipped),
         "skipped_first": [
             [skip.name.decode("utf-8", "backslashreplace"), skip.offset, skip.kind.decode("latin-1")]
-            for skip in walked.skipped[:_MOST_NAMED]
+            for skip in skipped[:_MOST_NAMED]
         ],
         "damage": [place.as_json() for place in walked.damage],
     }

@@ -170,7 +170,7 @@ def group(members: Members, pairing: Pairing, *, wounded_at: Sequence[int] = ())
     """Group members; samples come in the order of their first members.
 
     `wounded_at` are places of damage, as the number of members before each. A sample beside one that lacks what the
-    others have, and the one whose data is cut, are damaged.
+    others have, and those with a member whose data cannot be read, are damaged.
     """
     name_at = members.name_at
     split = pairing.split(members.names, name_at, members.name_len)
@@ -189,14 +189,13 @@ def group(members: Members, pairing: Pairing, *, wounded_at: Sequence[int] = ())
     num = np.diff(begins, append=len(sample))
     kinds, signature = _signatures(field[paired], begins, num, is_list)
     damaged = np.zeros(len(begins), bool)
-    if wounded_at or members.is_cut:
+    if wounded_at or members.unread:
         sample_of = dict(zip(paired.tolist(), sample.tolist(), strict=True))
         usual = set(kinds[int(np.bincount(signature).argmax())]) if kinds else set()
         wanted = {split.fields.index(name) for name in pairing.required} or usual
         for number in {sample_of[k] for place in wounded_at for k in (place - 1, place) if k in sample_of}:
             damaged[number] = not wanted <= set(kinds[signature[number]])
-        if members.is_cut and len(members) - 1 in sample_of:
-            damaged[sample_of[len(members) - 1]] = True
+        damaged[[sample_of[row] for row in members.unread if row in sample_of]] = True
     codes, final, counts = np.unique(2 * signature + damaged, return_inverse=True, return_counts=True)
     signatures = [
         {"fields": kinds[code // 2], "damaged": bool(code % 2), "count": count}

@@ -78,7 +78,7 @@ class SampleReader:
     def extents(self, row: int) -> tuple[Extent, ...]:
         """Return the reads that fetching a sample takes, in the order of its fields; none for one that is damaged."""
         layout, members = self._look_up(row)
-        if not layout.is_complete or any(member[_FLAGS] & CUT for member in members):
+        if not layout.is_complete or any(member[_FLAGS] for member in members):
             return ()
         return self._plan(members)
 
@@ -86,8 +86,8 @@ class SampleReader:
         """Read a sample; raise `ShardDamaged` for one that lost something, or whose bytes are not the ones indexed."""
         layout, members = self._look_up(row)
         for member in members:
-            if member[_FLAGS] & CUT:
-                raise self._damaged(row, "is cut", member)
+            if flags := member[_FLAGS]:
+                raise self._damaged(row, "is cut" if flags & CUT else "is not there in one piece", member)
         if not layout.is_complete:
             fields = self._members["field"][self.index.members_of(row)]
             has = ", ".join(self._field_names[field] for field in fields) or "nothing"

@@ -13,7 +13,7 @@ from headrace.errors import UnusableInput
 
 from ..reading import close_files
 from .damage import DamagedPlace
-from .index_file import CUT, HAS_DATA_CRC, ShardIndex
+from .index_file import HAS_DATA_CRC, ShardIndex
 from .indexing import Indexed, crc_of, ensure_index, find_index, opened
 from .pairing import REASONS, Pairing, PairingLike, find_pairing
 from .sample_reading import SampleLayout, layouts_of
@@ -85,7 +85,7 @@ class ShardFacts:
     num_unpaired: int = 0
     unpaired: tuple[UnpairedMember, ...] = ()
     num_skipped: int = 0
-    skipped: tuple[tuple[str, int, str], ...] = ()  # (name, offset, type flag) of links, directories, sparse files
+    skipped: tuple[tuple[str, int, str], ...] = ()  # (name, offset, type flag) of symbolic links, directories, devices
     was_verified: bool = False
     wrong_data: tuple[str, ...] = ()  # members whose header or data is not what was indexed
 
@@ -151,7 +151,6 @@ def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, com
     index = ShardIndex(indexed.path)
     meta = index.meta
     layouts = layouts_of(meta, fields, rule.required)
-    has_cut = bool((index.members["flags"] & CUT).any())
     damaged = _rows_of(index, [layout.is_damaged for layout in layouts])[:_MOST_NAMED]
     num = sum(
         kind["count"]
@@ -165,7 +164,7 @@ def _facts(indexed: Indexed, rule: Pairing, fields: Sequence[str] | None, *, com
         is_new_index=indexed.is_new,
         size=os.stat(indexed.shard).st_size,
         num_samples=num,
-        num_members=indexed.head.num_members - has_cut,
+        num_members=indexed.head.num_members - int(np.count_nonzero(index.members["flags"])),
         fields=tuple(meta["fields"]),
         damage=tuple(DamagedPlace.from_json(document, indexed.shard) for document in meta["damage"]),
         damaged_samples=tuple(index.key(row) for row in damaged),
@@ -185,5 +184,5 @@ def _wrong_members(path: str, index: ShardIndex) -> Iterator[str]:
             offset, size, _, _, header_sum, data_crc, _, flags = index.members[row].item()
             header = parse_header(bytes(fetch(offset - BLOCK, BLOCK)))
             is_right = header is not None and header.checksum == header_sum and crc_of(fetch, offset, size) == data_crc
-            if not (is_right or flags & CUT):
+            if not (is_right or flags):
                 yield index.name(row)

@@ -14,9 +14,12 @@ Numbers = npt.NDArray[np.int64]
 BLOCK = 512
 REGULAR = (b"0", b"\0", b"7")
 LONG_NAME, LONG_LINK, PAX, PAX_OLD, PAX_GLOBAL, SPARSE = b"L", b"K", b"x", b"X", b"g", b"S"
+HARD_LINK, CONTINUED = b"1", b"M"
+NEVER_FIELDS = (b"5", b"D", b"V")  # directories, their listings, the name of the volume
 _WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, directories: a size there means nothing
 _GNU_KINDS = (LONG_NAME, LONG_LINK, SPARSE)
 ZEROS = bytes(BLOCK)
+_MOST_BYTES = 1 << 50  # a member that says it is larger has a damaged header
 
 
 class Header(NamedTuple):
@@ -27,6 +30,7 @@ class Header(NamedTuple):
     kind: bytes  # the type flag, one byte
     checksum: int
     is_extended: bool = False  # a sparse member's map goes on in the next block
+    link: bytes = b""
 
     @property
     def data_blocks(self) -> int:
@@ -38,12 +42,12 @@ def blocks_of(size: int) -> int:
 
 
 def parse_header(block: bytes) -> Header | None:
-    """Read a header block; None where its checksum is wrong, or it is no header at all."""
+    """Read a header block; None where its checksum is wrong, its size cannot be, or it is no header at all."""
     if len(block) != BLOCK:
         return None
     checksum = _number(block[148:156])
     size = _number(block[124:136])
-    if checksum is None or size is None or size < 0:
+    if checksum is None or size is None or not 0 <= size <= _MOST_BYTES:
         return None
     counted = block[:148] + b" " * 8 + block[156:]
     if checksum != sum(counted) and checksum != sum(counted) - 256 * sum(byte > 127 for byte in counted):
@@ -54,14 +58,14 @@ def parse_header(block: bytes) -> Header | None:
         kind = b"5"  # how tar wrote a directory before it had type flags
     if prefix and kind not in _GNU_KINDS:
         name = prefix + b"/" + name
-    return Header(name, size, kind, checksum, is_extended=kind == SPARSE and block[482] != 0)
+    return Header(name, size, kind, checksum, kind == SPARSE and block[482] != 0, _text(block[157:257]))
 
 
 def parse_pax(data: bytes) -> dict[bytes, bytes] | None:
     """Read the records of a pax header ("29 path=…"); None where they are damaged."""
     records: dict[bytes, bytes] = {}
-    at = 0
-    while at < len(data) and data[at] != 0:
+    at, data = 0, data.rstrip(b"\0")
+    while at < len(data):
         space = data.find(b" ", at, at + 20)
         if space < 0 or not data[at:space].isdigit():
             return None
@@ -71,7 +75,8 @@ def parse_pax(data: bytes) -> dict[bytes, bytes] | None:
             return None
         records[keyword] = value
         at = end
-    return records
+    size = records.get(b"size") or b"0"
+    return records if size.isdigit() and len(size) <= 20 and int(size) <= _MOST_BYTES else None
 
 
 def _number(field: bytes) -> int | None:

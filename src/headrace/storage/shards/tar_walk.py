@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from .damage import DamagedPlace, DamageKind
 from .tar_headers import (
     BLOCK,
+    CONTINUED,
+    HARD_LINK,
     LONG_LINK,
     LONG_NAME,
     PAX,
@@ -41,12 +43,15 @@ _PEEK_BYTES = 4 * BLOCK  # a header with a pax header before it
 _SEARCH_BYTES = 1 << 20
 _PAX_TOLD = (b" path=", b" size=", b" GNU.sparse", b" hdrcharset=")  # what changes where a member lies, or its name
 _MOST_EXTENDED = 1 << 20  # a longer pax header or name is taken for damage
+_NOT_GLOBAL = (b"path", b"linkpath", b"size", b"GNU.sparse")  # a global pax header is not asked for these
+_UNREAD = {SPARSE: DamageKind.SPARSE, CONTINUED: DamageKind.ELSEWHERE}
+_COSTS_A_SAMPLE = {DamageKind.NO_END, DamageKind.CUT_IN_HEADER, DamageKind.CORRUPT_HEADER, DamageKind.ZEROS_INSIDE}
 
 Fetch = Callable[[int, int], bytes | memoryview]
 
 
 class Skipped(NamedTuple):
-    """A member that holds no bytes of its own: a link, a directory, a sparse file."""
+    """A member that holds no bytes of its own: a symbolic link, a directory, a device."""
 
     name: bytes
     offset: int
@@ -62,7 +67,7 @@ class Members:
     checksum: Numbers
     name_len: Numbers
     names: bytes
-    is_cut: bool = False  # the last one's data is cut short
+    unread: dict[int, DamageKind] = field(default_factory=dict)  # those whose data is not there in one piece, and why
 
     def __len__(self) -> int:
         return len(self.size)
@@ -78,6 +83,7 @@ class Walked:
 
     members: Members
     damage: list[DamagedPlace]
+    wounded_at: list[int]  # where members may be missing: the number of members before each place
     skipped: list[Skipped]
 
 
@@ -87,7 +93,8 @@ class _Pending:
 
     name: bytes | None = None
     size: int | None = None
-    is_sparse: bool = False
+    link: bytes | None = None
+    unread: DamageKind | None = None
 
 
 def walk_tar(fetch: Fetch, size: int, shard: str = "", *, window_bytes: int = WINDOW_BYTES) -> Walked:
@@ -104,10 +111,14 @@ class _TarWalk:
         self._pending: _Pending | None = None
         self._passed = 0  # members so far
         self._last = b""
-        self._ended = self._is_cut = False
+        self._ended = False
+        self._unread: dict[int, DamageKind] = {}
         self._columns = [np.zeros((4, 0), np.int64)]  # of the members met so far, as `Members` has them
-        self._names: list[bytes] = []
+        self._names = [b""]
+        self._targets: dict[bytes, tuple[int, ...]] = {}  # of hard links, by name: row, offset, size, checksum
+        self._num_targets = self._num_searched = 0
         self._damage: list[DamagedPlace] = []
+        self._wounded_at: list[int] = []
         self._skipped: list[Skipped] = []
 
     def walk(self, window_bytes: int) -> Walked:
@@ -121,9 +132,10 @@ class _TarWalk:
             is_dense = num > 0 and (self._at - was_at) / num < JUMP_BYTES
             size = window_bytes if is_dense else _PEEK_BYTES
         data_at, size_of, checksum, name_len = np.concatenate(self._columns, axis=1)
-        members = Members(data_at, size_of, checksum, name_len, b"".join(self._names), self._is_cut)
-        num = len(members) - self._is_cut
-        return Walked(members, [replace(place, after=num - place.before) for place in self._damage], self._skipped)
+        members = Members(data_at, size_of, checksum, name_len, b"".join(self._names), self._unread)
+        num = len(members) - len(self._unread)
+        damage = [replace(place, after=num - place.before) for place in self._damage]
+        return Walked(members, damage, self._wounded_at, self._skipped)
 
     def _add(self, names: bytes, *columns: Numbers | list[int]) -> None:
         """Note members that follow each other; `names` holds their names, one after the other."""
@@ -165,8 +177,9 @@ class _TarWalk:
         if self._start + BLOCK * (int(scan.block[stop - 1]) + 1) + int(scan.size[stop - 1]) > self._size:
             stop -= 1
         for row in first + np.flatnonzero(scan.link[first:stop] == PAX_LINK):
-            data = self._bytes(self._start + BLOCK * (int(scan.block[row]) + 1), int(scan.size[row]))
-            if any(told in data for told in _PAX_TOLD):
+            size = min(int(scan.size[row]), _MOST_EXTENDED)
+            data = self._bytes(self._start + BLOCK * (int(scan.block[row]) + 1), size)
+            if data[-1:] != b"\n" or any(told in data for told in _PAX_TOLD):
                 stop = int(row)
                 break
         plain = first + np.flatnonzero(scan.link[first:stop] == PLAIN_LINK)
@@ -195,65 +208,88 @@ class _TarWalk:
         if header is None:
             self._resume(DamageKind.CORRUPT_HEADER, self._at, self._at + BLOCK)
             return
-        if header.kind in (PAX, PAX_OLD, LONG_NAME, LONG_LINK):
+        if header.kind in (PAX, PAX_OLD, PAX_GLOBAL, LONG_NAME, LONG_LINK):
             self._extend(header)
-        elif header.kind == PAX_GLOBAL:  # about all members: comments, times; no name, no size
-            self._at += BLOCK * (1 + blocks_of(header.size))
         else:
             self._meet_member(header)
 
     def _extend(self, header: Header) -> None:
         at, size = self._at + BLOCK, header.size
-        if size > _MOST_EXTENDED:
-            self._resume(DamageKind.CORRUPT_HEADER, self._at, at)
+        after = at + BLOCK * blocks_of(size)
+        is_there, is_absurd = at + size <= self._size, size > _MOST_EXTENDED
+        records = _records(header.kind, self._bytes(at, size)) if is_there and not is_absurd else None
+        if records is None:
+            if not (is_there or is_absurd or self._find(at, find_header)):
+                self._end_in_header()
+                return
+            self._resume(DamageKind.CORRUPT_HEADER, self._at, at)  # the member keeps the name of its own header
+            if is_absurd and self._at == after:  # the map of a sparse file that has no end, most likely
+                self._pending = _Pending(unread=DamageKind.CORRUPT_HEADER)
             return
-        if at + size > self._size:
-            self._end_in_header()
+        self._at = after
+        if header.kind == PAX_GLOBAL:  # about all members: comments, times; no name, no size
             return
-        data = self._bytes(at, size)
         pending = self._pending = self._pending or _Pending()
-        if header.kind == LONG_NAME:
-            pending.name = data.partition(b"\0")[0]
-        elif header.kind != LONG_LINK:
-            records = parse_pax(data)
-            if records is None:  # the member keeps the name of its own header
-                self._wound(DamageKind.CORRUPT_HEADER, self._at, 0)
-                records = {}
-            if b"path" in records:
-                pending.name = records[b"path"]
-            if records.get(b"size", b"").isdigit():
-                pending.size = int(records[b"size"])
-            pending.is_sparse |= any(keyword.startswith(b"GNU.sparse") for keyword in records)
-        self._at = at + BLOCK * blocks_of(size)
+        pending.name = records.get(b"GNU.sparse.name", records.get(b"path", pending.name))
+        pending.link = records.get(b"linkpath", pending.link)
+        if records.get(b"size"):
+            pending.size = int(records[b"size"])
+        if any(keyword.startswith(b"GNU.sparse") for keyword in records):
+            pending.unread = DamageKind.SPARSE
 
     def _meet_member(self, header: Header) -> None:
         pending, self._pending = self._pending or _Pending(), None
         name = header.name if pending.name is None else pending.name
         size = header.size if pending.size is None else pending.size
         header = header._replace(size=size)
-        head_at, data_at = self._at, self._at + BLOCK
-        is_sparse = pending.is_sparse or header.kind == SPARSE
+        head_at, data_at, checksum = self._at, self._at + BLOCK, header.checksum
+        unread = _UNREAD.get(header.kind, pending.unread)
         is_extended = header.is_extended
         while is_extended:  # the map of a sparse file goes on
             is_extended = self._bytes(data_at, BLOCK)[504:505] not in (b"\0", b"")
             data_at += BLOCK
+        if header.data_blocks > 0 and data_at + size > self._size:
+            if not any(self._bytes(max(0, self._size - 2 * BLOCK), 2 * BLOCK)) and self._find(
+                head_at + BLOCK, find_header
+            ):
+                self._resume(DamageKind.CORRUPT_HEADER, head_at, head_at + BLOCK)  # the tar has its end: a wrong size
+                return
+            unread, self._ended = DamageKind.CUT_IN_DATA, True
+            self._wound(unread, head_at, data_at + size - self._size, name)
         self._at = data_at + BLOCK * header.data_blocks
-        self._ended = is_cut = header.data_blocks > 0 and data_at + size > self._size
-        if is_cut:
-            self._wound(DamageKind.CUT_IN_DATA, head_at, data_at + size - self._size, name)
-        if header.kind in REGULAR and not is_sparse:
-            self._is_cut = is_cut
-            self._add(name, [data_at], [size], [header.checksum], [len(name)])
-        else:
-            self._skipped.append(Skipped(name, head_at, SPARSE if is_sparse else header.kind))
+        if header.kind == HARD_LINK:
+            target = self._find_target(header.link if pending.link is None else pending.link)
+            row, data_at, size, checksum = target or (-1, data_at, 0, checksum)
+            unread = self._unread.get(row) if target else DamageKind.ELSEWHERE
+        elif header.kind not in (*REGULAR, *_UNREAD):
+            self._skipped.append(Skipped(name, head_at, header.kind))
+            return
+        if unread is not None:
+            if unread in _UNREAD.values():  # else it was told already
+                self._wound(unread, head_at, size, name)
+            self._unread[self._passed] = unread
+        self._add(name, [data_at], [size], [checksum], [len(name)])
+
+    def _find_target(self, name: bytes) -> tuple[int, ...] | None:
+        """Return the row, offset, size and checksum of the last member of this name."""
+        for columns, names in zip(self._columns[self._num_searched :], self._names[self._num_searched :], strict=True):
+            at = 0
+            for data_at, size, checksum, length in columns.T.tolist():
+                self._targets[names[at : at + length]] = (self._num_targets, data_at, size, checksum)
+                self._num_targets, at = self._num_targets + 1, at + length
+        self._num_searched = len(self._names)
+        return self._targets.get(name)
 
     # -------------------------------------------------------------------------------- ends and damage
 
     def _wound(self, kind: DamageKind, offset: int, size: int, member: bytes | None = None) -> None:
         name = (self._last if member is None else member).decode("utf-8", "backslashreplace")
+        before = self._passed - len(self._unread)
         self._damage.append(
-            DamagedPlace(shard=self._shard, kind=kind, offset=offset, size=size, before=self._passed, member=name)
+            DamagedPlace(shard=self._shard, kind=kind, offset=offset, size=size, before=before, member=name)
         )
+        if kind in _COSTS_A_SAMPLE:
+            self._wounded_at.append(self._passed)
 
     def _meet_end(self) -> None:
         """The file ends here, without the two blocks of zeros that end a tar."""
@@ -308,3 +344,13 @@ class _TarWalk:
 def _first_content(window: Bytes) -> int | None:
     filled = window.reshape(-1, BLOCK).any(axis=1)
     return int(filled.argmax()) if filled.any() else None
+
+
+def _records(kind: bytes, data: bytes) -> dict[bytes, bytes] | None:
+    """Read what an extended header says, as the records of a pax header; None where it is damaged."""
+    if kind in (LONG_NAME, LONG_LINK):
+        text = data.rstrip(b"\0")
+        return None if b"\0" in text else {b"path" if kind == LONG_NAME else b"linkpath": text}
+    records = parse_pax(data)
+    is_misplaced = kind == PAX_GLOBAL and any(keyword.startswith(_NOT_GLOBAL) for keyword in records or ())
+    return None if is_misplaced else records
