@@ -93,9 +93,13 @@ class Feed:
         )
         self._valve = Valve(pool, self.scheduler)
         self.epoch_started = 0.0
+        self.delivering = -1  # the batch that is on its last way to the loop
         self.raised: Exception | None = None  # what `next` raised last where all is in order: the error of a batch
         if before is not None:
+            self.plan.move_to(pool)
             self.losses.recovery.num_losses = before.losses.recovery.num_losses
+            for count in ("slot_batches", "general_batches", "copied_batches"):
+                setattr(self.delivery, count, getattr(before.delivery, count))
 
     # ------------------------------------------------------------------------------------ epochs
 
@@ -109,7 +113,7 @@ class Feed:
 
     def go_on(self, base_seed: int) -> None:
         """Go on with the epoch that another feed was left in, behind what the loop has got of it."""
-        self.plan.go_on(self.pool)
+        self.plan.go_on()
         self._start(base_seed)
 
     def _start(self, base_seed: int) -> None:
@@ -127,6 +131,7 @@ class Feed:
 
     def next(self) -> Any:
         """The next batch; StopIteration at the end of the epoch."""
+        self.delivering = -1
         self._collect()
         self._refill()
         asked, num_ready = time.perf_counter(), self.scheduler.num_ready if self._lane is not None else 0
@@ -136,14 +141,17 @@ class Feed:
             self._lane.write(EventKind.QUEUE_GET, int(asked * 1e9), waited_ns, num_ready)
         if self._words[Head.OPEN]:
             self._valve.shut()
+        self.delivering = batch.seq
         result = self.delivery.deliver(batch)
         self.plan.note_left(batch)
+        self.delivering = -1  # what the sampler raises is not this batch's error
         if isinstance(result, CaughtError):
             self.plan.note_received()
             self._refill()
             self.raised = result.as_exception()
             raise self.raised
         self._refill()
+        self.delivering = batch.seq
         if self.slots.on_first_lease is not None:
             # some for the batches ahead, some for those that are being used or copied
             self.slots.make_one_ready(self.pacing.limit() + 4)

@@ -66,8 +66,16 @@ class _Host:
     stacks: StackFile
 
     def is_gone(self, timeout_s: float = 0) -> bool:
-        """Whether the process has ended. Its sentinel tells: a script may reap all children before we ask."""
-        return bool(wait_for([self.process.sentinel], timeout_s))
+        """Whether the process has ended: its sentinel tells, where a script reaped it; or the kernel, where a process
+        that it left behind holds the sentinel open.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not wait_for([self.process.sentinel], max(0.0, min(0.05, deadline - time.monotonic()))):
+            if not self.process.is_alive():
+                return True
+            if time.monotonic() >= deadline:
+                return False
+        return True
 
     def close(self) -> int | None:
         """Let go of a process that has ended; returns its exit code, None where somebody else reaped it."""
@@ -335,6 +343,7 @@ class Pool:
         for host in [*self._hosts, *self._undead]:
             if host.is_gone():
                 host.close()
+            host.stacks.close()
         self._hosts.clear()
         self._undead.clear()
         self._sentinels.clear()

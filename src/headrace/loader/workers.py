@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import time
+import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -39,7 +41,7 @@ from headrace.errors import (
     WorkerLost,
 )
 from headrace.knowledge import add_hint
-from headrace.model import LoaderStats, find_rank, language
+from headrace.model import LoaderStats, find_rank, language, traceback_of
 from headrace.signals.timing import NextWatch
 
 from .batches import collate_as_workers_do, is_pinned, pin_batch
@@ -129,13 +131,13 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def _go_on(self) -> None:
         """Go on behind the last batch that the loop got."""
-        _log.warning("an exception came out of `next` in the middle of its work: the workers are started anew")
         if self._loader._is_iterable or self._feed.plan.is_torn:
             whose = "the data set's iterators" if self._loader._is_iterable else "the sampler"
             raise NotSupported(
                 f"an exception came out of `next` in the middle of its work, and {whose} cannot be asked again",
                 next_step="iterate over the loader anew: that begins another epoch",
             )
+        _log.warning("an exception came out of `next` in the middle of its work: the workers are started anew")
         pool = self._open_anew()
         self._feed.go_on(self._seed)
         pool.launch()
@@ -170,7 +172,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             in_threads=self._backend == "thread",
             keeps_stats=loader.keep_stats,
             budget_bytes=self._budget.bytes,
-            num_workers=loader.num_workers,
+            num_workers=loader.num_workers if not loader._is_chosen else max(8, 4 * usable_processors()),
             room_bytes=self._budget.room_bytes,
             goes_on=not loader._condemned.policy.raises_at_once,
         )
@@ -266,6 +268,10 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             raise
         except Exception as error:
             self._is_inside = error is not self._feed.raised
+            if self._is_inside and not _is_from_signal(error):
+                self._feed.plan.is_torn = False  # the sampler raised by itself, and can be asked what comes after it
+                if self._feed.delivering >= 0:
+                    self._feed.plan.note_failed(self._feed.delivering)  # it would come with that batch each time
             add_hint(error, language=language())
             if error is self._feed.losses.fatal:
                 self._give_up(None)
@@ -414,6 +420,12 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             stages=self._local_stages.figures() if is_local else feed.figures.stages(),
             reader=self._reading.reader.stats() if self._reading is not None else None,
         )
+
+
+def _is_from_signal(error: BaseException) -> bool:
+    """Whether an exception was raised by a signal handler, and so has nothing to do with what it interrupted."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(traceback_of(error)))
 
 
 def _close_pool(

@@ -195,7 +195,6 @@ class Delivery:
 
     def make_way(self, batch: Batch) -> None:
         """The loop waits for a batch and holds every slot: none will be free for it, so it takes the general path."""
-        self._slots.reclaim()
         total, leased = self._slots.counts()
         if total and leased >= total and self._ledger.take_general_path(batch.seq):
             self._keeps_all = True

@@ -88,14 +88,23 @@ class EpochPlan:
             batches = self._indices if self._settings.is_batched else ([index] for index in self._indices)
             self._order = EpochOrder(batches, self._is_out)
 
-    def go_on(self, pool: Pool) -> None:
-        """Give out once more, through another pool, all that the loop has not got: one was left in the middle."""
+    def move_to(self, pool: Pool) -> None:
+        """Go on through another pool: the one before was left in the middle of its work."""
+        self._words = pool.board.words
+        self._words[Head.RUN] = self.run
+
+    def go_on(self) -> None:
+        """Give out once more all that the loop has not got."""
         taken = [self._taken] if self._taken is not None else []
         in_flight = [self._in_flight[seq] for seq in sorted(self._in_flight)]
-        self._again = deque([*self._left, *in_flight, *taken, *self._again])
-        self._taken, self._in_flight, self._left = None, {}, deque()
-        self._words, self.is_exhausted = pool.board.words, False
-        self._words[Head.RUN] = self.run
+        again, left = deque([*self._left, *in_flight, *taken, *self._again]), deque[TakenBatch]()
+        # no call between these: an interruption must find a batch in one place
+        self._again, self._taken, self._in_flight, self._left, self.is_exhausted = again, None, {}, left, False
+
+    def note_failed(self, seq: int) -> None:
+        """The batch that was being delivered brought an error of its own: the loop has had it."""
+        self._left.appendleft(self._in_flight.pop(seq) if seq in self._in_flight else self._left.pop())
+        self.note_received()
 
     @property
     def run(self) -> int:
@@ -149,8 +158,8 @@ class EpochPlan:
     def give_back(self, seqs: list[int]) -> None:
         """Plan batches anew that were given up, the last ones that went out: without what is left out by now."""
         assert self._order is not None
-        taken = [self._in_flight.pop(seq) for seq in seqs if seq in self._in_flight] + [*self._again]
         self.is_torn = True
+        taken = [self._in_flight.pop(seq) for seq in seqs if seq in self._in_flight] + [*self._again]
         self._order.give_back([batch.planned for batch in taken if batch.planned is not None])
         self._again.clear()
         self.is_exhausted = self.is_torn = False
@@ -167,10 +176,11 @@ class EpochPlan:
 
     def note_left(self, batch: Batch) -> None:
         """A batch is delivered; an empty one of an iterable data set is not."""
-        taken = self._in_flight[batch.seq]
+        left, seq = self._in_flight[batch.seq], batch.seq
+        left = left._replace(num_rows=batch.count_rows if self._settings.is_batched else 1)
         if not batch.is_empty:
-            self._left.append(taken._replace(num_rows=batch.count_rows if self._settings.is_batched else 1))
-        del self._in_flight[batch.seq]
+            self._left += (left,)  # no call: an interruption must find it in one place
+        del self._in_flight[seq]
 
     def note_received(self) -> None:
         """The loop has the oldest batch that left, or its error. Without a call, which could be interrupted."""

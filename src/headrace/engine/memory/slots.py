@@ -106,13 +106,6 @@ class Slots:
         ats = [Board.slot_at(s) for s in range(words[Head.NUM_SLOTS])]
         return [(words[at + Slot.SIZE], words[at + Slot.STATE]) for at in ats]
 
-    def reclaim(self) -> None:
-        """Free slots whose lease has ended unnoticed: a signal handler raised while it was given back."""
-        for slot, lease in [*self._leases.items()]:
-            if lease() is None:
-                self._leases.pop(slot, None)
-                self.free(slot)
-
     def counts(self) -> tuple[int, int]:
         """(slots of the current size, slots on lease)."""
         return self._total, len(self._leases)

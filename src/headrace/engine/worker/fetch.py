@@ -178,6 +178,7 @@ class SampleSeeds:
         trial_samples: int = TRIAL_SAMPLES,
         is_shared: bool = False,
         needs_to_know: bool = False,
+        seeds_all: bool = False,
     ) -> None:
         self._dataset, self._held, self._has_looked = dataset, list[_Held](), False
         self._sources: list[Any] = [_Python(), _NumPy()]
@@ -190,6 +191,7 @@ class SampleSeeds:
         self._trial = trial_samples
         self._is_shared = is_shared  # others use the generators between chunks, so marks do not keep
         self._needs_to_know = needs_to_know  # whether anything draws: then generators are looked at for ever
+        self._seeds_all = seeds_all  # however quick: what is asked for at once is a whole batch
         self._has_torch = self._has_begun = self._is_again = self.is_drawing = False
         self.least_ns, self._began_ns = 1 << 62, 0  # what the quickest sample on trial took by itself
         self._marks: list[Any] = []
@@ -276,7 +278,7 @@ class SampleSeeds:
             self._mark()
         if not self._trial:
             self._find_held()
-            if self.least_ns >= _SLOW_SAMPLE_NS and not self._needs_to_know:
+            if self._seeds_all or (self.least_ns >= _SLOW_SAMPLE_NS and not self._needs_to_know):
                 self._used += [source for source in self._unused if source not in self._held]
                 self._unused = [source for source in self._unused if source in self._held]
             self._mark()

@@ -62,9 +62,13 @@ class Workbench:
         self.fetcher = Fetcher(
             dataset,
             has_getitems=plan.has_getitems,
-            seeds=SampleSeeds(dataset, needs_to_know=plan.has_getitems and plan.uses_slots)
-            if is_seeded and not plan.is_iterable
-            else None,
+            seeds=None
+            if plan.is_iterable or not is_seeded
+            else SampleSeeds(
+                dataset,
+                needs_to_know=plan.has_getitems and plan.uses_slots,
+                seeds_all=plan.has_getitems and not plan.uses_slots,
+            ),
             is_patient=plan.goes_on,
         )
         self.ledger = Ledger(arena, lock)

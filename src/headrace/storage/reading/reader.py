@@ -10,6 +10,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from multiprocessing import reduction
 from pathlib import Path
@@ -39,6 +40,17 @@ main()
 """
 
 
+_source_lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _source_lock
+    _source_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # a thread that held it is not there any more
+
+
 class BlockAccess:
     """What a worker needs to find blocks; travels to its process under every start method."""
 
@@ -55,10 +67,11 @@ class BlockAccess:
         """What gives extents out of the blocks, in this process."""
         from .block_source import BlockSource
 
-        if self._source is None or self._source_pid != os.getpid():
-            self._source, self._source_pid = BlockSource(self._table), os.getpid()
-        source: Source = self._source
-        return source
+        with _source_lock:
+            if self._source is None or self._source_pid != os.getpid():
+                self._source, self._source_pid = BlockSource(self._table), os.getpid()
+            source: Source = self._source
+            return source
 
     def __getstate__(self) -> tuple[Any, int]:
         return reduction.DupFd(self._table.fd), self._table.space_bytes
