@@ -1,7 +1,5 @@
 """Findings from the messages of the knowledge base that stand in a log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from headrace.knowledge import MessageFound, TrueCause, advice_for

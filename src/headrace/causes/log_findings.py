@@ -1,7 +1,5 @@
 """`explain_logs`: logs of a run, streamed, what they tell as findings, and what cannot be concluded."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

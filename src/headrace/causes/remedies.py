@@ -1,7 +1,5 @@
 """What helps against each cause, what cannot, and which measurement decides what a log cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What reports of slow batches alone say: their distance, what was supplied and what was asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

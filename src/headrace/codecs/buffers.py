@@ -1,7 +1,5 @@
 """Where results lie: memory that is used again, or the caller's own buffer."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """A decoder for the fields of a sample, chosen by their extensions; texts, JSON and labels are decoded here."""
 
-from __future__ import annotations
-
 import json as _json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Deflate streams into buffers of known size: libdeflate where it can be found, zlib otherwise."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

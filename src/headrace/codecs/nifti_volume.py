@@ -1,7 +1,5 @@
 """Volumes from NIfTI-1 and NIfTI-2 files, packed with gzip or not; nibabel reads their headers."""
 
-from __future__ import annotations
-
 import math
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """Arrays from `.npz` files: zipfile reads the directory, and only what is asked for is unpacked."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zipfile

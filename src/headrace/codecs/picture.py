@@ -1,7 +1,5 @@
 """What is done with decoded pixels: region, orientation, size, layout, all into one result."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import multiprocessing

@@ -1,7 +1,5 @@
 """Arrays that lie in their file as they are: numpy's `.npy`, and point clouds (`.bin`, `.npy`)."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import math

@@ -1,7 +1,5 @@
 """Pictures from PNG: every chunk is checked here, libpng (through OpenCV) does the pixels."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Batches to the accelerator: slots registered as page-locked memory, copies on a stream of their own."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable

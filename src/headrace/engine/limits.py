@@ -1,7 +1,5 @@
 """How much memory a loader may fill with batches that nobody has taken yet, and how many processors it has."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -1,7 +1,5 @@
 """Samples fetched in the training process, seeded by position as workers seed them; those that fail may be left out."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The pipes between a training process and its workers: work out, answers back."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The processes of a loader: started, replaced, sent home, ended."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import multiprocessing.process

@@ -4,8 +4,6 @@ The child shares our process group, our terminal and our three standard streams.
 Slurm's step daemon reaches the whole group by itself and is not passed on; one that was sent to us alone is.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """What the user named (a script, a module, a command) as a command line, and how its Python processes are reached."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What a training is doing now, from the events that have just come in. Pure, but for the clock it is given."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ What is imported already is timed as under `headrace run`; processes that are fo
 kill of the whole process the directory can be read up to the last half second.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os
@@ -21,7 +19,7 @@ from .command import leave_python_path, new_run_directory, with_site
 from .tape import tape
 
 if TYPE_CHECKING:
-    from headrace.signals.recording import Recorder
+    pass
 
 _log = logging.getLogger("headrace.monitor")
 

@@ -5,8 +5,6 @@ is cheaper and may be somewhat later. Whether a worker has a task in hand is mar
 tells one that is stuck. Where no lane can be had, they do nothing. What could not be timed is left in writing (`note`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -1,7 +1,5 @@
 """`DataLoader`: torch's arguments and ours, what runs them, and how to look at it."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import weakref

@@ -5,8 +5,6 @@ epoch: every batch keeps the size that the sampler gave it. The places that are 
 first samples of the same epoch, in order, so that the number of batches stays as it was on every rank.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ A line for each of them, a JSON object with `"schema": "headrace/quarantine/v1"`
 the file, files can be joined with `cat` and thinned out with `grep -v`, and a damaged line costs one sample's record.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

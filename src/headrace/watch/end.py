@@ -1,7 +1,5 @@
 """How a process that is not our child ended: its exit code or signal, where the kernel still tells."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """From all that was watched to a verdict and findings, in sentences. Pure: looks in, findings out."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean

@@ -1,7 +1,5 @@
 """From what was sampled in a stretch to what each process did, with its shares since the watch began."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What `headrace watch` saw in one stretch of time: plain values, and the line of JSON that they make."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace

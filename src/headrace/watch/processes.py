@@ -1,7 +1,5 @@
 """Which processes there are at and below one, who trains, who loads for it, who only started them."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence

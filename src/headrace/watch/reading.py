@@ -3,8 +3,6 @@
 Pure: recorded stacks are read as living ones are.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 py-spy samples a process tree for a while and never pauses it. The kernel's word is cheap; without stacks it has to do.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Shares of time from samples that follow each other, with an interval that allows for their likeness. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ the start, and steps times rate is the elapsed time. Which one holds is tested a
 does, they are all that is used.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

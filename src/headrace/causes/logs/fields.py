@@ -1,7 +1,5 @@
 """What one line of any logger tells: its time, step and epoch, step time and wait, settings, slow batches."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import date

@@ -1,7 +1,5 @@
 """A log as clean lines: from a file, a compressed file or standard input."""
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import gzip

@@ -1,7 +1,5 @@
 """Lines that say what the loop does besides training: it saves, evaluates, uploads, is started again."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import Enum

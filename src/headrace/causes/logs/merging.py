@@ -1,7 +1,5 @@
 """Several logs of one run as one: rotated parts in a row, ranks side by side, stdout and stderr together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan

@@ -5,8 +5,6 @@ numbers blanked out), by reading it again with other numbers in their places and
 Others of that shape are read by the place of each number.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

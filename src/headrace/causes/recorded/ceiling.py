@@ -9,8 +9,6 @@ between means of blocks that hold whole rounds, and its error is the half-width 
 cases.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Waits at the distance of the workers look alike whether the pool is too slow or 
 workers themselves decide: all busy, the pool is too slow; most idle while the loop waits, one sample is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

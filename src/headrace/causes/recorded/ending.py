@@ -1,7 +1,5 @@
 """How a recorded training ended: the exceptions that nobody caught, the sample, the rank that failed first. Pure."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Sequence

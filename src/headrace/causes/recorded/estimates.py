@@ -6,8 +6,6 @@ waits is what it gains, never more than it lost to waiting. The error is half of
 step, the pool's time for a batch and the remedy's own factor are drawn within their errors.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 These are timed as such, so there is nothing to guess; what is to be decided is whether they cost enough to be told.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ That is waiting for a free core, or standing still; in which proportion is known
 still reads its file.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ calls are timed; others cannot be (`open`, `write` and `close` of a file, anothe
 right before and after its saves, and hardly anywhere else, is theirs, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any

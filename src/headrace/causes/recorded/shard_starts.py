@@ -5,8 +5,6 @@ things decide: the late batches are those in whose task a shard was opened, and 
 others. Where every task opens one, or opening is quick, shards are not what is waited for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

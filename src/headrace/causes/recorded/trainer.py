@@ -1,7 +1,5 @@
 """A training process of a recording: its window, where its time went, and its steps. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A heavy sample and a hung one look alike as long as both last. What decides: the
 and a worker was in one task all that time, far longer than any task took before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What the waits for data say: a pool that is too slow, workers in lock-step, or single late batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

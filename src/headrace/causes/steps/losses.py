@@ -1,7 +1,5 @@
 """Where the time of a series of steps went: to data, to what the log speaks of, or to nobody knows what. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Whether slow steps come at equal distances, at which, and what such a distance may be called."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

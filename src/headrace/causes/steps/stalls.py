@@ -1,7 +1,5 @@
 """Which steps took much longer than they typically do, for once or from some step on, and by how much."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ from it. An *opaque* event keeps what lies inside it (the waits of an evaluation
 through*: a checkpoint is one, in an evaluation too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """A settled batch becomes what the training loop gets."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from itertools import chain

@@ -1,7 +1,5 @@
 """How many batches ahead, and how many samples a chunk: pure functions of what was measured."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What the workers' records on the board say while an epoch runs."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A batch goes out to the workers: its entry in the ledger, its chunks through the pipes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..memory import GENERAL, UNBOUND, Result, write_indices

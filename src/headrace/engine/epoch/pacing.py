@@ -1,7 +1,5 @@
 """How far ahead a feed runs, and in how large chunks: taken anew from what is measured; how long the loop waited."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 

@@ -1,7 +1,5 @@
 """Which samples each batch of an epoch is to hold, and how far the epoch has come."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set

@@ -5,8 +5,6 @@ here; a batch is settled when each of its rows is accounted for and, on the gene
 worker owed is given out again (`issue_again`).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field

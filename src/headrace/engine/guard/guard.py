@@ -1,7 +1,5 @@
 """Watches a loader's processes while it runs: why one died, whether one stands still, whether memory gets short."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

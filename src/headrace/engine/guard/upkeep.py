@@ -1,7 +1,5 @@
 """Keeps a feed's workers going: who is lost is replaced, who stands still is ended, fewer run while memory is short."""
 
-from __future__ import annotations
-
 import logging
 import time
 

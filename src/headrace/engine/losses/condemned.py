@@ -1,7 +1,5 @@
 """The samples that a loader leaves out: found bad by itself, or by an earlier run."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterable

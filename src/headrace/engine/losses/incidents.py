@@ -1,7 +1,5 @@
 """What goes wrong, as events of a recording where there is one: workers lost and hung, samples that failed."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

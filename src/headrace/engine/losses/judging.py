@@ -1,7 +1,5 @@
 """A sample failed: ask the loader's policy, and do what it says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from headrace.errors import TooManyBad

@@ -1,7 +1,5 @@
 """Bad samples and lost workers of one feed, and what is done about each."""
 
-from __future__ import annotations
-
 from headrace.order import PlannedBatch
 
 from ..epoch import EpochPlan, FeedSettings, Issuing, KnownLayouts, Scheduler

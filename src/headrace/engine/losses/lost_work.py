@@ -1,7 +1,5 @@
 """Work that needs care after a loss: samples under suspicion, tried alone, and what is in nobody's hands."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import deque

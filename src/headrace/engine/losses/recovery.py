@@ -5,8 +5,6 @@ of the rows; the counters of a batch are counted anew from those words, under th
 was taken but not yet noted in the record is found by elimination: it is in no pipe, in nobody's hands, and not done.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ position alone. So a row that is done is copied out of the slot of the batch tha
 batch that takes its sample. What workers have in hand at that moment is fetched once more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

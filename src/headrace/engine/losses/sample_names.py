@@ -1,7 +1,5 @@
 """Which file a data set means by an index, found without running any of its code."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A lost worker of an iterable data set: another one begins anew and passes over what is delivered."""
 
-from __future__ import annotations
-
 from ..epoch import Batch, Scheduler
 from ..memory import Answer, Result, Task, Work
 from ..pool import Loss, Pool

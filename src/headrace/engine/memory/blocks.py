@@ -6,8 +6,6 @@ the region opens with a word that says how far it is filled, every change to the
 owner that follows a dead one walks the chain and goes on from there.
 """
 
-from __future__ import annotations
-
 from headrace.errors import BatchTooLarge, HeadraceError
 from headrace.model import format_bytes
 

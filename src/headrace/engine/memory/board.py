@@ -13,8 +13,6 @@ without a limit. Each batch has a word a row, which says whether the row is done
 counted is counted anew from those (`recovery`).
 """
 
-from __future__ import annotations
-
 import fcntl
 import threading
 import time

@@ -5,8 +5,6 @@ called under the lock expects it held. Each row has a word: `QUIET`, `TOLD`, a b
 done. Whatever a dead worker left half counted is counted anew from those.
 """
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import struct

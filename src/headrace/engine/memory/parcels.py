@@ -1,7 +1,5 @@
 """Any Python object in one block of shared memory: large buffers lie there as they are, only the rest is pickled."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

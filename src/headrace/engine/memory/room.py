@@ -6,8 +6,6 @@ kept for the oldest batch that is not collated yet; whatever else is finished ta
 of its worker. Batches are delivered in order: as the next one always has room, none waits for one that waits for it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 

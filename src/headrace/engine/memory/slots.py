@@ -1,7 +1,5 @@
 """The training process's side of batch slots: how many there are, which are out on lease, what comes back."""
 
-from __future__ import annotations
-
 import logging
 import os
 import weakref

@@ -1,7 +1,5 @@
 """Tasks over a map-style data set: a chunk of a batch, or a batch in one piece."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What one worker leaves in a recording: its tasks, samples and their parts, collations, what it hands over, idling."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

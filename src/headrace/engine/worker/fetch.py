@@ -7,8 +7,6 @@ first samples is only looked at after each chunk, and if it moved after all, or 
 back), the chunk is run again with seeds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

@@ -4,8 +4,6 @@ A page that the kernel hands out anew costs about a microsecond (2.6 µs in shar
 allocates and frees a few megabytes per sample pays it thousands of times a sample.
 """
 
-from __future__ import annotations
-
 import ctypes
 import resource
 

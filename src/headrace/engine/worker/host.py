@@ -1,7 +1,5 @@
 """A process of the loader: one worker in its main thread, or several in threads."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

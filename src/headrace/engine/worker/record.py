@@ -1,7 +1,5 @@
 """What a worker writes about itself: the sample in hand, times, bytes, page faults."""
 
-from __future__ import annotations
-
 import math
 import os
 import threading

@@ -1,7 +1,5 @@
 """A worker's blocks enter the budget: at once where there is room, else when there is."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Samples that do not lie in their rows leave a worker: as blocks, which whoever brings the last one collates."""
 
-from __future__ import annotations
-
 import functools
 import mmap
 import time

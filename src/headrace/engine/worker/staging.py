@@ -1,7 +1,5 @@
 """Named stages in a loader: the table a worker records into, and samples named for the timing lines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from time import perf_counter_ns
 from typing import Any

@@ -1,7 +1,5 @@
 """One worker: takes work from its pipes and gives it to the part that serves it."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

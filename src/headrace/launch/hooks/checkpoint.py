@@ -3,8 +3,6 @@
 Nested saves are one. Afterwards a script brings the file to disk, gives it its name, copies it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

@@ -7,8 +7,6 @@ After a failure no more events are tried. Two kinds of copies need none: a small
 no copy; and one to a stream that has nothing to do, for there is nothing else that it could wait for.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

@@ -8,8 +8,6 @@ by hand after an evaluation and runs the whole step inside the optimizer; Huggin
 with the next step, after it has saved; all of them gather and write around `torch.save`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import ModuleType

@@ -1,7 +1,5 @@
 """torch's DataLoader in the training process: the start of each epoch, every `next`, waiting for workers, pinning."""
 
-from __future__ import annotations
-
 import functools
 import weakref
 from collections.abc import Callable

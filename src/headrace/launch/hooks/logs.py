@@ -1,7 +1,5 @@
 """What writing logs takes: handlers of `logging` by their class, loguru, TensorBoard, wandb, tqdm."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from types import ModuleType

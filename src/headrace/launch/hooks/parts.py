@@ -4,8 +4,6 @@ A package is never imported for this: it is looked at when the script has import
 core is told apart by the clock, so a decoder that reads its file itself belongs here, too.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

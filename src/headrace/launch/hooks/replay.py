@@ -4,8 +4,6 @@ What a step costs then is what it costs with a perfect loader. It changes the tr
 asked for, and every part of it is an event. `ReplayPlan` says when a batch is kept or given again, `Replay` does it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

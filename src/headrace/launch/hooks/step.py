@@ -8,8 +8,6 @@ hooks come and go, nor trace through our timing, so nothing is looked for once i
 no more; what it returns is timed instead.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import gc

@@ -1,7 +1,5 @@
 """Tracebacks as the script would have them: the frames of our hooks are left out where Python or torch prints one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """torch's workers, and its fetching in the training process: tasks, samples, collation, sending, idling, CPU time."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import inspect

@@ -4,8 +4,6 @@ What is an event is one for the outermost call of each thread. What is a part of
 scripted and compiled as before.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

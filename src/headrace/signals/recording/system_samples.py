@@ -3,8 +3,6 @@
 The first line of the file names the fields, the others hold values alone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

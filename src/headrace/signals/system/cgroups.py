@@ -9,8 +9,6 @@ Facts about the kernel that the readers rest on:
   for one of the whole machine (`oom_kill` of /proc/vmstat, which counts the kills of all groups too).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath

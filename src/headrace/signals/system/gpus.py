@@ -1,7 +1,5 @@
 """What the driver says of NVIDIA GPUs, through nvidia-ml-py where it is installed."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading the small files of /proc and /sys: many of them, several times a second, and any may be gone."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

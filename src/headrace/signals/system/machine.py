@@ -1,7 +1,5 @@
 """The whole machine: processors, memory, swap, /dev/shm, disks, and how long tasks wait for them (PSI)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What the system around a training looks like at one moment: plain values. Counters grow; rates are for the reader."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

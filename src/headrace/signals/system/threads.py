@@ -1,7 +1,5 @@
 """What the kernel says of the threads of another process: state, where it waits, what it used."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

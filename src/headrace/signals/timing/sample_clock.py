@@ -5,8 +5,6 @@ part is taken from it, so the parts of a sample and the rest add up to the sampl
 sample is not timed: there a part costs one look at a variable.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Each look costs microseconds, which would show where a task takes less than a th
 into depends on those before it alone, so what is seen is not chosen by what it shows.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

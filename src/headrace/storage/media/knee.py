@@ -1,7 +1,5 @@
 """What a probe of storage found, and what follows from it: the knee, and a depth to read with. Pure."""
 
-from __future__ import annotations
-
 import enum
 import statistics
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ whether they are gone (`mincore`): pages that are dirty, locked or mapped by som
 read twice. So what is called cold did not come from this machine's memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import itertools

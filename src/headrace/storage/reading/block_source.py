@@ -1,7 +1,5 @@
 """A worker's side of the reader: finds an extent in a block, takes it without a copy, or says that it is not there."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -4,8 +4,6 @@ From whoever read ahead for this process (`install_source`), else from the file 
 order as it goes reads ahead with threads of its own (`read_ahead`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -8,8 +8,6 @@ Loose files are only brought into the page cache, some bytes before their use (`
 flight follows from what was measured (`ReadDepth`).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The training process's side of the reader: starts it, tells it what comes, and ends it."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging

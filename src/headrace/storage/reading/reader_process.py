@@ -4,8 +4,6 @@ It is started as a fresh interpreter that loads nothing of ours but what it name
 the standard library: it is there in a few dozen milliseconds and takes a few megabytes. It ends with its parent.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import mmap

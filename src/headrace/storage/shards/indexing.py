@@ -1,7 +1,5 @@
 """Indexes made, found and refreshed: where they lie, and whether they still belong to their shard."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """From the records of a sample to its fields: which bytes to read, and what they become."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

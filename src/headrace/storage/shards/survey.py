@@ -1,7 +1,5 @@
 """What is in shards, and what is wrong with them, shard by shard."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator, Sequence

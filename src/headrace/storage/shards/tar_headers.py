@@ -1,7 +1,5 @@
 """What a tar header block says: one block in plain Python, or all blocks of a window at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

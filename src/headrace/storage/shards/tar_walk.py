@@ -1,7 +1,5 @@
 """The way from header to header through a tar file, over damage too, without its data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Shards as people name them: braces, globs, lists, folders."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re
