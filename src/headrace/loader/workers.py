@@ -56,8 +56,6 @@ _log = logging.getLogger(__name__)
 
 _is_profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 
-_MAX_SEED = (1 << 63) - 1
-
 
 class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     """An epoch (or, with persistent workers, all epochs) through a pool."""
@@ -209,7 +207,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             self._sampler_iter = self._reading.follow(self._sampler_iter)
         # persistent workers keep torch's base seed; the epoch must still change what samples draw
         base_seed = int(self._base_seed)
-        self._seed = base_seed if not self._epoch else mix_seed(base_seed, -1 - self._epoch) & _MAX_SEED
+        self._seed = mix_seed(base_seed, -1 - self._epoch) if self._epoch else base_seed
         if self._copier is not None:
             self._copier.close()
         self._feed.start_epoch(self._sampler_iter, self._seed)

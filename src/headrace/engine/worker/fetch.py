@@ -26,7 +26,7 @@ import numpy.random  # loaded lazily by numpy: here, so that it is not loaded an
 
 from headrace.model import backoff_s, is_transient
 
-_MASK = (1 << 64) - 1
+_MASK, _MAX_SEED = (1 << 64) - 1, (1 << 63) - 1
 _COLLATION = 0x436F6C6C617465  # sets a collation's seed apart from that of its batch's first sample
 # a data set that draws at all draws in nearly every sample; a later first draw costs one chunk run twice
 TRIAL_SAMPLES = 16
@@ -37,11 +37,14 @@ _MOST_LOOKED_AT, _MOST_PARTS, _MOST_HELD = 5000, 1000, 64
 
 
 def mix_seed(base_seed: int, position: int) -> int:
-    """A 64-bit seed for one sample (splitmix64 over both), the same on every machine."""
+    """A seed for one sample (splitmix64 over both), the same on every machine, and within the range of torch's own.
+
+    That is 63 bits: `torch.tensor(torch.initial_seed())` is an error beyond.
+    """
     z = (base_seed + (position + 1) * 0x9E3779B97F4A7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)
+    return (z ^ (z >> 31)) & _MAX_SEED
 
 
 class _Python:
