@@ -102,6 +102,20 @@ def test_strided_nested_tensors() -> None:
     assert [int(t[0]) for batch in batches for t in batch.unbind()] == list(range(40))
 
 
+class Nested(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        return _nested([index, 3])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_nested_samples_are_told_apart_from_plain_tensors() -> None:
+    for num_workers in (0, 1):  # torch does not stack them, and says so
+        with pytest.raises(RuntimeError, match="not currently supported by the default collate_fn"):
+            next(iter(DataLoader(Nested(), batch_size=2, num_workers=num_workers)))
+    (first, _), *_ = DataLoader(Nested(), batch_size=2, num_workers=1, collate_fn=list)
+    assert first.is_nested
+
+
 class Opaque:
     """Pickle cannot take it; whoever made it has told multiprocessing how."""
 

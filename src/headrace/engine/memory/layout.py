@@ -136,6 +136,7 @@ def _learn(value: Any, depth: int) -> Node | Leaf:
         if (
             name not in _TORCH_TO_NUMPY
             or value.layout is not torch.strided
+            or value.is_nested
             or value.device.type != "cpu"
             or value.requires_grad
             or value.is_conj()
