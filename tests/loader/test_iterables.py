@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -356,3 +357,25 @@ def test_a_loop_that_goes_on_after_an_error_gets_nothing_twice(tmp_path: Path) -
             break
     assert mark.exists()
     assert got == [number for number in range(40) if number not in (8, 9)]  # 8 was in the batch that failed
+
+
+class HeldUp(IterableDataset[int]):
+    """Its second worker does not begin before a file is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __iter__(self) -> Iterator[int]:
+        info = torch_data.get_worker_info()
+        assert info is not None
+        while info.id == 1 and not self.path.exists():
+            time.sleep(0.01)
+        yield from share(range(40))
+
+
+def test_out_of_order_a_slow_worker_holds_up_no_other(tmp_path: Path) -> None:
+    loader = DataLoader(HeldUp(tmp_path / "go on"), batch_size=None, num_workers=2, in_order=False, timeout=60)
+    iterator = iter(loader)
+    assert [next(iterator) for _ in range(20)] == list(range(0, 40, 2))
+    (tmp_path / "go on").touch()
+    assert list(iterator) == list(range(1, 40, 2))

@@ -21,11 +21,12 @@ class Turns:
         """Begin an epoch: all have more."""
         self.active, self._turn = list(range(num_workers)), 0
 
-    def take(self) -> int:
-        """The worker that fills the next batch."""
-        worker = self.active[self._turn % len(self.active)]
-        self._turn = (self._turn + 1) % len(self.active)
-        return worker
+    def take(self, owed: Sequence[int] = ()) -> int:
+        """The worker that fills the next batch: one that has the fewest to fill, where those are told (`owed`)."""
+        places = [(self._turn + later) % len(self.active) for later in range(len(self.active))]
+        place = min(places, key=lambda place: owed.count(self.active[place]))
+        self._turn = (place + 1) % len(self.active)
+        return self.active[place]
 
     def retire(self, worker: int) -> bool:
         """A worker's iterable data set is exhausted: take it out of the turns. False: that was known."""
@@ -71,7 +72,8 @@ class Issuing:
         self._delivery.make_room(num_rows)
         seq = self._scheduler.next_seq
         if self._settings.is_iterable:
-            worker = self.turns.take()
+            batches = () if self._settings.in_order else self._scheduler.batches.values()
+            worker = self.turns.take([batch.worker for batch in batches if not batch.is_settled])
             works = [self._scheduler.issue_whole(num_rows, position, worker=worker)]
         elif self.is_whole:
             works = [self._scheduler.issue_whole(num_rows, position)]
