@@ -6,6 +6,7 @@ import multiprocessing.process
 import os
 import resource
 import select
+import signal
 import time
 import weakref
 from collections.abc import Callable, Iterable
@@ -100,6 +101,16 @@ class Loss:
     exit_code: int | None
     pid: int
     stack: tuple[str, ...] = ()  # where its Python code crashed, innermost first
+
+    @property
+    def as_torch_says(self) -> str:
+        """What torch's loader says of such an end: people and their scripts look for these words."""
+        code = self.exit_code
+        if code is not None and code < 0:
+            how = f"is killed by signal: {signal.strsignal(-code) or -code}"
+        else:
+            how = "exited unexpectedly" + (f" with exit code {code}" if code is not None else "")
+        return f"DataLoader worker (pid {self.pid}) {how}"
 
 
 class Pool:

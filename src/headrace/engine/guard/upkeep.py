@@ -88,7 +88,7 @@ class Upkeep:
             if not self._is_borne(loss):
                 error.evidence["lost_before"] = f"{self._losses.recovery.num_losses} workers"
                 record_loss(loss.pid)
-                raise error
+                raise _as_raised(error, loss)
             guilty = self._losses.take_over(loss)
             if guilty is None:
                 return  # the lock is held: try again at the next wait
@@ -116,7 +116,7 @@ class Upkeep:
         """A worker of an iterable data set is gone, and with it where its iterator stood."""
         if not self._is_borne(loss):
             record_loss(loss.pid)
-            raise error
+            raise _as_raised(error, loss)
         self._pool.losses.pop(0)
         record_loss(loss.pid)
         for worker in loss.workers:
@@ -136,7 +136,7 @@ class Upkeep:
         caught = CaughtError(
             ErrorText(name=error_name(type(error)), type_name="", message=error.what, traceback=str(error)),
             worker,
-            pickle_error(error),
+            pickle_error(_as_raised(error, guilty.loss)),
             is_sample=not guilty.is_collation,
             tries=guilty.losses,
             kind=FailureKind.HANG if isinstance(error, WorkerHang) else FailureKind.WORKER_LOST,
@@ -176,6 +176,13 @@ class Upkeep:
                 "a worker is sent home" if step < 0 else "a worker is back",
                 self._pool.num_workers,
             )
+
+
+def _as_raised(error: WorkerLost | WorkerHang, loss: Loss) -> WorkerLost | WorkerHang:
+    """What ends an epoch begins with torch's words; one that stood still, torch would have waited for."""
+    if isinstance(error, WorkerHang):
+        return error
+    return WorkerLost(f"{loss.as_torch_says}. {error.what}", next_step=error.next_step, **error.evidence)
 
 
 def _name_work(position: int | None) -> str:
