@@ -237,6 +237,39 @@ def test_an_abandoned_iterator_ends_its_workers_at_once() -> None:
     assert wait_until(lambda: not _workers())
 
 
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_a_loader_that_nobody_uses_any_more_ends_its_persistent_workers(epochs: int) -> None:
+    gc.disable()  # a training may run for hours between two collections of what is old
+    try:
+        loader = loader_of(Mapped("number", 40), persistent_workers=True)
+        for _ in range(epochs):
+            assert len(list(loader)) == 10
+        next(iter(loader))
+        del loader
+        assert wait_until(lambda: not _workers())
+    finally:
+        gc.enable()
+
+
+def test_an_iterator_outlives_its_loader_with_persistent_workers() -> None:
+    iterator = iter(loader_of(Mapped("number", 40), persistent_workers=True))
+    assert len(list(iterator)) == 10
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_processes_of_workers_are_where_scripts_look_for_them(persistent: bool) -> None:
+    iterator = iter(loader_of(Mapped("number", 40), num_workers=3, persistent_workers=persistent))
+    next(iterator)
+    processes = iterator._workers
+    assert sorted(process.pid for process in processes) == sorted(worker.pid for worker in _workers())
+    assert len(list(iterator)) == 9
+    assert [process.pid for process in iterator._workers] == [process.pid for process in processes]
+    del iterator
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+
+
 def test_an_iterator_that_was_never_asked_for_a_batch() -> None:
     iterator = iter(loader_of(Mapped("array", 4000)))
     del iterator

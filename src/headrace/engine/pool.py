@@ -89,7 +89,7 @@ class _Host:
         if code is None:
             _disown([self.process])  # or whoever has its number by then would be ended
             return None
-        self.process.close()
+        self.process.join()
         return int(code)
 
 
@@ -133,6 +133,7 @@ class Pool:
         self.num_workers = 0
         self.most_workers = 0  # numbers ever given out: records up to here are in use
         self._hosts: list[_Host] = []
+        self._left: list[Any] = []  # the processes that were there at the end
         self._free_numbers = list(range(self.arena_plan.num_regions))
         self._reserved: list[tuple[int, ...]] = []
         self.pipes = Pipes(self.board.words, is_shared=not plan.is_iterable)
@@ -252,6 +253,11 @@ class Pool:
         """The process of each worker."""
         return {worker: host.process.pid for host in self._hosts for worker in host.workers}
 
+    @property
+    def processes(self) -> list[Any]:
+        """The processes in the order of their workers; once it is closed, those that were there until then."""
+        return self._left or [host.process for host in sorted(self._hosts, key=lambda host: host.workers)]
+
     def thread_ids(self, worker: int) -> tuple[int, ...] | None:
         """The thread of a worker, where several share a process."""
         tid = self.board.words[Board.record_at(worker) + Record.THREAD]
@@ -353,6 +359,7 @@ class Pool:
             if host.is_gone():
                 host.close()
             host.stacks.close()
+        self._left = self.processes
         self._hosts.clear()
         self._undead.clear()
         self._sentinels.clear()

@@ -64,7 +64,9 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         super().__init__(loader)
         self.opened_at, self.is_open, self._pid = time.perf_counter(), True, os.getpid()
         self._fatal: HeadraceError | None = None
-        self._loader = loader
+        # a loader with persistent workers holds its iterator: did that hold it in return, the workers of a loader that
+        # nobody uses any more would stay until a garbage collection
+        self._maker, self._settings = weakref.ref(loader), copy(loader) if loader.persistent_workers else loader
         self._is_undecided = not loader._is_decided
         self._budget = find_budget(loader.memory, in_dev_shm=lies_in_dev_shm())
         self._context = loader.multiprocessing_context or torch.multiprocessing.get_context()
@@ -77,7 +79,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self._epoch, self._seed = -1, 0
         self._is_inside = False  # `next` has begun, and has not come to its end
         self._reading = Reading.start(loader, budget_bytes=self._budget.bytes)
-        self._local_stages = LocalStages(loader, self._reading)
         pool = self._open(1 if self._is_undecided else loader.num_workers)
         try:
             if self._is_undecided:
@@ -98,6 +99,11 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             self._context.get_start_method(),
             self._budget.reason,
         )
+
+    @property
+    def _loader(self) -> DataLoader[Any]:
+        loader = self._maker()
+        return self._settings if loader is None else loader
 
     def _open(self, num_workers: int, before: Feed | None = None) -> Pool:
         """Make a pool, its workers yet to be launched, and what drives it (in place of another one)."""
@@ -280,6 +286,11 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         """Whether this process made the iterator: a forked child that read answers would take them from its parent."""
         return self._feed.pool.is_ours
 
+    @property
+    def _workers(self) -> list[Any]:
+        """Its processes, under the name by which scripts find them in torch's iterator."""
+        return self._feed.pool.processes
+
     def _give_up(self, error: HeadraceError | None) -> None:
         """What was in flight cannot come any more: end here, and let a next epoch begin with new workers."""
         self._fatal = copy(error)  # without its traceback, which would keep this iterator
@@ -333,6 +344,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             _log.info('%s: num_workers="auto" chose %s', loader, loader._workers_reason)
         count = loader.num_workers
         if count == 0:
+            self._local_stages = LocalStages(loader, self._reading)
             indices = chain(feed.plan.replay or [], self._sampler_iter)
             self._local = local_batches(loader, indices, int(self._base_seed), epoch=feed.plan.progress.epoch)
             self._stop_pool()
