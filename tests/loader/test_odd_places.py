@@ -7,9 +7,11 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset
@@ -89,6 +91,18 @@ def test_without_memory_files_batches_lie_in_dev_shm() -> None:
     )
     assert done.stdout.splitlines()[0].split()[0] == "4950", done.stderr
     assert done.stdout.splitlines()[1] == "[]"
+
+
+class Empty(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        return np.zeros((0, 3))
+
+
+def test_batches_of_empty_arrays_do_not_wait() -> None:
+    started = time.perf_counter()
+    batches = list(DataLoader(Empty(), batch_size=4, num_workers=2))
+    assert [batch.shape for batch in batches] == [(4, 0, 3)] * 10
+    assert time.perf_counter() - started < 5  # two seconds a batch when there was no slot for it
 
 
 def _nested(samples: list[int]) -> Any:

@@ -72,6 +72,8 @@ class Stacks:
 class StackFile:
     """A small memory file into which a worker's signal handler writes; travels to the worker by any start method."""
 
+    _fd = -1
+
     def __init__(self, fd: int) -> None:
         self._fd = fd
 

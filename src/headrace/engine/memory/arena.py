@@ -34,6 +34,8 @@ def lies_in_dev_shm() -> bool:
 class Fd:
     """A file descriptor that travels to a child process under every start method, and is closed once."""
 
+    fd = -1
+
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
@@ -77,13 +79,9 @@ class Arena:
                 next_step="use num_workers=0, or torch.utils.data.DataLoader on this system",
             )
         in_dev_shm = lies_in_dev_shm()
-        fd = anonymous_file("headrace", "/dev/shm")
-        try:
-            os.ftruncate(fd, size)
-            return cls(Fd(fd), size, in_dev_shm=in_dev_shm)
-        except BaseException:
-            os.close(fd)
-            raise
+        fd = Fd(anonymous_file("headrace", "/dev/shm"))  # which closes it, whatever comes in between
+        os.ftruncate(fd.fd, size)
+        return cls(fd, size, in_dev_shm=in_dev_shm)
 
     def _map(self) -> None:
         self.map = mmap.mmap(self.fd.fileno(), self.size, flags=mmap.MAP_SHARED)

@@ -111,7 +111,7 @@ class Layout:
         for leaf in self.leaves:
             offsets.append(at)
             at += -(-leaf.row_bytes * num_rows // _ALIGN) * _ALIGN
-        return offsets, at
+        return offsets, max(at, _ALIGN)  # rows of empty arrays need a slot, too
 
 
 def learn_layout(sample: object) -> Layout | None:
