@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Run headrace's DataLoader over a data set while faults strike it: workers are killed, stopped and crashed, samples
-raise, hang and take long, memory is hogged, /dev/shm is full, file descriptors run out. Then compare every sample that
-was delivered, one by one, with the order that seed and epoch define, without the quarantined.
+raise, hang and take long, memory is hogged, /dev/shm is full, file descriptors run out, the training process forks or
+gets an exception out of next(). Then compare every sample that was delivered, one by one, with the order that seed and
+epoch define, without the quarantined.
 
 TARGET is module:attribute or path/to/file.py:attribute: a data set with a length and an index, a function that makes
 one, or a loader, whose data set, batch size, collate_fn and worker_init_fn are used. Without it, an embedded data set.
@@ -40,6 +41,8 @@ faults:
   hang, stop                     a lock that nobody releases; SIGSTOP (from inside and from outside)
   slow, hog                      a sample takes a second; a sample takes 256 MiB for a moment
   shm_full, fd_limit             /dev/shm has no byte left; the limit of open files is lowered while it runs
+  fork                           the training process holds batches, and forks a child that drops its copies of them
+  interrupt                      a signal handler raises out of next(); the loop catches that and goes on
 exit codes: 0 all survived, 1 something was lost, repeated, damaged, hung or left behind, or the data set has bad
 samples of its own, 2 could not run
 """
@@ -62,6 +65,8 @@ _KINDS = {
     "hog": Text("memory hog", "样本狂吃内存"),
     "shm_full": Text("/dev/shm full", "/dev/shm 写满"),
     "fd_limit": Text("file descriptors short", "文件描述符不足"),
+    "fork": Text("training process forks, batches held", "训练进程 fork，期间持有 batch"),
+    "interrupt": Text("exception out of next()", "next() 中途抛出异常"),
 }
 KINDS = tuple(_KINDS)
 

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import gc
 import mmap
 import os
 import resource
@@ -11,7 +12,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from .fault_plan import FaultKind
 
@@ -27,6 +30,10 @@ _SPARE_FDS = 24  # a worker is started with about ten
 
 class InjectedFault(ValueError):
     """The exception of a sample that was made bad on purpose."""
+
+
+class Interruption(Exception):
+    """What a signal handler raises on purpose."""
 
 
 def strike(kind: FaultKind, *, index: int, always: bool, slow_s: float) -> None:
@@ -137,3 +144,35 @@ def few_fds(pids: list[int]) -> Iterator[None]:
         for pid, limits in before.items():
             with contextlib.suppress(OSError):
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+
+
+def drop_in_child(held: list[Any]) -> None:
+    """Fork a child that drops its copies of what is held, and wait for its end."""
+    pid = os.fork()
+    if pid == 0:
+        held.clear()
+        gc.collect()
+        os._exit(0)
+    if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        raise ChildProcessError(f"a forked child that dropped its batches ended with code {code}")
+
+
+def take_interrupted(batches: Iterator[Any], after_s: float) -> tuple[list[Any], bool]:
+    """Return the next batch, if one came, and whether what a signal handler raised came out of `next` instead."""
+    got, is_asking, was_interrupted = list[Any](), True, False
+
+    def ring(*_: object) -> None:
+        if is_asking:
+            raise Interruption
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, after_s)
+        got.extend(islice(batches, 1))  # in one step: no signal is handled between `next` and the list
+        is_asking = False
+    except Interruption:
+        was_interrupted = not got
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return got, was_interrupted

@@ -22,6 +22,8 @@ class FaultKind(StrEnum):
     HOG = "hog"
     SHM_FULL = "shm_full"
     FD_LIMIT = "fd_limit"
+    FORK = "fork"
+    INTERRUPT = "interrupt"
 
 
 # a worker does not come back from these
@@ -32,6 +34,8 @@ CONDEMNING = DEADLY | {FaultKind.EXCEPTION, FaultKind.HANG}
 FROM_OUTSIDE = frozenset({FaultKind.KILL, FaultKind.STOP})
 # these strike the whole process or the machine
 OF_THE_MACHINE = frozenset({FaultKind.SHM_FULL, FaultKind.FD_LIMIT})
+# these strike the training process, which does them to itself
+OF_THE_LOOP = frozenset({FaultKind.FORK, FaultKind.INTERRUPT})
 # the loader has to wait for these to be noticed
 TAKES_A_TIMEOUT = frozenset({FaultKind.HANG, FaultKind.STOP})
 
@@ -44,6 +48,7 @@ _LOSSES_OF_ALWAYS = 3  # how often a sample that is always deadly takes a worker
 # all of it strikes while the loop waits for one slow sample
 _MOST_LOSSES = 16
 _MOST_CONDEMNED = 0.2  # of a round's samples
+_MOST_HELD = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +112,7 @@ class Fault:
     batch: int = -1
     always: bool = False  # each time the sample is fetched; else only the first time
     in_collation: bool = False
+    num_held: int = 0  # batches that the training process holds across its fork, the last one that came among them
 
     @property
     def is_inside(self) -> bool:
@@ -179,7 +185,7 @@ def draw_faults(
         wanted += draw.sample(list(kinds), len(kinds))
     faults: list[Fault] = []
     for kind in wanted[:most]:
-        is_outside = kind in OF_THE_MACHINE or (kind in FROM_OUTSIDE and draw.random() < _SHARE_OUTSIDE)
+        is_outside = kind in OF_THE_MACHINE | OF_THE_LOOP or (kind in FROM_OUTSIDE and draw.random() < _SHARE_OUTSIDE)
         is_deadly = kind in DEADLY or kind in TAKES_A_TIMEOUT
         in_collation = with_collation and is_deadly and not is_outside and draw.random() < _SHARE_IN_COLLATION
         may_condemn = not is_outside and not in_collation and kind in CONDEMNING and condemned_left > 0
@@ -187,6 +193,8 @@ def draw_faults(
         if not is_outside and not free:
             continue
         place = {"batch": draw.randrange(max(1, num_batches - 1))} if is_outside else {"index": free[-1]}
+        if kind is FaultKind.FORK:
+            place["num_held"] = draw.randint(1, _MOST_HELD)
         fault = Fault(number=len(faults), kind=kind, always=always, in_collation=in_collation, **place)
         if fault.losses > losses_left:
             continue

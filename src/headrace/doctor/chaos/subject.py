@@ -11,14 +11,15 @@ import importlib
 import json
 import logging
 import os
+import random
 import resource
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
@@ -27,14 +28,14 @@ import torch
 import torch.utils.data as torch_data
 from torch.utils.data import default_collate
 
-from headrace.errors import CannotLoadTarget, HeadraceError
+from headrace.errors import CannotLoadTarget, HeadraceError, NotSupported
 from headrace.loader import DataLoader
 from headrace.model import describe_error
 from headrace.signals.system import read_text, walk_tree
 
-from .fault_acts import few_fds, full_shm, get_small_shm
-from .fault_plan import OF_THE_MACHINE, ChaosSettings, FaultKind, Plan, Subject, plan_round
-from .faulty_dataset import FaultLog, FaultyDataset, FaultyListDataset, MarkedCollation, take_apart
+from .fault_acts import drop_in_child, few_fds, full_shm, get_small_shm, take_interrupted
+from .fault_plan import OF_THE_MACHINE, ChaosSettings, Fault, FaultKind, Plan, Subject, plan_round
+from .faulty_dataset import FaultLog, FaultyDataset, FaultyListDataset, MarkedCollation, digest_of_all, take_apart
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +43,12 @@ _TIGHT_FOR_BATCHES = 6
 # helpers of multiprocessing that live as long as the interpreter, started by whoever needs them first
 _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _STAYING_FDS = 4  # and their pipes
+# Python loses the descriptors that a call has just returned, a pipe's two perhaps, when a signal handler raises then
+_FDS_OF_INTERRUPT = 2
 # a training step: an epoch of quick samples would else be over before anything from outside can strike
 _STEPS_S, _LONGEST_STEP_S = 2.0, 0.02
+_HELD_AFTER_FORK = 12  # batches: more than are ahead, so whatever memory a child had freed would be filled meanwhile
+_INTERRUPT_S = -5, -2  # powers of ten: from before a batch that is ready has come to far into the start of workers
 
 
 class Target:
@@ -135,9 +140,11 @@ def main() -> int:
             number, most = json.loads(order)
             log = FaultLog(f"{folder}/{number}")
             before = _holdings()
-            facts = _run_round(settings, target, plan_round(settings, target.subject, number, most), log, say)
+            plan = plan_round(settings, target.subject, number, most)
+            facts = _run_round(settings, target, plan, log, say)
             log.close()
-            say("end", facts={**facts, "left": _left_since(before)})
+            num_interrupts = sum(plan[1][fault].kind is FaultKind.INTERRUPT for fault, _ in facts["strikes"])
+            say("end", facts={**facts, "left": _left_since(before, num_interrupts=num_interrupts)})
     return 0
 
 
@@ -163,8 +170,8 @@ def _run_round(
         extra["collate_fn"] = MarkedCollation(target.collate, faults, log, slow_s=settings.slow_s)
     loader: Any = DataLoader(
         dataset,  # type: ignore[arg-type]  # a data set by its methods
-        subject.batch_size,
-        sampler=order,
+        # a list goes on where a signal handler raised, which a sampler that is a generator does not
+        batch_sampler=[order[at : at + subject.batch_size] for at in range(0, len(order), subject.batch_size)],
         num_workers=subject.num_workers,
         timeout=settings.timeout_s,
         worker_init_fn=target.init_fn,
@@ -174,14 +181,27 @@ def _run_round(
         max_bad=len(order),
         **extra,
     )
+    forks = [fault for fault in faults if fault.kind is FaultKind.FORK]
+    held: list[_Held] = []
+    due: list[Fault] = []  # interrupts
+    draw = random.Random(str(plan))
     with contextlib.ExitStack() as tight:
         try:
             batches = iter(loader)
             for batch_number in count():
                 started = time.monotonic()
-                batch = next(batches, None)
-                if batch is None:
+                num_due = len(due)
+                try:
+                    got = _take(batches, due, log, draw)
+                except NotSupported:
+                    if len(due) == num_due:
+                        raise
+                    facts.update(delivered=[], sizes=[], waits=[])  # in the middle of the plan: the epoch begins anew
+                    batches = iter(loader)
+                    continue
+                if not got:
                     break
+                batch = got.pop()
                 facts["waits"].append((started, time.monotonic()))
                 indices, bad = take_apart(batch, is_default=subject.is_default)
                 facts["delivered"] += indices
@@ -191,12 +211,21 @@ def _run_round(
                 say("batch", number=batch_number, pids=pids)
                 if batch_number % _TIGHT_FOR_BATCHES == 0:
                     tight.close()
+                until = [f.batch + _HELD_AFTER_FORK for f in forks if 0 <= f.batch - batch_number < f.num_held]
+                if until:
+                    held.append((max(until), indices, digest_of_all(batch), batch))
+                del batch
+                due += [f for f in faults if f.batch == batch_number and f.kind is FaultKind.INTERRUPT]
                 for fault in faults:
                     if fault.batch == batch_number and fault.kind in OF_THE_MACHINE:
                         log.add(fault.number)
                         tight.enter_context(full_shm() if fault.kind is FaultKind.SHM_FULL else few_fds(pids))
-                del batch
+                    elif fault.batch == batch_number and fault.kind is FaultKind.FORK:
+                        log.add(fault.number)
+                        drop_in_child(held)
+                facts["wrong"] += _let_go(held, batch_number)
                 time.sleep(step_s)
+            facts["wrong"] += _let_go(held, sys.maxsize)
         except Exception as failure:
             facts["error"] = str(describe_error(failure))
             _log.exception("the loader raised")
@@ -209,6 +238,26 @@ def _run_round(
     return facts
 
 
+_Held = tuple[int, list[int], int, Any]  # until which batch, the indices, a digest, and the batch itself
+
+
+def _let_go(held: list[_Held], number: int) -> list[int]:
+    """Drop the batches that are held no longer; returns the samples of those that are not what they were."""
+    over = [one for one in held if one[0] <= number]
+    held[:] = [one for one in held if one[0] > number]
+    return [index for _, indices, digest, batch in over if digest_of_all(batch) != digest for index in indices]
+
+
+def _take(batches: Iterator[Any], due: list[Fault], log: FaultLog, draw: random.Random) -> list[Any]:
+    """Return the next batch, or nothing at the end. What a signal handler raises is caught, and the loop goes on."""
+    while due:
+        got, was_interrupted = take_interrupted(batches, 10 ** draw.uniform(*_INTERRUPT_S))
+        if not was_interrupted:
+            return got  # it came before the signal: the next one, perhaps
+        log.add(due.pop(0).number)
+    return list(islice(batches, 1))
+
+
 Holdings = tuple[frozenset[int], frozenset[str], int]  # child processes, entries of /dev/shm, number of open files
 
 
@@ -216,7 +265,7 @@ def _holdings() -> Holdings:
     return _children(), _shm(), len(os.listdir("/proc/self/fd"))
 
 
-def _left_since(before: Holdings, *, patience_s: float = 5.0) -> list[str]:
+def _left_since(before: Holdings, *, num_interrupts: int, patience_s: float = 5.0) -> list[str]:
     """Return what is there now and was not before, once it had some time to go, in words."""
     deadline = time.monotonic() + patience_s
     while True:
@@ -224,7 +273,7 @@ def _left_since(before: Holdings, *, patience_s: float = 5.0) -> list[str]:
         children, shm, fds = _holdings()
         left = [f"process {pid}" for pid in sorted(children - before[0])]
         left += [f"/dev/shm/{name}" for name in sorted(shm - before[1])]
-        if fds > before[2] + _STAYING_FDS:
+        if fds > before[2] + _STAYING_FDS + _FDS_OF_INTERRUPT * num_interrupts:
             left.append(f"{fds - before[2]} open files more than before")
         if not left or time.monotonic() > deadline:
             return left
