@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("target", ["own_targets:good", "own_targets.py:good"])
 def test_a_module_and_a_file_are_found(folder: Path, target: str) -> None:
-    assert Target(ChaosSettings(target=target)).num_samples == 80
+    assert Target(ChaosSettings(target=target)).subject.num_samples == 80
 
 
 @pytest.mark.parametrize(
