@@ -232,6 +232,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             )
         if self.num_workers == 0 and running == [] and prefetch_batches is not None and num_workers is None:
             raise ValueError("prefetch_batches needs workers: this loader has num_workers=0")
+        for iterator in running:  # before anything is changed: there may be no room for so many
+            iterator.resize(num_workers, prefetch_batches)
         if prefetch_batches is not None:
             self._asked_ahead = prefetch_batches
         if num_workers is not None:
@@ -239,8 +241,6 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             self._is_chosen = False
             if self.prefetch_factor is None:
                 self.prefetch_factor = 2
-        for iterator in running:
-            iterator.resize(num_workers, prefetch_batches)
 
     @property
     def quarantine(self) -> tuple[SampleFailure, ...]:
