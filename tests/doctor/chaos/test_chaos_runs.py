@@ -18,6 +18,8 @@ from .draws import draw_settings
 _QUICK_DRAWS = 6
 _QUICK_FAULTS = 9
 
+pytestmark = pytest.mark.alone  # what others leave in /dev/shm for a moment would be laid to the loader's charge
+
 
 def check(report: ChaosReport) -> None:
     told = [(v, f.stacks) for f, v in zip(report.rounds, report.verdicts, strict=True) if not v.is_clean]

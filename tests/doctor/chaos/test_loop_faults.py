@@ -12,6 +12,8 @@ from headrace.doctor.chaos.fault_acts import drop_in_child, take_interrupted
 
 from .test_chaos_runs import check
 
+pytestmark = pytest.mark.alone  # what others leave in /dev/shm for a moment would be laid to the loader's charge
+
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("target", ["slots", "general"])

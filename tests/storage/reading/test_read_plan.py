@@ -271,8 +271,7 @@ class PlanMachine(RuleBasedStateMachine):
             return
         plan = self.world.plan
         plan.passed(self.world.seq)
-        plan.next_reads()
-        for read in self.world.reading:
+        for read in [*self.world.reading, *plan.next_reads()]:
             plan.done(read, read.size)
         for read in list(plan._reads):  # reads of a large extent that had not begun
             plan.in_flight += 1
