@@ -37,6 +37,16 @@ def test_two_that_collate_at_once_are_not_condemned_for_one_of_them() -> None:
     assert not losses.is_doomed(innocent)
 
 
+def test_of_two_that_always_die_together_the_last_is_condemned_and_the_other_goes_on() -> None:
+    losses = CollationLosses(MOST)
+    for _ in range(MOST**2):
+        losses.count([claim(7, COLLATING), claim(8, COLLATING)])
+    assert losses.is_doomed(8)
+    assert not losses.is_doomed(7)
+    losses.count([claim(7, COLLATING)])  # and where the first was it, the next loss shows it
+    assert losses.is_doomed(7)
+
+
 def test_an_epoch_begins_without_blame() -> None:
     losses = CollationLosses(MOST)
     for _ in range(MOST):

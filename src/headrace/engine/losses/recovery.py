@@ -218,22 +218,27 @@ class CollationLosses:
     def __init__(self, most: int) -> None:
         self._most = most
         self._parts: dict[int, int] = {}  # batch: parts of blame, `most` of them for a loss that was its own
+        self._doomed: set[int] = set()
 
     def count(self, claims: Sequence[Claim]) -> None:
         """A process is gone in which workers had this in hand.
 
         Beside a thread that had a sample in hand, or collated too, a collation is one of several that may be guilty:
-        such a loss counts for a part, else two that collate at once would be condemned for one of them.
+        such a loss counts for a part, else two that collate at once would be condemned for one of them. Where they
+        die together again and again, the last of them is condemned alone: it keeps no other from the loop.
         """
         num_suspects = sum(claim.position >= 0 or claim.position == COLLATING for claim in claims)
         parts = 1 if num_suspects > 1 else self._most
-        for claim in claims:
-            if claim.position == COLLATING:
-                self._parts[claim.seq] = self._parts.get(claim.seq, 0) + parts
+        collating = [claim.seq for claim in claims if claim.position == COLLATING]
+        for seq in collating:
+            self._parts[seq] = self._parts.get(seq, 0) + parts
+        to_blame = [seq for seq in collating if self._parts[seq] >= self._most**2]
+        self._doomed.update([max(to_blame)] if to_blame else [])
 
     def is_doomed(self, seq: int) -> bool:
         """Whether its collation took worker after worker: no sample can be left out for that."""
-        return self._parts.get(seq, 0) >= self._most**2
+        return seq in self._doomed
 
     def clear(self) -> None:
         self._parts.clear()
+        self._doomed.clear()
