@@ -1,9 +1,9 @@
 """What does a recorded event cost, and what does the recorder?
 
-Writers: one event at a time, and in blocks of 4096, into a real lane that a recorder drains; beside them the least
-that Python can do (an empty function with the same arguments) and what else one might have taken: a line to a pipe,
-an item to a `multiprocessing.SimpleQueue`. The recorder: its share of one core while 40 processes write at a rate
-each and are sampled once a second, its area and its file.
+Writers: one event at a time, and kept and written together, into a real lane that a recorder drains; beside them the
+least that Python can do (an empty function with the same arguments) and what else one might have taken: a line to a
+pipe, an item to a `multiprocessing.SimpleQueue`. The recorder: its share of one core while 40 processes write at a
+rate each and are sampled once a second, its area and its file.
 """
 
 from __future__ import annotations
@@ -15,25 +15,28 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import Bar, Contender, Options, Question, Result, ask
 
+if TYPE_CHECKING:
+    from headrace.signals.recording import Lane
+
 _WRITER = """
-import sys, time
+import select, sys, time
 from headrace.signals.recording import open_lane
-lane, rate, seconds = open_lane(role="worker"), float(sys.argv[1]), float(sys.argv[2])
+lane, rate = open_lane(role="worker"), float(sys.argv[1])
 name = lane.name("load")
-end = time.monotonic() + seconds
-while time.monotonic() < end:
+while not select.select([0], [], [], 0.01)[0]:  # until standard input ends
     start = time.perf_counter_ns()
     for number in range(max(1, int(rate / 100)) if rate else 0):
         lane.write(41, start, 1000, number, name)
-    time.sleep(0.01)
 """
 
 
-def per_event(write: Callable[[int], None], num: int, events_per_call: int = 1) -> Result:
+def per_event(write: Callable[[int], object], num: int, events_per_call: int = 1) -> Result:
     """The least of seven times, in nanoseconds: what disturbs it only adds."""
     best = float("inf")
     for _ in range(7):
@@ -44,7 +47,7 @@ def per_event(write: Callable[[int], None], num: int, events_per_call: int = 1) 
     return {"event_ns": best}
 
 
-def in_lane(measure: Callable[[object], Result]) -> Result:
+def in_lane(measure: Callable[[Lane], Result]) -> Result:
     """Measure with a lane that a recorder in another process drains."""
     from headrace.signals.recording import open_lane
 
@@ -71,18 +74,23 @@ def record_for(num_processes: int, rate_per_s: int, seconds: float) -> Result:
 
     with tempfile.TemporaryDirectory() as folder:
         with Recorder(Path(folder) / "run") as recorder:
-            command = [sys.executable, "-c", _WRITER, str(rate_per_s), str(seconds)]
+            command = [sys.executable, "-c", _WRITER, str(rate_per_s)]
             environment = {**os.environ, **recorder.environment}
-            writers = [subprocess.Popen(command, env=environment) for _ in range(num_processes)]
-            time.sleep(0.3 * seconds)  # starting Python forty times is not the recorder's work
+            theirs, ours = os.pipe()
+            writers = [subprocess.Popen(command, env=environment, stdin=theirs) for _ in range(num_processes)]
+            while len(recorder.area.claimed()) < num_processes:  # starting Python forty times is not its work
+                assert all(writer.poll() is None for writer in writers)
+                time.sleep(0.1)
             for _ in range(2):
                 recorder.step()  # so that finding them is not measured, and imports are done
             used, start = time.process_time(), time.monotonic()
-            while time.monotonic() - start < 0.6 * seconds:
+            while time.monotonic() - start < seconds:
                 recorder.step()
                 threading.Event().wait(recorder.pause_s)
             share = (time.process_time() - used) / (time.monotonic() - start)
-            area_bytes = recorder.area.used_bytes()
+            area_bytes = 512 * os.stat(recorder.area.place.rpartition(":")[0]).st_blocks  # of it, pages that exist
+            for end in (theirs, ours):
+                os.close(end)
             for writer in writers:
                 writer.wait()
         run = read_run(Path(folder) / "run")
@@ -98,7 +106,7 @@ def record_for(num_processes: int, rate_per_s: int, seconds: float) -> Result:
 
 def contenders(options: Options) -> list[Contender]:
     num = 2_000 if options.quick else 200_000
-    processes, seconds = (3, 2.0) if options.quick else (40, 7.0)
+    processes, seconds = (3, 1.0) if options.quick else (40, 5.0)
 
     def nothing() -> Result:
         def write(kind: int, start_ns: int, duration_ns: int, value: int = 0, arg: int = 0) -> None:
@@ -107,13 +115,13 @@ def contenders(options: Options) -> list[Contender]:
         return per_event(lambda number: write(41, 1, 1000, number, 3), num)
 
     def single() -> Result:
-        return in_lane(lambda lane: per_event(lambda number: lane.write(41, 1, 1000, number, 3), num))  # type: ignore[attr-defined]
+        return in_lane(lambda lane: per_event(lambda number: lane.write(41, 1, 1000, number, 3), num))
 
     def bulk() -> Result:
         from headrace.signals.recording import KeptEvents
 
-        def keep(lane: object) -> Result:
-            kept = KeptEvents(lane)  # type: ignore[arg-type]
+        def keep(lane: Lane) -> Result:
+            kept = KeptEvents(lane)
             return per_event(lambda number: kept.keep(41, 1, 1000, number, 3), num)
 
         return in_lane(keep)
@@ -127,7 +135,7 @@ def contenders(options: Options) -> list[Contender]:
 
         thread = threading.Thread(target=drain)
         thread.start()
-        result = per_event(lambda number: os.write(writer, b"41 1 1000 %d 3\n" % number) and None, num // 10)
+        result = per_event(lambda number: os.write(writer, b"41 1 1000 %d 3\n" % number), num // 10)
         os.close(writer)
         thread.join()
         os.close(reader)
@@ -157,7 +165,7 @@ def contenders(options: Options) -> list[Contender]:
         Contender("a line to a pipe", pipe, group="writer"),
         Contender("SimpleQueue.put", queue, group="writer"),
         *(
-            Contender(f"{rate} events/s each", lambda rate=rate: record_for(processes, rate, seconds), group="recorder")
+            Contender(f"{rate} events/s each", partial(record_for, processes, rate, seconds), group="recorder")
             for rate in rates
         ),
     ]
