@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,13 +59,13 @@ def contenders(options: Options) -> list[Contender]:
         found += [
             Contender("numpy.load", numpys, group),
             Contender("codecs.npz", ours, group),
-            Contender("codecs.npz, into a buffer", lambda ours=ours: ours(keeps=True), group),
-            Contender("codecs.npz, 2 threads", lambda ours=ours: ours(num_threads=2), group),
+            Contender("codecs.npz, into a buffer", partial(ours, keeps=True), group),
+            Contender("codecs.npz, 2 threads", partial(ours, num_threads=2), group),
         ]
         if group == W1:
             found += [
-                Contender("numpy.load, batch held", lambda numpys=numpys: numpys(batch=8), group),
-                Contender("codecs.npz, batch held", lambda ours=ours: ours(batch=8), group),
+                Contender("numpy.load, batch held", partial(numpys, batch=8), group),
+                Contender("codecs.npz, batch held", partial(ours, batch=8), group),
             ]
     return found
 

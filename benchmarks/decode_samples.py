@@ -10,6 +10,8 @@ as it is in our workers; *batch held* keeps eight samples of W1 and drops them t
 from __future__ import annotations
 
 import sys
+from functools import partial
+from typing import Any
 
 import decoding
 from decoding import Decode, raw_samples, time_decode
@@ -30,27 +32,23 @@ def contenders(options: Options) -> list[Contender]:
     for workload, (by_hand, by_codecs, tolerance, _) in WAYS.items():
         group = WORKLOADS[workload].title
 
-        def run(decode: Decode, *, workload: str = workload, num_threads: int = 1, **checks: object) -> Result:
-            raws = raw_samples(workload, options.size)
-            return time_decode(decode, raws, seconds=options.seconds, num_threads=num_threads, **checks)  # type: ignore[arg-type]
+        def run(decode: Decode, *, workload: str = workload, **settings: Any) -> Result:
+            return time_decode(decode, raw_samples(workload, options.size), seconds=options.seconds, **settings)
 
-        def plain(run=run, decode=by_hand, **settings: int) -> Result:  # type: ignore[no-untyped-def]
-            return run(decode, **settings)
-
-        def ours(run=run, decode=by_codecs, like=by_hand, tolerance=tolerance, **settings: int) -> Result:  # type: ignore[no-untyped-def]
-            return run(decode, like=like, tolerance=tolerance, **settings)
+        plain = partial(run, by_hand)
+        ours = partial(run, by_codecs, like=by_hand, tolerance=tolerance)
 
         found.append(Contender("by hand", plain, group))
         if workload == "sa1b":
             found += [
-                Contender("by hand, batch held", lambda plain=plain: plain(batch=8), group),
-                Contender("codecs, batch held", lambda ours=ours: ours(batch=8), group),
+                Contender("by hand, batch held", partial(plain, batch=8), group),
+                Contender("codecs, batch held", partial(ours, batch=8), group),
             ]
         if workload == "sa1b":
-            found.append(Contender("Pillow", lambda run=run: run(decoding.sa1b_with_pillow), group, needs=("PIL",)))
+            found.append(Contender("Pillow", partial(run, decoding.sa1b_with_pillow), group, needs=("PIL",)))
         found += [
             Contender("codecs", ours, group),
-            Contender("codecs, 2 threads", lambda ours=ours: ours(num_threads=2), group),
+            Contender("codecs, 2 threads", partial(ours, num_threads=2), group),
             Contender("by hand, pages kept", plain, group, env=KEEP_PAGES),
             Contender("codecs, pages kept", ours, group, env=KEEP_PAGES),
         ]
@@ -59,7 +57,7 @@ def contenders(options: Options) -> list[Contender]:
 
 def bars(_: Options) -> list[Bar]:
     found = []
-    for workload, (*_, least) in WAYS.items():
+    for workload, (*_ways, least) in WAYS.items():
         group = WORKLOADS[workload].title
         ours, by_hand = f"{group}/codecs", f"{group}/by hand"
         found.append(Bar(f"over by hand: {group}", ours, "samples_per_s", (by_hand,), at_least=least))

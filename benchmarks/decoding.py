@@ -133,7 +133,8 @@ def time_decode(
         for span_s, is_measured in ((min(1.0, seconds / 3), False), (seconds, True)):
             ready.wait()
             mine, begin = [], time.perf_counter()
-            last, held = begin, []
+            last = begin
+            held: list[Any] = []
             while last - begin < span_s:
                 if len(held) == batch:
                     held = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import partial
+from typing import Any
 
 from harness import Bar, Contender, Options, Question, ask
 from loaders import MODULES, feed
@@ -38,7 +39,7 @@ def contenders(options: Options) -> list[Contender]:
     return found
 
 
-def first_batch(library: str, group: str, options: Options, settings: dict[str, int]) -> dict[str, object]:
+def first_batch(library: str, group: str, options: Options, settings: dict[str, Any]) -> dict[str, object]:
     dataset = SlowDisk() if group == SLOW_DISK else DATASETS[group](options.size, length=ENDLESS)
     return feed(library, dataset, Plan(), multiprocessing_context=options.start_method, **settings)
 

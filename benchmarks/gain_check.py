@@ -105,7 +105,7 @@ def _step_s(found: dict[str, Any]) -> float:
     outside = {"startup", "epoch_start", "ending", "replay"}
     rows = [row for row in found["times"] if row["activity"] not in outside]
     waits = next(row["count"] for row in rows if row["activity"] == "wait")
-    return float(sum(row["seconds"] for row in rows)) / waits
+    return sum(float(row["seconds"]) for row in rows) / int(waits)
 
 
 def _first(found: dict[str, Any]) -> str:

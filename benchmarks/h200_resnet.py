@@ -102,7 +102,7 @@ def make_step(options: Options) -> Callable[[torch.Tensor, torch.Tensor], None]:
 def train(options: Options, library: str | None, settings: dict[str, Any]) -> Result:
     """Train on data of the GPU's own, then on the loader's, and return how the two compare."""
     device = options.device
-    synchronize = torch.cuda.synchronize if device != "cpu" else lambda: None
+    synchronize: Callable[[], object] = torch.cuda.synchronize if device != "cpu" else lambda: None
     dataset = Photos(options.size, length=ENDLESS)
     kind = loader_class(library) if library else None
     step = make_step(options)

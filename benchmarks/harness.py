@@ -25,6 +25,8 @@ from typing import Any
 from probes import MemoryWatch, machine_facts, shmem_bytes
 from tables import Result, brief, number, print_bars, print_group
 
+__all__ = ["Bar", "Contender", "Options", "Question", "Result", "ask"]
+
 SCHEMA = "headrace/benchmark/1"
 if importlib.util.find_spec("headrace") is None:  # not installed: the source tree beside this folder, in children too
     sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "src"))

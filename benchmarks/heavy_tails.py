@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import partial
+from typing import Any
 
 from harness import Bar, Contender, Options, Question, ask
 from loaders import MODULES, feed
@@ -43,7 +44,7 @@ def contenders(options: Options) -> list[Contender]:
         step_s=step_s(dataset, options.slack),
         align=NUM_WORKERS,
     )
-    settings = {"batch_size": BATCH_SIZE, "num_workers": NUM_WORKERS}
+    settings: dict[str, Any] = {"batch_size": BATCH_SIZE, "num_workers": NUM_WORKERS}
     return [
         Contender(TORCH, partial(feed, "torch", dataset, plan, prefetch_factor=2, **settings)),
         Contender(

@@ -11,7 +11,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any
@@ -177,7 +177,6 @@ def _is_ours(function: Any) -> bool:
     return code is not None and f"headrace{os.sep}launch{os.sep}" in code.co_filename
 
 
-def original_of(hook: Callable[..., Any]) -> Any:
+def original_of(hook: Any) -> Any:
     """The `original` that a hook closes over."""
-    names: tuple[str, ...] = hook.__code__.co_freevars  # type: ignore[attr-defined]
-    return hook.__closure__[names.index("original")].cell_contents  # type: ignore[attr-defined]
+    return hook.__closure__[hook.__code__.co_freevars.index("original")].cell_contents

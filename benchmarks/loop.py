@@ -157,8 +157,9 @@ def loader_account(loader: Any) -> dict[str, Any]:
     stats = getattr(loader, "stats", None)
     if callable(stats):
         try:
-            snapshot = stats()
-            account["stats"] = dataclasses.asdict(snapshot) if dataclasses.is_dataclass(snapshot) else str(snapshot)
+            snapshot: Any = stats()
+            has_fields: bool = dataclasses.is_dataclass(snapshot)
+            account["stats"] = dataclasses.asdict(snapshot) if has_fields else str(snapshot)
         except Exception as error:  # an account is welcome, not needed: the figures stand without it
             account["stats_error"] = repr(error)
     return account

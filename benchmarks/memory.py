@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import partial
+from typing import Any
 
 from harness import Bar, Contender, Options, Question, ask
 from loaders import MODULES, feed
@@ -37,16 +38,17 @@ def contenders(options: Options) -> list[Contender]:
     batch_size = options.batch_size or (4 if options.quick else 24)
     dataset = SlowDisk(min_s=options.min_ms / 1e3, max_s=options.max_ms / 1e3, payload=True)
     supply_s = (dataset.min_s + dataset.max_s) / 2 * batch_size / options.workers
-    settings = {"batch_size": batch_size, "num_workers": options.workers}
+    settings: dict[str, Any] = {"batch_size": batch_size, "num_workers": options.workers}
     num_warm = 2 * options.workers
     found = []
     for group, step_s in ((FAST, 0.0), (PACED, supply_s * (1 + options.slack))):
         plan = Plan(warmup_batches=num_warm, seconds=options.seconds, step_s=step_s, align=options.workers)
-        for name, library, more in (
+        ways: tuple[tuple[str, str, dict[str, Any]], ...] = (
             ("torch, prefetch 2", "torch", {"prefetch_factor": 2}),
             ("headrace", "headrace", {}),
             ("headrace, prefetch 2", "headrace", {"prefetch_factor": 2}),
-        ):
+        )
+        for name, library, more in ways:
             run = partial(feed, library, dataset, plan, **settings, **more)
             found.append(Contender(name, run, group, needs=MODULES[library]))
     return found

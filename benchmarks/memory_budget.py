@@ -76,7 +76,7 @@ def loop(case: dict[str, Any]) -> None:
     for size, num_batches in ((1024, 4), (case["sample_mib"] * _MIB, case["batches"])):
         print(json.dumps({"phase": "huge" if size > 1024 else "tiny"}), flush=True)
         loader: Any = DataLoader(
-            Samples(size, case["kind"]),
+            Samples(size, case["kind"]),  # type: ignore[arg-type]
             case["batch_size"],
             num_workers=case["workers"],
             prefetch_factor=2,

@@ -54,13 +54,13 @@ def run_here(loader: str, options: argparse.Namespace) -> None:
         "prefetch_factor": 2,
     }
     if loader == "torch":
-        from torch.utils.data import DataLoader as Loader
+        from torch.utils.data import DataLoader
     else:
-        from headrace import DataLoader as Loader
+        from headrace import DataLoader
     delivered: list[int] = []
     started = time.perf_counter()
     try:
-        for batch in Loader(Volumes(options.samples), **settings):
+        for batch in DataLoader[Any](Volumes(options.samples), **settings):  # type: ignore[arg-type]
             delivered += batch[:, 0, 0, 0].int().tolist()
             time.sleep(0.05)
         error = ""

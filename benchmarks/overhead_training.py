@@ -165,7 +165,12 @@ def train(name: str, options: argparse.Namespace) -> dict[str, Any]:
             return {"switched": hooks.names, "stretches": from_task_to_task(step, hooks, case, folder, options)}
         window_s = 2.0 if options.switch == "all" else case.window_s
         window_s = min(window_s, options.seconds / 4)
-        switch = {"hooks": hooks, "all": Everything(hooks), "nothing": lambda _: None}[options.switch]
+        switches: dict[str, Callable[[bool], None]] = {
+            "hooks": hooks,
+            "all": Everything(hooks),
+            "nothing": lambda _: None,
+        }
+        switch = switches[options.switch]
         try:
             for is_on in (False, True):  # the first time, a process looks for its hooks
                 switch(is_on)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from harness import Bar, Contender, Options, Question, Result, ask
@@ -106,7 +107,7 @@ def contenders(options: Options) -> list[Contender]:
         "with two parts, long sample": two_parts(is_long=True),
         "two parts outside of a sample": outside,
     }
-    return [Contender(name, lambda make=make: per_sample(make, num)) for name, make in cases.items()]
+    return [Contender(name, partial(per_sample, make, num)) for name, make in cases.items()]
 
 
 def bars(_: Options) -> list[Bar]:

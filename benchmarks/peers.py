@@ -27,7 +27,8 @@ def grain_threads(dataset: Dataset[Any], batch_size: int, num_threads: int) -> I
 
     options = grain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=2 * batch_size)
     samples = grain.MapDataset.source(_Source(dataset)).to_iter_dataset(options)
-    return samples.batch(batch_size, batch_fn=default_collate)
+    batches: Iterable[Any] = samples.batch(batch_size, batch_fn=default_collate)
+    return batches
 
 
 def grain_batches(dataset: Dataset[Any], batch_size: int, num_threads: int) -> Iterable[Any]:
@@ -35,8 +36,9 @@ def grain_batches(dataset: Dataset[Any], batch_size: int, num_threads: int) -> I
     import grain
 
     options = grain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=2 * num_threads)
-    batches = grain.MapDataset.source(_Source(dataset)).batch(batch_size, batch_fn=default_collate)
-    return batches.to_iter_dataset(options)
+    source = grain.MapDataset.source(_Source(dataset)).batch(batch_size, batch_fn=default_collate)
+    batches: Iterable[Any] = source.to_iter_dataset(options)
+    return batches
 
 
 class _Source:
@@ -60,8 +62,9 @@ def torchdata_nodes(dataset: Dataset[Any], batch_size: int, num_threads: int) ->
     samples = nodes.ParallelMapper(
         indices, dataset.__getitem__, num_workers=num_threads, in_order=True, method="thread"
     )
-    batches = nodes.Mapper(nodes.Batcher(samples, batch_size, drop_last=False), default_collate)
-    return nodes.Loader(nodes.Prefetcher(batches, prefetch_factor=2))
+    stacked = nodes.Mapper(nodes.Batcher(samples, batch_size, drop_last=False), default_collate)
+    batches: Iterable[Any] = nodes.Loader(nodes.Prefetcher(stacked, prefetch_factor=2))
+    return batches
 
 
 def spdl_threads(dataset: Dataset[Any], batch_size: int, num_threads: int) -> Iterable[Any]:

@@ -336,8 +336,24 @@ def check(case: str, found: dict[str, Any], truth: dict[str, Any], plain: dict[s
     return lines
 
 
-CASES = ("compute", "item", "values", "synchronize", "pageable", "pageable_async", "idle", "many", "profiled", "labels")
-CASES += ("pinned", "amp", "compile", "graph", "captured", "cost")
+CASES = (
+    "compute",
+    "item",
+    "values",
+    "synchronize",
+    "pageable",
+    "pageable_async",
+    "idle",
+    "many",
+    "profiled",
+    "labels",
+    "pinned",
+    "amp",
+    "compile",
+    "graph",
+    "captured",
+    "cost",
+)
 _TIMED_COPIES = ("pageable", "pageable_async", "idle", "many", "profiled")
 _COPYING = (*_TIMED_COPIES, "labels", "pinned", "captured")
 _TWICE = ("compile", "graph", "captured", "cost")  # run without us, too: these must not see the hooks

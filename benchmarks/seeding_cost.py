@@ -47,7 +47,7 @@ def price_us(results: Mapping[str, Result], library: str, draws: str) -> float |
     with_draw, without = results.get(f"{library}, draws {draws}"), results.get(f"{library}, draws nothing")
     if with_draw is None or without is None:
         return None
-    return 1e3 * (with_draw["cpu_ms_per_sample"] - without["cpu_ms_per_sample"])
+    return 1e3 * float(with_draw["cpu_ms_per_sample"] - without["cpu_ms_per_sample"])
 
 
 def remarks(_: Options, rounds: Sequence[Mapping[str, Result]]) -> Iterable[str]:

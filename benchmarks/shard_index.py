@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from harness import Bar, Contender, Options, Question, Result, ask
@@ -83,7 +84,7 @@ def contenders(options: Options) -> list[Contender]:
                 }
                 return timed(work[name], len(listed), options.seconds)
 
-        found += [Contender(name, lambda name=name, run=run: run(name), group) for name in (TARFILE, WALK, INDEX)]
+        found += [Contender(name, partial(run, name), group) for name in (TARFILE, WALK, INDEX)]
     return found
 
 

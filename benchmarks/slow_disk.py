@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+import headrace
 from harness import Bar, Contender, Options, Question, Result, ask  # first: it finds headrace
 from headrace.storage.reading import Extent
 from headrace.storage.shards import Shards
@@ -172,23 +173,20 @@ def read_all(kind: str, folder: Path) -> Run:
 
 def epoch(library: str, kind: str, dataset_class: type[Samples], settings: dict[str, Any], folder: Path) -> Run:
     """One epoch of a loader."""
-    if library == "torch":
-        from torch.utils.data import DataLoader as Loader
-    else:
-        from headrace import DataLoader as Loader
+    loader_class = torch.utils.data.DataLoader if library == "torch" else headrace.DataLoader
     dataset: Any = dataset_class(folder, kind)
     if settings.pop("readahead", False):
         settings["readahead"] = dataset.paths
 
     def run() -> dict[str, float]:
         started, seen, first_s = time.perf_counter(), 0, 0.0
-        loader = Loader(dataset, batch_size=KINDS[kind].batch_size, **settings)
+        loader = loader_class(dataset, batch_size=KINDS[kind].batch_size, **settings)
         for batch in loader:
             first_s = first_s or time.perf_counter() - started
             seen += len(batch[-1])
         assert seen == len(dataset)
         found = {"first_batch_s": first_s}
-        if library == "headrace" and (reader := loader.stats().reader) is not None:
+        if isinstance(loader, headrace.DataLoader) and (reader := loader.stats().reader) is not None:
             found |= {"hits": reader.hits, "self_reads": reader.self_reads, "io_depth": reader.depth}
             found["reads"] = reader.reads or reader.files
         return found

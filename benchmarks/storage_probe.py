@@ -27,10 +27,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "tests" / "storage"))
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
-from limits import NoLimitHere, limited
-from slow_fuse import slow_file
+from tests.storage.limits import NoLimitHere, limited
+from tests.storage.slow_fuse import slow_file
 
 from probes import machine_facts
 

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from harness import Bar, Contender, Options, Question, Result, ask
 from probes import tree_pids
@@ -62,7 +63,7 @@ def train(case: str, path: str) -> None:
     torch.set_num_threads(1)
     with open(path, "r+b") as file:
         progress = mmap.mmap(file.fileno(), _PROGRESS.size)
-    loader = DataLoader(Samples(0.005 if case == "decode" else 0.0), batch_size=4, num_workers=2)  # type: ignore[arg-type]
+    loader: Any = DataLoader(Samples(0.005 if case == "decode" else 0.0), batch_size=4, num_workers=2)  # type: ignore[arg-type]
     x = torch.randn(192, 192)
     for step, _ in enumerate(loader, start=1):
         for _ in range({"compute": 40, "decode": 0, "small": 1}[case]):

@@ -53,7 +53,8 @@ WORKLOADS = {
 def load_npz(data: bytes) -> np.ndarray:
     """Return the first array of an NPZ file held in memory."""
     with np.load(io.BytesIO(data)) as archive:
-        return archive[archive.files[0]]
+        array: np.ndarray = archive[archive.files[0]]
+        return array
 
 
 def decode_sa1b(jpg: bytes, npz: bytes) -> tuple[torch.Tensor, torch.Tensor]:

@@ -37,7 +37,7 @@ class Scans:
 def main() -> None:
     logging.basicConfig(level=logging.ERROR)  # WARNING shows each death with its evidence, and stacks of what hangs
     loader: DataLoader[npt.NDArray[np.float32]] = DataLoader(
-        Scans(),  # type: ignore[arg-type]  # any map-style data set will do
+        Scans(),  # any map-style data set will do
         batch_size=8,
         num_workers=2,
         on_error="quarantine",

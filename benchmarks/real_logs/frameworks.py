@@ -56,7 +56,7 @@ def run_mmengine(scenario: Scenario, *, interval: int = 1) -> None:
             super()._save_checkpoint(runner)
             time.sleep(scenario.checkpoint_s)
 
-    loader = {"batch_size": BATCH_SIZE, "num_workers": NUM_WORKERS, "persistent_workers": False}
+    loader: dict[str, Any] = {"batch_size": BATCH_SIZE, "num_workers": NUM_WORKERS, "persistent_workers": False}
     loader["sampler"] = {"type": "DefaultSampler", "shuffle": False}
     train = DataLoader(
         training(scenario),
@@ -255,12 +255,12 @@ def run_ultralytics(scenario: Scenario) -> None:
         return done
 
     BaseTrainer.save_model = slow_save
-    count = [0]
+    num_done = [0]
 
     def after_batch(trainer: Any) -> None:
-        count[0] += 1
+        num_done[0] += 1
         time.sleep(scenario.step_s / 2)
-        pause(scenario, count[0])
+        pause(scenario, num_done[0])
 
     model = YOLO("yolov8n.yaml")
     model.add_callback("on_train_batch_end", after_batch)

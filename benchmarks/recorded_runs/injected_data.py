@@ -81,7 +81,7 @@ class Samples(Dataset[Any]):
             burn(spec["heavy_s"])
         self._misbehave()
         tensor = torch.full((int(spec.get("floats", 1024)),), float(index))
-        return (tensor, np.random.random(spec["numbers"]).tolist()) if spec.get("numbers") else (tensor, index)
+        return (tensor, np.random.random((spec["numbers"],)).tolist()) if spec.get("numbers") else (tensor, index)
 
     def _misbehave(self) -> None:
         spec, worker = self.spec, get_worker_info()

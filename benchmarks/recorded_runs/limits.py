@@ -45,7 +45,7 @@ class Limited:
         return found
 
 
-_COUNTERS = {
+_COUNTERS: dict[str, dict[str, tuple[str, ...]]] = {
     "memory.stat": {"refault_pages": ("total_workingset_refault_file", "workingset_refault_file")},  # v1, v2
     "cpu.stat": {"periods": ("nr_periods",), "throttled_periods": ("nr_throttled",)},
 }

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # a profiler may run this file as something else
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a profiler may run this file as something else
 
-from injected_data import make_loader, read_all
+from recorded_runs.injected_data import make_loader, read_all
 
 Spec = dict[str, Any]
 
@@ -59,6 +59,7 @@ class SyncingHandler(logging.FileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         super().emit(record)
+        assert self.stream is not None  # what was just written to
         os.fsync(self.stream.fileno())
         time.sleep(self._delay_s)
 

@@ -25,7 +25,7 @@ class HostRegistration:
         import torch
 
         address = np.frombuffer(self._arena.map, np.uint8, 1, offset).ctypes.data
-        code = int(torch.cuda.cudart().cudaHostRegister(address, size, 0))  # type: ignore[no-untyped-call]
+        code = int(torch.cuda.cudart().cudaHostRegister(address, size, 0))
         if code == 0:
             self._ranges.append(address)
         else:
@@ -37,7 +37,7 @@ class HostRegistration:
         import torch
 
         for address in self._ranges:
-            torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
+            torch.cuda.cudart().cudaHostUnregister(address)
         self._ranges.clear()
 
 
