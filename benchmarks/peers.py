@@ -135,6 +135,7 @@ def main() -> int:
     """Compare the first batches of every installed peer with torch's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["full", "quick"], default="quick")
+    parser.add_argument("--quick", dest="size", action="store_const", const="quick", help="--size quick")
     parser.add_argument("--batches", type=int, default=4)
     options = parser.parse_args()
     num_wrong = 0

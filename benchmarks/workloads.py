@@ -338,6 +338,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", choices=[*RECIPES, []], help="which to make (sa1b ct small lidar)")
     parser.add_argument("--size", choices=["full", "quick"], default="full")
+    parser.add_argument("--quick", dest="size", action="store_const", const="quick", help="--size quick")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     for name in options.workloads or WORKLOADS:

@@ -66,6 +66,13 @@ def test_what_a_script_imports_is_there(path: Path) -> None:
     assert missing_names(path.read_text(encoding="utf-8")) == []
 
 
+def test_every_benchmark_takes_quick() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("*.py")}
+    run = {name: text for name, text in texts.items() if '\nif __name__ == "__main__"' in text}  # by `make bench-quick`
+    assert len(run) > 30
+    assert [name for name, text in run.items() if "ask(QUESTION)" not in text and '"--quick"' not in text] == []
+
+
 @pytest.mark.parametrize(
     ("code", "missing"),
     [

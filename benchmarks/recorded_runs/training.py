@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a profiler may run this file as something else
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # a profiler may run this file as something else
 
 from recorded_runs.injected_data import make_loader, read_all
 
