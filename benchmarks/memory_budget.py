@@ -162,7 +162,7 @@ def watch(case: dict[str, Any], *, every_s: float = 0.02) -> dict[str, Any]:
 
 def cases(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     settings = (
-        [(4, 8, 4, 40), (4, 8, 4, 100)]
+        [(4, 8, 4, 75), (4, 8, 4, 100)]
         if options.quick
         else [
             (64, 4, 8, 1024),
