@@ -12,6 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headrace.errors import UnusableInput
+from headrace.launch import command_of
+
+from ..hard_places import become_nobody, in_hard_place
 from .test_cli import HEADRACE, _environment
 
 TRAINING = Path(__file__).parent.parent / "launch" / "training.py"
@@ -96,6 +100,40 @@ def test_a_directory_that_holds_a_recording_is_not_overwritten(tmp_path: Path) -
     done = run("--out", tmp_path / "run", path, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "holds a recording already" in done.stderr
+
+
+@pytest.mark.root
+def test_disks_that_cannot_be_written_or_are_full(tmp_path: Path) -> None:
+    """Before the script starts it is an error with a next step; a disk that fills up later ends nothing."""
+    done = run("--out", "/proc/nowhere/run", "true", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot write /proc/nowhere/run" in done.stderr
+    assert "headrace run --out DIR" in done.stderr
+    (tmp_path / "run").mkdir()
+
+    def act() -> tuple[int, str, str]:
+        full = run("--out", tmp_path / "run" / "here", "sh", "-c", "echo whole; exit 5", cwd=tmp_path)
+        return full.returncode, full.stdout, full.stderr
+
+    code, out, said = in_hard_place(act, full=tmp_path / "run")
+    assert (code, out) == (5, "whole\n")
+    assert "findings.json: No space left on device" in said
+    assert "exit code 5" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.root
+def test_a_program_in_a_folder_of_somebody_else(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o700)
+    (tmp_path / "closed" / "train").touch()
+
+    def act() -> str:
+        become_nobody()
+        with pytest.raises(UnusableInput) as caught:
+            command_of([f"{tmp_path}/closed/train"])
+        return caught.value.next_step
+
+    assert "headrace run train.py" in in_hard_place(act)
 
 
 def test_a_script_that_ends_by_a_signal_ends_us_by_it(tmp_path: Path) -> None:

@@ -133,9 +133,12 @@ def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended
     # a recording that ended early does not know how the script ended
     findings = replace(findings, source={**findings.source, "exit_code": ended.exit_code})
     document = findings_json(findings, language=language)
-    (directory / "findings.json").write_text(document + "\n", encoding="utf-8")
-    if args.json:
-        Path(args.json).write_text(document + "\n", encoding="utf-8")
+    for path in (directory / "findings.json", *([Path(args.json)] if args.json else [])):
+        try:
+            path.write_text(document + "\n", encoding="utf-8")
+        except OSError as error:
+            problem = Text(f"cannot write {path}: {error.strerror}", f"无法写入 {path}：{error.strerror}")
+            terminal.aside(f"headrace: {problem.of(language)}")
     sys.stdout.flush()
     if terminal.verbosity < 0:
         terminal.aside(f"headrace: {headline_of(findings, language)} ({directory})")

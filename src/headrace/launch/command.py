@@ -39,8 +39,8 @@ def command_of(words: Sequence[str], *, module: Sequence[str] | None = None) -> 
             "nothing to run was named", next_step="headrace run train.py, or headrace run -- torchrun train.py"
         )
     first = words[0]
-    if first.endswith((".py", ".pyc", ".pyz")) or (Path(first) / "__main__.py").is_file():
-        if not Path(first).exists():
+    if first.endswith((".py", ".pyc", ".pyz")) or os.path.isfile(os.path.join(first, "__main__.py")):
+        if not os.path.exists(first):
             raise UnusableInput(
                 f"there is no script {first!r}",
                 folder=os.getcwd(),

@@ -62,8 +62,9 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     >>> cache_folder({"XDG_CACHE_HOME": "/var/cache/me"})
     PosixPath('/var/cache/me/headrace')
     """
-    asked = environ.get("XDG_CACHE_HOME", "")
-    return (Path(asked) if os.path.isabs(asked) else Path(os.path.expanduser("~/.cache"))) / "headrace"
+    places = environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")
+    # without HOME, a user who has no name in a container has no home either: "~" would be a folder in this one
+    return Path(next(filter(os.path.isabs, places), f"/tmp/headrace-cache-{os.getuid()}")) / "headrace"
 
 
 def num_local_ranks(environ: Mapping[str, str] = os.environ) -> int:

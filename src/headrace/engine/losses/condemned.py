@@ -98,7 +98,11 @@ class Condemned:
             self.failures.append(failure)
             record_bad_sample(failure.key)
             if self._file is not None:
-                self._file.append(failure)
+                try:
+                    self._file.append(failure)
+                except OSError as error:  # a full disk ends no training
+                    missing = "%s cannot be written (%s): make room. The sample is in loader.quarantine and here alone"
+                    _log.error(missing, self._file.path, error.strerror or error)
             _log.warning("left out: %s%s", failure, self._hint(failure))
         too_many = self._tally.bad()
         if too_many is not None:

@@ -69,12 +69,16 @@ class Recorder:
         if (self.directory / RUN_FILE).exists() or (self.directory / EVENTS_FILE).exists():
             next_step = "give another directory, or remove that one"
             raise UnusableInput(f"{self.directory} holds a recording already", next_step=next_step)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        start_s = self.facts.start_monotonic_ns / 1e9
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._events = EventFile(self.directory / EVENTS_FILE, limit_bytes=_EVENTS_LIMIT_BYTES, start_s=start_s)
+        except OSError as error:
+            next_step = "a directory on another disk: headrace run --out DIR, or record=DIR"
+            raise UnusableInput(f"cannot write {self.directory}", reason=error.strerror, next_step=next_step) from None
         self.area = Area.create() if area is None else area
         self._sampler = SystemSampler(os.getpid())
         self.facts = self._sampler.complete(self.facts)
-        start_s = self.facts.start_monotonic_ns / 1e9
-        self._events = EventFile(self.directory / EVENTS_FILE, limit_bytes=_EVENTS_LIMIT_BYTES, start_s=start_s)
         system, limit = self.directory / SYSTEM_FILE, _SYSTEM_LIMIT_BYTES
         self._system = SystemFile(system, limit_bytes=limit, start_s=start_s, interval_s=sample_interval_s)
         self._drain = LaneDrain(self.area, observer)

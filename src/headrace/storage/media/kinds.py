@@ -7,6 +7,7 @@ Found by looking, not by reading data: in the kernel's table of mounts (/proc/se
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
 import json
@@ -421,6 +422,8 @@ def remember_depth(kind: StorageKind, io_depth: int, bytes_per_s: float) -> Path
         new.write_text(json.dumps(document), encoding="utf-8")
         os.replace(new, path)
     except OSError:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)  # a full disk has a name for it, and no room
         return None
     return path
 

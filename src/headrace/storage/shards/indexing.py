@@ -108,11 +108,10 @@ def index_places(shard: str, pairing: Pairing, index_dir: str | None = None) -> 
     apart = f"{hashlib.sha256(os.fsencode(full)).hexdigest()[:16]}-{name}"
     if index_dir is not None:
         return [os.path.join(index_dir, apart)]
-    return [
-        os.path.join(os.path.dirname(full), name),
-        os.path.join(cache_folder(), "shards", apart),
-        os.path.join(tempfile.gettempdir(), f"headrace-shards-{os.getuid()}", apart),
-    ]
+    places = [os.path.join(os.path.dirname(full), name), os.path.join(cache_folder(), "shards", apart)]
+    with contextlib.suppress(FileNotFoundError):  # there is no temporary folder that can be written
+        places.append(os.path.join(tempfile.gettempdir(), f"headrace-shards-{os.getuid()}", apart))
+    return places
 
 
 def _write_somewhere(places: list[str], content: Content, belongs: dict[str, int]) -> tuple[str, IndexHead]:
