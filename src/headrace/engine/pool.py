@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
+from headrace.errors import NotSupported
 from headrace.signals import StackFile
 
 from .memory import ENDED, Arena, ArenaPlan, Board, BoardLock, Head, Ledger, Record, Region, Task, Work
 from .pipes import Pipes
-from .worker import HostPlan, WorkerPlan, ask_to_go, reopen_record, reset_record, run_host
+from .worker import HostPlan, WorkerPlan, ask_to_go, has_green_threads, reopen_record, reset_record, run_host
 
 _log = logging.getLogger(__name__)
 
@@ -118,6 +119,9 @@ class Pool:
 
     def __init__(self, plan: PoolPlan) -> None:
         self.plan = plan
+        if has_green_threads() and (plan.in_threads or not hasattr(select, "poll")):
+            what = "gevent or eventlet has patched the threads and waits of this process: workers would wait for ever"
+            raise NotSupported(what, next_step="backend='process' with gevent, num_workers=0 with eventlet")
         _raise_fd_limit()
         self.arena_plan = ArenaPlan.for_budget(
             plan.budget_bytes, room_bytes=plan.room_bytes, num_workers=plan.num_workers
@@ -220,7 +224,12 @@ class Pool:
         )
         name = "headrace-loader" if plan.in_threads else f"headrace-worker-{workers[0]}"
         process = plan.context.Process(target=run_host, args=(host_plan,), name=name, daemon=True)
-        process.start()
+        try:
+            process.start()
+        except BlockingIOError as error:
+            what = f"no process could be started for worker {workers[0]}: this user or control group may have no more"
+            next_step = "fewer num_workers=, or a higher limit: `ulimit -u`, pids.max of the control group"
+            raise NotSupported(what, reason=error.strerror, next_step=next_step) from error
         _started.add(process)
         for worker in workers:
             self.pipes.started(worker)

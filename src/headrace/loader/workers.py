@@ -304,7 +304,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             return
         if self._backend == "thread" and feed.figures.draws:
             say_once(
-                "the data set draws from a global random generator, which threads share: results depend on timing. "
+                "the data set draws from random generators, which threads share: results depend on timing. "
                 "Use backend='process' for random numbers that depend on the sample alone."
             )
         if loader.persistent_workers:

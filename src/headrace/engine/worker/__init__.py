@@ -16,7 +16,7 @@
 """
 
 from .fetch import Fetcher, SampleSeeds, mix_seed
-from .host import HostPlan, run_host
+from .host import HostPlan, has_green_threads, run_host
 from .own_iterator import Steps, say_doubt
 from .record import ask_to_go, ask_to_weigh, read_weight, reopen_record, reset_record
 from .rows import SMALL_ROW_BYTES
@@ -32,6 +32,7 @@ __all__ = [
     "WorkerPlan",
     "ask_to_go",
     "ask_to_weigh",
+    "has_green_threads",
     "mix_seed",
     "named_samples",
     "named_steps",

@@ -59,7 +59,7 @@ class Chunks(_MapTasks):
         super().__init__(bench, sharing)
         # threads share the generators, so samples cannot be seeded one by one: only notice that somebody draws
         is_watched = not bench.is_seeded and not bench.plan.is_iterable
-        self._watch = SampleSeeds(trial_samples=0, is_shared=True) if is_watched else None
+        self._watch = SampleSeeds(bench.dataset, trial_samples=0, is_shared=True) if is_watched else None
 
     def _serve_one(self, work: Work, entry: int) -> bool:
         """The short way for a single sample of a batch that has its slot. False: it takes the long way.

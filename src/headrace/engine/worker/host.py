@@ -1,6 +1,7 @@
 """A process of the loader: one worker in its main thread, or several in threads."""
 
 import contextlib
+import ctypes
 import gc
 import os
 import select
@@ -10,17 +11,20 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import BuiltinFunctionType
 from typing import Any
 
 from headrace.model import WORKER_THREAD, record_stages
 from headrace.signals import StackFile, register_stack_dump
 
 from ..memory import Arena, Board, BoardLock
-from .fetch import seed_worker
+from .fetch import SampleSeeds, seed_worker
 from .heap import keep_heap_pages, kept_heap_bytes, name_thread
 from .staging import named_samples, worker_table
 from .workbench import Workbench, WorkerPlan
 from .worker import Worker
+
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,9 @@ def run_host(plan: HostPlan) -> None:
         (only,) = plan.workers
         _run_worker(plan, only, lock)
         return
+    seeds = SampleSeeds(plan.dataset)  # once: threads share the generators, and a fork has those of the last epoch's
+    seeds.begin_chunk()
+    seeds.begin_sample(plan.base_seed, plan.workers[0].worker)
     infos = _thread_worker_infos(torch)
     threads = [
         threading.Thread(target=_run_worker, args=(plan, w, lock, infos), name=f"headrace-worker-{w.worker}")
@@ -169,6 +176,9 @@ def _follow_parent(parent_pid: int) -> None:
     A closed pipe would not tell: processes that were forked meanwhile may hold its other end. PR_SET_PDEATHSIG
     would tell too much: it also fires when the thread that started us ends.
     """
+    if has_green_threads():  # of one thread of the kernel's: while the worker waits, one that watches has no turn
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        return
     try:
         parent = os.pidfd_open(parent_pid)
     except (OSError, AttributeError):
@@ -187,6 +197,11 @@ def _follow_parent(parent_pid: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="headrace-watch", daemon=True).start()
+
+
+def has_green_threads() -> bool:
+    """Whether gevent or eventlet has patched the standard library: threads take turns, and only where one waits."""
+    return not isinstance(select.select, BuiltinFunctionType)
 
 
 def _is_running(pid: int) -> bool:
