@@ -106,7 +106,9 @@ class Hoarding(Dataset):
         return index
 
 
-@pytest.mark.parametrize("arguments", [{}, {"collate_fn": gather}], ids=["slots", "general"])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"collate_fn": gather}, {"backend": "thread"}], ids=["slots", "general", "threads"]
+)
 def test_a_data_set_that_drops_batches_in_its_workers_frees_nothing(arguments: dict[str, Any]) -> None:
     iterator = iter(loader_of(Mapped("large", 400), memory="64MiB", **arguments))
     held = [next(iterator) for _ in range(10)]
@@ -122,8 +124,8 @@ def test_a_child_that_ends_as_programs_do_ends_no_worker() -> None:
         import gc, os, sys
         from tests.loader.test_forked_children import *
         from tests.engine.datasets import *
-        for dataset in (Mapped("large", 2000), Streamed("large", 2000)):
-            loader = loader_of(dataset)
+        for dataset, backend in ((Mapped("large", 2000), "process"), (Streamed("large", 2000), "thread")):
+            loader = loader_of(dataset, backend=backend)
             iterator = iter(loader)
             for _ in range(4):
                 held = next(iterator)
@@ -168,8 +170,9 @@ class Forking(Dataset):
         return index
 
 
-def test_a_child_of_a_worker_ends_without_ending_the_worker() -> None:
-    loader = loader_of(Forking(80))
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_a_child_of_a_worker_ends_without_ending_the_worker(backend: str) -> None:
+    loader = loader_of(Forking(80), backend=backend)
     assert torch.cat(list(loader)).tolist() == list(range(80))
     assert loader.stats().workers_lost == 0
 
@@ -177,9 +180,10 @@ def test_a_child_of_a_worker_ends_without_ending_the_worker() -> None:
 # ------------------------------------------------------------------------------------------- inherited loaders
 
 
+@pytest.mark.parametrize("backend", ["process", "thread"])
 @pytest.mark.parametrize("dataset", [Mapped("large", 400), Streamed("large", 400)], ids=["mapped", "iterable"])
-def test_an_inherited_iterator_is_refused_in_the_child_and_goes_on_in_the_parent(dataset: Any) -> None:
-    iterator = iter(loader_of(dataset))
+def test_an_inherited_iterator_is_refused_in_the_child_and_goes_on_in_the_parent(dataset: Any, backend: str) -> None:
+    iterator = iter(loader_of(dataset, backend=backend))
     next(iterator)
 
     def try_next() -> None:
@@ -190,9 +194,9 @@ def test_an_inherited_iterator_is_refused_in_the_child_and_goes_on_in_the_parent
     assert sum(1 for _ in iterator) == 99
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_child_iterates_over_an_inherited_loader_with_workers_of_its_own(persistent: bool) -> None:
-    loader = loader_of(Mapped("number", 400), persistent_workers=persistent)
+@pytest.mark.parametrize(("persistent", "backend"), [(False, "process"), (True, "process"), (True, "thread")])
+def test_a_child_iterates_over_an_inherited_loader_with_workers_of_its_own(persistent: bool, backend: str) -> None:
+    loader = loader_of(Mapped("number", 400), persistent_workers=persistent, backend=backend)
     iterator = iter(loader)
     first = next(iterator)
 

@@ -39,9 +39,9 @@ def _nobody_waits(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_nobody_waits")
-@pytest.mark.parametrize("persistent_workers", [False, True])
-def test_a_dead_worker_is_replaced_where_the_script_reaps_its_children(persistent_workers: bool) -> None:
-    loader = DataLoader(Numbers(), batch_size=8, num_workers=2, persistent_workers=persistent_workers)
+@pytest.mark.parametrize(("persistent_workers", "backend"), [(False, "process"), (True, "process"), (True, "thread")])
+def test_a_dead_worker_is_replaced_where_the_script_reaps_its_children(persistent_workers: bool, backend: str) -> None:
+    loader = DataLoader(Numbers(), batch_size=8, num_workers=2, persistent_workers=persistent_workers, backend=backend)
     for _ in range(2):
         got: list[int] = []
         for number, batch in enumerate(loader):

@@ -8,6 +8,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -189,9 +190,10 @@ def test_a_sparse_member_is_told_and_costs_its_sample_only(
         assert (facts.num_samples, facts.num_members, facts.num_skipped) == (4, 3 + len(others), 0)
 
 
-def test_a_quarantine_names_a_sparse_sample(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [{"num_workers": 0}, {"num_workers": 2, "backend": "thread"}])
+def test_a_quarantine_names_a_sparse_sample(tmp_path: Path, way: dict[str, Any]) -> None:
     path = packed_by_bytes(tmp_path, "1.0")
-    loader = DataLoader(Shards(path), batch_size=2, num_workers=0, on_error="quarantine", collate_fn=list, max_bad=1.0)
+    loader = DataLoader(Shards(path), batch_size=2, on_error="quarantine", collate_fn=list, max_bad=1.0, **way)
     keys = {sample["__key__"] for batch in loader for sample in batch}
     assert keys == {"0000", "0002", "0003", "0004"}
     assert [(bad.file, bad.shard) for bad in loader.quarantine] == [("0001", str(path))]
