@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -96,6 +97,76 @@ def test_every_batch_comes_once_and_is_the_same_whatever_interrupts_next(options
         caught, whole = caught + num, whole + is_whole
     assert caught > 2
     assert whole >= 2
+
+
+class Slow(Dataset[int]):
+    def __len__(self) -> int:
+        return 240
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.01)
+        return index
+
+
+class SlowStream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        time.sleep(1)
+        yield from range(100)
+
+
+@pytest.mark.usefixtures("_alarms")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_timer_that_raises_all_the_time_does_not_hold_up_the_loop() -> None:
+    """A batch takes longer than the timer gives it: alarms ring while the loop waits, and cost no worker."""
+    iterator: Any = iter(DataLoader(Slow(), batch_size=BATCH, num_workers=1, prefetch_factor=1))
+    caught, pids, got = 0, set[int](), list[torch.Tensor]()
+    while len(got) < 240 // BATCH:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.04)
+            got.extend(islice(iterator, 1))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Alarm:
+            caught += 1
+            pids.add(iterator._workers[0].pid)
+    assert torch.cat(got).tolist() == list(range(240))
+    assert caught > 10
+    assert len(pids) <= 1 + caught // 4
+    assert list(iterator) == []
+
+
+@pytest.mark.usefixtures("_alarms")
+def test_a_stream_goes_on_where_the_loop_was_only_waiting() -> None:
+    iterator = iter(DataLoader(SlowStream(), batch_size=BATCH, num_workers=1))
+    signal.setitimer(signal.ITIMER_REAL, 0.15)
+    with pytest.raises(Alarm):
+        next(iterator)
+    assert torch.cat(list(iterator)).tolist() == list(range(100))
+
+
+@pytest.mark.usefixtures("_alarms")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_workers_that_are_started_anew_stay_whatever_rings_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    iterator: Any = iter(DataLoader(Slow(), batch_size=BATCH, num_workers=2))
+    got, open_anew = next(iterator).tolist(), iterator._open_anew
+
+    def ring_meanwhile() -> Any:
+        signal.setitimer(signal.ITIMER_REAL, 0.0001)
+        return open_anew()
+
+    monkeypatch.setattr(iterator, "_open_anew", ring_meanwhile)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        with monkeypatch.context() as patch:
+            patch.setattr(iterator._feed, "_collect", _interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                next(iterator)
+        with pytest.raises(Alarm):
+            next(iterator)
+        workers = [process.pid for process in iterator._workers]
+        got += next(iterator).tolist()
+        assert [process.pid for process in iterator._workers] == workers
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert got + [i for batch in iterator for i in batch.tolist()] == list(range(240))
 
 
 def _collate(samples: list[Any]) -> Any:

@@ -110,9 +110,11 @@ class Feed:
         self._words[Head.REISSUED] = 0
         self.plan.begin(indices)
         self._start(base_seed)
+        self._collect()
+        self._refill()
 
     def go_on(self, base_seed: int) -> None:
-        """Go on with the epoch that another feed was left in, behind what the loop has got of it."""
+        """Go on with the epoch that another feed was left in, behind what the loop has got of it: `next` issues it."""
         self.plan.go_on()
         self._start(base_seed)
 
@@ -126,12 +128,10 @@ class Feed:
             if self.plan.progress.epoch:
                 for worker in self._issuing.turns.active:
                     self.pool.pipes.send(Work(-1, 0, 0, Task.RESTART), worker=worker)
-        self._collect()
-        self._refill()
 
     def next(self) -> Any:
         """The next batch; StopIteration at the end of the epoch."""
-        self.delivering = -1
+        self.delivering, self.pool.is_at_rest = -1, False
         self._collect()
         self._refill()
         asked, num_ready = time.perf_counter(), self.scheduler.num_ready if self._lane is not None else 0

@@ -149,6 +149,8 @@ class Pool:
         self._sentinels: dict[int, _Host] = {}
         self._ending = 0  # workers told to retire that have not ended yet
         self._is_closed = False
+        # an exception that comes now leaves nothing half done: nobody has begun, or the loop sleeps
+        self.is_at_rest = True
         self._owner_pid = os.getpid()
 
     @property
@@ -309,7 +311,10 @@ class Pool:
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until an answer comes or a process ends. One that ended unasked is added to `losses`."""
-        for fd, _ in self._poller.poll(timeout_s * 1000):
+        self.is_at_rest = timeout_s > 0  # or this is a look in the middle of something else
+        ready = self._poller.poll(timeout_s * 1000)
+        self.is_at_rest = False
+        for fd, _ in ready:
             host = self._sentinels.get(fd)
             if host is not None:
                 self._note_end(host)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 import time
 import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -122,8 +124,13 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             raise
         return pool
 
+    @property
+    def _is_torn(self) -> bool:
+        """Whether an exception, perhaps a signal handler's, left `next` in the middle of its work."""
+        return self._is_inside and self._local is None and not self._feed.pool.is_at_rest
+
     def _open_anew(self) -> Pool:
-        """An exception, perhaps a signal handler's, left `next` anywhere: take nothing of it over but the plan."""
+        """Take nothing over of what an exception left anywhere, but the plan."""
         feed = self._feed
         feed.losses.count_good()
         self._closer.detach()
@@ -142,9 +149,10 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
                 next_step="iterate over the loader anew: that begins another epoch",
             )
         _log.warning("an exception came out of `next` in the middle of its work: the workers are started anew")
-        pool = self._open_anew()
-        self._feed.go_on(self._seed)
-        pool.launch()
+        with _signals_later():  # or one that comes again and again would let no start come to its end
+            pool = self._open_anew()
+            self._feed.go_on(self._seed)
+            pool.launch()
 
     def _launch(self, pool: Pool) -> None:
         try:
@@ -205,9 +213,10 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
-        if self._is_inside:
-            self._open_anew().launch()
-            self._is_inside = False
+        if self._is_torn:
+            with _signals_later():
+                self._open_anew().launch()
+        self._is_inside = False
         self._epoch += 1
         if self._reading is not None:
             self._sampler_iter = self._reading.follow(self._sampler_iter)
@@ -245,7 +254,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
                 )
             waits, started = self._feed.waits, time.perf_counter()
             waits.ask(started)
-            if self._is_inside and self._local is None:
+            if self._is_torn:
                 self._go_on()
             self._is_inside = True
             if self._is_undecided:
@@ -323,19 +332,18 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         assert copier is not None
         if not copier.num_ahead:
             copier.start(self._feed.next())
-        batch = copier.take()
-        # the next one, if it is there already, crosses while this one is being used
+        # the next one, if it is there already, crosses while this one is being used; it may be another that failed
         if self._feed.has_ready:
             copier.start(self._feed.next())
-        return batch
+        return copier.take()
 
     # ------------------------------------------------------------------------------------ choosing workers
 
     def _decide(self) -> None:
         """Choose the number of workers from what the first worker measured on the first samples."""
-        self._is_undecided = False
         loader, feed = self._loader, self._feed
         sample_s, cpu_share = feed.measure_first_samples()
+        self._is_undecided = False
         if not loader._is_decided:
             count, reason = workers_for(sample_s, cpu_share, usable_processors())
             if count == 0 and (loader.timeout or loader.worker_init_fn):
@@ -436,6 +444,34 @@ def _is_from_signal(error: BaseException) -> bool:
     """Whether an exception was raised by a signal handler, and so has nothing to do with what it interrupted."""
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
     return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(traceback_of(error)))
+
+
+_held: dict[int, Any] = {}  # signals, and their handlers: those of the user's while something must come to its end
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Let what is inside come to its end; the handlers of signals that come meanwhile are called after it."""
+    came: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()  # no other one calls handlers, or may set them
+    try:
+        for number in signal.valid_signals() if is_main else ():
+            if callable(handler := signal.getsignal(number)):
+                _held[number] = handler
+                signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        _put_handlers_back()
+        for late in came:
+            signal.raise_signal(late)
+
+
+def _put_handlers_back() -> None:
+    while _held:
+        signal.signal(*_held.popitem())
+
+
+os.register_at_fork(after_in_child=_put_handlers_back)
 
 
 def _close_pool(
