@@ -325,3 +325,52 @@ def test_the_error_of_a_sample_ends_its_batch_alone(num_workers: Any, backend: s
             break
     assert errors == 1
     assert got == [i for i in range(64) if not 16 <= i < 24]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_an_error_beside_a_batch_on_its_way_to_the_device_costs_no_batch(
+    in_order: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer of a batch that failed comes after the loader saw another one ready, and before it takes it."""
+
+    class Failing(Dataset[int]):
+        def __len__(self) -> int:
+            return 64
+
+        def __getitem__(self, index: int) -> int:
+            if index == 20:
+                raise ValueError("bad")
+            return index
+
+    batches = [*(list(range(at, at + 8)) for at in range(0, 56, 8)), list(range(56, 62)), [62, 63]]
+    loader = DataLoader(Failing(), batch_sampler=batches, num_workers=2, device="cpu", in_order=in_order)
+    iterator: Any = iter(loader)
+    receive, late, has_ready = iterator._feed.pool.pipes.receive, list[Any](), type(iterator._feed).has_ready.fget
+
+    def receive_late() -> list[Any]:
+        results = receive()
+        late.extend(result for result in results if result.seq == 2)
+        return [result for result in results if result.seq != 2]
+
+    def see_and_let_come(feed: Any) -> bool:
+        is_ready: bool = has_ready(feed)
+        if is_ready and late:
+            monkeypatch.setattr(feed.pool.pipes, "receive", lambda: [late.pop() for _ in late[:]] + receive())
+        return is_ready
+
+    if not in_order:
+        monkeypatch.setattr(iterator._feed.pool.pipes, "receive", receive_late)
+        monkeypatch.setattr(type(iterator._feed), "has_ready", property(see_and_let_come))
+    got: list[int] = []
+    errors = 0
+    while True:
+        try:
+            got += next(iterator).tolist()
+        except ValueError:
+            errors += 1
+        except StopIteration:
+            break
+        account = loader.stats().account
+        assert account.delivered == len(got) + 8 * errors
+    assert errors == 1
+    assert sorted(got) == [i for i in range(64) if not 16 <= i < 24]

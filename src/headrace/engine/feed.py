@@ -146,7 +146,7 @@ class Feed:
         self.plan.note_left(batch)
         self.delivering = -1  # what the sampler raises is not this batch's error
         if isinstance(result, CaughtError):
-            self.plan.note_received()
+            self.plan.note_failed(batch.seq)
             self._refill()
             self.raised = result.as_exception()
             raise self.raised

@@ -101,7 +101,10 @@ class EpochPlan:
 
     def note_failed(self, seq: int) -> None:
         """The batch that was being delivered brought an error of its own: the loop has had it."""
-        self._left.appendleft(self._in_flight.pop(seq) if seq in self._in_flight else self._left.pop())
+        if seq in self._in_flight:
+            self._left += (self._in_flight[seq],)
+            del self._in_flight[seq]
+        self._left.rotate(1)  # before those that are on their way to the device
         self.note_received()
 
     @property
