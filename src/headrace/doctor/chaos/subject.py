@@ -44,7 +44,7 @@ _TIGHT_FOR_BATCHES = 6
 _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _STAYING_FDS = 4  # and their pipes
 # Python loses the descriptors that a call has just returned, a pipe's two perhaps, when a signal handler raises then
-_FDS_OF_INTERRUPT = 2
+_FDS_OF_INTERRUPT = 0.5
 # a training step: an epoch of quick samples would else be over before anything from outside can strike
 _STEPS_S, _LONGEST_STEP_S = 2.0, 0.02
 _HELD_AFTER_FORK = 12  # batches: more than are ahead, so whatever memory a child had freed would be filled meanwhile
