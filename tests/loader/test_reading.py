@@ -280,3 +280,65 @@ def test_what_lies_in_the_page_cache_is_not_read_ahead_by_itself(
     with caplog.at_level(logging.INFO):
         assert len(seen_of(loader_of(packed, io_depth=3), packed)) == 240
     assert "extents are read ahead, 3 reads of up to" in caplog.text
+
+
+@pytest.mark.parametrize("options", [{}, {"on_error": "quarantine"}], ids=str)
+def test_ctrl_c_while_samples_are_planned_ends_no_epoch_in_the_process(folder: Path, options: dict[str, Any]) -> None:
+    class Struck(Packed):
+        is_struck = True
+
+        def extents(self, index: int) -> tuple[Extent, ...]:
+            if index == 200 and self.is_struck and self.is_planned:
+                self.is_struck = False
+                raise KeyboardInterrupt
+            return super().extents(index)
+
+        is_planned = False
+
+    dataset = Struck(folder)
+    iterator = iter(loader_of(dataset, num_workers=0, **options))
+    seen, interrupts, dataset.is_planned = list[int](), 0, True
+    while True:
+        try:
+            seen += next(iterator)[0].tolist()
+        except KeyboardInterrupt:
+            interrupts += 1
+        except StopIteration:
+            break
+    assert interrupts == 1
+    assert seen == list(range(240))
+
+
+def test_what_a_sampler_raises_comes_in_its_place_and_ctrl_c_at_once(packed: Packed) -> None:
+    class Raising:
+        """Asked again, it goes on, but for Ctrl-C."""
+
+        def __init__(self, error: BaseException) -> None:
+            self.at, self.error = 0, error
+
+        def __iter__(self) -> Iterator[list[int]]:
+            return self
+
+        def __next__(self) -> list[int]:
+            self.at += 1
+            if self.at == 6:
+                raise self.error
+            if self.at > 10:
+                raise StopIteration
+            return [self.at]
+
+    def take(error: BaseException) -> list[Any]:
+        iterator = iter(loader_of(packed, num_workers=0, batch_size=1, batch_sampler=Raising(error)))
+        got = list[Any]()
+        while True:
+            try:
+                got += next(iterator)[0].tolist()
+            except StopIteration:
+                return got
+            except headrace.NotSupported:
+                return [*got, "the sampler cannot be asked again"]
+            except (ValueError, KeyboardInterrupt) as raised:
+                got.append(type(raised))
+
+    assert take(ValueError("no more")) == [1, 2, 3, 4, 5, ValueError, 7, 8, 9, 10]
+    assert take(KeyboardInterrupt()) == [1, KeyboardInterrupt, 2, 3, 4, 5, "the sampler cannot be asked again"]

@@ -119,8 +119,7 @@ class GuardedLocal:
 
     def batches(self, order: EpochOrder) -> Iterator[Callable[[], Any]]:
         """Functions that fetch the batches, one after the other: what one raises ends neither the order nor us."""
-        for planned in order:
-            yield partial(self._batch, order, planned)
+        return map(partial(partial, self._batch, order), order)
 
     def _batch(self, order: EpochOrder, planned: PlannedBatch) -> Any:
         done: dict[int, Any] = {}  # by position: what was fetched before the batch was planned anew

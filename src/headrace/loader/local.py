@@ -175,7 +175,7 @@ def local_batches(
 ) -> Iterator[Callable[[], Any]]:
     """Batches fetched in the training process, each sample seeded by its position.
 
-    Each comes as a function that fetches it: an exception there would end this generator, and so the epoch.
+    Each comes as a function that fetches it, and out of no generator: an exception there would end the epoch.
     """
     is_batched = loader._auto_collation
     fetcher = LocalFetcher(
@@ -191,9 +191,12 @@ def local_batches(
         guarded = GuardedLocal(fetcher, loader._condemned, loader.dataset, base_seed, epoch)
         order = EpochOrder(batches, loader._condemned.is_out)
         loader._local_account = lambda: guarded.account(order)
-        yield from guarded.batches(order)
-        return
+        return guarded.batches(order)
     position = 0
-    for some in indices:
-        yield partial(fetcher.fetch, some, base_seed, position)
-        position += len(some) if is_batched else 1
+
+    def planned(some: Any) -> Callable[[], Any]:
+        nonlocal position
+        first, position = position, position + (len(some) if is_batched else 1)
+        return partial(fetcher.fetch, some, base_seed, first)
+
+    return map(planned, indices)

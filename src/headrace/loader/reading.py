@@ -18,7 +18,7 @@ from headrace.model import format_bytes
 from headrace.storage.media import starting_depth
 from headrace.storage.reading import BlockReader, Extent, ReaderSettings, cached_share, source_installed
 
-from .snapshot import len_or_none, say_once
+from .snapshot import cannot_go_on, is_from_signal, len_or_none, say_once
 
 if TYPE_CHECKING:
     from headrace.storage.reading import BlockAccess
@@ -50,29 +50,48 @@ def _attach_then_init(access: BlockAccess, init_fn: Callable[[int], None] | None
         init_fn(worker)
 
 
-def _followed(indices: Iterator[Any], tell: Callable[[Any], int], *, most: int) -> Iterator[Any]:
-    """Give what a sampler gives, asked some batches before; what it raises comes where it would have come."""
-    ahead: deque[tuple[Any, int]] = deque()  # batches, and what each brings to read
-    in_hand, end = 0, None
-    while True:
+class _Followed:
+    """Gives what a sampler gives, asked some batches before; what it raises comes where it would have come.
+
+    No generator: an exception out of a signal handler would end that for good.
+    """
+
+    def __init__(self, indices: Iterator[Any], tell: Callable[[Any], int], *, most: int) -> None:
+        self._indices, self._tell, self._most = indices, tell, most
+        self._ahead: deque[list[Any]] = deque()  # batches, and what each brings to read
+        self._in_hand = 0
+        self._end: Exception | None = None
+        self._is_torn = False  # the sampler was left in the middle of its work
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
         for _ in range(_PULL_BATCHES):
-            if end is not None or len(ahead) >= _MOST_AHEAD or (len(ahead) > 1 and in_hand >= most):
+            is_full = len(self._ahead) >= _MOST_AHEAD or (len(self._ahead) > 1 and self._in_hand >= self._most)
+            if is_full or self._is_torn or self._end is not None:
                 break
+            self._is_torn = True
             try:
-                batch = next(indices)
-            except BaseException as error:
-                end = error
+                planned = [next(self._indices), 0]
+            except Exception as error:
+                if is_from_signal(error):
+                    raise
+                self._end, self._is_torn = error, False
                 break
-            ahead.append((batch, tell(batch)))
-            in_hand += ahead[-1][1]
-        if not ahead:
-            assert end is not None
-            if isinstance(end, StopIteration):
-                return
-            raise end
-        batch, amount = ahead.popleft()
-        in_hand -= amount
-        yield batch
+            self._ahead.append(planned)
+            self._is_torn = False
+            planned[1] = self._tell(planned[0])
+            self._in_hand += planned[1]
+        if self._ahead:
+            batch, amount = self._ahead.popleft()
+            self._in_hand -= amount
+            return batch
+        if self._end is None:
+            raise cannot_go_on("the sampler")
+        end = self._end
+        self._end = end if isinstance(end, StopIteration) else None
+        raise end
 
 
 class Reading:
@@ -151,7 +170,7 @@ class Reading:
         """Pass on what the sampler gives, and tell the reader of it some batches before."""
         self.reader.passed(self._next_seq - 1)  # nothing that was planned so far will be needed
         self._first_seq, self._num_delivered = self._next_seq, 0
-        return _followed(indices, self._tell, most=self._window)
+        return _Followed(indices, self._tell, most=self._window)
 
     def _tell(self, batch: Any) -> int:
         seq = self._next_seq

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -43,13 +42,13 @@ from headrace.errors import (
     WorkerLost,
 )
 from headrace.knowledge import add_hint
-from headrace.model import LoaderStats, find_rank, language, traceback_of
+from headrace.model import LoaderStats, find_rank, language
 from headrace.signals.timing import NextWatch
 
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches
 from .reading import Reading
-from .snapshot import Counted, say_once
+from .snapshot import Counted, cannot_go_on, is_from_signal, say_once
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -143,11 +142,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     def _go_on(self) -> None:
         """Go on behind the last batch that the loop got."""
         if self._loader._is_iterable or self._feed.plan.is_torn:
-            whose = "the data set's iterators" if self._loader._is_iterable else "the sampler"
-            raise NotSupported(
-                f"an exception came out of `next` in the middle of its work, and {whose} cannot be asked again",
-                next_step="iterate over the loader anew: that begins another epoch",
-            )
+            raise cannot_go_on("the data set's iterators" if self._loader._is_iterable else "the sampler")
         _log.warning("an exception came out of `next` in the middle of its work: the workers are started anew")
         with _signals_later():  # or one that comes again and again would let no start come to its end
             pool = self._open_anew()
@@ -281,7 +276,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             raise
         except Exception as error:
             self._is_inside = error is not self._feed.raised
-            if self._is_inside and not _is_from_signal(error):
+            if self._is_inside and not is_from_signal(error):
                 self._feed.plan.is_torn = False  # the sampler raised by itself, and can be asked what comes after it
                 if self._feed.delivering >= 0:
                     self._feed.plan.note_failed(self._feed.delivering)  # it would come with that batch each time
@@ -438,12 +433,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             stages=self._local_stages.figures() if is_local else feed.figures.stages(),
             reader=self._reading.reader.stats() if self._reading is not None else None,
         )
-
-
-def _is_from_signal(error: BaseException) -> bool:
-    """Whether an exception was raised by a signal handler, and so has nothing to do with what it interrupted."""
-    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
-    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(traceback_of(error)))
 
 
 _held: dict[int, Any] = {}  # signals, and their handlers: those of the user's while something must come to its end

@@ -79,7 +79,7 @@ class EpochPlan:
         done = self.progress
         self.progress = Progress(done.epoch + 1, total_batches=done.total_batches, total_samples=done.total_samples)
         self._words[Head.RUN] = self.run
-        self._indices = indices if self.replay is None else self._remembered(indices)
+        self._indices = indices if self.replay is None else map(self._remember, indices)
         self.is_exhausted = self.is_torn = False
         self._taken, self._in_flight, self._left, self._again = None, {}, deque(), deque()
         if self._is_out is not None and not self._settings.is_iterable:
@@ -112,12 +112,11 @@ class EpochPlan:
         """What the epoch is called on the board, where 0 means none."""
         return self.progress.epoch + 1
 
-    def _remembered(self, indices: Iterator[Any]) -> Iterator[Any]:
+    def _remember(self, indices: Any) -> Any:
         """Pass on what the sampler gives, and keep it while it may be needed again."""
-        for some in indices:
-            if self.replay is not None:
-                self.replay.append(some)
-            yield some
+        if self.replay is not None:
+            self.replay.append(indices)
+        return indices
 
     def take(self) -> TakenBatch | None:
         """The next batch; None at the end."""
