@@ -62,6 +62,15 @@ def test_limits_on_addresses_and_files_are_kept_and_told(limit: str, size: int) 
     assert ("leaves no more addresses" in done.stderr) == (size < 1 << 40)
 
 
+@pytest.mark.parametrize("size", [8, 12, 16])
+def test_too_few_descriptors_for_workers_are_told_with_what_helps(size: int) -> None:
+    command = [sys.executable, "-c", LIMITED, "RLIMIT_NOFILE", str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env={**os.environ})
+    assert "NotSupported: the limit on open files leaves no room for the workers' pipes" in done.stderr
+    assert f"  limit: {size}" in done.stderr
+    assert "try: a larger `ulimit -n`, fewer workers, or num_workers=0" in done.stderr
+
+
 def test_a_layout_keeps_within_its_room_or_says_that_there_is_none() -> None:
     for room in (200 << 20, 4 << 30, 1 << 40):
         plan = ArenaPlan.for_budget(room // 4, room_bytes=room, num_workers=3)

@@ -1,7 +1,9 @@
 """`DataLoader`: torch's arguments and ours, what runs them, and how to look at it."""
 
+import errno
 import inspect
 import os
+import resource
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
@@ -168,7 +170,16 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             return SeededLocalIterator(self) if self._is_chosen or guards else LocalIterator(self)
         if not self._is_chosen:
             self.check_worker_number_rationality()
-        return WorkersIterator(self)
+        try:
+            return WorkersIterator(self)
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            raise NotSupported(
+                "the limit on open files leaves no room for the workers' pipes",
+                limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+                next_step="a larger `ulimit -n`, fewer workers, or num_workers=0",
+            ) from error
 
     @property
     def _uses_slots(self) -> bool:

@@ -1,5 +1,6 @@
 """Reading the small files of /proc and /sys: many of them, several times a second, and any may be gone."""
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -11,7 +12,9 @@ def anonymous_file(name: str, folder: str | None = None) -> int:
     """A file without a name: in memory, or, where a sandbox refuses memfd_create, an unlinked one in a folder."""
     try:
         return os.memfd_create(name, os.MFD_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.EMFILE:
+            raise
         fd, path = tempfile.mkstemp(prefix=f"{name}-", dir=folder)
         os.unlink(path)
         return fd
