@@ -59,7 +59,7 @@ def test_limits_on_addresses_and_files_are_kept_and_told(limit: str, size: int) 
     command = [sys.executable, "-c", LIMITED, limit, str(size)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env={**os.environ})
     assert done.stdout.split() == ["4950"] * 2, done.stderr
-    assert ("leaves no more addresses" in done.stderr) == (size < 1 << 40)
+    assert ("leaves no more room" in done.stderr) == (size < 1 << 40)
 
 
 @pytest.mark.parametrize("size", [8, 12, 16])
@@ -77,7 +77,7 @@ def test_a_layout_keeps_within_its_room_or_says_that_there_is_none() -> None:
         assert plan.total <= room
         assert plan.num_regions >= 6
     assert ArenaPlan.for_budget(1 << 30).num_regions == 256
-    with pytest.raises(NotSupported, match="too few addresses"):
+    with pytest.raises(NotSupported, match="too little room"):
         ArenaPlan.for_budget(1 << 20, room_bytes=1 << 20, num_workers=3)
 
 

@@ -33,7 +33,7 @@ def find_budget(asked: int | str | None, *, in_dev_shm: bool = False) -> Budget:
     if budget.bytes <= room // 4:
         return Budget(budget.bytes, budget.reason, room)
     _log.warning(
-        "batches may take %s instead of %s: %s leaves no more addresses",
+        "batches may take %s instead of %s: %s leaves no more room",
         *map(format_bytes, (room // 4, budget.bytes)),
         source,
     )

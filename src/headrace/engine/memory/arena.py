@@ -165,7 +165,7 @@ class ArenaPlan:
         part = (room_bytes - BOARD_BYTES - (3 + num_regions) * _MIB) // 8
         if part < 8 * _MIB:
             raise NotSupported(
-                "the system leaves this process too few addresses for shared memory",
+                "the system leaves this process too little room for shared memory",
                 room=format_bytes(room_bytes),
                 next_step="a larger `ulimit -v` and `ulimit -f`, or num_workers=0",
             )
