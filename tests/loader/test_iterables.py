@@ -100,6 +100,15 @@ def chained_shards(numbers: range, bad: set[int]) -> Iterator[int]:
     return itertools.chain.from_iterable(map(generated, [*shards(numbers, bad)], itertools.repeat(bad)))
 
 
+def sliced(numbers: range, bad: set[int]) -> Iterator[int]:
+    """An `islice` lets go of its iterator when that raises."""
+    return itertools.islice(Going(numbers, bad), 40)
+
+
+def chained_slices(numbers: range, bad: set[int]) -> Iterator[int]:
+    return itertools.chain.from_iterable(sliced(shard, bad) for shard in [*shards(numbers, bad)])
+
+
 class ShardByShard:
     """The same in a class, as readers of tar files or lines are written."""
 
@@ -242,7 +251,10 @@ def test_timing_lines_do_not_end_an_iterator() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("collate", COLLATIONS)
-@pytest.mark.parametrize("make", [generated, Around, chained, mapped_generator, chained_shards, ShardByShard])
+@pytest.mark.parametrize(
+    "make",
+    [generated, Around, chained, mapped_generator, chained_shards, ShardByShard, sliced, chained_slices],
+)
 def test_a_generator_that_is_over_is_an_error(way: dict[str, Any], collate: Any, make: Any, tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     loader = DataLoader(Rows(make, {14}), 4, collate_fn=collate, on_error="quarantine", quarantine_file=path, **way)
@@ -256,7 +268,9 @@ def test_a_generator_that_is_over_is_an_error(way: dict[str, Any], collate: Any,
     assert ("worker 0" in error.what) == (way["num_workers"] > 0)
     assert "class with __next__" in error.next_step
     assert len(got) == len(set(got))
+    assert loader.stats().account.delivered == len(got)
     assert [failure.message for failure in loader.quarantine] == ["row 14 is broken"]
+    assert str(loader.quarantine[0]).startswith("a sample: ValueError: row 14")
     assert "row 14 is broken" in path.read_text()
 
 
@@ -264,6 +278,16 @@ def test_an_end_is_an_error_without_batches_too() -> None:
     for num_workers in (0, 1):
         with pytest.raises(NotSupported, match="cannot go on"):
             values(DataLoader(Rows(generated, {5}), None, num_workers=num_workers, on_error="quarantine"))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_slice_of_what_does_not_raise_is_fine(num_workers: int) -> None:
+    def make(numbers: range, bad: set[int]) -> Iterator[int]:
+        return map(read, itertools.islice(numbers, 40), itertools.repeat(bad))
+
+    loader = DataLoader(Rows(make, {5, 39}), 4, num_workers=num_workers, on_error="quarantine")
+    assert len(values(loader)) == 38
+    check_account(loader, delivered=38, quarantined=2)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace.errors import NotSupported
 from headrace.model import EventKind
 from headrace.signals.recording import open_lane
 
@@ -146,9 +147,10 @@ class Feed:
         self.plan.note_left(batch)
         self.delivering = -1  # what the sampler raises is not this batch's error
         if isinstance(result, CaughtError):
-            self.plan.note_failed(batch.seq)
-            self._refill()
             self.raised = result.as_exception()
+            if type(self.raised) is not NotSupported:  # with that it ends
+                self.plan.note_failed(batch.seq)
+                self._refill()
             raise self.raised
         self._refill()
         self.delivering = batch.seq

@@ -73,7 +73,8 @@ class SampleFailure:
         where = next((f" ({place})" for place in (self.file, self.place) if place), "")
         how = ": ".join(part for part in (self.exception, first_line(self.message)) if part) or self.kind.value
         often = f", tried {self.tries} times" if self.tries > 1 else ""
-        return f"sample {self.key!r}{where}: {how}{often}"
+        named = "a sample" if self.key is None else f"sample {self.key!r}"
+        return f"{named}{where}: {how}{often}"
 
     @property
     def place(self) -> str | None:

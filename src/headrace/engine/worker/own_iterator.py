@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import logging
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from types import CodeType, GeneratorType
 from typing import Any
 
@@ -25,10 +27,10 @@ _log = logging.getLogger(__name__)
 class Steps:
     """An iterator that goes on past samples that fail, where the loader's policy does; `tell` is told of each.
 
-    An exception ends a generator: asked again, it says that there is no more, as if all had come. So a failure that
-    came out of a generator is an error where the iterator still holds that generator, wherever inside of it (a chain of
-    one for each shard would go on with the next), or ends right after it. An iterator without one may well fail at its
-    last sample; its end is believed, and the log says so.
+    An exception ends a generator, and an `islice`: asked again, they say that there is no more, as if all had come. So
+    a failure that came out of one is an error where the iterator still holds it, wherever inside of it (a chain of one
+    for each shard would go on with the next), or ends right after it. An iterator without one may well fail at its last
+    sample; its end is believed, and the log says so.
     """
 
     def __init__(self, iterator: Iterator[Any], *, tell: Callable[[Exception], None] | None, whose: str) -> None:
@@ -95,11 +97,11 @@ class Steps:
 
     def _lost_rest(self, failed: Exception) -> NotSupported:
         return NotSupported(
-            f"{self._whose} ended with the error of one sample: a generator cannot go on after an exception, and "
-            "what it had yet to give is lost",
+            f"{self._whose} ended with the error of one sample: a generator or islice cannot go on after an exception, "
+            "and what it had yet to give is lost",
             error=describe_error(failed),
             came_before=f"{self.taken} samples",
-            next_step="catch the exception inside the generator and continue with the next sample, or write the "
+            next_step="catch the exception inside of it and continue with the next sample, or write the "
             "iterator as a class with __next__, which can be asked again",
         )
 
@@ -120,13 +122,14 @@ def ended_generators(error: BaseException) -> set[CodeType]:
 
 
 def holds_ended(holder: object, codes: set[CodeType]) -> bool:
-    """Whether something is, or refers to, a generator with one of these codes that has ended.
+    """Whether something is, or refers to, a generator with one of these codes that has ended, or an ended `islice`.
 
     One that was made for a single sample, such as the inside of `sum(…)`, is gone with its sample.
     """
     return any(
-        isinstance(one, GeneratorType) and one.gi_frame is None and one.gi_code in codes
-        for one in (reachable(holder) if codes else ())
+        (isinstance(one, GeneratorType) and one.gi_frame is None and one.gi_code in codes)
+        or (isinstance(one, islice) and not gc.get_referents(one))  # it lets go of its iterator
+        for one in reachable(holder)
     )
 
 
