@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +58,25 @@ def test_what_is_known_is_said() -> None:
     assert type_name(type(nameless())) == "tests.engine.odd_errors.nameless.<locals>.Nameless"
     assert type_name(type(local())) == "tests.engine.odd_errors.local.<locals>.Local"
     assert type_name(type("Made", (Exception,), {"__module__": 5})) == "Made"
+
+
+FROM_A_PIPE = """
+import os, sys
+from headrace.model import describe_error
+os.mkfifo(sys.argv[1])  # nobody writes to it: who opens it waits for ever
+try:
+    try:
+        exec(compile("1 / 0", sys.argv[1], "exec"))
+    except ZeroDivisionError as error:
+        raise ValueError("bad") from error
+except ValueError as error:
+    print(describe_error(error).traceback)
+"""
+
+
+def test_the_source_of_a_frame_is_read_only_where_it_is_a_plain_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FROM_A_PIPE, str(tmp_path / "script")]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True).stdout
+    assert f'File "{tmp_path}/script", line 1, in <module>' in said
+    assert "ZeroDivisionError: division by zero" in said
+    os.unlink(tmp_path / "script")

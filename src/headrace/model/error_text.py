@@ -4,6 +4,8 @@
 sample must not fail over that: the reason would be lost, and another sample might get the blame.
 """
 
+import linecache
+import os
 import traceback
 from dataclasses import dataclass
 from types import TracebackType
@@ -83,8 +85,25 @@ def _message_of(error: BaseException) -> str:
         return f"(its str() raised {error_name(type(failed))})"
 
 
+def _spare_odd_files(error: BaseException) -> None:
+    """Let nobody read the source of frames that is no plain file: of /dev/stdin or a device there may be no end."""
+    todo: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while todo:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        for frame, _ in traceback.walk_tb(traceback_of(one)):
+            name = frame.f_code.co_filename
+            if os.path.exists(name) and not os.path.isfile(name):
+                linecache.cache[name] = (0, None, [], name)  # as if it had been read
+        todo += [one.__cause__, one.__context__]
+
+
 def _traceback_of(error: BaseException, kind: str, message: str) -> str:
     try:
+        _spare_odd_files(error)
         return shorten("".join(traceback.format_exception(error)))
     except BaseException:  # its causes, its notes or the name of its class: where it was raised is known all the same
         said = f"{kind}: {message}\n" if message else f"{kind}\n"

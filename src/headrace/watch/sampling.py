@@ -135,8 +135,9 @@ class SourceLines:
         if not frame.file.startswith("/"):
             return ""
         if frame.file not in self._files:
+            path = Path(self._root + frame.file)
             try:
-                text = Path(self._root + frame.file).read_text(errors="replace")
+                text = path.read_text(errors="replace") if path.is_file() else ""  # of a device there is no end
             except OSError:
                 text = ""
             self._files[frame.file] = text.splitlines()
