@@ -102,7 +102,7 @@ class Judge:
 
     def _fail_with(self, result: Result, error: Exception) -> None:
         free_block(self._all_words, result.block)
-        caught = CaughtError.from_exception(error, result.worker, is_sample=False)
+        caught = CaughtError.from_exception(error, -1, is_sample=False)
         block, _ = dump(caught, self._pool.region, self._pool.arena)
         self._issuing.note(result._replace(block=block))
 

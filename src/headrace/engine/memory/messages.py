@@ -102,7 +102,7 @@ class CaughtError:
     """An exception of user code in a worker, as the training process will raise it: only what always travels."""
 
     said: ErrorText
-    worker: int
+    worker: int  # -1: the training process, for an `on_error` function
     pickled: bytes = b""  # its type, or one of our own errors as it is; empty where neither can travel
     is_sample: bool = True  # raised by one sample; otherwise by the collation, or before any sample
     tries: int = 1
@@ -116,7 +116,8 @@ class CaughtError:
 
     def as_exception(self) -> Exception:
         """The same type with the worker's own traceback in its text, as torch has it."""
-        text = f"Caught {self.said.name} in DataLoader worker process {self.worker}.\nOriginal {self.said.traceback}"
+        where = f"DataLoader worker process {self.worker}" if self.worker >= 0 else "the training process"
+        text = f"Caught {self.said.name} in {where}.\nOriginal {self.said.traceback}"
         try:
             return _rebuild(self.pickled, text)
         except Exception:
