@@ -38,6 +38,7 @@ def test_a_module_and_a_file_are_found(folder: Path, target: str) -> None:
         ("own_targets.py", "write it as module:attribute"),
         ("absent.py:x", "there is no file 'absent.py'"),
         ("no_such_module:x", "importing 'no_such_module' failed"),
+        ("no_such_module:x", "try: make `python -c 'import no_such_module'` work here, or name a file: path"),
         ("own_targets:stream", "map-style data set"),
         ("own_targets:few", "fewer than two batches of 8"),
     ],

@@ -108,7 +108,11 @@ def load_target(text: str) -> Any:
     try:
         module = importlib.import_module(name)
     except Exception as error:
-        raise CannotLoadTarget(f"importing {name!r} failed: {describe_error(error)}", python=sys.executable) from error
+        raise CannotLoadTarget(
+            f"importing {name!r} failed: {describe_error(error)}",
+            python=sys.executable,
+            next_step=f"make `python -c 'import {name}'` work here, or name a file: path/to/file.py:{attribute}",
+        ) from error
     if path is not None and Path(module.__file__ or "").resolve() != path.resolve():
         raise CannotLoadTarget(
             f"{path.name} has the name of another module, {name}", next_step="give the file a name of its own"
