@@ -89,6 +89,10 @@ def test_what_cannot_be_run(shards: Path) -> None:
     (shards / "y.tar").write_bytes(b"\x1f\x8b" + bytes(600))
     packed = run("shards", str(shards / "y.tar"), "--lang", "en", "-q")
     assert (packed.returncode, "compressed with gzip" in packed.stdout) == (1, True)
+    (shards / "z.tar").write_bytes(bytes(range(1, 251)) * 8)
+    noise = run("shards", str(shards / "z.tar"), "--lang", "en").stdout
+    assert "1.95 KiB          not a tar file" in noise
+    assert "Next: give the paths of whole, unpacked tar files." in noise
     absent = run("shards", str(shards / "nothing.tar"))
     assert (absent.returncode, "1 of 1 shards are not there" in absent.stderr) == (2, True)
     wrong = run("shards", str(shards), "--pair", "jpg")

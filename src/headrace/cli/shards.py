@@ -156,8 +156,8 @@ def _report_lines(facts: Sequence[ShardFacts], *, urls: Sequence[str], verify: b
     if count := sum(shard.num_skipped for shard in facts):
         name = _printable(next(shard.skipped[0][0] for shard in facts if shard.skipped))
         yield Text(
-            f"Passed over, for they hold no data of their own: {count}, first {name}",
-            f"有 {count} 个条目本身不含数据，已跳过，第一个是 {name}",
+            f"Passed over, for they are no files: {count}, first {name}",
+            f"有 {count} 个条目不是普通文件，已跳过，第一个是 {name}",
         )
     yield None
     if all(shard.is_whole for shard in facts):
@@ -171,6 +171,8 @@ def _report_lines(facts: Sequence[ShardFacts], *, urls: Sequence[str], verify: b
             "Next: --pair FIELD=PATTERN, where names are not of the form key.field; in Shards, pairing=.",
             "下一步：文件名如果不是“键.字段”的形式，请用 --pair FIELD=PATTERN 说明规则（Shards 里是 pairing=）。",
         )
+    elif all(shard.error for shard in facts):
+        yield Text("Next: give the paths of whole, unpacked tar files.", "下一步：请给出完好且未压缩的 tar 文件。")
     else:
         yield Text(
             'Next: train on with what is whole: headrace.DataLoader(headrace.Shards(…), on_error="quarantine", '

@@ -126,7 +126,8 @@ def survey_shards(
         except UnusableInput as error:
             compression = str(error.evidence.get("compression", ""))
             is_no_tar = "begins_with" in error.evidence
-            yield ShardFacts(path=path, error=error.what, compression=compression, is_no_tar=is_no_tar)
+            size = os.stat(path).st_size if os.path.exists(path) else 0
+            yield ShardFacts(path=path, error=error.what, compression=compression, is_no_tar=is_no_tar, size=size)
     close_files()
 
 
