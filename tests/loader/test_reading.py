@@ -206,7 +206,7 @@ def test_killing_workers_and_the_reader_under_quarantine(folder: Path) -> None:
     for number, (indices, data) in enumerate(loader):
         iterator: Any = next(iter(loader._live))
         if number in (2, 12):
-            os.kill(iterator._feed.pool.pids[0], signal.SIGKILL)
+            os.kill(iterator._workers[0].pid, signal.SIGKILL)
         if number == 8:
             os.kill(iterator._reading.reader.pid, signal.SIGKILL)
         seen += indices.tolist()

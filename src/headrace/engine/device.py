@@ -18,7 +18,6 @@ class HostRegistration:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._ranges: list[int] = []
-        self.is_complete = True
 
     def add(self, offset: int, size: int) -> None:
         """Register a range; where the driver refuses, batches still work, only as ordinary memory."""
@@ -29,7 +28,6 @@ class HostRegistration:
         if code == 0:
             self._ranges.append(address)
         else:
-            self.is_complete = False
             _log.warning("CUDA cannot page-lock %d MiB of batch slots (error %d): copies are slower", size >> 20, code)
 
     def close(self) -> None:

@@ -52,14 +52,8 @@ class Feed:
         is_out = condemned.is_out if condemned.is_active else None
         self.plan: EpochPlan = EpochPlan(pool, settings, is_out) if before is None else before.plan
         self.scheduler = Scheduler(in_order=settings.in_order, keeps_samples=not condemned.policy.raises_at_once)
-        self.slots = Slots(
-            pool.arena,
-            pool.board,
-            pool.lock,
-            start=pool.arena_plan.slots_start,
-            size=pool.arena_plan.slots_bytes,
-            budget_bytes=pool.plan.budget_bytes,
-        )
+        start, size, budget = pool.arena_plan.slots_start, pool.arena_plan.slots_bytes, pool.plan.budget_bytes
+        self.slots = Slots(pool.arena, pool.board, pool.lock, start=start, size=size, budget_bytes=budget)
         self.delivery = Delivery(pool, self.slots, settings.collate)
         self.pacing = Pacing(
             pool,
@@ -83,11 +77,7 @@ class Feed:
             layouts=self.delivery.layouts,
         )
         self.guard = Guard(
-            pool,
-            self.losses.recovery,
-            figures=self.figures,
-            delivery=self.delivery,
-            timeout_s=settings.timeout_s,
+            pool, self.losses.recovery, figures=self.figures, delivery=self.delivery, timeout_s=settings.timeout_s
         )
         self._upkeep = Upkeep(
             pool, settings, guard=self.guard, losses=self.losses, slots=self.slots, figures=self.figures
@@ -313,7 +303,8 @@ class Feed:
         while time.perf_counter() < deadline:
             num_ready, in_flight = self.scheduler.num_ready, self.scheduler.in_flight
             # the first samples are seeded on trial, which costs more than a quick sample itself
-            is_enough = self._quickest_s() > _SLOW_SAMPLE_S or self.figures.total(Record.SAMPLES_DONE) >= _PAST_TRIAL
+            is_slow = self.figures.quickest_sample(worker=0)[0] > _SLOW_SAMPLE_S
+            is_enough = is_slow or self.figures.total(Record.SAMPLES_DONE) >= _PAST_TRIAL
             if is_enough and (num_ready or self.figures.total(Record.CHUNKS_DONE) >= at_least):
                 break
             if num_ready == in_flight and (in_flight or self.plan.is_exhausted):
@@ -321,6 +312,3 @@ class Feed:
             self._wait(0.05)
             self._refill()
         return self.figures.quickest_sample(worker=0)
-
-    def _quickest_s(self) -> float:
-        return self.figures.quickest_sample(worker=0)[0]

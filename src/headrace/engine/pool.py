@@ -149,14 +149,8 @@ class Pool:
         self._sentinels: dict[int, _Host] = {}
         self._ending = 0  # workers told to retire that have not ended yet
         self._is_closed = False
-        # an exception that comes now leaves nothing half done: nobody has begun, or the loop sleeps
-        self.is_at_rest = True
+        self.is_at_rest = True  # an exception that comes now leaves nothing half done: nobody has begun, or it sleeps
         self._owner_pid = os.getpid()
-
-    @property
-    def owner_pid(self) -> int:
-        """The process whose workers these are."""
-        return self._owner_pid
 
     @property
     def is_ours(self) -> bool:
@@ -339,10 +333,6 @@ class Pool:
         self.losses.append(Loss(host.workers, code, pid, crash))
 
     # ------------------------------------------------------------------------------------ end
-
-    @property
-    def pids(self) -> list[int]:
-        return [host.process.pid for host in self._hosts]
 
     def close(self, *, grace_s: float = GRACE_S) -> None:
         """End all workers: each after the sample in hand, by force after the grace."""

@@ -154,11 +154,7 @@ class Reading:
         )
         _log.info(
             "%s: %s are read ahead, %d reads of up to %s in flight (%s)",
-            loader,
-            "extents" if extents_of is not None else "files",
-            depth,
-            format_bytes(block_bytes),
-            why,
+            *(loader, "extents" if extents_of is not None else "files", depth, format_bytes(block_bytes), why),
         )
         return cls(settings, extents_of, paths_of, is_batched=loader._auto_collation)
 

@@ -92,13 +92,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         loader._live.add(self)
         _log.info(
             "%s: %s workers (%s), backend %s (%s), start method %s, memory budget %s",
-            loader,
-            pool.num_workers,
-            loader._workers_reason,
-            self._backend,
-            self._backend_reason,
-            self._context.get_start_method(),
-            self._budget.reason,
+            *(loader, pool.num_workers, loader._workers_reason, self._backend, self._backend_reason),
+            *(self._context.get_start_method(), self._budget.reason),
         )
 
     @property
@@ -350,7 +345,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             self._local_stages = LocalStages(loader, self._reading)
             indices = chain(feed.plan.replay or [], self._sampler_iter)
             self._local = local_batches(loader, indices, int(self._base_seed), epoch=feed.plan.progress.epoch)
-            self._stop_pool()
+            # the reader goes on, for the batches that are fetched here; a pool may be closed twice
+            _close_pool(feed.pool, None, self._registration, None)
         elif count > 1:
             feed.pool.grow(count - 1)
         feed.plan.replay = None
@@ -382,10 +378,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def keep_stats(self, is_on: bool) -> None:
         self._feed.pool.keep_stats(is_on)
-
-    def _stop_pool(self) -> None:
-        # the reader goes on, for the batches that are fetched here; a pool may be closed twice
-        _close_pool(self._feed.pool, None, self._registration, None)
 
     def close(self) -> None:
         """End the workers; what was delivered stays valid."""

@@ -87,18 +87,15 @@ def _message_of(error: BaseException) -> str:
 
 def _spare_odd_files(error: BaseException) -> None:
     """Let nobody read the source of frames that is no plain file: of /dev/stdin or a device there may be no end."""
-    todo: list[BaseException | None] = [error]
+    one: BaseException | None = error
     seen: set[int] = set()
-    while todo:
-        one = todo.pop()
-        if one is None or id(one) in seen:
-            continue
+    while one is not None and id(one) not in seen:
         seen.add(id(one))
         for frame, _ in traceback.walk_tb(traceback_of(one)):
             name = frame.f_code.co_filename
             if os.path.exists(name) and not os.path.isfile(name):
                 linecache.cache[name] = (0, None, [], name)  # as if it had been read
-        todo += [one.__cause__, one.__context__]
+        one = one.__cause__ or one.__context__
 
 
 def _traceback_of(error: BaseException, kind: str, message: str) -> str:

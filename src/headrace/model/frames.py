@@ -48,7 +48,7 @@ _FRAMES: Mapping[str, Mapping[OwnStep, str]] = {
     "loader.dataloader": {OwnStep.POOL_START: "_get_iterator"},
     "loader.workers": {
         OwnStep.POOL_START: "_launch",
-        OwnStep.POOL_STOP: "_stop_pool close",
+        OwnStep.POOL_STOP: "_close_pool close",
         OwnStep.IN_PROCESS: "_next_local",
     },
     "loader.local": {OwnStep.IN_PROCESS: "_fetch"},

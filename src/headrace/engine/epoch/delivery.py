@@ -82,10 +82,6 @@ class Delivery:
         self.slot_batches = self.general_batches = self.copied_batches = 0
         self._has_warned_held = False
 
-    def make_room(self, num_rows: int) -> None:
-        """A batch of this many rows goes out."""
-        self.layouts.make_room(num_rows)
-
     def keep_payload(self, seq: int, block: int) -> None:
         """Remember the block of a batch's indices until the batch has left."""
         self._payloads[seq] = block
@@ -238,7 +234,5 @@ class Delivery:
             _log.warning(
                 "the training loop holds %d batches, all that the memory budget of %s has slots for (%d): further ones "
                 "are copied to ordinary memory. Keep fewer batches, or give a larger memory=.",
-                leased,
-                format_bytes(self._budget_bytes),
-                total,
+                *(leased, format_bytes(self._budget_bytes), total),
             )

@@ -69,7 +69,7 @@ class Issuing:
         `place` and `done`: a slot that has some of its rows already. `chunk_part` divides its chunks.
         """
         num_rows, position, worker = taken.num_rows, taken.position, -1
-        self._delivery.make_room(num_rows)
+        self._delivery.layouts.make_room(num_rows)
         seq = self._scheduler.next_seq
         if self._settings.is_iterable:
             batches = () if self._settings.in_order else self._scheduler.batches.values()

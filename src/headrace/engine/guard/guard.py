@@ -87,13 +87,7 @@ class Guard:
     """The watch over one pool. Costs a fraction of a millisecond, four times a second."""
 
     def __init__(
-        self,
-        pool: Pool,
-        recovery: Recovery,
-        *,
-        figures: Figures,
-        delivery: Delivery,
-        timeout_s: float,
+        self, pool: Pool, recovery: Recovery, *, figures: Figures, delivery: Delivery, timeout_s: float
     ) -> None:
         now = time.monotonic()
         self._pool, self._recovery, self._timeout_s = pool, recovery, timeout_s
@@ -156,10 +150,7 @@ class Guard:
         row = batch.row_of(claim.position) if batch is not None else None
         key = self._delivery.key_of(claim.seq, row) if row is not None else None
         return SampleInHand(
-            position=claim.position,
-            index=key,
-            age_s=age_s,
-            file=name_sample(self._pool.plan.dataset, key),
+            position=claim.position, index=key, age_s=age_s, file=name_sample(self._pool.plan.dataset, key)
         )
 
     # ------------------------------------------------------------------------------------ hangs

@@ -26,14 +26,7 @@ class Upkeep:
     """What a feed does beside feeding, while it waits and a few times a second."""
 
     def __init__(
-        self,
-        pool: Pool,
-        settings: FeedSettings,
-        *,
-        guard: Guard,
-        losses: Losses,
-        slots: Slots,
-        figures: Figures,
+        self, pool: Pool, settings: FeedSettings, *, guard: Guard, losses: Losses, slots: Slots, figures: Figures
     ) -> None:
         self._pool, self._settings, self._guard, self._losses = pool, settings, guard, losses
         self._slots, self._figures = slots, figures
@@ -171,11 +164,8 @@ class Upkeep:
         elif step > 0:
             self._pool.grow(1)
         if step:
-            _log.warning(
-                "memory: %s, %d workers now",
-                "a worker is sent home" if step < 0 else "a worker is back",
-                self._pool.num_workers,
-            )
+            said = "a worker is sent home" if step < 0 else "a worker is back"
+            _log.warning("memory: %s, %d workers now", said, self._pool.num_workers)
 
 
 def _as_raised(error: WorkerLost | WorkerHang, loss: Loss) -> WorkerLost | WorkerHang:

@@ -17,10 +17,7 @@ class Streams:
         self._losses: dict[tuple[int, int], int] = {}
 
     def start_epoch(self) -> None:
-        self._taken.clear()
-        self._aside.clear()
-        self._known.clear()
-        self._losses.clear()
+        self._taken, self._aside, self._known, self._losses = {}, {}, {}, {}
 
     def note(self, result: Result) -> int:
         """Take an answer into account, before the scheduler does; returns the samples that it is the first to tell of.

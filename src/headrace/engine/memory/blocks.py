@@ -59,7 +59,6 @@ class Region:
         self._start, self._size = start, size
         self._largest = size if largest is None else largest  # what one block may take
         self._by_capacity: dict[int, list[int]] = {}
-        self.live_bytes = 0
         self._top = max(HEADER_BYTES, self._words[start >> 3])  # fresh memory is zero
         at = start + HEADER_BYTES
         while at < start + self._top:
@@ -166,5 +165,4 @@ class Region:
                         self._arena.give_back(offset + _PAGE, capacity - _PAGE)
                 else:
                     live += capacity
-        self.live_bytes = live
         return live
