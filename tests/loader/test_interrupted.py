@@ -246,6 +246,24 @@ def test_an_error_that_comes_with_its_batch_each_time_does_not_stop_the_loop(mon
     assert got == [i for i in range(SAMPLES) if not 96 <= i < 104]
 
 
+def test_what_was_counted_and_who_was_sent_home_is_known_to_new_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = DataLoader(Drawing(), batch_size=BATCH, num_workers=1)
+    iterator: Any = iter(loader)
+    for _ in range(20):
+        next(iterator)
+    num_bytes = iterator._feed.figures.bytes_written()
+    iterator._feed.guard.retired = 1  # memory was short, and no longer is
+    with monkeypatch.context() as patch:
+        patch.setattr(iterator._feed, "_collect", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+    next(iterator)
+    assert iterator._feed.figures.bytes_written() >= num_bytes > 0
+    for _ in range(20):
+        next(iterator)
+    assert loader.stats().num_workers == 2
+
+
 class Interrupted(Sampler[int]):
     """Ctrl-C while it works."""
 

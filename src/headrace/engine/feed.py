@@ -89,6 +89,7 @@ class Feed:
         if before is not None:
             self.plan.move_to(pool)
             self.losses.recovery.num_losses = before.losses.recovery.num_losses
+            self.guard.retired, self.figures.earlier_bytes = before.guard.retired, before.figures.bytes_written()
             for count in ("slot_batches", "general_batches", "copied_batches"):
                 setattr(self.delivery, count, getattr(before.delivery, count))
 

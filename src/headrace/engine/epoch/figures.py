@@ -29,6 +29,7 @@ class Figures:
     def __init__(self, pool: Pool, earlier: npt.NDArray[np.int64] | None = None) -> None:
         self._pool, self._words = pool, pool.board.words
         self._earlier = np.zeros(HISTOGRAM_BUCKETS, np.int64) if earlier is None else earlier
+        self.earlier_bytes = 0  # that workers wrote which were started before these
         self._marks = (0, 0, 0, 0)  # faults and samples at the mark before last, and at the last
 
     def _workers(self) -> range:
@@ -39,7 +40,7 @@ class Figures:
         return sum(self._words[Board.record_at(w) + field] for w in self._workers())
 
     def bytes_written(self) -> int:
-        return self.total(Record.BYTES)
+        return self.earlier_bytes + self.total(Record.BYTES)
 
     def mean_cost_s(self) -> float:
         """Mean of the workers' running means of a sample's time; 0 where none has finished a sample."""

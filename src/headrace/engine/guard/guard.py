@@ -109,7 +109,7 @@ class Guard:
         self.most_ahead = _NO_LIMIT  # batches that may be in flight while memory is short
         self.due_at_s = 0.0  # when to look again
         self._step_due = 0.0
-        self._retired = 0  # workers that were sent home because memory was short
+        self.retired = 0  # workers that were sent home because memory was short
         self._holdings: dict[int, deque[WorkerMemory]] = {}
         self._holdings_due = now + _HOLDINGS_EVERY_S
         self._next_looked_at = 0
@@ -295,9 +295,9 @@ class Guard:
         if now < self._step_due or self._pool.plan.is_iterable or self._pool.plan.in_threads:
             return 0
         if self.pressure.level is Level.CRITICAL and self._pool.num_workers > 1:
-            self._retired += 1
-        elif self.pressure.level is Level.NONE and self._retired:
-            self._retired -= 1
+            self.retired += 1
+        elif self.pressure.level is Level.NONE and self.retired:
+            self.retired -= 1
         else:
             return 0
         self._step_due = now + _STEP_EVERY_S
