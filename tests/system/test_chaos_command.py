@@ -49,6 +49,7 @@ def test_a_good_data_set_survives(folder: Path) -> None:
     assert (done.returncode, "0 lost, 0 repeated" in done.stdout) == (0, True), done.stdout + done.stderr
     assert "worker leaves (os._exit)" in done.stdout
     assert "seed 0" in done.stdout
+    assert 'DataLoader(…, on_error="quarantine", quarantine_file="bad.jsonl")' in done.stdout
 
 
 def test_bad_samples_of_the_users_are_a_finding(folder: Path) -> None:

@@ -202,8 +202,8 @@ def _outcome(report: ChaosReport, language: str) -> Iterator[Line]:
         yield line(quarantined.of(language))
     yield from (line(text.of(language), "yellow") for text in _own(report))
     next_step = Text(
-        'Next: in your script, DataLoader(…, on_error="quarantine", quarantine="bad.jsonl").',
-        '下一步：在训练脚本里使用 DataLoader(…, on_error="quarantine", quarantine="bad.jsonl")。',
+        'Next: in your script, DataLoader(…, on_error="quarantine", quarantine_file="bad.jsonl").',
+        '下一步：在训练脚本里使用 DataLoader(…, on_error="quarantine", quarantine_file="bad.jsonl")。',
     )
     report_it = Text(
         "Next: report this with the whole output of `headrace chaos --json …` and with `headrace --version`.",
