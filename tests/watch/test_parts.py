@@ -146,7 +146,7 @@ def test_an_alert_command_that_hangs_does_not_pile_up(tmp_path: Path) -> None:
     with closing(AlertCommand(f"while [ ! -e {done} ]; do sleep 0.05; done")) as alerts:
         began = time.monotonic()
         for _ in range(10):
-            alerts.tell([alarm], "7")
+            alerts.tell(alarm, "7")
         assert time.monotonic() - began < 30
         assert alerts.num_left_out == 6
         done.touch()

@@ -15,7 +15,6 @@ from headrace.watch.reading import (
     Detail,
     TrainerActivity,
     WorkerActivity,
-    is_worker_stack,
     own_frames,
     read_trainer,
     read_worker,
@@ -267,7 +266,7 @@ _FRAMES = st.builds(
 def test_any_stack_is_read(frames: list[Frame], line: str) -> None:
     assert isinstance(read_trainer(frames, lambda _: line).activity, TrainerActivity)
     assert isinstance(read_worker(frames, lambda _: line).activity, WorkerActivity)
-    is_worker_stack(frames)
+    worker_threads([ThreadStack(name="", tid=None, frames=tuple(frames), is_main=True)])
     if any("torch/utils/data/dataloader.py" in f.file and f.function == "__next__" for f in own_frames(frames)):
         assert read_trainer(frames).activity in (
             TrainerActivity.DATA_WAIT,

@@ -60,7 +60,6 @@ def seconds(lowest_s: float = 0.001, highest_s: float = _MONTH_S) -> Callable[[s
 
 
 def add_language(parser: argparse.ArgumentParser, *, of: str = "output") -> None:
-    """Add `--lang`."""
     help_text = f"language of the {of} (default: HEADRACE_LANG, else the locale's)"
     parser.add_argument("--lang", choices=LANGUAGES, default=default_language(), help=help_text)
 

@@ -85,7 +85,6 @@ _PROBLEMS = {
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     summary = "let faults strike a loader over your data set, and check every sample that comes"
     parser = add_command(commands, shared, "chaos", summary, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
@@ -119,7 +118,6 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Run the rounds and print what became of each kind of fault."""
     from headrace.doctor.chaos import PRACTICE, ChaosSettings, run_chaos
 
     settings = ChaosSettings(
@@ -250,7 +248,6 @@ def _own(report: ChaosReport) -> Iterator[Text]:
 
 
 def report_json(report: ChaosReport) -> dict[str, Any]:
-    """Return the document that `headrace chaos --json` prints."""
     problems = [
         {"round": facts.number, **asdict(verdict), "stacks": facts.stacks}
         for facts, verdict in zip(report.rounds, report.verdicts, strict=True)

@@ -49,14 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command and of all commands below it."""
     parser = argparse.ArgumentParser(
         prog="headrace",
         description="Headrace keeps GPUs fed: a loader that does not stall, and the reason why a training waits.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_ShowVersion)
+    parser.add_argument(
+        "--version", action="version", version=_versions(), help="show the versions of headrace, Python and torch"
+    )
     _add_output_options(parser, color="auto", verbosity=0)
     # After the command the same options may come again; there they have no default, or it would undo the first ones.
     shared = argparse.ArgumentParser(add_help=False)
@@ -83,17 +84,11 @@ def _add_output_options(parser: argparse.ArgumentParser, *, color: str, verbosit
     )
 
 
-class _ShowVersion(argparse.Action):
-    """Print the versions that a report of a bug needs, without importing torch."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="show the versions of headrace, Python and torch")
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        try:
-            torch = f"torch {version('torch')}"
-        except PackageNotFoundError:
-            torch = "no torch"
-        system = f"{platform.system()} {platform.machine()}"
-        sys.stdout.write(f"headrace {__version__} (Python {platform.python_version()}, {torch}, {system})\n")
-        parser.exit()
+def _versions() -> str:
+    """What a report of a bug needs, without importing torch."""
+    try:
+        torch = f"torch {version('torch')}"
+    except PackageNotFoundError:
+        torch = "no torch"
+    system = f"{platform.system()} {platform.machine()}"
+    return f"headrace {__version__} (Python {platform.python_version()}, {torch}, {system})"

@@ -20,7 +20,6 @@ Several logs are taken as one run: rotated parts, ranks, stdout and stderr.
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     summary = "why a training was slow or died, from its log alone"
     parser = add_command(commands, shared, "explain", summary, description=_DESCRIPTION)
     parser.add_argument("logs", nargs="*", metavar="LOG", help="logs of one run; - is standard input")
@@ -37,7 +36,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
-    """Explain the logs and print what was found."""
     language = args.lang
     if args.message is not None:
         if args.logs:

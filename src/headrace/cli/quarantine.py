@@ -56,7 +56,6 @@ _TIMES, _SAMPLE, _TRIES = Text("times", "次数"), Text("sample", "样本"), Tex
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     summary = "the samples that runs have left out, and why"
     parser = add_command(commands, shared, "quarantine", summary, description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("files", nargs="+", metavar="FILE", help="a quarantine file; several are read as one")
@@ -90,7 +89,6 @@ def _since(text: str) -> datetime:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Read the files and print what was asked for."""
     language = args.lang
     choice = Choice(exceptions=args.exception, contains=args.contains, shards=args.shard, since=args.since)
     report = _read(args.files, choice)
@@ -127,7 +125,6 @@ class Choice:
     since: datetime | None = None
 
     def passes(self, failure: SampleFailure) -> bool:
-        """Whether a failure is asked for."""
         moment = moment_of(failure.time)
         shard = () if failure.shard is None else (failure.shard, failure.shard.rpartition("/")[2])
         return (
@@ -218,7 +215,6 @@ def group_samples(samples: Iterable[QuarantinedSample], by: str) -> Groups:
 
 
 def report_json(report: QuarantineReport) -> dict[str, Any]:
-    """Return the document that `headrace quarantine --json` prints."""
     return {
         "schema": "headrace/quarantine/1",
         "files": list(report.files),

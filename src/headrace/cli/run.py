@@ -46,7 +46,6 @@ _FEWEST_ROWS = 4
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     summary = "run a training script unchanged, and say why it waits"
     usage = "headrace run [options] (train.py | -m module | -- command) [args ...]"
     parser = add_command(commands, shared, "run", summary, usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
@@ -76,7 +75,6 @@ def _steps(text: str) -> int:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Run the script, report, and end as it ended."""
     from headrace.launch import command_of, new_run_directory, run_recorded
 
     language = args.lang
@@ -224,7 +222,6 @@ class Display:
             self._line.close()
 
     def observe(self, pid: int, records: Any) -> None:
-        """Take in what a process has recorded."""
         self._tally.feed(pid, records, time.monotonic())
 
     def tick(self) -> None:
@@ -299,7 +296,6 @@ class StatusLine:
         self._write(f"{before}{_SAVE}\x1b[{self._rows};1H\x1b[2K\x1b[7m{line}\x1b[0m{_RESTORE}")
 
     def close(self) -> None:
-        """Clear the line and give the whole terminal back."""
         if self._rows:
             self._write(f"{_SAVE}\x1b[r\x1b[{self._rows};1H\x1b[2K{_RESTORE}")
             self._rows = 0

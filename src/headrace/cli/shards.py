@@ -42,7 +42,6 @@ _REASONS = {
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     summary = "index tar shards, list them, and find what is damaged"
     parser = add_command(commands, shared, "shards", summary, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
@@ -72,7 +71,6 @@ def _names(text: str) -> list[str]:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Survey the shards and print what was found."""
     from headrace.storage.shards import expand_urls, survey_shards
 
     language = args.lang
@@ -234,7 +232,6 @@ def list_lines(facts: Sequence[ShardFacts], pairing: Pairing, fields: Sequence[s
 def report_json(
     facts: Sequence[ShardFacts], pairing: Pairing, fields: Sequence[str] | None, *, with_samples: bool
 ) -> dict[str, Any]:
-    """Return the survey as JSON holds it."""
     from headrace.storage.shards import list_samples
 
     shards = []

@@ -78,7 +78,6 @@ _READING = Text("reading {path}", "正在读取 {path}")
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     summary = "what is under a path, how fast it reads, and how many reads at a time it is worth"
     parser = add_command(commands, shared, "storage", summary, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
@@ -96,7 +95,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Measure and print."""
     from headrace.storage.media import kind_of, probe, remember_depth
 
     language = args.lang

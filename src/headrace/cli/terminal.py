@@ -65,7 +65,6 @@ class Terminal:
         self._last_line_at: float | None = None
 
     def result(self, what: RenderableType) -> None:
-        """Print a part of the result."""
         self._print(what, sys.stdout)
 
     def parts(self, parts: Iterable[RenderableType]) -> None:
@@ -88,7 +87,6 @@ class Terminal:
         sys.stdout.write(text + "\n")
 
     def json(self, document: dict[str, Any]) -> None:
-        """Print the result as one JSON document."""
         self.document(json.dumps(document, ensure_ascii=False, indent=2))
 
     def aside(self, what: RenderableType) -> None:

@@ -51,7 +51,6 @@ _MEMORY, _READ = Text("memory", "内存"), Text("read", "读取")
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     summary = "attach to a running training: what it waits for, what each worker does"
     parser = add_command(commands, shared, "watch", summary, description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("target", nargs="?", metavar="PID", help="a process, or a text of its command line")
@@ -76,7 +75,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
-    """Watch, and print what was seen."""
     from headrace.watch import AlarmSettings, AlertCommand, MemoryLine, WatchSession, WatchSettings
 
     language = args.lang
@@ -148,7 +146,8 @@ class _Watch:
                 for look in self._session.looks(until=lambda: self._session.watched_s >= ends_at_s):
                     self._history.add(look)
                     if self._alerts is not None:
-                        self._alerts.tell(look.alarms, self._session.target)
+                        for alarm in look.alarms:
+                            self._alerts.tell(alarm, self._session.target)
                     show(look)
         except KeyboardInterrupt:
             interrupted = True
@@ -197,7 +196,6 @@ def _json(document: dict[str, object]) -> str:
 
 
 def watch_line(look: Look, language: str) -> str:
-    """Return one look as a line for a log."""
     waits = Text(", waits for data", "，等待数据").of(language)
     said = [look.at]
     for one in look.trainers:
@@ -210,7 +208,6 @@ def watch_line(look: Look, language: str) -> str:
 
 
 def watch_screen(look: Look, target: str, language: str, alarms: Sequence[Alarm]) -> RenderableType:
-    """Return one look as something that rich prints."""
     from rich.console import Group
 
     title = _title(target, format_seconds(look.watched_s)).of(language)

@@ -49,8 +49,6 @@ class MemoryLine:
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmSettings:
-    """Where the lines are."""
-
     memory: MemoryLine | None = field(default_factory=lambda: MemoryLine(share=0.9))
     stuck_s: float = 60.0  # longer than any healthy sample of the data sets we know
     swap_in_bytes_per_s: float = 1 << 20  # a few pages come back on any machine; a megabyte a second is felt
@@ -84,13 +82,10 @@ class AlarmState:
             *self._gone(ended, [one for one in workers if one.pid not in gone]),
         ]
         self.known = {pid: one for pid, one in self.known.items() if pid not in gone}
-        return tuple(self._fresh(found, at_s))
-
-    def _fresh(self, found: Sequence[Alarm], at_s: float) -> list[Alarm]:
         keys = {(alarm.kind, alarm.pid) for alarm in found}
         self.told_at = {k: t for k, t in self.told_at.items() if k in keys}  # what is over and comes back is told anew
         due_s = at_s - self.settings.again_after_s
-        fresh = [alarm for alarm in found if self.told_at.get((alarm.kind, alarm.pid), due_s) <= due_s]
+        fresh = tuple(alarm for alarm in found if self.told_at.get((alarm.kind, alarm.pid), due_s) <= due_s)
         self.told_at |= {(alarm.kind, alarm.pid): at_s for alarm in fresh}
         return fresh
 
@@ -121,19 +116,18 @@ class AlarmState:
         """One that is at one place for too long; one that computes may be at a heavy batch: five times as long."""
         if process.same_for_s < self.settings.stuck_s * (1 if process.rates.cpu_share < 0.05 else 5):
             return
+        name, pid, time_text = process.name, process.pid, format_seconds(process.same_for_s)
         what = Text(
-            "{name} (pid {pid}) has stood at the same place for {time}: {place}",
-            "{name}（pid {pid}）停在同一处已有 {time}：{place}",
+            f"{name} (pid {pid}) has stood at the same place for {time_text}: {process.place}",
+            f"{name}（pid {pid}）停在同一处已有 {time_text}：{process.place}",
         )
         if process.standing.state in ("T", "t"):
             what = Text(
-                "{name} (pid {pid}) has been stopped for {time} by a signal or a debugger: `kill -CONT {pid}`",
-                "{name}（pid {pid}）已被信号或调试器暂停 {time}：可执行 `kill -CONT {pid}`",
+                f"{name} (pid {pid}) has been stopped for {time_text} by a signal or a debugger: `kill -CONT {pid}`",
+                f"{name}（pid {pid}）已被信号或调试器暂停 {time_text}：可执行 `kill -CONT {pid}`",
             )
-        time_text = format_seconds(process.same_for_s)
-        what = what.filled(name=process.name, pid=process.pid, time=time_text, place=process.place)
         evidence = {"same_for_s": process.same_for_s, "stack": [str(frame) for frame in process.stack]}
-        yield Alarm(kind="stuck", pid=process.pid, what=what, evidence=evidence)
+        yield Alarm(kind="stuck", pid=pid, what=what, evidence=evidence)
 
     def _gone(self, ended: Sequence[End], living: Sequence[WorkerLook]) -> Iterator[Alarm]:
         """Those that were lost. At the end of an epoch torch ends all workers at once, with exit code 0.
@@ -175,16 +169,12 @@ class AlertCommand:
         self._running: list[subprocess.Popen[bytes]] = []
         self.num_left_out = 0
 
-    def tell(self, alarms: Sequence[Alarm], watched: str) -> None:
-        """Start the command for each; left out, and counted, while several still run."""
-        for alarm in alarms:
-            self._running = [process for process in self._running if process.poll() is None]
-            if len(self._running) >= _AT_ONCE:
-                self.num_left_out += 1
-            else:
-                self._start(alarm, watched)
-
-    def _start(self, alarm: Alarm, watched: str) -> None:
+    def tell(self, alarm: Alarm, watched: str) -> None:
+        """Start the command; left out, and counted, while several still run."""
+        self._running = [process for process in self._running if process.poll() is None]
+        if len(self._running) >= _AT_ONCE:
+            self.num_left_out += 1
+            return
         document = {"schema": SCHEMA, "event": "alarm", "watched": watched, **alarm.as_json(self._language)}
         environment = {
             **os.environ,

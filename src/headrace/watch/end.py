@@ -47,7 +47,6 @@ class EndWatch:
         self._fds: dict[int, int | None] = {}  # None: this kernel (before 5.3) has no descriptors of processes
 
     def hold(self, pid: int) -> None:
-        """Watch one more process; one that is gone already is left out."""
         if pid in self._fds:
             return
         try:

@@ -53,7 +53,6 @@ class History:
     alarms: list[Alarm] = field(default_factory=list)
 
     def add(self, look: Look) -> None:
-        """Take in one look."""
         self.watched_s = look.watched_s
         for trainer in look.trainers:
             self.trainers[trainer.pid, trainer.started] = trainer
@@ -82,10 +81,11 @@ def judge(history: History) -> Findings:
     if trainer is None:
         return Findings(verdict=Verdict.UNKNOWN, findings=Findings.in_order(alarming))
     verdict = _verdict(trainer)
+    why = trainer.problem
     without_stacks = Text(
-        "without Python stacks ({problem}) waits are known by the pipe of the workers alone, and phases not at all",
-        "没有 Python 栈（{problem}），只能凭 worker 的管道判断是否在等数据，无法区分各阶段",
-    ).filled(problem=trainer.problem)
+        f"without Python stacks ({why}) waits are known by the pipe of the workers alone, and phases not at all",
+        f"没有 Python 栈（{why}），只能凭 worker 的管道判断是否在等数据，无法区分各阶段",
+    )
     longer = Text(
         "watch for longer: `headrace watch PID --duration 60`", "延长观察时间：`headrace watch PID --duration 60`"
     )
@@ -93,7 +93,7 @@ def judge(history: History) -> Findings:
         verdict=verdict,
         findings=Findings.in_order([*_waits(history, trainer), *_phases(trainer), *alarming]),
         facts=tuple(map(_fact, trainers)),
-        limits=(without_stacks,) if trainer.problem else (),
+        limits=(without_stacks,) if why else (),
         measure=() if verdict is not Verdict.UNKNOWN else (longer,),
         figures={"wait_share": trainer.wait.value},
         source={"watched_s": round(history.watched_s, 3), "trainers": len(trainers), "samples": trainer.num_samples},
@@ -109,9 +109,7 @@ def _verdict(trainer: TrainerLook) -> Verdict:
         return Verdict.DATA_BOUND
     if wait.value < 0.05 and wait.high < 0.2:
         return Verdict.COMPUTE_BOUND
-    if wait.value < 0.25:
-        return Verdict.BALANCED
-    return Verdict.UNKNOWN
+    return Verdict.BALANCED if wait.value < 0.25 else Verdict.UNKNOWN
 
 
 def _waits(history: History, trainer: TrainerLook) -> Iterable[Finding]:
@@ -129,8 +127,8 @@ def _waits(history: History, trainer: TrainerLook) -> Iterable[Finding]:
 def _stuck(alarm: Alarm, worker: WorkerLook, wait: Share) -> Finding:
     advice = advice_on(Cause.WORKER_HANG)
     if worker.activity is WorkerActivity.STOPPED:
-        go_on = Text("`kill -CONT {pid}` lets it go on", "执行 `kill -CONT {pid}` 可让它继续")
-        advice = CauseAdvice(fix=(go_on.filled(pid=worker.pid),))
+        command = f"`kill -CONT {worker.pid}`"
+        advice = CauseAdvice(fix=(Text(f"{command} lets it go on", f"执行 {command} 可让它继续"),))
     evidence = (alarm.what, _share_text(wait, TrainerActivity.DATA_WAIT))
     return replace(_finding(Cause.WORKER_HANG, wait, evidence, advice), severity=Severity.HIGH, gain=None)
 
@@ -159,15 +157,15 @@ def _explained(trainer: TrainerLook, workers: Sequence[WorkerLook], cpu_share: f
     if len(busy) > 1 and busy[-1] >= 0.7 and busy[len(busy) // 2] < 0.5:
         late = max(workers, key=lambda one: one.busy.value)
         said = Text(
-            "{name} (pid {pid}) is busy while most of the others are idle: {place}",
-            "{name}（pid {pid}）一直在忙，其余多数空闲：{place}",
+            f"{late.name} (pid {late.pid}) is busy while most of the others are idle: {late.place}",
+            f"{late.name}（pid {late.pid}）一直在忙，其余多数空闲：{late.place}",
         )
-        evidence.append(said.filled(name=late.name, pid=late.pid, place=late.place))
+        evidence.append(said)
         advice = advice_on(Cause.STRAGGLER_SAMPLE, has_ours=has_ours)
         return _finding(Cause.STRAGGLER_SAMPLE, wait, evidence, advice, Confidence.LIKELY)
     if busy[0] >= 0.6:
-        said = Text("the machine's processors are {share} busy", "整机 CPU 占用 {share}")
-        evidence.append(said.filled(share=format_share(cpu_share)))
+        share = format_share(cpu_share)
+        evidence.append(Text(f"the machine's processors are {share} busy", f"整机 CPU 占用 {share}"))
         bottleneck, fix = _bottleneck(doing, has_ours=has_ours, cpu_is_full=cpu_share >= 0.9)
         advice = CauseAdvice(fix=fix or supply.fix, futile=supply.futile)
         found = _finding(Cause.LOADER_THROUGHPUT, wait, evidence, advice, Confidence.LIKELY)
@@ -185,17 +183,13 @@ def _bottleneck(
 ) -> tuple[Bottleneck | None, tuple[Text, ...]]:
     """What busy workers do most, and what helps against it."""
     collating, sending = (doing.get(one, 0.0) for one in (WorkerActivity.COLLATING, WorkerActivity.SENDING))
-    shares = {
-        WorkerActivity.READING: doing.get(WorkerActivity.READING, 0.0),
-        WorkerActivity.SENDING: sending + collating,
-        WorkerActivity.BLOCKED: doing.get(WorkerActivity.BLOCKED, 0.0),
-        WorkerActivity.DECODING: doing.get(WorkerActivity.DECODING, 0.0),
-    }
-    match max(shares, key=lambda one: shares[one]):  # the first where two are alike
+    shares = {**doing, WorkerActivity.SENDING: sending + collating}
+    kinds = (WorkerActivity.READING, WorkerActivity.SENDING, WorkerActivity.BLOCKED, WorkerActivity.DECODING)
+    match max(kinds, key=lambda one: shares.get(one, 0.0)):  # the first where two are alike
         case WorkerActivity.READING:
             # whether more readers at once would help (latency) or not (bandwidth), a look from outside cannot tell
-            kinds = (Bottleneck.IO_LATENCY, Bottleneck.IO_BANDWIDTH)
-            return None, tuple(text for kind in kinds for text in bottleneck_fix(kind, has_ours=has_ours))
+            reading = (Bottleneck.IO_LATENCY, Bottleneck.IO_BANDWIDTH)
+            return None, tuple(text for kind in reading for text in bottleneck_fix(kind, has_ours=has_ours))
         case WorkerActivity.SENDING if collating > sending:
             return None, (CHEAPER_COLLATION,)
         case WorkerActivity.SENDING:
@@ -212,7 +206,6 @@ def _bottleneck(
 
 
 def _phases(trainer: TrainerLook) -> Iterable[Finding]:
-    """What is neither waiting nor computing."""
     if trainer.num_samples < _FEW_SAMPLES:
         return
     for activity, (cause, least) in _PHASES.items():
@@ -222,13 +215,12 @@ def _phases(trainer: TrainerLook) -> Iterable[Finding]:
         evidence = [_share_text(share, activity)]
         waiting = trainer.details.get(Detail.WAITING_FOR_DATA, 0.0)
         if activity is TrainerActivity.EVALUATION and waiting > 0.0:
-            said = Text("{share} of the evaluation is a wait for data", "评估时间中有 {share} 在等数据")
-            evidence.append(said.filled(share=format_share(min(1.0, waiting / share.value))))
+            part = format_share(min(1.0, waiting / share.value))
+            evidence.append(Text(f"{part} of the evaluation is a wait for data", f"评估时间中有 {part} 在等数据"))
         yield _finding(cause, share, evidence, advice_on(cause))
 
 
 def _of_alarm(alarm: Alarm) -> Finding:
-    """Workers and trainers that were lost, and memory that is short."""
     cause, severity = _OF_ALARMS[alarm.kind]
     log = Text(
         "`headrace explain` on the training's log says why; `headrace.DataLoader` replaces a lost worker and goes on",
@@ -268,15 +260,11 @@ def _finding(
 
 
 def _share_text(share: Share, activity: TrainerActivity) -> Text:
-    name = activity.value
+    name, count = activity.value, share.num_samples
+    value, low, high = (format_share(one) for one in (share.value, share.low, share.high))
     return Text(
-        f"{name.en}: {{share}} of the time ({{low}} to {{high}} at 95 % confidence, {{samples}} samples of its stack)",
-        f"{name.zh}：占时间的 {{share}}（95% 置信区间 {{low}} 到 {{high}}，{{samples}} 次栈采样）",
-    ).filled(
-        share=format_share(share.value),
-        low=format_share(share.low),
-        high=format_share(share.high),
-        samples=share.num_samples,
+        f"{name.en}: {value} of the time ({low} to {high} at 95 % confidence, {count} samples of its stack)",
+        f"{name.zh}：占时间的 {value}（95% 置信区间 {low} 到 {high}，{count} 次栈采样）",
     )
 
 

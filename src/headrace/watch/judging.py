@@ -65,7 +65,6 @@ class Stretch:
     is_repeated: bool = False  # the windows are those of an earlier stretch
 
     def window_with(self, pid: int) -> StackWindow | None:
-        """The window in which a process was seen."""
         return next((window for window in self.windows.values() if pid in window.threads), None)
 
     def rates(self, pid: int) -> Rates:
@@ -98,7 +97,7 @@ class _Known:
 
 @dataclass
 class StretchJudge:
-    """Reads stretches one after the other; remembers tracks and stillness by process."""
+    """Reads stretches one after the other."""
 
     known: dict[tuple[int, int], _Known] = field(default_factory=dict)
 
@@ -111,7 +110,6 @@ class StretchJudge:
         self.known = {who: known for who, known in self.known.items() if who in kept}
 
     def trainer(self, process: ProcessFacts, stretch: Stretch) -> TrainerLook:
-        """Say what a trainer did."""
         known, pid = self._of(process), process.pid
         window = stretch.window_with(pid)
         thread = training_thread(window.last(pid), known.source) if window else None
@@ -156,15 +154,13 @@ class StretchJudge:
         else:
             readings, place = [StackReading(read_kernel(look)) for look in looks], _one_kernel_place(looks)
         for reading in () if stretch.is_repeated and threads else readings:
-            known.track.add(reading.activity is WorkerActivity.IDLE)
+            known.track.add(reading.activity is not WorkerActivity.IDLE)
             known.activities[reading.activity] += 1
         known.kernel.update(map(read_kernel, looks))
         last = readings[-1] if readings else StackReading(WorkerActivity.UNKNOWN)
         num_threads = max(1, len(threads), len(stretch.kernel.worker_threads.get(pid, ())))
         if looks and num_threads == 1:
             last = refine(last, looks[-1])
-        idle = known.track.share(True)
-        busy = Share(value=1 - idle.value, low=1 - idle.high, high=1 - idle.low, num_samples=idle.num_samples)
         own_number = next(iter(process.worker_numbers), number)
         where = None if last.activity in _QUIET else place
         return WorkerLook(
@@ -180,7 +176,7 @@ class StretchJudge:
             rates=stretch.rates(pid),
             standing=_standing(pid),
             shares=_worker_shares(known.activities, known.kernel),
-            busy=busy if idle.num_samples else idle,
+            busy=known.track.share(True),
             same_for_s=known.still.note(where, stretch.moved_bytes(pid), stretch.at_s),
         )
 

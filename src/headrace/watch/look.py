@@ -195,7 +195,6 @@ class Look:
     stacks_age_s: float | None = None  # since the stacks were sampled on which this rests; None: there are none
 
     def as_json(self, language: str = "en") -> dict[str, object]:
-        """Return one line of `headrace watch --json`."""
         return {
             "schema": SCHEMA,
             "event": "look",

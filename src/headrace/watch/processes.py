@@ -65,7 +65,6 @@ def is_running(pid: int) -> bool:
 
 
 def thread_names(pid: int, root: Path = Path("/")) -> dict[int, str]:
-    """The names of a process's threads, by their ids."""
     names = {int(path.parent.name): read_text(path).strip() for path in (root / f"proc/{pid}/task").glob("*/comm")}
     return dict(sorted(names.items()))
 
@@ -87,7 +86,6 @@ class TrainingTree:
         return facts
 
     def parents_of(self, pid: int) -> tuple[int, ...]:
-        """Its parent, that one's parent, and so on."""
         stats, found = read_all_stats(self._root), []
         while pid in stats and stats[pid].parent > 0:
             pid = stats[pid].parent
@@ -128,7 +126,6 @@ class TrainingTree:
 
 
 def rank_in(variables: Mapping[str, str]) -> int | None:
-    """The rank that the environment of a process tells."""
     text = next((variables[name] for name in _RANK_VARIABLES if name in variables), "")
     return int(text) if text.isdigit() else None
 

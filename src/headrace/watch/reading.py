@@ -18,16 +18,12 @@ _no_source: SourceLine = lambda _frame: ""  # noqa: E731
 
 
 class _InWords(Enum):
-    """What a process is at, in words."""
-
     @property
     def code(self) -> str:
         return self.name.lower()
 
 
 class TrainerActivity(_InWords):
-    """What the training loop is at."""
-
     DATA_WAIT = Text("waiting for data", "等待数据")  # inside the loader's `next`
     COMPUTE = Text("computing", "计算")
     H2D_COPY = Text("copying to the GPU", "拷贝到 GPU")
@@ -50,8 +46,6 @@ class Detail(Enum):
 
 
 class WorkerActivity(_InWords):
-    """What a loader worker is at."""
-
     IDLE = Text("idle", "空闲")  # waits for the next task, or for the loop to be done with a batch
     READING = Text("reading", "读取")  # a file or a connection
     DECODING = Text("decoding", "解码")  # the data set's own code: decodes, transforms
@@ -71,10 +65,6 @@ class KernelLook:
     call: Call | None
     file: OpenFile | None = None  # of a read
     is_fed: bool = False  # reads or polls a pipe whose other end a worker holds
-
-    @property
-    def is_in_lock(self) -> bool:
-        return self.call is not None and self.call.name == "futex"
 
 
 _Activity = TypeVar("_Activity", TrainerActivity, WorkerActivity)
@@ -219,8 +209,7 @@ def read_trainer(frames: Sequence[Frame], source_line: SourceLine = _no_source) 
     reading = _innermost_activity(own, source_line)
     is_phase = reading.activity in (TrainerActivity.CHECKPOINT, TrainerActivity.LOGGING, TrainerActivity.OTHER)
     if not is_phase and any(_is_evaluation(frame) for frame in own):
-        waits = reading.activity is TrainerActivity.DATA_WAIT
-        detail = Detail.WAITING_FOR_DATA if waits else Detail.NONE
+        detail = Detail.WAITING_FOR_DATA if reading.activity is TrainerActivity.DATA_WAIT else Detail.NONE
         return StackReading(TrainerActivity.EVALUATION, reading.at, detail)
     return reading
 
@@ -315,18 +304,11 @@ _READS = {
 _BLOCKS = {"futex", "nanosleep", "clock_nanosleep", "wait4", "waitid", "flock", "fcntl", "pause", "select", "pselect6"}
 
 
-def is_worker_stack(frames: Sequence[Frame]) -> bool:
-    """Whether a thread is a loader worker: torch's loop, or ours."""
-    own = own_frames(frames)
-    return _torch_loop_at(own) is not None or _is_our_worker(own)
-
-
 def _is_our_worker(own: Sequence[Frame]) -> bool:
     return any(_own_step(frame) is OwnStep.LIFE for frame in own)
 
 
 def is_our_process(threads: Sequence[ThreadStack]) -> bool:
-    """Whether a process is one of our own loader's."""
     return any(_own_step(frame) is OwnStep.HOST for thread in threads for frame in own_frames(thread.frames))
 
 
@@ -337,7 +319,8 @@ def _torch_loop_at(own: Sequence[Frame]) -> int | None:
 
 def worker_threads(threads: Sequence[ThreadStack]) -> tuple[ThreadStack, ...]:
     """The threads of a process that serve samples: one, or several where workers are threads."""
-    return tuple(thread for thread in threads if is_worker_stack(thread.frames))
+    stacks = [(thread, own_frames(thread.frames)) for thread in threads]
+    return tuple(one for one, own in stacks if _torch_loop_at(own) is not None or _is_our_worker(own))
 
 
 def read_worker(frames: Sequence[Frame], source_line: SourceLine = _no_source) -> StackReading[WorkerActivity]:
@@ -415,14 +398,14 @@ def refine(reading: StackReading[WorkerActivity], look: KernelLook) -> StackRead
 
 def read_kernel(look: KernelLook) -> WorkerActivity:
     """Say what the kernel alone tells of a worker's thread: its state and the system call that it is in."""
+    name, kind = look.call.name if look.call else "", look.file.kind if look.file else "file"
     if look.state in "Tt":
         return WorkerActivity.STOPPED
-    name = look.call.name if look.call else ""
     if look.state in "ZX":
         return WorkerActivity.UNKNOWN
-    if name in _READS and (look.file is None or look.file.kind in ("file", "socket")):
+    if name in _READS and kind in ("file", "socket"):
         return WorkerActivity.READING
-    if name in _READS and look.file is not None and look.file.kind == "pipe":
+    if name in _READS and kind == "pipe":
         return WorkerActivity.IDLE  # our worker waits for its task in a plain read
     if look.state == "D":
         return WorkerActivity.READING  # a page of a mapped file, or a call that we may not see

@@ -32,11 +32,9 @@ class StackWindow:
     problem: str = ""
 
     def last(self, pid: int) -> tuple[ThreadStack, ...]:
-        """The stacks of a process at the end of the stretch."""
         return tuple(stacks[-1] for stacks in self.threads.get(pid, ()))
 
     def of_thread(self, pid: int, tid: int | None) -> tuple[ThreadStack, ...]:
-        """All stacks of one thread."""
         return next((stacks for stacks in self.threads.get(pid, ()) if stacks[0].tid == tid), ())
 
 
@@ -159,7 +157,6 @@ class KernelSampler:
     pin_threads: Mapping[int, int] = field(default_factory=dict)  # by trainer: the thread between it and its workers
 
     def begin(self, workers_of: Mapping[int, Sequence[int]]) -> None:
-        """Start a stretch over these trainers and their workers."""
         workers = [pid for some in workers_of.values() for pid in some]
         pids = [*workers_of, *workers]
         self.files = {pid: read_open_files(pid) for pid in pids}
@@ -176,7 +173,6 @@ class KernelSampler:
         self.worker_threads = {pid: tids for pid, tids in serving.items() if tids and tids != [pid]}
 
     def look(self) -> None:
-        """Look once at each of them."""
         for pid, looks in self.looks.items():
             if pid in self.worker_threads:
                 looks += self._look_at_threads(pid, self.worker_threads[pid])
@@ -188,7 +184,8 @@ class KernelSampler:
         if not any(look.state == "R" for look in looks):
             return looks
         # while one of them runs, another that waits in a lock waits for its turn at the interpreter: it is at work
-        return [KernelLook(state="R", call=None) if look.is_in_lock else look for look in looks]
+        at_work = KernelLook(state="R", call=None)
+        return [at_work if look.call is not None and look.call.name == "futex" else look for look in looks]
 
     def _judge(self, pid: int, state: str, call: Call | None) -> KernelLook:
         if call is not None and call.name == "futex" and pid in self.pin_threads:

@@ -66,10 +66,8 @@ class Track:
             self.looks = self.looks[::2]
             self._stride *= 2
 
-    def share(self, *what: Hashable) -> Share:
-        """The share of time in which it did one of these."""
-        wanted = set(what)
-        return share_of([look in wanted for look in self.looks])
+    def share(self, what: Hashable) -> Share:
+        return share_of([look == what for look in self.looks])
 
 
 def _correlation_time(hits: Sequence[bool], p: float) -> float:

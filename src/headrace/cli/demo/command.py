@@ -46,7 +46,6 @@ _LOADERS = ("torch", "headrace")
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     summary = "the same training loop with torch's loader and with ours, side by side"
     parser = add_command(commands, shared, "demo", summary, description=_DESCRIPTION)
     options = (
@@ -63,7 +62,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
-    """Run the demo and print its figures."""
     if args.samples < 2 * args.batch_size:
         parser.error(
             f"--samples {args.samples} is less than two batches of {args.batch_size}; "
@@ -235,7 +233,6 @@ def _figures(run: DemoRun) -> dict[str, float | None]:
 
 
 def report_json(settings: DemoSettings, runs: Sequence[DemoRun]) -> dict[str, Any]:
-    """Return the document that `headrace demo --json` prints."""
     from .loop import FASTEST_READ_MS, SAMPLE_BYTES, SLOWEST_READ_MS
 
     return {
