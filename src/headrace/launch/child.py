@@ -89,8 +89,8 @@ def run_recorded(
             recorder.watch(child.pid)
             while child.poll() is None:
                 received = signal.sigtimedwait(waited_for, recorder.pause_s)
-                if received is not None and received.si_signo in _PASSED_ON:
-                    _pass_on(received, child)
+                if received is not None and received.si_signo in _PASSED_ON and _is_for_us_alone(received):
+                    child.send_signal(received.si_signo)
                 if problem:
                     continue
                 try:
@@ -121,8 +121,6 @@ def _start(command: Command, environment: Mapping[str, str], mask: set[int]) -> 
         raise UnusableInput(what, error=error.strerror, next_step=next_step) from error
 
 
-def _pass_on(received: signal.struct_siginfo, child: subprocess.Popen[bytes]) -> None:
+def _is_for_us_alone(received: signal.struct_siginfo) -> bool:
     sender = read_text(f"/proc/{received.si_pid}/comm").strip()
-    if received.si_code == _FROM_KERNEL or sender == _SIGNALS_ALL:
-        return
-    child.send_signal(received.si_signo)
+    return received.si_code != _FROM_KERNEL and sender != _SIGNALS_ALL

@@ -10,16 +10,12 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headrace.errors import UnusableInput
 from headrace.model import find_rank, recording_place
 
 from .command import leave_python_path, new_run_directory, with_site
 from .tape import tape
-
-if TYPE_CHECKING:
-    pass
 
 _log = logging.getLogger("headrace.monitor")
 
@@ -30,6 +26,8 @@ class SelfRecording:
     def __init__(self, directory: Path) -> None:
         from headrace.signals.recording import Recorder, RunFacts
 
+        from .hooks import install_imported
+
         self.directory = directory
         self._pid = os.getpid()
         facts = replace(RunFacts.here([sys.executable, *sys.argv]), trainer_pid=self._pid)
@@ -38,8 +36,6 @@ class SelfRecording:
         os.environ.update(self._variables, PYTHONPATH=with_site(os.environ.get("PYTHONPATH")))
         atexit.register(self.end)  # before the hooks: what they write at the end is written by then
         tape.start_over()
-        from .hooks import install_imported
-
         install_imported()
         tape.say_role("trainer")
         self._recorder.start()

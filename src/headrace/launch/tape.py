@@ -56,7 +56,6 @@ class Tape:
             self._open()
 
     def write_kept(self) -> None:
-        """Write what was kept so far."""
         if self._kept is not None:
             self._kept.write()
 

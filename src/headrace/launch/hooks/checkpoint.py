@@ -50,7 +50,6 @@ def time_distributed_save(saver: ModuleType) -> None:
 
 
 def time_safetensors(safetensors: ModuleType) -> None:
-    """Time what Hugging Face's libraries save with."""
     for name in ("save_file", "save_model"):
         replace(safetensors, name, _KIND, f"safetensors.{name}", checkpoint_depth, _saved)
 

@@ -15,14 +15,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from types import ModuleType
 from typing import Any
 
 from headrace.model import LAUNCH_NS, EventKind, copy_arg
 
 from ..tape import note, now, tape
-from .wrapping import Depth, replace
+from .wrapping import Depth, replace, timed
 
 _H2D, _SYNC = int(EventKind.H2D), int(EventKind.SYNC)
 _WORTH_NS = 2_000  # a scalar that is there already
@@ -55,14 +54,8 @@ class Switch:
     num_captures: int = 0  # of graphs: asking an event breaks a capture, also one of another thread
 
 
-class Unmarked(Enum):
-    """In place of an event: why this copy needs none."""
-
-    SMALL = "a small copy"
-    IDLE = "the stream had nothing to do"
-
-
-Mark = tuple[Any, Any] | Unmarked | None  # an event that was recorded, and on which stream
+Mark = tuple[Any, Any] | int | None  # an event that was recorded, and on which stream; or one of these, with no event
+_SMALL, _IDLE = 0, 1  # a small copy; one to a stream that had nothing to do
 
 
 class CopyClock(threading.local):
@@ -93,13 +86,13 @@ class CopyClock(threading.local):
             if not cuda.is_initialized() or cuda.is_current_stream_capturing():
                 return None
             if num_bytes <= SMALL_BYTES:
-                return Unmarked.SMALL
+                return _SMALL
             self._settle()
             if len(self._pending) >= _MOST_PENDING:
                 return None
             stream = self._stream(device)
             if stream.query():
-                return Unmarked.IDLE
+                return _IDLE
             event = cuda.Event(enable_timing=True)
             event.record(stream)
         except Exception as error:  # whatever it is, the copy itself comes next and says it if it matters
@@ -118,11 +111,7 @@ class CopyClock(threading.local):
             else:
                 self._pending.append((mark[0], event, start_ns, duration_ns, num_bytes))
                 return
-        arg = 0
-        if mark is Unmarked.SMALL:
-            arg = _SMALL_ARG
-        elif mark is Unmarked.IDLE:
-            arg = copy_arg(duration_ns)
+        arg = _SMALL_ARG if mark == _SMALL else copy_arg(duration_ns) if mark == _IDLE else 0
         tape.write(_H2D, start_ns, duration_ns, num_bytes, arg)
 
     def close(self) -> None:
@@ -282,20 +271,11 @@ def _is_of(kind: str, device: Any, *, is_certain: bool) -> bool:
 
 def _time_read(tensor: Any, name: str, what: str) -> None:
     original = getattr(tensor, name)
+    timing = timed(original, _SYNC, what, _depth, least_ns=_WORTH_NS)
 
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.is_cpu or _depth.calls:
-            return original(self, *args, **kwargs)
-        _depth.calls = 1
-        start = now()
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            _depth.calls = 0
-            duration = now() - start
-            if duration >= _WORTH_NS:
-                tape.write(_SYNC, start, duration, 0, tape.name(what))
+        return (original if self.is_cpu else timing)(self, *args, **kwargs)
 
     setattr(tensor, name, method)
 

@@ -52,10 +52,7 @@ METHODS: dict[str, tuple[_Method, ...]] = {
         ("Accelerator.save_model", _CHECKPOINT, "Accelerator.save_model"),
         ("Accelerator.save_state", _CHECKPOINT, "Accelerator.save_state"),
     ),
-    "mmengine.runner.loops": (
-        ("TestLoop.run", _EVALUATION, "mmengine"),
-        ("ValLoop.run", _EVALUATION, "mmengine"),
-    ),
+    "mmengine.runner.loops": (("TestLoop.run", _EVALUATION, "mmengine"), ("ValLoop.run", _EVALUATION, "mmengine")),
     "mmengine.runner.runner": (("Runner.save_checkpoint", _CHECKPOINT, "Runner.save_checkpoint"),),
     "mmengine.visualization.vis_backend": tuple(
         (f"LocalVisBackend.{name}", _LOGGING, "LocalVisBackend")
@@ -78,7 +75,6 @@ METHODS: dict[str, tuple[_Method, ...]] = {
 
 
 def _time_framework(module: ModuleType) -> None:
-    """Time the methods of a framework's module."""
     for path, kind, what in METHODS[module.__name__]:
         owner, _, method = path.partition(".")
         cls = getattr(module, owner, None)
@@ -134,6 +130,5 @@ def install(name: str, module: ModuleType) -> None:
 def install_imported() -> None:
     """Time what is imported already: for a process that came to be recorded late."""
     for name in sorted(_HOOKS):
-        module = sys.modules.get(name)
-        if module is not None:
+        if (module := sys.modules.get(name)) is not None:
             install(name, module)

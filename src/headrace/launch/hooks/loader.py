@@ -63,7 +63,6 @@ def name_of(loader: Any) -> str:
 
 
 def settings_of(loader: Any) -> LoaderSettings:
-    """Return what a loader was asked for."""
     packages = [cls.__module__.split(".")[0] for cls in type(loader).__mro__]
     numbers = {name: getattr(loader, name) for name in ("batch_size", "num_workers", "prefetch_factor")}
     return LoaderSettings(
@@ -123,7 +122,6 @@ def _begin_epoch(loader: Any, begin: Callable[[], Any]) -> Any:
 
 
 def timed_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return `__next__` with a WAIT for each call."""
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:

@@ -35,18 +35,15 @@ def _timed_often(function: Any, what: str) -> Any:
             name = what or f"{type(args[0]).__module__}.{type(args[0]).__qualname__}"
             if duration >= _WORTH_NS:
                 tape.write(_KIND, start, duration, 1, tape.name(name))
+            elif (total_ns := small.pop(name, 0) + duration) >= _TOGETHER_NS:
+                tape.write(_KIND, start + duration - total_ns, total_ns, 0, tape.name(name))
             else:
-                total_ns = small.get(name, 0) + duration
-                if total_ns >= _TOGETHER_NS:
-                    tape.write(_KIND, start + duration - total_ns, total_ns, 0, tape.name(name))
-                    total_ns = 0
                 small[name] = total_ns
 
     return wrapper
 
 
 def time_logging(_torch: ModuleType) -> None:
-    """Time what handlers of the standard library's `logging` take."""
     logging.Handler.handle = _timed_often(logging.Handler.handle, "")  # type: ignore[method-assign]
 
 
@@ -57,7 +54,6 @@ def time_lines(module: ModuleType) -> None:
 
 
 def time_summary_writer(writer: ModuleType) -> None:
-    """Time everything that a SummaryWriter adds or flushes."""
     cls = writer.SummaryWriter
     for name in dir(cls):
         if name.startswith("add_") or name in {"flush", "close"}:

@@ -81,12 +81,10 @@ _BYTES_OF_MODE = {"L": 1, "P": 1, "RGB": 3, "RGBA": 4, "CMYK": 4, "YCbCr": 3, "F
 
 
 def transform_name(transform: object) -> str:
-    """Return what a transform's part is called."""
     return f"transform {type(transform).__name__}"
 
 
 def time_parts(module: ModuleType) -> None:
-    """Time what is known of a module that has just been imported."""
     name = module.__name__
     for path, part in _PARTS.get(name, {}).items():
         replace_part(module, path, part)
@@ -99,7 +97,6 @@ def time_parts(module: ModuleType) -> None:
 
 
 def time_own_parts(_dataloader: ModuleType) -> None:
-    """Time what is known of Python's own modules."""
     for name, parts in _PYTHONS_OWN.items():
         for path, part in parts.items():
             replace_part(sys.modules.get(name), path, part)
@@ -194,8 +191,6 @@ def _number_of_shard(path: Any) -> int:
     if not isinstance(path, (str, bytes, os.PathLike)):
         return 0
     text = os.path.basename(os.fsdecode(path))
-    if text not in _named_shards:
-        if len(_named_shards) >= _MOST_NAMES:
-            return 0
+    if len(_named_shards) < _MOST_NAMES:
         _named_shards.add(text)
-    return tape.name(text)
+    return tape.name(text) if text in _named_shards else 0

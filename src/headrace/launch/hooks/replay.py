@@ -29,8 +29,6 @@ KEPT_BATCHES = 8  # batches differ in what a step costs, and each is held in mem
 
 
 class NextBatch(Enum):
-    """What to do when a loop asks a loader for a batch."""
-
     REAL = auto()
     CACHED = auto()
     REAL_AGAIN = auto()  # the replay ends with this: the loader goes on where it was
@@ -81,7 +79,6 @@ class ReplayPlan:
         return not self.is_over and not self.lead and self._trained.get(loader, 0) >= self.warm_up
 
     def kept(self, loader: str) -> None:
-        """Take in that a batch was kept."""
         self._kept[loader] = self._kept.get(loader, 0) + 1
 
 
@@ -169,7 +166,6 @@ class Replay:
         return _NOTHING
 
     def came(self, iterator: Any, batch: Any) -> None:
-        """Keep a real batch, if it is wanted."""
         loader = iterator.__dict__.get("_headrace_loader", "loader")
         if self._plan.is_over or not self._plan.is_wanted(loader):
             return
@@ -210,8 +206,7 @@ class Replay:
 
     def _give(self, loader: str) -> Any:
         start = now()
-        if not self._started_ns:
-            self._started_ns = start
+        self._started_ns = self._started_ns or start
         number, kept = next(self._turns.setdefault(loader, cycle(enumerate(self._kept[loader]))))
         batch = copy_batch(kept, may_be_pinned=self._may_be_pinned)
         tape.write(_CACHED, start, now() - start, number, tape.name(loader))

@@ -30,8 +30,6 @@ _collection_started_ns = 0
 
 
 class _State:
-    """What is known of this process's models."""
-
     torch: Any = None
     seeker: Any = None  # the handle of the hook that looks for the outermost module
     last_model = 0
@@ -132,7 +130,10 @@ def _watch_compile(torch: Any) -> None:
     def watched(compile_it: Any) -> Any:
         @functools.wraps(compile_it)
         def compiled(*args: Any, **kwargs: Any) -> Any:
-            _compiles()
+            if not _state.compiles:
+                _state.compiles = True
+                _stop_looking()
+                _time_classes_no_more()
             result = compile_it(*args, **kwargs)
             if isinstance(result, torch.nn.Module):
                 _models.add(result)
@@ -142,13 +143,6 @@ def _watch_compile(torch: Any) -> None:
         return compiled
 
     torch.compile, torch.nn.Module.compile = watched(torch.compile), watched(torch.nn.Module.compile)
-
-
-def _compiles() -> None:
-    if not _state.compiles:
-        _state.compiles = True
-        _stop_looking()
-        _time_classes_no_more()
 
 
 def _timed_backward(original: Any) -> Any:
@@ -214,7 +208,6 @@ def _end() -> None:
 
 
 def time_collections(_torch: ModuleType) -> None:
-    """Time every collection from now on."""
     if _note_collection not in gc.callbacks:
         gc.callbacks.append(_note_collection)
 

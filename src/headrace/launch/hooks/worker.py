@@ -56,10 +56,9 @@ def _time_fetcher(fetcher: Any) -> None:
     if name == "dataset_iter":
         if plain is not fetcher.dataset:  # torchdata saves the state of one that is both once
             stand_in = _TimedIterator(plain)
-    elif not (getattr(plain, "__getitems__", None) and fetcher.auto_collation):
-        stand_in = _TimedDataset(plain)
     else:
-        stand_in = _timed_batches(plain)
+        takes_many = getattr(plain, "__getitems__", None) and fetcher.auto_collation
+        stand_in = (_timed_batches if takes_many else _TimedDataset)(plain)
 
     def exchange(one: Any, other: Any) -> None:
         if getattr(fetcher, name) is one:  # somebody may have put in another
@@ -81,8 +80,6 @@ class _StandIn:
 
 
 class _TimedDataset(_StandIn):
-    """A data set, each of its samples timed."""
-
     def __getitem__(self, index: Any) -> Any:
         clock = begin_sample()
         try:
@@ -113,8 +110,6 @@ def _timed_batches(dataset: Any) -> Any:
 
 
 class _TimedIterator(_StandIn):
-    """An iterable data set's iterator, each of its samples timed."""
-
     def __iter__(self) -> Iterator[Any]:
         return self
 
@@ -242,8 +237,6 @@ def _time_pickling() -> None:
     original = queues._ForkingPickler  # type: ignore[attr-defined]
 
     class Pickler:
-        """The pickler as the queues of this worker see it."""
-
         loads = original.loads
 
         @staticmethod

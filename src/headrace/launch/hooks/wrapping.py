@@ -36,9 +36,9 @@ _no_value: ValueOf = lambda _args, _kwargs: 0  # noqa: E731
 
 
 def timed(
-    function: Callable[..., Any], kind: int, what: str, depth: Depth, value_of: ValueOf = _no_value
+    function: Callable[..., Any], kind: int, what: str, depth: Depth, value_of: ValueOf = _no_value, least_ns: int = 0
 ) -> Callable[..., Any]:
-    """Return the function with its calls recorded; nested ones that share `depth` are one event.
+    """Return the function with its calls recorded; nested ones that share `depth` are one event, short ones none.
 
     `what` names it, where a report is to. `value_of` makes the event's value of the call's arguments, once it is over.
     """
@@ -56,7 +56,8 @@ def timed(
             duration, value = now() - start, 0
             with contextlib.suppress(Exception):  # whatever a user's object is: what is not known is 0
                 value = value_of(args, kwargs)
-            tape.write(kind, start, duration, value, tape.name(what) if what else 0)
+            if duration >= least_ns:
+                tape.write(kind, start, duration, value, tape.name(what) if what else 0)
 
     return wrapper
 
@@ -92,8 +93,7 @@ def replace_part(owner: Any, path: str, name: str | NameOf, *, is_compiling: Cal
     wrapper.__part_by_headrace__ = True
     setattr(owner, last, wrapper)
     if getattr(function, "__qualname__", "") == last:
-        homes = [vars(sys.modules.get(function.__module__, owner)), getattr(function, "__globals__", {})]
-        for names in homes:
+        for names in (vars(sys.modules.get(function.__module__, owner)), getattr(function, "__globals__", {})):
             if names.get(last) is function:
                 names[last] = wrapper
     return True
@@ -141,7 +141,6 @@ class _TimedBuiltin:
 
 
 def leaves_of(batch: Any) -> Iterator[Any]:
-    """Yield what a batch holds, however it is nested."""
     if isinstance(batch, Mapping):
         for value in batch.values():
             yield from leaves_of(value)
@@ -153,7 +152,6 @@ def leaves_of(batch: Any) -> Iterator[Any]:
 
 
 def nbytes_of(batch: Any) -> int:
-    """Return the bytes of the tensors and arrays in a batch."""
     sizes = (getattr(leaf, "nbytes", 0) for leaf in leaves_of(batch))
     return sum(size for size in sizes if isinstance(size, int))
 
