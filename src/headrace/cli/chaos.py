@@ -16,7 +16,6 @@ from .arguments import Commands, add_command, add_language, seconds, whole
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text as Line
 
@@ -138,14 +137,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         terminal.json(report_json(report))
     else:
-        terminal.result(_report_text(report, args.lang))
+        from rich.console import Group
+
+        terminal.result(
+            Group(*_head(report, args.lang), "", _table(report, args.lang), "", *_outcome(report, args.lang))
+        )
     return EXIT_OK if report.is_clean and not report.own_failures else EXIT_FINDINGS
-
-
-def _report_text(report: ChaosReport, language: str) -> RenderableType:
-    from rich.console import Group
-
-    return Group(*_head(report, language), "", _table(report, language), "", *_outcome(report, language))
 
 
 def _head(report: ChaosReport, language: str) -> Iterator[Line]:

@@ -80,8 +80,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     language = args.lang
     if args.report:
         return _report_on(args, terminal, language)
-    command = command_of(args.command, module=args.module)
-    directory = Path(args.out) if args.out else new_run_directory(command.name)
+    command, name = command_of(args.command, module=args.module)
+    directory = Path(args.out) if args.out else new_run_directory(name)
     display = Display(terminal, language) if args.live else None
     replay_steps = args.replay_steps or (_REPLAY_STEPS if args.replay else 0)
     if replay_steps:  # also with -q: it changes the training, and nobody should learn of that later
@@ -131,9 +131,9 @@ def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended
     # a recording that ended early does not know how the script ended
     findings = replace(findings, source={**findings.source, "exit_code": ended.exit_code})
     document = findings_json(findings, language=language)
-    for path in (directory / "findings.json", *([Path(args.json)] if args.json else [])):
+    for path in filter(None, (directory / "findings.json", args.json)):
         try:
-            path.write_text(document + "\n", encoding="utf-8")
+            Path(path).write_text(document + "\n", encoding="utf-8")
         except OSError as error:
             problem = Text(f"cannot write {path}: {error.strerror}", f"无法写入 {path}：{error.strerror}")
             terminal.aside(f"headrace: {problem.of(language)}")
@@ -155,16 +155,13 @@ def _report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> i
     from headrace.signals.recording import read_run
 
     if args.command or args.module:
-        raise UnusableInput(
-            "--report runs nothing, and something to run was named",
-            next_step="headrace run --report DIR, or headrace run train.py",
-        )
+        next_step = "headrace run --report DIR, or headrace run train.py"
+        raise UnusableInput("--report runs nothing, and something to run was named", next_step=next_step)
     directory = Path(args.report)
     recording = read_run(directory)
     if not len(recording.events) and not recording.system:
-        raise UnusableInput(
-            f"{directory} holds no recording", problems="; ".join(recording.problems), next_step="headrace run train.py"
-        )
+        problems = "; ".join(recording.problems)
+        raise UnusableInput(f"{directory} holds no recording", problems=problems, next_step="headrace run train.py")
     findings = _explain(directory, recording)
     if args.json:
         Path(args.json).write_text(findings_json(findings, language=language) + "\n", encoding="utf-8")

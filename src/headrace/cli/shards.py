@@ -34,6 +34,10 @@ exit codes: 0 all shards are whole, 1 damage, unpaired members or data that chan
 _printable = partial(printable, keep="")
 _MOST_ROWS = 50  # shards in the table: those with something wrong first
 _MOST_LINES = 20
+_AS_THEY_ARE = (  # in the document that --json prints
+    *("path", "is_whole", "is_new_index", "num_samples", "num_members", "fields", "damaged_samples", "num_unpaired"),
+    *("num_skipped", "was_verified", "wrong_data"),
+)
 
 _REASONS = {
     "no rule fits its name": Text("no rule fits its name", "文件名不符合任何配对规则"),
@@ -236,23 +240,13 @@ def report_json(
 
     shards = []
     for shard in facts:
-        told: dict[str, Any] = {
-            "path": shard.path,
-            "is_whole": shard.is_whole,
+        told = {
+            **{name: getattr(shard, name) for name in _AS_THEY_ARE},
             "error": shard.error or None,
             "index": shard.index or None,
-            "is_new_index": shard.is_new_index,
             "size_bytes": shard.size,
-            "num_samples": shard.num_samples,
-            "num_members": shard.num_members,
-            "fields": list(shard.fields),
             "damage": [damage.as_json() for damage in shard.damage],
-            "damaged_samples": list(shard.damaged_samples),
-            "num_unpaired": shard.num_unpaired,
             "unpaired": [{"name": m.name, "offset": m.offset, "reason": m.reason} for m in shard.unpaired],
-            "num_skipped": shard.num_skipped,
-            "was_verified": shard.was_verified,
-            "wrong_data": list(shard.wrong_data),
         }
         if with_samples and not shard.error:
             told["samples"] = [

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from headrace.errors import UnusableInput
 from headrace.signals.recording import Recorder, RunFacts
 from headrace.signals.system import read_text
 
-from .command import Command, with_site
+from .command import with_site
 
 _PASSED_ON = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
@@ -60,7 +60,7 @@ class Ended:
 
 
 def run_recorded(
-    command: Command,
+    command: Sequence[str],
     directory: Path,
     *,
     replay_steps: int = 0,
@@ -75,7 +75,7 @@ def run_recorded(
     waited_for = {*_PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     try:
-        facts = replace(RunFacts.here(command.argv), replay_steps=replay_steps)
+        facts = replace(RunFacts.here(command), replay_steps=replay_steps)
         with Recorder(directory, facts=facts, observer=observer) as recorder:
             environment = {
                 **os.environ,
@@ -85,7 +85,15 @@ def run_recorded(
                 "PYTHONPATH": with_site(os.environ.get("PYTHONPATH")),
             }
             started, problem = time.monotonic(), ""
-            child = _start(command, environment, before)
+            try:
+                child = subprocess.Popen(
+                    command,
+                    env=environment,
+                    preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),  # noqa: PLW1509  # no threads yet
+                )
+            except OSError as error:
+                what, next_step = f"{command[0]!r} could not be started", "the program itself, to see why"
+                raise UnusableInput(what, error=error.strerror, next_step=next_step) from error
             recorder.watch(child.pid)
             while child.poll() is None:
                 received = signal.sigtimedwait(waited_for, recorder.pause_s)
@@ -107,18 +115,6 @@ def run_recorded(
         return Ended(child.returncode, duration_s, problem)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _start(command: Command, environment: Mapping[str, str], mask: set[int]) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            command.argv,
-            env=environment,
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509  # no threads yet
-        )
-    except OSError as error:
-        what, next_step = f"{command.argv[0]!r} could not be started", "the program itself, to see why"
-        raise UnusableInput(what, error=error.strerror, next_step=next_step) from error
 
 
 def _is_for_us_alone(received: signal.struct_siginfo) -> bool:

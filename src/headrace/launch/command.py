@@ -6,7 +6,6 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 
@@ -15,38 +14,27 @@ from headrace.errors import UnusableInput
 _SITE = str(Path(__file__).parent / "site")  # at the head of PYTHONPATH it reaches whatever Python is started
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command line, and a name for its run directory."""
-
-    argv: tuple[str, ...]
-    name: str
-
-
-def command_of(words: Sequence[str], *, module: Sequence[str] | None = None) -> Command:
-    """Return the command for `train.py args…`, for `-m module args…` or for any other program.
+def command_of(words: Sequence[str], *, module: Sequence[str] | None = None) -> tuple[list[str], str]:
+    """Return the command line for `train.py …`, `-m module …` or any other program, and a name for its directory.
 
     A file that is no program of its own, or ends in `.py`, is run by this Python.
 
-    >>> command_of((), module=("torch.utils.collect_env",)).argv[1:]
-    ('-m', 'torch.utils.collect_env')
+    >>> argv, name = command_of((), module=("torch.utils.collect_env",))
+    >>> argv[1:], name
+    (['-m', 'torch.utils.collect_env'], 'collect_env')
     """
     if module:
-        return Command((sys.executable, "-m", *module), module[0].rpartition(".")[2])
+        return [sys.executable, "-m", *module], module[0].rpartition(".")[2]
     words = list(words[1:] if words and words[0] == "--" else words)
     if not words:
-        raise UnusableInput(
-            "nothing to run was named", next_step="headrace run train.py, or headrace run -- torchrun train.py"
-        )
+        next_step = "headrace run train.py, or headrace run -- torchrun train.py"
+        raise UnusableInput("nothing to run was named", next_step=next_step)
     first = words[0]
     if first.endswith((".py", ".pyc", ".pyz")) or os.path.isfile(os.path.join(first, "__main__.py")):
         if not os.path.exists(first):
-            raise UnusableInput(
-                f"there is no script {first!r}",
-                folder=os.getcwd(),
-                next_step="the path of the script, as `python` would take it",
-            )
-        return Command((sys.executable, *words), Path(first).stem)
+            next_step = "the path of the script, as `python` would take it"
+            raise UnusableInput(f"there is no script {first!r}", folder=os.getcwd(), next_step=next_step)
+        return [sys.executable, *words], Path(first).stem
     if shutil.which(first) is None:
         raise UnusableInput(
             f"{first!r} is neither a script nor a program that can be found",
@@ -54,7 +42,7 @@ def command_of(words: Sequence[str], *, module: Sequence[str] | None = None) -> 
             next_step="headrace run train.py, headrace run -m package.train, or headrace run -- torchrun train.py",
         )
     scripts = [word for word in words[1:] if word.endswith(".py")]
-    return Command(tuple(words), Path(scripts[0] if scripts else first).stem)
+    return words, Path(scripts[0] if scripts else first).stem
 
 
 def new_run_directory(name: str) -> Path:

@@ -90,10 +90,6 @@ class SlowBatches:
         self._waits: deque[float] = deque(maxlen=_WINDOW)
         self._slow: list[int] = []
         self._fast = 0  # batches since the last slow one
-        self._count = 0
-
-    def __repr__(self) -> str:
-        return f"SlowBatches(slow={len(self._slow)}, workers={self._num_workers})"
 
     def step_done(self, step_s: float) -> None:
         """Learn how long a step takes, from a batch to the next `next`."""
@@ -119,16 +115,10 @@ class SlowBatches:
             self._fast += 1
             return None
         fast, self._fast = self._fast, 0
-        self._count += 1
         cause = self._cause(number)
         if number:
             self._slow.append(number)
         return number, wait_s, cause, fast
-
-    def take_count(self) -> int:
-        """Return how many were slow since the last time this was asked."""
-        count, self._count = self._count, 0
-        return count
 
     def _cause(self, number: int) -> str:
         if number == 0:
@@ -160,7 +150,7 @@ class _Epoch:
     """One pass over the loader: the batches that were not taken in yet, and what judges them."""
 
     def __init__(self, slow: SlowBatches) -> None:
-        self.slow, self.number = slow, 0
+        self.slow, self.number, self.num_slow = slow, 0, 0  # slow ones since they were last told of
         self.fresh: deque[tuple[int, int, int]] = deque()  # the batch before came, `next` was called, this one came
         self.recent: list[float] = []
 
@@ -285,11 +275,12 @@ class Monitor(Generic[_T]):
             self._worst_s = max(self._worst_s, wait_s)
             if (found := slow.judge(epoch.number, wait_s)) is not None:
                 self._slow += 1
+                epoch.num_slow += 1
                 self._logger.warning("[SLOW BATCH #%d] %.2fs - %s (was %d fast batches before)", *found)
             epoch.recent.append(wait_s)
             if len(epoch.recent) == self._every:
-                self._tell(epoch.recent, slow)
-                epoch.recent = []
+                self._tell(epoch.recent, epoch.num_slow)
+                epoch.recent, epoch.num_slow = [], 0
             epoch.number += 1
 
     def _step_done(self, number: int, start_ns: int, end_ns: int, slow: SlowBatches) -> None:
@@ -301,16 +292,15 @@ class Monitor(Generic[_T]):
         elif found[1] >= self._slow_s and found[1] >= 0.5 * step_s and slow.is_slow(step_s):
             self._logger.warning("[LONG STEP #%d] %.2fs - phase %s took %.2fs", number - 1, step_s, *found)
 
-    def _tell(self, recent: list[float], slow: SlowBatches) -> None:
+    def _tell(self, recent: list[float], num_slow: int) -> None:
         self._logger.info(
             "[DATA LOAD] Recent %d batches: avg=%.1fms, min=%.1fms, max=%.1fms, std=%.1fms",
             len(recent),
             *(1000 * value for value in (fmean(recent), min(recent), max(recent), pstdev(recent))),
         )
-        if count := slow.take_count():
-            self._logger.info(
-                "[DATA LOAD] Found %d slow batches in recent %d batches (already reported above)", count, len(recent)
-            )
+        if num_slow:
+            said = "[DATA LOAD] Found %d slow batches in recent %d batches (already reported above)"
+            self._logger.info(said, num_slow, len(recent))
 
     def _draw(self, wait_s: float, at_ns: int, slow: SlowBatches) -> None:
         self._drawn_ns = at_ns

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from headrace.signals import Frame, ThreadStack
@@ -26,7 +27,7 @@ from .reading import (
     training_thread,
     worker_threads,
 )
-from .sampling import KernelSampler, SourceLines, StackWindow
+from .sampling import KernelSampler, StackWindow, source_line
 from .shares import Share, Track
 
 _QUIET = {WorkerActivity.IDLE, WorkerActivity.SENDING, WorkerActivity.STARTING, WorkerActivity.UNKNOWN}
@@ -87,7 +88,6 @@ def _process(samples: Sequence[SystemSample], pid: int) -> ProcessSample | None:
 class _Known:
     """What is kept of one process from stretch to stretch."""
 
-    source: SourceLines
     track: Track = field(default_factory=Track)
     details: Counter[Detail] = field(default_factory=Counter)  # of a trainer
     activities: Counter[WorkerActivity] = field(default_factory=Counter)  # of a worker, by its stacks
@@ -102,7 +102,7 @@ class StretchJudge:
     known: dict[tuple[int, int], _Known] = field(default_factory=dict)
 
     def _of(self, process: ProcessFacts) -> _Known:
-        return self.known.setdefault(process.identity, _Known(SourceLines(process.pid)))
+        return self.known.setdefault(process.identity, _Known())
 
     def forget_others(self, those: Iterable[ProcessFacts]) -> None:
         """Drop what is kept of processes that are gone: a run may start new workers every epoch."""
@@ -110,11 +110,11 @@ class StretchJudge:
         self.known = {who: known for who, known in self.known.items() if who in kept}
 
     def trainer(self, process: ProcessFacts, stretch: Stretch) -> TrainerLook:
-        known, pid = self._of(process), process.pid
+        known, pid, source = self._of(process), process.pid, partial(source_line, process.pid)
         window = stretch.window_with(pid)
-        thread = training_thread(window.last(pid), known.source) if window else None
+        thread = training_thread(window.last(pid), source) if window else None
         if window is not None and thread is not None:
-            readings, place = _read(window, pid, [thread], lambda frames: read_trainer(frames, known.source))
+            readings, place = _read(window, pid, [thread], lambda frames: read_trainer(frames, source))
             problem = ""
         else:
             looks = stretch.kernel.looks.get(pid, [])
@@ -146,11 +146,11 @@ class StretchJudge:
 
     def worker(self, process: ProcessFacts, number: int, trainer_pid: int | None, stretch: Stretch) -> WorkerLook:
         """Say what a worker did. Stacks tell idle from busy; whether busy means reading, the kernel tells."""
-        known, pid = self._of(process), process.pid
+        known, pid, source = self._of(process), process.pid, partial(source_line, process.pid)
         window, looks = stretch.window_with(pid), stretch.kernel.looks.get(pid, [])
         threads = worker_threads(window.last(pid)) if window else ()
         if window is not None and threads:
-            readings, place = _read(window, pid, threads, lambda frames: read_worker(frames, known.source))
+            readings, place = _read(window, pid, threads, lambda frames: read_worker(frames, source))
         else:
             readings, place = [StackReading(read_kernel(look)) for look in looks], _one_kernel_place(looks)
         for reading in () if stretch.is_repeated and threads else readings:

@@ -3,11 +3,12 @@
 py-spy samples a process tree for a while and never pauses it. The kernel's word is cheap; without stacks it has to do.
 """
 
+import functools
 import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,25 +123,18 @@ def _problem_of(errors: str, code: int) -> str:
     return f"py-spy: {told or f'ended with {code} and wrote nothing'}"
 
 
-class SourceLines:
-    """The source lines of frames of another process, also where that process lives in a container."""
+def source_line(pid: int, frame: Frame) -> str:
+    """The source line of a frame of another process, also where that process lives in a container."""
+    lines = _source_lines(f"/proc/{pid}/root{frame.file}") if frame.file.startswith("/") else []
+    return lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else ""
 
-    def __init__(self, pid: int) -> None:
-        self._root = f"/proc/{pid}/root"
-        self._files: dict[str, list[str]] = {}
 
-    def __call__(self, frame: Frame) -> str:
-        if not frame.file.startswith("/"):
-            return ""
-        if frame.file not in self._files:
-            path = Path(self._root + frame.file)
-            try:
-                text = path.read_text(errors="replace") if path.is_file() else ""  # of a device there is no end
-            except OSError:
-                text = ""
-            self._files[frame.file] = text.splitlines()
-        lines = self._files[frame.file]
-        return lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else ""
+@functools.lru_cache(256)
+def _source_lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(errors="replace").splitlines() if Path(path).is_file() else []  # a device has no end
+    except OSError:
+        return []
 
 
 # ------------------------------------------------------------------------------------------ the kernel's word
@@ -165,11 +159,11 @@ class KernelSampler:
             trainer: frozenset(file.path for pid in workers for file in self.files.get(pid, ()) if file.kind == "pipe")
             for trainer, workers in workers_of.items()
         }
-        pinning = {
-            trainer: _first_of(thread_names(trainer), lambda name: name == _PIN_THREAD) for trainer in workers_of
+        firsts = {pid: _first_threads(pid) for pid in pids}
+        self.pin_threads = {pid: firsts[pid][_PIN_THREAD] for pid in workers_of if _PIN_THREAD in firsts[pid]}
+        serving = {
+            pid: sorted(tid for name, tid in firsts[pid].items() if worker_number(name) is not None) for pid in workers
         }
-        self.pin_threads = {trainer: tids[0] for trainer, tids in pinning.items() if tids}
-        serving = {pid: _first_of(thread_names(pid), lambda name: worker_number(name) is not None) for pid in workers}
         self.worker_threads = {pid: tids for pid, tids in serving.items() if tids and tids != [pid]}
 
     def look(self) -> None:
@@ -191,8 +185,7 @@ class KernelSampler:
         if call is not None and call.name == "futex" and pid in self.pin_threads:
             # with pinned memory the loop waits for a queue, and the thread that fills it for the workers' pipe
             pinning = read_moment(pid, self.pin_threads[pid])
-            is_fed = pinning is not None and self._reads(pid, *pinning).is_fed
-            return KernelLook(state=state, call=call, is_fed=is_fed)
+            return KernelLook(state=state, call=call, is_fed=pinning is not None and self._reads(pid, *pinning).is_fed)
         return self._reads(pid, state, call)
 
     def _reads(self, pid: int, state: str, call: Call | None) -> KernelLook:
@@ -209,6 +202,6 @@ class KernelSampler:
         )
 
 
-def _first_of(names: Mapping[int, str], is_it: Callable[[str], bool]) -> list[int]:
-    """The threads whose names are so; of those with one name the first, for its own bear it, too."""
-    return sorted({name: tid for tid, name in sorted(names.items(), reverse=True) if is_it(name)}.values())
+def _first_threads(pid: int) -> dict[str, int]:
+    """The first thread of each name: those that it starts bear its name, too."""
+    return {name: tid for tid, name in reversed(thread_names(pid).items())}

@@ -109,10 +109,9 @@ class WatchSession:
             if found := self._tree.matching(target):
                 return found
             raise UnusableInput(f"no process has {target!r} in its command line", next_step=which)
-        pid = int(target)
-        if not is_running(pid):
-            raise UnusableInput(f"there is no process {pid}", next_step=which)
-        return (pid,)
+        if not is_running(int(target)):
+            raise UnusableInput(f"there is no process {target}", next_step=which)
+        return (int(target),)
 
     def _cast(self) -> Cast:
         """Who is who below the target; a worker or helper is taken for the trainer above it."""
@@ -132,7 +131,13 @@ class WatchSession:
             if above.roles.get(parent) is Role.TRAINER and is_of_a_worker:
                 self.roots = (parent,)
                 return above
-        raise _no_training(cast)
+        if hidden := [process for process in cast.processes if not process.is_readable]:
+            raise _refused(hidden[0].pid)
+        raise UnusableInput(
+            "this is not a Python training: no process of it has torch loaded",
+            processes=", ".join(f"{process.pid} {process.name}" for process in cast.processes[:6]),
+            next_step="name the pid of the training or of its parent; if it has only just started, try again",
+        )
 
     def _hold(self, cast: Cast) -> None:
         """Hold on to the processes whose ends matter."""
@@ -161,16 +166,14 @@ class WatchSession:
         """Yield what was seen, a stretch at a time, until the training ends or `until` says so."""
         self._sample_system()
         while True:
-            look = self._stretch()
-            yield look
+            yield self._stretch()
             if self.has_ended or until():
                 return
             self.cast = self._look_around(self.roots)
             self._hold(self.cast)
 
     def _stretch(self) -> Look:
-        cast = self.cast
-        trainers = cast.of(Role.TRAINER)
+        cast, trainers = self.cast, self.cast.of(Role.TRAINER)
         self._gone_since_s = None if trainers else self._gone_since_s or time.monotonic()
         self._kernel.begin({pid: [worker.pid for worker in crew] for pid, crew in cast.crews.items()})
         before = tuple(self._samples.values())
@@ -276,17 +279,6 @@ class WatchSession:
 def _refused(pid: int) -> UnusableInput:
     why, what = explain_refusal(pid)
     return UnusableInput(f"process {pid} may not be looked into", reason=why, next_step=what)
-
-
-def _no_training(cast: Cast) -> UnusableInput:
-    hidden = next((process for process in cast.processes if not process.is_readable), None)
-    if hidden is not None:
-        return _refused(hidden.pid)
-    return UnusableInput(
-        "this is not a Python training: no process of it has torch loaded",
-        processes=", ".join(f"{process.pid} {process.name}" for process in cast.processes[:6]),
-        next_step="name the pid of the training or of its parent; if it has only just started, try again",
-    )
 
 
 def _children_cpu_s() -> float:

@@ -74,9 +74,6 @@ class CopyClock(threading.local):
         self._pending: deque[tuple[Any, Any, int, int, int]] = deque()
         self._inherited: list[object] = []
 
-    def __repr__(self) -> str:
-        return f"CopyClock(pending={len(self._pending)}, is_off={self._switch.is_off})"
-
     def begin(self, device: Any, num_bytes: int) -> Mark:
         """Mark where the device is before a copy to it; None: this copy is timed on the host alone."""
         if self._switch.is_off or self._switch.num_captures:

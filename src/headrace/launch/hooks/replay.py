@@ -146,9 +146,6 @@ class Replay:
         self._room_bytes = {} if room_bytes is None else room_bytes
         self._started_ns = 0
 
-    def __repr__(self) -> str:
-        return f"Replay(steps={self._plan.num_steps}, served={self._plan.served}, over={self._plan.is_over})"
-
     def ask(self, iterator: Any) -> Any:
         """Return a batch that was kept, or `_NOTHING` where the loader is to give one."""
         if self._plan.is_over:
