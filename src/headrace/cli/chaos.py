@@ -139,9 +139,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     else:
         from rich.console import Group
 
-        terminal.result(
-            Group(*_head(report, args.lang), "", _table(report, args.lang), "", *_outcome(report, args.lang))
-        )
+        lang = args.lang
+        terminal.result(Group(*_head(report, lang), "", _table(report, lang), "", *_outcome(report, lang)))
     return EXIT_OK if report.is_clean and not report.own_failures else EXIT_FINDINGS
 
 

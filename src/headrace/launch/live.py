@@ -30,42 +30,33 @@ class LiveTally:
         self._trainers: set[int] = set()
         self._has_workers = False
         self._last_s = 0.0
-        # when, and for each kind: how many, their seconds, the longest
-        self._recent: deque[tuple[float, dict[EventKind, tuple[int, float, float]]]] = deque()
+        # when, what; how many, their seconds, the longest
+        self._recent: deque[tuple[float, EventKind, int, float, float]] = deque()
 
     def feed(self, pid: int, records: Any, now_s: float) -> None:
         """Take in the records that a process has written since the last time."""
-        sums = {}
-        kinds, durations, values = records["kind"], records["duration_ns"] / 1e9, records["value"]
         for kind in _COUNTED:
-            chosen = kinds == int(kind)
-            if chosen.any():
-                count = int((values[chosen] >= 0).sum())
-                sums[kind] = (count, float(durations[chosen].sum()), float(durations[chosen].max()))
-        if EventKind.WAIT in sums:
-            self._trainers.add(pid)
-            self._steps += sums[EventKind.WAIT][0]
-        self._has_workers = self._has_workers or EventKind.IDLE in sums
-        if len(kinds):
-            self._recent.append((now_s, sums))
+            chosen = records[records["kind"] == int(kind)]
+            if len(chosen):
+                count, durations_s = int((chosen["value"] >= 0).sum()), chosen["duration_ns"] / 1e9
+                self._recent.append((now_s, kind, count, float(durations_s.sum()), float(durations_s.max())))
+                self._has_workers |= kind is EventKind.IDLE
+                if kind is EventKind.WAIT:
+                    self._trainers.add(pid)
+                    self._steps += count
+        if len(records):
             self._last_s = now_s
-        self._forget(now_s)
-
-    def _forget(self, now_s: float) -> None:
-        while self._recent and self._recent[0][0] < now_s - _WINDOW_S:
-            self._recent.popleft()
 
     def status(self, now_s: float) -> LiveStatus | None:
         """Return what is known; None before the first batch."""
         if not self._trainers:
             return None
-        self._forget(now_s)
+        while self._recent and self._recent[0][0] < now_s - _WINDOW_S:
+            self._recent.popleft()
         first_s = self._recent[0][0] if self._recent else now_s
         span_s = max(0.5, min(_WINDOW_S, now_s - first_s + 0.5))
-        waits = [sums[EventKind.WAIT] for _, sums in self._recent if EventKind.WAIT in sums]
-        fetched_s, idled_s = (
-            sum(sums[kind][1] for _, sums in self._recent if kind in sums) for kind in (EventKind.FETCH, EventKind.IDLE)
-        )
+        waits, fetched, idled = ([row[2:] for row in self._recent if row[1] is kind] for kind in _COUNTED)
+        fetched_s, idled_s = (sum(seconds for _, seconds, _ in rows) for rows in (fetched, idled))
         worked_s = fetched_s + idled_s
         return LiveStatus(
             steps=self._steps,

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from headrace.model import Text
 from headrace.signals import Frame
-from headrace.signals.system import GpuSample, MachineSample, ProcessSample, SystemSample
+from headrace.signals.system import GpuSample, ProcessSample, SystemSample
 
 from .end import End
 from .reading import Detail, TrainerActivity, WorkerActivity
@@ -215,9 +215,12 @@ def machine_look(first: SystemSample | None, second: SystemSample) -> MachineLoo
     used, limit, source = _memory(second)
     before = first.machine if first is not None else None
     seconds = (second.at_ns - first.at_ns) / 1e9 if first is not None else 0.0
-    swap_in = None
+    swap_in = cpu_share = None
     if machine is not None and before is not None and seconds > 0:
         swap_in = max(0, machine.swap_in_pages - before.swap_in_pages) * _PAGE_BYTES / seconds
+        idle_s = machine.cpu_idle_s + machine.cpu_iowait_s - before.cpu_idle_s - before.cpu_iowait_s
+        busy_s = machine.cpu_user_s + machine.cpu_system_s - before.cpu_user_s - before.cpu_system_s
+        cpu_share = busy_s / (busy_s + idle_s) if busy_s + idle_s > 0 else None
     pressures = {name: second.pressure(name, "group") or second.pressure(name) for name in ("cpu", "memory", "io")}
     shm_total, shm_free = (machine.shm_total_bytes, machine.shm_free_bytes) if machine else (None, None)
     return MachineLook(
@@ -229,7 +232,7 @@ def machine_look(first: SystemSample | None, second: SystemSample) -> MachineLoo
         pressure={name: found.some_avg10 for name, found in pressures.items() if found is not None},
         shm_used_bytes=shm_total - shm_free if shm_total is not None and shm_free is not None else None,
         shm_total_bytes=shm_total,
-        cpu_share=_cpu_share(before, machine),
+        cpu_share=cpu_share,
         gpus=tuple(second.gpus or ()),
     )
 
@@ -245,11 +248,3 @@ def _memory(sample: SystemSample) -> tuple[int | None, int | None, str]:
     if machine is not None and machine.total_bytes:
         found.append((machine.total_bytes - machine.available_bytes, machine.total_bytes, "machine"))
     return max(found, key=lambda one: one[0] / one[1], default=(None, None, ""))
-
-
-def _cpu_share(first: MachineSample | None, second: MachineSample | None) -> float | None:
-    if first is None or second is None:
-        return None
-    idle = second.cpu_idle_s + second.cpu_iowait_s - first.cpu_idle_s - first.cpu_iowait_s
-    busy = second.cpu_user_s + second.cpu_system_s - first.cpu_user_s - first.cpu_system_s
-    return busy / (busy + idle) if busy + idle > 0 else None

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from multiprocessing import get_start_method
@@ -43,17 +43,17 @@ and leaves nothing behind.
 _MEMORY_EVERY_S = 0.2
 _TIME_TO_STOP_S = 10.0  # on a busy machine workers take seconds to end, and only then remove their temporary files
 _LOADERS = ("torch", "headrace")
+_STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "the same training loop with torch's loader and with ours, side by side"
     parser = add_command(commands, shared, "demo", summary, description=_DESCRIPTION)
-    options = (
+    for name, lowest, highest, default, what in (
         ("--workers", 1, 64, 4, "workers of each loader"),
         ("--batch-size", 1, 256, 12, "samples in a batch"),
         ("--samples", 2, 4000, 192, "samples in the data set, each 0.5 MB on disk"),
-    )
-    for name, lowest, highest, default, what in options:
+    ):
         said = f"{what} ({lowest} to {highest}, default: {default})"
         parser.add_argument(name, type=whole(lowest, highest), default=default, metavar="N", help=said)
     add_language(parser)
@@ -96,7 +96,9 @@ def _run_all(settings: DemoSettings, language: str, terminal: Terminal) -> list[
     from .loop import write_volumes
 
     runs = []
-    with _stopped_once(), tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
+    for each in _STOPPED_BY:
+        signal.signal(each, _stop)
+    with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
         building = Text(
             f"building a data set of {settings.samples} volumes in a temporary folder",
             f"正在临时目录中生成 {settings.samples} 个体数据样本",
@@ -105,39 +107,23 @@ def _run_all(settings: DemoSettings, language: str, terminal: Terminal) -> list[
             with terminal.progress(building.of(language)):
                 write_volumes(folder, settings.samples)
         except OSError as error:
-            raise HeadraceError(
-                f"the demo's data set could not be written: {error.strerror}",
-                folder=folder,
-                next_step="set TMPDIR to a folder with more room, or ask for fewer --samples",
-            ) from error
-        for number in range(1, settings.rounds + 1):
+            what = f"the demo's data set could not be written: {error.strerror}"
+            next_step = "set TMPDIR to a folder with more room, or ask for fewer --samples"
+            raise HeadraceError(what, folder=folder, next_step=next_step) from error
+        rounds = settings.rounds
+        for number in range(1, rounds + 1):
             for loader in _LOADERS:
-                running = Text(
-                    f"round {number} of {settings.rounds}: {loader}",
-                    f"第 {number} 轮（共 {settings.rounds} 轮）：{loader}",
-                )
+                running = Text(f"round {number} of {rounds}: {loader}", f"第 {number} 轮（共 {rounds} 轮）：{loader}")
                 with terminal.progress(running.of(language)):
                     runs.append(_run_one(folder, settings, loader, number))
     return runs
 
 
-@contextmanager
-def _stopped_once() -> Iterator[None]:
+def _stop(number: int, _: FrameType | None) -> None:
     """Let the first SIGINT or SIGTERM stop the demo and ignore the next ones, so that cleaning up is not cut short."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    for each in _STOPPED_BY:
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def _run_one(folder: str, settings: DemoSettings, loader: str, number: int) -> DemoRun:

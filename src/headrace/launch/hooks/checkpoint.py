@@ -25,7 +25,7 @@ _saved_files: dict[tuple[int, int], None] = {}  # by device and inode, the oldes
 
 def time_save(torch: ModuleType) -> None:
     """Time `torch.save`, by both of its names, and what is done with its file afterwards."""
-    replace(torch, "save", _KIND, "torch.save", checkpoint_depth, _saved)
+    replace(torch, "save", _KIND, "torch.save", checkpoint_depth, saved_bytes)
     torch.serialization.save = torch.save
     for name in ("fsync", "fdatasync", "rename", "replace"):
         _replace_on_saved(os, name)
@@ -35,7 +35,7 @@ def time_save(torch: ModuleType) -> None:
 def time_distributed_save(saver: ModuleType) -> None:
     """Time the part of distributed saves for which the training waits; asking an asynchronous one for its result is."""
     for name in ("save", "async_save", "save_state_dict"):
-        replace(saver, name, _KIND, f"torch.distributed.checkpoint.{name}", checkpoint_depth, _saved)
+        replace(saver, name, _KIND, f"torch.distributed.checkpoint.{name}", checkpoint_depth, saved_bytes)
     original: Any = saver.async_save
 
     @functools.wraps(original)
@@ -51,24 +51,17 @@ def time_distributed_save(saver: ModuleType) -> None:
 
 def time_safetensors(safetensors: ModuleType) -> None:
     for name in ("save_file", "save_model"):
-        replace(safetensors, name, _KIND, f"safetensors.{name}", checkpoint_depth, _saved)
-
-
-def _saved(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Return how much was saved, and remember where."""
-    _remember(target_of(args, kwargs))
-    return saved_bytes(args, kwargs)
-
-
-def target_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what it is saved to: the second argument, or one that has a name; None where neither is there."""
-    target = next((kwargs[name] for name in _TARGETS if kwargs.get(name) is not None), None)
-    return args[1] if target is None and len(args) > 1 else target
+        replace(safetensors, name, _KIND, f"safetensors.{name}", checkpoint_depth, saved_bytes)
 
 
 def saved_bytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Return how much was written: a file, or of a distributed checkpoint this rank's files; 0: not known."""
-    target = target_of(args, kwargs)
+    """Return how much was written: a file, or of a distributed checkpoint this rank's files; 0: not known.
+
+    Where it was saved to, the second argument or one that has a name, is remembered.
+    """
+    named = (kwargs[name] for name in _TARGETS if kwargs.get(name) is not None)
+    target = next(named, args[1] if len(args) > 1 else None)
+    _remember(target)
     if isinstance(target, (str, bytes, os.PathLike)):
         if not os.path.isdir(target):
             return os.path.getsize(target)

@@ -289,18 +289,12 @@ def time_collectives(distributed: ModuleType) -> None:
 
 def say_rank() -> None:
     """Write the rank down, once it is known; nothing for a training of one process."""
-    rank, world = _rank()
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        rank, world = distributed.get_rank(), distributed.get_world_size()
+    else:  # as the launcher said
+        said = (os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", ""))
+        rank, world = map(int, said) if all(map(str.isdigit, said)) else (0, 1)
     if world > 1 and (key := (os.getpid(), rank)) not in _said:
         _said.add(key)
         tape.write(_RANK, now(), 0, rank, world)
-
-
-def _rank() -> tuple[int, int]:
-    """Return rank and number of ranks: as torch.distributed knows it, else as the launcher said."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    try:
-        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    except (KeyError, ValueError):
-        return 0, 1
