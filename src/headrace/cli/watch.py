@@ -86,9 +86,9 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
         line = MemoryLine.parse(args.memory)
     except ValueError as error:
         parser.error(str(error))
-    duration_s = args.duration or (_ONCE_S if args.once else None)
+    args.duration = args.duration or (_ONCE_S if args.once else None)
     settings = WatchSettings(
-        interval_s=max(1.0, min(args.interval, duration_s or args.interval)),
+        interval_s=max(1.0, min(args.interval, args.duration or args.interval)),
         rate_per_s=args.rate,
         use_stacks=not args.no_stacks,
         alarms=AlarmSettings(memory=line, stuck_s=args.stuck),
@@ -101,7 +101,7 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
             return _dump(session, args.dump, language, terminal)
         command = args.alert_command
         alerts = stack.enter_context(closing(AlertCommand(command, language=language))) if command else None
-        return _Watch(session, alerts, language, terminal).run(duration_s, is_once=args.once, is_json=args.json)
+        return _watch(session, alerts, args, terminal)
 
 
 def _dump(session: WatchSession, path: str, language: str, terminal: Terminal) -> int:
@@ -122,73 +122,65 @@ def _dump(session: WatchSession, path: str, language: str, terminal: Terminal) -
     return EXIT_OK
 
 
-class _Watch:
-    """One run of the command: looks, as they come, to where they belong."""
+def _watch(session: WatchSession, alerts: AlertCommand | None, args: argparse.Namespace, terminal: Terminal) -> int:
+    """Send looks, as they come, to where they belong; then the verdict."""
+    from headrace.reports import findings_text
+    from headrace.watch import SCHEMA, History, judge
 
-    def __init__(self, session: WatchSession, alerts: AlertCommand | None, language: str, terminal: Terminal) -> None:
-        from headrace.watch import History
+    history, language, look, interrupted = History(), args.lang, None, False
+    # the last stretch may be shorter than the others; a few milliseconds are not worth another
+    ends_at_s = math.inf if args.duration is None else args.duration - 0.5
 
-        self._session, self._alerts, self._language, self._terminal = session, alerts, language, terminal
-        self._history = History()
+    def screen(look: Look) -> RenderableType:
+        return watch_screen(look, session.target, language, history.alarms)
 
-    def run(self, duration_s: float | None, *, is_once: bool, is_json: bool) -> int:
-        from headrace.reports import findings_text
-        from headrace.watch import SCHEMA as WATCH_SCHEMA
-        from headrace.watch import judge
+    try:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as on ^C: the verdict so far is worth having
+        with _output(session.target, screen, args, terminal) as show:
+            for look in session.looks(until=lambda: session.watched_s >= ends_at_s):
+                history.add(look)
+                for alarm in look.alarms:
+                    if alerts is not None:
+                        alerts.tell(alarm, session.target)
+                show(look)
+    except KeyboardInterrupt:
+        interrupted = True
+    findings = judge(history)
+    if args.json:
+        terminal.document(_json({"schema": SCHEMA, "event": "end", "findings": findings.as_json(language)}))
+    elif look is not None:
+        if args.once:
+            terminal.result(screen(look))
+            terminal.document("")
+        for end in session.ends:
+            if end.pid in session.roots:
+                terminal.document(_ended(end, language))
+        terminal.result(findings_text(findings, language=language))
+    if alerts is not None and (count := alerts.num_left_out):
+        left_out = Text(f"{count} alarms did not run the alert command", f"有 {count} 次警报没有执行警报命令")
+        terminal.warn(left_out.of(language))
+    return EXIT_INTERRUPTED if interrupted else EXIT_FINDINGS if findings.findings else EXIT_OK
 
-        look: Look | None = None
-        interrupted = False
-        # the last stretch may be shorter than the others; a few milliseconds are not worth another
-        ends_at_s = math.inf if duration_s is None else duration_s - 0.5
-        try:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)  # as on ^C: the verdict so far is worth having
-            with self._output(is_quiet=is_once, is_json=is_json) as show:
-                for look in self._session.looks(until=lambda: self._session.watched_s >= ends_at_s):
-                    self._history.add(look)
-                    if self._alerts is not None:
-                        for alarm in look.alarms:
-                            self._alerts.tell(alarm, self._session.target)
-                    show(look)
-        except KeyboardInterrupt:
-            interrupted = True
-        findings = judge(self._history)
-        if is_json:
-            self._print(_json({"schema": WATCH_SCHEMA, "event": "end", "findings": findings.as_json(self._language)}))
-        elif look is not None:
-            if is_once:
-                self._terminal.result(self._screen(look))
-                self._terminal.document("")
-            ended = [end for end in self._session.ends if end.pid in self._session.roots]
-            self._print(*(_ended(end, self._language) for end in ended))
-            self._terminal.result(findings_text(findings, language=self._language))
-        if self._alerts is not None and self._alerts.num_left_out:
-            count = self._alerts.num_left_out
-            left_out = Text(f"{count} alarms did not run the alert command", f"有 {count} 次警报没有执行警报命令")
-            self._terminal.warn(left_out.of(self._language))
-        return EXIT_INTERRUPTED if interrupted else EXIT_FINDINGS if findings.findings else EXIT_OK
 
-    @contextmanager
-    def _output(self, *, is_quiet: bool, is_json: bool) -> Iterator[Callable[[Look], None]]:
-        """Where looks go: JSON lines, nowhere (`--once` prints the last), a live screen, or lines in a log."""
-        language = self._language
-        if is_json:
-            yield lambda look: self._print(_json(look.as_json(language)))
-        elif is_quiet:
-            with self._terminal.progress(_title(self._session.target, "…").of(language)):
-                yield lambda _: None
-        elif sys.stdout.isatty():
-            with self._terminal.live() as live:
-                yield lambda look: live(self._screen(look))
-        else:
-            yield lambda look: self._print(watch_line(look, language), *(_alarm(one, language) for one in look.alarms))
+@contextmanager
+def _output(
+    target: str, screen: Callable[[Look], RenderableType], args: argparse.Namespace, terminal: Terminal
+) -> Iterator[Callable[[Look], None]]:
+    """Where looks go: JSON lines, nowhere (`--once` prints the last), a live screen, or lines in a log."""
 
-    def _print(self, *lines: str) -> None:
-        for text in lines:
-            self._terminal.document(text)
+    def show_line(look: Look) -> None:
+        lines = [watch_line(look, args.lang), *(_alarm(one, args.lang) for one in look.alarms)]
+        terminal.document(_json(look.as_json(args.lang)) if args.json else "\n".join(lines))
         sys.stdout.flush()
 
-    def _screen(self, look: Look) -> RenderableType:
-        return watch_screen(look, self._session.target, self._language, self._history.alarms)
+    if args.json or not (args.once or sys.stdout.isatty()):
+        yield show_line
+    elif args.once:
+        with terminal.progress(_title(target, "…").of(args.lang)):
+            yield lambda _: None
+    else:
+        with terminal.live() as live:
+            yield lambda look: live(screen(look))
 
 
 def _json(document: dict[str, object]) -> str:

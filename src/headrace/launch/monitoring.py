@@ -31,7 +31,17 @@ _ended: list[tuple[int, int, str]] = []  # start, end, name: the last ones, for 
 
 
 class Phase(ContextDecorator):
-    """A stretch of time with a name, from `phase(...)`: a `with` statement, or a decorator."""
+    """Mark what the training loop does besides training, by name.
+
+    Under `headrace run` it is a row of its own in the table of where the time went; a name that speaks of a
+    checkpoint, an evaluation or a log counts as that. `headrace.monitor` names it when a step was slow because of
+    it. Where neither is there, it costs about a microsecond.
+
+    >>> with phase("checkpoint"):
+    ...     pass
+    >>> @phase("evaluate")
+    ... def evaluate() -> None: ...
+    """
 
     num_ended = 0  # of all of them in this process
 
@@ -55,19 +65,7 @@ class Phase(ContextDecorator):
         del _ended[:-_MOST_PHASES]
 
 
-def phase(name: str) -> Phase:
-    """Mark what the training loop does besides training, by name.
-
-    Under `headrace run` it is a row of its own in the table of where the time went; a name that speaks of a
-    checkpoint, an evaluation or a log counts as that. `headrace.monitor` names it when a step was slow because of
-    it. Where neither is there, it costs about a microsecond.
-
-    >>> with phase("checkpoint"):
-    ...     pass
-    >>> @phase("evaluate")
-    ... def evaluate() -> None: ...
-    """
-    return Phase(name)
+phase = Phase  # used as a function is: `with phase("save"):`
 
 
 def longest_phase(start_ns: int, end_ns: int) -> tuple[str, float] | None:
@@ -156,10 +154,28 @@ class _Epoch:
 
 
 class Monitor(Generic[_T]):
-    """An iterable that yields what another one does, tells how long that took, and is like it otherwise."""
+    """An iterable that yields the same items as a loader, and logs how long the loop waited for them.
+
+    A batch for which the loop waited more than `slow_s` and more than three typical steps is logged as a warning, with
+    its cause as far as it can be seen from here; after every `every` batches their statistics. `bar` is a tqdm bar
+    (or the loader itself is one): it shows the last wait, a typical step and the share of waiting.
+
+    `record` writes a run directory, as `headrace run` does: the one that is named, or with True a new one in
+    `headrace-runs`. It ends with the program, and `headrace run --report DIR` reads it, also after a crash.
+
+    >>> [item for item in monitor([1, 2, 3])]
+    [1, 2, 3]
+    """
 
     def __init__(
-        self, loader: Iterable[_T], bar: Any, every: int, slow_s: float, logger: logging.Logger, record: _Record
+        self,
+        loader: Iterable[_T],
+        *,
+        bar: Any = None,
+        every: int = 50,
+        slow_s: float = 0.05,
+        logger: logging.Logger | None = None,
+        record: _Record = False,
     ) -> None:
         if every < 2:
             raise ValueError(f"every must be at least 2 batches, got {every}")
@@ -167,7 +183,7 @@ class Monitor(Generic[_T]):
             raise ValueError(f"slow_s must be more than 0, got {slow_s}")
         self._loader = loader
         self._bar: Any = bar if bar is not None else loader if hasattr(loader, "set_postfix") else None
-        self._every, self._slow_s, self._logger = every, slow_s, logger
+        self._every, self._slow_s, self._logger = every, slow_s, logger or _log
         self._waits: deque[float] = deque(maxlen=10_000)
         self._steps: deque[float] = deque(maxlen=10_000)
         self._batches = self._slow = self._epochs = 0
@@ -312,25 +328,4 @@ class Monitor(Generic[_T]):
         )
 
 
-def monitor(
-    loader: Iterable[_T],
-    *,
-    bar: Any = None,
-    every: int = 50,
-    slow_s: float = 0.05,
-    logger: logging.Logger | None = None,
-    record: _Record = False,
-) -> Monitor[_T]:
-    """Return an iterable that yields the same items and logs how long the loop waited for them.
-
-    A batch for which the loop waited more than `slow_s` and more than three typical steps is logged as a warning, with
-    its cause as far as it can be seen from here; after every `every` batches their statistics. `bar` is a tqdm bar
-    (or the loader itself is one): it shows the last wait, a typical step and the share of waiting.
-
-    `record` writes a run directory, as `headrace run` does: the one that is named, or with True a new one in
-    `headrace-runs`. It ends with the program, and `headrace run --report DIR` reads it, also after a crash.
-
-    >>> [item for item in monitor([1, 2, 3])]
-    [1, 2, 3]
-    """
-    return Monitor(loader, bar, every, slow_s, logger or _log, record)
+monitor = Monitor  # used as a function is: `for batch in monitor(loader):`
