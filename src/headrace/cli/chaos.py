@@ -194,7 +194,16 @@ def _outcome(report: ChaosReport, language: str) -> Iterator[Line]:
             f"有 {count} 个样本每次读取都失败，已被隔离并逐个记名",
         )
         yield line(quarantined.of(language))
-    yield from (line(text.of(language), "yellow") for text in _own(report))
+    if own := report.own_failures:
+        bad = Text(
+            f"The data set has bad samples of its own ({len(own)}), without any fault from us:",
+            f"数据集里本来就有 {len(own)} 个坏样本，与注入的故障无关：",
+        )
+        yield line(bad.of(language), "yellow")
+    for one in own[:_MOST_OWN]:
+        index, said = one.index, (one.message.strip().splitlines() or [""])[-1]
+        sample = Text(f"  sample {index}: {one.exception}: {said}", f"  样本 {index}：{one.exception}：{said}")
+        yield line(sample.of(language), "yellow")
     next_step = Text(
         'Next: in your script, DataLoader(…, on_error="quarantine", quarantine_file="bad.jsonl").',
         '下一步：在训练脚本里使用 DataLoader(…, on_error="quarantine", quarantine_file="bad.jsonl")。',
@@ -229,18 +238,6 @@ def _what(verdict: RoundVerdict, language: str) -> Iterator[str]:
     hang = _PROBLEMS["hangs"].of(language) if verdict.is_hang else ""
     yield from filter(None, [verdict.batch_sizes, verdict.error, hang])
     yield from verdict.left
-
-
-def _own(report: ChaosReport) -> Iterator[Text]:
-    own = report.own_failures
-    if own:
-        yield Text(
-            f"The data set has bad samples of its own ({len(own)}), without any fault from us:",
-            f"数据集里本来就有 {len(own)} 个坏样本，与注入的故障无关：",
-        )
-    for one in own[:_MOST_OWN]:
-        index, said = one.index, (one.message.strip().splitlines() or [""])[-1]
-        yield Text(f"  sample {index}: {one.exception}: {said}", f"  样本 {index}：{one.exception}：{said}")
 
 
 def report_json(report: ChaosReport) -> dict[str, Any]:

@@ -147,14 +147,15 @@ def _watch(session: WatchSession, alerts: AlertCommand | None, args: argparse.Na
         interrupted = True
     findings = judge(history)
     if args.json:
-        terminal.document(_json({"schema": SCHEMA, "event": "end", "findings": findings.as_json(language)}))
+        end = {"schema": SCHEMA, "event": "end", "findings": findings.as_json(language)}
+        terminal.document(json.dumps(end, ensure_ascii=False))
     elif look is not None:
         if args.once:
             terminal.result(screen(look))
             terminal.document("")
-        for end in session.ends:
-            if end.pid in session.roots:
-                terminal.document(_ended(end, language))
+        for one in session.ends:
+            if one.pid in session.roots:
+                terminal.document(_ended(one, language))
         terminal.result(findings_text(findings, language=language))
     if alerts is not None and (count := alerts.num_left_out):
         left_out = Text(f"{count} alarms did not run the alert command", f"有 {count} 次警报没有执行警报命令")
@@ -170,7 +171,9 @@ def _output(
 
     def show_line(look: Look) -> None:
         lines = [watch_line(look, args.lang), *(_alarm(one, args.lang) for one in look.alarms)]
-        terminal.document(_json(look.as_json(args.lang)) if args.json else "\n".join(lines))
+        if args.json:
+            lines = [json.dumps(look.as_json(args.lang), ensure_ascii=False)]
+        terminal.document("\n".join(lines))
         sys.stdout.flush()
 
     if args.json or not (args.once or sys.stdout.isatty()):
@@ -181,10 +184,6 @@ def _output(
     else:
         with terminal.live() as live:
             yield lambda look: live(screen(look))
-
-
-def _json(document: dict[str, object]) -> str:
-    return json.dumps(document, ensure_ascii=False)
 
 
 def watch_line(look: Look, language: str) -> str:

@@ -64,8 +64,10 @@ class SelfRecording:
         close_lane()
         tape.start_over()
         assert recorder is not None
+        ended_by = getattr(sys, "last_type", None) or SystemExit  # what ended the script; at a prompt it ends nothing
+        is_error = not hasattr(sys, "ps1") and not issubclass(ended_by, (KeyboardInterrupt, SystemExit))
         try:
-            recorder.close(exit_code=_exit_code())
+            recorder.close(exit_code=1 if is_error else None)
         except OSError as error:  # a full disk: the training's own end is not to fail by it
             _log.warning("the recording in %s has no end: %s", self.directory, error)
 
@@ -98,11 +100,3 @@ def _of_rank(directory: Path) -> Path:
     """Return a directory of this rank's own: the ranks of a training run the same line."""
     rank = find_rank()
     return directory.with_name(f"{directory.name}-rank{rank}") if rank else directory
-
-
-def _exit_code() -> int | None:
-    """Return 1 if an exception ends the script; None where nothing is known."""
-    ended_by = getattr(sys, "last_type", None)
-    if ended_by is None or hasattr(sys, "ps1") or issubclass(ended_by, (KeyboardInterrupt, SystemExit)):
-        return None
-    return 1

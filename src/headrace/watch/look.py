@@ -212,7 +212,15 @@ class Look:
 def machine_look(first: SystemSample | None, second: SystemSample) -> MachineLook:
     """What the later of two samples holds, and what happened between them."""
     machine = second.machine
-    used, limit, source = _memory(second)
+    # use, limit and whose: the group or the machine, whichever is nearer to its end
+    found: list[tuple[int, int, str]] = [
+        (max(0, group.used_bytes - group.inactive_file_bytes), group.limit_bytes, f"cgroup v{group.version}")
+        for group in second.memory_groups
+        if group.limit_bytes
+    ]
+    if machine is not None and machine.total_bytes:
+        found.append((machine.total_bytes - machine.available_bytes, machine.total_bytes, "machine"))
+    used, limit, source = max(found, key=lambda one: one[0] / one[1], default=(None, None, ""))
     before = first.machine if first is not None else None
     seconds = (second.at_ns - first.at_ns) / 1e9 if first is not None else 0.0
     swap_in = cpu_share = None
@@ -235,16 +243,3 @@ def machine_look(first: SystemSample | None, second: SystemSample) -> MachineLoo
         cpu_share=cpu_share,
         gpus=tuple(second.gpus or ()),
     )
-
-
-def _memory(sample: SystemSample) -> tuple[int | None, int | None, str]:
-    """Use, limit and whose: the group or the machine, whichever is nearer to its end."""
-    found = [
-        (max(0, group.used_bytes - group.inactive_file_bytes), group.limit_bytes, f"cgroup v{group.version}")
-        for group in sample.memory_groups
-        if group.limit_bytes
-    ]
-    machine = sample.machine
-    if machine is not None and machine.total_bytes:
-        found.append((machine.total_bytes - machine.available_bytes, machine.total_bytes, "machine"))
-    return max(found, key=lambda one: one[0] / one[1], default=(None, None, ""))

@@ -139,9 +139,6 @@ def _is_python(command: tuple[str, ...], folder: Path) -> bool:
     return program.startswith(("python", "pypy")) or first.startswith(("python", "pypy"))
 
 
-# ------------------------------------------------------------------------------------------ who is who
-
-
 class Role(Enum):
     """What a process is in a training."""
 
@@ -229,9 +226,6 @@ def _ancestors(process: ProcessFacts, by_pid: Mapping[int, ProcessFacts]) -> lis
         found.append(at.pid)
         at = by_pid.get(at.parent_pid)
     return found
-
-
-# ------------------------------------------------------------------------------------------ who may not be looked into
 
 
 def explain_refusal(pid: int, *, our_uid: int | None = None, root: Path = Path("/")) -> tuple[str, str]:

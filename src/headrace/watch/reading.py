@@ -79,8 +79,6 @@ class StackReading(Generic[_Activity]):
     detail: Detail = Detail.NONE
 
 
-# ------------------------------------------------------------------------------------------ which frames mean what
-
 # Loaders whose `next` the training loop waits in. Any frame of these files, or below these folders, is that wait.
 _LOADERS = (
     *("/torch/utils/data/dataloader.py", "/torchdata/"),
@@ -187,8 +185,6 @@ def _is_importing(frame: Frame) -> bool:
     return "<frozen importlib" in frame.file or (spawns and function_of(frame).startswith(("prepare", "_fixup_main")))
 
 
-# ------------------------------------------------------------------------------------------ trainers
-
 # What any frame of a stack decides, the first that fits.
 _PHASES: tuple[tuple[Callable[[Frame], bool], TrainerActivity], ...] = (
     (_is_checkpoint, TrainerActivity.CHECKPOINT),
@@ -280,8 +276,6 @@ def read_trainer_look(look: KernelLook) -> StackReading[TrainerActivity]:
         return StackReading(TrainerActivity.DATA_WAIT)
     return StackReading(TrainerActivity.COMPUTE if look.state == "R" else TrainerActivity.UNKNOWN)
 
-
-# ------------------------------------------------------------------------------------------ workers
 
 _TORCH_LOOP = "/torch/utils/data/_utils/worker.py"
 _TORCH_FETCH = "/torch/utils/data/_utils/fetch.py"

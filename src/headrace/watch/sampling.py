@@ -76,7 +76,11 @@ class StackSampler:
             return StackWindow(problem=f"py-spy did not end within {timeout_s:.0f} s")
         text = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
         if not text:
-            return StackWindow(problem=_problem_of(os.pread(self._errors, 1 << 16, 0).decode("utf-8", "replace"), code))
+            errors = os.pread(self._errors, 1 << 16, 0).decode("utf-8", "replace").splitlines()
+            lines = [line.strip() for line in errors if line.strip() and not line.startswith("py-spy>")]
+            lines.append(f"ended with {code} and wrote nothing")
+            told = next((line for line in lines if "Error" in line or "ermission" in line), lines[0])
+            return StackWindow(problem=f"py-spy: {told}")
         try:
             return StackWindow(threads=parse_speedscope(text))
         except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -117,12 +121,6 @@ def parse_speedscope(text: bytes | str) -> dict[int, tuple[tuple[ThreadStack, ..
     return {pid: tuple(stacks) for pid, stacks in by_process.items()}
 
 
-def _problem_of(errors: str, code: int) -> str:
-    lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("py-spy>")]
-    told = next((line for line in lines if "Error" in line or "ermission" in line), lines[0] if lines else "")
-    return f"py-spy: {told or f'ended with {code} and wrote nothing'}"
-
-
 def source_line(pid: int, frame: Frame) -> str:
     """The source line of a frame of another process, also where that process lives in a container."""
     lines = _source_lines(f"/proc/{pid}/root{frame.file}") if frame.file.startswith("/") else []
@@ -135,9 +133,6 @@ def _source_lines(path: str) -> list[str]:
         return Path(path).read_text(errors="replace").splitlines() if Path(path).is_file() else []  # a device has no end
     except OSError:
         return []
-
-
-# ------------------------------------------------------------------------------------------ the kernel's word
 
 
 @dataclass

@@ -82,14 +82,11 @@ class WatchSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Let go of everything; the training goes on as it was."""
+        self._exit.close()
 
     def __repr__(self) -> str:
         return f"WatchSession({self.target}, {len(self.cast.of(Role.TRAINER))} trainers)"
-
-    def close(self) -> None:
-        """Let go of everything; the training goes on as it was."""
-        self._exit.close()
 
     @property
     def watched_s(self) -> float:

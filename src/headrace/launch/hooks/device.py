@@ -277,9 +277,6 @@ def _time_read(tensor: Any, name: str, what: str) -> None:
     setattr(tensor, name, method)
 
 
-# ---------------------------------------------------------------------------------------- other ranks
-
-
 def time_collectives(distributed: ModuleType) -> None:
     """Time the calls in which a host waits for the other ranks."""
     depth = Depth()

@@ -8,7 +8,7 @@ import contextlib
 import copy
 import functools
 import os
-from collections.abc import Callable, Hashable, Iterator, MutableMapping
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import count, cycle
@@ -95,26 +95,14 @@ def copy_batch(batch: Any, *, may_be_pinned: bool = False) -> Any:
     """Return a batch of its own: tensors copied, in containers of the same kinds."""
     import torch
 
-    again = functools.partial(copy_batch, may_be_pinned=may_be_pinned)
-    if isinstance(batch, (str, bytes, int, float, complex, bool, type(None))):
-        return batch
-    if isinstance(batch, torch.Tensor):
-        if may_be_pinned and batch.device.type == "cpu" and batch.is_pinned():  # else its copy to the device is slower
+    def clone(tensor: torch.Tensor) -> torch.Tensor:
+        if may_be_pinned and tensor.device.type == "cpu" and tensor.is_pinned():  # else it gets to the device later
             with contextlib.suppress(RuntimeError):  # no more page-locked memory to be had
-                return torch.empty_like(batch, pin_memory=True).copy_(batch)
-        return batch.detach().clone()
-    if isinstance(batch, MutableMapping):
-        clone = copy.copy(batch)
-        clone.update({key: again(value) for key, value in batch.items()})
-        return clone
-    if isinstance(batch, tuple):
-        parts = map(again, batch)
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    if isinstance(batch, list):
-        items = copy.copy(batch)  # of a subclass, too
-        items[:] = map(again, batch)
-        return items
-    return copy.deepcopy(batch)
+                return torch.empty_like(tensor, pin_memory=True).copy_(tensor)
+        return tensor.detach().clone()
+
+    tensors = [leaf for leaf in leaves_of(batch) if isinstance(leaf, torch.Tensor)]  # held: the copies go by their ids
+    return copy.deepcopy(batch, {id(tensor): clone(tensor) for tensor in tensors})
 
 
 def with_replay(original: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -71,8 +71,6 @@ def replace(owner: Any, name: str, kind: int, what: str, depth: Depth, value_of:
         setattr(owner, name, wrapper)
 
 
-# ---------------------------------------------------------------------------------------- parts of a sample
-
 NameOf = Callable[[Any], str]
 
 
