@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headrace.causes.recorded.ceiling import Mean
-from headrace.causes.recorded.estimates import Estimate, Remedy, Room, Supply, estimate_async_checkpoint, most_workers
+from headrace.causes.recorded.estimates import Estimate, Remedy, Supply, estimate_async_checkpoint, most_workers
 from headrace.model import Cause
 
 from .test_recorded import explain, simulate
@@ -59,8 +59,8 @@ def test_an_effect_within_its_error_is_withheld() -> None:
 
 @given(current=st.integers(1, 32), cpu=st.floats(0.0, 2.0), cores=st.floats(1.0, 128.0), idle=st.floats(0.0, 128.0))
 def test_workers_do_not_outgrow_the_cores(current: int, cpu: float, cores: float, idle: float) -> None:
-    most = most_workers(current, cpu, Room(cores=cores, idle_cores=idle))
-    assert most <= most_workers(current, cpu, Room(cores=cores))
+    most = most_workers(current, cpu, cores, idle)
+    assert most <= most_workers(current, cpu, cores, None)
     assert (most - current) * min(1.0, cpu) <= idle + 0.5 + 1e-6
     assert most * min(1.0, cpu) <= max(1.0, cores - 1) + 1e-6
 

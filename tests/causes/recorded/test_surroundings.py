@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.causes.recorded.surroundings import Surroundings, find_shortages, read_surroundings, without
+from headrace.causes.recorded.surroundings import Surroundings, find_shortages, read_surroundings
 from headrace.causes.remedies import make_finding
 from headrace.model import Bottleneck, Cause, Confidence, Finding, Severity, Text
 from headrace.signals.system import (
@@ -81,10 +81,9 @@ def test_a_quota_that_is_used_up_is_named_and_not_called_a_slow_decode() -> None
     assert around is not None
     assert around.num_working == 2
     found = [data_finding(0.5, Bottleneck.CPU_DECODE)]
-    (shortage,) = find_shortages(around, found, wait_share=0.5)
+    (shortage,), (rest,) = find_shortages(around, found, wait_share=0.5)
     assert (shortage.cause, round(shortage.share, 2)) == (Cause.CPU_THROTTLED, 0.75)
     assert around.standing_share == pytest.approx(1 - 0.5 / 2)  # each tenth of a second: 25 ms of two, then nothing
-    (rest,) = without(found, [shortage])
     assert rest.share == pytest.approx(0.125)
     assert "0.500 cores" in shortage.evidence[0].en
 
@@ -94,7 +93,7 @@ def test_a_quota_that_is_met_now_and_then_is_nothing() -> None:
     last = SystemSample(at_ns=10 * SECOND, machine=machine(), cpu_groups=(quota(100, 10, 0.5),))
     around = read_surroundings([first, last], 0, 10 * SECOND, cores=2)
     assert around is not None
-    assert find_shortages(around, [data_finding(0.5)], wait_share=0.5) == []
+    assert find_shortages(around, [data_finding(0.5)], wait_share=0.5)[0] == []
 
 
 def test_swap_needs_pages_that_come_back_and_waiting_for_them() -> None:
@@ -113,7 +112,7 @@ def test_swap_needs_pages_that_come_back_and_waiting_for_them() -> None:
     def causes(*values: Any) -> list[Cause]:
         around = read_surroundings(samples(*values), 0, 10 * SECOND, cores=2)
         assert around is not None
-        return [one.cause for one in find_shortages(around, [], wait_share=0.0)]
+        return [one.cause for one in find_shortages(around, [], wait_share=0.0)[0]]
 
     assert causes(100_000, 3.0, 1 << 28) == [Cause.SWAP]
     assert causes(100_000, 0.1, 1 << 28) == []  # cheap: nobody waited
@@ -151,9 +150,8 @@ def lost_to_swap(samples: list[SystemSample], found: list[Finding], wait_share: 
     """What is told, and the rest of what was found."""
     around = read_surroundings(samples, 0, 10 * SECOND, cores=2, trainer_pid=_TRAINER, worker_pids={_WORKER})
     assert around is not None
-    shortages = find_shortages(around, found, wait_share=wait_share)
-    told = [(one.cause.value, round(one.share, 3)) for one in shortages]
-    return told + [(one.cause.value, round(one.share, 3)) for one in without(found, shortages)]
+    shortages, rest = find_shortages(around, found, wait_share=wait_share)
+    return [(one.cause.value, round(one.share, 3)) for one in (*shortages, *rest)]
 
 
 def test_swap_costs_what_faults_take_of_the_training_and_not_only_what_the_kernel_calls_a_stall() -> None:
@@ -217,9 +215,8 @@ def test_reads_that_find_their_file_in_memory_do_not_make_a_shortage_smaller() -
             data_finding(0.66, Bottleneck.IO_BANDWIDTH, read_bytes_per_s=100e6, task_blocked_share=blocked),
             make_finding(Cause.CHECKPOINT, 0.2, (Text("it saves", "它在保存"),), figures={}),
         ]
-        shortages = find_shortages(around, found, wait_share=0.66)
-        told = [(one.cause.value, round(one.share, 2)) for one in shortages]
-        return told + [(one.cause.value, round(one.share, 2)) for one in without(found, shortages)]
+        shortages, rest = find_shortages(around, found, wait_share=0.66)
+        return [(one.cause.value, round(one.share, 2)) for one in (*shortages, *rest)]
 
     saves = ("checkpoint", 0.2)
     assert told(500 * MEGABYTE, 8.0) == [("memory_pressure", 0.66), saves]
@@ -239,28 +236,28 @@ def test_files_that_are_read_again_explain_a_slow_disk() -> None:
     found = [data_finding(0.4, Bottleneck.IO_BANDWIDTH, read_bytes_per_s=50e6)]
     around = read_surroundings(samples(120_000), 0, 10 * SECOND, cores=2)
     assert around is not None
-    (shortage,) = find_shortages(around, found, wait_share=0.4)
+    (shortage,), rest = find_shortages(around, found, wait_share=0.4)
     assert shortage.cause is Cause.MEMORY_PRESSURE
     assert shortage.share == pytest.approx(0.4 * (120_000 * 4096 / 10) / 50e6)
-    assert without(found, [shortage]) == []
+    assert rest == []
     decoding = [data_finding(0.4, Bottleneck.CPU_DECODE, read_bytes_per_s=50e6)]
-    assert find_shortages(around, decoding, wait_share=0.4) == []  # the cores are what is waited for
+    assert find_shortages(around, decoding, wait_share=0.4)[0] == []  # the cores are what is waited for
     pages = [machine(refault_pages=count) for count in (0, 120_000)]  # of whoever else runs here
     elsewhere = [SystemSample(at_ns=at, machine=one) for at, one in zip((0, 10 * SECOND), pages, strict=True)]
     unlimited = read_surroundings(elsewhere, 0, 10 * SECOND, cores=2)
     assert unlimited is not None
-    assert find_shortages(unlimited, [data_finding(0.4)], wait_share=0.4) == []  # tasks that read nothing
-    assert find_shortages(unlimited, found, wait_share=0.4) != []
+    assert find_shortages(unlimited, [data_finding(0.4)], wait_share=0.4)[0] == []  # tasks that read nothing
+    assert find_shortages(unlimited, found, wait_share=0.4)[0] != []
     waits = [
         SystemSample(at_ns=at, machine=machine(), pressures=(stalls(s),)) for at, s in ((0, 0.0), (10 * SECOND, 3.0))
     ]
     theirs = read_surroundings(waits, 0, 10 * SECOND, cores=2)
     assert theirs is not None
     assert theirs.memory_stall_s == pytest.approx(3.0)
-    assert find_shortages(theirs, [data_finding(0.4)], wait_share=0.4) == []  # others, under a limit of their own
+    assert find_shortages(theirs, [data_finding(0.4)], wait_share=0.4)[0] == []  # others, under a limit of their own
     few = read_surroundings(samples(100), 0, 10 * SECOND, cores=2)
     assert few is not None
-    assert find_shortages(few, found, wait_share=0.4) == []
+    assert find_shortages(few, found, wait_share=0.4)[0] == []
 
 
 @given(
@@ -290,8 +287,7 @@ def test_no_second_is_told_twice(
         most_used_bytes=0,
         kills=None,
     )
-    shortages = find_shortages(around, found, wait_share=sum(one.share for one in found))
-    rest = without(found, shortages)
+    shortages, rest = find_shortages(around, found, wait_share=sum(one.share for one in found))
     assert all(0 <= one.share <= 1 for one in (*shortages, *rest))
     assert sum(one.share for one in rest) <= sum(one.share for one in found) + 1e-9
     if len(shortages) == 1:

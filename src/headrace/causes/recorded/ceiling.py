@@ -94,13 +94,6 @@ class Ceiling:
         return 1 / self.step.value if self.step.value > 0 else 0.0
 
 
-def why_not_replayed(process: ProcessEvents) -> str:
-    """Return what a process wrote down about a replay that it could not do; empty where it wrote nothing."""
-    events = process.of(EventKind.REPLAY)
-    events = events[events["value"] == REPLAY_NOT_DONE]
-    return process.names.get(int(events["arg"][0]), "") if len(events) else ""
-
-
 def measure_ceiling(trainer: Trainer, processes: Sequence[ProcessEvents]) -> Ceiling | None:
     """Return what a replay measured; None where there was none, or too few steps on either side."""
     process = trainer.process
@@ -245,10 +238,13 @@ def ceiling_limits(ceiling: Ceiling) -> Iterator[Text]:
         )
 
 
-def no_replay_text(why: str) -> Text:
-    """Return that a replay was asked for and did not measure anything."""
-    if why:
-        return Text("--replay did not happen: {why}", "--replay 没有进行：{why}").filled(why=why)
+def no_replay_text(processes: Sequence[ProcessEvents]) -> Text:
+    """Return that a replay was asked for and did not measure anything, and why, where a process wrote that down."""
+    for process in processes:
+        events = process.of(EventKind.REPLAY)
+        for arg in events["arg"][events["value"] == REPLAY_NOT_DONE].tolist():
+            if why := process.names.get(arg, ""):
+                return Text("--replay did not happen: {why}", "--replay 没有进行：{why}").filled(why=why)
     return Text(
         "--replay measured nothing: it takes 16 steps with a backward pass or an optimizer step between two batches of "
         "one DataLoader, then at least ten cached ones and some real ones beside them",

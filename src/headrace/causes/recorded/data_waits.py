@@ -28,7 +28,6 @@ from ..steps import (
 from .ceiling import Ceiling, ceiling_evidence
 from .parts import SampleParts, heavy_evidence, parts_evidence, read_parts
 from .processes import ProcessEvents
-from .shard_starts import ShardStarts, find_shard_starts
 from .trainer import LoaderWaits
 from .workers import PoolWork, Resources, read_pool, read_resources, workers_of
 
@@ -60,7 +59,6 @@ class DataVerdict:
     ready_share: float  # of the waiting that is for batches that were ready
     fetchers: tuple[ProcessEvents, ...]  # who fetched: the workers, or the training process itself
     parts: SampleParts | None  # what samples went into, where that was recorded
-    shard_starts: ShardStarts | None
     ceiling: Ceiling | None  # where the demand was measured by a replay
 
     @property
@@ -149,7 +147,6 @@ def judge_data(
         )
         if resources is not None
         else None,
-        shard_starts=find_shard_starts(loader, fetchers, later, is_slow) if cause is not None else None,
         ceiling=ceiling,
     )
 

@@ -18,7 +18,6 @@ from headrace.model import (
     Findings,
     PartKind,
     Text,
-    TimeRow,
     Verdict,
     format_seconds,
     format_share,
@@ -26,18 +25,18 @@ from headrace.model import (
 )
 
 from ..remedies import CHEAPER_COLLATION, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
-from ..steps import SUPPLY_CAUSES, report_from
-from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text, why_not_replayed
+from ..steps import SUPPLY_CAUSES
+from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text
 from .data_waits import DataVerdict, data_evidence, judge_data
 from .ending import end_facts, find_ending
-from .estimates import Estimate, Remedy, Room, cheaper_part, estimate_data, estimate_figures, estimate_text
+from .estimates import Estimate, Remedy, cheaper_part, estimate_data, estimate_figures, estimate_text
 from .interruptions import interruption_findings
 from .parts import SampleParts, part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
-from .shard_starts import shard_start_finding
-from .surroundings import Surroundings, find_shortages, read_surroundings, without
-from .trainer import LoaderWaits, Trainer, is_trainer, read_trainer
-from .workers import find_replaced_workers, replaced_workers_finding, stuck_finding, workers_of
+from .shard_starts import find_shard_starts
+from .surroundings import Surroundings, find_shortages, read_surroundings
+from .trainer import Trainer, is_trainer, read_trainer
+from .workers import replaced_workers_finding, stuck_finding, workers_of
 
 if TYPE_CHECKING:
     from headrace.signals.recording import Recording
@@ -100,24 +99,17 @@ def explain_processes(
             limits=(_NO_TRAINER, *limits),
             measure=(_SEE_MORE,),
         )
-    ceilings = [measure_ceiling(trainer, processes) for trainer in trainers]
-    arounds = [_around(trainer, processes, system, cores) for trainer in trainers]
-    judged = [
-        (*_judge(trainer, ceiling, processes, around, cores), trainer, ceiling, around)
-        for trainer, ceiling, around in zip(trainers, ceilings, arounds, strict=True)
-    ]
-    found, data, trainer, ceiling, around = max(judged, key=lambda one: sum(finding.share for finding in one[0]))
+    judged = [(*_judge(trainer, processes, system, cores), trainer) for trainer in trainers]
+    found, data, ceiling, around, trainer = max(judged, key=lambda one: sum(finding.share for finding in one[0]))
     stuck = stuck_finding(trainer, processes, exit_code, end_ns)
     if stuck is not None:  # the last wait is told as what it was, not as a late batch
         found = [one for one in found if one.cause not in _WAITS]
         ended = [stuck, *(one for one in ended if one.cause is not Cause.WORKER_HANG)]
     if around is not None:
-        shortages = find_shortages(around, found, wait_share=trainer.share(Activity.WAIT))
-        found = [
-            *without(found, shortages),
-            *(make_finding(one.cause, one.share, one.evidence, figures=one.figures) for one in shortages),
-        ]
+        shortages, rest = find_shortages(around, found, wait_share=trainer.share(Activity.WAIT))
+        found = [*rest, *shortages]
     findings = Findings.in_order([*ended, *found])
+    parts = data.pool.during_waits if data is not None and data.pool is not None else None  # of the waits
     if not trainer.is_fed:
         limits = (_FED_BY_ANOTHER, *limits)
     elif data is None and not findings:
@@ -125,7 +117,7 @@ def explain_processes(
     if ceiling is not None:
         limits = (*ceiling_limits(ceiling), *limits)
     elif replay_steps:
-        limits = (no_replay_text(next(filter(None, map(why_not_replayed, processes)), "")), *limits)
+        limits = (no_replay_text(processes), *limits)
     return Findings(
         verdict=_verdict(findings, trainer) if data is not None or findings else Verdict.UNKNOWN,
         findings=findings,
@@ -137,16 +129,19 @@ def explain_processes(
         limits=limits,
         measure=findings[0].measure if findings else (),
         figures=_figures_of(trainer, data, ceiling),
-        times=_rows_of(trainer, data),
+        times=tuple(
+            replace(row, parts=parts or None) if row.activity is Activity.WAIT else row for row in trainer.rows
+        ),
         parts=part_rows(data.parts, data.fetchers) if data is not None else (),
     )
 
 
-def _around(
+def _judge(
     trainer: Trainer, processes: Sequence[ProcessEvents], system: Sequence[SystemSample], cores: float
-) -> Surroundings | None:
-    """Return what the system did while a process trained."""
-    return read_surroundings(
+) -> tuple[list[Finding], DataVerdict | None, Ceiling | None, Surroundings | None]:
+    """Return what held one process up, what its most important loader's waits say, its replay, and its surroundings."""
+    ceiling = measure_ceiling(trainer, processes)
+    around = read_surroundings(
         system,
         trainer.train_start_ns,
         trainer.train_end_ns,
@@ -154,29 +149,14 @@ def _around(
         trainer_pid=trainer.process.pid,
         worker_pids={one.pid for loader in trainer.loaders for one in workers_of(loader, trainer.process, processes)},
     )
-
-
-def _judge(
-    trainer: Trainer,
-    ceiling: Ceiling | None,
-    processes: Sequence[ProcessEvents],
-    around: Surroundings | None,
-    cores: float,
-) -> tuple[list[Finding], DataVerdict | None]:
-    room = Room(cores=cores)
-    if around is not None:
-        room = Room(cores=cores, idle_cores=around.idle_cores, disk_busy=around.disk_busy)
-    train_s = trainer.train_s
     found: list[Finding] = []
     data = None
     for loader in trainer.loaders:
-        verdict = judge_data(loader, trainer.process, processes, train_s, ceiling)
-        if verdict is None:
-            continue
+        verdict = judge_data(loader, trainer.process, processes, trainer.train_s, ceiling)
         data = data or verdict
-        if verdict.cause is not None:
-            found += data_findings(verdict, trainer, loader, estimate_data(verdict, train_s, room))
-    return [*found, *interruption_findings(trainer)], data
+        if verdict is not None and verdict.cause is not None:
+            found += _data_findings(verdict, trainer, estimate_data(verdict, trainer.train_s, cores, around))
+    return [*found, *interruption_findings(trainer)], data, ceiling, around
 
 
 def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
@@ -192,19 +172,12 @@ def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
     return Verdict.COMPUTE_BOUND if trainer.share(Activity.WAIT) < 0.05 else Verdict.BALANCED
 
 
-def data_findings(
-    verdict: DataVerdict, trainer: Trainer, loader: LoaderWaits, estimates: Sequence[Estimate]
-) -> list[Finding]:
+def _data_findings(verdict: DataVerdict, trainer: Trainer, estimates: Sequence[Estimate]) -> list[Finding]:
     """Return what the waits for a loader are; a second of them is told once."""
-    train_s, rest_s = trainer.train_s, verdict.lost_s
-    found = []
-    starts, replaced = verdict.shard_starts, find_replaced_workers(trainer, loader)
-    if starts is not None:
-        found.append(shard_start_finding(starts, train_s))
-        rest_s -= starts.lost_s
-    if replaced is not None and replaced.lost_s / train_s >= report_from(Cause.WORKER_HANG, replaced.count):
-        found.append(replaced_workers_finding(replaced, train_s))
-        rest_s -= replaced.lost_s
+    train_s, loader = trainer.train_s, verdict.loader
+    starts = find_shard_starts(loader, verdict.fetchers, verdict.is_slow, train_s)
+    found = [one for one in (starts, replaced_workers_finding(trainer, loader)) if one is not None]
+    rest_s = verdict.lost_s - train_s * sum(one.share for one in found)
     if not found or rest_s >= _REST_FROM * train_s:
         found.append(_data_finding(verdict, rest_s / train_s, estimates, train_s))
     return found
@@ -267,14 +240,6 @@ def _part_figures(parts: SampleParts) -> dict[str, float]:
     }
     rest = {"sample_still_share": parts.still_s / total_s, "sample_other_share": parts.other_s / total_s}
     return {"sample_mean_s": parts.mean_s, **shares, **rest}
-
-
-def _rows_of(trainer: Trainer, data: DataVerdict | None) -> tuple[TimeRow, ...]:
-    """Return the table, with what the workers did during the waits where that is known."""
-    parts = data.pool.during_waits if data is not None and data.pool is not None else None
-    if not parts:
-        return trainer.rows
-    return tuple(replace(row, parts=parts) if row.activity is Activity.WAIT else row for row in trainer.rows)
 
 
 def _facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> Iterator[Text]:

@@ -20,6 +20,7 @@ from ..steps import SUPPLY_CAUSES
 from .ceiling import Mean, mean_of
 from .data_waits import DataVerdict
 from .parts import SamplePart
+from .surroundings import Surroundings
 
 _FEWEST_TASKS = 12
 _WORTH = 1.05
@@ -61,15 +62,6 @@ class Estimate:
     def is_shown(self) -> bool:
         """Whether it is worth telling, and larger than its error."""
         return self.gain >= _WORTH and self.gain - 1 > self.error
-
-
-@dataclass(frozen=True, kw_only=True)
-class Room:
-    """What the machine has left for more workers."""
-
-    cores: float
-    idle_cores: float | None = None  # on average, while it trained
-    disk_busy: float | None = None  # share of the time, of the busiest disk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,12 +132,12 @@ def _taking(verdict: DataVerdict) -> Mean:
     return Mean(least_s / 2, least_s / 2, len(ready))
 
 
-def estimate_data(verdict: DataVerdict, train_s: float, room: Room) -> list[Estimate]:
+def estimate_data(verdict: DataVerdict, train_s: float, cores: float, around: Surroundings | None) -> list[Estimate]:
     """Return what would help against waiting for data, as far as it is worth telling; more workers first."""
     supply, resources = supply_of(verdict, train_s), verdict.resources
     if supply is None or resources is None:
         return []
-    found = [estimate_more_workers(verdict, supply, room)]
+    found = [_estimate_more_workers(verdict, supply, cores, around)]
     computing = min(1.0, resources.cpu + resources.no_core)
     if verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
         found.append(_estimate(Remedy.FASTER_DECODE, supply, computing, 1 - 1 / _FASTER))
@@ -159,7 +151,9 @@ def estimate_data(verdict: DataVerdict, train_s: float, room: Room) -> list[Esti
     return [one for one in found if one is not None and one.is_shown]
 
 
-def estimate_more_workers(verdict: DataVerdict, supply: Supply, room: Room) -> Estimate | None:
+def _estimate_more_workers(
+    verdict: DataVerdict, supply: Supply, cores: float, around: Surroundings | None
+) -> Estimate | None:
     """Estimate the least number of workers that feed the loop; None where more would not help, or nobody knows.
 
     A worker makes as many batches a second as one of those that are there, as long as cores are free for its CPU time.
@@ -170,10 +164,10 @@ def estimate_more_workers(verdict: DataVerdict, supply: Supply, room: Room) -> E
         return None
     if verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IPC_COPY, None} and resources.bytes_per_s > 0:
         return None
-    if verdict.bottleneck is Bottleneck.IO_LATENCY and (room.disk_busy or 0.0) >= _DISK_FULL:
+    if verdict.bottleneck is Bottleneck.IO_LATENCY and around is not None and (around.disk_busy or 0.0) >= _DISK_FULL:
         return None
     needed = math.ceil(supply.deficit * current * _HEADROOM)
-    most = most_workers(current, resources.cpu, room)
+    most = most_workers(current, resources.cpu, cores, around.idle_cores if around is not None else None)
     workers = min(needed, most)
     if workers <= current:
         return None
@@ -182,17 +176,15 @@ def estimate_more_workers(verdict: DataVerdict, supply: Supply, room: Room) -> E
     return Estimate(remedy=Remedy.MORE_WORKERS, gain=gain, error=error, workers=workers, is_short=needed > most)
 
 
-def most_workers(current: int, cpu_share: float, room: Room) -> int:
+def most_workers(current: int, cpu_share: float, cores: float, idle_cores: float | None) -> int:
     """Return how many workers the cores can carry, each with so much of one; one core is the training's own.
 
-    >>> most_workers(2, 1.0, Room(cores=8)), most_workers(2, 1.0, Room(cores=8, idle_cores=3.2))
+    >>> most_workers(2, 1.0, cores=8, idle_cores=None), most_workers(2, 1.0, cores=8, idle_cores=3.2)
     (7, 5)
     """
     on_core = min(1.0, max(cpu_share, 0.01))
-    most = math.floor(max(1.0, room.cores - 1) / on_core)
-    if room.idle_cores is not None:
-        most = min(most, current + math.floor((room.idle_cores + _SLICE) / on_core))
-    return most
+    most = math.floor(max(1.0, cores - 1) / on_core)
+    return most if idle_cores is None else min(most, current + math.floor((idle_cores + _SLICE) / on_core))
 
 
 def estimate_async_checkpoint(lost_s: float, train_s: float) -> Estimate | None:

@@ -26,20 +26,14 @@ _MOST_OF_LATE = 0.6  # of the waiting for late batches
 _COVERED = 0.5  # of a wait, where batches cannot be told apart
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShardStarts(Cost):
-    """The starts of shards that the loop waited for: batches that came late for them, and what they cost."""
-
-    evidence: tuple[Text, ...]
-
-
 def find_shard_starts(
-    loader: LoaderWaits, workers: Sequence[ProcessEvents], later: NDArray[np.bool_], is_late: NDArray[np.bool_]
-) -> ShardStarts | None:
+    loader: LoaderWaits, workers: Sequence[ProcessEvents], is_late: NDArray[np.bool_], train_s: float
+) -> Finding | None:
     """Return what starts of shards cost the loop; None where it does not wait for them.
 
-    `later` chooses the batches that are judged, `is_late` those of them that came late.
+    `is_late` tells of the batches but the first of each epoch which came late.
     """
+    later = loader.batch > 0
     tasks = _tasks(workers)
     if tasks is None or not is_late.any():
         return None
@@ -78,7 +72,8 @@ def find_shard_starts(
     ]
     if slowest := tasks.names[int(np.argmax(np.where(opens, length_s, 0.0)))]:
         evidence.append(Text("the slowest: {name}", "最慢的是 {name}").filled(name=slowest))
-    return ShardStarts(**vars(cost), evidence=tuple(evidence))
+    figures = {"lost_s": cost.lost_s, "count": float(cost.count)}
+    return make_finding(Cause.SHARD_BOUNDARY, cost.lost_s / train_s, evidence, figures=figures)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +125,3 @@ def _begin_shards(
         made = low + np.searchsorted(task_ends[low:high], ends[place], side="right") - 1  # the last before it came
         found[place] = made >= low and bool(tasks.opens[by_batch[made]])
     return found
-
-
-def shard_start_finding(starts: ShardStarts, train_s: float) -> Finding:
-    """Return starts of shards as a finding."""
-    figures = {"lost_s": starts.lost_s, "count": float(starts.count)}
-    return make_finding(Cause.SHARD_BOUNDARY, starts.lost_s / train_s, starts.evidence, figures=figures)

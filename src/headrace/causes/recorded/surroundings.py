@@ -28,6 +28,7 @@ from headrace.model import (
     three_digits,
 )
 
+from ..remedies import make_finding
 from ..steps import SUPPLY_CAUSES
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ _SWAP_FROM = 1e6  # bytes a second
 _REFAULTS_FROM = 5e6  # bytes a second: below, the disk hardly notices
 _DATA = {*SUPPLY_CAUSES, Cause.STRAGGLER_SAMPLE}
 _COMPUTES = {Bottleneck.CPU_DECODE, Bottleneck.GIL}
+
+# A finding, which part of the waits for data it accounts for (0 to 1), and which part of everything else.
+_Shortage = tuple[Finding, float, float]
 
 
 class FaultTime(NamedTuple):
@@ -115,7 +119,7 @@ def _grown(before: int | None, now: int | None, *, unknown: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """Sums and shares over the window; None: the kernel does not tell, or nothing limits it."""
+    """Sums and shares over some seconds, more than 0; None: the kernel does not tell, or nothing limits it."""
 
     seconds: float
     throttled_share: float | None  # of the periods of a CPU quota, those in which it was used up
@@ -138,7 +142,11 @@ class Surroundings:
 
     @property
     def refault_bytes_per_s(self) -> float:
-        return (self.refault_bytes or 0) / self.seconds if self.seconds > 0 else 0.0
+        return (self.refault_bytes or 0) / self.seconds
+
+    @property
+    def swapped_in_bytes_per_s(self) -> float:
+        return self.swapped_in_bytes / self.seconds
 
     @property
     def standing_share(self) -> float:
@@ -147,11 +155,10 @@ class Surroundings:
         Throttled time counts every core that had work; and `n` processes that always want to run use a quota of `q`
         cores up in `q / n` of each period, no sooner.
         """
-        if not self.throttled_share or self.seconds <= 0 or self.quota_cores is None:
+        if not self.throttled_share or self.quota_cores is None:
             return 0.0
         num = max(1, self.num_working)
-        used_up_after = min(1.0, self.quota_cores / num)
-        return max(0.0, min(self.throttled_share, self.throttled_s / self.seconds / num, 1 - used_up_after))
+        return max(0.0, min(self.throttled_share, self.throttled_s / self.seconds / num, 1 - self.quota_cores / num))
 
 
 def read_surroundings(
@@ -164,11 +171,11 @@ def read_surroundings(
     worker_pids: Collection[int] = (),
 ) -> Surroundings | None:
     """Return what grew between the samples around a window; None for fewer than two samples."""
-    inside = [one for one in samples if start_ns <= one.at_ns <= end_ns]
-    before = [one for one in samples if one.at_ns < start_ns][-1:]
-    after = [one for one in samples if one.at_ns > end_ns][:1]
-    chosen = [*before, *inside, *after] if len(inside) < 2 else inside
+    chosen = [one for one in samples if start_ns <= one.at_ns <= end_ns]
     if len(chosen) < 2:
+        earlier = [one for one in samples if one.at_ns < start_ns][-1:]
+        chosen = [*earlier, *chosen, *[one for one in samples if one.at_ns > end_ns][:1]]
+    if len(chosen) < 2 or chosen[0].at_ns == chosen[-1].at_ns:
         return None
     first, last = chosen[0], chosen[-1]
     seconds = (last.at_ns - first.at_ns) / 1e9
@@ -177,9 +184,15 @@ def read_surroundings(
     used = [
         group.used_bytes for one in chosen for group in one.memory_groups if limits and group.depth == limits[0].depth
     ]
-    swapped_in_bytes = 0
-    if first.machine is not None and last.machine is not None:
-        swapped_in_bytes = _PAGE_BYTES * (last.machine.swap_in_pages - first.machine.swap_in_pages)
+    swapped_in_bytes, idle_cores = 0, None
+    if (before := first.machine) is not None and (now := last.machine) is not None:
+        swapped_in_bytes = _PAGE_BYTES * (now.swap_in_pages - before.swap_in_pages)
+        idle_s = now.cpu_idle_s + now.cpu_iowait_s - before.cpu_idle_s - before.cpu_iowait_s
+        idle_cores = max(0.0, idle_s / seconds)
+    busy_s = {disk.name: disk.busy_s for disk in first.disks}
+    disks = [(disk.busy_s - busy_s[disk.name]) / seconds for disk in last.disks if disk.name in busy_s]
+    groups = zip(first.memory_groups, last.memory_groups, strict=False)
+    kills = [now.kills - was.kills for was, now in groups if was.kills is not None and now.kills is not None]
     return Surroundings(
         seconds=seconds,
         throttled_share=throttled_share,
@@ -192,27 +205,14 @@ def read_surroundings(
         refault_bytes=_refaults(first, last),
         limit_bytes=limits[0].limit_bytes if limits else None,
         most_used_bytes=max(used, default=0),
-        kills=_kills(first, last),
-        idle_cores=_idle_cores(first, last, seconds),
-        disk_busy=_disk_busy(first, last, seconds),
+        kills=kills[0] if kills else None,
+        idle_cores=idle_cores,
+        disk_busy=min(1.0, max(disks)) if disks else None,
         disk_stall_s=_stall(first, last, "io"),
         disk_read_bytes=_disk_reads(chosen),
         faults=read_fault_time(chosen, {trainer_pid}) if swapped_in_bytes and trainer_pid else NO_FAULTS,
         worker_faults=read_fault_time(chosen, worker_pids) if swapped_in_bytes and worker_pids else NO_FAULTS,
     )
-
-
-def _idle_cores(first: SystemSample, last: SystemSample, seconds: float) -> float | None:
-    if first.machine is None or last.machine is None or seconds <= 0:
-        return None
-    idle = last.machine.cpu_idle_s + last.machine.cpu_iowait_s - first.machine.cpu_idle_s - first.machine.cpu_iowait_s
-    return max(0.0, idle / seconds)
-
-
-def _disk_busy(first: SystemSample, last: SystemSample, seconds: float) -> float | None:
-    before = {disk.name: disk.busy_s for disk in first.disks or ()}
-    shares = [(disk.busy_s - before[disk.name]) / seconds for disk in last.disks or () if disk.name in before]
-    return min(1.0, max(shares)) if shares and seconds > 0 else None
 
 
 def _throttling(first: SystemSample, last: SystemSample) -> tuple[float | None, float, float | None]:
@@ -263,45 +263,28 @@ def _refaults(first: SystemSample, last: SystemSample) -> int | None:
     return _PAGE_BYTES * (now - before) if before is not None and now is not None else None
 
 
-def _kills(first: SystemSample, last: SystemSample) -> int | None:
-    for before, now in zip(first.memory_groups, last.memory_groups, strict=False):
-        if before.kills is not None and now.kills is not None:
-            return now.kills - before.kills
-    return None
+def find_shortages(
+    around: Surroundings, found: list[Finding], *, wait_share: float
+) -> tuple[list[Finding], list[Finding]]:
+    """Return the shortages that cost enough to be told, and the rest of `found`, which is how it looks from inside.
+
+    What shortages account for is taken out of the rest: the same second is not told twice.
+    """
+    shortages, rest = [], list(found)
+    for one in (_throttled(around), _swapping(around, found, wait_share) or _pressed(around, found, wait_share)):
+        if one is not None:
+            shortage, of_waits, of_rest = one
+            shortages.append(shortage)
+            left = [(each, each.share * (1 - (of_waits if each.cause in _DATA else of_rest))) for each in rest]
+            rest = [
+                replace(each, share=share, severity=Severity.of_share(share), gain=gain_of(share))
+                for each, share in left
+                if share >= _LEAST_SHARE
+            ]
+    return shortages, rest
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shortage:
-    """Something the system did not give, and the share of the time that it cost."""
-
-    cause: Cause
-    share: float
-    evidence: tuple[Text, ...]
-    figures: dict[str, float]
-    of_waits: float  # which part of the waits for data it accounts for, 0 to 1,
-    of_rest: float  # and which part of everything else
-
-
-def find_shortages(around: Surroundings, found: list[Finding], *, wait_share: float) -> list[Shortage]:
-    """Return the shortages that cost enough to be told; `found` is what the waits look like from inside."""
-    found_ones = _throttled(around), _swapping(around, found, wait_share) or _pressed(around, found, wait_share)
-    return [one for one in found_ones if one is not None]
-
-
-def without(found: list[Finding], shortages: list[Shortage]) -> list[Finding]:
-    """Return findings with what shortages account for taken out: the same second is not told twice."""
-    rest = list(found)
-    for shortage in shortages:
-        kept = []
-        for finding in rest:
-            share = finding.share * (1 - (shortage.of_waits if finding.cause in _DATA else shortage.of_rest))
-            if share >= _LEAST_SHARE:
-                kept.append(replace(finding, share=share, severity=Severity.of_share(share), gain=gain_of(share)))
-        rest = kept
-    return rest
-
-
-def _throttled(around: Surroundings) -> Shortage | None:
+def _throttled(around: Surroundings) -> _Shortage | None:
     share = around.standing_share
     if around.throttled_share is None or around.throttled_share < _THROTTLED_FROM or share < _LEAST_SHARE:
         return None
@@ -316,17 +299,15 @@ def _throttled(around: Surroundings) -> Shortage | None:
         stood=format_share(share),
     )
     figures = {"throttled_share": around.throttled_share, "throttled_s": around.throttled_s}
-    return Shortage(
-        cause=Cause.CPU_THROTTLED, share=share, evidence=(said,), figures=figures, of_waits=share, of_rest=share
-    )
+    return make_finding(Cause.CPU_THROTTLED, share, [said], figures=figures), share, share
 
 
-def _swapping(around: Surroundings, found: list[Finding], wait_share: float) -> Shortage | None:
+def _swapping(around: Surroundings, found: list[Finding], wait_share: float) -> _Shortage | None:
     """Memory that was fetched back from disk: what that took of the training process itself, and of its waits.
 
     A wait for data loses the part of it that faults have of the workers' work.
     """
-    rate = around.swapped_in_bytes / around.seconds if around.seconds > 0 else 0.0
+    rate = around.swapped_in_bytes_per_s
     if rate < _SWAP_FROM or not around.swapped_bytes:
         return None
     data = next((one for one in found if one.cause in _DATA), None)
@@ -369,24 +350,15 @@ def _swapping(around: Surroundings, found: list[Finding], wait_share: float) -> 
         "fault_asleep_s": around.faults.asleep_s,
         "worker_fault_s": around.worker_faults.seconds,
     }
-    return Shortage(
-        cause=Cause.SWAP,
-        share=share,
-        evidence=(said, *_limit_text(around)),
-        figures=figures,
-        of_waits=of_waits,
-        of_rest=of_rest,
-    )
+    return make_finding(Cause.SWAP, share, [said, *_limit_text(around)], figures=figures), of_waits, of_rest
 
 
-def _pressed(around: Surroundings, found: list[Finding], wait_share: float) -> Shortage | None:
+def _pressed(around: Surroundings, found: list[Finding], wait_share: float) -> _Shortage | None:
     """Memory that is short without swap: files that were just read are dropped, and read again."""
     stall = around.memory_stall_s or 0.0
-    share = min(1.0, stall / around.seconds) if around.seconds > 0 else 0.0
-    of_waits = of_rest = share
+    share = of_waits = of_rest = min(1.0, stall / around.seconds)
     rate = around.refault_bytes_per_s
-    swap_rate = around.swapped_in_bytes / around.seconds if around.seconds > 0 else 0.0
-    if around.limit_bytes is None and rate < _REFAULTS_FROM and swap_rate < _SWAP_FROM:
+    if around.limit_bytes is None and rate < _REFAULTS_FROM and around.swapped_in_bytes_per_s < _SWAP_FROM:
         return None  # the machine has enough: others waited, under a limit of their own
     data = next((one for one in found if one.cause in _DATA and one.bottleneck not in _COMPUTES), None)
     again = _read_again(around, data) if data is not None else 0.0
@@ -411,14 +383,7 @@ def _pressed(around: Surroundings, found: list[Finding], wait_share: float) -> S
         seconds=format_seconds(around.seconds),
     )
     figures = {"refault_bytes_per_s": rate, "read_again_share": again, "memory_stall_s": stall}
-    return Shortage(
-        cause=Cause.MEMORY_PRESSURE,
-        share=share,
-        evidence=(said, *_limit_text(around)),
-        figures=figures,
-        of_waits=of_waits,
-        of_rest=of_rest,
-    )
+    return make_finding(Cause.MEMORY_PRESSURE, share, [said, *_limit_text(around)], figures=figures), of_waits, of_rest
 
 
 def _read_again(around: Surroundings, data: Finding) -> float:

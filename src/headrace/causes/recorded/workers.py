@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headrace.model import Bottleneck, Cause, EventKind, Finding, Severity, Text, format_seconds
 
 from ..remedies import make_finding
-from ..steps import Cost
+from ..steps import report_from
 from .processes import ProcessEvents, Times, covering, ends_of, starts_of
 from .trainer import LoaderWaits, Trainer
 
@@ -287,21 +287,18 @@ def _in_task_since(worker: ProcessEvents) -> int | None:
     return taken if not len(fetches) or int(starts_of(fetches).max()) < taken - 1_000_000 else None
 
 
-def find_replaced_workers(trainer: Trainer, loader: LoaderWaits) -> Cost | None:
-    """Return the hangs that our loader got over, and what the loop waited meanwhile; None where there was none."""
+def replaced_workers_finding(trainer: Trainer, loader: LoaderWaits) -> Finding | None:
+    """Return the hangs that our loader got over, and what the loop waited meanwhile; None where that is little."""
     hangs = trainer.process.of(EventKind.WORKER_HANG)
-    if not len(hangs):
+    lost_s = float(covering(hangs).between(loader.start_ns, loader.end_ns).sum()) / 1e9
+    if not len(hangs) or lost_s / trainer.train_s < report_from(Cause.WORKER_HANG, len(hangs)):
         return None
-    covered = covering(hangs).between(loader.start_ns, loader.end_ns)
-    return Cost(count=len(hangs), lost_s=float(covered.sum()) / 1e9, worst_s=float(hangs["duration_ns"].max()) / 1e9)
-
-
-def replaced_workers_finding(replaced: Cost, train_s: float) -> Finding:
-    """Return hangs that our loader got over as a finding."""
     said = Text(
         "{count} times a worker stood still ({worst} at worst) until the loader ended and replaced it; the loop waited "
         "for {lost} meanwhile",
         "有 {count} 次 worker 停住不动（最长 {worst}），直到加载器将其终止并替换；其间训练循环等了 {lost}",
-    ).filled(**replaced.blanks)
-    figures = {"count": float(replaced.count)}
-    return make_finding(Cause.WORKER_HANG, replaced.lost_s / train_s, [said], figures=figures)
+    ).filled(
+        count=len(hangs), worst=format_seconds(float(hangs["duration_ns"].max()) / 1e9), lost=format_seconds(lost_s)
+    )
+    figures = {"count": float(len(hangs))}
+    return make_finding(Cause.WORKER_HANG, lost_s / trainer.train_s, [said], figures=figures)
