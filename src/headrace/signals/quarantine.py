@@ -10,7 +10,6 @@ import fcntl
 import json
 import logging
 import os
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,6 +18,8 @@ from typing import Any, BinaryIO
 
 from headrace.errors import NotAQuarantine, StaleQuarantine
 from headrace.model import SampleFailure, SampleKeys, key_text, shorten
+
+from .system import LOCK_IS_HELD, lock_file
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,6 @@ _MOST_FOREIGN_BYTES = 16 * 2**20
 # A file system that has no locks, or a server without a lock service.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _LONGEST_LOCK_WAIT_S = 10.0  # a line takes less than a millisecond; a host that died may hold its lock for minutes
-_LOOK_AGAIN_S = 0.002
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,21 +277,16 @@ def _add(fd: int, line: bytes, *, is_locked: bool) -> None:
 
 def _lock(fd: int, path: Path) -> bool:
     """Wait for the lock; return whether we have it. Without it lines may mix, and a sample must not wait for ever."""
-    deadline = time.monotonic() + _LONGEST_LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except OSError as error:
-            if error.errno in _NO_LOCKS:
-                _say_once(path, f"its file system has no locks ({error.strerror})")
-                return False
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
-                raise
-        if time.monotonic() > deadline:
-            _say_once(path, f"somebody has held its lock for {_LONGEST_LOCK_WAIT_S:.0f} s")
-            return False
-        time.sleep(_LOOK_AGAIN_S)
+    error = lock_file(fd, _LONGEST_LOCK_WAIT_S)
+    if error is None:
+        return True
+    if error.errno in _NO_LOCKS:
+        _say_once(path, f"its file system has no locks ({error.strerror})")
+    elif error.errno in LOCK_IS_HELD:
+        _say_once(path, f"somebody has held its lock for {_LONGEST_LOCK_WAIT_S:.0f} s")
+    else:
+        raise error
+    return False
 
 
 @cache

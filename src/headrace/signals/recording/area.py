@@ -12,7 +12,6 @@ which round of the ring wrote it, 1 to 255; 0: being written.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
 import struct
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import NotSupported
 
-from ..system import anonymous_file, read_stat
+from ..system import anonymous_file, lock_file, read_stat
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +46,6 @@ _REFUSED_AT = 64  # in the head: processes that found no free lane
 _STATES_AT = 128  # then a byte for each lane: whoever looks for lanes in use touches none of the others
 _LANE_WORDS_BYTES = 128
 _LONGEST_LOCK_WAIT_S = 2.0  # a claim takes 0.1 ms; a process that was stopped in one must not hold up a training
-_LOOK_AGAIN_S = 0.001
 _MADV_POPULATE_WRITE = 23
 
 
@@ -56,17 +54,8 @@ def record_dtype() -> np.dtype[np.void]:
     """The record as NumPy sees it. A function: writing an event needs no NumPy."""
     import numpy as np
 
-    return np.dtype(
-        [
-            ("start_ns", "<u8"),
-            ("duration_ns", "<u8"),
-            ("value", "<i8"),
-            ("arg", "<u4"),
-            ("thread", "<u2"),
-            ("kind", "u1"),
-            ("lap", "u1"),
-        ]
-    )
+    names = ["start_ns", "duration_ns", "value", "arg", "thread", "kind", "lap"]
+    return np.dtype({"names": names, "formats": ["<u8", "<u8", "<i8", "<u4", "<u2", "u1", "u1"]})
 
 
 class Word(IntEnum):
@@ -207,7 +196,7 @@ class Area:
             yield False
             return
         try:
-            yield _lock(fd)
+            yield lock_file(fd, _LONGEST_LOCK_WAIT_S) is None
         finally:
             os.close(fd)
 
@@ -228,15 +217,3 @@ def read_birth(pid: int) -> int | None:
 
 def _head_bytes(num_lanes: int) -> int:
     return -(-(_STATES_AT + num_lanes) // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
-def _lock(fd: int) -> bool:
-    deadline = time.monotonic() + _LONGEST_LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except OSError:
-            if time.monotonic() > deadline:
-                return False
-        time.sleep(_LOOK_AGAIN_S)

@@ -118,17 +118,8 @@ def event_dtype() -> np.dtype[np.void]:
     """A column for each field of an event, and the process that wrote it."""
     import numpy as np
 
-    return np.dtype(
-        [
-            ("start_ns", "<i8"),
-            ("duration_ns", "<i8"),
-            ("value", "<i8"),
-            ("pid", "<i4"),
-            ("arg", "<u4"),
-            ("thread", "<u2"),
-            ("kind", "<u2"),
-        ]
-    )
+    names = ["start_ns", "duration_ns", "value", "pid", "arg", "thread", "kind"]
+    return np.dtype({"names": names, "formats": ["<i8", "<i8", "<i8", "<i4", "<u4", "<u2", "<u2"]})
 
 
 def _read_facts(path: Path, problems: list[str]) -> RunFacts:

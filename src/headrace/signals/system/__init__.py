@@ -21,7 +21,7 @@ from .cgroups import (
     sample_groups,
 )
 from .gpus import GpuReader
-from .kernel_files import anonymous_file, read_text
+from .kernel_files import LOCK_IS_HELD, anonymous_file, lock_file, read_text
 from .machine import find_disks, read_available, read_disks, read_machine, read_pressures, read_swapped_in
 from .processes import (
     OpenFile,
@@ -49,6 +49,7 @@ from .samples import (
 from .threads import Call, ThreadState, libraries_of, polled_descriptors, read_moment, read_threads
 
 __all__ = [
+    "LOCK_IS_HELD",
     "Call",
     "CpuGroupSample",
     "DiskSample",
@@ -71,6 +72,7 @@ __all__ = [
     "cpu_groups",
     "find_disks",
     "libraries_of",
+    "lock_file",
     "memory_groups",
     "polled_descriptors",
     "read_all_stats",

@@ -121,10 +121,10 @@ def read_group(group: MemoryGroup) -> GroupMemory | None:
         limit_bytes=limit if limit is not None and limit < _NO_LIMIT else None,
         throttle_bytes=read_int(f"{folder}/memory.high") if group.version == 2 else None,
         used_bytes=used,
-        inactive_file_bytes=find_number(stat, inactive) or 0,
-        active_file_bytes=find_number(stat, active) or 0,
+        inactive_file_bytes=find_number(stat, f"{inactive} ") or 0,
+        active_file_bytes=find_number(stat, f"{active} ") or 0,
         peak_bytes=read_int(f"{folder}/{peak_file}"),
-        refault_pages=find_number(stat, refaults) or 0,
+        refault_pages=find_number(stat, f"{refaults} ") or 0,
     )
 
 

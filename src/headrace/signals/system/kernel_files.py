@@ -1,11 +1,15 @@
 """Reading the small files of /proc and /sys: many of them, several times a second, and any may be gone."""
 
 import errno
+import fcntl
 import os
 import tempfile
+import time
 from pathlib import Path
 
 _PIECE = 1 << 16
+LOCK_IS_HELD = (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR)
+_LOOK_AGAIN_S = 0.001
 
 
 def anonymous_file(name: str, folder: str | None = None) -> int:
@@ -54,8 +58,27 @@ def read_table(path: Path | str) -> dict[str, int]:
     return {name: int(value) for name, _, value in pairs if value.strip().isdigit()}
 
 
-def find_number(table: str, name: str) -> int | None:
-    """One value of "name value" lines, without looking at the others; None where it is not there."""
-    _, found, rest = f"\n{table}".partition(f"\n{name} ")
-    value = rest.partition("\n")[0] if found else ""
-    return int(value) if value.isdigit() else None
+def find_number(table: str, start: str) -> int | None:
+    """The number of the line with that start ("pswpin ", "VmSwap:"), without splitting the others; None: no such."""
+    _, _, rest = f"\n{table}".partition(f"\n{start}")
+    value = rest.partition("\n")[0].split()[:1]
+    return int(value[0]) if value and value[0].isdigit() else None
+
+
+def find_bytes(table: str, start: str) -> int | None:
+    """The same, of a line that tells kilobytes."""
+    number = find_number(table, start)
+    return None if number is None else number * 1024
+
+
+def lock_file(fd: int, longest_s: float) -> OSError | None:
+    """Wait for a file's `flock`; None when we have it, else why not: it was held all that time, or something else."""
+    deadline = time.monotonic() + longest_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return None
+        except OSError as error:
+            if error.errno not in LOCK_IS_HELD or time.monotonic() > deadline:
+                return error
+        time.sleep(_LOOK_AGAIN_S)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .cgroups import MemoryGroup
-from .kernel_files import find_number, read_start, read_text
+from .kernel_files import find_bytes, find_number, read_start, read_text
 from .samples import DiskSample, MachineSample, PressureSample
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -16,7 +16,7 @@ _NOT_DISKS = ("loop", "ram", "zram", "sr", "fd")
 
 def read_machine(root: Path = Path("/")) -> MachineSample | None:
     """The machine now; None where /proc tells nothing."""
-    memory = _kib_table(read_start(root / "proc/meminfo", 4096))
+    memory = read_start(root / "proc/meminfo", 4096).decode("ascii", "replace")
     stat, counts = read_text(root / "proc/stat"), read_text(root / "proc/vmstat")
     ticks = [int(number) for number in stat.partition("\n")[0].split()[1:]]
     if not memory or not ticks:
@@ -31,24 +31,24 @@ def read_machine(root: Path = Path("/")) -> MachineSample | None:
         cpu_idle_s=ticks[3] * _TICK_S,
         cpu_iowait_s=ticks[4] * _TICK_S,
         cpu_steal_s=ticks[7] * _TICK_S,
-        running=find_number(stat, "procs_running") or 0,
-        blocked=find_number(stat, "procs_blocked") or 0,
-        total_bytes=memory.get("MemTotal", 0),
-        available_bytes=memory.get("MemAvailable", 0),
-        free_bytes=memory.get("MemFree", 0),
-        page_cache_bytes=memory.get("Cached", 0),
-        dirty_bytes=memory.get("Dirty", 0),
-        writeback_bytes=memory.get("Writeback", 0),
-        shared_bytes=memory.get("Shmem", 0),
-        swap_total_bytes=memory.get("SwapTotal", 0),
-        swap_free_bytes=memory.get("SwapFree", 0),
-        swap_in_pages=find_number(counts, "pswpin") or 0,
-        swap_out_pages=find_number(counts, "pswpout") or 0,
-        major_faults=find_number(counts, "pgmajfault") or 0,
-        read_ahead_bytes=(find_number(counts, "pgpgin") or 0) * 1024,
+        running=find_number(stat, "procs_running ") or 0,
+        blocked=find_number(stat, "procs_blocked ") or 0,
+        total_bytes=find_bytes(memory, "MemTotal:") or 0,
+        available_bytes=find_bytes(memory, "MemAvailable:") or 0,
+        free_bytes=find_bytes(memory, "MemFree:") or 0,
+        page_cache_bytes=find_bytes(memory, "Cached:") or 0,
+        dirty_bytes=find_bytes(memory, "Dirty:") or 0,
+        writeback_bytes=find_bytes(memory, "Writeback:") or 0,
+        shared_bytes=find_bytes(memory, "Shmem:") or 0,
+        swap_total_bytes=find_bytes(memory, "SwapTotal:") or 0,
+        swap_free_bytes=find_bytes(memory, "SwapFree:") or 0,
+        swap_in_pages=find_number(counts, "pswpin ") or 0,
+        swap_out_pages=find_number(counts, "pswpout ") or 0,
+        major_faults=find_number(counts, "pgmajfault ") or 0,
+        read_ahead_bytes=find_bytes(counts, "pgpgin ") or 0,
         shm_total_bytes=shm.f_frsize * shm.f_blocks if shm else None,
         shm_free_bytes=shm.f_frsize * shm.f_bavail if shm else None,
-        refault_pages=find_number(counts, "workingset_refault_file"),
+        refault_pages=find_number(counts, "workingset_refault_file "),
     )
 
 
@@ -78,13 +78,13 @@ def find_disks(root: Path = Path("/")) -> list[str]:
 
 def read_available(root: Path = Path("/")) -> tuple[int | None, int | None]:
     """(available, total) bytes of the machine: all that a look several times a second needs."""
-    memory = _kib_table(read_start(root / "proc/meminfo", 256))  # both stand in the first three lines
-    return memory.get("MemAvailable"), memory.get("MemTotal")
+    memory = read_start(root / "proc/meminfo", 256).decode("ascii", "replace")  # both stand in the first three lines
+    return find_bytes(memory, "MemAvailable:"), find_bytes(memory, "MemTotal:")
 
 
 def read_swapped_in(root: Path = Path("/")) -> int | None:
     """Pages that came back from swap since the machine started; None where /proc/vmstat is not readable."""
-    return find_number(read_text(root / "proc/vmstat"), "pswpin")
+    return find_number(read_text(root / "proc/vmstat"), "pswpin ")
 
 
 def read_pressures(
@@ -117,13 +117,3 @@ def _read_psi(path: Path, resource: str, scope: str) -> PressureSample | None:
         )
     except (ValueError, KeyError):
         return None
-
-
-def _kib_table(data: bytes) -> dict[str, int]:
-    table = {}
-    for line in data.decode("ascii", "replace").splitlines():
-        name, _, rest = line.partition(":")
-        value = rest.split()
-        if value[1:] == ["kB"]:
-            table[name] = int(value[0]) * 1024
-    return table

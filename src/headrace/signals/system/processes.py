@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from .kernel_files import read_start, read_text
+from .kernel_files import find_bytes, find_number, read_start, read_text
 from .samples import ProcessSample
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -148,9 +148,9 @@ class Rollup(NamedTuple):
 
 def read_rollup(pid: int, *, root: Path | str = "/") -> Rollup | None:
     """Walk the page tables of a process, which takes milliseconds; None where it is gone or not ours to read."""
-    data = read_start(f"{root}/proc/{pid}/smaps_rollup", 4096)
-    names = (b"\nPss:", b"\nPss_Shmem:", b"\nPrivate_Clean:", b"\nPrivate_Dirty:")
-    pss, shared, clean, dirty = (_kib(_value(data, name)) for name in names)
+    text = read_start(f"{root}/proc/{pid}/smaps_rollup", 4096).decode("ascii", "replace")
+    names = ("Pss:", "Pss_Shmem:", "Private_Clean:", "Private_Dirty:")
+    pss, shared, clean, dirty = (find_bytes(text, name) for name in names)
     return None if pss is None else Rollup(pss, shared or 0, (clean or 0) + (dirty or 0))
 
 
@@ -201,8 +201,10 @@ class ProcessTree:
         if own is None or own.born_ticks != member.born_ticks:
             return None
         base = f"{self._root}/proc/{pid}"
-        io = read_start(f"{base}/io", 512)
-        status = read_start(f"{base}/status", 4096)
+        io, status = (
+            read_start(f"{base}/{name}", size).decode("ascii", "replace")
+            for name, size in (("io", 512), ("status", 4096))
+        )
         schedule = read_start(f"{base}/schedstat", 128).split()
         channel = read_start(f"{base}/wchan", 128)
         return ProcessSample(
@@ -219,15 +221,15 @@ class ProcessTree:
             rss_bytes=own.rss_bytes,
             pss_bytes=member.memory.pss_bytes if member.memory else None,
             uss_bytes=member.memory.own_bytes if member.memory else None,
-            swap_bytes=_kib(_value(status, b"\nVmSwap:")),
+            swap_bytes=find_bytes(status, "VmSwap:"),
             minor_faults=own.minor_faults,
             major_faults=own.major_faults,
-            read_bytes=_int(_value(io, b"\nread_bytes:")),
-            write_bytes=_int(_value(io, b"\nwrite_bytes:")),
-            read_calls_bytes=_int(_value(io, b"rchar:")),
-            write_calls_bytes=_int(_value(io, b"\nwchar:")),
-            voluntary_switches=_int(_value(status, b"\nvoluntary_ctxt_switches:")),
-            involuntary_switches=_int(_value(status, b"\nnonvoluntary_ctxt_switches:")),
+            read_bytes=find_number(io, "read_bytes:"),
+            write_bytes=find_number(io, "write_bytes:"),
+            read_calls_bytes=find_number(io, "rchar:"),
+            write_calls_bytes=find_number(io, "wchar:"),
+            voluntary_switches=find_number(status, "voluntary_ctxt_switches:"),
+            involuntary_switches=find_number(status, "nonvoluntary_ctxt_switches:"),
         )
 
     def _read_dear(self) -> None:
@@ -241,23 +243,6 @@ class ProcessTree:
             member.memory = read_rollup(pid, root=self._root)
         member.read_at_s = now_s
         self._dear_due_s = now_s + (time.perf_counter() - start) / self._dear_share
-
-
-def _value(data: bytes, name: bytes) -> bytes | None:
-    """What stands after a name, up to the end of its line; None where it is not there. All of sixty are not split."""
-    start = data.find(name)
-    if start < 0:
-        return None
-    start += len(name)
-    return data[start : data.find(b"\n", start)].strip()
-
-
-def _int(value: bytes | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() else None
-
-
-def _kib(value: bytes | None) -> int | None:
-    return (_int(value.split()[0]) or 0) * 1024 if value else None
 
 
 # ---------------------------------------------------------------------------------------- open files
