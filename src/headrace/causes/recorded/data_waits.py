@@ -18,6 +18,7 @@ from ..steps import (
     WAITS_FROM,
     Cost,
     StepPeriod,
+    cost_of,
     find_period,
     find_rhythm,
     lockstep_rounds,
@@ -65,12 +66,7 @@ class DataVerdict:
     def late(self) -> Cost:
         """Return what the late batches cost; the worst wait is one of them, if there are any."""
         slow = self.wait_s[self.is_slow]
-        return Cost(
-            count=len(slow),
-            lost_s=float(slow.sum()),
-            typical_s=float(np.median(slow)) if len(slow) else 0.0,
-            worst_s=float(self.wait_s.max()),
-        )
+        return Cost(**cost_of(slow)) if len(slow) else Cost(worst_s=float(self.wait_s.max()))
 
     @property
     def is_taking(self) -> bool:
@@ -231,11 +227,6 @@ _BOTTLENECKS = {
         "射、反序列化）",
     ),
 }
-_STANDS_STILL = Text(
-    "a task stands still for {blocked} of its time and reads nothing by `read`: a sleep, a lock, a service, or files "
-    "that are mapped into memory",
-    "单个任务有 {blocked} 的时间停住，且没有通过 `read` 读取数据：可能是 sleep、锁、外部服务，或内存映射的文件",
-)
 
 
 def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
@@ -323,7 +314,11 @@ def _pool_evidence(pool: PoolWork, num_workers: int, *, is_straggler: bool) -> I
 def _resource_evidence(verdict: DataVerdict, resources: Resources) -> Iterator[Text]:
     bottleneck, pool = verdict.bottleneck, verdict.pool
     if bottleneck is None and resources.blocked >= 0.5:
-        yield _STANDS_STILL.filled(blocked=format_share(resources.blocked))
+        yield Text(
+            "a task stands still for {blocked} of its time and reads nothing by `read`: a sleep, a lock, a service, or "
+            "files that are mapped into memory",
+            "单个任务有 {blocked} 的时间停住，且没有通过 `read` 读取数据：可能是 sleep、锁、外部服务，或内存映射的文件",
+        ).filled(blocked=format_share(resources.blocked))
     elif bottleneck is not None:
         yield _BOTTLENECKS[bottleneck].filled(
             cpu=format_share(min(1.0, resources.cpu)),

@@ -31,7 +31,7 @@ from .data_waits import DataVerdict, data_evidence, judge_data
 from .ending import end_facts, find_ending
 from .estimates import Estimate, Remedy, cheaper_part, estimate_data, estimate_figures, estimate_text
 from .interruptions import interruption_findings
-from .parts import SampleParts, part_rows, untimed_advice
+from .parts import part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
 from .shard_starts import find_shard_starts
 from .surroundings import Surroundings, find_shortages, read_surroundings
@@ -221,25 +221,20 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
             "task_blocked_share": verdict.resources.blocked,
             "read_bytes_per_s": verdict.resources.bytes_per_s,
         }
-    if verdict.parts is not None:
-        figures |= _part_figures(verdict.parts)
+    if (parts := verdict.parts) is not None:
+        total_s, kinds = parts.total_s or 1.0, (PartKind.READ, PartKind.DECODE, PartKind.TRANSFORM, PartKind.STAGE)
+        figures |= {
+            "sample_mean_s": parts.mean_s,
+            **{f"sample_{kind.value}_share": parts.seconds(kind) / total_s for kind in kinds},
+            "sample_still_share": parts.still_s / total_s,
+            "sample_other_share": parts.other_s / total_s,
+        }
     measure = () if is_decided or verdict.cause not in SUPPLY_CAUSES else advice.measure
     finding = make_finding(
         verdict.cause, share, data_evidence(verdict, share), figures=figures, confidence=verdict.confidence
     )
     gain = verdict.ceiling.gain if verdict.ceiling is not None else finding.gain  # measured, where it was
     return replace(finding, fix=tuple(fix), gain=gain, bottleneck=verdict.bottleneck, measure=measure)
-
-
-def _part_figures(parts: SampleParts) -> dict[str, float]:
-    """Return the shares of a sample's time; with the user's own stages they add up to 1."""
-    total_s = parts.total_s or 1.0
-    shares = {
-        f"sample_{kind.value}_share": parts.seconds(kind) / total_s
-        for kind in (PartKind.READ, PartKind.DECODE, PartKind.TRANSFORM, PartKind.STAGE)
-    }
-    rest = {"sample_still_share": parts.still_s / total_s, "sample_other_share": parts.other_s / total_s}
-    return {"sample_mean_s": parts.mean_s, **shares, **rest}
 
 
 def _facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> Iterator[Text]:

@@ -50,16 +50,12 @@ def find_ending(
             if one.last_line == last:
                 found.setdefault(one.entry.id, _decided(one, around))
     findings = findings_of([*found.values()])  # the first that was raised comes first
-    return [_with_sample(one, processes) if one.cause is Cause.CORRUPT_SAMPLE else one for one in findings]
-
-
-def _with_sample(finding: Finding, processes: Sequence[ProcessEvents]) -> Finding:
-    index = find_bad_sample(processes)
-    if index is None:
-        return finding
-    said = Text("it is sample {index} of the data set", "是数据集的第 {index} 号样本（索引）").filled(index=index)
-    figures = {**finding.figures, "sample_index": float(index)}
-    return replace(finding, evidence=(said, *finding.evidence), figures=figures)
+    for place, finding in enumerate(findings):
+        if finding.cause is Cause.CORRUPT_SAMPLE and (index := _find_bad_sample(processes)) is not None:
+            said = Text("it is sample {index} of the data set", "是数据集的第 {index} 号样本（索引）")
+            figures, evidence = {**finding.figures, "sample_index": float(index)}, finding.evidence
+            findings[place] = replace(finding, evidence=(said.filled(index=index), *evidence), figures=figures)
+    return findings
 
 
 def _decided(found: MessageFound, around: Surroundings | None) -> MessageFound:
@@ -71,7 +67,7 @@ def _decided(found: MessageFound, around: Surroundings | None) -> MessageFound:
     return replace(found, decided=name, because=because)
 
 
-def find_bad_sample(processes: Sequence[ProcessEvents]) -> int | None:
+def _find_bad_sample(processes: Sequence[ProcessEvents]) -> int | None:
     """Return the index of the sample that ended a training; None where it cannot be told.
 
     An exception in a worker is raised by the `next` that would have brought its batch, whatever the worker did then.
@@ -79,24 +75,21 @@ def find_bad_sample(processes: Sequence[ProcessEvents]) -> int | None:
     """
     for trainer in filter(is_trainer, processes):
         waits = trainer.of(EventKind.WAIT)
-        last = waits[int(np.argmax(ends_of(waits)))]
-        settings = trainer.loader_settings().get(trainer.names.get(int(last["arg"]), ""))
+        last = waits[[int(np.argmax(ends_of(waits)))]]
+        settings = trainer.loader_settings().get(trainer.names.get(int(last["arg"][0]), ""))
         if settings is None or settings.is_ours:
             continue
-        end = int(last["start_ns"]) + int(last["duration_ns"])
         for process in processes:
             fetches = process.of(EventKind.FETCH)
-            number = -1 if process is trainer else int(last["value"])
-            made = fetches[(fetches["value"] == number) & (ends_of(fetches) <= end)]
-            if not len(made) or (process is trainer and int(ends_of(made)[-1]) < int(last["start_ns"])):
+            number = -1 if process is trainer else int(last["value"][0])
+            task = fetches[(fetches["value"] == number) & (ends_of(fetches) <= ends_of(last))][-1:]
+            if not len(task) or (process is trainer and ends_of(task) < starts_of(last)):
                 continue
-            task = made[-1]
             samples = process.of(EventKind.SAMPLE)
-            inside = (starts_of(samples) >= int(task["start_ns"])) & (
-                ends_of(samples) <= int(task["start_ns"]) + int(task["duration_ns"])
-            )
-            if inside.any() and int(samples["value"][inside][-1]) >= 0:
-                return int(samples["value"][inside][-1])
+            inside = (starts_of(samples) >= starts_of(task)) & (ends_of(samples) <= ends_of(task))
+            index = int(samples["value"][inside][-1]) if inside.any() else -1
+            if index >= 0:
+                return index
     return None
 
 

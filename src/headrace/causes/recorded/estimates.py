@@ -19,7 +19,6 @@ from headrace.model import Bottleneck, EventKind, PartKind, Text, format_share, 
 from ..steps import SUPPLY_CAUSES
 from .ceiling import Mean, mean_of
 from .data_waits import DataVerdict
-from .parts import SamplePart
 from .surroundings import Surroundings
 
 _FEWEST_TASKS = 12
@@ -96,7 +95,7 @@ class Supply:
 def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:
     """Return what the estimates rest on; None where too little was recorded of the pool."""
     pool, loader = verdict.pool, verdict.loader
-    if pool is None or len(pool.task_s) < _FEWEST_TASKS or verdict.supply_per_s <= 0 or verdict.step_s <= 0:
+    if pool is None or pool.num_tasks < _FEWEST_TASKS or verdict.supply_per_s <= 0 or verdict.step_s <= 0:
         return None
     chosen = (loader.batch > 0) & np.isfinite(loader.step_s)
     workers = max(1, loader.num_workers)
@@ -258,10 +257,6 @@ def estimate_text(estimate: Estimate) -> Text:
     )
 
 
-def _worked(part: SamplePart) -> float:
-    return part.own_s - part.still_s
-
-
 def _gain(verdict: DataVerdict, train_s: float, saved: float) -> float:
     """Return how many times as fast the training is if tasks take this share of their time less."""
     count = len(verdict.wait_s)
@@ -319,10 +314,10 @@ def cheaper_part(verdict: DataVerdict, train_s: float) -> Text | None:
     if verdict.bottleneck not in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
         return None
     candidates = [part for part in parts.parts if part.kind is not PartKind.READ]
-    part = max(candidates, key=_worked, default=None)
+    part = max(candidates, key=lambda one: one.worked_s, default=None)
     if part is None or parts.total_s <= 0:
         return None
-    share = _worked(part) / parts.total_s * parts.task_share
+    share = part.worked_s / parts.total_s * parts.task_share
     gain = _gain(verdict, train_s, share / 2)
     error = _gain(verdict, train_s, (share + part.error * parts.task_share) / 2) - gain
     if gain - 1 < max(_WORTH_OF_PART, 2 * error):

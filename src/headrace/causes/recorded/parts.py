@@ -45,6 +45,10 @@ class SamplePart:
     by_sample_s: NDArray[np.float64]  # of the samples that had it
     error: float  # of its share of the samples' time
 
+    @property
+    def worked_s(self) -> float:
+        return self.own_s - self.still_s
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SampleParts:
@@ -119,6 +123,10 @@ def read_parts(
     off_rest = float(off_core.duration_ns[whole].sum()) - float(off_core.duration_ns[~whole].sum())
     rest_ns = max(0.0, total_ns - known_ns)
     rest_off = min(1.0, max(0.0, off_rest / looked_rest)) if looked_rest > 0 else 0.0
+    fetch_ns, collate_ns = (
+        sum(float(one.of(kind)["duration_ns"].sum()) for one in processes)
+        for kind in (EventKind.FETCH, EventKind.COLLATE)
+    )
     return SampleParts(
         num_samples=int(np.where(sizes < -1, -sizes, 1).sum()),
         total_s=total_ns / 1e9,
@@ -126,7 +134,7 @@ def read_parts(
         still_s=rest_ns * rest_off * still / 1e9,
         other_s=rest_ns * (1 - rest_off * still) / 1e9,
         bytes_per_sample=bytes_per_sample,
-        task_share=_task_share(processes),
+        task_share=max(0.0, 1 - collate_ns / fetch_ns) if fetch_ns > 0 else 1.0,
         rest_by_sample_s=(sample_ns - np.bincount(parts.sample, parts.duration_ns, len(samples))) / 1e9,
         heavy=_heavy(sample_ns, parts),
     )
@@ -185,14 +193,6 @@ def _error_of_share(by_sample_ns: NDArray[np.float64], sample_ns: NDArray[np.int
     return float(rest.std()) * float(np.sqrt(count)) / total
 
 
-def _task_share(processes: Sequence[ProcessEvents]) -> float:
-    fetch, collate = (
-        sum(float(one.of(kind)["duration_ns"].sum()) for one in processes)
-        for kind in (EventKind.FETCH, EventKind.COLLATE)
-    )
-    return max(0.0, 1 - collate / fetch) if fetch > 0 else 1.0
-
-
 def _heavy(sample_ns: NDArray[np.int64], parts: _SampleEvents) -> dict[PartKind, float]:
     is_heavy = sample_ns > 5 * np.median(sample_ns)
     total = float(sample_ns[is_heavy].sum())
@@ -215,7 +215,11 @@ def part_rows(parts: SampleParts | None, processes: Sequence[ProcessEvents]) -> 
     scale = parts.task_share / parts.total_s if parts is not None and parts.total_s > 0 else 0.0
     for part in parts.parts if parts is not None else ():
         calls = stages.pop(part.name, None) if part.is_stage else None
-        rows.append(_part_row(part, calls, part.own_s * scale))
+        seconds = part.by_sample_s if calls is None else calls["duration_ns"] / 1e9
+        nbytes = part.nbytes if calls is None else int(calls["value"].sum())
+        kind = PartKind.STAGE if part.is_stage else part.kind
+        row = _row(kind, part.name, seconds, part.own_s * scale, nbytes=nbytes)
+        rows.append(replace(row, own_s=part.own_s, still_share=part.still_s / part.own_s if part.own_s > 0 else None))
     for name, calls in stages.items():  # of a loader whose samples carry no clock: with what is inside them
         seconds = calls["duration_ns"] / 1e9
         rows.append(
@@ -246,13 +250,6 @@ def _row(kind: PartKind, name: str, seconds: NDArray[np.float64], share: float, 
         share=share,
         mb_per_s=nbytes / 1e6 / total_s if nbytes > 0 and total_s > 0 else None,
     )
-
-
-def _part_row(part: SamplePart, calls: NDArray[Any] | None, share: float) -> PartRow:
-    seconds = part.by_sample_s if calls is None else calls["duration_ns"] / 1e9
-    nbytes = part.nbytes if calls is None else int(calls["value"].sum())
-    row = _row(PartKind.STAGE if part.is_stage else part.kind, part.name, seconds, share, nbytes=nbytes)
-    return replace(row, own_s=part.own_s, still_share=part.still_s / part.own_s if part.own_s > 0 else None)
 
 
 def _stages(processes: Sequence[ProcessEvents]) -> dict[str, NDArray[Any]]:
@@ -297,8 +294,8 @@ def parts_evidence(parts: SampleParts) -> Iterator[Text]:
         said.append((parts.seconds(kind), _WORDS[kind].filled(time=time, names=shown)))
     for part in parts.parts:
         if part.kind is PartKind.STAGE:
-            worked_s = part.own_s - part.still_s
-            said.append((worked_s, _STAGE.filled(name=part.name, time=format_seconds(worked_s / parts.num_samples))))
+            time = format_seconds(part.worked_s / parts.num_samples)
+            said.append((part.worked_s, _STAGE.filled(name=part.name, time=time)))
     still_s = parts.still_s + sum(part.still_s for part in parts.parts if part.kind is PartKind.STAGE)
     size = format_bytes(int(parts.bytes_per_sample))
     read = Text(f" ({size} read meanwhile)", f"（其间读取 {size}）") if parts.bytes_per_sample > 0 else ""

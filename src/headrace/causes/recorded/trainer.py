@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -275,15 +275,20 @@ def _loaders(process: ProcessEvents, thread: int, spans: Sequence[Span[Label]]) 
     loaders = []
     for arg in np.unique(waits["arg"]):
         name = process.names.get(int(arg), "loader")
-        own = _loader_waits(name, settings.get(name, LoaderSettings()), waits[waits["arg"] == arg], gets, interruptions)
-        loaders.append(_without_backlog(own, replays[replays["arg"] == arg]))
+        own, replayed = waits[waits["arg"] == arg], replays[replays["arg"] == arg]
+        loaders.append(_loader_waits(name, settings.get(name, LoaderSettings()), own, gets, replayed, interruptions))
     return tuple(
         sorted((one for one in loaders if len(one.batch)), key=lambda one: (-float(one.wait_s.sum()), -len(one.batch)))
     )
 
 
 def _loader_waits(
-    name: str, settings: LoaderSettings, waits: NDArray[Any], gets: NDArray[Any], interruptions: Coverage
+    name: str,
+    settings: LoaderSettings,
+    waits: NDArray[Any],
+    gets: NDArray[Any],
+    replays: NDArray[Any],
+    interruptions: Coverage,
 ) -> LoaderWaits:
     starts, ends = starts_of(waits), ends_of(waits)
     batch = waits["value"].astype(np.int64)
@@ -291,37 +296,27 @@ def _loader_waits(
     step_s = np.full(len(waits), np.nan)
     step_s[:-1] = (starts[1:] - ends[:-1] - interruptions.between(ends[:-1], starts[1:])) / 1e9
     step_s[:-1][epoch[1:] != epoch[:-1]] = np.nan
-    is_batch = batch >= 0
+    end_s = (ends - starts)[batch < 0] / 1e9
+    kept = np.flatnonzero(batch >= 0)
+    for end, ahead in zip(ends_of(replays).tolist(), replays["value"].tolist(), strict=True):
+        first = int(np.searchsorted(starts[kept], end))  # these found what the loader had made during the replay
+        kept = np.delete(kept, slice(first, first + ahead + 1))
+    starts, ends = starts[kept], ends[kept]
+    # A batch was on its way where the queue was not empty at any look. More than one look means that batches of other
+    # workers came first; they are taken, and cost what taking costs.
+    empty_at = starts_of(gets)[gets["value"] <= 0]
+    is_ready = np.searchsorted(empty_at, starts) == np.searchsorted(empty_at, ends)
     return LoaderWaits(
         name=name,
         settings=settings,
-        batch=batch[is_batch],
-        epoch=epoch[is_batch],
-        start_ns=starts[is_batch],
-        end_ns=ends[is_batch],
-        step_s=step_s[is_batch],
-        is_ready=_were_ready(starts[is_batch], ends[is_batch], gets),
-        end_s=(ends - starts)[~is_batch] / 1e9,
+        batch=batch[kept],
+        epoch=epoch[kept],
+        start_ns=starts,
+        end_ns=ends,
+        step_s=step_s[kept],
+        is_ready=is_ready & (len(gets) > 0),
+        end_s=end_s,
     )
-
-
-def _without_backlog(loader: LoaderWaits, replays: NDArray[Any]) -> LoaderWaits:
-    """Leave out the steps after a replay that found the batches which the loader had made meanwhile."""
-    keep = np.ones(len(loader.batch), bool)
-    for end, ahead in zip(ends_of(replays).tolist(), replays["value"].tolist(), strict=True):
-        first = int(np.searchsorted(loader.start_ns, end))
-        keep[first : first + ahead + 1] = False
-    per_batch = ("batch", "epoch", "start_ns", "end_ns", "step_s", "is_ready")
-    return replace(loader, **{name: getattr(loader, name)[keep] for name in per_batch})
-
-
-def _were_ready(starts: Times, ends: Times, gets: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which waits found their batch on its way already: the queue was not empty at any look.
-
-    More than one look means that batches of other workers came first; they are taken, and cost what taking costs.
-    """
-    empty_at = starts_of(gets)[gets["value"] <= 0]
-    return np.asarray(np.searchsorted(empty_at, starts) == np.searchsorted(empty_at, ends) if len(gets) else starts < 0)
 
 
 def coverage(spans: Sequence[Span[Label]]) -> Coverage:

@@ -66,7 +66,7 @@ class PoolWork:
 
     num_seen: int
     busy: float  # share of the workers' time that was not idle
-    task_s: NDArray[np.float64]
+    num_tasks: int  # but the first ones, which open files and fill caches
     sample_s: NDArray[np.float64]
     sample_index: NDArray[np.int64]
     resources: Resources | None
@@ -134,11 +134,11 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> PoolWork
             for name, ns in _did(worker, thread, waits).items():
                 parts[name] += ns
         parts["starting"] += float(covering(worker.of(EventKind.WORKER_START)).between(*waits).sum())
-    samples = [worker.of(EventKind.SAMPLE) for worker in workers]
+    samples, tasks = ([worker.of(kind) for worker in workers] for kind in (EventKind.SAMPLE, EventKind.FETCH))
     return PoolWork(
         num_seen=len(workers),
         busy=busy_ns / alive_ns if alive_ns else 0.0,
-        task_s=_tasks(workers, first),
+        num_tasks=sum(int((starts_of(one) >= first).sum()) or len(one) for one in tasks),
         # several that were asked for at once count as one of their mean
         sample_s=np.concatenate([one["duration_ns"] / 1e9 / np.maximum(1, -one["value"]) for one in samples]),
         sample_index=np.concatenate([one["value"].astype(np.int64).clip(-1) for one in samples]),
@@ -170,17 +170,6 @@ def _did(worker: ProcessEvents, thread: int, stretches: tuple[Times, Times]) -> 
     }
 
 
-def _tasks(workers: Sequence[ProcessEvents], first: int) -> NDArray[np.float64]:
-    """Return how long the tasks of all workers took, from a moment on; of a worker without such, all of its tasks."""
-    tasks = []
-    for worker in workers:
-        fetches = worker.of(EventKind.FETCH)
-        seconds = np.asarray(fetches["duration_ns"] / 1e9)
-        later = starts_of(fetches) >= first  # the first task of a worker opens files and fills caches
-        tasks.append(seconds[later] if later.any() else seconds)
-    return np.concatenate(tasks)
-
-
 def read_resources(processes: Sequence[ProcessEvents]) -> Resources | None:
     """Return what fetching spent its time on; None where that was not recorded."""
     tasks = [process.of(EventKind.CPU) for process in processes]
@@ -191,19 +180,16 @@ def read_resources(processes: Sequence[ProcessEvents]) -> Resources | None:
     # A first task reads what it imports; what counts is whether tasks as such read.
     is_reading = sum(map(len, reads)) >= 0.5 * sum(map(len, tasks))
     read = sum(float(one["value"].sum()) for one in reads) if is_reading else 0.0
+    samples = sum(int(np.maximum(1, -process.of(EventKind.SAMPLE)["value"]).sum()) for process in processes)
+    # Our own workers' tasks say how many they were where samples are too small to be timed.
+    samples = samples or sum(len(process.of(EventKind.FETCH)) for process in processes)
     return Resources(
         cpu=sum(float(one["value"].sum()) for one in tasks) / total_ns,
         no_core=min(1.0, sum(float(one["arg"].sum()) for one in tasks) * 1e3 / total_ns),
         bytes_per_s=read / (total_ns / 1e9),
         at_once=max((_at_once(process) for process in processes), default=1.0),
-        bytes_per_sample=read / max(1, _num_samples(processes)),
+        bytes_per_sample=read / max(1, samples),
     )
-
-
-def _num_samples(processes: Sequence[ProcessEvents]) -> int:
-    """Return how many samples were fetched; our own workers' tasks say it where samples are too small to be timed."""
-    timed = sum(int(np.maximum(1, -process.of(EventKind.SAMPLE)["value"]).sum()) for process in processes)
-    return timed or sum(len(process.of(EventKind.FETCH)) for process in processes)
 
 
 def _at_once(process: ProcessEvents) -> float:
@@ -279,12 +265,8 @@ def _last_wait(trainer: Trainer, end_ns: int) -> tuple[int, int] | None:
 
 def _in_task_since(worker: ProcessEvents) -> int | None:
     """Return since when a worker is in a task that has not ended; None for one that waits for work."""
-    idle = worker.of(EventKind.IDLE)
-    fetches = worker.of(EventKind.FETCH)
-    if not len(idle):
-        return None
-    taken = int(ends_of(idle).max())
-    return taken if not len(fetches) or int(starts_of(fetches).max()) < taken - 1_000_000 else None
+    taken = int(ends_of(worker.of(EventKind.IDLE)).max(initial=0))
+    return taken if int(starts_of(worker.of(EventKind.FETCH)).max(initial=0)) < taken - 1_000_000 else None
 
 
 def replaced_workers_finding(trainer: Trainer, loader: LoaderWaits) -> Finding | None:
