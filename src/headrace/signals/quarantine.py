@@ -5,6 +5,7 @@ A line for each of them, a JSON object with `"schema": "headrace/quarantine/v1"`
 the file, files can be joined with `cat` and thinned out with `grep -v`, and a damaged line costs one sample's record.
 """
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -253,8 +254,10 @@ def append_line(path: Path, line: bytes) -> None:
         is_locked = False
         try:
             is_locked = _lock(fd, path)
-            if _is_at(fd, path):  # else somebody put another file in its place, as an editor does: add to that one
-                return _add(fd, line, is_locked=is_locked)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    return _add(fd, line, is_locked=is_locked)
+            # somebody put another file in its place, as an editor does: add to that one
         finally:
             if is_locked:
                 # Not left to `close`: a child that was forked just now has the file open too, and with it the lock.
@@ -292,10 +295,3 @@ def _lock(fd: int, path: Path) -> bool:
 @cache
 def _say_once(path: Path, why: str) -> None:
     _log.warning("%s is written without a lock, so lines of several processes may mix: %s", path, why)
-
-
-def _is_at(fd: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False

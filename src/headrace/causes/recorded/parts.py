@@ -266,14 +266,7 @@ def _stages(processes: Sequence[ProcessEvents]) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate(calls) for name, calls in found.items()}
 
 
-_WORDS = {
-    PartKind.READ: Text("reading {time}{names}", "读取 {time}{names}"),
-    PartKind.DECODE: Text("decoding {time}{names}", "解码 {time}{names}"),
-    PartKind.TRANSFORM: Text("transforms {time}{names}", "变换 {time}{names}"),
-    PartKind.OTHER: Text("other {time}", "其他 {time}"),
-}
-_STAGE = Text('"{name}" {time}', "“{name}” {time}")
-_STILL = Text("standing still {time}{names}", "停住 {time}{names}")
+_PART = Text("{what} {time}{names}", "{what} {time}{names}")
 _KIND_WORDS = {
     PartKind.READ: Text("reading", "读取"),
     PartKind.DECODE: Text("decoding", "解码"),
@@ -291,20 +284,24 @@ def parts_evidence(parts: SampleParts) -> Iterator[Text]:
         names = list(dict.fromkeys(part.name for part in parts.parts if part.kind is kind))[:_MOST_NAMES]
         shown = Text(f" ({', '.join(names)})", f"（{'、'.join(names)}）") if names else ""
         time = format_seconds(parts.seconds(kind) / parts.num_samples)
-        said.append((parts.seconds(kind), _WORDS[kind].filled(time=time, names=shown)))
+        said.append((parts.seconds(kind), _PART.filled(what=_KIND_WORDS[kind], time=time, names=shown)))
     for part in parts.parts:
         if part.kind is PartKind.STAGE:
-            time = format_seconds(part.worked_s / parts.num_samples)
-            said.append((part.worked_s, _STAGE.filled(name=part.name, time=time)))
+            what, time = Text(f'"{part.name}"', f"“{part.name}”"), format_seconds(part.worked_s / parts.num_samples)
+            said.append((part.worked_s, _PART.filled(what=what, time=time, names="")))
     still_s = parts.still_s + sum(part.still_s for part in parts.parts if part.kind is PartKind.STAGE)
     size = format_bytes(int(parts.bytes_per_sample))
     read = Text(f" ({size} read meanwhile)", f"（其间读取 {size}）") if parts.bytes_per_sample > 0 else ""
-    said.append((still_s, _STILL.filled(time=format_seconds(still_s / parts.num_samples), names=read)))
+    still = _PART.filled(
+        what=Text("standing still", "停住"), time=format_seconds(still_s / parts.num_samples), names=read
+    )
+    said.append((still_s, still))
     shown_parts = [
         text for seconds, text in sorted(said, key=lambda one: -one[0]) if seconds >= _SHOWN_FROM * parts.total_s
     ]
     if parts.other_s >= _SHOWN_FROM * parts.total_s:
-        shown_parts.append(_WORDS[PartKind.OTHER].filled(time=format_seconds(parts.other_s / parts.num_samples)))
+        time = format_seconds(parts.other_s / parts.num_samples)
+        shown_parts.append(_PART.filled(what=Text("other", "其他"), time=time, names=""))
     yield Text(
         f"on average a sample takes {format_seconds(parts.mean_s)}: {', '.join(one.en for one in shown_parts)}",
         f"单个样本平均 {format_seconds(parts.mean_s)}：{'、'.join(one.zh for one in shown_parts)}",

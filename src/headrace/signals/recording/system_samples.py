@@ -165,7 +165,9 @@ def read_samples(data: bytes) -> tuple[list[SystemSample], list[str]]:
                     return [], [f"system.jsonl is of another kind or version: {document.get('schema')!r}"]
                 readers = {name: _reader(kind, document["fields"][name]) for name, kind in _KINDS.items()}
             elif readers is not None:
-                samples.append(_sample(document, readers))
+                rows = {name: tuple(map(readers[name], document[name])) for name in _ROWS if name in document}
+                machine = readers["machine"](document["machine"]) if "machine" in document else None
+                samples.append(SystemSample(at_ns=int(document["at_ns"]), machine=machine, **rows))
             else:
                 damaged.append(number)
         except (ValueError, TypeError, KeyError, AttributeError):
@@ -176,12 +178,6 @@ def read_samples(data: bytes) -> tuple[list[SystemSample], list[str]]:
     if torn:
         problems.append(f"system.jsonl: its last line is cut off after {len(torn)} bytes")
     return samples, problems
-
-
-def _sample(document: dict[str, Any], readers: Mapping[str, Callable[[list[Any]], Any]]) -> SystemSample:
-    rows = {name: tuple(map(readers[name], document[name])) for name in _ROWS if name in document}
-    machine = readers["machine"](document["machine"]) if "machine" in document else None
-    return SystemSample(at_ns=int(document["at_ns"]), machine=machine, **rows)
 
 
 def _reader(kind: type[Any], written: Iterable[str]) -> Callable[[list[Any]], Any]:

@@ -3,8 +3,7 @@
 - `processes`: what /proc says of a process: `stat`, status, memory, open files, and the tree below it.
 - `threads`: the threads of another process: state, system call, where each waits.
 - `cgroups`: the control groups of a process, v1 and v2: memory, processors.
-- `machine`: processors, memory, swap and disks of the machine, and how long tasks wait for them (PSI).
-- `gpus`: what the driver says of NVIDIA GPUs, through nvidia-ml-py where it is installed.
+- `machine`: processors, memory, swap and disks of the machine, how long tasks wait for them (PSI), and its GPUs.
 - `samples`: what all of them bring for a recording: plain values. Counters grow.
 - `kernel_files`: reading the small files of /proc and /sys, any of which may be gone.
 """
@@ -20,9 +19,8 @@ from .cgroups import (
     read_quotas,
     sample_groups,
 )
-from .gpus import GpuReader
 from .kernel_files import LOCK_IS_HELD, anonymous_file, lock_file, read_text
-from .machine import find_disks, read_available, read_disks, read_machine, read_pressures, read_swapped_in
+from .machine import GpuReader, find_disks, read_available, read_disks, read_machine, read_pressures, read_swapped_in
 from .processes import (
     OpenFile,
     ProcessStat,
