@@ -26,7 +26,6 @@ _HEADER = "headrace-stacks signal="
 _FRAME = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d+|\?+) in (?P<function>.+)')
 _THREAD = re.compile(r"(?P<current>Current thread|Thread|Stack)\b.*\(most recent call first\):")
 _PR_SET_PTRACER = 0x59616D61
-_MOST_BYTES = 1 << 20
 _QUIET_S = 0.03  # a dump is complete when nothing was added for so long
 
 
@@ -99,17 +98,15 @@ class StackFile:
         return self._fd
 
     def read(self, start: int = 0) -> str:
-        return os.pread(self._fd, _MOST_BYTES, start).decode("utf-8", "replace")
+        return os.pread(self._fd, self.size(), start).decode("utf-8", "replace")
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
     def signal_number(self) -> int | None:
         """Which signal the worker listens to; None before it has said so."""
-        for line in self.read().splitlines():
-            if line.startswith(_HEADER):
-                return int(line.removeprefix(_HEADER))
-        return None
+        found = re.search(f"^{_HEADER}(\\d+)$", self.read(), re.MULTILINE)
+        return int(found[1]) if found is not None else None
 
     def crash(self) -> tuple[Frame, ...]:
         """The Python frames of a crash, innermost first; empty where the worker did not crash (or could not tell)."""
@@ -161,11 +158,6 @@ def read_stacks(pid: int, stack_file: StackFile, *, timeout_s: float = 1.0) -> S
     if number is None or not catches(pid, number):
         return Stacks(source="", problem="the worker has not come to register its signal handler yet")
     start = stack_file.size()
-    if start > _MOST_BYTES // 2:  # asked very often: begin anew, but keep saying which signal it is
-        with contextlib.suppress(OSError):
-            os.ftruncate(stack_file.fileno(), 0)
-            os.write(stack_file.fileno(), f"{_HEADER}{number}\n".encode())
-        start = stack_file.size()
     try:
         os.kill(pid, number)
     except OSError as error:

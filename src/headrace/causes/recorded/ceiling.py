@@ -220,22 +220,26 @@ def ceiling_evidence(ceiling: Ceiling) -> Text:
 
 def ceiling_limits(ceiling: Ceiling) -> Iterator[Text]:
     """Yield what the replay changed, and what its figure does not say."""
+    lost = Text(
+        "The loop ended that epoch by itself (by a count, or a `break`), so as many batches of it may not have come",
+        "循环自己结束了这个 epoch（按步数或 `break`），因此可能有同样多的 batch 没有被取到",
+    )
+    if ceiling.ran_to_end:
+        lost = Text(
+            "The loader lost nothing: the epoch was that much longer", "加载器的数据一个不少：这个 epoch 多了这么多步"
+        )
     yield Text(
         "this is not the training it would have been: {count} of its steps were made on batches that it had seen "
         "already. {lost}",
         "这次训练已不是原来的训练：有 {count} 步用的是已经见过的 batch。{lost}",
-    ).filled(count=ceiling.num_served, lost=_WHOLE if ceiling.ran_to_end else _CUT)
+    ).filled(count=ceiling.num_served, lost=lost)
     if not ceiling.is_undisturbed:
         yield Text(
             "workers were still filling their queue during the replay, on the same cores: the ceiling may be higher",
             "回放期间 worker 还在填队列，与训练共用核心：真实上限可能更高",
         )
     if ceiling.has_copied:
-        yield Text(
-            "a copy was given each time, for the training writes into its batches or they hold more than tensors; "
-            "copying is not in the steps",
-            "训练会原地改写 batch，或 batch 里不只有张量，因此每次给的是副本；复制的时间不计入步长",
-        )
+        yield Text("a copy was given each time; copying is not in the steps", "每次给的是副本；复制的时间不计入步长")
 
 
 def no_replay_text(processes: Sequence[ProcessEvents]) -> Text:
@@ -251,12 +255,3 @@ def no_replay_text(processes: Sequence[ProcessEvents]) -> Text:
         "--replay 没有测到结果：它需要同一个 DataLoader 先有 16 步训练（两个 batch 之间有反向或优化器更新），之后至少十"
         "步缓存 batch，另有若干真实步可比",
     )
-
-
-_WHOLE = Text(
-    "The loader lost nothing: the epoch was that much longer", "加载器的数据一个不少：这个 epoch 多了这么多步"
-)
-_CUT = Text(
-    "The loop ended that epoch by itself (by a count, or a `break`), so as many batches of it may not have come",
-    "循环自己结束了这个 epoch（按步数或 `break`），因此可能有同样多的 batch 没有被取到",
-)

@@ -40,11 +40,6 @@ _LEAST_S = 0.05
 _ONE = re.compile(r"^(1 (?:garbage )?(?:save|evaluation|write|collection))s")
 _GUESSED_FROM = 0.5  # of a loss: what is known by its place only, from here on
 
-_ANEW = Text(
-    "persistent_workers is off: each epoch starts its workers anew",
-    "persistent_workers 未开启：每个 epoch 都重新启动 worker",
-)
-
 
 def interruption_findings(trainer: Trainer) -> Iterator[Finding]:
     """Yield what held the loop up beside data, as far as it is worth telling."""
@@ -229,7 +224,8 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
         ).filled(iter=format_seconds(float(iter_s.sum())), **cost.blanks)
     ]
     if not loader.settings.persistent_workers:
-        evidence.append(_ANEW)
+        anew = "persistent_workers is off: each epoch starts its workers anew"
+        evidence.append(Text(anew, "persistent_workers 未开启：每个 epoch 都重新启动 worker"))
     yield make_finding(Cause.EPOCH_START, share, evidence, figures={"count": float(cost.count)})
 
 

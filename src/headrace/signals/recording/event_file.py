@@ -190,9 +190,7 @@ class EventFile(AppendedFile):
         """Add what a drain brought, thinned if need be, in one piece."""
         was_whole = not self._thinner.num_left_out
         kept = self._thinner.thin(
-            [block for _, _, block in blocks],
-            written_bytes=self.num_bytes,
-            elapsed_s=now_s - self._start_s,
+            [block for _, _, block in blocks], written_bytes=self.num_bytes, elapsed_s=now_s - self._start_s
         )
         pieces = [note(lane, process, facts) for lane, process, facts in notes]
         for (lane, process, _), block in zip(blocks, kept, strict=True):

@@ -12,6 +12,7 @@ Facts about the kernel that the readers rest on:
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from .kernel_files import find_number, read_int, read_table, read_text
 from .samples import CpuGroupSample, MemoryGroupSample
@@ -22,10 +23,7 @@ _MEMORY = {
         *("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes"),
         *("total_inactive_file", "total_active_file", "total_workingset_refault_file"),
     ),
-    2: (
-        *("memory.max", "memory.current", "memory.peak"),
-        *("inactive_file", "active_file", "workingset_refault_file"),
-    ),
+    2: (*("memory.max", "memory.current", "memory.peak"), *("inactive_file", "active_file", "workingset_refault_file")),
 }
 # a group has these; the root group of a machine has no limit file in v2: it holds nothing that could be read here
 _MARKS = {
@@ -141,11 +139,11 @@ def read_oom_counts(groups: tuple[MemoryGroup, ...], root: Path = Path("/")) -> 
 
 
 def _read_kills(group: MemoryGroup) -> GroupKills:
+    folder = group.folder
     if group.version == 1:
-        kills = read_table(group.folder / "memory.oom_control").get("oom_kill")
-        return GroupKills(group=group, kills=kills, limit_hits=read_int(group.folder / "memory.failcnt"))
-    events = read_table(group.folder / "memory.events")
-    local = read_table(group.folder / "memory.events.local")
+        kills = read_table(folder / "memory.oom_control").get("oom_kill")
+        return GroupKills(group=group, kills=kills, limit_hits=read_int(folder / "memory.failcnt"))
+    events, local = (read_table(folder / name) for name in ("memory.events", "memory.events.local"))
     # without the local file (Linux before 5.2) the hierarchical count stands in for it
     return GroupKills(group=group, kills=events.get("oom_kill"), limit_hits=local.get("oom", events.get("oom")))
 
@@ -167,23 +165,10 @@ def sample_groups(groups: tuple[MemoryGroup, ...]) -> tuple[MemoryGroupSample, .
             swap = read_int(folder / "memory.swap.current")
             events = read_table(folder / "memory.events")
             limit_hits = events.get("max")
-        sample = MemoryGroupSample(
-            version=group.version,
-            depth=depth,
-            used_bytes=memory.used_bytes,
-            limit_bytes=memory.limit_bytes,
-            throttle_bytes=memory.throttle_bytes,
-            inactive_file_bytes=memory.inactive_file_bytes,
-            active_file_bytes=memory.active_file_bytes,
-            peak_bytes=memory.peak_bytes,
-            swap_bytes=swap,
-            limit_hits=limit_hits,
-            throttle_hits=events.get("high"),
-            ooms=events.get("oom"),
-            kills=events.get("oom_kill"),
-            refault_pages=memory.refault_pages,
-        )
-        found.append(sample)
+        told: dict[str, Any] = {name: value for name, value in vars(memory).items() if name != "group"}
+        told |= {"throttle_hits": events.get("high"), "ooms": events.get("oom"), "kills": events.get("oom_kill")}
+        told |= {"swap_bytes": swap, "limit_hits": limit_hits}
+        found.append(MemoryGroupSample(version=group.version, depth=depth, **told))
     return tuple(found)
 
 

@@ -4,14 +4,7 @@
 - `tasks`: which tasks of a worker are looked into, and what they used.
 """
 
-from .sample_clock import (
-    NextWatch,
-    PartFrame,
-    SampleClock,
-    begin_sample,
-    current_sample,
-    end_sample,
-)
+from .sample_clock import NextWatch, PartFrame, SampleClock, begin_sample, current_sample, end_sample
 from .tasks import SHORT_TASK_NS, TaskPace, TaskResources, born_ns
 
 __all__ = [
