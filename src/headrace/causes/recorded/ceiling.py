@@ -170,7 +170,6 @@ def _ran_to_end(process: ProcessEvents, lead: int, after_ns: int) -> bool:
 
 
 def ceiling_facts(ceiling: Ceiling) -> Iterator[Text]:
-    """Yield what a replay measured."""
     yield Text(
         "replay: {count} steps on cached batches took {step} ± {error} each: {rate} steps a second is the ceiling, "
         "whatever the loader, against {real} a second in the real steps",

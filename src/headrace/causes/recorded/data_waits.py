@@ -75,7 +75,6 @@ class DataVerdict:
 
     @property
     def collating(self) -> float:
-        """Return the share of the waiting in which workers collated."""
         return self.pool.during_waits.get("collate", 0.0) if self.pool is not None else 0.0
 
     @property
@@ -230,7 +229,6 @@ _BOTTLENECKS = {
 
 
 def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
-    """Yield the sentences that carry a wait for data."""
     pool, cause = verdict.pool, verdict.cause
     num_workers = verdict.loader.num_workers
     if cause is Cause.BATCH_LOCKSTEP:

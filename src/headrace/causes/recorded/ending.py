@@ -68,11 +68,9 @@ def _decided(found: MessageFound, around: Surroundings | None) -> MessageFound:
 
 
 def _find_bad_sample(processes: Sequence[ProcessEvents]) -> int | None:
-    """Return the index of the sample that ended a training; None where it cannot be told.
-
-    An exception in a worker is raised by the `next` that would have brought its batch, whatever the worker did then.
-    Our own loader names the sample in its error, and its tasks are not batches.
-    """
+    """Return the index of the sample that ended a training; None where it cannot be told."""
+    # An exception in a worker is raised by the `next` that would have brought its batch, whatever the worker did then.
+    # Our own loader names the sample in its error, and its tasks are not batches.
     for trainer in filter(is_trainer, processes):
         waits = trainer.of(EventKind.WAIT)
         last = waits[[int(np.argmax(ends_of(waits)))]]
@@ -103,10 +101,8 @@ def _root_cause(processes: Sequence[ProcessEvents]) -> tuple[int, int, int] | No
 
 
 def own_words(text: str) -> str:
-    """Return what an exception says itself: of a launcher's, only what it says of the rank that was killed first.
-
-    Its list names every rank, those too that it ended itself; a rank that raised has said why in its own process.
-    """
+    """Return what an exception says itself: of a launcher's, only what it says of the rank that was killed first."""
+    # Its list names every rank, those too that it ended itself; a rank that raised has said why in its own process.
     if _LAUNCHER not in text and _HEADING not in text:
         return text
     found = _ROOT_CAUSE.search(text)

@@ -37,8 +37,6 @@ _FEWEST_SAMPLES = 12
 
 
 class Remedy(Enum):
-    """What could be done."""
-
     MORE_WORKERS = "more_workers"
     FASTER_DECODE = "faster_decode"
     GPU_DECODE = "gpu_decode"
@@ -115,12 +113,10 @@ def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:
 
 
 def _taking(verdict: DataVerdict) -> Mean:
-    """Return what taking a batch that is ready adds to a step: with batches in plenty that is all that is left.
-
-    Where most of the waiting was for batches in the queue, that is the taking. Else a wait for one in the queue may be
-    for the worker that puts it there, whose thread for that stands back behind its next samples: the least that it took
-    is the most that taking takes.
-    """
+    """Return what taking a batch that is ready adds to a step: with batches in plenty that is all that is left."""
+    # Where most of the waiting was for batches in the queue, that is the taking. Else a wait for one in the queue may
+    # be for the worker that puts it there, whose thread for that stands back behind its next samples: the least that it
+    # took is the most that taking takes.
     loader = verdict.loader
     ready = loader.wait_s[loader.is_ready & (loader.batch > 0)]
     if len(ready) < _FEWEST_TASKS:
@@ -153,11 +149,9 @@ def estimate_data(verdict: DataVerdict, train_s: float, cores: float, around: Su
 def _estimate_more_workers(
     verdict: DataVerdict, supply: Supply, cores: float, around: Surroundings | None
 ) -> Estimate | None:
-    """Estimate the least number of workers that feed the loop; None where more would not help, or nobody knows.
-
-    A worker makes as many batches a second as one of those that are there, as long as cores are free for its CPU time.
-    A disk or a lock that is at its limit serves more of them no faster.
-    """
+    """Estimate the least number of workers that feed the loop; None where more would not help, or nobody knows."""
+    # A worker makes as many batches a second as one of those that are there, as long as cores are free for its CPU
+    # time. A disk or a lock that is at its limit serves more of them no faster.
     resources, current = verdict.resources, verdict.loader.num_workers
     if resources is None or current < 1 or verdict.bottleneck is Bottleneck.GIL:
         return None
@@ -245,7 +239,6 @@ _TEXTS = {
 
 
 def estimate_text(estimate: Estimate) -> Text:
-    """Return what a remedy would bring."""
     said = _TEXTS[estimate.remedy]
     if estimate.is_short:
         said = Text(said.en + _SHORT.en, said.zh + _SHORT.zh)
@@ -303,11 +296,9 @@ _ESTIMATE = Text(
 
 
 def cheaper_part(verdict: DataVerdict, train_s: float) -> Text | None:
-    """Return what to do about the part that takes most of a task, where computing is what takes long, and its gain.
-
-    The other parts stay as they are, and the loop is not fed faster than it works. Nothing is said where standing
-    still is the limit, or where the gain is within twice its error.
-    """
+    """Return what to do about the part that takes most of a task, where computing is what takes long, and its gain."""
+    # The other parts stay as they are, and the loop is not fed faster than it works. Nothing is said where standing
+    # still is the limit, or where the gain is within twice its error.
     parts = verdict.parts
     if parts is None or verdict.cause not in SUPPLY_CAUSES or parts.num_samples < _FEWEST_SAMPLES or train_s <= 0:
         return None

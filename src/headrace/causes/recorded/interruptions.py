@@ -1,7 +1,4 @@
-"""What a loop did besides training: checkpoints, evaluation, logging, collections, copies, starts of epochs. Pure.
-
-These are timed as such, so there is nothing to guess; what is to be decided is whether they cost enough to be told.
-"""
+"""What a loop did besides training, where it cost enough: checkpoints, evaluation, logging, copies, … Pure."""
 
 import re
 from collections import Counter
@@ -52,7 +49,6 @@ def interruption_findings(trainer: Trainer) -> Iterator[Finding]:
 
 
 def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterator[Finding]:
-    """Yield what one thing beside training cost."""
     lost_s, train_s = trainer.seconds(activity), trainer.train_s
     spans = [span for span in outermost(activity, trainer.spans) if span.start >= trainer.train_start_ns]
     if lost_s <= 0 or not spans:

@@ -66,7 +66,6 @@ class SampleParts:
 
     @property
     def mean_s(self) -> float:
-        """Return what a sample takes on average."""
         return self.total_s / self.num_samples
 
     def seconds(self, kind: PartKind) -> float:
@@ -79,10 +78,8 @@ class SampleParts:
 def read_parts(
     processes: Sequence[ProcessEvents], *, blocked: float, no_core: float, bytes_per_sample: float
 ) -> SampleParts | None:
-    """Return what samples went into; None where that was not recorded.
-
-    `blocked` and `no_core` are shares of the tasks' time: which part of being off the cores is standing still.
-    """
+    """Return what samples went into; None where that was not recorded."""
+    # `blocked` and `no_core` are shares of the tasks' time: which part of being off the cores is standing still.
     by_process = [one.of(EventKind.SAMPLE) for one in processes]
     samples: NDArray[Any] = np.concatenate(by_process) if by_process else np.empty(0)
     if not len(samples) or not any(len(one.of(EventKind.OFF_CORE)) for one in processes):

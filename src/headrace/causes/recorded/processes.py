@@ -65,7 +65,6 @@ def starts_of(events: NDArray[Any]) -> Times:
 
 
 def ends_of(events: NDArray[Any]) -> Times:
-    """Return when events ended."""
     return np.asarray(events["start_ns"] + events["duration_ns"]).astype(np.int64)
 
 
@@ -91,7 +90,6 @@ class Coverage:
         self._sum[2::2] = self._sum[1:-1:2]
 
     def between(self, starts: Times, ends: Times) -> NDArray[np.float64]:
-        """Return for each stretch how much of it is covered."""
         if not len(self._at):
             return np.zeros(len(starts))
         zero = int(self._at[0])  # the distance from here fits a float
@@ -101,7 +99,6 @@ class Coverage:
 
 
 def covering(*events: NDArray[Any]) -> Coverage:
-    """Return the coverage of all of some events."""
     starts = np.concatenate([starts_of(one) for one in events]) if events else np.empty(0, np.int64)
     ends = np.concatenate([ends_of(one) for one in events]) if events else np.empty(0, np.int64)
     return Coverage(starts, ends)

@@ -29,10 +29,8 @@ _COVERED = 0.5  # of a wait, where batches cannot be told apart
 def find_shard_starts(
     loader: LoaderWaits, workers: Sequence[ProcessEvents], is_late: NDArray[np.bool_], train_s: float
 ) -> Finding | None:
-    """Return what starts of shards cost the loop; None where it does not wait for them.
-
-    `is_late` tells of the batches but the first of each epoch which came late.
-    """
+    """Return what starts of shards cost the loop; None where it does not wait for them."""
+    # `is_late` tells of the batches but the first of each epoch which came late.
     later = loader.batch > 0
     tasks = _tasks(workers)
     if tasks is None or not is_late.any():

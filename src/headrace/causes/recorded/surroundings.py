@@ -99,11 +99,9 @@ def _between(first: SystemSample, last: SystemSample, before: ProcessSample, now
 
 
 def _asleep_s(first: SystemSample, last: SystemSample, sleeps: int) -> float:
-    """Return how long faults slept: so many of them, a read of the disk each.
-
-    Compressed memory answers without sleep: a fault for which the process did not go to sleep is not among them. And
-    nobody slept for longer than the kernel saw anybody wait for disks (PSI), where it tells.
-    """
+    """Return how long faults slept: so many of them, a read of the disk each."""
+    # Compressed memory answers without sleep: a fault for which the process did not go to sleep is not among them. And
+    # nobody slept for longer than the kernel saw anybody wait for disks (PSI), where it tells.
     reads = sum(disk.reads for disk in last.disks) - sum(disk.reads for disk in first.disks)
     read_s = sum(disk.read_s for disk in last.disks) - sum(disk.read_s for disk in first.disks)
     asleep_s = max(0.0, sleeps * read_s / reads) if reads > 0 else 0.0
@@ -150,11 +148,9 @@ class Surroundings:
 
     @property
     def standing_share(self) -> float:
-        """Return the share of the time for which a quota let nobody work, at most.
-
-        Throttled time counts every core that had work; and `n` processes that always want to run use a quota of `q`
-        cores up in `q / n` of each period, no sooner.
-        """
+        """Return the share of the time for which a quota let nobody work, at most."""
+        # Throttled time counts every core that had work; and `n` processes that always want to run use a quota of `q`
+        # cores up in `q / n` of each period, no sooner.
         if not self.throttled_share or self.quota_cores is None:
             return 0.0
         num = max(1, self.num_working)
@@ -266,10 +262,8 @@ def _refaults(first: SystemSample, last: SystemSample) -> int | None:
 def find_shortages(
     around: Surroundings, found: list[Finding], *, wait_share: float
 ) -> tuple[list[Finding], list[Finding]]:
-    """Return the shortages that cost enough to be told, and the rest of `found`, which is how it looks from inside.
-
-    What shortages account for is taken out of the rest: the same second is not told twice.
-    """
+    """Return the shortages that cost enough to be told, and the rest of `found`, which is how it looks from inside."""
+    # What shortages account for is taken out of the rest: the same second is not told twice.
     shortages, rest = [], list(found)
     for one in (_throttled(around), _swapping(around, found, wait_share) or _pressed(around, found, wait_share)):
         if one is not None:
@@ -303,10 +297,8 @@ def _throttled(around: Surroundings) -> _Shortage | None:
 
 
 def _swapping(around: Surroundings, found: list[Finding], wait_share: float) -> _Shortage | None:
-    """Memory that was fetched back from disk: what that took of the training process itself, and of its waits.
-
-    A wait for data loses the part of it that faults have of the workers' work.
-    """
+    """Memory that was fetched back from disk: what that took of the training process itself, and of its waits."""
+    # A wait for data loses the part of it that faults have of the workers' work.
     rate = around.swapped_in_bytes_per_s
     if rate < _SWAP_FROM or not around.swapped_bytes:
         return None
@@ -387,11 +379,9 @@ def _pressed(around: Surroundings, found: list[Finding], wait_share: float) -> _
 
 
 def _read_again(around: Surroundings, data: Finding) -> float:
-    """Return which part of the reads that took time would not have been without the shortage, 0 to 1.
-
-    Reads that find their file in memory take none, so what counts is what came from disks. Where that is not known, or
-    how long disks were waited for, all that tasks read stands for it.
-    """
+    """Return which part of the reads that took time would not have been without the shortage, 0 to 1."""
+    # Reads that find their file in memory take none, so what counts is what came from disks. Where that is not known,
+    # or how long disks were waited for, all that tasks read stands for it.
     rate = around.refault_bytes_per_s
     read = data.figures.get("read_bytes_per_s", 0.0) * max(1.0, data.figures.get("num_workers", 1.0))
     # Without a limit of our own the count is the machine's: only tasks that read can have waited for it.

@@ -54,7 +54,6 @@ class LoaderWaits:
 
     @property
     def wait_s(self) -> NDArray[np.float64]:
-        """Return how long each step waited for its batch."""
         return np.asarray((self.end_ns - self.start_ns) / 1e9)
 
     @property
@@ -103,12 +102,10 @@ class Trainer:
         return sum(map(self.seconds, activities)) / self.train_s if self.train_s > 0 else 0.0
 
     def covered_by(self, *activities: Activity) -> Coverage:
-        """Return how much of a stretch of time some activities cover."""
         return coverage([span for span in self.spans if span.label[0] in activities])
 
     @property
     def title(self) -> str:
-        """Return what it is called among others."""
         pid = f"pid {self.process.pid}"
         return pid if self.rank is None else f"rank {self.rank} ({pid})"
 
@@ -236,10 +233,8 @@ class _Turns:
         self._asked = starts_of(asked)
 
     def end_of(self, start: int, end: int, *, is_open: bool) -> int:
-        """Return when the loop asked for a batch to train on, after the last forward of the evaluation.
-
-        An open one ended with the script or its model, at the latest: then it is over with the last thing it did.
-        """
+        """Return when the loop asked for a batch to train on, after the last forward of the evaluation."""
+        # An open one ended with the script or its model, at the latest: then it is over with the last thing it did.
         if is_open and (place := int(np.searchsorted(self._ends, end, side="right"))) and self._ends[place - 1] > start:
             end = int(self._ends[place - 1])
         first, last = np.searchsorted(self._forward, [start, end], side="right")
@@ -328,7 +323,6 @@ def _loader_waits(
 
 
 def coverage(spans: Sequence[Span[Label]]) -> Coverage:
-    """Return how much of a stretch of time some spans cover."""
     starts, ends = ([getattr(span, edge) for span in spans] for edge in ("start", "end"))
     return Coverage(np.array(starts, np.int64), np.array(ends, np.int64))
 

@@ -148,10 +148,9 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> PoolWork
 
 
 def _did(worker: ProcessEvents, thread: int, stretches: tuple[Times, Times]) -> dict[str, float]:
-    """Return what a worker did in some stretches of time, in nanoseconds. What it sends itself lies inside its tasks.
-
-    torch's workers send in a thread of their own, beside the next task: only what lies between tasks is told of it.
-    """
+    """Return what a worker did in some stretches of time, in nanoseconds."""
+    # What it sends itself lies inside its tasks. torch's workers send in a thread of their own, beside the next task:
+    # only what lies between tasks is told of it.
 
     def covered(*events: NDArray[Any]) -> float:
         return float(covering(*events).between(*stretches).sum())

@@ -1,7 +1,4 @@
-"""`events.bin`: a header, then frames, each with its length and its checksum, so that a torn tail is recognised.
-
-`docs/reference/run-directory.md` has it byte by byte.
-"""
+"""`events.bin`: a header, then frames whose checksums tell a torn tail (`docs/reference/run-directory.md`)."""
 
 from __future__ import annotations
 

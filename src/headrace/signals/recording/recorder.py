@@ -274,10 +274,8 @@ class LaneDrain:
 
 
 def _with_open_task(block: Records, lane: LaneMemory) -> Records:
-    """Add to a worker's last records that it has a task in hand: its rest before that ended then, and no FETCH follows.
-
-    A worker keeps its short events back for a tenth of a second, so the rest itself may never be written.
-    """
+    """Add to a worker's last records that it has a task in hand: its rest before that ended then, no FETCH follows."""
+    # A worker keeps its short events back for a tenth of a second, so the rest itself may never be written.
     import numpy as np
 
     since_ns = lane.words[Word.TASK_SINCE_NS]

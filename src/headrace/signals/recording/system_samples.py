@@ -1,7 +1,4 @@
-"""Looks at the system around a training, and `system.jsonl`, which keeps them: one look a line.
-
-The first line of the file names the fields, the others hold values alone.
-"""
+"""Looks at the system around a training, and `system.jsonl`: first the names of the fields, then a look a line."""
 
 import json
 import os

@@ -54,7 +54,6 @@ def read_machine(root: Path = Path("/")) -> MachineSample | None:
 
 
 def read_disks(names: Iterable[str], root: Path = Path("/")) -> tuple[DiskSample, ...]:
-    """Counters of some block devices."""
     wanted, disks = set(names), []
     for line in read_text(root / "proc/diskstats").splitlines():
         _, _, name, *numbers = line.split()

@@ -118,7 +118,6 @@ def _list_pids(root: Path | str) -> set[int]:
 
 
 def read_status(folder: Path) -> dict[str, str]:
-    """The fields of a `status` file."""
     pairs = (line.partition(":") for line in read_text(folder / "status").splitlines())
     return {name: value.strip() for name, _, value in pairs}
 

@@ -146,7 +146,6 @@ class SystemSample:
     gpus: tuple[GpuSample, ...] | None = None  # None: not to be read here; the facts say why
 
     def process(self, pid: int) -> ProcessSample | None:
-        """The sample of one process; None where it was not there."""
         return next((one for one in self.processes if one.pid == pid), None)
 
     def pressure(self, resource: str, scope: str = "machine") -> PressureSample | None:

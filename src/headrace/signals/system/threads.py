@@ -111,11 +111,9 @@ def _read_thread(root: Path, pid: int, tid: int) -> ThreadState | None:
 
 
 def libraries_of(pid: int, call: Call, *, root: Path = Path("/")) -> tuple[str, ...]:
-    """Shared libraries in whose code a waiting thread is, innermost first: its code pointer, then its stack.
-
-    The stack is searched for addresses of code, so that no debugger is needed; an address that a finished call left
-    there counts too. A parent may read this of its child (`ptrace_scope` 1 allows it).
-    """
+    """Shared libraries in whose code a waiting thread is, innermost first: its code pointer, then its stack."""
+    # The stack is searched for addresses of code, so that no debugger is needed; an address that a finished call left
+    # there counts too. A parent may read this of its child (`ptrace_scope` 1 allows it).
     code = _code_mappings(root, pid)
     data = _read_memory(root, pid, call.stack_pointer, _STACK_BYTES)
     # an int that was stored over the lower half of an old pointer (the futex's own operation, say) is no address,

@@ -40,7 +40,6 @@ class TaskPace:
         return f"TaskPace(samples={self._next_samples}, resources={self._next_resources})"
 
     def times_samples(self, number: int) -> bool:
-        """Whether the samples of a task are timed."""
         return number >= self._next_samples
 
     def looks(self, number: int) -> bool:
@@ -87,12 +86,10 @@ class TaskResources:
         self._sink = sink
 
     def start(self) -> None:
-        """Begin a task."""
         self._cpu_ns = time.process_time_ns()
         self._delay_ns, self._bytes = _run_delay_ns(), _bytes_read()
 
     def write(self, start: int, duration: int) -> None:
-        """End it."""
         cpu_ns = time.process_time_ns() - self._cpu_ns
         delay_us = (_run_delay_ns() - self._delay_ns) // 1000
         self._sink.write(_CPU, start, duration, cpu_ns, max(0, delay_us))

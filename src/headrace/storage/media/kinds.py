@@ -350,10 +350,8 @@ class _Disk(NamedTuple):
 
 
 def read_device(folder: Path, depth: int = 0) -> tuple[tuple[str, ...], tuple[_Disk, ...]]:
-    """Return what a folder of /sys tells: the layers worth a name from the device's top, and the disks beneath it.
-
-    Where a device lies on several, the first one's layers stand for all.
-    """
+    """Return what a folder of /sys tells: the layers worth a name from the device's top, and the disks beneath it."""
+    # Where a device lies on several, the first one's layers stand for all.
     name = folder.name
     if (folder / "partition").exists():
         return read_device(folder.parent, depth + 1)

@@ -145,11 +145,9 @@ def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[
 
 
 def _look_through(folder: str, seconds: float) -> tuple[dict[str, int], int]:
-    """Return the sizes of files below a folder by their paths, and how many folders could not be read.
-
-    Folders come in random order until the time or the number of files is used up, so that what is found is not always
-    what was written first.
-    """
+    """Return the sizes of files below a folder by their paths, and how many folders could not be read."""
+    # Folders come in random order until the time or the number of files is used up, so that what is found is not always
+    # what was written first.
     sizes: dict[str, int] = {}
     pending, num_unreadable, deadline = [folder], 0, time.monotonic() + seconds
     while pending:
@@ -212,10 +210,8 @@ def _advise(files: Sequence[ProbedFile], advice: int) -> None:
 
 
 def cached_share(file: ProbedFile) -> float | None:
-    """The share of a file's beginning that is in the page cache; None where the kernel does not tell us.
-
-    Since Linux 5.2 it says "all of it" to who neither owns a file nor may write it.
-    """
+    """The share of a file's beginning that is in the page cache; None where the kernel does not tell us."""
+    # Since Linux 5.2 it says "all of it" to who neither owns a file nor may write it.
     is_ours = os.geteuid() in (0, os.fstat(file.fd).st_uid) or os.access(f"/proc/self/fd/{file.fd}", os.W_OK)
     if not is_ours:
         return None
@@ -240,10 +236,8 @@ def drop_and_look(files: Sequence[ProbedFile]) -> float | None:
 
 
 def judge_coldness(kind: StorageKind, cached: float | None) -> tuple[Coldness, Text]:
-    """Return whether reads were cold, and how that is known; `cached` is what was in the page cache before.
-
-    Of this machine alone: what a server, a host or a controller keeps is not to be seen from here.
-    """
+    """Return whether reads were cold, and how that is known; `cached` is what was in the page cache before."""
+    # Of this machine alone: what a server, a host or a controller keeps is not to be seen from here.
     if kind.medium is Medium.MEMORY:
         return Coldness.WARM, _IS_MEMORY
     if kind.other_cache is not None:
@@ -286,11 +280,9 @@ class Window(NamedTuple):
 
 
 def read_window(blocks: Sequence[ProbedBlock], depth: int, seconds: float) -> Window:
-    """Read with so many threads at a time, until the time or the blocks are used up.
-
-    A read counts evenly over the time that it took. The window opens when every reader has a first read behind it, and
-    not before `RAMP_S`; it closes when the last read has begun. So the depth is kept all the time.
-    """
+    """Read with so many threads at a time, until the time or the blocks are used up."""
+    # A read counts evenly over the time that it took. The window opens when every reader has a first read behind it,
+    # and not before `RAMP_S`; it closes when the last read has begun. So the depth is kept all the time.
     todo, stop = iter(blocks), threading.Event()
     reads: list[tuple[float, float, int]] = []  # start, end, bytes
     errors: list[BaseException] = []
