@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from headrace.model import Activity, EventKind, Text, format_seconds, format_share, three_digits
 
-from .processes import ProcessEvents, Times, covering, ends_of, starts_of
-from .trainer import REPLAY_NOT_DONE, LoaderWaits, Trainer
+from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts_of
+from .trainer import REPLAY_NOT_DONE, Trainer
 from .workers import workers_of
 
 _FEWEST_BLOCKS = 4
@@ -108,7 +108,8 @@ def measure_ceiling(trainer: Trainer, processes: Sequence[ProcessEvents]) -> Cei
     if loader is None:
         return None
     served = cached[cached["arg"] == lead]
-    steps, is_undisturbed = _cached_steps(trainer, loader, served, ends_of(replays), processes)
+    tasks = covering(*(one.of(EventKind.FETCH) for one in workers_of(loader, process, processes)))
+    steps, is_undisturbed = _cached_steps(trainer, served, ends_of(replays), tasks)
     step = mean_of(steps)
     # The real steps, each from `next` to `next`, but the first of each epoch.
     batch, epoch = loader.batch, loader.epoch
@@ -138,11 +139,7 @@ def measure_ceiling(trainer: Trainer, processes: Sequence[ProcessEvents]) -> Cei
 
 
 def _cached_steps(
-    trainer: Trainer,
-    loader: LoaderWaits,
-    served: NDArray[np.void],
-    replay_ends: Times,
-    processes: Sequence[ProcessEvents],
+    trainer: Trainer, served: NDArray[np.void], replay_ends: Times, tasks: Coverage
 ) -> tuple[NDArray[np.float64], bool]:
     """Return the steps on cached batches: those during which no worker worked, where there are enough of them."""
     begin = ends_of(served)
@@ -151,7 +148,6 @@ def _cached_steps(
     begin = begin[: len(end)]
     seconds = (end - begin - trainer.covered_by(*_BESIDE).between(begin, end)) / 1e9
     is_settled = np.arange(len(seconds)) >= _SETTLING
-    tasks = covering(*(one.of(EventKind.FETCH) for one in workers_of(loader, trainer.process, processes)))
     is_alone = is_settled & (tasks.between(begin, end) <= 0)
     if is_alone.sum() >= _FEWEST:
         return seconds[is_alone], True

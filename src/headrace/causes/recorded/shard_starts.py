@@ -6,7 +6,7 @@ others. Where every task opens one, or opening is quick, shards are not what is 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from headrace.model import Cause, EventKind, Finding, Text, format_seconds, form
 
 from ..remedies import make_finding
 from ..steps import Cost, cost_of
-from .processes import Coverage, ProcessEvents, Times, ends_of, starts_of
+from .processes import ProcessEvents, covering, ends_of, starts_of
 from .trainer import LoaderWaits
 
 _FEWEST = 3  # tasks that open a shard: fewer are no pattern
@@ -32,19 +32,21 @@ def find_shard_starts(
     """Return what starts of shards cost the loop; None where it does not wait for them."""
     # `is_late` tells of the batches but the first of each epoch which came late.
     later = loader.batch > 0
-    tasks = _tasks(workers)
-    if tasks is None or not is_late.any():
+    if not is_late.any() or not any(len(worker.of(EventKind.SHARD_OPEN)) for worker in workers):
         return None
-    length_s = (tasks.ends - tasks.starts) / 1e9
-    is_later = tasks.starts >= int(loader.end_ns[0])  # what began before the first batch belongs to the epoch's start
-    opens, others = tasks.opens & is_later, ~tasks.opens & is_later
+    tasks, opened, names = _tasks(workers)
+    length_s = tasks["duration_ns"] / 1e9
+    is_later = starts_of(tasks) >= int(
+        loader.end_ns[0]
+    )  # what began before the first batch belongs to the epoch's start
+    opens, others = (opened > 0) & is_later, (opened == 0) & is_later
     if opens.sum() < _FEWEST or not others.any() or opens.sum() > _MOST_OF_TASKS * is_later.sum():
         return None
     with_start_s, without_s = float(np.median(length_s[opens])), float(np.median(length_s[others]))
     if with_start_s < max(_TIMES_LONGER * without_s, without_s + _LONGER_S):
         return None
     wait_s = loader.wait_s[later]
-    at_start = _begin_shards(loader, tasks, later, is_late)
+    at_start = _begin_shards(loader, tasks, opened > 0, later, is_late)
     of_late = float(wait_s[at_start].sum() / wait_s[is_late].sum())
     if at_start.sum() < _FEWEST or of_late < _MOST_OF_LATE:
         return None
@@ -64,62 +66,49 @@ def find_shard_starts(
         ).filled(
             with_start=format_seconds(with_start_s),
             without=format_seconds(without_s),
-            opened=int(tasks.opened.sum()),
-            every=three_digits(len(tasks.starts) / float(tasks.opened.sum())),
+            opened=int(opened.sum()),
+            every=three_digits(len(tasks) / float(opened.sum())),
         ),
     ]
-    if slowest := tasks.names[int(np.argmax(np.where(opens, length_s, 0.0)))]:
+    if slowest := names[int(np.argmax(np.where(opens, length_s, 0.0)))]:
         evidence.append(Text("the slowest: {name}", "最慢的是 {name}").filled(name=slowest))
     figures = {"lost_s": cost.lost_s, "count": float(cost.count)}
     return make_finding(Cause.SHARD_BOUNDARY, cost.lost_s / train_s, evidence, figures=figures)
 
 
-@dataclass(frozen=True, eq=False)
-class _Tasks:
-    """The tasks of some workers, in the order in which they ended."""
-
-    starts: Times
-    ends: Times
-    batch: NDArray[np.int64]
-    opened: NDArray[np.int64]  # shards, in the task
-    names: list[str]
-
-    @property
-    def opens(self) -> NDArray[np.bool_]:
-        return self.opened > 0
-
-
-def _tasks(workers: Sequence[ProcessEvents]) -> _Tasks | None:
-    """Return all tasks; None where nobody opened a shard."""
-    if not any(len(worker.of(EventKind.SHARD_OPEN)) for worker in workers):
-        return None
-    starts, ends, batch, opened = (np.empty(0, np.int64) for _ in range(4))
-    names: list[str] = []
+def _tasks(workers: Sequence[ProcessEvents]) -> tuple[NDArray[Any], NDArray[np.int64], list[str]]:
+    """Return all tasks in the order of their ends, how many shards each opened, and the name of its first shard."""
+    tasks, opened, names = [], [], []
     for worker in workers:
         fetches, openings = worker.of(EventKind.FETCH), worker.of(EventKind.SHARD_OPEN)
         first, last = (np.searchsorted(starts_of(openings), edge(fetches)) for edge in (starts_of, ends_of))
-        starts, ends = np.append(starts, starts_of(fetches)), np.append(ends, ends_of(fetches))
-        batch, opened = np.append(batch, fetches["value"].astype(np.int64)), np.append(opened, last - first)
         args = [int(openings["arg"][low]) if high > low else 0 for low, high in zip(first, last, strict=True)]
+        tasks.append(fetches)
+        opened.append(last - first)
         names += [worker.names.get(arg, "") for arg in args]
-    order = np.argsort(ends, kind="stable")
-    return _Tasks(starts[order], ends[order], batch[order], opened[order], [names[place] for place in order])
+    whole = np.concatenate(tasks)
+    order = np.argsort(ends_of(whole), kind="stable")
+    return whole[order], np.concatenate(opened)[order], [names[place] for place in order]
 
 
 def _begin_shards(
-    loader: LoaderWaits, tasks: _Tasks, later: NDArray[np.bool_], is_late: NDArray[np.bool_]
+    loader: LoaderWaits,
+    tasks: NDArray[Any],
+    opens: NDArray[np.bool_],
+    later: NDArray[np.bool_],
+    is_late: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     """Return which of the late batches were made by a task that opened a shard."""
     starts, ends, batch = loader.start_ns[later], loader.end_ns[later], loader.batch[later]
     if loader.settings.is_ours:
         # several tasks fill a batch: the loop waited at a shard's start if such a task covers the wait
-        covered = Coverage(tasks.starts[tasks.opens], tasks.ends[tasks.opens]).between(starts, ends)
+        covered = covering(tasks[opens]).between(starts, ends)
         return np.asarray(is_late & (covered >= _COVERED * np.maximum(ends - starts, 1)))
-    by_batch = np.argsort(tasks.batch, kind="stable")  # of each number one task an epoch, in the order of their ends
-    numbers, task_ends = tasks.batch[by_batch], tasks.ends[by_batch]
+    by_batch = np.argsort(tasks["value"], kind="stable")  # of each number one task an epoch, in the order of their ends
+    numbers, task_ends = tasks["value"][by_batch], ends_of(tasks)[by_batch]
     found = np.zeros(len(batch), bool)
     for place in np.flatnonzero(is_late):
         low, high = np.searchsorted(numbers, [batch[place], batch[place] + 1])
         made = low + np.searchsorted(task_ends[low:high], ends[place], side="right") - 1  # the last before it came
-        found[place] = made >= low and bool(tasks.opens[by_batch[made]])
+        found[place] = made >= low and bool(opens[by_batch[made]])
     return found

@@ -96,18 +96,9 @@ class Lane:
         if thread is None:
             thread = self.thread_number()
         number = self._next()
+        place, lap = (number & self._mask) << _SHIFT, (number >> self._ring_bits) % MOST_LAPS + 1
         try:
-            _pack_into(
-                self._ring,
-                (number & self._mask) << _SHIFT,
-                start_ns,
-                duration_ns,
-                value,
-                arg,
-                thread,
-                kind,
-                (number >> self._ring_bits) % MOST_LAPS + 1,
-            )
+            _pack_into(self._ring, place, start_ns, duration_ns, value, arg, thread, kind, lap)
             self._words[_CURSOR] = number + 1
         except Exception:
             self._fill_carefully(number, thread, kind, start_ns, duration_ns, value, arg)
