@@ -9,7 +9,6 @@ import time
 import weakref
 from itertools import count, islice
 from threading import get_ident
-from typing import Any
 
 from headrace.model import EventKind, recording_place
 
@@ -99,9 +98,11 @@ class Lane:
         place, lap = (number & self._mask) << _SHIFT, (number >> self._ring_bits) % MOST_LAPS + 1
         try:
             _pack_into(self._ring, place, start_ns, duration_ns, value, arg, thread, kind, lap)
-            self._words[_CURSOR] = number + 1
         except Exception:
-            self._fill_carefully(number, thread, kind, start_ns, duration_ns, value, arg)
+            start_ns, duration_ns = _clamp(start_ns, 0, _MOST_U64), _clamp(duration_ns, 0, _MOST_U64)
+            value, arg, kind = _clamp(value, -_MOST_I64, _MOST_I64), _clamp(arg, 0, _MOST_U32), _clamp(kind, 0, 255)
+            _pack_into(self._ring, place, start_ns, duration_ns, value, arg, thread, kind, lap)
+        self._words[_CURSOR] = number + 1
 
     def mark_task(self, since_ns: int) -> None:
         """Say when the task was taken that is in hand; 0: none is. One store, seen at once whatever is kept back."""
@@ -182,23 +183,6 @@ class Lane:
         self._use(None)
         self._threads = {}  # so that the first event goes the careful way, and claims there
         self._is_unclaimed = True
-
-    def _fill_carefully(
-        self, number: int, thread: int, kind: Any, start_ns: Any, duration_ns: Any, value: Any, arg: Any
-    ) -> None:
-        """Fill the record of a number with what does fit."""
-        _pack_into(
-            self._ring,
-            (number & self._mask) << _SHIFT,
-            _clamp(start_ns, 0, _MOST_U64),
-            _clamp(duration_ns, 0, _MOST_U64),
-            _clamp(value, -_MOST_I64, _MOST_I64),
-            _clamp(arg, 0, _MOST_U32),
-            thread,
-            _clamp(kind, 0, 255),
-            (number >> self._ring_bits) % MOST_LAPS + 1,
-        )
-        self._words[Word.CURSOR] = number + 1
 
     def thread_number(self) -> int:
         """Return the number of the calling thread in this lane."""

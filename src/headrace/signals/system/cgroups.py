@@ -97,10 +97,11 @@ def _find_groups(controller: str, root: Path, pid: int | None) -> list[tuple[int
     """(version, folder) of the groups of a controller that hold for a process."""
     mounts, marks = _mounts(root, controller), _MARKS[controller]
     found = []
-    for controllers, path in _own_groups(root, pid):
-        if controllers and controller not in controllers:
+    for line in read_text(root / "proc" / ("self" if pid is None else str(pid)) / "cgroup").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if not path or (controllers and controller not in controllers.split(",")):
             continue
-        version = 1 if controllers else 2
+        version = 1 if controllers else 2  # v2's line names no controllers
         folders = (folder for folder in _upwards(mounts[version], path) if (folder / marks[version]).exists())
         found += [(version, folder) for folder in folders]
     return found
@@ -196,14 +197,6 @@ def read_quotas(groups: list[tuple[int, Path]]) -> tuple[CpuGroupSample, ...]:
 
 
 # ---------------------------------------------------------------------------------------- files and folders
-
-
-def _own_groups(root: Path, pid: int | None) -> Iterator[tuple[tuple[str, ...], str]]:
-    """(controllers, path) of each hierarchy's group that a process is in; v2's names no controllers."""
-    for line in read_text(root / "proc" / ("self" if pid is None else str(pid)) / "cgroup").splitlines():
-        if line.count(":") >= 2:
-            _, controllers, path = line.split(":", 2)
-            yield tuple(controllers.split(",")) if controllers else (), path
 
 
 def _mounts(root: Path, controller: str) -> Mapping[int, _Mount]:
