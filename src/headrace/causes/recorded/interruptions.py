@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.model import (
     Activity,
@@ -23,10 +22,10 @@ from headrace.model import (
 )
 
 from ..remedies import make_finding
-from ..steps import SLOW_STEPS, Cost, Span, StepPeriod, cost_of, find_period, of_weight, report_from
+from ..steps import SLOW_STEPS, Cost, StepPeriod, cost_of, find_period, of_weight, report_from
 from .estimates import estimate_async_checkpoint, estimate_figures, estimate_text
-from .processes import ends_of, starts_of
-from .trainer import CAUSE_OF, Label, LoaderWaits, Trainer, coverage, outermost
+from .processes import Times, ends_of, starts_of
+from .trainer import CAUSE_OF, LoaderWaits, Trainer, coverage, outermost
 
 _CALLED = (Activity.CHECKPOINT, Activity.EVALUATION, Activity.LOGGING)  # by calls that have names
 _UNKNOWN_FROM = 0.10  # of the time: what slow steps without a cause must cost to be told
@@ -53,7 +52,9 @@ def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterat
     spans = [span for span in outermost(activity, trainer.spans) if span.start >= trainer.train_start_ns]
     if lost_s <= 0 or not spans:
         return
-    lengths = _lengths_s(activity, spans, trainer)
+    starts, ends = (np.array([getattr(span, end) for span in spans], np.int64) for end in ("start", "end"))
+    others = coverage([span for span in trainer.spans if span.shows_through and span.label[0] is not activity])
+    lengths = np.asarray((ends - starts - others.between(starts, ends)) / 1e9)  # without what shows through
     num_heavy = int(of_weight(lengths).sum())  # those that carry the loss
     if lost_s / train_s < report_from(cause, num_heavy) or (cause is Cause.GC and num_heavy < _FEWEST_COLLECTIONS):
         return
@@ -67,7 +68,7 @@ def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterat
         estimate = estimate_async_checkpoint(lost_s, train_s)
     elif cause is Cause.H2D_COPY:
         evidence += _copy_evidence(trainer, figures)
-    period = _period(trainer, [span.start for span, length in zip(spans, lengths, strict=True) if length > 1e-3])
+    period = _period(trainer, starts[lengths > 1e-3])
     if period is not None:
         evidence.append(Text("they come every {period} steps", "每 {period} 步一次").filled(period=period.steps))
         figures["period_steps"] = float(period.steps)
@@ -78,19 +79,12 @@ def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterat
     yield replace(finding, fix=(*map(estimate_text, known), *finding.fix))
 
 
-def _lengths_s(activity: Activity, spans: Sequence[Span[Label]], trainer: Trainer) -> NDArray[np.float64]:
-    """Return how long each took, without what shows through it."""
-    starts, ends = (np.array([getattr(span, end) for span in spans], np.int64) for end in ("start", "end"))
-    others = [span for span in trainer.spans if span.shows_through and span.label[0] is not activity]
-    return np.asarray((ends - starts - coverage(others).between(starts, ends)) / 1e9)
-
-
-def _period(trainer: Trainer, starts_ns: list[int]) -> StepPeriod | None:
+def _period(trainer: Trainer, starts_ns: Times) -> StepPeriod | None:
     """Return at which distance in steps it comes, within the epochs of the loader that trains."""
     if not trainer.loaders or len(starts_ns) < 3:
         return None
     loader = max(trainer.loaders, key=lambda one: len(one.batch))
-    places = np.searchsorted(loader.start_ns, np.array(starts_ns)) - 1
+    places = np.searchsorted(loader.start_ns, starts_ns) - 1
     places = np.unique(places[places >= 0])
     epochs = loader.epoch[places]
     return find_period([loader.batch[places[epochs == one]].astype(float).tolist() for one in np.unique(epochs)])

@@ -128,7 +128,10 @@ def is_trainer(process: ProcessEvents) -> bool:
 
 def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     """Take a training process apart, from the start of the run to its end."""
-    thread, is_fed = _thread(process)
+    asking = process.of(EventKind.WAIT)["thread"]
+    working = process.of(EventKind.BACKWARD, EventKind.OPTIMIZER)["thread"]
+    thread = int(np.bincount(working if len(working) else asking).argmax())  # the one that trains
+    is_fed = bool((asking == thread).any())  # else another one asks for batches on its behalf, and prefetches
     saves = _read_saves(process, _ACTIVITY, thread)
     spans = _spans(process, thread, saves)
     begins = [span.start for span in spans if span.label[0] is Activity.EPOCH_START]
@@ -162,16 +165,6 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     )
 
 
-def _thread(process: ProcessEvents) -> tuple[int, bool]:
-    """Return the thread that trains, and whether it is the one that asks for batches; a prefetching one may do that."""
-    asking = process.of(EventKind.WAIT)["thread"]
-    working = process.of(EventKind.BACKWARD, EventKind.OPTIMIZER)["thread"]
-    if not len(working):
-        return int(np.bincount(asking).argmax()), True
-    thread = int(np.bincount(working).argmax())
-    return thread, bool((asking == thread).any())
-
-
 def _spans(process: ProcessEvents, thread: int, saves: _Saves) -> list[Span[Label]]:
     events = process.of(*_ACTIVITY, thread=thread)
     worked = np.sort(starts_of(process.of(EventKind.BACKWARD, EventKind.OPTIMIZER, thread=thread)))
@@ -203,18 +196,11 @@ def _spans(process: ProcessEvents, thread: int, saves: _Saves) -> list[Span[Labe
                 continue
             end = turns.end_of(start, end, is_open=value == 1)
         spans.append(Span(start, end, (activity, name), activity in _OPAQUE, activity in _SHOWS_THROUGH))
-    return [*spans, *_unfinished_replay(process, thread)]
-
-
-def _unfinished_replay(process: ProcessEvents, thread: int) -> list[Span[Label]]:
-    """Return the stretch of cached batches at whose end nobody was left to write it down."""
-    cached = process.of(EventKind.CACHED, thread=thread)
-    replays = process.of(EventKind.REPLAY, thread=thread)
-    ended = int(ends_of(replays[replays["value"] >= 0]).max(initial=0))
-    cached = cached[starts_of(cached) >= ended]
-    if not len(cached):
-        return []
-    return [Span(int(starts_of(cached)[0]), int(ends_of(cached)[-1]), (Activity.REPLAY, ""), is_opaque=True)]
+    cached, replays = (process.of(kind, thread=thread) for kind in (EventKind.CACHED, EventKind.REPLAY))
+    cached = cached[starts_of(cached) >= ends_of(replays[replays["value"] >= 0]).max(initial=0)]
+    if len(cached):  # a replay at whose end nobody was left to write it down
+        spans.append(Span(int(starts_of(cached)[0]), int(ends_of(cached)[-1]), (Activity.REPLAY, ""), is_opaque=True))
+    return spans
 
 
 class _Turns:
@@ -365,7 +351,11 @@ def _read_saves(process: ProcessEvents, kinds: Collection[EventKind], thread: in
     firsts, lasts = starts[list(wholes)], ends[list(wholes.values())]
     reach = np.maximum.accumulate(ends)
     is_evaluation = events["kind"] == int(EventKind.EVALUATION)
-    others = _other_gaps(events, starts, reach, np.where(is_save, ends, 0))
+    # How long nothing happened before the loop asked for a batch, where it had not saved just before.
+    asked = np.flatnonzero((events["kind"] == int(EventKind.WAIT)) & (events["value"] > 0))
+    asked = asked[asked > 0]
+    has_saved = reach[asked - 1] == np.maximum.accumulate(np.where(is_save, ends, 0))[asked - 1]
+    others = np.maximum(0, starts[asked] - reach[asked - 1])[~has_saved]
     # How long nothing timed happened before and after each: 0 where it lies in something that goes on, or behind
     # an evaluation, which may end with something of its own; -1 where it was the first thing of all, or the last.
     at, behind = np.searchsorted(starts, firsts), np.searchsorted(starts, lasts)
@@ -402,14 +392,6 @@ def _wholes(
         current = place
         wholes[place] = place
     return wholes, parts
-
-
-def _other_gaps(events: NDArray[Any], starts: Times, reach: Times, saved: Times) -> Times:
-    """Return how long nothing happened before the loop asked for a batch, where it had not saved just before."""
-    asked = np.flatnonzero((events["kind"] == int(EventKind.WAIT)) & (events["value"] > 0))
-    asked = asked[asked > 0]
-    has_saved = reach[asked - 1] == np.maximum.accumulate(saved)[asked - 1]
-    return np.asarray(np.maximum(0, starts[asked] - reach[asked - 1])[~has_saved], np.int64)
 
 
 def _theirs(gaps: Times, others: Times) -> Times:

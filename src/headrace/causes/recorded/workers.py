@@ -84,7 +84,10 @@ def workers_of(
     loader: LoaderWaits, trainer: ProcessEvents, processes: Sequence[ProcessEvents]
 ) -> tuple[ProcessEvents, ...]:
     """Return the workers that a loader started: those born after its `iter()` and before the next loader's."""
-    children = [one for one in processes if one.role == "worker" and _descends(one, trainer, processes)]
+    family = {trainer.pid}
+    for _ in range(8):  # a worker's parent may be a process that the trainer started for it
+        family |= {one.pid for one in processes if one.parent_pid in family}
+    children = [one for one in processes if one.role == "worker" and one.pid in family - {trainer.pid}]
     epochs = trainer.of(EventKind.EPOCH)
     names = [trainer.names.get(int(arg), "loader") for arg in epochs["arg"]]
     settings = trainer.loader_settings()
@@ -100,16 +103,6 @@ def workers_of(
         if place >= 0 and names[place] == loader.name:
             chosen.append(child)
     return tuple(chosen)
-
-
-def _descends(child: ProcessEvents, ancestor: ProcessEvents, processes: Sequence[ProcessEvents]) -> bool:
-    parents = {one.pid: one.parent_pid for one in processes}
-    pid = child.parent_pid
-    for _ in range(8):
-        if pid == ancestor.pid:
-            return True
-        pid = parents.get(pid, 0)
-    return False
 
 
 def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> PoolWork | None:

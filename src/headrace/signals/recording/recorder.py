@@ -315,7 +315,12 @@ class RingReader:
         # two threads may set the cursor in the wrong order, so it may lag behind by those in flight
         end = max(self._tail, self._words[Word.CURSOR])
         if is_last:
-            end = self._end_of_written(end)
+            in_flight = range(end, end + self._in_flight)
+            laps = self._ring["lap"][np.array(in_flight) & (self._size - 1)].tolist()
+            whole = [
+                at + 1 for at, lap in zip(in_flight, laps, strict=True) if lap == (at >> self._bits) % MOST_LAPS + 1
+            ]
+            end = max([end, *whole])
         first = max(self._tail, end - self._size)
         self.num_lost += first - self._tail  # the ring came round
         numbers = np.concatenate([np.array(self._missing, np.int64), np.arange(first, end)])
@@ -336,13 +341,6 @@ class RingReader:
         self._tail = end
         block["lap"] = 0
         return block
-
-    def _end_of_written(self, cursor: int) -> int:
-        end = cursor
-        for number in range(cursor, cursor + self._in_flight):
-            if self._ring["lap"][number & (self._size - 1)] == (number >> self._bits) % MOST_LAPS + 1:
-                end = number + 1
-        return end
 
 
 def read_names(lane: LaneMemory, known_bytes: int) -> tuple[list[str], int]:

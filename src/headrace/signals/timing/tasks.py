@@ -59,7 +59,12 @@ class TaskPace:
         if duration_ns >= SHORT_TASK_NS or number + 1 < _FIRST_LOOKS:
             self._next_resources = number + 1
         elif looked:
-            self._next_resources = number + self._distance(start_ns)
+            apart_ns = start_ns - self._looked_ns  # how far the last two looks were from each other
+            if apart_ns < _LOOK_EVERY_NS:
+                self._apart = min(_MOST_APART, 2 * self._apart)
+            elif apart_ns > 4 * _LOOK_EVERY_NS:
+                self._apart = max(_LEAST_APART, self._apart // 2)
+            self._next_resources = number + self._apart
         if looked:
             self._looked_ns = start_ns
         return min(self._next_samples, self._next_resources)
@@ -68,15 +73,6 @@ class TaskPace:
         """Take in that a task which was not looked into was long; return the number of the next one to look into."""
         self._next_resources = number + 1
         return self._next_resources
-
-    def _distance(self, start_ns: int) -> int:
-        """Return how many short tasks lie between looks, from how far apart in time the last two of them were."""
-        apart_ns = start_ns - self._looked_ns
-        if apart_ns < _LOOK_EVERY_NS:
-            self._apart = min(_MOST_APART, 2 * self._apart)
-        elif apart_ns > 4 * _LOOK_EVERY_NS:
-            self._apart = max(_LEAST_APART, self._apart // 2)
-        return self._apart
 
 
 class TaskResources:
