@@ -224,21 +224,19 @@ def dump_with_py_spy(pid: int, *, native: bool = True, pauses: bool = True, time
 
 
 def _thread_of(entry: dict[str, Any], pid: int) -> ThreadStack:
-    tid, name = entry.get("os_thread_id"), entry.get("thread_name") or ""
+    tid, name, frames = entry.get("os_thread_id"), entry.get("thread_name") or "", []
+    for frame in entry.get("frames") or ():
+        file, line, function = frame.get("filename") or "", frame.get("line") or 0, frame.get("name") or "?"
+        # a frame of a library has the library as its module, one of Python none
+        is_native = frame.get("module") is not None or not file
+        frames.append(Frame(file=file, line=line, function=function, is_native=is_native))
     return ThreadStack(
         name=name,
         tid=tid,
-        frames=tuple(map(_frame_of, entry.get("frames") or ())),
+        frames=tuple(frames),
         is_main=tid == pid or name == "MainThread",
         owns_gil=bool(entry.get("owns_gil")),
     )
-
-
-def _frame_of(frame: dict[str, Any]) -> Frame:
-    file = frame.get("filename") or ""
-    # a frame of a library has the library as its module, one of Python none
-    is_native = frame.get("module") is not None or not file
-    return Frame(file=file, line=frame.get("line") or 0, function=frame.get("name") or "?", is_native=is_native)
 
 
 def format_stacks(threads: Iterable[ThreadStack]) -> str:

@@ -4,9 +4,8 @@ The recorder creates it; other processes open it through `/proc/<recorder>/fd/<n
 `HEADRACE_RECORDING` tells them. Nothing named is left behind, and the size of /dev/shm does not matter.
 
 An event is a record of 32 bytes, here as on disk (`docs/reference/run-directory.md`). Here its last byte is the lap:
-which round of the ring wrote it, 1 to 255; 0: being written.
-
-`struct` clears a record before it fills it: whoever reads a record with the lap that it expects has all of it.
+which round of the ring wrote it, 1 to 255; 0: being written. `struct` clears a record before it fills it: whoever reads
+a record with the lap that it expects has all of it.
 """
 
 from __future__ import annotations

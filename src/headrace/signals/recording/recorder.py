@@ -249,14 +249,8 @@ class LaneDrain:
         self.num_processes += 1
         writer = _Writer(self.num_processes, words[Word.PID], words[Word.BORN], lane, RingReader(lane))
         self._writers[lane.number] = writer
-        fact = {
-            "note": "process",
-            "pid": writer.pid,
-            "parent": words[Word.PARENT],
-            "start_ns": words[Word.CLAIMED_NS],
-            "born_ticks": writer.born,
-        }
-        notes.append((lane.number, writer.process, fact))
+        fact = {"pid": writer.pid, "parent": words[Word.PARENT], "start_ns": words[Word.CLAIMED_NS]}
+        notes.append((lane.number, writer.process, {"note": "process", **fact, "born_ticks": writer.born}))
         return writer
 
     def _take_notes(self, writer: _Writer, notes: Notes) -> None:

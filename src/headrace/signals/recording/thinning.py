@@ -76,29 +76,25 @@ class Thinner:
         self, blocks: Sequence[npt.NDArray[np.void]], *, written_bytes: int, elapsed_s: float
     ) -> Sequence[npt.NDArray[np.void]]:
         """Return of the records of each process those that are kept."""
+        import numpy as np
+
         rate = rationed_rate(limit_bytes=self.limit_bytes, written_bytes=written_bytes, elapsed_s=elapsed_s)
         since, self._last_s = elapsed_s - self._last_s, elapsed_s
         if rate is None:
             return blocks
         # a pause saves up for a minute, not for a burst that fills the file
         self._credit = min(self._credit + rate * max(0.0, since), rate * 60)
-        kept = _keep(blocks, int(self._credit / RECORD_BYTES))
+        counts = [np.bincount(block["kind"], minlength=256) for block in blocks]
+        groups = [int(n) for count in counts for n in count[count > 0]]
+        level = find_level(groups, int(self._credit / RECORD_BYTES))
+        kept = []
+        for block, count in zip(blocks, counts, strict=True):
+            keep = np.ones(len(block), bool)
+            for kind in np.flatnonzero(count > level):
+                places = np.flatnonzero(block["kind"] == kind)
+                keep[places] = choose(block["duration_ns"][places], level)
+            kept.append(block[keep])
         num_kept = sum(map(len, kept))
         self._credit -= num_kept * RECORD_BYTES
         self.num_left_out += sum(map(len, blocks)) - num_kept
         return kept
-
-
-def _keep(blocks: Sequence[npt.NDArray[np.void]], allowed: int) -> list[npt.NDArray[np.void]]:
-    import numpy as np
-
-    counts = [np.bincount(block["kind"], minlength=256) for block in blocks]
-    level = find_level([int(n) for count in counts for n in count[count > 0]], allowed)
-    kept = []
-    for block, count in zip(blocks, counts, strict=True):
-        keep = np.ones(len(block), bool)
-        for kind in np.flatnonzero(count > level):
-            places = np.flatnonzero(block["kind"] == kind)
-            keep[places] = choose(block["duration_ns"][places], level)
-        kept.append(block[keep])
-    return kept
