@@ -185,6 +185,9 @@ def read_surroundings(
         swapped_in_bytes = _PAGE_BYTES * (now.swap_in_pages - before.swap_in_pages)
         idle_s = now.cpu_idle_s + now.cpu_iowait_s - before.cpu_idle_s - before.cpu_iowait_s
         idle_cores = max(0.0, idle_s / seconds)
+    used_s = {one.pid: one.cpu_user_s + one.cpu_system_s for one in first.processes}
+    worked = [one.cpu_user_s + one.cpu_system_s - used_s.get(one.pid, 0.0) for one in last.processes]
+    num_busy = sum(worked_s > _NOT_IDLE * seconds for worked_s in worked)
     busy_s = {disk.name: disk.busy_s for disk in first.disks}
     disks = [(disk.busy_s - busy_s[disk.name]) / seconds for disk in last.disks if disk.name in busy_s]
     groups = zip(first.memory_groups, last.memory_groups, strict=False)
@@ -194,7 +197,7 @@ def read_surroundings(
         throttled_share=throttled_share,
         throttled_s=throttled_s,
         quota_cores=quota,
-        num_working=min(max(1, round(cores)), _num_working(first, last, seconds)),
+        num_working=max(1, min(round(cores), num_busy)),
         swapped_in_bytes=swapped_in_bytes,
         swapped_bytes=max((_swapped(one) for one in chosen), default=0),
         memory_stall_s=_stall(first, last, "memory"),
@@ -218,12 +221,6 @@ def _throttling(first: SystemSample, last: SystemSample) -> tuple[float | None, 
             share = (now.throttled_periods - before.throttled_periods) / periods
             return share, now.throttled_s - before.throttled_s, now.quota_cores
     return None, 0.0, None
-
-
-def _num_working(first: SystemSample, last: SystemSample, seconds: float) -> int:
-    before = {one.pid: one.cpu_user_s + one.cpu_system_s for one in first.processes}
-    now = {one.pid: one.cpu_user_s + one.cpu_system_s for one in last.processes or first.processes}
-    return max(1, sum(used - before.get(pid, 0.0) > _NOT_IDLE * seconds for pid, used in now.items()))
 
 
 def _swapped(sample: SystemSample) -> int:

@@ -208,8 +208,12 @@ def stuck_finding(
         fetches = worker.of(EventKind.FETCH)
         is_last = ends_of(fetches) >= wait[1] - 0.02 * (wait[1] - wait[0])  # ended by what ended the run
         longest_ns = max(longest_ns, int(fetches["duration_ns"][~is_last].max(initial=0)))
-        since = _in_task_since(worker) if not is_last.any() else int(starts_of(fetches)[is_last].min())
-        if since is not None and since >= epoch_ns:  # workers of earlier epochs were told to end
+        since = int(ends_of(worker.of(EventKind.IDLE)).max(initial=0))  # it took a task that has not ended,
+        if is_last.any():
+            since = int(starts_of(fetches)[is_last].min())
+        elif int(starts_of(fetches).max(initial=0)) >= since - 1_000_000:
+            continue  # or it waits for work
+        if since >= epoch_ns:  # workers of earlier epochs were told to end
             open_tasks.append((since, worker))
     if not open_tasks:
         return None
@@ -253,12 +257,6 @@ def _last_wait(trainer: Trainer, end_ns: int) -> tuple[int, int] | None:
     if int(waits["value"][place]) < 0 or int(ends_of(waits)[place]) < last_work:
         return None
     return int(starts_of(waits)[place]), int(ends_of(waits)[place])
-
-
-def _in_task_since(worker: ProcessEvents) -> int | None:
-    """Return since when a worker is in a task that has not ended; None for one that waits for work."""
-    taken = int(ends_of(worker.of(EventKind.IDLE)).max(initial=0))
-    return taken if int(starts_of(worker.of(EventKind.FETCH)).max(initial=0)) < taken - 1_000_000 else None
 
 
 def replaced_workers_finding(trainer: Trainer, loader: LoaderWaits) -> Finding | None:

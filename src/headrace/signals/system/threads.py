@@ -114,7 +114,13 @@ def libraries_of(pid: int, call: Call, *, root: Path = Path("/")) -> tuple[str, 
     """Shared libraries in whose code a waiting thread is, innermost first: its code pointer, then its stack."""
     # The stack is searched for addresses of code, so that no debugger is needed; an address that a finished call left
     # there counts too. A parent may read this of its child (`ptrace_scope` 1 allows it).
-    code = _code_mappings(root, pid)
+    code = []
+    for line in read_text(root / f"proc/{pid}/maps").splitlines():
+        fields = line.split(maxsplit=5)
+        name = os.path.basename(fields[5]) if len(fields) == 6 else ""
+        if "x" in fields[1] and (".so" in name or name.startswith("python")):
+            first, _, last = fields[0].partition("-")
+            code.append((int(first, 16), int(last, 16), name))
     data = _read_memory(root, pid, call.stack_pointer, _STACK_BYTES)
     # an int that was stored over the lower half of an old pointer (the futex's own operation, say) is no address,
     # and where a library is mapped across a multiple of 4 GiB it would look like one
@@ -138,17 +144,6 @@ def _read_memory(root: Path, pid: int, address: int, size: int) -> bytes:
         memory.seek(address)
         return memory.read(size)
     return b""
-
-
-def _code_mappings(root: Path, pid: int) -> list[tuple[int, int, str]]:
-    found = []
-    for line in read_text(root / f"proc/{pid}/maps").splitlines():
-        fields = line.split(maxsplit=5)
-        name = os.path.basename(fields[5]) if len(fields) == 6 else ""
-        if "x" in fields[1] and (".so" in name or name.startswith("python")):
-            start, _, end = fields[0].partition("-")
-            found.append((int(start, 16), int(end, 16), name))
-    return found
 
 
 def _parse_call(text: str) -> Call | None:
