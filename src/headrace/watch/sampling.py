@@ -130,7 +130,8 @@ def source_line(pid: int, frame: Frame) -> str:
 @functools.lru_cache(256)
 def _source_lines(path: str) -> list[str]:
     try:
-        return Path(path).read_text(errors="replace").splitlines() if Path(path).is_file() else []  # a device has no end
+        # of a device there is no end
+        return Path(path).read_text(errors="replace").splitlines() if Path(path).is_file() else []
     except OSError:
         return []
 
