@@ -89,3 +89,21 @@ def test_stories_keep_together() -> None:
         "RuntimeError: Pin memory thread exited unexpectedly",
     )
     assert list(found) == ["KB-12", "KB-17", "KB-01", "KB-02"]
+
+
+def test_what_a_message_names_itself_decides_its_cause() -> None:
+    limit = "slurmstepd: error: *** JOB 4 ON n1 CANCELLED AT 2024-03-01T10:00:25 DUE TO TIME LIMIT ***"
+    assert story(limit)["KB-49"].decided == "time_limit"
+    assert story(limit.replace("TIME LIMIT", "NODE FAILURE"))["KB-49"].decided == "node_failed"
+    assert story(limit.replace(" DUE TO TIME LIMIT", ""))["KB-49"].decided == "cancelled"
+    told = story("Main process received SIGTERM, exiting")["KB-56"]
+    assert not told.decided
+    assert "terminal_closed" not in {cause.name for cause in told.open_causes}
+
+
+def test_a_launcher_s_word_comes_behind_every_other() -> None:
+    found = story(
+        "W0301 10:00:25.3 6 torch/distributed/elastic/api.py:897] Sending process 5 closing signal SIGTERM",
+        "OSError: [Errno 24] Too many open files: '/data/1.npz'",
+    )
+    assert list(found) == ["KB-13", "KB-57"]

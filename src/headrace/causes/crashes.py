@@ -1,9 +1,13 @@
 """Findings from the messages of the knowledge base that stand in a log."""
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from headrace.knowledge import MessageFound, TrueCause, advice_for
 from headrace.model import Cause, Confidence, Finding, Severity, Text
+
+from .logs import LogEnd, Raised, shape_of
 
 _CAUSES = {cause.value: cause for cause in Cause}
 _ABOUT_SPEED = {
@@ -15,27 +19,77 @@ _ABOUT_SPEED = {
     Cause.COMPUTE,
     Cause.GC,
 }
+_LAUNCHER = "rank_failed"  # a launcher's word that a process failed: never the first cause where another is told
+_FROM_OUTSIDE = {"kernel_oom", "slurm_oom", "slurm_cancelled", "shell_killed", "told_to_end"}
+_NAME = re.compile(r".*?\b[\w.]*(?:Error|Exception): ")
+_WORD_END = re.compile(r"(?:[^\s.,;:]|[.:](?=\w))*")
+_LINE = Text("line {line}: {text}", "第 {line} 行：{text}")
+_RAISED_IN = Text("raised in {place}", "抛出位置：{place}")
+_CONSEQUENCE = Text("its consequence, line {line}: {text}", "它的后果，第 {line} 行：{text}")
+_LOOK_AT = Text("look at {place}: there your code raised it", "查看 {place}：你的代码在这里抛出了它")
+_READ_ABOVE = Text("read the traceback above line {line}", "阅读第 {line} 行之前的 traceback")
 
 
-def findings_of(found: Sequence[MessageFound], *, last_step_line: int | None = None) -> list[Finding]:
+def findings_of(found: Sequence[MessageFound], *, end: LogEnd | None = None) -> list[Finding]:
     """Return one finding a message that needs action; those that only follow from another one stand in its evidence.
 
-    A fatal message behind the last step ended the run: its share is 1, for nothing was trained after it. One that
-    steps follow did not (the run was started again, or went on); its share of the time is not known and counts as 0.
+    What ended the run has a share of 1, for nothing was trained after it: a fatal message at the end of the log, or an
+    exception that nobody caught, known or not. What the run survived has an unknown share, which counts as 0.
     """
+    raised = end.first if end is not None else None
+    if raised is not None:  # a frame of the traceback may quote the message before it is raised
+        text, line = raised.text, raised.line
+        found = [replace(one, text=text, first_line=line) if _is_about(one, raised) else one for one in found]
     first = {one.entry.id: one for one in found}
-    echoes: dict[str, list[MessageFound]] = {}
+    more: dict[str, list[Text]] = {}  # evidence, by the id of an entry
     heads = []
     for one in found:
+        if raised is not None and one.text == raised.text and raised.is_own_code:
+            more.setdefault(one.entry.id, []).insert(0, _RAISED_IN.filled(place=raised.place))
         if one.explained_by in first and one.explained_by != one.entry.id and not _circular(one, first):
-            echoes.setdefault(one.explained_by, []).append(one)
-        else:
+            if one.text != first[one.explained_by].text:
+                more.setdefault(one.explained_by, []).append(_quoted(_CONSEQUENCE, one.first_line, one.text))
+        elif not _is_remark(one, end):
             heads.append(one)
-    return [_finding(one, echoes.get(one.entry.id, []), last_step_line) for one in heads if not _is_remark(one)]
+    if raised is not None and all(one.text != raised.text for one in found):
+        fatal = [one for one in heads if _has_ended(one, end)]
+        before = [one for one in fatal if raised.is_echo or one.first_line < raised.line if one.entry.name != _LAUNCHER]
+        if before:
+            more.setdefault(before[0].entry.id, []).append(_quoted(_CONSEQUENCE, raised.line, raised.text))
+        else:
+            later = [_quoted(_CONSEQUENCE, one.first_line, one.text) for one in fatal]
+            return [_own(raised, later), *(_finding(one, more, end) for one in heads if one not in fatal)]
+    return [_finding(one, more, end) for one in heads]
 
 
-def remarks_of(found: Sequence[MessageFound]) -> list[Text]:
-    """Return the known messages that need no action by themselves, as facts: noise, and hints about speed.
+def _is_about(one: MessageFound, raised: Raised) -> bool:
+    """Whether a known message is what an exception says; its words may stand in the lines below its name."""
+    is_there = any(raised.line <= line <= raised.line + 4 for line in (one.first_line, one.last_line))
+    return one.entry.name != _LAUNCHER and (is_there or shape_of(raised.text) in shape_of(one.text))
+
+
+def _has_ended(one: MessageFound, end: LogEnd | None) -> bool:
+    is_last = end is None or end.ended_by(one.last_line, from_outside=one.entry.name in _FROM_OUTSIDE)
+    return is_last and one.entry.severity.value == "fatal"
+
+
+def _own(raised: Raised, consequences: list[Text]) -> Finding:
+    """Return the finding of an exception that no entry is about."""
+    words, place = _shortened(raised.text, 160), [_RAISED_IN.filled(place=raised.place)] if raised.place else []
+    return Finding(
+        cause=Cause.UNKNOWN,
+        share=1.0,
+        severity=Severity.FATAL,
+        confidence=Confidence.CERTAIN,
+        evidence=(_quoted(_LINE, raised.line, raised.text), *place, *consequences),
+        fix=((_LOOK_AT if raised.is_own_code else _READ_ABOVE).filled(place=raised.place, line=raised.line),),
+        figures={"line": float(raised.line)},
+        title=Text(words, words),
+    )
+
+
+def remarks_of(found: Sequence[MessageFound], *, end: LogEnd | None = None) -> list[Text]:
+    """Return the known messages that need no action by themselves, as facts: noise, hints, what a library skipped.
 
     A hint about speed ("will create 16 worker processes, suggested max is 8") is no loss of time. Whether time was
     lost is for the steps to say.
@@ -44,13 +98,14 @@ def remarks_of(found: Sequence[MessageFound]) -> list[Text]:
     return [
         said.filled(line=one.first_line, text=_shortened(one.text, 100), id=one.entry.id, title=one.entry.title)
         for one in found
-        if _is_remark(one)
+        if _is_remark(one, end)
     ]
 
 
-def _is_remark(one: MessageFound) -> bool:
+def _is_remark(one: MessageFound, end: LogEnd | None) -> bool:
     severity = one.entry.severity.value
-    return severity == "harmless" or (severity != "fatal" and _cause_of(one) in _ABOUT_SPEED)
+    is_told_aside = end is not None and one.last_line in end.quiet
+    return severity == "harmless" or is_told_aside or (severity != "fatal" and _cause_of(one) in _ABOUT_SPEED)
 
 
 def _cause_of(one: MessageFound) -> Cause:
@@ -61,8 +116,8 @@ def _circular(one: MessageFound, first: dict[str, MessageFound]) -> bool:
     return first[one.explained_by].explained_by == one.entry.id and one.first_line <= first[one.explained_by].first_line
 
 
-def _finding(one: MessageFound, echoes: list[MessageFound], last_step_line: int | None) -> Finding:
-    ended = one.entry.severity.value == "fatal" and (last_step_line is None or one.last_line >= last_step_line)
+def _finding(one: MessageFound, more: dict[str, list[Text]], end: LogEnd | None) -> Finding:
+    ended = _has_ended(one, end)
     causes = one.open_causes
     is_decided = len(causes) == 1
     return Finding(
@@ -70,7 +125,7 @@ def _finding(one: MessageFound, echoes: list[MessageFound], last_step_line: int 
         share=1.0 if ended else 0.0,
         severity=Severity.FATAL if ended else Severity.HIGH if one.entry.severity.value == "fatal" else Severity.MEDIUM,
         confidence=Confidence.CERTAIN if is_decided else Confidence.LIKELY,
-        evidence=tuple(_evidence(one, echoes)),
+        evidence=(*_evidence(one), *more.get(one.entry.id, ())),
         fix=tuple(
             cause.fix
             if is_decided
@@ -88,26 +143,43 @@ def _finding(one: MessageFound, echoes: list[MessageFound], last_step_line: int 
         ),
         measure=() if is_decided else tuple(map(_check, causes)),
         figures={"line": float(one.first_line), "count": float(one.count)},
+        title=_own_words(one),
     )
 
 
-def _evidence(one: MessageFound, echoes: list[MessageFound]) -> Iterator[Text]:
-    yield Text("line {line}: {text}", "第 {line} 行：{text}").filled(line=one.first_line, text=_shortened(one.text))
+def _own_words(one: MessageFound) -> Text:
+    """Return what a message says itself, without the exception's name and what stands around it."""
+    match = next((match for pattern in one.entry.patterns if (match := pattern.regex.search(one.text))), None)
+    if match is None or " " not in match[0]:
+        said = Text("{title} ({words})", "{title}（{words}）")
+        return said.filled(title=one.entry.title, words=_shortened(one.text, 80))
+    name, rest = _NAME.match(one.text[: match.start()]), _WORD_END.match(one.text, match.end())
+    words = one.text[name.end() if name else match.start() : rest.end() if rest else match.end()]
+    words = _shortened(" ".join(words.strip("* ").split()), 160)
+    return Text(words, words)
+
+
+def _evidence(one: MessageFound) -> Iterator[Text]:
+    yield _quoted(_LINE, one.first_line, one.text)
     if one.count > 1:
         yield Text("{n} times", "共 {n} 次").filled(n=one.count)
     yield one.entry.meaning
-    if one.decided and one.because:
+    if one.decided and one.because not in ("", one.text):
         yield Text("decided by: {text}", "由此确定：{text}").filled(text=_shortened(one.because))
-    for echo in echoes:
-        yield Text("its consequence, line {line}: {text}", "它的后果，第 {line} 行：{text}").filled(
-            line=echo.first_line, text=_shortened(echo.text)
-        )
 
 
 def _check(cause: TrueCause) -> Text:
-    command = f" `{cause.command}`" if cause.command else ""
-    return Text(cause.check.en + command, cause.check.zh + command)
+    en, zh = (f"run `{cause.command}`; ", f"运行 `{cause.command}`；") if cause.command else ("", "")
+    return Text(
+        f"find out whether it is this: {cause.why.en.rstrip('.')}: {en}{cause.check.en}",
+        f"确认是否如此：{cause.why.zh.rstrip('。')}：{zh}{cause.check.zh}",
+    )
+
+
+def _quoted(said: Text, line: int, text: str) -> Text:
+    return said.filled(line=line, text=_shortened(text))
 
 
 def _shortened(text: str, most: int = 240) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    """Cut the middle out of a long text: both its ends tell more than a long path."""
+    return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[-most // 3 + 1 :]}"

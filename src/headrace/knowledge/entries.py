@@ -53,6 +53,7 @@ class TrueCause:
     command: str  # what to type for the check, or ""
     fix: Text
     decided_by: tuple[DecidingMessage, ...] = ()
+    where: tuple[tuple[str, str], ...] = ()  # what the message itself names when it is this: an expression each
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,7 @@ def _true_cause(raw: dict[str, Any]) -> TrueCause:
             DecidingMessage(one["entry"], one.get("same", ""), tuple(one.get("where", {}).items()))
             for one in raw.get("decided_by", ())
         ),
+        where=tuple(raw.get("where", {}).items()),
     )
 
 

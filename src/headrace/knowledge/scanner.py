@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from .anchors import AnchorFinder
-from .entries import MessageEntry, Pattern, entries
+from .entries import MessageEntry, Pattern, by_name, entries
 from .story import MessageFound, Occurrence, tell
 
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")  # nearly all there are, at twice the speed
@@ -60,6 +60,10 @@ class MessageScanner:
             cut = self._tail.rfind(b"\r", 0, -_AROUND_BYTES) + 1 or len(self._tail) - _AROUND_BYTES
             self._look_at(self._tail[:cut])
             self._tail = self._tail[cut:]
+
+    def add(self, name: str, text: str, line: int) -> None:
+        """Count a message that somebody else recognised: one too short to look for, such as `Killed`."""
+        self._seen.setdefault(by_name()[name].id, _Seen(text, line, line, occurrences=[(("signal", text),)]))
 
     def found(self) -> tuple[MessageFound, ...]:
         """Return what was found, the most telling message first. A line that has not ended is taken as it is."""

@@ -1,5 +1,6 @@
 """Which of several messages is the first cause, and what they decide about each other. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -38,7 +39,8 @@ class MessageFound:
     def open_causes(self) -> tuple[TrueCause, ...]:
         """The true causes between which nothing in the text decides; one, where it is decided."""
         settled = tuple(cause for cause in self.entry.true_causes if cause.name == self.decided)
-        return settled or self.entry.true_causes
+        # One that the message would name, and does not, is none of them.
+        return settled or tuple(cause for cause in self.entry.true_causes if not cause.where) or self.entry.true_causes
 
     @property
     def cause(self) -> str:
@@ -66,7 +68,15 @@ def _relate(one: MessageFound, by_id: Mapping[str, MessageFound]) -> MessageFoun
             if other is not None and _settles(decision, one, other):
                 return replace(one, decided=cause.name, because=other.text, explained_by=other.entry.id)
     first = next((id_ for id_ in one.entry.follows if id_ in by_id), "")
-    return replace(one, explained_by=first)
+    told = [cause.name for cause in one.entry.true_causes if cause.where and _names(one, cause)]
+    return replace(one, explained_by=first, decided=told[0] if told else "", because=one.text if told else "")
+
+
+def _names(one: MessageFound, cause: TrueCause) -> bool:
+    return any(
+        all(re.fullmatch(value, dict(said).get(name, ""), re.IGNORECASE) for name, value in cause.where)
+        for said in one.occurrences
+    )
 
 
 def _settles(decision: DecidingMessage, one: MessageFound, other: MessageFound) -> bool:

@@ -100,6 +100,7 @@ class Finding:
     futile: tuple[Text, ...] = ()  # advice that cannot help here, and why
     measure: tuple[Text, ...] = ()  # what would decide what this evidence cannot
     figures: Mapping[str, float] = field(default_factory=dict)
+    title: Text | None = None  # of a message: its own words, said in place of the cause's
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
@@ -111,6 +112,7 @@ class Finding:
         """Return it as it stands in a document of schema `headrace/findings/1`."""
         return {
             "cause": self.cause.value,
+            "title": self.title.of(language) if self.title else None,
             "page": self.cause.page,
             "severity": self.severity.value,
             "share": round(self.share, 4),

@@ -47,7 +47,7 @@ def find_ending(
         # the exception itself stands in the last line; above it are frames, and what it came from
         last = max((one.last_line for one in messages), default=0)
         for one in messages:
-            if one.last_line == last:
+            if one.last_line == last and not one.entry.name.startswith("interrupted"):  # that is no failure
                 found.setdefault(one.entry.id, _decided(one, around))
     findings = findings_of([*found.values()])  # the first that was raised comes first
     for place, finding in enumerate(findings):

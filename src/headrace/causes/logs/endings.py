@@ -1,0 +1,125 @@
+"""How a log ends: exceptions that nobody caught, a shell's word for a signal, or the words of a normal end. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .reader import shape_of
+
+_MOST_BEHIND = 20  # ordinary lines behind an error, from which on the run went on
+_HEAD = re.compile(r"(?P<before>.*?)(?:Original |─+ )?Traceback \(most recent call last\)")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?|│ (\S+\.py):(\d+) in (\S+)')
+_LIBRARY = re.compile(r"(?:site|dist)-packages|[/\\][Ll]ib[/\\](?:python\d|multiprocessing)|^<|\.pyx$|^h5py")
+_RAISED = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*(?:\w*(?:Error|Exception|Interrupt|Exit|Iteration|Expired|Empty)|(?<=\.)(?!(?:sh|py)\b)\w+)"
+    r"(?:\(\w+\))?(?:: ?.*)?$"
+)
+# Printed by Python where it goes on: at its exit, in a destructor; and by libraries that do.
+_GOES_ON = re.compile(r"Exception ignored in|Error in (?:atexit|sys\.excepthook)")
+_SURVIVED = re.compile(
+    r"\bWARN(?:ING)?\b(?!.*closing signal|.*death signal)|\bwarning: |\w+Warning\b|\b[Ss]kipp(?:ed|ing)\b"
+    r"|\b[Ii]gnor(?:ed|ing)\b|\b[Rr]etrying\b"
+)
+_SIGNAL = re.compile(r"\s*(Killed|已杀死|Terminated|已终止|Hangup|挂起)(?:: 9)?\s*$")
+_FINISHED = re.compile(
+    r"\b(?:train(?:ing)?|fit(?:ting)?|experiment|epochs)\b.{0,30}\b(?:completed?|finished|done|successful\w*)\b"
+    r"|['\"]train_runtime|\btrain_runtime +=|=\S+ reached\.|\bstatus\W+success|训练\S{0,6}(?:完成|结束)"
+    r"|\b(?:exit|ret(?:urn)?)[_ ]?code\W{1,3}0\b",
+    re.IGNORECASE,
+)
+# Lines that a dying run still writes: other ranks, launchers, schedulers, trackers, native stacks.
+_AFTERMATH = re.compile(
+    r"\s|$|[\[(](?:rank|default|[WEF]|\d+\]:|\w+ pid)|[=*_-]{3}|[│╭╰]|frame #|wandb|srun|slurm|torch|NCCL|nccl|Killing"
+    r"|SIG[A-Z]{2}|[\w.]*(?:Error|Exception|Interrupt)\b|Traceback|During|The above|Process |Failures|Root|[WEIF]\d{4} "
+    r"|(?:WARNING|ERROR|INFO):torch|Original|\+ |Aborted|Bus error|Segmentation|subprocess|terminate|Main process|Fatal"
+)
+# What is raised on the way to another exception, and what only tells that another process failed.
+_ON_THE_WAY = re.compile(r"(?:\w+\.)?(?:Empty|KeyError|AttributeError|IndexError|\w*ImportError|\w*NotFoundError)\b")
+_ECHO = re.compile(
+    r"Caught \w+ in |ChildFailedError|Remote(?:Traceback|Error)|RayTaskError|CalledProcessError|ProcessRaisedException"
+    r"|background workers? (?:are|is)|NCCL|nccl|gloo|TCPStore|[Cc]onnection|Broken pipe|[Ss]ocket|EOFError|DistBackend"
+)
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception that a log shows: its line, what it says, and where the user's code raised it."""
+
+    line: int
+    text: str
+    place: str
+    is_own_code: bool
+
+    @property
+    def is_echo(self) -> bool:
+        """Whether it only tells that another process is gone."""
+        return _ECHO.search(self.text) is not None
+
+
+@dataclass
+class LogEnd:
+    """The end of a log."""
+
+    last_step: int
+    zone: int = 0  # the line from which on hardly anything but dying is told
+    finished: int = 0  # the last line that says that all is done
+    raised: list[Raised] = field(default_factory=list)
+    signal: tuple[int, str] | None = None
+    quiet: set[int] = field(default_factory=set)  # lines whose errors ended nothing
+
+    def ended_by(self, line: int, *, from_outside: bool = False) -> bool:
+        """Whether a message in this line can have ended the run; a job that is ended may still finish a step."""
+        is_behind = line >= self.last_step and line > self.finished
+        return line >= self.zone and (from_outside or is_behind) and line not in self.quiet
+
+    @property
+    def first(self) -> Raised | None:
+        """The exception that the others come from."""
+        raised = [one for one in self.raised if self.ended_by(one.line)]
+        return next((one for one in raised if not one.is_echo), raised[0] if raised else None)
+
+
+def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
+    """Return how a log ends, from its last lines, each with its number."""
+    end, behind = LogEnd(last_step), 0
+    for end.zone, text in reversed(lines):
+        behind += _AFTERMATH.match(text) is None
+        if behind > _MOST_BEHIND:
+            break
+    frames: list[tuple[str, ...]] = []
+    before, is_open, is_heard = "", False, True
+    for number, text in lines:
+        if _SURVIVED.search(text):
+            end.quiet.add(number)
+        if number > last_step and _FINISHED.search(text):
+            end.finished = number
+        if number >= last_step and (signal := _SIGNAL.match(text)):
+            end.signal = number, signal[1]
+        if head := _HEAD.match(text):
+            before, is_open, frames = head["before"], True, []
+            before = "" if before.endswith(("^C", "]")) or "%|" in before else before
+            continue
+        if _GOES_ON.search(text):
+            is_heard = is_open = False
+        elif "above exception" in text and end.raised and _ON_THE_WAY.match(end.raised[-1].text):
+            end.raised.pop()
+        if not is_open and is_heard:
+            continue
+        body = text[len(before) :] if shape_of(text[: len(before)]) == shape_of(before) else text
+        if frame := _FRAME.search(body):
+            frames.append(tuple(group or "" for group in frame.groups() if group is not None))
+        elif match := _RAISED.match(body):
+            if is_heard and number >= last_step:
+                end.quiet.discard(number)
+                end.raised.append(_raised(number, match[0].rstrip(), frames))
+            elif not is_heard:
+                end.quiet.add(number)
+            is_open, is_heard = False, True
+    return end
+
+
+def _raised(line: int, text: str, frames: Sequence[tuple[str, ...]]) -> Raised:
+    own = next((frame for frame in reversed(frames) if not _LIBRARY.search(frame[0])), None)
+    place = own or (frames[-1] if frames else ())
+    said = "{}, line {}".format(*place) + (f", in {place[2]}" if len(place) > 2 else "") if place else ""
+    return Raised(line, text, said, own is not None)
