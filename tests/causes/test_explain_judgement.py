@@ -89,7 +89,7 @@ def test_a_pause_that_nothing_speaks_of_is_unknown_and_no_checkpoint(explain: Ca
 def test_a_checkpoint_is_named_where_the_text_says_so(explain: Callable[..., Findings]) -> None:
     said = lambda step: "Saving checkpoint to out/model.pt" if step % 50 == 0 and step > 50 else ""  # noqa: E731
     first = explain(steps(every(50, 5.0), before=said)).findings[0]
-    assert (first.cause, first.confidence) == (Cause.CHECKPOINT, Confidence.CERTAIN)
+    assert (first.cause, first.confidence) == (Cause.CHECKPOINT, Confidence.LIKELY)  # no time stamps around it
 
 
 def test_a_checkpoint_beside_half_of_the_pauses_explains_none(explain: Callable[..., Findings]) -> None:

@@ -89,7 +89,7 @@ def test_a_log_of_any_length_takes_bounded_memory(tmp_path: Path) -> None:
 
     store = StepStore("timed -")
     for step in range(3 * MOST_RECORDS):
-        store.add(step, step, 0.0, 0.1 * step, 0.1, 0.0, 0.0, 0.0)
+        store.add(step, step, 0.0, 0.1 * step, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     assert MOST_RECORDS / 4 <= len(store) < MOST_RECORDS
     assert store.num_seen == 3 * MOST_RECORDS
     for first, end in store.blocks():

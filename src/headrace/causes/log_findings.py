@@ -1,14 +1,27 @@
 """`explain_logs`: logs of a run, streamed, what they tell as findings, and what cannot be concluded."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from headrace.errors import UnusableInput
 from headrace.knowledge import MessageFound, MessageScanner, look_up
 from headrace.model import Cause, Finding, Findings, Text, Verdict, format_seconds, format_share, three_digits
 
 from .crashes import findings_of, remarks_of
-from .logs import LineCutter, LogContent, LogReader, LogStreams, join_logs, read_chunks
+from .logs import (
+    FEWEST,
+    Known,
+    LineCutter,
+    LogContent,
+    LogEnd,
+    LogReader,
+    LogStreams,
+    Series,
+    join_logs,
+    read_chunks,
+    read_end,
+)
 from .remedies import advice_on, make_finding
 from .slow_reports import epoch_fact, explain_slow_reports
 from .steps import LOCKSTEP_LIMIT, SUPPLY_CAUSES, Analysis, LostTime, analyse, evidence_of
@@ -18,6 +31,7 @@ from .steps import LOCKSTEP_LIMIT, SUPPLY_CAUSES, Analysis, LostTime, analyse, e
 _READ_WHOLE_BYTES = 32 << 20
 _WINDOW_BYTES = 1 << 20
 _OF_THE_REST = 32
+_LAST_CHUNKS = 4  # what is looked at for how the run ended: about 1 MiB
 
 
 def explain_logs(paths: Sequence[str]) -> Findings:
@@ -30,10 +44,10 @@ def explain_logs(paths: Sequence[str]) -> Findings:
     remarks: list[Text] = []
     num_messages = 0
     for path in paths:
-        content, messages = _read(path)
+        content, messages, end = _read(path)
         contents.append(content)
-        crashes += findings_of(messages, last_step_line=content.last_step_line)
-        remarks += remarks_of(messages)
+        crashes += findings_of(messages, end=end)
+        remarks += remarks_of(messages, end=end)
         num_messages += sum(message.count for message in messages)
     num_bytes = sum(content.num_bytes for content in contents)
     names = ", ".join("standard input" if path == "-" else path for path in paths)
@@ -41,11 +55,12 @@ def explain_logs(paths: Sequence[str]) -> Findings:
         raise UnusableInput(f"{names}: empty", next_step="give the log that the training wrote")
     streams = join_logs(contents)
     source = _source(paths, contents, num_messages)
-    findings = _explain(streams, _once(crashes), remarks, source)
+    findings = _explain(streams, _once(crashes), remarks, source, _unread(contents))
     if findings is None:
         raise UnusableInput(
             f"{names}: no line tells of training steps, and no known message is in it",
             lines=sum(content.num_lines for content in contents),
+            unread=" ".join(str(one[1]) for one in _unread(contents)[:1]),
             next_step="give a log with step numbers and times, a progress bar, or an error message; "
             "`headrace explain --help` lists the formats",
         )
@@ -68,11 +83,13 @@ def explain_message(text: str) -> tuple[Findings, tuple[MessageFound, ...]]:
     return findings, found
 
 
-def _read(path: str) -> tuple[LogContent, tuple[MessageFound, ...]]:
+def _read(path: str) -> tuple[LogContent, tuple[MessageFound, ...], LogEnd]:
     cutter, reader, scanner = LineCutter(), LogReader(path), MessageScanner()
+    last: deque[tuple[int, bytes]] = deque(maxlen=_LAST_CHUNKS)  # each with the number of lines before it
     content = reader.content
     for chunk in read_chunks(path):
         scanner.scan_chunk(chunk)
+        last.append((cutter.num_lines, chunk))
         if _is_read(content.num_bytes):
             reader.feed(cutter.cut(chunk))
             content.num_bytes_read += len(chunk)
@@ -81,7 +98,19 @@ def _read(path: str) -> tuple[LogContent, tuple[MessageFound, ...]]:
         content.num_bytes += len(chunk)
     reader.feed(cutter.rest())
     content.num_lines = cutter.num_lines
-    return content, scanner.found()
+    cutter = LineCutter()
+    cutter.num_lines = last[0][0] if last else 0
+    lines = cutter.cut(b"".join(chunk for _, chunk in last))
+    end = read_end([*lines, *cutter.rest()], last_step=content.last_step_line)
+    if end.signal is not None:
+        line, text = end.signal
+        scanner.add("shell_killed" if text in ("Killed", "已杀死") else "told_to_end", text, line)
+    return content, scanner.found(), end
+
+
+def _unread(contents: Sequence[LogContent]) -> list[list[Any]]:
+    """Return kinds of lines that look like steps and were not read, the most frequent first: how many, and one."""
+    return sorted((one for content in contents for one in content.unread.values()), key=lambda one: -one[0])
 
 
 def _once(crashes: list[Finding]) -> list[Finding]:
@@ -118,8 +147,22 @@ _NO_WAIT = Text(
 )
 
 
+_UNREAD = Text(
+    "{n} lines like this look like steps and were not read: `{line}`; please report the format, with a few such lines",
+    "有 {n} 行看起来像训练步但没有读懂，例如：`{line}`；请附上几行报告这种格式",
+)
+_FEW = Text(
+    "{n} lines of steps are too few for patterns: what comes every so many steps cannot be seen",
+    "只有 {n} 行步信息，不足以看出规律：每隔若干步出现的情况无法判断",
+)
+_START = Text(
+    "{start} until the first line of steps are the start of the run, and in no share here",
+    "到第一行步信息为止的 {start} 属于启动阶段，不计入任何占比",
+)
+
+
 def _explain(
-    streams: LogStreams, crashes: list[Finding], remarks: list[Text], source: dict[str, object]
+    streams: LogStreams, crashes: list[Finding], remarks: list[Text], source: dict[str, object], unread: list[list[Any]]
 ) -> Findings | None:
     """Return the findings of a run from its logs alone; None where nothing in them tells of steps or known messages."""
     analysis, reports = _best(streams), explain_slow_reports(streams)
@@ -137,6 +180,10 @@ def _explain(
         verdict = _verdict(analysis)
         if analysis.wait_share is None:
             limits.append(_NO_WAIT)
+        if len(analysis.series) < FEWEST:
+            limits.append(_FEW.filled(n=len(analysis.series)))
+        if analysis.start_s >= 0.1 * (analysis.wall_s + analysis.start_s):
+            limits.append(_START.filled(start=format_seconds(analysis.start_s)))
     if reports is not None and not any(finding.cause in SUPPLY_CAUSES for finding in findings):
         slow, slow_facts = reports
         findings.append(slow)
@@ -145,6 +192,9 @@ def _explain(
         verdict = Verdict.DATA_BOUND if slow.cause in SUPPLY_CAUSES and slow.share >= 0.1 else Verdict.STUTTERING
     if any(finding.cause is Cause.BATCH_LOCKSTEP for finding in findings):
         limits.append(LOCKSTEP_LIMIT)
+    num_read = sum(len(series) for series in streams.series)
+    if unread and unread[0][0] > max(5, num_read):
+        limits.append(_UNREAD.filled(n=unread[0][0], line=unread[0][1][:160]))
     facts += remarks
     ordered = Findings.in_order(findings)
     return Findings(
@@ -187,9 +237,13 @@ def _finding(loss: LostTime, analysis: Analysis) -> Finding:
 
 def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
     series, stalls = analysis.series, analysis.stalls
-    yield Text(
-        "{steps} steps in {wall}: {rate} steps/s; a typical step takes {base}",
-        "{steps} 步，共 {wall}：{rate} 步/秒；通常一步 {base}",
+    yield (
+        Text("{steps} lines of epochs, {base} typically", "{steps} 行 epoch 信息，通常 {base}")
+        if series.is_epochs
+        else Text(
+            "{steps} steps in {wall}: {rate} steps/s; a typical step takes {base}",
+            "{steps} 步，共 {wall}：{rate} 步/秒；通常一步 {base}",
+        )
     ).filled(
         steps=int(analysis.num_steps),
         wall=format_seconds(analysis.wall_s),
@@ -197,8 +251,8 @@ def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
         base=format_seconds(stalls.base_s),
     )
     if analysis.wait_share is not None:
-        yield Text("waiting for data: {share} of the time", "等待数据：占时间的 {share}").filled(
-            share=format_share(analysis.wait_share)
+        yield Text("waiting for data: {share} of the time; {how}", "等待数据：占时间的 {share}；{how}").filled(
+            share=format_share(analysis.wait_share), how=_how_known(series)
         )
     per_epoch = series.per_epoch or streams.per_epoch
     if analysis.losses and per_epoch:
@@ -216,9 +270,31 @@ def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
         ).filled(ranks=streams.num_ranks)
 
 
+def _how_known(series: Series) -> Text:
+    if series.known is Known.SAMPLE:
+        return Text(
+            "known from {lines} single steps of {steps}, so give or take {error}",
+            "由 {steps} 步中打印出的 {lines} 个单步推得，误差约 {error}",
+        ).filled(lines=len(series), steps=int(series.span.sum()), error=format_share(2 * series.error))
+    return _HOW_KNOWN[series.known]
+
+
+_HOW_KNOWN = {
+    Known.EVERY_STEP: Text("every step is in the log", "日志记录了每一步"),
+    Known.MEANS: Text("known from the means that the log prints", "由日志打印的均值得出"),
+    Known.CLOCK: Text(
+        "known from the time stamps, less what steps compute by the log's own figures; those that it prints are "
+        "not typical",
+        "由时间戳减去日志自报的计算时间得出：它打印的那些步并不典型",
+    ),
+    Known.WINDOWS: Text("known from means over the steps between two lines", "由两行之间各步的均值得出"),
+}
+
+
 def _figures(analysis: Analysis, streams: LogStreams) -> dict[str, float]:
     figures = {
         "steps": analysis.num_steps,
+        "step_mean_s": analysis.step_mean_s,
         "wall_s": analysis.wall_s,
         "step_typical_s": analysis.stalls.base_s,
         "lost_share": analysis.lost_share,
@@ -233,8 +309,9 @@ def _figures(analysis: Analysis, streams: LogStreams) -> dict[str, float]:
 
 def _verdict(analysis: Analysis) -> Verdict:
     causes = {loss.cause: analysis.share(loss) for loss in reversed(analysis.losses)}
-    if any(causes.get(cause, 0) >= 0.1 for cause in SUPPLY_CAUSES):
-        return Verdict.DATA_BOUND
+    bound = max((causes.get(cause, 0.0) for cause in SUPPLY_CAUSES), default=0.0)
+    if bound >= 0.1:
+        return Verdict.DATA_BOUND if bound >= 0.25 else Verdict.BALANCED
     if analysis.losses:
         return Verdict.UNKNOWN if all(loss.drift is not None for loss in analysis.losses) else Verdict.STUTTERING
     if analysis.wait_share is None:

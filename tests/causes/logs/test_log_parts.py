@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.causes.logs.bars import bar_times, read_bar
+from headrace.causes.logs.evidence import undo_smoothing
 from headrace.causes.logs.fields import Stamps, read_measures, read_position
 from headrace.causes.logs.lines import LineCutter
 from headrace.causes.logs.reader import LogReader
-from headrace.causes.logs.series import undo_smoothing
 from headrace.causes.steps.periods import find_period, find_rhythm
 
 
@@ -181,3 +181,11 @@ def test_bars_of_many_packages(line: str, kind: str, step: int, elapsed_s: float
     bar = read_bar(line)
     assert bar is not None
     assert (bar.kind, bar.step, bar.elapsed_s) == (kind, step, elapsed_s)
+
+
+def test_a_bar_that_scales_its_unit_is_read() -> None:
+    bar = read_bar("train:  12%|█▏        | 1.20k/10.0k [00:01<00:07, 1.25kit/s]")
+    assert bar is not None
+    assert (bar.step, bar.of, bar.rate_s) == (1200, 10000, 0.0008)
+    odd = read_bar("train:  12%|█▏        | 3/10 [00:01<00:07, 1.25?it/s]")
+    assert odd is None or not odd.rate_s > 0

@@ -39,6 +39,13 @@ _BARS = (
         rf"[━╸╺─]\s*{_AMOUNT}/(?P<of>\d+)\s+(?P<elapsed>\d+:\d\d:\d\d)\s*•\s*(?P<left>\S+)\s+(?P<rate>[\d"
         rf".]+(?:it/s|s/it))"
     ),
+    # 11/88 [==>...........................] - ETA: 33s - loss: 5.9
+    re.compile(rf"{_AMOUNT}/(?P<of>\d+) \[[=>.]+\] - ETA: (?P<left>[\d:]+)s?(?P<elapsed>)(?P<rate>)"),
+    # 1875/1875 [==============================] - 5s 3ms/step - loss: 0.3: Keras, once an epoch is done
+    re.compile(
+        rf"{_AMOUNT}/(?P<of>(?P=n)) (?:\[=+\] -|━+) (?P<elapsed>\d+)s(?P<left>)"
+        r"(?: (?P<rate>[\d.]+(?:us|ms|s)/(?P<whole>step|epoch)))?"
+    ),
 )
 _SIZES = {"k": 1e3, "M": 1e6, "G": 1e9}
 # What a bar's title says when it does not count training steps. The last is the head of Ultralytics' validation.
@@ -72,6 +79,7 @@ class Bar:
     kind: str  # "train", "evaluate" or "other"
     behind: str  # what stands behind the rate
     is_stamped: bool  # a time of day stands before it
+    is_whole: bool  # the one line of a whole epoch
 
 
 def read_bar(line: str) -> Bar | None:
@@ -91,19 +99,21 @@ def read_bar(line: str) -> Bar | None:
     elapsed = match["elapsed"]
     rate_text = (match["rate"] or "").strip()
     kind, epoch, is_stamped = _title(title)
+    step = _amount(match["n"])
     if kind != "other" and "B/s" in rate_text:
         kind = "other"  # a download
     return Bar(
         title=title.strip(" :"),
-        step=_amount(match["n"]),
+        step=step,
         of=_amount(match["of"]) if match["of"] not in ("", "?") else None,
-        elapsed_s=_clock_s(elapsed),
+        elapsed_s=_clock_s(elapsed) if elapsed else NAN,
         resolution_s=0.1 if "." in elapsed else 1.0,
-        rate_s=_rate_s(rate_text),
+        rate_s=_rate_s(rate_text) if elapsed else _clock_s(match["left"]) / max(1, int(match["of"]) - step),
         epoch=epoch,
         kind=kind,
         behind=line[match.end() :],
         is_stamped=is_stamped,
+        is_whole="whole" in match.re.groupindex,
     )
 
 
@@ -119,9 +129,11 @@ def _title(title: str) -> tuple[str, int | None, bool]:
 def _rate_s(text: str) -> float:
     if text[:1] == "?":
         return NAN
-    if text.endswith("s/it"):
-        return float(text[:-4])
-    return 1 / float(text[:-4]) if text.endswith("it/s") and float(text[:-4]) > 0 else read_rate_s(text)
+    number = text[:-4].strip()
+    if not text.endswith(("s/it", "it/s")) or number[-1:] not in {*_SIZES, *"0123456789"}:
+        return read_rate_s(text)
+    value = float(number[:-1]) * _SIZES[number[-1]] if number[-1] in _SIZES else float(number)
+    return value if text.endswith("s/it") else 1 / value if value > 0 else NAN
 
 
 def _amount(text: str) -> int:

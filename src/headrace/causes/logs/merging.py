@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .fields import Recent
-from .markers import Marker
+from .markers import Doing, Marker
 from .reader import LogContent
 from .series import COLUMNS, Series, StepStore, build_series
 
@@ -41,9 +41,18 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
             streams.settings.setdefault(name, value)
     streams.markers.sort(key=lambda marker: marker.line)
     shapes: dict[str, dict[str, list[StepStore]]] = {}
+    kinds = {name.split(" ")[-1] for content in contents for name in content.stores}
+    # Steps without a number, lines of whole epochs, those of an evaluation: they count where there are no better ones.
+    order = ["test", "epochs", "steps"]
+    beside = set(order if kinds - set(order) else order[: max(map(order.index, kinds), default=0)])
+    if kinds == {"test"}:
+        streams.markers = [marker for marker in streams.markers if marker.doing is not Doing.EVALUATION]
     for content in contents:
         for name, store in content.stores.items():
+            if name.split(" ")[-1] in beside:
+                continue
             shape, rank = name.split(" ", 1)
+            store.is_epochs = rank.endswith(" epochs")
             shapes.setdefault(shape, {}).setdefault(rank, []).append(store)
             streams.per_epoch = max(streams.per_epoch, store.of)
     fast: list[float] = []
@@ -76,9 +85,9 @@ def _steps_an_epoch(settings: dict[str, int], stores: list[StepStore]) -> int:
     return 0
 
 
-def _worth(series: Series) -> tuple[float, int]:
+def _worth(series: Series) -> float:
     is_single = series.median_span <= 1
-    return 2.0 * series.has_wait + 1.0 * is_single + 0.5 * series.has_time, len(series)
+    return 2.0 * series.has_wait + 1.0 * is_single + 0.5 * series.has_time + float(np.log10(len(series)))
 
 
 def _chained(stores: list[StepStore]) -> list[StepStore]:
@@ -103,6 +112,7 @@ def _follows(earlier: StepStore, later: StepStore) -> bool:
 def _concatenated(earlier: StepStore, later: StepStore) -> StepStore:
     joined = StepStore(earlier.name)
     joined.is_bar, joined.is_slow_only = earlier.is_bar, earlier.is_slow_only
+    joined.is_epochs = earlier.is_epochs
     joined.is_averaged = earlier.is_averaged or later.is_averaged
     joined.unit_known = earlier.unit_known and later.unit_known
     joined.resolution_s = min(earlier.resolution_s, later.resolution_s)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isclose, isnan
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +18,20 @@ from .bars import Bar, read_bar
 from .fields import (
     NAN,
     Measures,
+    Position,
     Recent,
     Stamps,
+    read_elapsed_s,
+    read_epoch,
     read_measures,
+    read_parts_s,
     read_position,
     read_rate_s,
     read_recent,
+    read_samples_rate,
     read_settings,
     read_slow_batch,
+    read_words_s,
 )
 from .markers import Doing, Marker, read_marker
 from .series import StepStore
@@ -38,20 +45,37 @@ _MOST_STORES = 512  # one a rank and kind of line; more are other numbers that l
 _PREFIX = re.compile(
     r"\s*(?:[\[(<]?\s*(?:local[_ ]?)?(?:rank|default|proc(?:ess)?|worker|gpu|node)\s*[_:=#]?\s*(\d{1,5})"
     r"\s*[\])>]?\s*[:|\-]?\s*"
-    r"|(\d{1,4}):\s+(?=\D|\d{4}-)|\(\w+ pid=(\d+)[^)]*\)\s*)",
+    r"|\[\d+,(\d{1,5})\]<std(?:out|err)>:\s*|(\d{1,4}):\s+(?=\D|\d{4}-)|\(\w+ pid=(\d+)[^)]*\)\s*)",
     re.IGNORECASE,
 )
 _RANK_INSIDE = re.compile(r"\brank\s*[=:]?\s*(\d{1,5})\b", re.IGNORECASE)
 _STEP_WORDS = re.compile(r"step|iter|batch|epoch|it |train|步|迭代|批次|\[")
+_LIKE_A_STEP = re.compile(
+    r"\b(?:step|iter(?:ation)?|batch|epoch)s?\b.*(?:\d\s*m?s\b|time|sec|it/s)|(?:time|sec).*\b(?:step|iter)s?\b",
+    re.IGNORECASE,
+)
 _SLOW_WORDS = re.compile(r"slow|late|stalled|慢|recent|last|最近")
 _MARK_WORDS = re.compile(
     r"sav|writ|dump|eval|valid|upload|sync|test|resum|restart|flush|log|保存|写入|存储|验证|评估|评测|上传|同步|记录|恢复"
 )
 _FORMATS = {"timed": "timed steps", "bare": "timed steps", "stamped": "stamped steps"}
+_MOST_HEADER, _FEWEST_HEADER = 300, 6  # lines of a header that are remembered; shorter ones tell nothing
 _MOST_SHAPES = 20_000  # of lines that are remembered; later ones are read with care each time
 _WITH_CARE = "with care"
 _UNSEEN = "unseen"
-_Values = tuple[int, int, float, float, float]  # step, steps an epoch (0: not told), epoch, step time and wait
+_FOLDED = "folded"
+_EPOCH_ALONE = re.compile(r"(?:^|: |\] |- )\W*epoch\W{0,4}(\d+)(?:/\d+)?\W*$", re.IGNORECASE)
+_EPOCH_TOOK = re.compile(r"epoch[_ ]?(?:time|took|duration)\W{0,3}(\d+\.?\d*)(?![\d:])", re.IGNORECASE)
+_NO_EPOCH = re.compile(r"\b(?:val\w*|eval\w*|test\w*)\b|val_", re.IGNORECASE)
+_PROFILED = re.compile(
+    r"(?:(?P<epoch>run_training_epoch)|(?P<batch>run_training_batch)|train_dataloader_next)\s*\|\s*[\d.]+\s*\|\s*(?P<calls>\d+)\s*\|\s*(?P<total>[\d.]+)\s*\|"
+)
+_FOLD_WORDS = re.compile(
+    r"(?:step|iter|batch|load|data|read|fetch|wait)\w*[_ ](?:time|cost|wait)|batch-generator|^loaded:|\btimer:",
+    re.IGNORECASE,
+)
+# step, steps an epoch (0: not told), epoch; step time and wait, and the means of both so far
+_Values = tuple[int, int, float, float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +85,15 @@ class StepPlan:
     step: int
     of: int | None
     epoch: int | None
-    took: tuple[int, float] | None  # a negative factor: a rate, so the number goes below the line
-    wait: tuple[int, float] | None
+    times: tuple[tuple[int, float] | None, ...]  # a negative factor: a rate, so the number goes below the line
     unit_known: bool
 
     def apply(self, numbers: Sequence[str]) -> _Values:
         """Return what a line's numbers tell."""
-        return (
-            int(float(numbers[self.step])),
-            int(float(numbers[self.of])) if self.of is not None else 0,
-            float(numbers[self.epoch]) if self.epoch is not None else NAN,
-            _value(numbers, self.took),
-            _value(numbers, self.wait),
-        )
+        took, wait, took_mean, wait_mean = (_value(numbers, place) for place in self.times)
+        of = int(float(numbers[self.of])) if self.of is not None else 0
+        epoch = float(numbers[self.epoch]) if self.epoch is not None else NAN
+        return int(float(numbers[self.step])), of, epoch, took, wait, took_mean, wait_mean
 
 
 def _value(numbers: Sequence[str], place: tuple[int, float] | None) -> float:
@@ -112,8 +132,15 @@ def learn_plan(line: str, expected: _Values, *, unit_known: bool) -> StepPlan | 
         step=step,
         of=_index(seen.of, len(numbers)),
         epoch=_index(seen.epoch, len(numbers)),
-        took=_place(read_rate_s(probe) if isnan(told.took_s) else told.took_s, len(numbers)),
-        wait=_place(told.wait_s, len(numbers)),
+        times=tuple(
+            _place(seconds, len(numbers))
+            for seconds in (
+                read_rate_s(probe) if isnan(told.took_s) else told.took_s,
+                told.wait_s,
+                told.took_mean_s,
+                told.wait_mean_s,
+            )
+        ),
         unit_known=unit_known,
     )
     got = plan.apply(numbers)
@@ -146,6 +173,9 @@ class LogContent:
     settings: dict[str, int] = field(default_factory=dict)
     recent: list[Recent] = field(default_factory=list)
     formats: Counter[str] = field(default_factory=Counter)
+    unread: dict[str, list[Any]] = field(
+        default_factory=dict
+    )  # lines that look like steps and tell none: how many, one
     num_lines: int = 0
     num_bytes: int = 0
     num_bytes_read: int = 0  # of which steps were read; the rest was only looked through for messages
@@ -167,7 +197,13 @@ class LogReader:
         self._line = 0.0  # where a line stands among all that were read
         self._number = 0  # its number, as an editor shows it
         self._rank = "-"
+        self._last_store: StepStore | None = None
+        self._bar_steps: dict[str, int] = {}  # where each bar stands
+        self._last_bar: tuple[StepStore, int] | None = None  # that moved
+        self._profiled_s, self._num_epochs, self._epoch_begun = 0.0, 0, -1
         self._plans: dict[str, StepPlan | str | None] = {}  # by the shape of a line
+        self._header: set[str] = set()  # shapes of the lines before the first step
+        self._header_again: set[str] = set()  # those that came again since the last step
 
     def feed(self, lines: list[tuple[int, str]]) -> None:
         """Take the next lines of the log, each with its number."""
@@ -184,7 +220,7 @@ class LogReader:
             line = line[prefix.end() :]
         elif "rank" in line and (inside := _RANK_INSIDE.search(line[:120])):
             self._rank = inside[1]
-        if "/s" in line or "s/" in line or "?it" in line:
+        if "/s" in line or "s/" in line or "?it" in line or "[==" in line:
             bar = read_bar(line)
             if bar is not None:
                 self._read_bar(bar)
@@ -195,7 +231,15 @@ class LogReader:
                 return
         shape = shape_of(line)
         plan = self._plans.get(shape, _UNSEEN)
+        self._note_header(shape)
+        if self._epoch_begun >= 0:
+            self._stamp_epoch(line)
         if plan is None:
+            if shape in self.content.unread:
+                self.content.unread[shape][0] += 1
+            return
+        if plan is _FOLDED:
+            self._fold(line)
             return
         if isinstance(plan, StepPlan):
             self._add(plan.apply(numbers_of(line)), self._time_of(line), plan.unit_known, line)
@@ -203,6 +247,16 @@ class LogReader:
         plan = self._read_with_care(line)
         if len(self._plans) < _MOST_SHAPES:
             self._plans[shape] = plan
+            if plan is None and _LIKE_A_STEP.search(line) and len(numbers_of(line)) >= 3:
+                self.content.unread[shape] = [1, line.strip()]
+
+    def _note_header(self, shape: str) -> None:
+        """Notice where a run begins anew in the same log: most of what stands before its first step comes again."""
+        if not self.content.last_step_line:
+            if len(self._header) < _MOST_HEADER:
+                self._header.add(shape)
+        elif shape in self._header:
+            self._header_again.add(shape)
 
     def _read_with_care(self, line: str) -> StepPlan | str | None:
         """Read a line of a shape not seen before; return how to read others like it: None, not at all."""
@@ -210,13 +264,56 @@ class LogReader:
         at_s = self._time_of(line)
         if _SLOW_WORDS.search(low) and self._read_watcher(line, at_s):
             return _WITH_CARE
+        if (alone := _EPOCH_ALONE.search(line)) is not None:
+            self._epoch_begun = int(alone[1])
+            self._stamp_epoch(line)
+            return _WITH_CARE
+        if (row := _PROFILED.search(line)) is not None:
+            self._read_profile(row)
+            return _WITH_CARE
         marker = read_marker(line, line=self._line, at_s=at_s) if _MARK_WORDS.search(low) else None
         if marker is not None:
             self._mark(marker)
         for name, value in read_settings(line).items():
             self.content.settings.setdefault(name, value)
+        if self._last_store is not None and marker is None and _FOLD_WORDS.search(line) and read_position(line) is None:
+            self._fold(line)
+            return _FOLDED
         plan = self._read_step(line, at_s, marker) if _STEP_WORDS.search(low) else None
-        return plan if marker is None else _WITH_CARE
+        is_settled = marker is None and (plan is not None or not _FOLD_WORDS.search(line))
+        return plan if is_settled else _WITH_CARE
+
+    def _stamp_epoch(self, line: str) -> None:
+        """Note when an epoch began, by the first time stamp in or behind the line that names it alone."""
+        if not isnan(at_s := self._time_of(line)):
+            rank, self._rank, number, self._epoch_begun = self._rank, f"{self._rank} epochs", self._epoch_begun, -1
+            last = self.content.last_step_line
+            self._add((number, 0, NAN, NAN, NAN, NAN, NAN), at_s, True, "")
+            self._rank, self.content.last_step_line = rank, last
+
+    def _read_profile(self, row: re.Match[str]) -> None:
+        """Read Lightning's profiler: what all epochs took, how many steps there were, and all `next(loader)`."""
+        if row["epoch"]:
+            self._profiled_s = float(row["total"])
+        elif self._profiled_s and (steps := int(row["calls"])) >= 2:
+            times = self._profiled_s / steps, NAN if row["batch"] else float(row["total"]) / steps
+            rank, self._rank = self._rank, f"{self._rank}{row['batch'] or ''}"
+            for step in (steps // 2, steps):  # as means so far, in two lines
+                self._line += 0.25
+                self._add((step, 0, NAN, *times, *times), NAN, True, "")
+            self._rank = rank
+
+    def _batch_size(self) -> int:
+        settings = self.content.settings
+        return settings.get("all_batch", settings.get("batch_size", 0))
+
+    def _fold(self, line: str) -> None:
+        """Give a step the times that stand in lines behind its own, where its own tells none."""
+        if self._last_store is None or (measures := read_measures(line)) is None:
+            return
+        unit_s = 1e-3 if "(ms)" in line and not measures.unit_known else 1.0  # time (ms) | batch-generator: 1.2
+        self._last_store.unit_known &= measures.unit_known or unit_s < 1
+        self._last_store.fill_last([seconds * unit_s for seconds in measures.times])
 
     def _time_of(self, text: str) -> float:
         at_s = self._stamps.read(text)
@@ -224,6 +321,9 @@ class LogReader:
 
     def _read_bar(self, bar: Bar) -> None:
         if bar.kind == "other":
+            return
+        if isnan(bar.elapsed_s):  # Keras tells what is left, by the mean so far
+            self._add((bar.step, bar.of or 0, NAN, bar.rate_s, NAN, NAN, NAN), NAN, True, "")
             return
         if bar.kind == "evaluate":
             self._mark(Marker(Doing.EVALUATION, self._line, NAN, NAN, bar.elapsed_s))
@@ -234,30 +334,38 @@ class LogReader:
         self.content.formats["progress bar"] += 1
         self.content.last_step_line = self._number
         store.of = max(store.of, bar.of or 0)
-        took = wait = NAN
-        if "=" in bar.behind or ":" in bar.behind:
-            took, wait = self._measures_behind(bar.behind, store)
+        behind = (bar.elapsed_s / bar.step if bar.is_whole and bar.elapsed_s else NAN, NAN, NAN, NAN)
+        if not bar.is_whole and ("=" in bar.behind or ":" in bar.behind):
+            behind = self._measures_behind(bar.behind, store)
+        last = self._last_bar
+        if last is not None and last[0] is not store and self._bar_steps.get(store.name) == bar.step:
+            if not isnan(behind[0]):  # a bar of epochs that shows the times of the steps of another one
+                last[0].unit_known &= store.unit_known
+                last[0].fill_last(behind)
+            return
+        self._bar_steps[store.name], self._last_bar = bar.step, (store, bar.step)
         store.add(
             self._line,
             bar.step,
-            NAN if bar.epoch is None else float(bar.epoch),
+            float(store.num_seen) if bar.is_whole else NAN if bar.epoch is None else float(bar.epoch),
             self._time_of(bar.title) if bar.is_stamped else NAN,
-            took,
-            wait,
+            *behind[:2],
             bar.elapsed_s,
             bar.rate_s,
+            *behind[2:],
+            bar.of or 0,
         )
 
-    def _measures_behind(self, behind: str, store: StepStore) -> tuple[float, float]:
-        """Return the step time and the wait that stand behind a bar; shapes without any are remembered."""
+    def _measures_behind(self, behind: str, store: StepStore) -> tuple[float, float, float, float]:
+        """Return the times that stand behind a bar; shapes without any are remembered."""
         shape = shape_of(behind)
         measures = read_measures(behind) if self._plans.get(shape, _UNSEEN) is not None else None
         if measures is None:
             if len(self._plans) < _MOST_SHAPES:
                 self._plans[shape] = None
-            return NAN, NAN
+            return NAN, NAN, NAN, NAN
         store.unit_known &= measures.unit_known
-        return measures.took_s, measures.wait_s
+        return measures.times
 
     def _read_watcher(self, line: str, at_s: float) -> bool:
         slow = read_slow_batch(line)
@@ -267,7 +375,7 @@ class LogReader:
                 store.is_slow_only = True
                 self.content.formats["slow batches"] += 1
                 self.content.last_step_line = self._number
-                store.add(self._line, slow[0], NAN, at_s, NAN, slow[1], NAN, NAN)
+                store.add(self._line, slow[0], NAN, at_s, NAN, slow[1], NAN, NAN, NAN, NAN, 0)
             return True
         recent = read_recent(line)
         if recent is not None:
@@ -277,40 +385,86 @@ class LogReader:
         return recent is not None
 
     def _read_step(self, line: str, at_s: float, marker: Marker | None) -> StepPlan | str | None:
-        position = read_position(line)
+        position, measures = read_position(line), read_measures(line)
         if position is None:
-            return None
-        measures = read_measures(line)
+            return self._read_epoch(line, at_s, measures, marker)
         if not position.is_training:
-            if marker is None and (measures is not None or position.of is not None):
-                self._mark(Marker(Doing.EVALUATION, self._line, at_s, NAN, NAN))
-                return _WITH_CARE
-            return None
+            return self._read_test(line, position, measures, at_s, marker)
         if marker is not None and measures is None:
             return _WITH_CARE  # "Saving checkpoint at 30 iterations": a marker, not a step
         rate_s = read_rate_s(line) if measures is None or isnan(measures.took_s) else NAN
-        if measures is None and isnan(rate_s) and isnan(at_s):
-            return None  # a number of a step, and nothing that tells time
+        if measures is None and isnan(rate_s):
+            rate_s = read_words_s(line)
+        if measures is None and isnan(rate_s) and (batch := self._batch_size()):
+            rate_s = batch / (read_samples_rate(line) or NAN)
+        elapsed_s = read_elapsed_s(line) if isnan(at_s) else NAN
+        at_s = at_s if isnan(elapsed_s) else elapsed_s
         measures = measures or Measures(rate_s, NAN, unit_known=True)
         took_s = rate_s if isnan(measures.took_s) else measures.took_s
         epoch = NAN if position.epoch is None else float(position.epoch)
-        values = position.step, position.of or 0, epoch, took_s, measures.wait_s
+        means = measures.took_mean_s, measures.wait_mean_s
+        values = position.step, position.of or 0, epoch, took_s, measures.wait_s, *means
         self._add(values, at_s, measures.unit_known, line)
-        return learn_plan(line, values, unit_known=measures.unit_known) or _WITH_CARE
+        plan = learn_plan(line, values, unit_known=measures.unit_known) if isnan(elapsed_s) else None
+        return plan or _WITH_CARE
+
+    def _read_test(
+        self, line: str, position: Position, measures: Measures | None, at_s: float, marker: Marker | None
+    ) -> str | None:
+        """Read a step of an evaluation: it marks one, and a log of nothing else has steps, too."""
+        took_s = NAN
+        if measures is not None and not isnan(measures.took_s):
+            rank, self._rank = self._rank, f"{self._rank} test"
+            self._add((position.step, position.of or 0, NAN, *measures.times), at_s, measures.unit_known, line)
+            self._rank = rank
+            mean_s = measures.took_s if isnan(measures.took_mean_s) else measures.took_mean_s
+            took_s = mean_s * (position.step + 1)
+        if marker is not None and not isnan(took_s) and self.content.markers[-1] is marker:
+            self.content.markers[-1] = replace(marker, took_s=took_s)
+        elif marker is None and (measures is not None or position.of is not None or not isnan(at_s)):
+            self._mark(Marker(Doing.EVALUATION, self._line, at_s, NAN, took_s))
+            return _WITH_CARE
+        return None
+
+    def _read_epoch(self, line: str, at_s: float, measures: Measures | None, marker: Marker | None) -> str | None:
+        """Read a line that tells of a whole epoch: what its steps took, or all of it. For logs without steps."""
+        if (whole := _EPOCH_TOOK.search(line)) is not None:
+            measures = Measures(float(whole[1]), NAN, unit_known=True)
+        if not isnan(parts_s := read_parts_s(line)):
+            measures = Measures(parts_s, NAN if measures is None else measures.wait_s, unit_known=True)
+        if measures is None or isnan(measures.took_s) or marker is not None or _NO_EPOCH.search(line):
+            return None
+        epoch, kind = read_epoch(line), "epochs"
+        if epoch is None and "epoch" not in line.lower():
+            if isnan(measures.wait_s) and isnan(parts_s):
+                return None
+            kind = "steps"  # without a number, but a step: both of its times are there
+        rank, self._rank = self._rank, f"{self._rank} {kind}"
+        self._num_epochs += 1
+        number = self._num_epochs if epoch is None else epoch
+        self._add((number, 0, NAN, measures.took_s, measures.wait_s, NAN, NAN), at_s, measures.unit_known, line)
+        self._rank = rank
+        return _WITH_CARE
 
     def _add(self, values: _Values, at_s: float, unit_known: bool, line: str) -> None:
-        step, of, epoch, took_s, wait_s = values
+        if len(self._header_again) >= max(_FEWEST_HEADER, 0.5 * len(self._header)):
+            self._mark(Marker(Doing.RESTART, self._line - 0.25, at_s, NAN, NAN))
+        self._header_again.clear()
+        step, of, epoch, took_s, wait_s, *means = values
         # Numbers without a unit stand apart: in a log that has units, such a line was cut off before its own.
-        shape = "stamped" if isnan(took_s) and isnan(wait_s) else "timed" if unit_known else "bare"
+        shape = "timed" if unit_known else "bare"
+        if isnan(took_s) and isnan(wait_s):
+            shape = "alone" if isnan(at_s) else "stamped"  # alone: its times may stand in lines of their own behind it
         store = self._store(f"{shape} {self._rank}", resolution_s=self._stamps.resolution_s)
         if store is None:
             return
-        store.unit_known = unit_known
+        store.unit_known &= unit_known
         store.is_averaged |= "(train)" in line  # mmengine's
         store.of = max(store.of, of)
-        self.content.formats[_FORMATS[shape]] += 1
+        self.content.formats.update([_FORMATS[shape]] if shape in _FORMATS else [])
         self.content.last_step_line = self._number
-        store.add(self._line, step, epoch, at_s, took_s, wait_s, NAN, NAN)
+        self._last_store = None if self._rank.endswith(" steps") else store
+        store.add(self._line, step, epoch, at_s, took_s, wait_s, NAN, NAN, *means, of)
 
     def _mark(self, marker: Marker) -> None:
         if len(self.content.markers) < _MOST_MARKERS:

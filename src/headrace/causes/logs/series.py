@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -11,14 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bars import bar_times
+from .evidence import Clock, Flags, Floats, Known, find_spans, weigh
 
 _BLOCK = 4096  # consecutive records; patterns are looked for within blocks
 MOST_RECORDS = 64 * _BLOCK
-COLUMNS = ("line", "step", "epoch", "at_s", "took_s", "wait_s", "elapsed_s", "rate_s")
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-_FEWEST = 6  # records; fewer have no pattern
-_WINDOW = 10
+COLUMNS = (
+    "line",
+    "step",
+    "epoch",
+    "at_s",
+    "took_s",
+    "wait_s",
+    "elapsed_s",
+    "rate_s",
+    "took_mean_s",
+    "wait_mean_s",
+    "of",
+)
+FEWEST = 6  # records; fewer have no pattern
+_LATER_S = 60.0
 
 
 class StepStore:
@@ -28,6 +39,7 @@ class StepStore:
         self.name = name
         self.is_bar = False
         self.is_slow_only = False
+        self.is_epochs = False  # a record is an epoch, not a step
         self.unit_known = True
         self.is_averaged = False  # by the logger, over its last steps
         self.resolution_s = 1.0  # of the time stamps, or of a bar's clock
@@ -51,6 +63,13 @@ class StepStore:
             blocks = [self._rows[first : first + length] for first in range(0, len(self._rows), 2 * length)]
             self._rows = array("d", chain.from_iterable(blocks))
             self._stride *= 2
+
+    def fill_last(self, values: Sequence[float]) -> None:
+        """Give the last record the times that it has not: step time and wait, and their means so far."""
+        last = len(self._rows) - len(COLUMNS)
+        for name, value in zip(("took_s", "wait_s", "took_mean_s", "wait_mean_s"), values, strict=True):
+            if last >= 0 and self._rows[last + COLUMNS.index(name)] != self._rows[last + COLUMNS.index(name)]:
+                self._rows[last + COLUMNS.index(name)] = value
 
     def move_lines(self, offset: float) -> None:
         """Count lines from another number on."""
@@ -84,6 +103,9 @@ class Series:
     segment: Floats  # counts the stretches between first ones
     per_epoch: int  # steps, 0: not told
     has_time: bool  # step times come from time stamps or from a clock, not only from what the loop measured itself
+    known: Known = Known.EVERY_STEP  # how the share of waiting is known
+    error: float = 0.0  # of that share, where it is known from a sample
+    is_epochs: bool = False  # a record is an epoch, not a step
 
     def __len__(self) -> int:
         return len(self.step)
@@ -97,7 +119,7 @@ class Series:
     def median_span(self) -> float:
         """How many steps a record covers, typically."""
         inside = self.span[~self.is_first & ~self.is_hole]
-        return float(np.median(inside)) if len(inside) else 1.0
+        return float(np.median(inside if len(inside) else self.span))
 
     def some_steps(self, indices: NDArray[np.int64]) -> tuple[int, ...]:
         """Return the steps of the first few of some records."""
@@ -105,54 +127,57 @@ class Series:
 
 
 def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
-    """Return the steps of one store in their order, or None where it holds too few.
+    """Return the steps of one store in their order, or None where it holds too few to tell a time.
 
     `per_epoch` is for a counter that runs through all epochs: an epoch begins behind each such number of steps.
     """
-    if len(store) < _FEWEST or store.is_slow_only:
+    if not len(store) or store.is_slow_only:
         return None
     columns = {name: np.asarray(store.column(name)) for name in COLUMNS}
     columns["block"] = np.zeros(len(store))
     for number, (first, end) in enumerate(store.blocks()):
         columns["block"][first:end] = number
-    columns = _joined(columns, is_bar=store.is_bar)
-    step, epoch = columns["step"], columns["epoch"]
-    if len(step) < _FEWEST:
+    if len(np.unique(columns["of"])) > len(np.unique(columns["step"])):  # "Batch 4/203700": the epoch, and the step
+        columns["epoch"], columns["step"], columns["of"] = columns["step"], columns["of"], np.zeros(len(store))
+    columns = _joined(columns, is_bar=store.is_bar, of=store.of)
+    if not len(columns["step"]):
         return None
-    went_back = np.diff(step, prepend=step[0]) < 0
-    changed = np.diff(np.nan_to_num(epoch, nan=-1.0), prepend=np.nan_to_num(epoch[:1], nan=-1.0)) != 0
-    cut = np.diff(columns["block"], prepend=0) != 0
-    is_first = went_back | changed
-    is_first[0] = True
-    segment = np.cumsum(is_first).astype(float)
-    span = np.diff(step, prepend=step[0])
-    usual = float(np.median(span[~is_first])) if (~is_first).any() else 1.0
-    # A counter may run on through the epochs; or it starts anew, and then a high first number means missing lines.
-    goes_on = (span > 0) & (span <= 4 * usual + 1)
-    anew = is_first & ~goes_on
-    span[anew] = np.where(step[anew] <= 4 * usual, np.maximum(step[anew], 1.0), 1.0)
-    runs = segment  # a bar runs on through its epochs
+    spans = find_spans(columns, is_bar=store.is_bar)
+    step, is_first, is_hole, span = columns["step"], spans.is_first, spans.is_hole, spans.span
+    runs = spans.runs  # a bar runs on through its epochs
+    segment = runs if (np.diff(runs) == 0).any() else np.cumsum(is_first).astype(float)
     if per_epoch:
         epoch_of = (step - 1) // per_epoch
         is_first = is_first | (np.diff(epoch_of, prepend=epoch_of[0]) > 0)
         segment = np.cumsum(is_first).astype(float)
-    is_hole = cut | (span > 4 * usual + 1) | (anew & (step > 4 * usual + 1))
     resolution_s = store.resolution_s
     at_s = columns["at_s"]
     if store.is_bar:
         at_s, resolution_s = _bar_clock(columns, runs, at_s, resolution_s)
-    took_s = _in_seconds(columns["took_s"], at_s, span, is_first | is_hole, unit_known=store.unit_known)
-    wait_s = columns["wait_s"] * _factor(columns["took_s"], took_s)
-    if store.is_averaged and usual == 1 and not np.isnan(took_s).any():
-        took_s, wait_s = undo_smoothing(took_s, wait_s, is_hole)
-    wall_s, has_time = _wall(took_s, wait_s, at_s, span, is_first, is_hole, resolution_s)
+        if (np.diff(runs) > 0).all():  # of each bar only the end
+            columns["took_s"] = columns["elapsed_s"] / np.maximum(step, 1)
+    if _is_cumulative(columns["took_s"], at_s, is_first | is_hole):  # the time since the start: a clock
+        at_s = at_s if not np.isnan(at_s).any() else columns["took_s"]
+        resolution_s, columns["took_s"] = min(resolution_s, 0.01), np.full(len(step), np.nan)
+    took_s = columns["took_s"]
+    if not (store.unit_known or store.is_epochs):
+        took_s = _in_seconds(took_s, at_s, span, is_first | is_hole)
+    factor = _factor(columns["took_s"], took_s)
+    times = {"took": took_s} | {name: columns[f"{name}_s"] * factor for name in ("wait", "took_mean", "wait_mean")}
+    inside, dt = ~is_first & ~is_hole, np.diff(at_s, prepend=np.nan)
+    told = weigh(times, spans, Clock(dt, resolution_s), inside, is_averaged=store.is_averaged)
+    took_s, wait_s, span = told.took_s, told.wait_s, told.span
+    own, waits_s = _over(took_s, span, spans.head, inside), _over(wait_s, span, spans.head, inside)
+    wall_s, has_time = _wall(own, dt, span, is_first, is_hole, resolution_s)
     if wall_s is None:
         return None
+    if told.known is Known.SAMPLE:
+        waits_s = np.where(inside, np.minimum(wall_s, 1.5 * own) * told.share, waits_s)
     return Series(
         step=step,
         span=span,
         wall_s=wall_s,
-        wait_s=wait_s * span,
+        wait_s=np.minimum(waits_s, wall_s),
         line=columns["line"],
         at_s=at_s,
         is_first=is_first,
@@ -161,16 +186,30 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
         segment=segment,
         per_epoch=per_epoch or store.of,
         has_time=has_time,
+        known=told.known,
+        error=told.error,
+        is_epochs=store.is_epochs,
     )
 
 
-def _joined(columns: dict[str, Floats], *, is_bar: bool) -> dict[str, Floats]:
+def _over(per_step: Floats, span: Floats, head: Floats, inside: Flags) -> Floats:
+    """Return what the steps of each record took; those at the end of an epoch, which no line tells of, as usual."""
+    head = np.minimum(head, span)
+    told = per_step[inside & ~np.isnan(per_step)]
+    return per_step * head + (float(np.median(told)) if len(told) else 0.0) * (span - head)
+
+
+def _joined(columns: dict[str, Floats], *, is_bar: bool, of: int) -> dict[str, Floats]:
     """Join records of one step: ranks that do not name themselves, or a bar that is redrawn."""
     if is_bar:  # a bar is drawn once before its first step
         begun = columns["step"] > 0
         columns = {name: column[begun] for name, column in columns.items()}
-    step = columns["step"]
-    same = np.diff(step, prepend=np.nan) == 0
+    step, epoch = columns["step"], np.nan_to_num(columns["epoch"], nan=-1.0)
+    same = (np.diff(step, prepend=np.nan) == 0) & (np.diff(epoch, prepend=np.nan) == 0)
+    if is_bar:  # two that are done are two bars, of which the log has only the end
+        same &= (of == 0) | (step < of) | (np.abs(np.diff(columns["elapsed_s"], prepend=np.nan)) <= 2)
+    else:  # and one that stands there again much later is of another run
+        same &= ~(np.abs(np.diff(columns["at_s"], prepend=np.nan)) > _LATER_S)
     if not is_bar and same.mean() > 0.2:  # several ranks write into one log, each a little earlier or later
         big_drop = np.diff(step, prepend=step[0]) < -8
         part = np.cumsum(big_drop)
@@ -211,47 +250,52 @@ def _bar_clock(columns: dict[str, Floats], segment: Floats, at_s: Floats, resolu
     return times, finest
 
 
-def _in_seconds(took: Floats, at_s: Floats, span: Floats, no_step: Flags, *, unit_known: bool) -> Floats:
+def _is_cumulative(took: Floats, at_s: Floats, begins: Flags) -> bool:
+    """Whether figures are the time since the start: they grow from line to line, as the clock does if there is one."""
+    grows, dt = np.diff(took, prepend=np.nan)[~begins], np.diff(at_s, prepend=np.nan)[~begins]
+    if len(grows) < 3 or float((grows > 0).mean()) <= 0.95:
+        return False
+    if not np.isnan(dt).any():
+        return bool(0.8 < np.median(grows / np.maximum(dt, 1e-3)) < 1.25)
+    return len(grows) >= 8 and bool(np.nanmedian(took) > 3 * np.nanmedian(grows))
+
+
+def _in_seconds(took: Floats, at_s: Floats, span: Floats, no_step: Flags) -> Floats:
     """Return step times in seconds: bare numbers are milliseconds where the time stamps say so or they are huge."""
-    if unit_known or np.isnan(took).all():
+    if np.isnan(took).all():
         return took
     dt = np.diff(at_s, prepend=np.nan)
-    usable = ~no_step & ~np.isnan(dt)
-    is_ms = float(np.nanmedian(took)) >= 100
-    if usable.sum() >= _FEWEST and dt[usable].sum() > 2:
-        is_ms = float(np.nanmean(took)) > 100 * float(dt[usable].sum() / span[usable].sum())
+    usable = (~no_step if (~no_step).sum() >= FEWEST else np.ones(len(took), dtype=bool)) & ~np.isnan(dt)
+    is_ms = float(np.nanmedian(took)) >= 100 and float(np.nanmin(took)) >= 10
+    if usable.sum() >= FEWEST and dt[usable].sum() > 2:
+        ratio = float(np.nansum((took * span)[usable]) / dt[usable].sum()) / 1000
+        is_ms = 0.2 < ratio < 5 or (is_ms and ratio < 5)
     return took / 1000 if is_ms else took
 
 
 def _factor(before: Floats, after: Floats) -> float:
     with np.errstate(all="ignore"):
-        ratio = np.nanmedian(after / before) if not np.isnan(before).all() else np.nan
+        ratio = np.nanmedian(after / before) if not np.isnan(after / before).all() else np.nan
     return float(ratio) if ratio > 0 else 1.0
 
 
 def _wall(
-    took_s: Floats, wait_s: Floats, at_s: Floats, span: Floats, is_first: Flags, is_hole: Flags, resolution_s: float
+    own: Floats, dt: Floats, span: Floats, is_first: Flags, is_hole: Flags, resolution_s: float
 ) -> tuple[Floats | None, bool]:
     """Return the wall time of each record: from the clock where it is fine enough, else from the loop's own figures."""
-    no_step = is_first | is_hole
-    stamped = float(np.isnan(at_s).mean()) < 0.1
-    own = took_s * span
-    told = float(np.isnan(took_s).mean()) < 0.2
+    inside = ~is_first & ~is_hole
+    stamped = len(dt) > 1 and float(np.isnan(dt[1:]).mean()) < 0.1
+    told = float(np.isnan(own).mean()) < 0.2
     if told:
-        own = np.where(np.isnan(own), np.nanmedian(took_s) * span, own)
-        waits = np.nan_to_num(wait_s) * span
-        if np.nansum(waits[~no_step]) > np.nansum(own[~no_step]):
-            own = own + waits  # the loop's step time leaves the wait out
+        own = np.where(np.isnan(own), np.nanmedian(own / span) * span, own)
     if not stamped:
         return (own, False) if told else (None, False)
-    dt = np.diff(at_s, prepend=np.nan)
     dt = np.where(np.isnan(dt), np.nan_to_num(own) if told else 0.0, dt)
     dt = np.maximum(dt, 0.0)
     if told:
-        # What the loop timed itself is the finer figure; the clock knows what happened between two steps.
-        more = dt - own > np.maximum(1.5 * resolution_s, 0.25 * own)
-        return np.where(more & ~is_hole, dt, own), True
-    inside = ~no_step
+        # Of single steps the loop's own figure is the finer one; the clock knows what happened between two of them.
+        by_clock = (dt - own > np.maximum(1.5 * resolution_s, 0.25 * own)) | ((span > 1) & (dt > 8 * resolution_s))
+        return np.where(by_clock & ~is_hole, dt, own), True
     if not inside.any() or dt[inside].sum() <= 0:
         return None, True
     if resolution_s > 0.2 * float(np.median(dt[inside])):
@@ -275,35 +319,3 @@ def _even(dt: Floats, span: Floats, inside: Flags, resolution_s: float) -> Float
             base = float(dt[part][chosen].sum() / span[part][chosen].sum())
             out[part] = np.where(chosen, base * span[part], dt[part])
     return out
-
-
-def undo_smoothing(
-    took_s: Floats, wait_s: Floats, is_hole: NDArray[np.bool_], *, window: int = _WINDOW
-) -> tuple[Floats, Floats]:
-    """Return step times and waits with the smoothing undone, or as they are where there was none.
-
-    >>> plain = np.array([0.1] * 20 + [2.1] + [0.1] * 19)
-    >>> smoothed = np.array([plain[max(0, k - 9) : k + 1].mean() for k in range(40)])
-    >>> undone, _ = undo_smoothing(smoothed, smoothed * np.nan, np.zeros(40, bool))
-    >>> bool(np.allclose(undone, plain)), undo_smoothing(plain, plain, np.zeros(40, bool))[0] is plain
-    (True, True)
-    """
-    if len(took_s) < 2 * window or is_hole.any():
-        return took_s, wait_s
-    own = _undone(took_s, window)
-    # Undone where there was no smoothing, it gives negative steps: ten times the difference of two neighbours.
-    if float(own.min()) < -0.25 * float(np.median(took_s)):
-        return took_s, wait_s
-    own = np.maximum(own, 0.0)
-    return own, np.clip(_undone(wait_s, window), 0.0, own) if not np.isnan(wait_s).any() else wait_s
-
-
-def _undone(means: Floats, window: int) -> Floats:
-    own = np.empty(len(means))
-    own[0] = means[0]
-    for index in range(1, len(means)):
-        if index < window:
-            own[index] = (index + 1) * means[index] - index * means[index - 1]
-        else:
-            own[index] = window * (means[index] - means[index - 1]) + own[index - window]
-    return own

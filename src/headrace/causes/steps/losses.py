@@ -1,14 +1,14 @@
 """Where the time of a series of steps went: to data, to what the log speaks of, or to nobody knows what. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.model import Cause, Confidence, Text, format_seconds, format_share
 
-from ..logs import FILE_STRIDE, Doing, Marker, Series
+from ..logs import FEWEST, FILE_STRIDE, Doing, Marker, Series
 from .data_waits import judge_waits, lockstep_rounds, supply_and_demand
 from .periods import LostTime, by_segment, by_step, find_period, find_rhythm, judge_period
 from .stalls import Humps, Stalls, cost_of, find_drift, find_humps, find_stalls, of_weight
@@ -21,7 +21,7 @@ _REPORT_FROM = {Cause.EVALUATION: 0.10, Cause.EPOCH_START: 0.10}
 _REPORT_FROM_ELSE = 0.05
 _REPORT_ONCE_FROM = 0.10  # what happened once is no pattern
 SLOW_STEPS = Text(
-    "{count} slow steps ({where}) cost {lost} in all, {typical} each ({worst} at worst)",
+    "slow steps: {count} ({where}), {lost} in all, {typical} each ({worst} at worst)",
     "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
 )
 
@@ -38,11 +38,19 @@ class Analysis:
     losses: tuple[LostTime, ...]
     minor: tuple[LostTime, ...] = ()  # too small to report
     wait_share: float | None = None
+    start_s: float = 0.0  # what was left out as the start of the run
     settings: Mapping[str, int] = field(default_factory=dict)
 
     def share(self, loss: LostTime) -> float:
         """Return the share of the wall time that a loss has."""
         return min(1.0, loss.lost_s / self.wall_s) if self.wall_s > 0 else 0.0
+
+    @property
+    def step_mean_s(self) -> float:
+        """Return what a step takes, without what the loop did besides training."""
+        beside = {Cause.EVALUATION, Cause.CHECKPOINT, Cause.LOGGING, Cause.EPOCH_START}
+        beside_s = sum(loss.lost_s for loss in (*self.losses, *self.minor) if loss.cause in beside)
+        return max(0.0, self.wall_s - beside_s) / max(1.0, self.num_steps)
 
     @property
     def lost_share(self) -> float:
@@ -53,33 +61,41 @@ class Analysis:
 def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, int]) -> Analysis:
     """Take a series apart. A cause is named only where the log itself carries it."""
     counted = ~series.is_hole
-    counted[: 3 if len(series) > 30 else 1] = False  # the start of the run: imports, workers, compilation, caches
+    is_short = len(series) < FEWEST or series.is_epochs
+    # the start of the run: imports, workers, compilation, caches
+    is_start = bool(series.step[0] <= 3 * series.median_span)  # else the log begins in the middle
+    series = replace(series, is_first=series.is_first & ((np.arange(len(series)) > 0) | is_start))
+    is_told = series.wall_s[0] > 0 and (is_short or series.median_span > 1 or not is_start)
+    start = slice(0, 0 if is_told else 3 if len(series) > 30 and series.median_span <= 1 else 1)
+    counted[start] = False
     for marker in markers:
         if marker.doing is Doing.RESTART:  # the record behind it holds the start
             counted[np.searchsorted(series.line, marker.line) :][:1] = False
     drift = find_drift(series, counted)
     stalls = find_stalls(series, changes_at=drift.index if drift else None)
-    slow = stalls.is_stall & counted
+    slow = stalls.is_stall & counted & (not is_short)  # a few lines have no pattern
     doing = _believable(series, stalls, slow, _marked_by(series, slow, markers))
     wall_s = float(series.wall_s[counted].sum())
     losses = [_marked_loss(series, stalls, doing, kind) for kind in _CAUSE_OF if kind in doing.values()]
-    if between_s := _evaluated_between_bars_s(series, markers):
+    if between_s := _evaluated_between_s(series, markers):
         wall_s += sum(between_s)
         cost = cost_of(np.array(between_s))
-        losses.append(LostTime(cause=Cause.EVALUATION, **cost, confidence=Confidence.CERTAIN, because="bars"))
+        losses.append(LostTime(cause=Cause.EVALUATION, **cost, confidence=Confidence.LIKELY, because="bars"))
     rest = slow.copy()
     rest[list(doing)] = False
     starts = rest & series.is_first
     if starts.any():
         losses.append(_start_loss(series, stalls, starts))
     rest &= ~series.is_first
-    free = counted & ~series.is_first
+    free = counted & (~series.is_first | is_short)
     free[list(doing)] = False
     waited = judge_waits(series, stalls, free, settings) if series.has_wait else None
     if waited is not None:
         rest &= ~waited[2]
-        if waited[0] is not None:
-            losses.append(waited[0])
+        if (loss := waited[0]) is not None:
+            if loss.cause is Cause.LOADER_THROUGHPUT:  # and so it does in the steps that no line tells of
+                loss = replace(loss, lost_s=waited[1] * max(0.0, wall_s - sum(other.lost_s for other in losses)))
+            losses.append(loss)
     if not rest.any() and waited is None and drift is None and (rhythm := _rhythm_loss(series, stalls, free, settings)):
         losses.append(rhythm)
     if rest.any():
@@ -87,7 +103,7 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     if drift is not None and (waited is None or waited[0] is None):
         losses.append(
             LostTime(
-                cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=Confidence.CERTAIN, drift=drift, because="drift"
+                cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=Confidence.LIKELY, drift=drift, because="drift"
             )
         )
     kept = [loss for loss in losses if loss.lost_s >= report_from(loss.cause, loss.count) * wall_s]
@@ -98,6 +114,7 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
         humps=find_humps((series.wall_s / series.span)[counted & ~series.is_first]),
         wall_s=wall_s,
         num_steps=float(series.span[counted].sum()),
+        start_s=float(series.wall_s[start].sum()),
         losses=tuple(kept),
         minor=tuple(loss for loss in losses if loss not in kept),
         wait_share=waited[1] if waited is not None else None,
@@ -146,7 +163,7 @@ def _marked_loss(series: Series, stalls: Stalls, doing: dict[int, Doing], kind: 
     return LostTime(
         cause=_CAUSE_OF[kind],
         **cost_of(stalls.excess_s[chosen]),
-        confidence=Confidence.CERTAIN,
+        confidence=Confidence.CERTAIN if series.has_time else Confidence.LIKELY,
         period=find_period(by_segment(series, chosen.tolist())),
         steps=series.some_steps(chosen),
         because="text",
@@ -191,7 +208,7 @@ def _open_losses(
         LostTime(
             cause=judged.cause if judged else Cause.UNKNOWN,
             **cost_of(stalls.excess_s[chosen]),
-            confidence=judged.confidence if judged else Confidence.CERTAIN,
+            confidence=judged.confidence if judged else Confidence.LIKELY,
             period=period,
             steps=series.some_steps(chosen),
             because=judged.because if judged else ("not data" if knows_waits else "no text"),
@@ -260,14 +277,14 @@ def _record_of(series: Series, is_stall: Flags, marker: Marker, *, is_own: bool)
     return next((index for index in places if 0 <= index < len(series) and is_stall[index]), None)
 
 
-def _evaluated_between_bars_s(series: Series, markers: Sequence[Marker]) -> list[float]:
-    """Return how long each evaluation took that has a bar of its own between two training bars, or behind the last.
+def _evaluated_between_s(series: Series, markers: Sequence[Marker]) -> list[float]:
+    """Return how long each evaluation took that tells its own time between two training bars or lines without a clock.
 
-    A training bar's clock does not run then, so that time is not in the series.
+    That time is not in the series.
     """
-    if not series.is_new_bar.any():
+    if series.has_time and not series.is_new_bar.any():
         return []
-    starts = np.flatnonzero(series.is_new_bar)
+    starts = np.flatnonzero(series.is_new_bar if series.has_time else np.ones(len(series), dtype=bool))
     lengths: dict[int, list[float]] = {}
     for marker in markers:
         if marker.doing is not Doing.EVALUATION or marker.took_s != marker.took_s or marker.at_s == marker.at_s:

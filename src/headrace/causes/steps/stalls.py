@@ -168,6 +168,8 @@ def find_drift(series: Series, counted: NDArray[np.bool_]) -> Drift | None:
     # It stays so: hardly any step before is as slow as those after, and the other way round.
     middle = np.sqrt(before_s * after_s)
     is_lasting = (calm[:cut] < middle).mean() > 0.8 and (calm[cut:] > middle).mean() > 0.8
+    if (series.is_hole & series.is_first)[chosen[cut] - 2 : chosen[cut] + 3].any():
+        return None  # another run
     if after_s < _RATIO * before_s or np.log(after_s / before_s) < 4 * noise or not is_lasting:
         return None
     lost_s = (after_s - before_s) * float(series.span[chosen[cut:]].sum())

@@ -1,0 +1,207 @@
+"""What a log's own figures stand for: each step, means so far, means of a window, a sample. Decided by evidence.
+
+Whether `Time 1.8 (0.48)` is a step and the mean so far, whether a figure is the last step of a hundred or the mean of
+all of them, whether the step time holds the wait or stands beside it: no line says so, but the lines together do.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+WINDOW = 10  # steps over which mmengine averages
+_LONGEST_INTERVAL = 10_000  # steps between two lines; more are samples or words
+
+
+class Known(Enum):
+    """How a share of the time is known."""
+
+    EVERY_STEP = "every step"  # each one is in the log
+    MEANS = "printed means"  # the log prints means so far, so what each stretch took follows exactly
+    WINDOWS = "windows"  # its figures are means of the steps between two lines: the clock agrees
+    CLOCK = "time stamps"  # the time between two lines, less what the steps compute by the log's own figures
+    SAMPLE = "single steps"  # one step, or a few, of each stretch: a sample
+
+
+@dataclass(frozen=True)
+class Spans:
+    """How many steps each record covers: `head` of them in its own epoch, the others at the end of the one before."""
+
+    span: Floats
+    head: Floats
+    is_first: Flags
+    is_hole: Flags
+    usual: float
+    count: Floats  # steps done since the epoch began
+    runs: Floats  # counts the stretches in which the counter goes on
+
+
+def find_spans(columns: dict[str, Floats], *, is_bar: bool) -> Spans:
+    """Return what each record covers, where epochs and runs begin, and where lines are missing."""
+    step, epoch = columns["step"], np.nan_to_num(columns["epoch"], nan=-1.0)
+    went_back = np.diff(step, prepend=-1.0) <= 0
+    new_epoch = np.diff(epoch, prepend=epoch[0])
+    is_first = went_back | (new_epoch != 0)
+    is_first[0] = True
+    span = np.diff(step, prepend=step[0])
+    usual = float(np.median(span[~is_first])) if (~is_first).any() else max(1.0, float(np.median(step)))
+    # A counter may run on through the epochs; or it starts anew, and then a high first number means missing lines.
+    goes_on = (span > 0) & (span <= 4 * usual + 1)
+    anew = is_first & ~goes_on
+    begins_at = 1.0 if (step[anew] == 0).any() else 0.0
+    count = step + begins_at
+    head = span.copy()
+    head[anew] = np.where(count[anew] <= 4 * usual + 1, np.maximum(count[anew], 1.0), 1.0)
+    span = head.copy()
+    last = np.roll(step, 1) + begins_at
+    # Steps behind the last line of an epoch are in no line, but in the time until the next one.
+    is_same_run = anew & (np.arange(len(step)) > 0) & (not is_bar) & ((new_epoch > 0) | (went_back & (epoch < 0)))
+    of = np.roll(columns["of"], 1)
+    span += np.where(is_same_run, np.where(of > 0, np.clip(of - last, 0, None), usual // 2), 0.0)
+    is_back = went_back & (new_epoch == 0) & (epoch >= 0) | (new_epoch < 0)  # a run that begins again in the same log
+    is_back |= went_back & (epoch < 0) & (last < 0.5 * of)
+    cut = np.diff(columns["block"], prepend=0) != 0
+    is_hole = cut | (~is_first & (span > 4 * usual + 1)) | (anew & (step > 4 * usual + 1)) | (is_back & (not is_bar))
+    is_hole[0] = False  # a log may begin in the middle
+    runs = np.cumsum(is_first).astype(float)
+    if is_first.mean() > 0.7:  # a line an epoch: each is like the others
+        is_first = np.arange(len(step)) == 0
+    return Spans(span, head, is_first, is_hole, usual, count, runs)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a step of each record took and waited; `share` of the time is waiting, by a sample give or take `error`."""
+
+    took_s: Floats
+    wait_s: Floats
+    span: Floats
+    known: Known
+    share: float = np.nan
+    error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time since the record before, by time stamps; NaN where there is none."""
+
+    dt: Floats
+    resolution_s: float
+
+
+def weigh(times: dict[str, Floats], spans: Spans, clock: Clock, inside: Flags, *, is_averaged: bool) -> Told:
+    """Return what the figures of a log stand for; `inside` are the records that begin no epoch."""
+    took_s, wait_s, took_mean_s = times["took"], times["wait"], times["took_mean"]
+    if (np.abs(wait_s - took_s) < 1e-6).mean() > 0.8:  # timers that are read behind the step: they tell nothing
+        wait_s = np.full(len(wait_s), np.nan)
+    if (wait_s > 1.05 * took_s + 0.005).sum() > 0.002 * len(wait_s):  # a wait longer than its step stands beside it
+        took_s, took_mean_s = took_s + np.nan_to_num(wait_s), took_mean_s + np.nan_to_num(times["wait_mean"])
+    if spans.usual <= 1:
+        if is_averaged and not np.isnan(took_s).any():
+            took_s, wait_s = undo_smoothing(took_s, wait_s, spans.is_hole)
+        return Told(took_s, wait_s, spans.span, Known.EVERY_STEP)
+    sample = Told(took_s, wait_s, spans.span, Known.SAMPLE)
+    if is_averaged and spans.usual <= WINDOW:
+        return replace(sample, known=Known.WINDOWS)
+    means = _from_means(took_mean_s, spans, took_s)
+    wait_means = wait_s if np.isnan(wait_s).all() else _from_means(times["wait_mean"], spans, wait_s)
+    if means is not None and wait_means is not None:
+        return Told(means, wait_means, spans.span, Known.MEANS)
+    if float(np.isnan(took_s).mean()) >= 0.2 or not inside.any():
+        return sample
+    return _beside_clock(sample, spans, clock, inside)
+
+
+def _beside_clock(told: Told, spans: Spans, clock: Clock, inside: Flags) -> Told:
+    """Judge figures of several steps each by the time that the stamps show."""
+    took_s, wait_s, span, dt = told.took_s, told.wait_s, told.span, clock.dt
+    agreement, ratio = _against_clock(took_s * span, clock, inside)
+    if abs(ratio / spans.usual - 1) < 0.15 and spans.usual <= _LONGEST_INTERVAL:  # a figure is the time of all of them
+        return Told(took_s / spans.head, wait_s / spans.head, span, Known.WINDOWS)
+    if ratio > 1.5 and agreement < (0.3 if inside.sum() >= 5 else 0.05):  # the counter counts samples, not steps
+        span = np.maximum(1.0, np.round(span / ratio))
+    elif agreement < 0.1 and 0.9 < ratio < 1.1:
+        return replace(told, known=Known.WINDOWS)
+    work_s = (took_s - wait_s)[inside]
+    low, middle, high = np.quantile(work_s, (0.1, 0.5, 0.9))
+    if ratio < 0.8 and middle >= 0 and high - low < 0.5 * middle:
+        # single steps that happen to be quick: what the clock shows beyond computing was no computing
+        is_timed = ~np.isnan(dt)
+        wait_s = np.where(is_timed, np.maximum(dt / span - middle, 0.0), wait_s)
+        return Told(np.where(is_timed, dt / span, took_s), wait_s, span, Known.CLOCK)
+    # One step stands for a stretch: the mean over all of them is told, not that of each.
+    took, wait = float(np.nanmean(took_s[inside])), np.nan
+    if not np.isnan(wait_s[inside]).all():
+        wait = float(np.nanmean(wait_s[inside]))
+    share, error = wait / took if took > 0 else np.nan, _error(took_s[inside], wait_s[inside])
+    return Told(np.where(inside, took, took_s), np.where(inside, wait, wait_s), span, Known.SAMPLE, share, error)
+
+
+def _from_means(means: Floats, spans: Spans, single: Floats) -> Floats | None:
+    """Return what a step took in each stretch, from the means so far that the log prints; None where they are none."""
+    if np.isnan(means).mean() > 0.05:
+        return None
+    done = np.nan_to_num(means) * spans.count
+    begins = spans.is_first | spans.is_hole
+    alone = begins & (spans.count == 1)
+    if alone.any() and (np.abs(single - means)[alone] > 0.02 * means[alone] + 1e-3).mean() > 0.2:
+        return None  # they go on from epoch to epoch
+    took = np.where(begins, done, np.diff(done, prepend=0.0))
+    per_step: Floats = took / np.maximum(np.where(begins, spans.count, spans.head), 1.0)
+    is_mean = float((per_step >= -0.2 * np.median(per_step)).mean()) >= 0.95
+    return np.maximum(per_step, 0.0) if is_mean else None
+
+
+def _against_clock(own: Floats, clock: Clock, inside: Flags) -> tuple[float, float]:
+    """Return how far the log's figures are off the clock's, typically, and how many times as long they are."""
+    usable = inside & ~np.isnan(own) & (np.nan_to_num(clock.dt) > 4 * clock.resolution_s)
+    if usable.sum() < 3:
+        return np.inf, 1.0
+    own, dt = own[usable], clock.dt[usable]
+    ratio = float(np.median(own / dt))
+    return float(np.median(np.abs(own / ratio / dt - 1))), ratio if ratio > 1.5 else float(own.sum() / dt.sum())
+
+
+def _error(took_s: Floats, wait_s: Floats) -> float:
+    """Return the standard error of the share of waiting that a sample of steps tells."""
+    usable = ~np.isnan(took_s) & ~np.isnan(wait_s)
+    took_s, wait_s = took_s[usable], wait_s[usable]
+    if len(took_s) < 2 or took_s.sum() <= 0:
+        return 0.0
+    off = wait_s - wait_s.sum() / took_s.sum() * took_s
+    return float(np.sqrt((off**2).sum() * len(off) / (len(off) - 1)) / took_s.sum())
+
+
+def undo_smoothing(
+    took_s: Floats, wait_s: Floats, is_hole: NDArray[np.bool_], *, window: int = WINDOW
+) -> tuple[Floats, Floats]:
+    """Return step times and waits with the smoothing undone, or as they are where there was none.
+
+    >>> plain = np.array([0.1] * 20 + [2.1] + [0.1] * 19)
+    >>> smoothed = np.array([plain[max(0, k - 9) : k + 1].mean() for k in range(40)])
+    >>> undone, _ = undo_smoothing(smoothed, smoothed * np.nan, np.zeros(40, bool))
+    >>> bool(np.allclose(undone, plain)), undo_smoothing(plain, plain, np.zeros(40, bool))[0] is plain
+    (True, True)
+    """
+    if len(took_s) < 2 * window or is_hole.any():
+        return took_s, wait_s
+    own = _undone(took_s, window)
+    # Undone where there was no smoothing, it gives negative steps: ten times the difference of two neighbours.
+    if float(own.min()) < -0.25 * float(np.median(took_s)):
+        return took_s, wait_s
+    own = np.maximum(own, 0.0)
+    return own, np.clip(_undone(wait_s, window), 0.0, own) if not np.isnan(wait_s).any() else wait_s
+
+
+def _undone(means: Floats, window: int) -> Floats:
+    own = np.empty(len(means))
+    own[0] = means[0]
+    for index in range(1, len(means)):
+        if index < window:
+            own[index] = (index + 1) * means[index] - index * means[index - 1]
+        else:
+            own[index] = window * (means[index] - means[index - 1]) + own[index - window]
+    return own

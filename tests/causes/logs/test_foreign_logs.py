@@ -1,0 +1,252 @@
+"""Lines of loggers that others wrote, with figures of our own, and what logs made of them amount to.
+
+The shapes are those of public logs: docs/reference/explain-world.md lists where each was seen.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headrace.causes import explain_logs
+from headrace.causes.logs.bars import read_bar
+from headrace.causes.logs.fields import read_measures, read_position, read_rate_s
+from headrace.errors import UnusableInput
+from headrace.model import Cause, Confidence, Findings
+
+# line: step, steps an epoch, step time, wait, and the means of both so far, as far as it tells them
+TIMM = (
+    "Train: 2 [ 100/1251 (  8%)]  Loss: 6.9 (6.9)  Time: 0.517s, 247.5/s  (0.530s, 241.4/s)  LR: 1e-05  "
+    "Data: 0.010 (0.200)"
+)
+SHAPES = {
+    TIMM: (100, 1251, 0.517, 0.010, 0.530, 0.200),
+    "INFO epoch: 3/80, acc_iter=50, cur_iter=49/3712, batch_size=4, time_cost(epoch): 00:25/30:12, d_time=0.01(0.02), "
+    "f_time=0.40(0.41), b_time=0.41(0.45), lr=0.001": (49, 3712, 0.41, 0.01, 0.45, 0.02),
+    "ppcls INFO: [Train][Epoch 1/120][Iter: 10/5004]lr: 0.1, loss: 7.0, batch_cost: 1.2s, reader_cost: 0.7, ips: 100 "
+    "images/sec, eta: 1 day": (10, 5004, 1.2, 0.7, None, None),
+    "epoch: [1/500], global_step: 10, lr: 0.0001, loss: 2.1, avg_reader_cost: 0.1 s, avg_batch_cost: 0.5 s, ips: 32 "
+    "samples/s": (10, None, 0.5, 0.1, None, None),
+    "eta: 1 day, 2:03:04  iter: 20  loss: 1.2 (1.4)  time: 0.3501 (0.4102)  data: 0.0101 (0.0502)  max mem: 4000": (
+        20, None, 0.3501, 0.0101, 0.4102, 0.0502,
+    ),
+    "eta: 0:10:11  iter: 19  total_loss: 1.2  time: 0.35  last_time: 0.33  data_time: 0.01  last_data_time: 0.005": (
+        19, None, 0.35, 0.01, None, None,
+    ),
+    "Epoch: [0]  [  20/5004]  eta: 1:02:03  lr: 0.1  loss: 1.0 (1.1)  time: 0.51  data: 0.0001  max mem: 3000": (
+        20, 5004, 0.51, 0.0001, None, None,
+    ),
+    "Train: [0/300][10/1251]  eta 1:02:03 lr 0.0  time 5.1234 (5.2345)  loss 6.9 (6.9)": (
+        10, 1251, 5.1234, None, 5.2345, None,
+    ),
+    "Train Epoch: 0 [  1024/12811 (8%)] Data (t): 0.512 Batch (t): 1.2, 800/s, 800/s/gpu LR: 0.0001": (
+        1024, 12811, 1.2, 0.512, None, None,
+    ),
+    "[exp][epoch:  0, iter:   1,600, lr:(2.0e-04,)] [eta: 1 day, 2:03:04, time (data): 0.45 (0.012)] l_pix: 1.0e-2": (
+        1600, None, 0.45, 0.012, None, None,
+    ),
+    " iteration       10/  500000 | consumed samples:  100 | elapsed time per iteration (ms): 1234.5 | number of "
+    "skipped iterations:   0 |": (10, 500000, 1.2345, None, None, None),
+    "steps: 10 loss: 1.2 iter time (s): 1.234 samples/sec: 12.3": (10, None, 1.234, None, None, None),
+    "(trainer:680) INFO: 1epoch:train:1-100batch: iter_time=0.12, forward_time=0.2, loss=3, train_time=1.234": (
+        100, None, 1.234, 0.12, None, None,
+    ),
+    'json_stats: {"_type": "train_iter", "dt": 0.50, "dt_data": 0.01, "epoch": "1/20", "iter": "10/90"}': (
+        10, 90, 0.50, 0.01, None, None,
+    ),
+    "| epoch   1 |   200/ 2983 batches | lr 20.0 | ms/batch 148.77 | loss 5.4": (200, 2983, 0.14877, None, None, None),
+    "Training epoch 0, iteration 10/100 | lr: 0.1 | global_step: 10 | train_step_timing in s: 1.23": (
+        10, 100, 1.23, None, None, None,
+    ),
+    "iter 10: loss 3.2, time 123.45ms, mfu 12.3%": (10, None, 0.12345, None, None, None),
+    "completed step: 10, seconds: 1.23, TFLOP/s/device: 100": (10, None, 1.23, None, None, None),
+    "INFO ts/train.py:232 step:10 smpl:640 ep:2 loss:1.073 lr:2.0e-06 updt_s:0.296 data_s:0.001": (
+        10, None, 0.296, 0.001, None, None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", SHAPES)
+def test_a_line_of_any_logger_is_read_by_its_names_and_units(line: str) -> None:
+    position, told = read_position(line), read_measures(line)
+    assert position is not None
+    assert told is not None
+    expected = [np.nan if value is None else value for value in SHAPES[line][2:]]
+    assert (position.step, position.of, position.is_training) == (*SHAPES[line][:2], True)
+    assert np.allclose(told.times, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "seconds"),
+    [
+        ("epoch 001:    100 / 4045 loss=12.3, wps=1234, ups=1.25, num_updates=100, train_wall=80", 100, 0.8),
+        ('{"epoch": 1, "update": 0.05, "loss": "6.1", "ups": "0.5", "num_updates": "200"}', 200, 2.0),
+        ("step   10/18865 | loss 7.6 (+nanz)| lr 1e-5 | 1234.5 ms | 40.1% bf16 MFU | 200000 tok/s", 10, 1.2345),
+        ("solver.cpp:228] Iteration 100 (1.25 iter/s, 80.0s/100 iters), loss = 2", 100, 0.8),
+    ],
+)
+def test_a_rate_is_read(line: str, step: int, seconds: float) -> None:
+    position = read_position(line)
+    assert position is not None
+    assert (position.step, read_rate_s(line)) == (step, pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(
+    "line", ["time=2026-01-04 12:00:00 step: 3 x", "Up. 30 : Sen. 5 : Cost 41.04", "time: 1 minute"]
+)
+def test_what_is_no_duration_is_not_read_as_one(line: str) -> None:
+    assert read_measures(line) is None
+
+
+def test_bars_of_keras_tell_an_epoch_or_what_is_left() -> None:
+    done, left = (
+        read_bar("90/90 [======] - 45s 500ms/step - loss: 0.3"),
+        read_bar(" 9/90 [=>...] - ETA: 40s - loss: 0.3"),
+    )
+    assert done is not None
+    assert left is not None
+    assert (done.is_whole, done.elapsed_s, left.rate_s) == (True, 45.0, pytest.approx(40 / 81))
+
+
+@pytest.fixture
+def explain(tmp_path: Path) -> Callable[[Iterable[str]], Findings]:
+    def read(lines: Iterable[str]) -> Findings:
+        (tmp_path / "x.log").write_text("\n".join(lines) + "\n")
+        return explain_logs([str(tmp_path / "x.log")])
+
+    return read
+
+
+def averaged(*, epochs: int, per_epoch: int, every: int) -> Iterable[str]:
+    """As the ImageNet example prints: a step, and the mean so far; every tenth step waits for 2 s."""
+    for epoch in range(epochs):
+        waits = np.where(np.arange(per_epoch) % 10 == 3, 2.0, 0.01)
+        for step in range(0, per_epoch, every):
+            wait, mean = waits[step], waits[: step + 1].mean()
+            yield (
+                f"Epoch: [{epoch}][{step:3d}/{per_epoch}]  Time {wait + 0.2:.3f} ({mean + 0.2:.3f})  Data {wait:.3f} "
+                f"({mean:.3f})"
+            )
+
+
+def test_the_mean_so_far_counts_and_not_the_one_step_that_was_printed(explain: Callable[..., Findings]) -> None:
+    found = explain(averaged(epochs=2, per_epoch=196, every=50))
+    true_share = (0.1 * 2.0 + 0.9 * 0.01) / (0.2 + 0.1 * 2.0 + 0.9 * 0.01)
+    assert found.figures["wait_share"] == pytest.approx(true_share, abs=0.03)
+    assert found.findings[0].cause in {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
+    assert "means that the log prints" in found.facts[1].en
+
+
+def stamped(second: float) -> str:
+    return f"2026-01-02 {int(second) // 3600:02d}:{int(second) // 60 % 60:02d}:{second % 60:06.3f}"
+
+
+def test_steps_behind_the_last_line_of_an_epoch_are_steps_and_no_slow_start(explain: Callable[..., Findings]) -> None:
+    lines, now = [], 0.0
+    for epoch in range(6):
+        for step in range(196):
+            now += 0.5
+            if step % 100 == 0:
+                lines.append(f"{stamped(now)} INFO Epoch: [{epoch}][{step}/196] loss 1.0")
+    found = explain(lines)
+    assert not found.findings
+    assert found.figures["step_mean_s"] == pytest.approx(0.5, rel=0.05)
+
+
+def test_the_time_between_two_runs_in_one_log_is_lost_to_nothing(explain: Callable[..., Findings]) -> None:
+    lines, now = [], 0.0
+    for _ in range(3):
+        lines += [f"{stamped(now)} INFO {name} = {number}" for number, name in enumerate(["lr", "gpus", "seed", "amp"])]
+        for step in range(1, 40):
+            now += 0.5
+            lines.append(f"{stamped(now)} INFO epoch: 1, iter: {step}/5000, loss: 1.0")
+        lines.append(f"{stamped(now)} INFO Saving checkpoint to last.pth")
+        now += 20_000
+    assert not explain(lines).findings
+
+
+def test_single_steps_that_are_quick_beside_a_slow_clock(explain: Callable[..., Findings]) -> None:
+    """SlowFast prints the tenth step; eight workers in lock-step make it look quick."""
+    lines = [
+        f'{stamped(40.0 * line)} json_stats: {{"dt": 1.21, "dt_data": 0.01, "epoch": "1/9", "iter": "{10 * line}/900"}}'
+        for line in range(1, 40)
+    ]
+    found = explain(lines)
+    assert found.figures["wait_share"] == pytest.approx(0.7, abs=0.03)
+    assert found.findings[0].cause is Cause.LOADER_THROUGHPUT
+
+
+def test_a_sample_of_steps_tells_its_error(explain: Callable[..., Findings]) -> None:
+    rng = np.random.default_rng(0)
+    waits = rng.exponential(0.3, 40)
+    found = explain(f"step {50 * n} time {wait + 0.2:.3f}s data {wait:.3f}s" for n, wait in enumerate(waits))
+    assert found.figures["wait_share"] == pytest.approx(waits.sum() / (waits + 0.2).sum(), abs=0.05)
+    assert "single steps" in found.facts[1].en
+
+
+def test_a_few_lines_are_read_as_far_as_they_go(explain: Callable[..., Findings]) -> None:
+    found = explain(f"step {10 * n}/500 time 0.39s data 0.01s" for n in range(1, 6))
+    assert found.figures["wait_share"] == pytest.approx(0.01 / 0.39, abs=0.01)
+    assert any("too few for patterns" in limit.en for limit in found.limits)
+
+
+def test_one_line_with_its_mean_is_enough(explain: Callable[..., Findings]) -> None:
+    found = explain(["iter: 87940  loss: 0.6 (0.9)  time: 0.5063 (0.5132)  data: 0.0062 (0.0078)"])
+    assert found.figures["step_mean_s"] == pytest.approx(0.5132)
+    assert found.figures["wait_share"] == pytest.approx(0.0078 / 0.5132, abs=0.002)
+
+
+def test_a_slow_first_stretch_is_told(explain: Callable[..., Findings]) -> None:
+    lines = [
+        f"Epoch [1][{100 * n}/9000] time: {6.2 if n == 1 else 0.15}, data_time: {6.0 if n == 1 else 0.01}"
+        for n in range(1, 9)
+    ]
+    first = explain(lines).findings[0]
+    assert (first.cause, first.share > 0.7) == (Cause.EPOCH_START, True)
+
+
+def test_an_evaluation_without_time_stamps_counts_by_its_own_times(explain: Callable[..., Findings]) -> None:
+    lines = []
+    for epoch in range(4):
+        lines += [f"Epoch: [{epoch}][{step}/100]  Time 0.200 (0.200)  Data 0.001 (0.001)" for step in range(0, 100, 10)]
+        lines += [f"Test: [{step}/50]  Time 0.400 (0.400)  Loss 1.0" for step in range(0, 50, 10)]
+    found = explain(lines)
+    assert found.findings[0].cause is Cause.EVALUATION
+    assert found.findings[0].confidence is not Confidence.CERTAIN
+
+
+def test_a_step_and_its_times_may_stand_in_lines_of_their_own(explain: Callable[..., Findings]) -> None:
+    lines = [
+        line
+        for n in range(1, 30)
+        for line in (
+            f"   --> STEP: {25 * n}/900 -- GLOBAL_STEP: {25 * n}",
+            "     | > loss: 2.0",
+            "     | > step_time: 1.4",
+            "     | > loader_time: 0.7",
+        )
+    ]
+    assert explain(lines).figures["wait_share"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_the_profile_of_lightning_is_read(explain: Callable[..., Findings]) -> None:
+    found = explain(
+        [
+            "Action | Mean duration (s) | Num calls | Total time (s) | Percentage %",
+            "run_training_epoch |  91.6   |  1   |  91.6  |  91.9  |",
+            "run_training_batch |  0.3    |  16  |  4.8   |  5.0   |",
+            "[_TrainingEpochLoop].train_dataloader_next |  5.3  |  16  |  84.8  |  84.9  |",
+        ]
+    )
+    assert found.figures["wait_share"] == pytest.approx(84.8 / 91.6, abs=0.01)
+
+
+def test_a_log_of_an_evaluation_alone_has_steps_too(explain: Callable[..., Findings]) -> None:
+    found = explain(f"Test: [{10 * n}/900] Data 0.300 (0.300) Batch 0.400 (0.400)." for n in range(20))
+    assert found.figures["wait_share"] == pytest.approx(0.75, abs=0.01)
+
+
+def test_lines_that_look_like_steps_and_are_not_read_are_shown(explain: Callable[..., Findings]) -> None:
+    with pytest.raises(UnusableInput, match="the 3rd step of 9"):
+        explain(f"in batch of {n}: the 3rd step of 9 was {n} times 7 sec" for n in range(12))
