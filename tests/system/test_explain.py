@@ -43,8 +43,8 @@ def test_json_is_one_document() -> None:
 def test_markdown_and_chinese() -> None:
     assert run("-q", "explain", SLOW, "--markdown").stdout.startswith("# data-bound")
     done = run("-q", "explain", SLOW, env={"LANG": "zh_CN.UTF-8"})
-    assert "数据受限" in done.stdout
-    assert "供给" in done.stdout
+    assert "很可能" in done.stdout
+    assert "怎么办" in done.stdout
     assert "what helps" not in done.stdout
 
 
@@ -75,6 +75,17 @@ def test_what_is_no_log_is_exit_code_2_and_a_sentence(content: bytes, said: str,
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_json_is_a_document_on_a_refusal_too(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(b"lorem ipsum\n" * 9)
+    for args in (("explain", str(path), "--json"), ("explain", "--message", "what now?", "--json")):
+        done = run("-q", *args)
+        document = json.loads(done.stdout)
+        assert (done.returncode, document["schema"], document["findings"]) == (2, "headrace/findings/1", [])
+        assert set(document["error"]) == {"what", "evidence", "next_step"}
+        assert document["error"]["what"] in done.stderr
 
 
 def test_missing_files_folders_and_missing_arguments_are_exit_code_2(tmp_path: Path) -> None:

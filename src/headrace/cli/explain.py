@@ -3,7 +3,8 @@
 import argparse
 import sys
 
-from headrace.model import Text
+from headrace.errors import UnusableInput
+from headrace.model import Findings, Text, Verdict
 
 from .arguments import Commands, add_command, add_language
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal
@@ -15,11 +16,13 @@ what a log cannot decide. No torch is needed, logs of any size are streamed, and
 It reads progress bars (tqdm, Lightning, transformers, accelerate, Ultralytics), lines with step times and data times
 (mmcv, mmengine, the PyTorch examples, `step 12 time 0.3s` in most spellings, in English or Chinese), lines with nothing
 but a time stamp and a step number, reports of slow batches, Slurm's output, kernel messages and Python tracebacks.
-Several logs are taken as one run: rotated parts, ranks, stdout and stderr.
+Several logs are taken as one run: rotated parts, ranks, stdout and stderr. A few lines are printed: what was lost to
+what, what to do, the check that decides; -v adds the evidence and the rest.
 """
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     summary = "why a training was slow or died, from its log alone"
     parser = add_command(commands, shared, "explain", summary, description=_DESCRIPTION)
     parser.add_argument("logs", nargs="*", metavar="LOG", help="logs of one run; - is standard input")
@@ -36,6 +39,17 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
+    """Explain the logs and print what was found; where JSON is wanted, print a document on a refusal too."""
+    try:
+        return _explain(parser, args, terminal)
+    except UnusableInput as error:
+        if args.format == "json":
+            said = {"what": error.what, "evidence": error.evidence, "next_step": error.next_step}
+            terminal.json({**Findings(verdict=Verdict.UNKNOWN, findings=()).as_json(), "error": said})
+        raise
+
+
+def _explain(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
     language = args.lang
     if args.message is not None:
         if args.logs:
@@ -44,13 +58,14 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
     if not args.logs:
         parser.error("name a log, - for standard input, or --message TEXT")
     from headrace.causes import explain_logs
-    from headrace.reports import findings_json, findings_markdown, findings_text
+    from headrace.reports import findings_brief, findings_json, findings_markdown, findings_text
 
     logs = ", ".join(args.logs)
     with terminal.progress(Text(f"reading {logs}", f"正在读取 {logs}").of(language)):
         findings = explain_logs(args.logs)
     if args.format == "text":
-        terminal.result(findings_text(findings, language=language))
+        form_of = findings_text if args.verbosity == 1 else findings_brief
+        terminal.result(form_of(findings, language=language))
     else:
         form = findings_json if args.format == "json" else findings_markdown
         terminal.document(form(findings, language=language))

@@ -34,7 +34,8 @@ VERDICTS = {
     ),
     Verdict.UNKNOWN: Text("undecided: this evidence does not tell", "无法判断：现有证据不足"),
 }
-_RUN_ENDED = Text("the run was ended by what finding 1 names", "运行因下面第 1 项而终止")
+_RUN_ENDED = Text("the run was ended: {title}", "运行终止：{title}")
+_BEFORE_IT = Text("{ended}; before that {verdict}", "{ended}；此前{verdict}")
 _NOTHING_WRONG = Text("Nothing wrong was found.", "没有发现问题。")
 _FAILED = Text(
     "The script ended with exit code {code}, for no reason that is known here: its own last lines say why. Of its time "
@@ -44,11 +45,13 @@ _FAILED = Text(
 
 
 def headline_of(findings: Findings, language: str) -> str:
-    """Return the verdict, or that the run was ended where nothing else is known of it."""
-    first = findings.findings[0] if findings.findings else None
-    if first is not None and first.severity is Severity.FATAL and findings.verdict is Verdict.UNKNOWN:
-        return _RUN_ENDED.of(language)
-    return VERDICTS[findings.verdict].of(language)
+    """Return the verdict, or by what the run was ended, and the verdict behind it where there is one."""
+    first, verdict = findings.findings[0] if findings.findings else None, VERDICTS[findings.verdict]
+    if first is None or first.severity is not Severity.FATAL:
+        return verdict.of(language)
+    ended = _RUN_ENDED.filled(title=first.title or CAUSES[first.cause])
+    known = findings.verdict is not Verdict.UNKNOWN
+    return (_BEFORE_IT.filled(ended=ended, verdict=verdict) if known else ended).of(language)
 
 
 def nothing_found(findings: Findings, language: str) -> str:
@@ -99,6 +102,7 @@ CONFIDENCES = {
     Confidence.POSSIBLE: Text("possible", "有可能"),
 }
 _SHARE = Text("{share} of the time", "占时间的 {share}")
+_WENT_ON = Text("the log goes on after it", "其后日志仍在继续")
 _GAIN = Text(
     "without it at most {gain} times as fast (estimate: 1 / (1 - share))",
     "没有它，最多快到 {gain} 倍（估计：1 / (1 − 占比)）",
@@ -111,12 +115,15 @@ _MEASURE = Text("to measure next", "接下来测量")
 
 
 def title_of(finding: Finding, language: str) -> str:
-    """Return a finding in one line: cause, share, severity, confidence."""
+    """Return a finding in one line: cause, or a message's own words, share, severity, confidence."""
     comma = "，" if language == "zh" else ", "
     said = [SEVERITIES[finding.severity].of(language), CONFIDENCES[finding.confidence].of(language)]
-    if finding.severity is not Severity.FATAL:
+    if finding.title and finding.severity is Severity.HIGH and not finding.share:
+        said.insert(0, _WENT_ON.of(language))
+    elif finding.severity is not Severity.FATAL and (finding.share or not finding.title):
         said.insert(0, _SHARE.filled(share=format_share(finding.share)).of(language))
-    return f"{finding.cause.value} · {CAUSES[finding.cause].of(language)} · {comma.join(said)}"
+    name = "" if finding.title and finding.cause is Cause.UNKNOWN else f"{finding.cause.value} · "
+    return f"{name}{(finding.title or CAUSES[finding.cause]).of(language)} · {comma.join(said)}"
 
 
 def sections_of(finding: Finding, language: str) -> Iterator[tuple[str, list[str]]]:
@@ -192,6 +199,40 @@ def next_step(findings: Findings, language: str) -> str:
     if steps:
         return _NEXT_FINDING.filled(what=steps[0].of(language)).of(language)
     return (_NEXT_FAILED if _failed(findings) else _NEXT_NONE).of(language)
+
+
+_LOST = Text(
+    "{lost} of {wall} ({share}) lost: {what} ({cause}), {sure}",
+    "{wall} 中损失 {lost}（{share}）：{what}（{cause}），{sure}",
+)
+_DO = Text("do: {what}", "怎么办：{what}")
+_CHECK = Text("check: {what}", "先查：{what}")
+_ALSO = Text("also: {what}", "另外：{what}")
+_MORE = Text("evidence, what cannot help, what was read: -v", "证据、没有用的做法、读了什么：加 -v")
+
+
+def brief_of(findings: Findings, language: str) -> Iterator[str]:
+    """Yield a few lines for somebody who is tired: what was lost to what, what to do, the check that decides."""
+    first, others = (findings.findings[0] if findings.findings else None), findings.findings[1:]
+    lost_s, wall_s = (first.figures.get("lost_s") if first else None), findings.figures.get("wall_s")
+    if first is None:
+        yield headline_of(findings, language)
+        yield nothing_found(findings, language)
+    elif first.severity is Severity.FATAL or lost_s is None or not wall_s:
+        yield headline_of(findings, language)
+    else:
+        what, sure, share = first.title or CAUSES[first.cause], CONFIDENCES[first.confidence], format_share(first.share)
+        lost, wall = format_seconds(lost_s), format_seconds(wall_s)
+        yield _LOST.filled(lost=lost, wall=wall, share=share, what=what, cause=first.cause.value, sure=sure).of(
+            language
+        )
+    if first is not None and first.fix and not first.fix[0].en.startswith("if "):  # a condition is nothing to do
+        yield _DO.filled(what=first.fix[0]).of(language)
+    yield from (_CHECK.filled(what=text).of(language) for text in (first.measure if first else findings.measure)[:1])
+    yield from (text.of(language) for text in (first.evidence[:1] if first else ()))
+    yield from (_ALSO.filled(what=title_of(other, language)).of(language) for other in others[:3])
+    yield from (text.of(language) for text in (*findings.facts[:3], *findings.limits[:2]))
+    yield _MORE.of(language)
 
 
 # ---------------------------------------------------------------------------------------------- tables

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.model import Findings, Severity
 
 from .contents import (
+    brief_of,
     headline_of,
     next_step,
     nothing_found,
@@ -30,6 +31,15 @@ _STYLES = {Severity.FATAL: "bold red", Severity.HIGH: "bold red", Severity.MEDIU
 def findings_json(findings: Findings, *, language: str = "en") -> str:
     """Return one JSON document of schema `headrace/findings/1`."""
     return json.dumps(findings.as_json(language), ensure_ascii=False, indent=2)
+
+
+def findings_brief(findings: Findings, *, language: str = "en") -> RenderableType:
+    """Return the first lines of `findings_text` and no more than a tired person reads."""
+    from rich.console import Group
+    from rich.text import Text as Line
+
+    lines = brief_of(findings, language)
+    return Group(Line(next(lines), style="bold"), *(Line(line) for line in lines))
 
 
 def findings_text(findings: Findings, *, language: str = "en") -> RenderableType:
