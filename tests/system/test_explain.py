@@ -21,7 +21,7 @@ def test_findings_are_exit_code_1_and_stdout_alone_has_the_result() -> None:
     assert (done.returncode, done.stderr) == (1, "")
     assert "batch_lockstep" in done.stdout
     assert "every 4 steps" in done.stdout
-    assert "\nNext: " in done.stdout
+    assert "\ndo: " in done.stdout
     assert [line for line in done.stdout.splitlines() if line != line.rstrip()] == []
 
 

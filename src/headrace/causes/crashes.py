@@ -120,11 +120,15 @@ def _finding(one: MessageFound, more: dict[str, list[Text]], end: LogEnd | None)
     ended = _has_ended(one, end)
     causes = one.open_causes
     is_decided = len(causes) == 1
+    # a kill is no proof of memory, unless the text speaks of it
+    is_guessed = (
+        _cause_of(one) is Cause.MEMORY_PRESSURE and "mem" not in one.text.lower() and "oom" not in one.text.lower()
+    )
     return Finding(
         cause=_cause_of(one),
         share=1.0 if ended else 0.0,
         severity=Severity.FATAL if ended else Severity.HIGH if one.entry.severity.value == "fatal" else Severity.MEDIUM,
-        confidence=Confidence.CERTAIN if is_decided else Confidence.LIKELY,
+        confidence=Confidence.CERTAIN if is_decided and not is_guessed else Confidence.LIKELY,
         evidence=(*_evidence(one), *more.get(one.entry.id, ())),
         fix=tuple(
             cause.fix

@@ -60,7 +60,7 @@ def explain_logs(paths: Sequence[str]) -> Findings:
         raise UnusableInput(
             f"{names}: no line tells of training steps, and no known message is in it",
             lines=sum(content.num_lines for content in contents),
-            unread=" ".join(str(one[1]) for one in _unread(contents)[:1]),
+            **({"unread": unread[0][1]} if (unread := _unread(contents)) else {}),
             next_step="give a log with step numbers and times, a progress bar, or an error message; "
             "`headrace explain --help` lists the formats",
         )
@@ -152,7 +152,7 @@ _UNREAD = Text(
     "有 {n} 行看起来像训练步但没有读懂，例如：`{line}`；请附上几行报告这种格式",
 )
 _FEW = Text(
-    "{n} lines of steps are too few for patterns: what comes every so many steps cannot be seen",
+    "lines of steps: {n}, too few for patterns: what comes every so many steps cannot be seen",
     "只有 {n} 行步信息，不足以看出规律：每隔若干步出现的情况无法判断",
 )
 _START = Text(
@@ -203,7 +203,7 @@ def _explain(
         facts=tuple(facts),
         limits=tuple(limits),
         # What to measure next for the whole run; where nothing was found, how to get the wait.
-        measure=ordered[0].measure if ordered else advice_on(Cause.UNKNOWN).measure[:1] if limits else (),
+        measure=ordered[0].measure if ordered else advice_on(Cause.UNKNOWN).measure[:1] if _NO_WAIT in limits else (),
         figures=figures,
         source=source,
     )
@@ -238,7 +238,7 @@ def _finding(loss: LostTime, analysis: Analysis) -> Finding:
 def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
     series, stalls = analysis.series, analysis.stalls
     yield (
-        Text("{steps} lines of epochs, {base} typically", "{steps} 行 epoch 信息，通常 {base}")
+        Text("lines of epochs: {steps}, {base} typically", "epoch 信息 {steps} 行，通常 {base}")
         if series.is_epochs
         else Text(
             "{steps} steps in {wall}: {rate} steps/s; a typical step takes {base}",
@@ -271,6 +271,8 @@ def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
 
 
 def _how_known(series: Series) -> Text:
+    if series.known is Known.SAMPLE and len(series) < FEWEST:
+        return Text("known from {lines} lines alone", "仅由 {lines} 行得出").filled(lines=len(series))
     if series.known is Known.SAMPLE:
         return Text(
             "known from {lines} single steps of {steps}, so give or take {error}",

@@ -20,7 +20,9 @@ _SURVIVED = re.compile(
     r"\bWARN(?:ING)?\b(?!.*closing signal|.*death signal)|\bwarning: |\w+Warning\b|\b[Ss]kipp(?:ed|ing)\b"
     r"|\b[Ii]gnor(?:ed|ing)\b|\b[Rr]etrying\b"
 )
-_SIGNAL = re.compile(r"\s*(Killed|已杀死|Terminated|已终止|Hangup|挂起)(?:: 9)?\s*$")
+_SIGNAL = re.compile(
+    r"(?:.*\d\.?\d*(?:it/s|s/it)[^\]]*\])?\s*(Killed|已杀死|Terminated|已终止|Hangup|挂起)(?:: 9)?\s*$"
+)
 _FINISHED = re.compile(
     r"\b(?:train(?:ing)?|fit(?:ting)?|experiment|epochs)\b.{0,30}\b(?:completed?|finished|done|successful\w*)\b"
     r"|['\"]train_runtime|\btrain_runtime +=|=\S+ reached\.|\bstatus\W+success|训练\S{0,6}(?:完成|结束)"

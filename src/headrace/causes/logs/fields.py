@@ -10,7 +10,7 @@ _UNIT_S = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "�
 _UNIT_S |= {"ms": 1e-3, "msec": 1e-3, "毫秒": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "微秒": 1e-6}
 _UNIT_S |= {"min": 60.0, "分钟": 60.0, "t": 1.0}
 _UNIT = r"(?:seconds?|secs?|msec|ms|us|µs|μs|毫秒|微秒|秒|min|分钟|s)"
-_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+_NUMBER = r"(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][-+]?\d++)?+"  # all of it, or nothing: of 64.5% no 64
 # What loops call the time that they waited for a batch. Longer names first; the plain ones need `:` or `=` or a unit.
 _WAIT = (
     r"data[_ -]?(?:loading|load|loader|fetch|wait|read)?[_ -]?(?:time|dur(?:ation)?|cost|s|ms)|time[/_]data|t_data|"
@@ -32,7 +32,8 @@ _TOOK = (
 _PLAIN_WORDS = {"data", "wait", "waited", "waiting", "dt", "cost", "step", "iter"}  # that mean other things, too
 # Behind the number may stand its mean so far: `Time 1.8 (0.48)`, `Time: 0.517s, 247.5/s  (0.530s, 241.4/s)`.
 _MEASURE = re.compile(
-    rf"(?<![\w/.])(?:(?P<both>time \(data\))|(?:avg_|mean_|average_)?(?:(?P<wait>{_WAIT})|(?P<took>{_TOOK})))['\"]?"
+    rf"(?<![\w/.])(?<!left )(?<!remaining )(?:(?P<both>time \(data\))|"
+    rf"(?:avg_|mean_|average_)?(?:(?P<wait>{_WAIT})|(?P<took>{_TOOK})))['\"]?"
     rf"\s*(?:(?:[(\[]\s*|in (?=s))(?P<u1>{_UNIT}|t)(?:\s*[)\]]|(?=:)))?['\"]?\s*(?P<sep>[:=：])?\s*['\"]?"
     rf"(?P<number>{_NUMBER})(?![\d:/x%*-]| ?(?:minute|hour|day)s?\b)\s*(?P<u2>{_UNIT}(?![\w/]))?"
     rf"(?:(?:,\s*[\d.,]+\s*/s)?\s*\(\s*(?P<mean>{_NUMBER})\s*(?:{_UNIT})?\s*[,)])?",
@@ -42,7 +43,8 @@ _RATE = re.compile(
     rf"(?P<number>{_NUMBER})\s*(?P<unit>(?:it|iters?|iterations?|steps?|batch(?:es)?)/(?:s(?:ec(?:ond)?)?)\b|"
     rf"(?:s|sec|seconds|ms) ?/ ?(?:it|iter|iteration|step|batch)\b|步/秒|秒/步)"
     rf"|\b(?:ups|(?:train_)?(?:global_)?(?:steps?|it|iter(?:ation)?s?|batch(?:es)?)(?:/s(?:ec(?:ond)?)?|_per_sec(?:ond)?))"
-    rf"['\"]?\s*[:=]\s*['\"]?(?P<rate>{_NUMBER})|(?<=\| )(?P<alone>{_NUMBER}) ms(?= *\|)",
+    rf"['\"]?\s*[:=]\s*['\"]?(?P<rate>{_NUMBER})|(?<=\| )(?P<alone>{_NUMBER}) ms(?= *\|)"
+    rf"|\((?P<last>{_NUMBER}) ?(?P<last_unit>ms|s)\)\s*$",
     re.IGNORECASE,
 )
 _COUNT = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)"
@@ -74,7 +76,8 @@ _STEP = re.compile(
     rf"|epoch \d+(?::\s+|,\s*|\s\s+)(?P<h>{_COUNT})\s*/\s*(?P<h_of>{_COUNT})"
     rf"|(?P<i>{_COUNT})\s*/\s*(?P<i_of>{_COUNT}) batches"
     r"|\d+epoch:train:\d+-(?P<j>\d+)(?P<j_of>)batch|batch \[\d+-(?P<k>\d+)(?P<k_of>)\]"
-    r"|\|\s*(?P<l>\d+)/(?P<l_of>\d+)\s*\||^\s*(?P<m>\d+):(?P<m_of>)(?= -?[\d.]+, -?[\d.]+ avg)",
+    r"|\|\s*(?P<l>\d+)/(?P<l_of>\d+)\s*\||^\s*(?P<m>\d+):(?P<m_of>)(?= -?[\d.]+, -?[\d.]+ avg)"
+    r"|\[\s*\d+,\s*(?P<n>\d+)(?:\s*/\s*(?P<n_of>\d+))?\s*\]",
     re.IGNORECASE,
 )
 _EPOCH = re.compile(
@@ -187,6 +190,8 @@ def read_measures(text: str) -> Measures | None:
                 continue  # as likely a loss
             if name.endswith("ms") or name.startswith("ms"):
                 unit = "ms"
+        if float(match["number"]) > 1e9:
+            continue  # a date, as seconds since 1970
         factor = None if unit is None else _UNIT_S[unit.lower()]
         if match["both"]:
             found["wait"], mean = (mean, NAN, factor), NAN
@@ -214,8 +219,8 @@ def read_rate_s(text: str) -> float:
     match = _RATE.search(text)
     if match is None:
         return NAN
-    if match["alone"]:
-        return float(match["alone"]) / 1000
+    if bare := match["alone"] or match["last"]:
+        return float(bare) * (1.0 if match["last_unit"] == "s" else 1e-3)
     number, unit = float(match["number"] or match["rate"]), (match["unit"] or "/s").lower()
     if unit.endswith(("/s", "/sec", "/second", "步/秒")):
         return 1 / number if number > 0 else NAN
@@ -276,7 +281,7 @@ def read_position(text: str) -> Position | None:
     first: Position | None = None
     for match in _STEP.finditer(text):
         is_training = match["phase"] in (None, "train", "Train") and not _NOT_TRAIN.search(text[: match.start() + 24])
-        group = "a" if match["word"] else next(one for one in "cdeghijklm" if match[one])
+        group = "a" if match["word"] else next(one for one in "cdeghijklmn" if match[one])
         if match["b"]:
             return Position(int(match["b"]), int(match["b_of"]), int(match["a"]), is_training)
         if match["word"] and match["word"].lower() == "epoch":

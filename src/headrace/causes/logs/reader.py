@@ -71,7 +71,8 @@ _PROFILED = re.compile(
     r"(?:(?P<epoch>run_training_epoch)|(?P<batch>run_training_batch)|train_dataloader_next)\s*\|\s*[\d.]+\s*\|\s*(?P<calls>\d+)\s*\|\s*(?P<total>[\d.]+)\s*\|"
 )
 _FOLD_WORDS = re.compile(
-    r"(?:step|iter|batch|load|data|read|fetch|wait)\w*[_ ](?:time|cost|wait)|batch-generator|^loaded:|\btimer:",
+    r"(?:step|iter|batch|load|data|read|fetch|wait)\w*[_ ](?:time|cost|wait)|batch-generator|^loaded:"
+    r"|\b(?:speed|timer):",
     re.IGNORECASE,
 )
 # step, steps an epoch (0: not told), epoch; step time and wait, and the means of both so far
@@ -309,8 +310,10 @@ class LogReader:
 
     def _fold(self, line: str) -> None:
         """Give a step the times that stand in lines behind its own, where its own tells none."""
-        if self._last_store is None or (measures := read_measures(line)) is None:
+        if self._last_store is None:
             return
+        if (measures := read_measures(line)) is None:
+            measures = Measures(read_rate_s(line), NAN, unit_known=True)
         unit_s = 1e-3 if "(ms)" in line and not measures.unit_known else 1.0  # time (ms) | batch-generator: 1.2
         self._last_store.unit_known &= measures.unit_known or unit_s < 1
         self._last_store.fill_last([seconds * unit_s for seconds in measures.times])
@@ -332,7 +335,8 @@ class LogReader:
         if store is None:
             return
         self.content.formats["progress bar"] += 1
-        self.content.last_step_line = self._number
+        if self._bar_steps.get(store.name) != bar.step:  # else it is only drawn again, perhaps by its end
+            self.content.last_step_line = self._number
         store.of = max(store.of, bar.of or 0)
         behind = (bar.elapsed_s / bar.step if bar.is_whole and bar.elapsed_s else NAN, NAN, NAN, NAN)
         if not bar.is_whole and ("=" in bar.behind or ":" in bar.behind):

@@ -142,6 +142,8 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     columns = _joined(columns, is_bar=store.is_bar, of=store.of)
     if not len(columns["step"]):
         return None
+    if len(columns["step"]) > 2 and np.ptp(columns["step"]) == 0 and "stamped" in store.name:
+        return None  # nothing moves: no step
     spans = find_spans(columns, is_bar=store.is_bar)
     step, is_first, is_hole, span = columns["step"], spans.is_first, spans.is_hole, spans.span
     runs = spans.runs  # a bar runs on through its epochs

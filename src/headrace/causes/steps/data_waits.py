@@ -52,7 +52,7 @@ def judge_waits(
         confidence=confidence,
         count=int(is_slow.sum()),
         typical_s=float(np.median(waits[is_slow])) if is_slow.any() else 0.0,
-        worst_s=float(waits.max()),
+        worst_s=float((waits / series.span).max()),
         period=period,
         steps=series.some_steps(np.flatnonzero(is_slow)),
         because="wait" if cause is not Cause.UNKNOWN else "data at a distance" if period else "few data",

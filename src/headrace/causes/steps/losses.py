@@ -312,8 +312,8 @@ def evidence_of(loss: LostTime, analysis: Analysis) -> Iterator[Text]:
         yield from lockstep_rounds(loss.period, loss, workers)
     elif loss.cause is Cause.LOADER_THROUGHPUT:
         yield Text(
-            "the loop waits for data for {share} of the time, in most steps: {median} typically, {worst} at worst",
-            "训练循环有 {share} 的时间在等数据，多数步都在等：通常 {median}，最长 {worst}",
+            "the loop waits for data for {share} of the time: {median} typically, {worst} at worst",
+            "训练循环有 {share} 的时间在等数据：通常 {median}，最长 {worst}",
         ).filled(
             share=format_share(analysis.share(loss)),
             median=format_seconds(loss.median_wait_s),
