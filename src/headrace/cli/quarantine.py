@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -67,7 +67,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     ):
         filters.add_argument(name, action="append", default=[], metavar=shown, help=said)
     when = "2h, 3d, 2026-07-30 or '2026-07-30 14:00' (local)"
-    filters.add_argument("--since", type=_since, metavar="WHEN", help=when)
+    filters.add_argument("--since", type=parse_since, metavar="WHEN", help=when)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--by", choices=tuple(_GROUPED_BY), help="count by this instead of showing each sample")
     shape.add_argument("--indices", action="store_true", help="only the indices or keys, one a line, as JSON")
@@ -79,27 +79,23 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def _since(text: str) -> datetime:
-    try:
-        return parse_since(text, now=datetime.now(UTC))
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no time; write an age such as 90m, 2h or 3d, or a date such as 2026-07-30"
-        ) from None
-
-
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    language = args.lang
-    choice = Choice(exceptions=args.exception, contains=args.contains, shards=args.shard, since=args.since)
-    report = _read(args.files, choice)
+    from headrace.signals import DamagedLine, merge_failures
+
+    language, entries = args.lang, _read(args.files)
+    failures = [entry for entry in entries if isinstance(entry, SampleFailure)]
+    damages = [entry for entry in entries if isinstance(entry, DamagedLine)]
+    total = len(merge_failures(failures))
+    filters = {"exceptions": args.exception, "contains": args.contains, "shards": args.shard, "since": args.since}
+    samples = merge_failures(failure for failure in failures if passes(failure, **filters))
     if args.json:
-        terminal.json(report_json(report))
+        terminal.json(_report_json(args.files, samples, total, damages))
     elif args.indices:
-        lines, others = key_lines(report.samples)
+        lines, others = key_lines(samples)
         if lines:
             terminal.document("\n".join(lines))
-        if report.damages:
-            terminal.warn(_damage(report.damages).of(language))
+        if damages:
+            terminal.warn(_damage(damages).of(language))
         if others:
             left_out = Text(
                 f"samples without a key that JSON can hold are not listed: {others}",
@@ -107,46 +103,48 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             )
             terminal.warn(left_out.of(language))
     else:
-        terminal.parts(_headlines(report, language))
+        terminal.parts(_headlines(args.files, len(samples), total, damages, language))
         if args.traceback:
-            terminal.parts(_tracebacks(report.samples, language, args.limit))
-        elif report.samples:
-            terminal.parts(_tables(report, language, by=args.by, limit=args.limit))
-    return EXIT_FINDINGS if report.samples or report.damages else EXIT_OK
+            terminal.parts(_tracebacks(samples, language, args.limit))
+        elif samples:
+            terminal.parts(_tables(args, samples))
+    return EXIT_FINDINGS if samples or damages else EXIT_OK
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """The filters of `headrace quarantine`: a failure passes if it passes each one that is given."""
+def passes(
+    failure: SampleFailure,
+    *,
+    exceptions: Sequence[str] = (),
+    contains: Sequence[str] = (),
+    shards: Sequence[str] = (),
+    since: datetime | None = None,
+) -> bool:
+    """Return whether a failure passes each filter that is given."""
+    moment = moment_of(failure.time)
+    shard = () if failure.shard is None else (failure.shard, failure.shard.rpartition("/")[2])
+    return (
+        (not exceptions or bool({_name(failure), _name(failure).rpartition(".")[2]} & set(exceptions)))
+        and all(text.casefold() in _all_text(failure) for text in contains)
+        and (not shards or any(one == each or fnmatchcase(one, each) for one in shard for each in shards))
+        and (since is None or (moment is not None and moment >= since))
+    )
 
-    exceptions: Sequence[str] = ()
-    contains: Sequence[str] = ()
-    shards: Sequence[str] = ()
-    since: datetime | None = None
 
-    def passes(self, failure: SampleFailure) -> bool:
-        moment = moment_of(failure.time)
-        shard = () if failure.shard is None else (failure.shard, failure.shard.rpartition("/")[2])
-        return (
-            (not self.exceptions or bool({_name(failure), _name(failure).rpartition(".")[2]} & set(self.exceptions)))
-            and all(text.casefold() in _all_text(failure) for text in self.contains)
-            and (not self.shards or any(one == each or fnmatchcase(one, each) for one in shard for each in self.shards))
-            and (self.since is None or (moment is not None and moment >= self.since))
-        )
-
-
-def parse_since(text: str, *, now: datetime) -> datetime:
-    """Return the moment that "2h" (ago), "2026-07-30" or "2026-07-30 14:00" names; `ValueError` if it names none.
+def parse_since(text: str, *, now: datetime | None = None) -> datetime:
+    """Return the moment that "2h" (ago), "2026-07-30" or "2026-07-30 14:00" names.
 
     A time without a zone is local time, as it is shown.
 
     >>> parse_since("90m", now=datetime(2026, 7, 30, 12, tzinfo=UTC)).isoformat()
     '2026-07-30T10:30:00+00:00'
     """
-    age = _AGE.fullmatch(text.strip())
-    if age:
-        return now - timedelta(**{_UNITS[age.group(2)]: float(age.group(1))})
-    return datetime.fromisoformat(text.strip()).astimezone()
+    try:
+        if age := _AGE.fullmatch(text.strip()):
+            return (now or datetime.now(UTC)) - timedelta(**{_UNITS[age.group(2)]: float(age.group(1))})
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError):
+        what = f"{text!r} is no time; write an age such as 90m, 2h or 3d, or a date such as 2026-07-30"
+        raise argparse.ArgumentTypeError(what) from None
 
 
 def moment_of(time: str) -> datetime | None:
@@ -168,18 +166,8 @@ def _all_text(failure: SampleFailure) -> str:
     return "\n".join([text for text in texts if text] + [key_text(failure.key)]).casefold()
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuarantineReport:
-    """What was asked for, of how many, and which lines could not be read."""
-
-    files: tuple[str, ...]
-    samples: tuple[QuarantinedSample, ...]
-    num_in_files: int
-    damages: tuple[DamagedLine, ...]
-
-
-def _read(files: list[str], choice: Choice) -> QuarantineReport:
-    from headrace.signals import DamagedLine, QuarantineFile, merge_failures
+def _read(files: list[str]) -> list[SampleFailure | DamagedLine]:
+    from headrace.signals import QuarantineFile
 
     entries: list[SampleFailure | DamagedLine] = []
     for path in files:
@@ -193,13 +181,7 @@ def _read(files: list[str], choice: Choice) -> QuarantineReport:
             next_step = shown if isinstance(error, PermissionError) else _WHICH_FILE
             what = f"cannot read {path}: {error.strerror or error}"
             raise UnusableInput(what, current_folder=Path.cwd(), next_step=next_step) from error
-    failures = [entry for entry in entries if isinstance(entry, SampleFailure)]
-    return QuarantineReport(
-        files=tuple(files),
-        samples=tuple(merge_failures(filter(choice.passes, failures))),
-        num_in_files=len(merge_failures(failures)),
-        damages=tuple(entry for entry in entries if isinstance(entry, DamagedLine)),
-    )
+    return entries
 
 
 Groups = list[tuple[str | int | None, list["QuarantinedSample"]]]
@@ -214,12 +196,14 @@ def group_samples(samples: Iterable[QuarantinedSample], by: str) -> Groups:
     return sorted(found.items(), key=lambda group: -len(group[1]))
 
 
-def report_json(report: QuarantineReport) -> dict[str, Any]:
+def _report_json(
+    files: list[str], samples: Sequence[QuarantinedSample], total: int, damages: Sequence[DamagedLine]
+) -> dict[str, Any]:
     return {
         "schema": "headrace/quarantine/1",
-        "files": list(report.files),
-        "num_samples": len(report.samples),
-        "num_samples_in_files": report.num_in_files,
+        "files": files,
+        "num_samples": len(samples),
+        "num_samples_in_files": total,
         "samples": [
             {
                 **one.failure.as_json(),
@@ -227,9 +211,9 @@ def report_json(report: QuarantineReport) -> dict[str, Any]:
                 "first_time": one.first_time,
                 "known": hint.entry_id if (hint := _hint(one)) is not None else None,
             }
-            for one in report.samples
+            for one in samples
         ],
-        "damaged_lines": [asdict(damage) for damage in report.damages],
+        "damaged_lines": [asdict(damage) for damage in damages],
     }
 
 
@@ -240,15 +224,16 @@ def key_lines(samples: Iterable[QuarantinedSample]) -> tuple[list[str], int]:
     return [json.dumps(key, ensure_ascii=False) for key in told], len(keys) - len(told)
 
 
-def _headlines(report: QuarantineReport, language: str) -> Iterator[Line]:
-    files = ", ".join(map(printable, report.files))
-    count, total = len(report.samples), report.num_in_files
+def _headlines(
+    paths: list[str], count: int, total: int, damages: Sequence[DamagedLine], language: str
+) -> Iterator[Line]:
+    files = ", ".join(map(printable, paths))
     passing = Text(f", of which {count} pass the filters", f"，其中 {count} 个符合筛选条件")
     some = passing if count < total else Text("", "")
     said = Text(f"condemned samples in {files}: {total}{some.en}", f"{files} 里被隔离的样本：{total} 个{some.zh}")
     yield line(said.of(language), "bold")
-    if report.damages:
-        yield line(_damage(report.damages).of(language), "yellow")
+    if damages:
+        yield line(_damage(damages).of(language), "yellow")
 
 
 def _damage(damages: Sequence[DamagedLine]) -> Text:
@@ -260,32 +245,30 @@ def _damage(damages: Sequence[DamagedLine]) -> Text:
     )
 
 
-def _tables(report: QuarantineReport, language: str, *, by: str | None, limit: int) -> Iterator[Line | Table]:
+def _tables(args: argparse.Namespace, samples: Sequence[QuarantinedSample]) -> Iterator[Line | Table]:
+    language, limit = args.lang, args.limit
     yield line("")
-    if by:
-        groups = group_samples(report.samples, by)
-        yield _group_table(groups[: limit or None], by, language)
+    if args.by:
+        groups = group_samples(samples, args.by)
+        yield _group_table(groups[: limit or None], args.by, language)
         yield from _cut(len(groups), limit, language)
     else:
-        yield _sample_table(report.samples[-limit:], language)
-        yield from _cut(len(report.samples), limit, language)
+        yield _sample_table(samples[-limit:], language)
+        yield from _cut(len(samples), limit, language)
     yield line("")
     found: dict[str, tuple[int, str]] = {}  # what the knowledge base says of the failures, by its entry
-    for hint in filter(None, map(_hint, report.samples)):
+    for hint in filter(None, map(_hint, samples)):
         found[hint.entry_id] = (found.get(hint.entry_id, (0, ""))[0] + 1, hint.of(language))
     yield from (line(f"{count} × {said}") for count, said in sorted(found.values(), reverse=True))
-    files = printable(shlex.join(report.files))
+    files = printable(shlex.join(args.files))
     next_step = Text(
         f"Next: `headrace quarantine --traceback {files}` shows where each one failed.",
         f"下一步：`headrace quarantine --traceback {files}` 查看每个样本出错的位置。",
     )
     yield line(next_step.of(language))
-    if len(report.files) == 1:
-        file = report.files[0]
-        skip = Text(
-            f"To leave them out from the start: DataLoader(…, skip_quarantined={file!r}).",
-            f"如果要从一开始就跳过它们：DataLoader(…, skip_quarantined={file!r})。",
-        )
+    if len(args.files) == 1:
+        loader = f"DataLoader(…, skip_quarantined={args.files[0]!r})"
+        skip = Text(f"To leave them out from the start: {loader}.", f"如果要从一开始就跳过它们：{loader}。")
         yield line(skip.of(language))
 
 

@@ -98,22 +98,26 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.storage.media import kind_of, probe, remember_depth
 
     language = args.lang
+
+    def say(text: Text, **facts: object) -> str:
+        return text.filled(**facts).of(language)
+
     head = {"schema": "headrace/storage/1", "headrace": __version__, "path": args.path}
     if args.no_measure:
         kind = kind_of(args.path)
         if args.json:
             terminal.json(head | {"kind": _plain(kind, language)})
         else:
-            terminal.parts(_kind_parts(args.path, kind, _speaker(language)))
+            terminal.parts(_kind_parts(args.path, kind, say))
         return EXIT_OK
 
-    def say(phase: Text) -> None:
+    def tell(phase: Text) -> None:
         with terminal.progress(phase.of(language)):
             pass
 
     # a quarter of a minute needs no line in a log
     is_watched = sys.stderr.isatty() or args.verbosity > 0
-    progress = terminal.progress(_READING.filled(path=args.path).of(language)) if is_watched else nullcontext()
+    progress = terminal.progress(say(_READING, path=args.path)) if is_watched else nullcontext()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # which removes a test file
     with progress:
         result = probe(
@@ -121,16 +125,16 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             seconds=args.seconds,
             depth_max=args.depth_max,
             write_test_bytes=None if args.write_test is None else args.write_test << 20,
-            on_phase=say if args.verbosity > 0 else None,
+            on_phase=tell if args.verbosity > 0 else None,
         )
     if args.json:
         terminal.json(head | _plain(result, language))
     else:
-        terminal.parts(_result_parts(result, _speaker(language)))
+        terminal.parts(_result_parts(result, say))
     if args.remember:
         is_measured, rate = result.suggestion.is_measured, result.knee.bytes_per_s or 0.0
         path = remember_depth(result.kind, result.suggestion.io_depth, rate) if is_measured else None
-        terminal.warn((_NOT_KEPT if path is None else _KEPT.filled(path=path)).of(language))
+        terminal.warn(say(_NOT_KEPT if path is None else _KEPT, path=path))
     return EXIT_OK
 
 
@@ -145,16 +149,6 @@ def _plain(value: Any, language: str) -> Any:
     derived = [name for name, each in vars(type(value)).items() if isinstance(each, property)]
     names = [*(each.name for each in fields(value)), *derived]
     return {name: _plain(getattr(value, name), language) for name in names}
-
-
-def _speaker(language: str) -> Callable[..., str]:
-    """Return what says sentences in one language, also with others inside."""
-
-    def say(text: Text, **facts: object) -> str:
-        told = {name: fact.of(language) if isinstance(fact, Text) else fact for name, fact in facts.items()}
-        return text.filled(**told).of(language) if told else text.of(language)
-
-    return say
 
 
 def _kind_parts(path: str, kind: StorageKind, say: Callable[..., str]) -> Iterator[RenderableType]:

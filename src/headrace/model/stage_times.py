@@ -53,12 +53,11 @@ class StageTable:
             words[at + _HISTOGRAM + min(_BUCKETS - 1, int(4 * math.log2(elapsed_ns or 1)))] += 1
 
     def _new_row(self, name: str) -> int:
-        number = self.words[0]
-        if number == MAX_STAGES:
-            at = self._rows[name] = _HEAD_WORDS + (MAX_STAGES - 1) * _ROW_WORDS
+        number = min(self.words[0], MAX_STAGES - 1)
+        at = self._rows[name] = _HEAD_WORDS + number * _ROW_WORDS
+        if self.words[0] == MAX_STAGES:
             return at
         shown = _OTHERS if number == MAX_STAGES - 1 else name
-        at = self._rows[name] = _HEAD_WORDS + number * _ROW_WORDS
         encoded = shown.encode("utf-8", "replace")[:_NAME_BYTES].decode("utf-8", "ignore").encode()
         row = encoded.ljust(8 * (_ROW_WORDS - 1), b"\0")
         self.words[at] = len(encoded)
@@ -122,16 +121,9 @@ def merge_stages(tables: Iterable[Iterable[StageRow]]) -> list[StageRow]:
     return list(merged.values())
 
 
-_HEADINGS = (
-    Text("stage", "阶段"),
-    Text("count", "次数"),
-    Text("total", "总计"),
-    Text("own", "自身"),
-    Text("median", "中位数"),
-    Text("p95", "p95"),
-    Text("worst", "最长"),
-    Text("of worker time", "占工作时间"),
-    Text("MB/s", "MB/s"),
+_HEADINGS = Text(
+    "stage,count,total,own,median,p95,worst,of worker time,MB/s",
+    "阶段,次数,总计,自身,中位数,p95,最长,占工作时间,MB/s",
 )
 _NO_STAGE = Text(
     "no stage was timed; name one with `with headrace.stage(...)`",
@@ -179,7 +171,7 @@ class Stages:
         """Return the stages as a table of text, in English or Chinese ("zh")."""
         if not self.rows:
             return _NO_STAGE.of(lang)
-        lines = [[heading.of(lang) for heading in _HEADINGS], *map(_cells, self.rows)]
+        lines = [_HEADINGS.of(lang).split(","), *map(_cells, self.rows)]
         widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
         told = []
         for line in lines:
@@ -220,9 +212,8 @@ def _time(value_s: float) -> str:
     >>> _time(2.3456), _time(0.0123), _time(0.0000456)
     ('2.35 s', '12.3 ms', '45.6 us')
     """
-    value, unit = (
-        (value_s, "s") if value_s >= 1 else (value_s * 1e3, "ms") if value_s >= 1e-3 else (value_s * 1e6, "us")
-    )
+    factor, unit = (1, "s") if value_s >= 1 else (1e3, "ms") if value_s >= 1e-3 else (1e6, "us")
+    value = value_s * factor
     digits = 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{digits}f} {unit}"
 
