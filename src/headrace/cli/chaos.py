@@ -6,7 +6,7 @@ import argparse
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
@@ -88,18 +88,21 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser = add_command(commands, shared, "chaos", summary, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("target", nargs="?", metavar="TARGET", help="module:attribute or file.py:attribute")
-    add("--faults", type=_kinds, default=KINDS, metavar="KIND,…", help="which kinds (default: all of those below)")
-    for name, lowest, highest, default, said in (
-        ("--num-faults", 1, 100_000, 40, "how many faults (default: 40)"),
-        ("--seed", 0, 2**63 - 1, 0, "of the order and the faults (default: 0)"),
-        ("--workers", 1, 64, None, "default: the given loader's, else 4"),
-        ("--batch-size", 1, 100_000, None, "default: the given loader's, else 8"),
-        ("--samples", 2, 10_000_000, 1000, "samples that a round goes through, drawn anew each time (default: 1000)"),
+    which = "which kinds (default: all of those below)"
+    add("--faults", dest="kinds", type=_kinds, default=KINDS, metavar="KIND,…", help=which)
+    # by the names of `ChaosSettings`, which they become
+    drawn = "samples that a round goes through, drawn anew each time (default: 1000)"
+    for name, setting, lowest, highest, default, said in (
+        ("--num-faults", "num_faults", 1, 100_000, 40, "how many faults (default: 40)"),
+        ("--seed", "seed", 0, 2**63 - 1, 0, "of the order and the faults (default: 0)"),
+        ("--workers", "num_workers", 1, 64, None, "default: the given loader's, else 4"),
+        ("--batch-size", "batch_size", 1, 100_000, None, "default: the given loader's, else 8"),
+        ("--samples", "most_samples", 2, 10_000_000, 1000, drawn),
     ):
-        add(name, type=whole(lowest, highest), default=default, metavar="N", help=said)
+        add(name, dest=setting, type=whole(lowest, highest), default=default, metavar="N", help=said)
     add("--seconds", type=seconds(), metavar="S", help="go on for so long, instead of --num-faults")
     hanging = "past this age a sample counts as hanging; more than your slowest sample takes (default: 3)"
-    add("--timeout", type=seconds(), default=3.0, metavar="S", help=hanging)
+    add("--timeout", dest="timeout_s", type=seconds(), default=3.0, metavar="S", help=hanging)
     add("--backend", choices=("process", "thread"), default="process", help="default: process")
     methods = ("fork", "forkserver", "spawn")
     add("--start-method", choices=methods, help="how worker processes start (default: the platform's)")
@@ -119,19 +122,8 @@ def _kinds(text: str) -> tuple[str, ...]:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.doctor.chaos import PRACTICE, ChaosSettings, run_chaos
 
-    settings = ChaosSettings(
-        target=args.target or PRACTICE,
-        kinds=args.faults,
-        num_faults=args.num_faults,
-        seed=args.seed,
-        seconds=args.seconds,
-        num_workers=args.workers,
-        backend=args.backend,
-        start_method=args.start_method,
-        batch_size=args.batch_size,
-        timeout_s=args.timeout,
-        most_samples=args.samples,
-    )
+    chosen = {each.name: getattr(args, each.name) for each in fields(ChaosSettings) if each.name in args}
+    settings = ChaosSettings(**{**chosen, "target": args.target or PRACTICE})
     with terminal.progress(Text("faults strike the loader", "正在向加载器注入故障").of(args.lang)):
         report = run_chaos(settings)
     if args.json:

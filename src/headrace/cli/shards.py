@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from headrace.storage.shards import ShardFacts
 
-    Pairing = str | Mapping[str, str]
-
 _DESCRIPTION = """\
 Index tar shards and say what is in them and what is wrong: cut or corrupt places with their offsets and what is still
 readable, samples that lost something, members that are in no sample. The index lies beside each shard (or in the user's
@@ -27,9 +25,7 @@ cache, where that folder is read-only), and headrace.Shards uses it. Only header
 
 FILE is a path, a folder, "x-{000000..000123}.tar", or a glob.
 """
-_EPILOG = """\
-exit codes: 0 all shards are whole, 1 damage, unpaired members or data that changed, 2 a file is not there
-"""
+_EPILOG = "exit codes: 0 all shards are whole, 1 damage, unpaired members or data that changed, 2 a file is not there"
 
 _printable = partial(printable, keep="")
 _MOST_ROWS = 50  # shards in the table: those with something wrong first
@@ -39,9 +35,9 @@ _AS_THEY_ARE = (  # in the document that --json prints
     *("num_skipped", "was_verified", "wrong_data"),
 )
 
-_REASONS = {
-    "no rule fits its name": Text("no rule fits its name", "文件名不符合任何配对规则"),
-    "its sample has this field already": Text("its sample has this field already", "所属样本已有这个字段"),
+_REASONS = {  # why a member is in no sample, in Chinese
+    "no rule fits its name": "文件名不符合任何配对规则",
+    "its sample has this field already": "所属样本已有这个字段",
 }
 
 
@@ -75,7 +71,7 @@ def _names(text: str) -> list[str]:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    from headrace.storage.shards import expand_urls, survey_shards
+    from headrace.storage.shards import expand_urls, list_samples, survey_shards
 
     language = args.lang
     paths = expand_urls(args.files)
@@ -84,12 +80,15 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     with terminal.progress(reading.of(language)):
         how = {"fields": args.fields, "verify": args.verify, "rebuild": args.rebuild, "index_dir": args.index_dir}
         facts = list(survey_shards(paths, pairing=pairing, **how))
+    samples_of = partial(list_samples, pairing=pairing, fields=args.fields)
     if args.json:
-        document = report_json(facts, pairing, args.fields, with_samples=args.list)
+        document = _report_json(facts, samples_of if args.list else None)
         terminal.document(json.dumps(document, ensure_ascii=False))
-    elif args.list:
-        for each in list_lines(facts, pairing, args.fields):
-            terminal.document(each)
+    elif args.list:  # a line for each sample: shard, key, and each field with its size, between tabs
+        for shard in (one for one in facts if not one.error):
+            for key, sizes in samples_of(shard):
+                told = " ".join(f"{name}:{size}" for name, size in sizes.items())
+                terminal.document("\t".join(map(_printable, (shard.path, key, told))))
     else:
         terminal.result(_table(facts, language))
         for said in _report_lines(facts, urls=args.files, verify=args.verify):
@@ -214,30 +213,14 @@ def _unpaired_lines(facts: Sequence[ShardFacts]) -> Iterator[Text | None]:
     yield Text(f"Members in no sample: {count}", f"有 {count} 个文件不属于任何样本：")
     named = [member for shard in facts for member in shard.unpaired][:_MOST_LINES]
     for member in named:
-        fields = _printable(member.reason.removeprefix("its sample has no "))
-        reason = _REASONS.get(member.reason) or Text(f"its sample has no {fields}", f"所属样本缺少 {fields}")
-        shard, name = _printable(member.shard), _printable(member.name)
-        yield Text(f"  {shard}: {name} ({reason.en})", f"  {shard}：{name}（{reason.zh}）")
+        shard, name, en = map(_printable, (member.shard, member.name, member.reason))
+        zh = _REASONS.get(en, f"所属样本缺少 {en.removeprefix('its sample has no ')}")
+        yield Text(f"  {shard}: {name} ({en})", f"  {shard}：{name}（{zh}）")
     if more := count - len(named):
         yield Text(f"  … and {more} more", f"  ……另有 {more} 个")
 
 
-def list_lines(facts: Sequence[ShardFacts], pairing: Pairing, fields: Sequence[str] | None) -> Iterator[str]:
-    """Give a line for each sample: shard, key, and each field with its size, between tabs."""
-    from headrace.storage.shards import list_samples
-
-    for shard in facts:
-        if not shard.error:
-            for key, sizes in list_samples(shard, pairing=pairing, fields=fields):
-                told = " ".join(f"{name}:{size}" for name, size in sizes.items())
-                yield "\t".join((_printable(shard.path), _printable(key), _printable(told)))
-
-
-def report_json(
-    facts: Sequence[ShardFacts], pairing: Pairing, fields: Sequence[str] | None, *, with_samples: bool
-) -> dict[str, Any]:
-    from headrace.storage.shards import list_samples
-
+def _report_json(facts: Sequence[ShardFacts], samples_of: Callable[[ShardFacts], Any] | None) -> dict[str, Any]:
     shards = []
     for shard in facts:
         told = {
@@ -248,10 +231,8 @@ def report_json(
             "damage": [damage.as_json() for damage in shard.damage],
             "unpaired": [{"name": m.name, "offset": m.offset, "reason": m.reason} for m in shard.unpaired],
         }
-        if with_samples and not shard.error:
-            told["samples"] = [
-                {"key": key, "fields": sizes} for key, sizes in list_samples(shard, pairing=pairing, fields=fields)
-            ]
+        if samples_of is not None and not shard.error:
+            told["samples"] = [{"key": key, "fields": sizes} for key, sizes in samples_of(shard)]
         shards.append(told)
     return {
         "schema": "headrace/shards/1",

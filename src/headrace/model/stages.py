@@ -30,7 +30,7 @@ class _Thread:
     def __init__(self) -> None:
         self.table: StageTable | None = None
         self.inner: _Recorded | None = None
-        self.sample: Sample | None = None
+        self.sample: sample | None = None
 
 
 class _Local(threading.local):
@@ -41,6 +41,7 @@ class _Local(threading.local):
 _local = _Local()
 # Threads that a data set starts by itself record here: in a worker process, that worker's table.
 _process_table: StageTable | None = None
+_num_tables, _counting = 0, threading.Lock()
 _watcher: StageWatcher | None = None
 _prints = prints_timing()
 _is_on = _prints  # False: nobody looks, and a stage costs next to nothing
@@ -128,8 +129,11 @@ def stage(name: str, *, nbytes: int = 0) -> Stage:
     return _Recorded(name, nbytes) if _is_on else _OFF
 
 
-class Sample:
-    """A sample in hand, from `sample(...)`: gives the timing lines their key and their total."""
+class sample:
+    """Name the sample in hand, for the timing lines and their total: `with headrace.sample("study_001"): …`.
+
+    Loaders name samples by their index; a data set that knows a better key says it with this.
+    """
 
     __slots__ = ("_is_told", "_outer", "_start_ns", "key", "lines")
 
@@ -156,14 +160,6 @@ class Sample:
             _write("\n".join(f"[{self.key}] {line}" for line in lines))
 
 
-def sample(key: object) -> Sample:
-    """Name the sample in hand, for the timing lines: `with headrace.sample("study_001"): …`.
-
-    Loaders name samples by their index; a data set that knows a better key says it with this.
-    """
-    return Sample(key)
-
-
 class record_stages:
     """Let this thread's stages go into a table; with `for_process`, those of threads that have none as well.
 
@@ -174,20 +170,22 @@ class record_stages:
         self._table, self._is_for_process = table, for_process
 
     def __enter__(self) -> None:
-        global _process_table
         self._thread = _local.thread
-        self._before, self._process_before = self._thread.table, _process_table
-        self._thread.table = self._table
-        if self._is_for_process:
-            _process_table = self._table
-        _count_tables(self._table, +1)
+        self._before = self._thread.table, _process_table
+        self._put(self._table, self._table, +1)
 
     def __exit__(self, *_: object) -> None:
-        global _process_table
-        self._thread.table = self._before
+        self._put(*self._before, -1)
+
+    def _put(self, table: StageTable | None, process_table: StageTable | None, change: int) -> None:
+        global _process_table, _num_tables
+        self._thread.table = table
         if self._is_for_process:
-            _process_table = self._process_before
-        _count_tables(self._table, -1)
+            _process_table = process_table
+        if self._table is not None:
+            with _counting:
+                _num_tables += change
+                _switch()
 
 
 def watches_samples() -> bool:
@@ -212,18 +210,6 @@ def watch_stages(watcher: StageWatcher | None) -> None:
 def _switch() -> None:
     global _is_on
     _is_on = _prints or _num_tables > 0 or _watcher is not None
-
-
-_num_tables = 0
-_counting = threading.Lock()
-
-
-def _count_tables(table: StageTable | None, change: int) -> None:
-    global _num_tables
-    if table is not None:
-        with _counting:
-            _num_tables += change
-            _switch()
 
 
 def _forget_parent() -> None:

@@ -20,11 +20,11 @@ from headrace.storage.media.probe import (
     LARGE_BYTES,
     ProbedBlock,
     ProbedFile,
+    advise,
     blocks_at_random,
     blocks_in_order,
     cached_share,
     draw_files,
-    drop_from_cache,
     judge_coldness,
     rate_of,
     read_window,
@@ -201,7 +201,7 @@ def test_what_is_read_is_in_the_cache_and_what_is_dropped_is_not(data: Path, sta
     file = _opened(data / "shard-0.tar", stack)
     os.pread(file.fd, file.size, 0)
     assert cached_share(file) == pytest.approx(1.0)
-    drop_from_cache([file])
+    advise([file], os.POSIX_FADV_DONTNEED)
     assert cached_share(file) == pytest.approx(0.0)
     os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead
     os.pread(file.fd, 2 * MIB, 0)
@@ -226,7 +226,7 @@ def test_the_pages_of_an_overlay_are_seen_too(tmp_path: Path, data: Path) -> Non
             file = _opened(folders["merged"] / "data", stack)
             os.pread(file.fd, file.size, 0)
             before = cached_share(file)
-            drop_from_cache([file])
+            advise([file], os.POSIX_FADV_DONTNEED)
             assert (before, cached_share(file)) == (1.0, 0.0)
     finally:
         subprocess.run(["umount", str(folders["merged"])], check=True)

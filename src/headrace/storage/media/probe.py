@@ -19,6 +19,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from headrace.errors import HeadraceError, UnusableInput
@@ -62,7 +63,7 @@ def probe(
         say(_IN_ORDER)
         in_order, warm = _read_in_order(kind, files, 0.2 * (end - time.monotonic()))
         ladder = _climb(kind, files, size, depth_max, end, say)
-        drop_from_cache(files)
+        advise(files, os.POSIX_FADV_DONTNEED)
     knee = find_knee({reading.depth: reading.rates for reading in ladder})
     return ProbeResult(
         path=given,
@@ -106,9 +107,7 @@ def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
-        there = os.path.dirname(os.path.abspath(path))
-        while not os.path.isdir(there):
-            there = os.path.dirname(there)
+        there = str(next(filter(os.path.isdir, Path(os.path.abspath(path)).parents)))
         raise UnusableInput(
             f"cannot look at {path}: {error.strerror or error}",
             nearest_folder=there,
@@ -168,8 +167,7 @@ def _look_through(folder: str, seconds: float) -> tuple[dict[str, int], int]:
 def write_test_file(folder: str, size: int, stack: contextlib.ExitStack) -> str:
     """Write a file of random bytes, which nothing can compress, through to the storage; the stack removes it."""
     try:
-        new = tempfile.NamedTemporaryFile(prefix=".headrace-storage-", dir=folder)  # noqa: SIM115
-        file = stack.enter_context(new)
+        file = stack.enter_context(tempfile.NamedTemporaryFile(prefix=".headrace-storage-", dir=folder))  # noqa: SIM115
         for start in range(0, size, 4 << 20):
             file.write(os.urandom(min(4 << 20, size - start)))
         file.flush()
@@ -199,11 +197,7 @@ _NOT_KEPT = Text("this file system keeps nothing in the page cache", "该文件�
 _READ_BEFORE = Text("read a moment before, so it is in the page cache", "刚刚读过，已在页缓存中")
 
 
-def drop_from_cache(files: Sequence[ProbedFile]) -> None:
-    _advise(files, os.POSIX_FADV_DONTNEED)
-
-
-def _advise(files: Sequence[ProbedFile], advice: int) -> None:
+def advise(files: Sequence[ProbedFile], advice: int) -> None:
     for file in files:
         with contextlib.suppress(OSError):  # not every file system takes advice
             os.posix_fadvise(file.fd, 0, 0, advice)
@@ -212,8 +206,7 @@ def _advise(files: Sequence[ProbedFile], advice: int) -> None:
 def cached_share(file: ProbedFile) -> float | None:
     """The share of a file's beginning that is in the page cache; None where the kernel does not tell us."""
     # Since Linux 5.2 it says "all of it" to who neither owns a file nor may write it.
-    is_ours = os.geteuid() in (0, os.fstat(file.fd).st_uid) or os.access(f"/proc/self/fd/{file.fd}", os.W_OK)
-    if not is_ours:
+    if os.geteuid() not in (0, os.fstat(file.fd).st_uid) and not os.access(f"/proc/self/fd/{file.fd}", os.W_OK):
         return None
     length = min(file.size, 64 << 20)
     pages = ctypes.create_string_buffer(-(-length // mmap.PAGESIZE))
@@ -230,7 +223,7 @@ def cached_share(file: ProbedFile) -> float | None:
 
 def drop_and_look(files: Sequence[ProbedFile]) -> float | None:
     """Drop the files from the page cache, and return the largest share that is left; None: not to be seen."""
-    drop_from_cache(files)
+    advise(files, os.POSIX_FADV_DONTNEED)
     left = [cached_share(file) for file in files]
     return None if None in left else max(filter(None, left), default=0.0)
 
@@ -380,7 +373,7 @@ def _climb(
     kind: StorageKind, files: list[ProbedFile], size: int, depth_max: int, end: float, say: Callable[[Text], None]
 ) -> tuple[MeasuredReading, ...]:
     """Blocks at random at depth 1, 2, 4, …, in rounds: up and down, so that a drift does not look like a knee."""
-    _advise(files, os.POSIX_FADV_RANDOM)  # no readahead
+    advise(files, os.POSIX_FADV_RANDOM)  # no readahead
     blocks = blocks_at_random(files, size)
     depths = [*(1 << power for power in range(depth_max.bit_length()) if 1 << power < depth_max), depth_max]
     windows: dict[int, list[Window]] = {}
