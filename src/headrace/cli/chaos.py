@@ -233,11 +233,8 @@ def _what(verdict: RoundVerdict, language: str) -> Iterator[str]:
 
 
 def report_json(report: ChaosReport) -> dict[str, Any]:
-    problems = [
-        {"round": facts.number, **asdict(verdict), "stacks": facts.stacks}
-        for facts, verdict in zip(report.rounds, report.verdicts, strict=True)
-        if not verdict.is_clean
-    ]
+    rounds = [each for each in zip(report.rounds, report.verdicts, strict=True) if not each[1].is_clean]
+    problems = [{"round": facts.number, **asdict(verdict), "stacks": facts.stacks} for facts, verdict in rounds]
     for problem in problems:
         del problem["own"]
     return {

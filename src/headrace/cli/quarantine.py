@@ -286,9 +286,8 @@ def _tracebacks(samples: Sequence[QuarantinedSample], language: str, limit: int)
             *([] if failure.worker is None else [f"worker {failure.worker}"]),
             printable(failure.time),
         ]
-        yield line("")
-        yield line("  ".join(facts))
-        yield line(printable(failure.traceback.rstrip()) or _why(failure, language))
+        said = printable(failure.traceback.rstrip()) or _why(failure, language)
+        yield from map(line, ("", "  ".join(facts), said))
 
 
 def _cut(count: int, limit: int, language: str) -> Iterator[Line]:
@@ -356,5 +355,4 @@ def _why(failure: SampleFailure, language: str) -> str:
     name = failure.exception.rpartition(".")[2]
     if failure.kind != "exception" or not name:
         name = _FAILED[failure.kind].of(language)
-    said = Text(": ", "：").of(language).join(part for part in (name, first_line(failure.message)) if part)
-    return printable(said)
+    return printable(Text(": ", "：").of(language).join(filter(None, (name, first_line(failure.message)))))

@@ -188,8 +188,7 @@ def _result_parts(result: ProbeResult, say: Callable[..., str]) -> Iterator[Rend
             *(format_seconds(each) for each in (reading.median_s, reading.worst_s)),
             line(say(state), style),
         )
-    yield table
-    yield ""
+    yield from (table, "")
     for known in dict.fromkeys((_STATES[reading.coldness][0], reading.coldness_reason) for reading in readings):
         yield line(say(_HOW_KNOWN, state=known[0], how=known[1]), "dim")
     yield ""

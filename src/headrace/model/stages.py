@@ -93,10 +93,8 @@ class _Recorded(Stage):
         if table is not None:
             table.add(self._name, elapsed_ns, elapsed_ns - self.inner_ns, self.nbytes)
         if self._watcher is not None:
-            is_recorded = table is not None and table.is_recorded
-            self._watcher.leave(
-                self._entered, self._name, self._start_ns, elapsed_ns, self.nbytes, is_recorded=is_recorded
-            )
+            known = table is not None and table.is_recorded
+            self._watcher.leave(self._entered, self._name, self._start_ns, elapsed_ns, self.nbytes, is_recorded=known)
         if _prints:
             self._tell(elapsed_ns, kind)
 

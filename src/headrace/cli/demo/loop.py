@@ -54,8 +54,7 @@ class SlowVolumes:
     """A map-style data set over the files that `write_volumes` made."""
 
     def __init__(self, folder: str, num_samples: int) -> None:
-        self.folder = folder
-        self.num_samples = num_samples
+        self.folder, self.num_samples = folder, num_samples
 
     def __len__(self) -> int:
         return self.num_samples

@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 
 from headrace.model import Text, cache_folder, format_seconds
 
-# ------------------------------------------------------------------ the kinds
-
 
 class Medium(enum.StrEnum):
     """What bytes lie on, as far as it matters for reading them."""
@@ -48,7 +46,6 @@ class Medium(enum.StrEnum):
 
     @property
     def label(self) -> Text:
-        """What people call it."""
         return _ABOUT[self].label
 
 
@@ -72,6 +69,7 @@ _REQUEST = Text("a request takes tens of milliseconds, whatever its size", "每�
 _PROCESS = Text("one process stands between and may be single-threaded", "中间隔着一个进程，可能是单线程的")
 _COPYING = Text("reading is copying: a few readers fill the memory bus", "读取就是拷贝，几个读者就能占满内存带宽")
 _NOTHING = Text("nothing is known about it", "对它一无所知")
+_BUCKET = Text("object store through FUSE", "经 FUSE 挂载的对象存储")
 _CLUSTERS = "pvfs2 panfs wekafs glusterfs daos afs"  # pvfs2: OrangeFS
 _FUSE_CLUSTERS = "glusterfs seaweedfs mfs dfuse"  # mfs: MooseFS, dfuse: DAOS
 _BUCKETS = "s3fs gcsfuse goofys mountpoint-s3 juicefs rclone blobfuse blobfuse2 ossfs cosfs obsfs geesefs alluxio-fuse"
@@ -88,9 +86,7 @@ _ABOUT = {
     Medium.BEEGFS: _About(Text("BeeGFS", "BeeGFS 并行文件系统"), 32, _SERVERS, "beegfs"),
     Medium.CEPHFS: _About(Text("CephFS", "CephFS 分布式文件系统"), 32, _SERVERS, "ceph", "ceph ceph-fuse"),
     Medium.PARALLEL: _About(Text("cluster file system", "集群文件系统"), 32, _SERVERS, _CLUSTERS, _FUSE_CLUSTERS),
-    Medium.OBJECT_STORE: _About(
-        Text("object store through FUSE", "经 FUSE 挂载的对象存储"), 64, _REQUEST, "", _BUCKETS
-    ),
+    Medium.OBJECT_STORE: _About(_BUCKET, 64, _REQUEST, "", _BUCKETS),
     Medium.SSHFS: _About(Text("sshfs", "sshfs"), 8, _PROCESS, "", "sshfs"),
     Medium.FUSE: _About(Text("FUSE", "FUSE 用户态文件系统"), 8, _PROCESS),
     Medium.SHARED_FOLDER: _About(Text("folder of the host", "宿主机共享目录"), 8, _PROCESS, "9p virtiofs vboxsf"),
@@ -141,8 +137,7 @@ class StorageKind:
 
     @property
     def name(self) -> str:
-        """The layers in one line: `overlay → ext4 → nvme0n1`."""
-        return " → ".join(self.layers)
+        return " → ".join(self.layers)  # `overlay → ext4 → nvme0n1`
 
     @property
     def other_cache(self) -> Text | None:

@@ -114,9 +114,8 @@ def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[
             next_step=f"`ls -la {shlex.quote(there)}` shows what is there and who may read it; is the disk mounted?",
         ) from error
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-        raise UnusableInput(
-            f"{path} is neither a file nor a folder", next_step="a folder with data, or one of its files"
-        )
+        what, next_step = f"{path} is neither a file nor a folder", "a folder with data, or one of its files"
+        raise UnusableInput(what, next_step=next_step)
     sizes, num_passed_over = _look_through(path, seconds) if stat.S_ISDIR(mode) else ({path: 0}, 0)
     files: list[ProbedFile] = []
     paths = [each for each, size in sizes.items() if size >= LARGE_BYTES] or list(sizes)
@@ -266,9 +265,7 @@ class ProbedBlock(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What some readers did together."""
-
-    bytes_per_s: float
+    bytes_per_s: float  # of all readers together
     latencies: list[float]
 
 
