@@ -392,3 +392,40 @@ def test_an_error_beside_a_batch_on_its_way_to_the_device_costs_no_batch(
         assert account.delivered == len(got) + 8 * errors
     assert errors == 1
     assert sorted(got) == [i for i in range(64) if not 16 <= i < 24]
+
+
+class SlowNumbers:
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.005)
+        return index
+
+
+def test_what_a_signal_raises_condemns_no_sample_in_process() -> None:
+    loader: Any = headrace.DataLoader(SlowNumbers(), 8, num_workers=0, on_error="quarantine")
+    before = signal.signal(signal.SIGALRM, _raise_tick)
+    iterator, ticks = iter(loader), 0
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    try:
+        while True:
+            try:
+                next(iterator)
+            except Tick:
+                ticks += 1
+            except StopIteration:
+                break
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert ticks
+    assert not loader.quarantine
+
+
+class Tick(Exception):
+    pass
+
+
+def _raise_tick(*_: object) -> None:
+    raise Tick

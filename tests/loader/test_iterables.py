@@ -403,3 +403,20 @@ def test_out_of_order_a_slow_worker_holds_up_no_other(tmp_path: Path) -> None:
     assert [next(iterator) for _ in range(20)] == list(range(0, 40, 2))
     (tmp_path / "go on").touch()
     assert list(iterator) == list(range(1, 40, 2))
+
+
+def numbers_then_an_error() -> Iterator[int]:
+    yield 0
+    raise ValueError("bad line")
+
+
+class LongestOf(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.zip_longest(numbers_then_an_error(), [])
+
+
+def test_an_iterator_with_holes_inside_is_looked_at_without_harm() -> None:
+    """`zip_longest` keeps a tuple with empty places, which ended the process when it was walked."""
+    loader = headrace.DataLoader(LongestOf(), 2, num_workers=0, on_error="quarantine", max_bad=5)
+    with pytest.raises(headrace.NotSupported):
+        list(loader)

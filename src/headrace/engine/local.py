@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.model import RAISE, RETRY, EpochAccount, Replacement, SampleFailure, find_rank
+from headrace.model import RAISE, RETRY, EpochAccount, Replacement, SampleFailure, find_rank, is_from_signal
 from headrace.order import EpochOrder, PlannedBatch
 
 from .losses import Condemned, name_sample, place_sample
@@ -142,6 +142,8 @@ class GuardedLocal:
                 try:
                     done[position] = self._fetcher.fetch_one(key, self._base_seed, position)
                 except Exception as error:
+                    if is_from_signal(error):
+                        raise  # nothing that the sample did
                     tries += self._fetcher.last_tries
                     failure = self._failure(error, key, position, tries)
                     decision = self._condemned.judge(failure)

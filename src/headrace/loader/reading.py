@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch.utils.data as torch_data
 
 from headrace.engine import lies_in_dev_shm
-from headrace.model import format_bytes
+from headrace.model import format_bytes, is_from_signal
 from headrace.storage.media import starting_depth
 from headrace.storage.reading import BlockReader, Extent, ReaderSettings, cached_share, source_installed
 
-from .snapshot import cannot_go_on, is_from_signal, len_or_none, say_once
+from .snapshot import cannot_go_on, len_or_none, say_once
 
 if TYPE_CHECKING:
     from headrace.storage.reading import BlockAccess

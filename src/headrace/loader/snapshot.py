@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import signal
-import traceback
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from headrace.engine import Budget, find_budget
 from headrace.errors import NotSupported
-from headrace.model import LoaderStats, traceback_of
+from headrace.model import LoaderStats
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -51,12 +49,6 @@ def len_or_none(dataset: Any) -> int | None:
         return len(dataset)
     except (TypeError, NotImplementedError):
         return None
-
-
-def is_from_signal(error: BaseException) -> bool:
-    """Whether an exception was raised by a signal handler, and so has nothing to do with what it interrupted."""
-    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
-    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(traceback_of(error)))
 
 
 def cannot_go_on(whose: str) -> NotSupported:

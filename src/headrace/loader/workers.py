@@ -42,13 +42,13 @@ from headrace.errors import (
     WorkerLost,
 )
 from headrace.knowledge import add_hint
-from headrace.model import LoaderStats, find_rank, language
+from headrace.model import LoaderStats, find_rank, is_from_signal, language
 from headrace.signals.timing import NextWatch
 
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches
 from .reading import Reading
-from .snapshot import Counted, cannot_go_on, is_from_signal, say_once
+from .snapshot import Counted, cannot_go_on, say_once
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -270,12 +270,13 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             self._give_up(error)
             raise
         except Exception as error:
-            self._is_inside = error is not self._feed.raised
-            if self._is_inside and not is_from_signal(error):
+            self._is_inside, is_foreign = error is not self._feed.raised, is_from_signal(error)
+            if self._is_inside and not is_foreign:
                 self._feed.plan.is_torn = False  # the sampler raised by itself, and can be asked what comes after it
                 if self._feed.delivering >= 0:
                     self._feed.plan.note_failed(self._feed.delivering)  # it would come with that batch each time
-            add_hint(error, language=language())
+            if not is_foreign:
+                add_hint(error, language=language())
             if error is self._feed.losses.fatal:
                 self._give_up(None)
             raise

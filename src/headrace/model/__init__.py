@@ -27,7 +27,7 @@ from .environment import (
     replay_steps,
 )
 from .error_policy import BadTally, ErrorPolicy, Replacement
-from .error_text import ErrorText, describe_error, error_name, shorten, traceback_of
+from .error_text import ErrorText, describe_error, error_name, is_from_signal, shorten, traceback_of
 from .events import LAUNCH_NS, EventKind, copied_ns, copy_arg, is_copy_timed
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, utc_now
 from .findings import (
@@ -107,6 +107,7 @@ __all__ = [
     "format_share",
     "gain_of",
     "is_copy_timed",
+    "is_from_signal",
     "is_json_key",
     "is_transient",
     "keeps_statistics",

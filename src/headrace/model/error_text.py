@@ -6,6 +6,7 @@ sample must not fail over that: the reason would be lost, and another sample mig
 
 import linecache
 import os
+import signal
 import traceback
 from dataclasses import dataclass
 from types import TracebackType
@@ -67,6 +68,12 @@ def traceback_of(error: BaseException) -> TracebackType | None:
     """Return the way that an exception has come."""
     trace: TracebackType | None = _TRACEBACK.__get__(error)
     return trace
+
+
+def is_from_signal(error: BaseException) -> bool:
+    """Whether an exception was raised by a signal handler, and so has nothing to do with what it interrupted."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(traceback_of(error)))
 
 
 def shorten(text: str, longest: int = _LONGEST_TEXT) -> str:

@@ -11,7 +11,14 @@ import pytest
 
 from headrace.causes import explain_logs
 from headrace.causes.logs.bars import read_bar
-from headrace.causes.logs.fields import read_measures, read_position, read_rate_s
+from headrace.causes.logs.fields import (
+    read_elapsed_s,
+    read_measures,
+    read_parts_s,
+    read_position,
+    read_rate_s,
+    read_samples_rate,
+)
 from headrace.errors import UnusableInput
 from headrace.model import Cause, Confidence, Findings
 
@@ -90,6 +97,19 @@ def test_a_rate_is_read(line: str, step: int, seconds: float) -> None:
     position = read_position(line)
     assert position is not None
     assert (position.step, read_rate_s(line)) == (step, pytest.approx(seconds))
+
+
+def test_samples_parts_and_the_time_since_the_start_are_read() -> None:
+    assert read_samples_rate("Batch [50] Speed: 755.92 samples/sec") == 755.92
+    assert read_samples_rate("avg. samples / sec: 4395.80") == 4395.8
+    parts = "time (ms) | fwd_microstep: 193.6 | bwd_microstep: 329.2 | step_microstep: 0.9"
+    assert read_parts_s(parts) == pytest.approx(0.5237)
+    assert read_elapsed_s("ups=0.4, wall=1034, train_wall=263") == 1034
+    assert read_elapsed_s("5276 tgt tok/s;  18191 s elapsed") == 18191
+
+
+def test_a_percentage_is_no_time() -> None:
+    assert read_measures("Train Step 1/10 | Time Spent [Dataload: 64.5%, Forward: 16.2%]") is None
 
 
 @pytest.mark.parametrize(

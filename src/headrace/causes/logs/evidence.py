@@ -84,16 +84,9 @@ class Told:
     error: float = 0.0
 
 
-@dataclass(frozen=True)
-class Clock:
-    """The time since the record before, by time stamps; NaN where there is none."""
-
-    dt: Floats
-    resolution_s: float
-
-
-def weigh(times: dict[str, Floats], spans: Spans, clock: Clock, inside: Flags, *, is_averaged: bool) -> Told:
-    """Return what the figures of a log stand for; `inside` are the records that begin no epoch."""
+def weigh(times: dict[str, Floats], spans: Spans, dt: Floats, resolution_s: float, *, is_averaged: bool) -> Told:
+    """Return what the figures of a log stand for; `dt` is the time since the record before, NaN without time stamps."""
+    inside = ~spans.is_first & ~spans.is_hole
     took_s, wait_s, took_mean_s = times["took"], times["wait"], times["took_mean"]
     if (np.abs(wait_s - took_s) < 1e-6).mean() > 0.8:  # timers that are read behind the step: they tell nothing
         wait_s = np.full(len(wait_s), np.nan)
@@ -112,13 +105,13 @@ def weigh(times: dict[str, Floats], spans: Spans, clock: Clock, inside: Flags, *
         return Told(means, wait_means, spans.span, Known.MEANS)
     if float(np.isnan(took_s).mean()) >= 0.2 or not inside.any():
         return sample
-    return _beside_clock(sample, spans, clock, inside)
+    return _beside_clock(sample, spans, dt, resolution_s, inside)
 
 
-def _beside_clock(told: Told, spans: Spans, clock: Clock, inside: Flags) -> Told:
+def _beside_clock(told: Told, spans: Spans, dt: Floats, resolution_s: float, inside: Flags) -> Told:
     """Judge figures of several steps each by the time that the stamps show."""
-    took_s, wait_s, span, dt = told.took_s, told.wait_s, told.span, clock.dt
-    agreement, ratio = _against_clock(took_s * span, clock, inside)
+    took_s, wait_s, span = told.took_s, told.wait_s, told.span
+    agreement, ratio = _against_clock(took_s * span, dt, inside & (np.nan_to_num(dt) > 4 * resolution_s))
     if abs(ratio / spans.usual - 1) < 0.15 and spans.usual <= _LONGEST_INTERVAL:  # a figure is the time of all of them
         return Told(took_s / spans.head, wait_s / spans.head, span, Known.WINDOWS)
     if ratio > 1.5 and agreement < (0.3 if inside.sum() >= 5 else 0.05):  # the counter counts samples, not steps
@@ -155,12 +148,11 @@ def _from_means(means: Floats, spans: Spans, single: Floats) -> Floats | None:
     return np.maximum(per_step, 0.0) if is_mean else None
 
 
-def _against_clock(own: Floats, clock: Clock, inside: Flags) -> tuple[float, float]:
+def _against_clock(own: Floats, dt: Floats, usable: Flags) -> tuple[float, float]:
     """Return how far the log's figures are off the clock's, typically, and how many times as long they are."""
-    usable = inside & ~np.isnan(own) & (np.nan_to_num(clock.dt) > 4 * clock.resolution_s)
-    if usable.sum() < 3:
+    own, dt = own[usable & ~np.isnan(own)], dt[usable & ~np.isnan(own)]
+    if len(own) < 3:
         return np.inf, 1.0
-    own, dt = own[usable], clock.dt[usable]
     ratio = float(np.median(own / dt))
     return float(np.median(np.abs(own / ratio / dt - 1))), ratio if ratio > 1.5 else float(own.sum() / dt.sum())
 

@@ -228,11 +228,7 @@ def read_rate_s(text: str) -> float:
 
 
 def read_elapsed_s(text: str) -> float:
-    """Return the seconds since the start that a line tells, or NaN.
-
-    >>> read_elapsed_s("ups=0.4, wall=1034, train_wall=263"), read_elapsed_s("5276 tgt tok/s;  18191 s elapsed")
-    (1034.0, 18191.0)
-    """
+    """Return the seconds since the start that a line tells, or NaN."""
     match = _ELAPSED.search(text)
     return float(match[1] or match[2]) if match else NAN
 
@@ -244,21 +240,13 @@ def read_epoch(text: str) -> int | None:
 
 
 def read_parts_s(text: str) -> float:
-    """Return the seconds of a step whose parts a line tells, or NaN.
-
-    >>> round(read_parts_s("time (ms) | fwd_microstep: 193.6 | bwd_microstep: 329.2 | step_microstep: 0.9"), 4)
-    0.5237
-    """
+    """Return the seconds of a step whose parts a line tells, or NaN."""
     match = _PARTS.search(text)
     return sum(map(float, match.groups())) * (1e-3 if "(ms)" in text else 1.0) if match else NAN
 
 
 def read_samples_rate(text: str) -> float:
-    """Return the samples a second that a line tells, or NaN.
-
-    >>> read_samples_rate("Batch [50] Speed: 755.92 samples/sec"), read_samples_rate("avg. samples / sec: 4395.80")
-    (755.92, 4395.8)
-    """
+    """Return the samples a second that a line tells, or NaN."""
     match = _SAMPLES.search(text)
     return float(match["number"] or match["rate"]) if match else NAN
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .bars import bar_times
-from .evidence import Clock, Flags, Floats, Known, find_spans, weigh
+from .evidence import Flags, Floats, Known, find_spans, weigh
 
 _BLOCK = 4096  # consecutive records; patterns are looked for within blocks
 MOST_RECORDS = 64 * _BLOCK
@@ -167,7 +167,7 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     factor = _factor(columns["took_s"], took_s)
     times = {"took": took_s} | {name: columns[f"{name}_s"] * factor for name in ("wait", "took_mean", "wait_mean")}
     inside, dt = ~is_first & ~is_hole, np.diff(at_s, prepend=np.nan)
-    told = weigh(times, spans, Clock(dt, resolution_s), inside, is_averaged=store.is_averaged)
+    told = weigh(times, replace(spans, is_first=is_first), dt, resolution_s, is_averaged=store.is_averaged)
     took_s, wait_s, span = told.took_s, told.wait_s, told.span
     own, waits_s = _over(took_s, span, spans.head, inside), _over(wait_s, span, spans.head, inside)
     wall_s, has_time = _wall(own, dt, span, is_first, is_hole, resolution_s)

@@ -150,7 +150,7 @@ def reachable(holder: object) -> Iterator[Any]:
         one = todo.popleft()
         yield one
         inside: Iterable[object]
-        if isinstance(one, (list, tuple, set, frozenset)):  # a list of millions of paths is not copied
+        if isinstance(one, (list, set, frozenset)):  # of millions of paths, perhaps; an iterator's tuple may have holes
             inside = one
         elif isinstance(one, dict):
             inside = one.values()

@@ -7,6 +7,7 @@ Found by looking, not by reading data: in the kernel's table of mounts (/proc/se
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
 import json
@@ -408,10 +409,14 @@ def remember_depth(kind: StorageKind, io_depth: int, bytes_per_s: float) -> Path
     """Keep a depth that was measured, for this host and this storage; None where the cache cannot be written."""
     path = _file_of(kind)
     document = {"schema": _SCHEMA, "io_depth": io_depth, "bytes_per_s": bytes_per_s, "measured_at_s": time.time()}
+    part = path.with_suffix(f".new-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document), encoding="utf-8")  # half of it is no JSON, and not used
+        part.write_text(json.dumps(document), encoding="utf-8")
+        part.replace(path)
     except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
         return None
     return path
 
