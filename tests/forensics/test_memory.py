@@ -164,7 +164,8 @@ def test_shared_pages_that_become_private() -> None:
     with child(write_into) as (pid, tell):
         found = grow_in(pid, tell, list(range(8)))
     assert [growth.kind for growth in found] == [GrowthKind.COPY_ON_WRITE]
-    assert found[0].grown_bytes == pytest.approx(28 * MIB, rel=0.15)
+    # the first look comes before the first write is done, or behind it
+    assert found[0].grown_bytes == pytest.approx(30 * MIB, rel=0.15)
 
 
 def test_queued_data_is_nobodys_heap() -> None:

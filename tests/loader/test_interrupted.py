@@ -429,3 +429,33 @@ class Tick(Exception):
 
 def _raise_tick(*_: object) -> None:
     raise Tick
+
+
+class TwentyOne(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        yield from range(21)
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_an_exception_in_the_code_of_torch_loses_no_batch(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It strikes behind our part of `next`, in the mark for torch's profiler: the batch was taken, and not given."""
+    leave, calls = torch.autograd.profiler.record_function.__exit__, 0
+
+    def leave_and_raise(self: Any, *args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        leave(self, *args)
+        if calls == 2:
+            raise Tick
+
+    monkeypatch.setattr(torch.autograd.profiler.record_function, "__exit__", leave_and_raise)
+    iterator, got = iter(DataLoader(TwentyOne(), batch_size=7, num_workers=1, backend=backend)), list[int]()
+    while True:
+        try:
+            got += next(iterator).tolist()
+        except Tick:
+            pass
+        except StopIteration:
+            break
+    assert calls > 2
+    assert got == list(range(21))

@@ -79,6 +79,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self._registration: HostRegistration | None = None
         self._epoch, self._seed = -1, 0
         self._is_inside = False  # `next` has begun, and has not come to its end
+        self._on_its_way: tuple[Any] | None = None  # a batch that the loop has not got yet
         self._reading = Reading.start(loader, budget_bytes=self._budget.bytes)
         pool = self._open(1 if self._is_undecided else loader.num_workers)
         try:
@@ -206,7 +207,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         if self._is_torn:
             with _signals_later():
                 self._open_anew().launch()
-        self._is_inside = False
+        self._is_inside, self._on_its_way = False, None
         self._epoch += 1
         if self._reading is not None:
             self._sampler_iter = self._reading.follow(self._sampler_iter)
@@ -227,12 +228,16 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         if self._dataset_kind == torch_loader._DatasetKind.Map and not _is_profiling():
             batch = self._next_data()
             self._num_yielded += 1
-            return batch
-        return super().__next__()  # calls `_next_data`
+        else:
+            batch = super().__next__()  # calls `_next_data`
+        self._on_its_way = None
+        return batch
 
     def _next_data(self) -> Any:
         if self._fatal is not None:
             raise copy(self._fatal)
+        if self._on_its_way is not None:  # an exception struck in torch's code, and the loop has not got it
+            return self._on_its_way[0]
         try:
             if not self.is_open:
                 raise StopIteration
@@ -259,6 +264,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
             waits.give(now - started, now, since_start_s=now - self._feed.epoch_started)
             if self._local is None:
                 self._feed.plan.note_received()
+            self._on_its_way = (batch,)
             self._is_inside = False
             return batch
         except StopIteration:
