@@ -434,3 +434,12 @@ def test_an_index_out_of_range_is_refused_even_if_the_length_was_not_written_dow
 def test_names_hold_in_a_data_set_of_any_length(path: Path) -> None:
     QuarantineFile(path).append(SampleFailure(key="scan_0031", num_samples=10_000))
     assert "scan_0031" in skip_set(path, num_samples=5)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    file = QuarantineFile(tmp_path / "pipe")
+    with pytest.raises(NotAQuarantine, match="no plain file"):
+        file.check()
+    with pytest.raises(NotAQuarantine, match="no plain file"):
+        file.read()

@@ -80,7 +80,7 @@ class QuarantineFile:
     def check(self) -> None:
         """Raise now what the first bad sample would find out: no path to write to, or somebody's other file."""
         try:
-            with self.path.open("rb") as file:
+            with self._open() as file:
                 any(isinstance(entry, SampleFailure) for entry in read_lines(self.path, file))  # or it raises
             is_writable = os.access(self.path, os.W_OK)
         except FileNotFoundError:
@@ -89,7 +89,7 @@ class QuarantineFile:
                 raise FileNotFoundError(f"there is no folder {folder} to write the quarantine to") from None
             is_writable = os.access(folder, os.W_OK | os.X_OK)
         if not is_writable:
-            raise PermissionError(f"the quarantine {self.path} cannot be written")
+            raise PermissionError(f"the quarantine {self.path} cannot be written: give a folder that can be written")
         self._is_checked = True
 
     def append(self, failure: SampleFailure) -> None:
@@ -100,8 +100,13 @@ class QuarantineFile:
 
     def entries(self) -> Iterator[SampleFailure | DamagedLine]:
         """Read line by line, in the memory of one line; raise `NotAQuarantine` if no line is ours."""
-        with self.path.open("rb") as file:
+        with self._open() as file:
             yield from read_lines(self.path, file)
+
+    def _open(self) -> BinaryIO:
+        if self.path.exists() and not self.path.is_file():  # a pipe would be waited for
+            raise NotAQuarantine(f"{self.path} is no plain file", next_step="name a file, or one that is not there yet")
+        return self.path.open("rb")
 
     def read(self) -> Quarantine:
         """Return all samples, each once, and all damaged lines."""
@@ -244,10 +249,8 @@ def _parse(path: Path, number: int, line: bytes, *, is_whole: bool) -> SampleFai
 def append_line(path: Path, line: bytes) -> None:
     """Add a line to a file, whole or not at all, whoever else is adding lines at the same time.
 
-    One write to the end of the file, under `flock`, which Linux passes on to the server for NFS. If an earlier
-    writer was killed in the middle of a line, what it left gets a line of its own. If this write fails half way (a
-    full disk), what was written is taken back, and the `OSError` is raised. The line has been given to the system
-    when this returns: a process that is killed then loses nothing; a machine that loses power may.
+    One write to the end, under `flock`. What an earlier writer left half written gets a line of its own. If this write
+    fails half way (a full disk), what was written is taken back, and the `OSError` is raised.
     """
     while True:
         fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
