@@ -14,7 +14,7 @@ from .bars import bar_times
 from .evidence import Flags, Floats, Known, find_spans, weigh
 
 _BLOCK = 4096  # consecutive records; patterns are looked for within blocks
-MOST_RECORDS = 64 * _BLOCK
+MOST_RECORDS = 48 * _BLOCK
 COLUMNS = (
     "line",
     "step",
