@@ -104,8 +104,8 @@ class QuarantineFile:
             yield from read_lines(self.path, file)
 
     def _open(self) -> BinaryIO:
-        if self.path.exists() and not self.path.is_file():  # a pipe would be waited for
-            raise NotAQuarantine(f"{self.path} is no plain file", next_step="name a file, or one that is not there yet")
+        if self.path.is_fifo():  # it would be waited for
+            raise NotAQuarantine(f"{self.path} is a pipe", next_step="name a file, or one that is not there yet")
         return self.path.open("rb")
 
     def read(self) -> Quarantine:
