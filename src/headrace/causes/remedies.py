@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from headrace.model import Bottleneck, Cause, Confidence, Finding, Severity, Text, gain_of
 
@@ -191,6 +192,14 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             "more workers or prefetch: the quota is for all of them together", "增加 worker 或预取：配额由全部进程共用"
         ),
     ),
+    Cause.HOST_BOUND: CauseAdvice(
+        fix=(),
+        futile=_texts("more workers or prefetch: the batches are there", "增加 worker 或预取：batch 早已就绪"),
+        measure=_texts(
+            "the ceiling: `headrace run --replay train.py` trains for some steps on batches that are there already",
+            "上限是多少：`headrace run --replay train.py` 会用现成的 batch 训练若干步",
+        ),
+    ),
     Cause.SWAP: CauseAdvice(
         fix=_texts(
             'less memory: fewer workers or batches ahead (`headrace.DataLoader(…, memory="8GiB")` bounds them), the '
@@ -267,6 +276,50 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             "look at the process in such a moment: `py-spy dump --pid PID` shows what it is doing",
             "在变慢的那一刻查看进程：`py-spy dump --pid PID` 能显示它正在做什么",
         ),
+    ),
+}
+
+
+class HostLoss(Enum):
+    """What a host loses its time to while the device waits for it."""
+
+    CORES = "cores"
+    LOCK = "lock"
+    SYNC = "sync"
+    PYTHON = "python"
+    LAUNCHES = "launches"
+
+
+_FEWER_WORKERS = Text(
+    "fewer workers, so that a core or two stay free for the training process (try two fewer at a time); "
+    "`from headrace import DataLoader` needs fewer for the same rate",
+    "减少 worker，给训练进程留出一两个核心（每次减两个试试）；`from headrace import DataLoader` 达到同样速度所需的 "
+    "worker 更少",
+)
+HOST_FIXES: dict[HostLoss, tuple[Text, ...]] = {
+    HostLoss.CORES: (_FEWER_WORKERS,),
+    HostLoss.LOCK: _texts(
+        "`pin_memory=False`, or `headrace.DataLoader(…, device=...)`, which pins and copies without a thread that "
+        "needs the interpreter; other threads of the script into processes of their own",
+        "设 `pin_memory=False`，或用 `headrace.DataLoader(…, device=...)`：它锁页和拷贝都不占用解释器；脚本里的其他线程"
+        "挪到单独的进程",
+    ),
+    HostLoss.SYNC: _texts(
+        "read the loss every 50 steps instead of each (`.item()`, `print`), copies with `non_blocking=True` from "
+        "pinned memory",
+        "不要每步都取 loss（`.item()`、`print`），每 50 步取一次；从锁页内存用 `non_blocking=True` 拷贝",
+    ),
+    HostLoss.PYTHON: _texts(
+        'the loop\'s own Python: `with headrace.phase("name")` around its parts says which; move it out of the step or '
+        "into the data set, where workers do it",
+        '循环自身的 Python：用 `with headrace.phase("名称")` 包住各段即可看出是哪一段；移出训练步，或放进数据集由 '
+        "worker 去做",
+    ),
+    HostLoss.LAUNCHES: _texts(
+        "fewer, larger kernels: `torch.compile(model)` (mode `reduce-overhead` uses CUDA graphs), fused optimizers "
+        "(`fused=True`), a bigger batch",
+        "更少、更大的 kernel：`torch.compile(model)`（`reduce-overhead` 模式使用 CUDA Graph）、融合优化器（"
+        "`fused=True`）、加大 batch",
     ),
 }
 
@@ -359,7 +412,7 @@ def make_finding(
         evidence=tuple(evidence),
         fix=advice.fix,
         futile=advice.futile,
-        measure=advice.measure if is_from_log or cause is Cause.UNKNOWN else (),
+        measure=advice.measure if is_from_log or cause in {Cause.UNKNOWN, Cause.HOST_BOUND} else (),
         gain=gain_of(share),
         figures=figures,
     )

@@ -30,6 +30,7 @@ class Cause(Enum):
     GC = "gc"
     H2D_COPY = "h2d_copy"
     CPU_THROTTLED = "cpu_throttled"
+    HOST_BOUND = "host_bound"
     COMPUTE = "compute"
     UNKNOWN = "unknown"
 
@@ -54,6 +55,7 @@ class Verdict(Enum):
 
     DATA_BOUND = "data_bound"  # the loop waits for data in its typical steps, or for most of its time
     COMPUTE_BOUND = "compute_bound"  # the step itself is the limit: nothing to fix in the loader
+    HOST_BOUND = "host_bound"  # neither data nor the device is the limit: the host does not keep the device busy
     BALANCED = "balanced"  # data arrives about as fast as it is used
     STUTTERING = "stuttering"  # typical steps are fine, some take much longer
     UNKNOWN = "unknown"

@@ -28,6 +28,10 @@ VERDICTS = {
         "compute-bound: the step itself is the limit, nothing to fix in the loader",
         "计算受限：瓶颈在训练步本身，加载器没有可改的",
     ),
+    Verdict.HOST_BOUND: Text(
+        "host-bound: the GPU waits, but not for data: the host does not keep it busy",
+        "主机受限：GPU 在空等，等的不是数据，而是主机端",
+    ),
     Verdict.BALANCED: Text("balanced: data arrives about as fast as it is used", "基本平衡：数据到达的速度与消耗相当"),
     Verdict.STUTTERING: Text(
         "stuttering: typical steps are fine, some take much longer", "时快时慢：多数步正常，少数步明显更久"
@@ -87,6 +91,7 @@ CAUSES = {
     Cause.GC: Text("garbage collection", "垃圾回收"),
     Cause.H2D_COPY: Text("copies to the GPU", "拷贝到 GPU"),
     Cause.CPU_THROTTLED: Text("the CPU is throttled", "CPU 被限流"),
+    Cause.HOST_BOUND: Text("the host does not keep the GPU busy", "主机端喂不满 GPU"),
     Cause.COMPUTE: Text("computing", "计算"),
     Cause.UNKNOWN: Text("slow steps that the evidence does not explain", "原因不明的慢步"),
 }

@@ -30,6 +30,7 @@ from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no
 from .data_waits import DataVerdict, data_evidence, judge_data
 from .ending import end_facts, find_ending
 from .estimates import Estimate, Remedy, cheaper_part, estimate_data, estimate_figures, estimate_text
+from .host import find_host_bound, read_host_time
 from .interruptions import interruption_findings
 from .parts import part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
@@ -58,6 +59,10 @@ _FED_BY_ANOTHER = Text(
     "batches are asked for by another thread than the one that trains (a prefetching iterator): how long the training "
     "itself waits for that thread is not seen, and counts as `other`",
     "取 batch 的线程不是训练线程（用了预取迭代器）：训练线程等它多久无从得知，计入“其他”",
+)
+_NO_DRIVER = Text(
+    "how busy the GPU was is not known (`pip install nvidia-ml-py`): it or the host may be the limit of a step",
+    "不知道 GPU 有多忙（可 `pip install nvidia-ml-py`）：训练步的瓶颈可能是它，也可能是主机端",
 )
 _TOO_FEW = Text(
     "fewer than nine batches in an epoch: too few to tell a pattern", "一个 epoch 不到九个 batch：太少，看不出规律"
@@ -108,6 +113,13 @@ def explain_processes(
     if around is not None:
         shortages, rest = find_shortages(around, found, wait_share=trainer.share(Activity.WAIT))
         found = [*rest, *shortages]
+    host = read_host_time(trainer, system)
+    if (
+        host is not None
+        and (host_bound := find_host_bound(host, num_workers=sum(one.num_workers for one in trainer.loaders)))
+        is not None
+    ):
+        found.append(host_bound)
     findings = Findings.in_order([*ended, *found])
     parts = data.pool.during_waits if data is not None and data.pool is not None else None  # of the waits
     if not trainer.is_fed:
@@ -118,6 +130,8 @@ def explain_processes(
         limits = (*ceiling_limits(ceiling), *limits)
     elif replay_steps:
         limits = (no_replay_text(processes), *limits)
+    if host is None and trainer.seconds(Activity.H2D) and not any(one.gpus for one in system):
+        limits = (*limits, _NO_DRIVER)
     return Findings(
         verdict=_verdict(findings, trainer) if data is not None or findings else Verdict.UNKNOWN,
         findings=findings,
@@ -167,6 +181,8 @@ def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
             return Verdict.DATA_BOUND  # it waits for reads that it would not need
         if finding.cause is Cause.STRAGGLER_SAMPLE and finding.share >= _MOSTLY_WAITS:
             return Verdict.DATA_BOUND
+        if finding.cause is Cause.HOST_BOUND:
+            return Verdict.HOST_BOUND
     if findings:
         return Verdict.STUTTERING
     return Verdict.COMPUTE_BOUND if trainer.share(Activity.WAIT) < 0.05 else Verdict.BALANCED

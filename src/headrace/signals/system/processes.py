@@ -215,6 +215,7 @@ class ProcessTree:
             threads=own.threads,
             cpu_user_s=own.cpu_user_s,
             cpu_system_s=own.cpu_system_s,
+            main_cpu_s=int(schedule[0]) / 1e9 if len(schedule) > 1 else None,
             run_delay_s=int(schedule[1]) / 1e9 if len(schedule) > 1 else None,
             block_io_s=own.block_io_s,
             rss_bytes=own.rss_bytes,

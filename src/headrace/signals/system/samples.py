@@ -29,6 +29,7 @@ class ProcessSample(NamedTuple):
     write_calls_bytes: int | None
     voluntary_switches: int | None
     involuntary_switches: int | None
+    main_cpu_s: float | None = None  # of the main thread: on a processor
 
 
 class DiskSample(NamedTuple):

@@ -1,0 +1,168 @@
+"""Whether the device is the limit, or the host that should keep it busy, and what the host lost its time to. Pure.
+
+The driver says for how much of the time a device had anything to do. Where that is little, and the loop did not wait
+for data, the device waits for the host: for a core, the interpreter's lock, launches, or the script's own Python. Only
+stretches are looked at in which the training went on at its usual pace: no warming up, evaluation or save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.model import Activity, Cause, Confidence, EventKind, Finding, Text, format_share, three_digits
+
+from ..remedies import HOST_FIXES, HostLoss, make_finding
+from .processes import ends_of
+from .trainer import Trainer
+
+if TYPE_CHECKING:
+    from headrace.signals.system import ProcessSample, SystemSample
+
+_LOST_FROM = 0.15  # of the time, of the device
+_FEWEST_LOOKS = 3
+_USUAL_PACE = 0.5  # of the median number of steps between two looks
+_REASON_FROM = 0.1  # of the time
+_ASLEEP = (Activity.BACKWARD, Activity.SYNC, Activity.RANKS, Activity.WAIT)  # where the thread sleeps without any lock
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostTime:
+    """Of the time in which a training went on at its usual pace: shares of it, and cores."""
+
+    device: float  # had something to do
+    waits: float  # for data
+    syncs: float  # for the device
+    no_core: float  # the training thread was ready to go on, and had no core
+    locked: float | None  # it slept where nothing lets it sleep but a lock; None: not recorded
+    python: float  # of the loop, not timed
+    launches: float  # forward, backward and optimizer, on the host
+    idle_cores: float
+
+    @property
+    def lost(self) -> float:
+        return max(0.0, 1 - self.device - self.waits)
+
+
+def read_host_time(trainer: Trainer, samples: Sequence[SystemSample]) -> HostTime | None:
+    """Return where the time of the host went; None where nobody told of a device, or for too few looks at it."""
+    if not len(trainer.process.of(EventKind.H2D, EventKind.SYNC)):
+        return None  # it trains on the processor, whatever device there may be
+    inside = [one for one in samples if trainer.train_start_ns <= one.at_ns <= trainer.train_end_ns]
+    # of several devices the busiest: which of them is this process's is not known
+    told = [
+        max((gpu.utilisation for gpu in one.gpus or () if gpu.utilisation is not None), default=-1.0) for one in inside
+    ]
+    looks = [(*pair, busy) for pair, busy in zip(pairwise(inside), told[1:], strict=False) if busy >= 0]
+    at = np.array([(first.at_ns, last.at_ns) for first, last, _ in looks], np.int64).reshape(-1, 2)
+    done = np.sort(ends_of(trainer.process.of(EventKind.OPTIMIZER, thread=trainer.thread)))
+    steps = np.searchsorted(done, at[:, 1]) - np.searchsorted(done, at[:, 0])
+    other = trainer.covered_by(Activity.EVALUATION, Activity.CHECKPOINT, Activity.REPLAY, Activity.EPOCH_START)
+    length = at[:, 1] - at[:, 0]
+    is_usual = (steps >= _USUAL_PACE * np.median(steps[steps > 0]) if steps.any() else steps > 0) & (
+        other.between(at[:, 0], at[:, 1]) < 0.1 * length
+    )
+    if is_usual.sum() < _FEWEST_LOOKS:
+        return None
+    chosen, total = np.flatnonzero(is_usual).tolist(), float(length[is_usual].sum())
+
+    def share(*activities: Activity) -> float:
+        return float(trainer.covered_by(*activities).between(*at[is_usual].T).sum()) / total
+
+    delay_s, cpu_s, idle_s = (
+        sum(values) for values in zip(*(_used(trainer, *looks[one][:2]) for one in chosen), strict=True)
+    )
+    timed = tuple(one for one in Activity if one not in {Activity.OTHER, Activity.STARTUP, Activity.ENDING})
+    no_core, asleep = 1e9 * delay_s / total, share(*_ASLEEP)
+    return HostTime(
+        device=float(np.average([looks[one][2] for one in chosen], weights=length[is_usual])),
+        waits=share(Activity.WAIT),
+        syncs=share(Activity.SYNC),
+        no_core=no_core,
+        locked=max(0.0, 1 - 1e9 * cpu_s / total - no_core - asleep) if cpu_s > 0 else None,
+        python=max(0.0, 1 - share(*timed)),
+        launches=share(Activity.FORWARD, Activity.BACKWARD, Activity.OPTIMIZER),
+        idle_cores=1e9 * idle_s / total,
+    )
+
+
+def _used(trainer: Trainer, first: SystemSample, last: SystemSample) -> tuple[float, float, float]:
+    """Return seconds for which the training thread had no core, and was on one, and idle seconds of all cores."""
+    before, now = (_own(trainer, one) for one in (first, last))
+    idle_s = 0.0
+    if first.machine is not None and last.machine is not None:
+        idle_s = last.machine.cpu_idle_s - first.machine.cpu_idle_s
+    if before is None or now is None:
+        return 0.0, 0.0, idle_s
+    cpu_s = (now.main_cpu_s or 0.0) - (before.main_cpu_s or 0.0)
+    return (now.run_delay_s or 0.0) - (before.run_delay_s or 0.0), cpu_s, idle_s
+
+
+def _own(trainer: Trainer, sample: SystemSample) -> ProcessSample | None:
+    return next((one for one in sample.processes if one.pid == trainer.process.pid), None)
+
+
+def find_host_bound(host: HostTime, *, num_workers: int) -> Finding | None:
+    """Return that the device waits for the host, and for what there; None where it is busy, or waits for data."""
+    if host.lost < _LOST_FROM:
+        return None
+    losses = _losses(host, num_workers)
+    evidence = [
+        Text(
+            "the GPU had something to do for {device} of the time (the driver's count), the loop waited for data for "
+            "{waits} and for the device for {syncs}: the host does not keep the GPU busy",
+            "GPU 只有 {device} 的时间有活干（驱动统计），训练循环等数据占 {waits}，等设备占 {syncs}：主机端喂不满 GPU",
+        ).filled(device=format_share(host.device), waits=format_share(host.waits), syncs=format_share(host.syncs)),
+        *(text for _, text in losses),
+    ]
+    figures = {
+        "gpu_busy_share": host.device,
+        "device_wait_share": host.syncs,
+        "no_core_share": host.no_core,
+        "python_share": host.python,
+        "launch_share": host.launches,
+        "idle_cores": host.idle_cores,
+    }
+    if host.locked is not None:
+        figures["locked_share"] = host.locked
+    finding = make_finding(Cause.HOST_BOUND, host.lost, evidence, figures=figures, confidence=Confidence.LIKELY)
+    fixes = [text for loss, _ in losses for text in HOST_FIXES[loss]]
+    return replace(finding, fix=tuple(dict.fromkeys(fixes)), gain=1 / max(0.05, host.device + host.waits))
+
+
+def _losses(host: HostTime, num_workers: int) -> list[tuple[HostLoss, Text]]:
+    """Return what the host lost its time to, the largest first."""
+    found: list[tuple[float, HostLoss, Text]] = []
+    if host.idle_cores < 1 or host.no_core >= _REASON_FROM:
+        said = Text(
+            "hardly a core is idle ({idle} of them), and the training thread waits for one for {share} of the time: "
+            "{workers} workers and it share what there is",
+            "几乎没有空闲核心（{idle} 个），训练线程有 {share} 的时间在等核心：{workers} 个 worker 在与它争抢",
+        ).filled(idle=three_digits(host.idle_cores), share=format_share(host.no_core), workers=num_workers)
+        found.append((max(host.no_core, _REASON_FROM), HostLoss.CORES, said))
+    if host.locked is not None and host.locked >= _REASON_FROM:
+        said = Text(
+            "for {share} of the time the training thread stands still outside of all waits that are timed: other "
+            "threads of its process hold the interpreter's lock (the one that pins batches, a logger, a prefetcher)",
+            "训练线程有 {share} 的时间停在各种已计时的等待之外：同进程的其他线程占着解释器锁（锁页线程、日志、预取等）",
+        ).filled(share=format_share(host.locked))
+        found.append((host.locked, HostLoss.LOCK, said))
+    if host.syncs >= _REASON_FROM:
+        said = Text(
+            "the loop stops for the device for {share} of the time, so it never runs ahead of it: `.item()`, printing "
+            "a loss, copies that block",
+            "训练循环有 {share} 的时间停下来等设备，始终无法提前下发：`.item()`、打印 loss、阻塞式拷贝",
+        ).filled(share=format_share(host.syncs))
+        found.append((host.syncs, HostLoss.SYNC, said))
+    said = Text(
+        "the loop's own Python takes {python} of the time, forward, backward and optimizer take {launches} on the "
+        "host, which mostly launches kernels there",
+        "循环自身的 Python 占 {python}；前向、反向和优化器在主机端占 {launches}，主要是在下发 kernel",
+    ).filled(python=format_share(host.python), launches=format_share(host.launches))
+    is_python = host.python >= host.launches / 2 and host.python >= _REASON_FROM
+    found.append((0.0, HostLoss.PYTHON if is_python else HostLoss.LAUNCHES, said))
+    return [(loss, text) for _, loss, text in sorted(found, key=lambda one: -one[0])]
