@@ -299,10 +299,11 @@ _FEWER_WORKERS = Text(
 HOST_FIXES: dict[HostLoss, tuple[Text, ...]] = {
     HostLoss.CORES: (_FEWER_WORKERS,),
     HostLoss.LOCK: _texts(
-        "`pin_memory=False`, or `headrace.DataLoader(…, device=...)`, which pins and copies without a thread that "
-        "needs the interpreter; other threads of the script into processes of their own",
-        "设 `pin_memory=False`，或用 `headrace.DataLoader(…, device=...)`：它锁页和拷贝都不占用解释器；脚本里的其他线程"
-        "挪到单独的进程",
+        "`headrace.DataLoader(…, device=...)` instead of `pin_memory=True`: it pins and copies without a thread that "
+        "needs the interpreter (`pin_memory=False` alone moves the copy into the loop); other threads of the script "
+        "into processes of their own",
+        "用 `headrace.DataLoader(…, device=...)` 代替 `pin_memory=True`：锁页和拷贝都不占用解释器（单设 "
+        "`pin_memory=False` 只是把拷贝挪进循环）；脚本里的其他线程挪到单独的进程",
     ),
     HostLoss.SYNC: _texts(
         "read the loss every 50 steps instead of each (`.item()`, `print`), copies with `non_blocking=True` from "

@@ -72,7 +72,7 @@ def test_a_device_that_is_busy_is_the_limit_whether_or_not_the_host_waits_for_it
     ("told", "fix"),
     [
         ({"idle_cores": 0.3, "delay": 0.2}, "fewer workers"),
-        ({"on_core": 0.2}, "pin_memory=False"),  # asleep for half of the time outside of backward
+        ({"on_core": 0.2}, "headrace.DataLoader(…, device"),  # asleep for half of the time outside of backward
         ({"sync": 0.2}, ".item()"),
         ({"forward": 0.1, "backward": 0.2, "on_core": 0.75}, "headrace.phase"),
         ({"forward": 0.5, "backward": 0.4}, "torch.compile"),
