@@ -22,7 +22,7 @@ class EventKind(IntEnum):
     LOADER = 4
 
     # the training process
-    EPOCH = 10  # `iter(loader)` until it returns; value: which epoch of this loader, arg: the loader
+    EPOCH = 10  # `iter(loader)` until it returns; value: which epoch of this object, arg: the loader
     WAIT = 11  # `next(loader)`; value: which batch of the epoch, arg: the loader
     QUEUE_GET = 12  # inside WAIT, waiting for workers' results; value: batches that are ready, arg: the loader
     PIN = 13  # a batch copied to page-locked memory; value: bytes
@@ -33,7 +33,7 @@ class EventKind(IntEnum):
     OPTIMIZER = 17
     SYNC = 18  # the host waits for the device, `.item()` and the like; arg: which call
     CHECKPOINT = 19  # value: bytes where known, arg: which call
-    EVALUATION = 20  # from `model.eval()` to `model.train()` (value 1: to the end), or a framework's; arg: which one
+    EVALUATION = 20  # from `model.eval()` to `model.train()`, or a framework's; arg: which one
     LOGGING = 21  # arg: the writer ("logging", "tensorboard", "wandb", "tqdm", …)
     GC = 22  # value: objects collected, arg: generation + 1
     PHASE = 23  # the user's own mark; arg: its name

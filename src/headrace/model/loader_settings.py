@@ -9,6 +9,7 @@ class LoaderSettings:
     """The settings of a DataLoader that matter for its speed, and whose it is. None: not known, or not given."""
 
     by: str = ""  # the package that it is from: "torch", "headrace", …
+    place: str = ""  # file and line of the script that made it
     batch_size: int | None = None
     num_workers: int | None = None
     prefetch_factor: int | None = None

@@ -1,9 +1,12 @@
 """torch's DataLoader in the training process: the start of each epoch, every `next`, waiting for workers, pinning."""
 
+import contextlib
 import functools
+import os
+import sys
 import weakref
 from collections.abc import Callable
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from headrace.model import EventKind, LoaderSettings
@@ -21,9 +24,14 @@ _LOADER, _EPOCH, _WAIT, _QUEUE_GET, _PIN = (
 )
 ENDED = -1  # the value of a WAIT that brought no batch: the epoch is over
 
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_LIBRARIES = ("<frozen ", "/dist-packages/", "/lib/python3", "/site-packages/")
+
 _names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _epochs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_places: weakref.WeakKeyDictionary[Any, tuple[str, ...]] = weakref.WeakKeyDictionary()  # where it was made
 _kinds: dict[str, int] = {}
+_made: dict[tuple[Any, ...], dict[str, weakref.ref[Any]]] = {}  # by data and place: the last loader of each name
 _beginning: set[int] = set()  # the ids of loaders whose `__iter__` is under way
 
 
@@ -31,6 +39,7 @@ def time_loaders(dataloader: ModuleType) -> None:
     """Time the loader's iterators, single and multi process, and have its workers timed."""
     for name in ("__iter__", "_get_iterator"):
         _time_beginning(dataloader.DataLoader, name)
+    _note_places(dataloader.DataLoader)
     base = dataloader._BaseDataLoaderIter
     for cls in (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
         cls.__next__ = with_replay(timed_next(base.__next__))
@@ -53,13 +62,47 @@ def time_stateful_loader(module: ModuleType) -> None:
 
 
 def name_of(loader: Any) -> str:
-    """Return what tells a loader from others: its data set, and which of the loaders over such it is."""
+    """Return what tells a loader from others: its data set, and which of the loaders over such it is.
+
+    One that is made anew, in each epoch say, is the one before: made at the same place over as much data of the same
+    kind, after the one before was gone.
+    """
     name = _names.get(loader)
     if name is None:
-        dataset = type(loader.dataset).__name__
-        count = _kinds[dataset] = _kinds.get(dataset, 0) + 1
-        name = _names[loader] = f"{dataset}#{count}"
+        kind, length = type(loader.dataset).__name__, -1
+        with contextlib.suppress(Exception):  # one that is iterable, as a rule
+            length = len(loader.dataset)
+        made = _made.setdefault((kind, length, *_places.setdefault(loader, _place_here())), {})
+        name = next((known for known, before in made.items() if before() is None), None)
+        if name is None:
+            count = _kinds[kind] = _kinds.get(kind, 0) + 1
+            name = f"{kind}#{count}"
+        made[name] = weakref.ref(loader)
+        _names[loader] = name
     return name
+
+
+def _note_places(cls: Any) -> None:
+    original = cls.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        _places[self] = _place_here()
+        original(self, *args, **kwargs)
+
+    cls.__init__ = __init__
+
+
+def _place_here() -> tuple[str, ...]:
+    """Return the lines of the script that led here, the innermost first; if all is a library's, its innermost one."""
+    frame: FrameType | None = sys._getframe(1)
+    lines: list[str] = []
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_OURS):
+            lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        frame = frame.f_back
+    own = (line for line in lines if not any(part in line for part in _LIBRARIES))
+    return tuple(own) or tuple(lines[:1])
 
 
 def settings_of(loader: Any) -> LoaderSettings:
@@ -67,6 +110,7 @@ def settings_of(loader: Any) -> LoaderSettings:
     numbers = {name: getattr(loader, name) for name in ("batch_size", "num_workers", "prefetch_factor")}
     return LoaderSettings(
         by="headrace" if "headrace" in packages else packages[0],
+        place=next(iter(_places.get(loader, ())), ""),
         **{name: value for name, value in numbers.items() if isinstance(value, int)},
         pin_memory=bool(loader.pin_memory),
         persistent_workers=bool(loader.persistent_workers),
