@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from headrace.model import Activity, Cause, Confidence, Finding, Findings, Severity, Text, TimeRow, Verdict
+from headrace.model import (
+    Activity,
+    Cause,
+    Confidence,
+    Finding,
+    Findings,
+    LoaderRole,
+    LoaderRow,
+    Severity,
+    Text,
+    TimeRow,
+    Verdict,
+)
 from headrace.reports import contents, findings_json, findings_markdown, findings_text
 
 FOUND = Findings(
@@ -99,6 +111,26 @@ def test_a_phase_of_any_name_stays_in_its_cell() -> None:
     rows = (TimeRow(activity=Activity.PHASE, seconds=3.0, share=1.0, count=2, name="load | <warm>"),)
     said = findings_markdown(replace(HEALTHY, times=rows))
     assert r"load \| &lt;warm>" in said
+
+
+def test_loaders_are_shown_where_there_are_several_or_more_is_wanted() -> None:
+    row = LoaderRow(
+        name="Photos#1",
+        place="/home/u/train.py:14",
+        role=LoaderRole.TRAINING,
+        num_made=3,
+        passes=3,
+        batches=120,
+        wait_median_s=0.0021,
+        wait_share=0.042,
+    )
+    other = replace(row, name="Photos#2", role=LoaderRole.EVALUATION, num_made=1)
+    both, one = replace(HEALTHY, loaders=(row, other)), replace(HEALTHY, loaders=(row,))
+    assert "Photos#1 (train.py:14) training 3 3 120 2.10 ms 4.2 %" in text_of(both, "en")
+    assert "Photos#2 (train.py:14) 评估 1 3 120" in text_of(both, "zh")
+    assert "| Photos#2 (train.py:14) | evaluation | 1 |" in findings_markdown(both)
+    assert "Photos" not in text_of(one, "en")
+    assert [title for title, *_ in contents.tables_of(one, "en", is_verbose=True)] == ["loaders"]
 
 
 def test_nothing_wrong_is_said_in_words() -> None:

@@ -144,7 +144,7 @@ def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended
     duration, code = format_seconds(ended.duration_s), ended.exit_code
     title = Text(f"headrace run: {duration}, exit code {code}", f"headrace run：{duration}，退出码 {code}")
     terminal.aside(f"\n{title.of(language)}")
-    terminal.aside(findings_text(findings, language=language))
+    terminal.aside(findings_text(findings, language=language, is_verbose=terminal.verbosity > 0))
     terminal.aside(Text(f"recorded in {directory}", f"录制保存在 {directory}").of(language))
 
 
@@ -175,7 +175,7 @@ def _report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> i
             f"headrace run：{directory} 里的录制：{duration}，{ending.zh}",
         )
         terminal.document(title.of(language))
-        terminal.result(findings_text(findings, language=language))
+        terminal.result(findings_text(findings, language=language, is_verbose=terminal.verbosity > 0))
     return EXIT_FINDINGS if findings.findings else EXIT_OK
 
 

@@ -140,6 +140,7 @@ class Activity(Enum):
     FORWARD = "forward"
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
+    BETWEEN_STEPS = "between_steps"  # without a loader: from there to the next forward, where nothing else is timed
     SYNC = "sync"  # the host waits for the device, which computes
     RANKS = "ranks"  # the host waits for other ranks
     CHECKPOINT = "checkpoint"
@@ -218,6 +219,42 @@ class PartRow:
         }
 
 
+class LoaderRole(Enum):
+    """What a loader's batches were for."""
+
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    OTHER = "other"  # no model was called in a pass over it, or none is trained
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderRow:
+    """One loader in one role. One that is made anew at the same line, in each epoch say, is one loader."""
+
+    name: str
+    place: str  # file and line of the script that make it; empty: not known
+    role: LoaderRole
+    num_made: int  # how many times it was made
+    passes: int
+    batches: int
+    wait_median_s: float  # but for the first batch of a pass
+    wait_share: float  # of the training's time
+
+    @property
+    def title(self) -> str:
+        """Its name, and its place without folders."""
+        return f"{self.name} ({self.place.rpartition('/')[2]})" if self.place else self.name
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as it stands in a document."""
+        return {
+            **vars(self),
+            "role": self.role.value,
+            "wait_median_s": _rounded(self.wait_median_s),
+            "wait_share": round(self.wait_share, 4),
+        }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Findings:
     """What a command that diagnoses has to say; the findings come in the order of their shares."""
@@ -231,6 +268,7 @@ class Findings:
     source: Mapping[str, object] = field(default_factory=dict)  # what was read
     times: tuple[TimeRow, ...] = ()  # where the wall clock went, of a run that was recorded
     parts: tuple[PartRow, ...] = ()  # where the workers' time went, of such a run
+    loaders: tuple[LoaderRow, ...] = ()  # of such a run
 
     @classmethod
     def in_order(cls, findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -250,10 +288,9 @@ class Findings:
             "figures": {name: _rounded(value) for name, value in self.figures.items()},
             "source": dict(self.source),
         }
-        if self.times:
-            document["times"] = [row.as_json() for row in self.times]
-        if self.parts:
-            document["parts"] = [row.as_json() for row in self.parts]
+        for name, rows in (("times", self.times), ("parts", self.parts), ("loaders", self.loaders)):
+            if rows:
+                document[name] = [row.as_json() for row in rows]
         return document
 
 

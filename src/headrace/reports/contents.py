@@ -8,6 +8,8 @@ from headrace.model import (
     Confidence,
     Finding,
     Findings,
+    LoaderRole,
+    LoaderRow,
     PartKind,
     PartRow,
     Severity,
@@ -254,6 +256,10 @@ _ACTIVITIES = {
     Activity.FORWARD: Text("forward", "前向"),
     Activity.BACKWARD: Text("backward", "反向"),
     Activity.OPTIMIZER: Text("optimizer", "优化器"),
+    Activity.BETWEEN_STEPS: Text(
+        "between steps: data made by the loop itself, or other Python",
+        "步与步之间：循环自己准备数据，或其他 Python 代码",
+    ),
     Activity.SYNC: Text("waiting for the device, which computes", "等设备算完"),
     Activity.RANKS: Text("waiting for other ranks (barriers)", "等其他 rank（barrier）"),
     Activity.CHECKPOINT: Text("checkpoints", "检查点"),
@@ -293,14 +299,36 @@ _PART_KINDS = {
     PartKind.OTHER: Text("other: not timed", "其他：未计时"),
     PartKind.COLLATE: Text("collating", "拼 batch"),
 }
+_LOADERS = Text("loaders", "加载器")
+_LOADER_COLUMNS = (
+    Text("loader", "加载器"),
+    Text("for", "用途"),
+    Text("made", "新建次数"),
+    Text("passes", "遍数"),
+    Text("batches", "batch 数"),
+    Text("typical wait", "通常等待"),
+    Text("waiting", "等待占比"),
+)
+_ROLES = {
+    LoaderRole.TRAINING: Text("training", "训练"),
+    LoaderRole.EVALUATION: Text("evaluation", "评估"),
+    LoaderRole.OTHER: Text("other", "其他"),
+}
 _SHOWN_FROM = 0.0005  # of the wall clock, or of the workers' tasks
 _STILL_FROM = 0.005
 
 
-def tables_of(findings: Findings, language: str) -> Iterator[tuple[str, list[str], list[tuple[str, ...]], bool]]:
-    """Yield title, headings and rows of each table that is not empty, and whether its last row is the sum."""
+def tables_of(
+    findings: Findings, language: str, *, is_verbose: bool = False
+) -> Iterator[tuple[str, list[str], list[tuple[str, ...]], bool]]:
+    """Yield title, headings and rows of each table that is not empty, and whether its last row is the sum.
+
+    One loader alone is told of by the findings: a table of it is for those who want more.
+    """
+    loaders = findings.loaders if is_verbose or len(findings.loaders) > 1 else ()
     for title, columns, cells, has_sum in (
         (_TIMES, _TIME_COLUMNS, _time_cells(findings.times, language) if findings.times else (), True),
+        (_LOADERS, _LOADER_COLUMNS, _loader_cells(loaders, language), False),
         (_PARTS, _PART_COLUMNS, _part_cells(findings.parts, language), False),
     ):
         if rows := list(cells):
@@ -324,6 +352,13 @@ def _time_cells(rows: Sequence[TimeRow], language: str) -> Iterator[tuple[str, .
             yield _WORKERS_MEANWHILE.filled(parts=comma.join(parts)).of(language), "", "", ""
     total = sum(row.seconds for row in rows)
     yield _TIMES_SUM.of(language), format_seconds(total), format_share(sum(row.share for row in rows)), ""
+
+
+def _loader_cells(rows: Sequence[LoaderRow], language: str) -> Iterator[tuple[str, ...]]:
+    for row in rows:
+        counts = (str(count) for count in (row.num_made, row.passes, row.batches))
+        times = format_seconds(row.wait_median_s), format_share(row.wait_share)
+        yield row.title, _ROLES[row.role].of(language), *counts, *times
 
 
 def _part_cells(rows: Sequence[PartRow], language: str) -> Iterator[tuple[str, ...]]:

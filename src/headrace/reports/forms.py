@@ -42,7 +42,7 @@ def findings_brief(findings: Findings, *, language: str = "en") -> RenderableTyp
     return Group(Line(next(lines), style="bold"), *(Line(line) for line in lines))
 
 
-def findings_text(findings: Findings, *, language: str = "en") -> RenderableType:
+def findings_text(findings: Findings, *, language: str = "en", is_verbose: bool = False) -> RenderableType:
     """Return findings as something that rich prints; words carry the meaning, colour repeats it."""
     from rich.console import Group
     from rich.padding import Padding
@@ -60,7 +60,7 @@ def findings_text(findings: Findings, *, language: str = "en") -> RenderableType
     for heading, sentences in topics_of(findings, language):
         parts += [Line(""), Line(heading, style="bold")]
         parts += [Padding(_bullet(sentence), (0, 0, 0, 2)) for sentence in sentences]
-    for title, headings, rows, has_sum in tables_of(findings, language):
+    for title, headings, rows, has_sum in tables_of(findings, language, is_verbose=is_verbose):
         table = _table(headings, rows)
         table.rows[-1].style = "bold" if has_sum else ""
         parts += [Line(""), Line(title, style="bold"), Padding(table, (0, 0, 0, 2))]

@@ -36,7 +36,7 @@ from .parts import part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
 from .shard_starts import find_shard_starts
 from .surroundings import Surroundings, find_shortages, read_surroundings
-from .trainer import Trainer, is_trainer, read_trainer
+from .trainer import Trainer, has_loader, read_trainer
 from .workers import replaced_workers_finding, stuck_finding, workers_of
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def explain_processes(
     replay_steps: int = 0,
 ) -> Findings:
     """Return the findings of the training process that lost most; the others are told of as facts."""
-    trainers = [read_trainer(one, start_ns, end_ns) for one in processes if is_trainer(one)]
+    trainers = [read_trainer(one, start_ns, end_ns) for one in processes if has_loader(one)]
     ended = find_ending(processes, read_surroundings(system, start_ns, end_ns, cores=cores), exit_code)
     if not trainers:
         return Findings(
@@ -147,6 +147,7 @@ def explain_processes(
             replace(row, parts=parts or None) if row.activity is Activity.WAIT else row for row in trainer.rows
         ),
         parts=part_rows(data.parts, data.fetchers) if data is not None else (),
+        loaders=trainer.loader_rows,
     )
 
 

@@ -13,7 +13,7 @@ from headrace.model import Cause, EventKind, Finding, Text, format_seconds
 from ..crashes import findings_of
 from .processes import ProcessEvents, ends_of, starts_of
 from .surroundings import Surroundings
-from .trainer import Trainer, is_trainer
+from .trainer import Trainer, has_loader
 
 _KILLED = "worker_killed"
 _ROOT_CAUSE = re.compile(
@@ -71,7 +71,7 @@ def _find_bad_sample(processes: Sequence[ProcessEvents]) -> int | None:
     """Return the index of the sample that ended a training; None where it cannot be told."""
     # An exception in a worker is raised by the `next` that would have brought its batch, whatever the worker did then.
     # Our own loader names the sample in its error, and its tasks are not batches.
-    for trainer in filter(is_trainer, processes):
+    for trainer in filter(has_loader, processes):
         waits = trainer.of(EventKind.WAIT)
         last = waits[[int(np.argmax(ends_of(waits)))]]
         settings = trainer.loader_settings().get(trainer.names.get(int(last["arg"][0]), ""))

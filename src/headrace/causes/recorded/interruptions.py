@@ -13,6 +13,7 @@ from headrace.model import (
     Confidence,
     EventKind,
     Finding,
+    LoaderRole,
     Text,
     copied_ns,
     format_bytes,
@@ -59,7 +60,7 @@ def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterat
     if lost_s / train_s < report_from(cause, num_heavy) or (cause is Cause.GC and num_heavy < _FEWEST_COLLECTIONS):
         return
     cost = Cost(**cost_of(lengths) | {"lost_s": lost_s})
-    evidence = [_said(cause, cost, _calls(trainer, activity))]
+    evidence = [_said(trainer, cause, cost, _calls(trainer, activity))]
     figures = {"lost_s": lost_s, "count": float(cost.count), "typical_s": cost.typical_s, "worst_s": cost.worst_s}
     estimate, untimed_s = None, 0.0
     if cause is Cause.CHECKPOINT:
@@ -129,15 +130,14 @@ _WHAT = {
 }
 
 
-def _said(cause: Cause, cost: Cost, calls: Sequence[str]) -> Text:
+def _said(trainer: Trainer, cause: Cause, cost: Cost, calls: Sequence[str]) -> Text:
     """Return what took how long; one of them is told in the singular."""
-    shown = ", ".join(calls[:3]) or "-"
-    said = _WHAT[cause].filled(
-        calls=shown
-        if calls or cause is not Cause.EVALUATION
-        else Text("from `eval()` to `train()`", "从 `eval()` 到 `train()`"),
-        **cost.blanks,
-    )
+    shown: str | Text = ", ".join(calls[:3]) or "-"
+    if cause is Cause.EVALUATION and not calls:
+        over = ", ".join(row.title for row in trainer.loader_rows if row.role is LoaderRole.EVALUATION)
+        shown = Text(f"batches of {over} without a training step", f"{over} 的 batch，没有训练步")
+        shown = shown if over else Text("from `eval()` to `train()`", "从 `eval()` 到 `train()`")
+    said = _WHAT[cause].filled(calls=shown, **cost.blanks)
     return said if cost.count > 1 else Text(_ONE.sub(r"\1", said.en).replace("1 copies", "1 copy", 1), said.zh)
 
 
@@ -213,7 +213,14 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
             "worker（`iter(loader)`），其余在等第一个 batch",
         ).filled(iter=format_seconds(float(iter_s.sum())), **cost.blanks)
     ]
-    if not loader.settings.persistent_workers:
+    if loader.num_made > 1:
+        made = Text(
+            "the script makes this loader anew, {count} times: made once, before its loop, it could keep its workers "
+            "(`persistent_workers=True`)",
+            "脚本反复新建这个加载器，共 {count} 次：在循环之前只建一次，就能保留 worker（`persistent_workers=True`）",
+        )
+        evidence.append(made.filled(count=loader.num_made))
+    elif not loader.settings.persistent_workers:
         anew = "persistent_workers is off: each epoch starts its workers anew"
         evidence.append(Text(anew, "persistent_workers 未开启：每个 epoch 都重新启动 worker"))
     yield make_finding(Cause.EPOCH_START, share, evidence, figures={"count": float(cost.count)})

@@ -89,6 +89,11 @@ class Coverage:
         self._sum[1::2] = np.cumsum(ends - starts)
         self._sum[2::2] = self._sum[1:-1:2]
 
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """The intervals, those that overlap joined."""
+        return [*zip(self._at[0::2].tolist(), self._at[1::2].tolist(), strict=True)]
+
     def between(self, starts: Times, ends: Times) -> NDArray[np.float64]:
         if not len(self._at):
             return np.zeros(len(starts))

@@ -2,17 +2,18 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Activity, Cause, EventKind, LoaderSettings, TimeRow, copied_ns
+from headrace.model import Activity, Cause, EventKind, LoaderRole, LoaderRow, LoaderSettings, TimeRow, copied_ns
 
 from ..steps import Span, exclusive_times
-from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts_of
+from .passes import LoaderPass, evaluations, loader_rows, num_made, read_passes
+from .processes import Coverage, ProcessEvents, Times, ends_of, starts_of
 
 Label = tuple[Activity, str]  # and the name of a phase
 # An event is the activity of its name, but for the start of an epoch.
@@ -28,7 +29,9 @@ _PHASES = (
     (re.compile(r"\beval|valid|\btest(ing)?\b|评估|验证", re.IGNORECASE), Activity.EVALUATION),
     (re.compile(r"\blog(s|ging)?\b|upload|日志|上传", re.IGNORECASE), Activity.LOGGING),
 )
+_NONE = np.empty(0, np.int64)
 REPLAY_COPYING, REPLAY_NOT_DONE = -1, -2  # values of a REPLAY event; from 0 on, batches were given again
+_STEP = (Activity.BACKWARD, Activity.OPTIMIZER)
 CAUSE_OF = {
     Activity.CHECKPOINT: Cause.CHECKPOINT,
     Activity.EVALUATION: Cause.EVALUATION,
@@ -44,6 +47,7 @@ class LoaderWaits:
 
     name: str
     settings: LoaderSettings
+    num_made: int  # how many times the script made it
     batch: NDArray[np.int64]  # its number in the epoch
     epoch: NDArray[np.int64]
     start_ns: Times
@@ -77,7 +81,7 @@ class Trainer:
 
     process: ProcessEvents
     thread: int  # the one that trains
-    is_fed: bool  # by itself: it is this thread that asks for batches, and no other on its behalf
+    is_fed: bool  # it is this thread that asks for batches to train on: no other on its behalf, and not nobody
     start_ns: int
     train_start_ns: int  # the first epoch begins
     train_end_ns: int  # the last thing that was timed has ended
@@ -85,7 +89,8 @@ class Trainer:
     rows: tuple[TimeRow, ...]  # add up to the wall clock
     exclusive_s: dict[Label, float]  # from train_start_ns on
     spans: tuple[Span[Label], ...]
-    loaders: tuple[LoaderWaits, ...]  # the one that was waited for longest first
+    loaders: tuple[LoaderWaits, ...]  # that it trains on, the one that was waited for longest first
+    loader_rows: tuple[LoaderRow, ...]  # of all loaders
     saves: _Saves
 
     @property
@@ -111,8 +116,9 @@ class Trainer:
 
     @property
     def num_batches(self) -> int:
-        """Return how many batches it took, whichever thread asked for them."""
-        return int((self.process.of(EventKind.WAIT)["value"] >= 0).sum())
+        """Return how many batches it took, whichever thread asked for them; of a loop without a loader its steps."""
+        waits = self.process.of(EventKind.WAIT)
+        return int((waits["value"] >= 0).sum()) or len(self.process.of(EventKind.OPTIMIZER))
 
     @property
     def rank(self) -> int | None:
@@ -121,9 +127,15 @@ class Trainer:
         return int(said["value"][-1]) if len(said) else None
 
 
-def is_trainer(process: ProcessEvents) -> bool:
-    """Whether a process ran a training loop: it asked a loader for batches."""
+def has_loader(process: ProcessEvents) -> bool:
+    """Whether a process ran a loop over a loader: it asked for batches."""
     return process.role != "worker" and len(process.of(EventKind.WAIT)) > 0
+
+
+def trainers_of(processes: Sequence[ProcessEvents]) -> list[ProcessEvents]:
+    """Return those that train: they asked a loader for batches, or where none did, made steps without one."""
+    made_steps = (one for one in processes if one.role != "worker" and len(one.of(EventKind.OPTIMIZER)))
+    return [*filter(has_loader, processes)] or [*made_steps]
 
 
 def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
@@ -131,11 +143,16 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     asking = process.of(EventKind.WAIT)["thread"]
     working = process.of(EventKind.BACKWARD, EventKind.OPTIMIZER)["thread"]
     thread = int(np.bincount(working if len(working) else asking).argmax())  # the one that trains
-    is_fed = bool((asking == thread).any())  # else another one asks for batches on its behalf, and prefetches
-    saves = _read_saves(process, _ACTIVITY, thread)
-    spans = _spans(process, thread, saves)
+    passes = read_passes(process, thread)
+    is_fed = any(one.role is not LoaderRole.EVALUATION for one in passes)
+    evaluated = evaluations(process, thread, passes)
+    saves = _read_saves(process, _ACTIVITY, thread, passes)
+    spans = _spans(process, thread, saves, evaluated)
+    if not is_fed:
+        spans = [*_between_steps(process, thread, coverage(spans[: len(evaluated)])), *spans]
     begins = [span.start for span in spans if span.label[0] is Activity.EPOCH_START]
     begins += starts_of(process.of(EventKind.EPOCH)).tolist()  # of another thread, where that one asks for batches
+    begins += [span.start for span in spans if span.label[0] in _STEP]
     first = min(begins, default=start_ns)
     # An evaluation comes before the first epoch of its loader.
     first = min([first, *(span.start for span in spans if span.is_opaque and span.start <= first < span.end)])
@@ -160,17 +177,18 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
         ),
         exclusive_s={label: ns / 1e9 for label, ns in training.items()},
         spans=tuple(spans),
-        loaders=_loaders(process, thread, spans) if is_fed else (),
+        loaders=_loaders(process, thread, spans, passes),
+        loader_rows=tuple(loader_rows(process, thread, passes, (train_end - train_start) / 1e9)),
         saves=saves,
     )
 
 
-def _spans(process: ProcessEvents, thread: int, saves: _Saves) -> list[Span[Label]]:
-    events = process.of(*_ACTIVITY, thread=thread)
-    worked = np.sort(starts_of(process.of(EventKind.BACKWARD, EventKind.OPTIMIZER, thread=thread)))
-    turns = _Turns(process, thread)
+def _spans(
+    process: ProcessEvents, thread: int, saves: _Saves, evaluated: Sequence[tuple[int, int]]
+) -> list[Span[Label]]:
+    events = process.of(*set(_ACTIVITY) - {EventKind.EVALUATION}, thread=thread)
     activities = {int(kind): activity for kind, activity in _ACTIVITY.items()}
-    spans: list[Span[Label]] = []
+    spans = [Span(start, end, (Activity.EVALUATION, ""), is_opaque=True) for start, end in evaluated]
     columns = (events[name].tolist() for name in ("start_ns", "duration_ns", "kind", "arg", "value"))
     for start, duration, kind, arg, value in zip(*columns, strict=True):
         activity, name, end = activities[kind], "", start + duration
@@ -189,12 +207,6 @@ def _spans(process: ProcessEvents, thread: int, saves: _Saves) -> list[Span[Labe
         elif activity is Activity.H2D and (begun := end - copied_ns(duration, arg)) > start:
             spans.append(Span(start, begun, (Activity.SYNC, "")))  # it waited for what the device had yet to do
             start = begun
-        elif activity is Activity.EVALUATION:
-            # A model that is trained in `eval()` mode is trained.
-            inside = np.searchsorted(worked, [start, end])
-            if inside[1] > inside[0]:
-                continue
-            end = turns.end_of(start, end, is_open=value == 1)
         spans.append(Span(start, end, (activity, name), activity in _OPAQUE, activity in _SHOWS_THROUGH))
     cached, replays = (process.of(kind, thread=thread) for kind in (EventKind.CACHED, EventKind.REPLAY))
     cached = cached[starts_of(cached) >= ends_of(replays[replays["value"] >= 0]).max(initial=0)]
@@ -203,31 +215,18 @@ def _spans(process: ProcessEvents, thread: int, saves: _Saves) -> list[Span[Labe
     return spans
 
 
-class _Turns:
-    """Where an evaluation turns into training again: scripts may call `train()` as late as in the next step."""
-
-    def __init__(self, process: ProcessEvents, thread: int) -> None:
-        self._forward = ends_of(process.of(EventKind.FORWARD, thread=thread))
-        self._ends = np.sort(
-            ends_of(process.of(EventKind.FORWARD, EventKind.WAIT, EventKind.LOGGING, EventKind.SYNC, thread=thread))
-        )
-        asked = process.of(EventKind.EPOCH, EventKind.WAIT, thread=thread)
-        asked = asked[asked["value"] >= 0]  # the `next` that ends an evaluation's epoch belongs to it
-        evaluating = covering(process.of(EventKind.EVALUATION, thread=thread))
-        is_outside = evaluating.between(starts_of(asked), ends_of(asked)) == 0
-        asked = asked[np.isin(asked["arg"], np.unique(asked["arg"][is_outside]))]  # of loaders that are trained on
-        self._asked = starts_of(asked)
-
-    def end_of(self, start: int, end: int, *, is_open: bool) -> int:
-        """Return when the loop asked for a batch to train on, after the last forward of the evaluation."""
-        # An open one ended with the script or its model, at the latest: then it is over with the last thing it did.
-        if is_open and (place := int(np.searchsorted(self._ends, end, side="right"))) and self._ends[place - 1] > start:
-            end = int(self._ends[place - 1])
-        first, last = np.searchsorted(self._forward, [start, end], side="right")
-        if last <= first:
-            return end
-        place = int(np.searchsorted(self._asked, self._forward[last - 1]))
-        return min(end, int(self._asked[place])) if place < len(self._asked) else end
+def _between_steps(process: ProcessEvents, thread: int, evaluated: Coverage) -> Iterator[Span[Label]]:
+    """Yield what lies between two steps of a loop without a loader: it may make its data there."""
+    events = process.of(EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, thread=thread)
+    events = events[evaluated.between(starts_of(events), ends_of(events)) <= 0]
+    reach, before = 0, EventKind.FORWARD
+    for kind, start, end in zip(events["kind"], starts_of(events).tolist(), ends_of(events).tolist(), strict=True):
+        # With gradient accumulation forward follows backward. Between backward and the optimizer gradients are clipped.
+        follows = kind == EventKind.FORWARD or (kind == EventKind.OPTIMIZER and before == EventKind.OPTIMIZER)
+        if follows and before != EventKind.FORWARD and start > reach:
+            yield Span(reach, start, (Activity.BETWEEN_STEPS, ""))
+        if end > reach:
+            reach, before = end, kind
 
 
 def _rows(totals: dict[Label, int], spans: Sequence[Span[Label]], wall_ns: int) -> tuple[TimeRow, ...]:
@@ -252,8 +251,11 @@ def _rows(totals: dict[Label, int], spans: Sequence[Span[Label]], wall_ns: int) 
     )
 
 
-def _loaders(process: ProcessEvents, thread: int, spans: Sequence[Span[Label]]) -> tuple[LoaderWaits, ...]:
-    waits = process.of(EventKind.WAIT, thread=thread)
+def _loaders(
+    process: ProcessEvents, thread: int, spans: Sequence[Span[Label]], passes: Sequence[LoaderPass]
+) -> tuple[LoaderWaits, ...]:
+    trained = [one for one in passes if one.role is LoaderRole.TRAINING] or passes
+    waits = process.of(EventKind.WAIT, thread=thread)[np.sort(np.concatenate([_NONE, *(one.waits for one in trained)]))]
     hidden = coverage([span for span in spans if span.is_opaque])
     waits = waits[hidden.between(starts_of(waits), ends_of(waits)) <= 0]
     interruptions = coverage([span for span in spans if span.label[0] in (*CAUSE_OF, Activity.PHASE, Activity.REPLAY)])
@@ -265,7 +267,9 @@ def _loaders(process: ProcessEvents, thread: int, spans: Sequence[Span[Label]]) 
     for arg in np.unique(waits["arg"]):
         name = process.names.get(int(arg), "loader")
         own, replayed = waits[waits["arg"] == arg], replays[replays["arg"] == arg]
-        loaders.append(_loader_waits(name, settings.get(name, LoaderSettings()), own, gets, replayed, interruptions))
+        asked_for = settings.get(name, LoaderSettings())
+        made = num_made(process, int(arg))
+        loaders.append(_loader_waits(name, asked_for, made, own, gets, replayed, interruptions))
     return tuple(
         sorted((one for one in loaders if len(one.batch)), key=lambda one: (-float(one.wait_s.sum()), -len(one.batch)))
     )
@@ -274,6 +278,7 @@ def _loaders(process: ProcessEvents, thread: int, spans: Sequence[Span[Label]]) 
 def _loader_waits(
     name: str,
     settings: LoaderSettings,
+    num_made: int,
     waits: NDArray[Any],
     gets: NDArray[Any],
     replays: NDArray[Any],
@@ -298,6 +303,7 @@ def _loader_waits(
     return LoaderWaits(
         name=name,
         settings=settings,
+        num_made=num_made,
         batch=batch[kept],
         epoch=epoch[kept],
         start_ns=starts,
@@ -340,7 +346,9 @@ _AS_OFTEN = 0.25  # of the saves: as many pauses of that kind elsewhere, and sav
 _MOST_PAUSES = 3.0  # the usual pause: a longer one has something else in it
 
 
-def _read_saves(process: ProcessEvents, kinds: Collection[EventKind], thread: int) -> _Saves:
+def _read_saves(
+    process: ProcessEvents, kinds: Collection[EventKind], thread: int, passes: Sequence[LoaderPass]
+) -> _Saves:
     """Return how far the saves of a thread reach; `kinds` is everything that the thread is timed in."""
     events = process.of(*(set(kinds) - _ANY_TIME), thread=thread)
     is_save = events["kind"] == int(EventKind.CHECKPOINT)
@@ -350,7 +358,9 @@ def _read_saves(process: ProcessEvents, kinds: Collection[EventKind], thread: in
     wholes, parts = _wholes(process, events, starts, ends, is_save)
     firsts, lasts = starts[list(wholes)], ends[list(wholes.values())]
     reach = np.maximum.accumulate(ends)
-    is_evaluation = events["kind"] == int(EventKind.EVALUATION)
+    # The last event of a pass that evaluates, unless it is known how much longer that went on.
+    ended = [one.end_ns for one in passes if one.role is LoaderRole.EVALUATION]
+    is_evaluation = (events["kind"] == int(EventKind.EVALUATION)) | np.isin(reach, ended)
     # How long nothing happened before the loop asked for a batch, where it had not saved just before.
     asked = np.flatnonzero((events["kind"] == int(EventKind.WAIT)) & (events["value"] > 0))
     asked = asked[asked > 0]

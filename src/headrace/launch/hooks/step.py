@@ -1,6 +1,7 @@
 """The training step: forward of the outermost module, backward, optimizer, evaluation, garbage collections.
 
-Evaluation goes from `eval()` to `train()`; a framework's own (`installing`) goes before it.
+Evaluation goes from `eval()` to `train()`: what batches of a loader are for is told by what is done with them, so this
+is for those without one. A framework's own (`installing`) goes before it.
 
 Which module is the outermost is found by a hook that torch calls for every module, and which is taken away again at the
 first call of one with parameters: from then on only the class of that module is timed. `torch.compile` must not see
@@ -41,7 +42,7 @@ class _State:
 _state = _State()
 forward_depth, evaluation_depth = Depth(), Depth()
 _models: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that were called as the outermost one
-_evaluating: dict[int, tuple[int, weakref.ref[Any]]] = {}  # by the model's id: since when
+_evaluating: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # since when
 _timed_classes: dict[Any, tuple[Any, Any]] = {}  # the `__call__` that they had of their own, or None; and ours
 
 
@@ -55,7 +56,7 @@ def time_steps(torch: ModuleType) -> None:
     register_optimizer_step_post_hook(_optimizer_ends)
     _time_modes(torch.nn.Module)
     _watch_compile(torch)
-    atexit.register(_end)
+    atexit.register(tape.write_kept)
 
 
 def num_worked() -> int:
@@ -175,12 +176,9 @@ def _time_modes(module_class: Any) -> None:
     @functools.wraps(original)
     def train(self: Any, mode: bool = True) -> Any:
         if not mode and self.training and not evaluation_depth.calls and _is_model(self):
-            key = id(self)
-            # A model may be gone before the script ends, and its last evaluation with it.
-            gone = weakref.ref(self, lambda _: _evaluation_ends(key, is_open=True))
-            _evaluating.setdefault(key, (now(), gone))
-        elif mode and _evaluating:
-            _evaluation_ends(id(self))
+            _evaluating.setdefault(self, now())
+        elif mode and _evaluating and (start := _evaluating.pop(self, 0)):
+            tape.write(_EVALUATION, start, now() - start)
         return original(self, mode)
 
     module_class.train = train
@@ -192,19 +190,6 @@ def _is_model(module: Any) -> bool:
     A backbone that is frozen with `eval()` is neither, and nor is a teacher that has not been called yet.
     """
     return module in _models or any(model._modules.get("module") is module for model in _models)
-
-
-def _evaluation_ends(key: int, *, is_open: bool = False) -> None:
-    start, _ = _evaluating.pop(key, (0, None))
-    if start and tape.has_lane:  # this may be called by a garbage collection, which opens nothing
-        tape.write(_EVALUATION, start, now() - start, int(is_open))
-
-
-def _end() -> None:
-    """Write what was kept, and count an evaluation with which the script ends."""
-    tape.write_kept()
-    for key in list(_evaluating):
-        _evaluation_ends(key, is_open=True)
 
 
 def time_collections(_torch: ModuleType) -> None:

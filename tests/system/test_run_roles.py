@@ -1,0 +1,71 @@
+"""`headrace run` on a script that evaluates a part of what it trains, and makes its loader anew."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from .test_cli import HEADRACE, _environment
+from .test_run_command import document, script
+
+# What timm does: it trains a task, and evaluates the model inside it.
+_NESTED = """
+import time, torch
+from torch.utils.data import DataLoader
+
+class Task(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+    def forward(self, rows):
+        time.sleep(0.01)
+        return self.model(rows)
+
+def slowly(rows):
+    time.sleep(0.01)
+    return torch.stack(rows)
+
+if __name__ == "__main__":
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    task = Task(model)
+    optimizer = torch.optim.SGD(task.parameters(), lr=0.01)
+    valid = DataLoader([torch.ones(4)] * 80, batch_size=4, collate_fn=slowly)
+    for epoch in range(3):
+        task.train()
+        for rows in DataLoader([torch.ones(4)] * 100, batch_size=4):
+            task(rows).mean().backward()
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            for rows in valid:
+                model(rows)
+"""
+
+
+def run(tmp_path: Path, text: str) -> tuple[str, dict[str, Any]]:
+    path = script(tmp_path, text, "train.py")
+    done = subprocess.run(
+        [HEADRACE, "run", "--out", str(tmp_path / "run"), str(path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=_environment(None),
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr, document(tmp_path / "run")
+
+
+def test_the_model_inside_the_one_that_is_trained_is_evaluated_and_a_loader_made_anew_is_one(tmp_path: Path) -> None:
+    said, found = run(tmp_path, _NESTED)
+    seen = {(row["role"], row["num_made"], row["passes"], row["batches"]) for row in found["loaders"]}
+    assert seen == {("training", 3, 3, 75), ("evaluation", 1, 3, 60)}
+    places = {row["role"]: row["place"] for row in found["loaders"]}
+    assert places == {
+        "training": f"{tmp_path}/train.py:{1 + _NESTED[: _NESTED.index('for rows in DataLoader')].count(chr(10))}",
+        "evaluation": f"{tmp_path}/train.py:{1 + _NESTED[: _NESTED.index('valid = DataLoader')].count(chr(10))}",
+    }
+    assert "train.py:" in said.partition("\nloaders\n")[2]
+    rows = {row["activity"]: row for row in found["times"]}
+    assert rows["evaluation"]["count"] == 3
+    assert [one["cause"] for one in found["findings"]] == ["evaluation"]
+    assert found["figures"]["steps"] == 72
