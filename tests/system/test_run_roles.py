@@ -1,4 +1,4 @@
-"""`headrace run` on a script that evaluates a part of what it trains, and makes its loader anew."""
+"""`headrace run` on scripts that evaluate a part of what they train, make their loader anew, or have none."""
 
 import subprocess
 from pathlib import Path
@@ -40,6 +40,21 @@ if __name__ == "__main__":
                 model(rows)
 """
 
+_NO_LOADER = """
+import time, torch
+
+def get_batch():
+    time.sleep(0.01)
+    return torch.ones(4, 4)
+
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(60):
+    model(get_batch()).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
 
 def run(tmp_path: Path, text: str) -> tuple[str, dict[str, Any]]:
     path = script(tmp_path, text, "train.py")
@@ -69,3 +84,14 @@ def test_the_model_inside_the_one_that_is_trained_is_evaluated_and_a_loader_made
     assert rows["evaluation"]["count"] == 3
     assert [one["cause"] for one in found["findings"]] == ["evaluation"]
     assert found["figures"]["steps"] == 72
+
+
+def test_a_loop_without_a_loader_has_its_table(tmp_path: Path) -> None:
+    said, found = run(tmp_path, _NO_LOADER)
+    rows = {row["activity"]: row for row in found["times"]}
+    assert rows["backward"]["count"] == rows["optimizer"]["count"] == 60
+    assert rows["forward"]["count"] == rows["between_steps"]["count"] == 58  # by the second call the model is found
+    assert rows["between_steps"]["seconds"] >= 58 * 0.01
+    assert "between steps: data made by the loop itself, or other Python" in said
+    assert 'headrace.phase("data")' in said
+    assert found["verdict"] == "unknown"

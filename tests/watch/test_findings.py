@@ -116,6 +116,14 @@ def test_a_healthy_run_has_no_findings() -> None:
     assert findings.verdict is Verdict.COMPUTE_BOUND
 
 
+def test_a_loop_without_a_loader_is_told_how_to_see_its_data() -> None:
+    (said,) = judge(seen({TrainerActivity.COMPUTE: 100})).limits
+    assert 'headrace.phase("data")' in said.en
+    assert "headrace.monitor" in said.zh
+    assert judge(seen({TrainerActivity.COMPUTE: 100}, busy=[0.1])).limits == ()
+    assert judge(seen(WAIT)).limits == ()
+
+
 def test_too_few_samples_decide_nothing() -> None:
     findings = judge(seen({TrainerActivity.DATA_WAIT: 10}, busy=[0.9]))
     assert findings.verdict is Verdict.UNKNOWN

@@ -57,6 +57,12 @@ _HEADRACE = Text(
     "改用 `from headrace import DataLoader`：它按样本而不是按 batch 分派，等待变得均匀，单个慢样本不再拖住全队；但样"
     "本本身的开销不变",
 )
+LOOP_MAKES_DATA = Text(
+    "data that a loop makes itself (a memory map, a generator, a thread) is not told from its other Python: `with "
+    'headrace.phase("data"):` around it shows it, or `for batch in headrace.monitor(iterable):`',
+    '循环自己准备的数据（内存映射、生成器、线程）与其他 Python 代码分不开：用 `with headrace.phase("data"):` '
+    "把它包起来，或用 `for batch in headrace.monitor(iterable):`，就能看到",
+)
 _SPLIT = Text(
     "where a sample's time goes: time reading, decoding and transforms apart in `__getitem__`, for a hundred samples "
     "in one process",

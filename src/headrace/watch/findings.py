@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from headrace.causes import CHEAPER_COLLATION, CauseAdvice, advice_on, bottleneck_fix
+from headrace.causes import CHEAPER_COLLATION, LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix
 from headrace.model import (
     Bottleneck,
     Cause,
@@ -86,6 +86,7 @@ def judge(history: History) -> Findings:
         f"without Python stacks ({why}) waits are known by the pipe of the workers alone, and phases not at all",
         f"没有 Python 栈（{why}），只能凭 worker 的管道判断是否在等数据，无法区分各阶段",
     )
+    has_loader = trainer.wait.value > 0 or trainer.pid in {one.trainer_pid for one in history.workers.values()}
     longer = Text(
         "watch for longer: `headrace watch PID --duration 60`", "延长观察时间：`headrace watch PID --duration 60`"
     )
@@ -93,7 +94,7 @@ def judge(history: History) -> Findings:
         verdict=verdict,
         findings=Findings.in_order([*_waits(history, trainer), *_phases(trainer), *alarming]),
         facts=tuple(map(_fact, trainers)),
-        limits=(without_stacks,) if why else (),
+        limits=(without_stacks,) if why else () if has_loader else (LOOP_MAKES_DATA,),
         measure=() if verdict is not Verdict.UNKNOWN else (longer,),
         figures={"wait_share": trainer.wait.value},
         source={"watched_s": round(history.watched_s, 3), "trainers": len(trainers), "samples": trainer.num_samples},

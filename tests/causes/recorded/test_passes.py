@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
-from headrace.model import Activity, EventKind, Findings, LoaderRole, LoaderRow, LoaderSettings
+from headrace.model import Activity, EventKind, Findings, LoaderRole, LoaderRow, LoaderSettings, Verdict
 
 from .test_recorded import IN_PROCESS, Tape, causes, explain
 
@@ -205,6 +206,81 @@ def test_a_loader_made_anew_is_one_loader_that_was_made_so_often() -> None:
             "wait_share": row.as_json()["wait_share"],
         }
     ]
+
+
+# ------------------------------------------------------------------------------------------------- without a loader
+
+
+def loop_without_a_loader(*, data_s: float, inside_s: float = 0.0, accumulates: int = 1) -> Script:
+    """A loop that makes its batch between steps, and something inside of them."""
+    script = Script()
+    script.tape.loaders = {}
+    for _ in range(40):
+        for number in range(accumulates):
+            script.now += data_s
+            script.call(0.02)
+            script.now += inside_s
+            script.do(EventKind.BACKWARD, 0.03)
+            if number == accumulates - 1:
+                script.now += 0.001  # gradients are clipped
+                script.do(EventKind.OPTIMIZER, 0.01)
+    return script
+
+
+@pytest.mark.parametrize("accumulates", [1, 4])
+def test_without_a_loader_the_table_comes_all_the_same(accumulates: int) -> None:
+    found = loop_without_a_loader(data_s=0.04, accumulates=accumulates).explain()
+    assert found.verdict is Verdict.UNKNOWN
+    assert seconds(found, Activity.BETWEEN_STEPS) == pytest.approx((40 * accumulates - 1) * 0.04)
+    assert seconds(found, Activity.BACKWARD) == pytest.approx(40 * accumulates * 0.03)
+    assert found.facts[0].en.startswith("40 optimizer steps; ")
+    assert "data made by the loop itself, or other Python" in found.facts[0].en
+    assert "循环自己在准备数据" in found.facts[0].zh
+    assert "no DataLoader" in found.limits[0].en
+    assert 'headrace.phase("data")' in found.measure[0].en
+    assert "headrace.monitor" in found.measure[0].en
+
+
+def test_without_a_loader_a_loop_that_computes_is_compute_bound() -> None:
+    found = loop_without_a_loader(data_s=0.0005).explain()
+    assert (found.verdict, found.findings, found.measure) == (Verdict.COMPUTE_BOUND, (), ())
+
+
+def test_data_made_inside_the_step_or_named_as_a_phase() -> None:
+    script = loop_without_a_loader(data_s=0.0, inside_s=0.04)
+    found = script.explain()
+    assert found.verdict is Verdict.UNKNOWN
+    assert seconds(found, Activity.OTHER) >= 40 * 0.04
+    named = loop_without_a_loader(data_s=0.04)
+    named.tape.names[9] = "data"
+    for row in [one for one in named.tape.rows if one[4] is EventKind.FORWARD]:
+        named.tape.add(EventKind.PHASE, row[0] - 0.04, 0.04, 0, 9)
+    found = named.explain()
+    assert seconds(found, Activity.PHASE) == pytest.approx(39 * 0.04, rel=0.03)
+    assert seconds(found, Activity.BETWEEN_STEPS) < 0.01
+
+
+def test_an_evaluation_by_a_loader_beside_a_loop_without_one() -> None:
+    script = loop_without_a_loader(data_s=0.04)
+    script.tape.loaders = {_VALID: IN_PROCESS}
+    script.evaluate(20)
+    found = script.explain()
+    assert roles(found) == {"Valid#1": [("evaluation", 1, 20)]}
+    assert seconds(found, Activity.BETWEEN_STEPS) == pytest.approx(39 * 0.04)
+    assert "no DataLoader was asked for a batch to train on" in found.limits[0].en
+
+
+def test_a_thread_that_asks_for_batches_leaves_the_wait_between_steps() -> None:
+    script = loop_without_a_loader(data_s=0.04)
+    process = script.tape.process()
+    asked = process.of(EventKind.FORWARD).copy()
+    asked["kind"], asked["thread"], asked["arg"], asked["value"] = int(EventKind.WAIT), 1, _TRAIN, np.arange(len(asked))
+    events = np.sort(np.concatenate([process.events, asked]), order="start_ns")
+    process = type(process)(process.pid, process.parent_pid, process.role, events, process.names)
+    found = explain([process], script.now)
+    assert seconds(found, Activity.BETWEEN_STEPS) == pytest.approx(39 * 0.04)
+    assert "another thread" in found.limits[0].en
+    assert found.loaders == ()
 
 
 def test_every_role_has_a_row() -> None:

@@ -14,6 +14,7 @@ from headrace.model import (
     Bottleneck,
     Cause,
     Confidence,
+    EventKind,
     Finding,
     Findings,
     PartKind,
@@ -24,7 +25,7 @@ from headrace.model import (
     three_digits,
 )
 
-from ..remedies import CHEAPER_COLLATION, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
+from ..remedies import CHEAPER_COLLATION, LOOP_MAKES_DATA, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
 from ..steps import SUPPLY_CAUSES
 from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text
 from .data_waits import DataVerdict, data_evidence, judge_data
@@ -36,7 +37,7 @@ from .parts import part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
 from .shard_starts import find_shard_starts
 from .surroundings import Surroundings, find_shortages, read_surroundings
-from .trainer import Trainer, has_loader, read_trainer
+from .trainer import Trainer, has_loader, read_trainer, trainers_of
 from .workers import replaced_workers_finding, stuck_finding, workers_of
 
 if TYPE_CHECKING:
@@ -45,20 +46,22 @@ if TYPE_CHECKING:
 
 _MOSTLY_WAITS = 0.5  # a straggler that takes this much of the time is what the run is bound by
 _REST_FROM = 0.10  # of the time: what other waits must cost beside starts of shards, or hangs, to be told too
+_UNTIMED = (Activity.BETWEEN_STEPS, Activity.OTHER)  # where a loop without a loader makes its data
+_SOME = 0.05  # of the time
 _WAITS = {*SUPPLY_CAUSES, Cause.STRAGGLER_SAMPLE, Cause.SHARD_BOUNDARY}
 
 _NO_TRAINER = Text(
     "no process asked a DataLoader for a batch while it was recorded, so nothing is known of its waits",
     "录制期间没有进程向 DataLoader 取过 batch，因此无从得知等待情况",
 )
-_SEE_MORE = Text(
-    "for a loop over anything else than torch's or our DataLoader: `for batch in headrace.monitor(iterable):`",
-    "若遍历的不是 torch 或 Headrace 的 DataLoader：`for batch in headrace.monitor(iterable):`",
-)
 _FED_BY_ANOTHER = Text(
     "batches are asked for by another thread than the one that trains (a prefetching iterator): how long the training "
-    "itself waits for that thread is not seen, and counts as `other`",
-    "取 batch 的线程不是训练线程（用了预取迭代器）：训练线程等它多久无从得知，计入“其他”",
+    "itself waits for that thread is not timed, and lies between its steps",
+    "取 batch 的线程不是训练线程（用了预取迭代器）：训练线程等它多久没有计时，落在步与步之间",
+)
+_NO_LOADER = Text(
+    "no DataLoader was asked for a batch to train on: what the loop does for its data is not timed by itself",
+    "训练所用的 batch 没有经过 DataLoader：循环为数据花的时间没有单独计时",
 )
 _NO_DRIVER = Text(
     "how busy the GPU was is not known (`pip install nvidia-ml-py`): it or the host may be the limit of a step",
@@ -95,14 +98,14 @@ def explain_processes(
     replay_steps: int = 0,
 ) -> Findings:
     """Return the findings of the training process that lost most; the others are told of as facts."""
-    trainers = [read_trainer(one, start_ns, end_ns) for one in processes if has_loader(one)]
+    trainers = [read_trainer(one, start_ns, end_ns) for one in trainers_of(processes)]
     ended = find_ending(processes, read_surroundings(system, start_ns, end_ns, cores=cores), exit_code)
     if not trainers:
         return Findings(
             verdict=Verdict.UNKNOWN,
             findings=Findings.in_order(ended),
             limits=(_NO_TRAINER, *limits),
-            measure=(_SEE_MORE,),
+            measure=(LOOP_MAKES_DATA,),
         )
     judged = [(*_judge(trainer, processes, system, cores), trainer) for trainer in trainers]
     found, data, ceiling, around, trainer = max(judged, key=lambda one: sum(finding.share for finding in one[0]))
@@ -123,7 +126,7 @@ def explain_processes(
     findings = Findings.in_order([*ended, *found])
     parts = data.pool.during_waits if data is not None and data.pool is not None else None  # of the waits
     if not trainer.is_fed:
-        limits = (_FED_BY_ANOTHER, *limits)
+        limits = (_FED_BY_ANOTHER if has_loader(trainer.process) and not trainer.loader_rows else _NO_LOADER, *limits)
     elif data is None and not findings:
         limits = (_TOO_FEW, *limits)
     if ceiling is not None:
@@ -132,8 +135,9 @@ def explain_processes(
         limits = (no_replay_text(processes), *limits)
     if host is None and trainer.seconds(Activity.H2D) and not any(one.gpus for one in system):
         limits = (*limits, _NO_DRIVER)
+    is_busy = not trainer.is_fed and trainer.share(*_UNTIMED) < _SOME
     return Findings(
-        verdict=_verdict(findings, trainer) if data is not None or findings else Verdict.UNKNOWN,
+        verdict=_verdict(findings, trainer) if data is not None or findings or is_busy else Verdict.UNKNOWN,
         findings=findings,
         facts=(
             *_facts_of(trainer, data, ceiling),
@@ -141,7 +145,7 @@ def explain_processes(
             *end_facts(trainers, processes, exit_code),
         ),
         limits=limits,
-        measure=findings[0].measure if findings else (),
+        measure=findings[0].measure if findings else () if trainer.is_fed or is_busy else (LOOP_MAKES_DATA,),
         figures=_figures_of(trainer, data, ceiling),
         times=tuple(
             replace(row, parts=parts or None) if row.activity is Activity.WAIT else row for row in trainer.rows
@@ -263,6 +267,21 @@ def _facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | Non
             "{steps} steps at {rate} a second; a step without its wait takes {step} typically",
             "{steps} 步，每秒 {rate} 步；不算等待，一步通常 {step}",
         ).filled(steps=len(data.wait_s), rate=three_digits(data.supply_per_s), step=format_seconds(data.step_s))
+    if not trainer.is_fed:
+        seconds, shares = zip(*((trainer.seconds(one), trainer.share(one)) for one in _UNTIMED), strict=True)
+        yield Text(
+            "{steps} optimizer steps; {between} ({share}) between them, from the optimizer to the next forward, where "
+            "nothing else is timed, and {other} ({rest}) in other code of the loop: data made by the loop itself, or "
+            "other Python",
+            "{steps} 次优化器更新；其间从优化器结束到下一次前向、没有其他计时的时间共 {between}（{share}），"
+            "循环的其他代码 {other}（{rest}）：可能是循环自己在准备数据，也可能是其他 Python 代码",
+        ).filled(
+            steps=len(trainer.process.of(EventKind.OPTIMIZER, thread=trainer.thread)),
+            between=format_seconds(seconds[0]),
+            share=format_share(shares[0]),
+            other=format_seconds(seconds[1]),
+            rest=format_share(shares[1]),
+        )
     yield Text(
         "shares are of the {train} of the training itself; before its first epoch, {startup} went into starting",
         "占比以训练本身的 {train} 为准；第一个 epoch 之前，启动用了 {startup}",
@@ -311,6 +330,7 @@ _OWN = {
     Activity.H2D: Text("copies to the device", "拷贝到设备"),
     Activity.FORWARD: Text("forward", "前向"),
     Activity.OPTIMIZER: Text("the optimizer", "优化器"),
+    Activity.BETWEEN_STEPS: Text("code between steps", "步与步之间的代码"),
     Activity.CHECKPOINT: Text("checkpoints", "检查点"),
     Activity.EVALUATION: Text("evaluation", "评估"),
     Activity.LOGGING: Text("logging", "写日志"),

@@ -20,6 +20,7 @@ from typing import Any
 from headrace.model import EventKind
 
 from ..tape import now, tape
+from .device import say_rank
 from .wrapping import Depth
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _EVALUATION = (
@@ -155,6 +156,10 @@ def _timed_backward(original: Any) -> Any:
         finally:
             tape.keep(_BACKWARD, start, now() - start)
             _state.num_worked += 1
+            if not tape.num_waits and (_state.num_worked < 4 or not _state.num_worked % 64):
+                tape.say_role("trainer")  # a loop that makes its data itself
+                say_rank()
+                look_for_models()
 
     return backward
 
