@@ -153,8 +153,16 @@ class Activity(Enum):
     OTHER = "other"  # the loop's own code, and what nobody timed
 
 
+class TableRow:
+    """A row of a table: a dataclass."""
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as it stands in a document."""
+        return {name: _plain(name, value) for name, value in vars(self).items()}
+
+
 @dataclass(frozen=True, kw_only=True)
-class TimeRow:
+class TimeRow(TableRow):
     """One row: exclusive time, so that what lies inside another activity is counted once."""
 
     activity: Activity
@@ -165,18 +173,9 @@ class TimeRow:
     parts: Mapping[str, float] | None = None  # of a wait: what the workers did meanwhile, as shares of it
 
     def as_json(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
-        row: dict[str, object] = {
-            "activity": self.activity.value,
-            "seconds": round(self.seconds, 4),
-            "share": round(self.share, 4),
-            "count": self.count,
-        }
-        if self.name:
-            row["name"] = self.name
-        if self.parts:
-            row["workers"] = {name: round(part, 4) for name, part in self.parts.items()}
-        return row
+        """Return it as it stands in a document; a name and what the workers did only where there is some."""
+        row = super().as_json() | {"workers": {name: round(part, 4) for name, part in (self.parts or {}).items()}}
+        return {key: value for key, value in row.items() if key != "parts" and value not in ("", {})}
 
 
 class PartKind(Enum):
@@ -191,7 +190,7 @@ class PartKind(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartRow:
+class PartRow(TableRow):
     """One part, over all workers. Shares are of its own time, without parts inside it: they add up to 1."""
 
     kind: PartKind
@@ -205,19 +204,6 @@ class PartRow:
     still_share: float | None = None  # of its own time, for which the worker stood still; None: not known
     mb_per_s: float | None = None  # None: nobody said how many bytes came out
 
-    def as_json(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
-        times = {name: _rounded(getattr(self, name)) for name in ("total_s", "own_s", "median_s", "p95_s")}
-        return {
-            "kind": self.kind.value,
-            "name": self.name,
-            "count": self.count,
-            **times,
-            "share": round(self.share, 4),
-            "still_share": None if self.still_share is None else round(self.still_share, 4),
-            "mb_per_s": None if self.mb_per_s is None else _rounded(self.mb_per_s),
-        }
-
 
 class LoaderRole(Enum):
     """What a loader's batches were for."""
@@ -228,7 +214,7 @@ class LoaderRole(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoaderRow:
+class LoaderRow(TableRow):
     """One loader in one role. One that is made anew at the same line, in each epoch say, is one loader."""
 
     name: str
@@ -244,15 +230,6 @@ class LoaderRow:
     def title(self) -> str:
         """Its name, and its place without folders."""
         return f"{self.name} ({self.place.rpartition('/')[2]})" if self.place else self.name
-
-    def as_json(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
-        return {
-            **vars(self),
-            "role": self.role.value,
-            "wait_median_s": _rounded(self.wait_median_s),
-            "wait_share": round(self.wait_share, 4),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,10 +265,8 @@ class Findings:
             "figures": {name: _rounded(value) for name, value in self.figures.items()},
             "source": dict(self.source),
         }
-        for name, rows in (("times", self.times), ("parts", self.parts), ("loaders", self.loaders)):
-            if rows:
-                document[name] = [row.as_json() for row in rows]
-        return document
+        tables: dict[str, tuple[TableRow, ...]] = {"times": self.times, "parts": self.parts, "loaders": self.loaders}
+        return document | {name: [row.as_json() for row in rows] for name, rows in tables.items() if rows}
 
 
 def gain_of(share: float) -> float | None:
@@ -305,3 +280,9 @@ def gain_of(share: float) -> float | None:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
+
+
+def _plain(name: str, value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 4) if name == "seconds" or name.endswith("share") else _rounded(value)
+    return value.value if isinstance(value, Enum) else value

@@ -268,19 +268,15 @@ def _facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | Non
             "{steps} 步，每秒 {rate} 步；不算等待，一步通常 {step}",
         ).filled(steps=len(data.wait_s), rate=three_digits(data.supply_per_s), step=format_seconds(data.step_s))
     if not trainer.is_fed:
-        seconds, shares = zip(*((trainer.seconds(one), trainer.share(one)) for one in _UNTIMED), strict=True)
+        steps = len(trainer.process.of(EventKind.OPTIMIZER, thread=trainer.thread))
+        between, other = (
+            f"{format_seconds(trainer.seconds(one))} ({format_share(trainer.share(one))})" for one in _UNTIMED
+        )
         yield Text(
-            "{steps} optimizer steps; {between} ({share}) between them, from the optimizer to the next forward, where "
-            "nothing else is timed, and {other} ({rest}) in other code of the loop: data made by the loop itself, or "
-            "other Python",
-            "{steps} 次优化器更新；其间从优化器结束到下一次前向、没有其他计时的时间共 {between}（{share}），"
-            "循环的其他代码 {other}（{rest}）：可能是循环自己在准备数据，也可能是其他 Python 代码",
-        ).filled(
-            steps=len(trainer.process.of(EventKind.OPTIMIZER, thread=trainer.thread)),
-            between=format_seconds(seconds[0]),
-            share=format_share(shares[0]),
-            other=format_seconds(seconds[1]),
-            rest=format_share(shares[1]),
+            f"{steps} optimizer steps; {between} between them, from the optimizer to the next forward, where nothing "
+            f"else is timed, and {other} in other code of the loop: data made by the loop itself, or other Python",
+            f"{steps} 次优化器更新；其间从优化器结束到下一次前向、没有其他计时的时间共 {between}，"
+            f"循环的其他代码 {other}：可能是循环自己在准备数据，也可能是其他 Python 代码",
         )
     yield Text(
         "shares are of the {train} of the training itself; before its first epoch, {startup} went into starting",

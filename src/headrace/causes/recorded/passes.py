@@ -80,7 +80,8 @@ def evaluations(process: ProcessEvents, thread: int, passes: Sequence[LoaderPass
     """Return from when to when a thread evaluated: by its passes, by `eval()` and `train()`, by what frameworks say."""
     starts = starts_of(process.of(EventKind.WAIT, thread=thread))
     trained = [one for one in passes if one.role is LoaderRole.TRAINING]
-    asked = np.sort(np.array([at for one in trained for at in (one.start_ns, *starts[one.waits].tolist())], np.int64))
+    begun = np.array([one.start_ns for one in trained], np.int64)
+    asked = np.sort(np.concatenate((begun, *(starts[one.waits] for one in trained))))
     worked = starts_of(process.of(EventKind.BACKWARD, EventKind.OPTIMIZER, thread=thread))
     found = [(one.start_ns, one.end_ns) for one in passes if one.role is LoaderRole.EVALUATION]
     events = process.of(EventKind.EVALUATION, thread=thread)
@@ -96,7 +97,8 @@ def loader_rows(process: ProcessEvents, thread: int, passes: Sequence[LoaderPass
     for loader, role in {(one.loader, one.role) for one in passes}:
         own = [one.waits for one in passes if (one.loader, one.role) == (loader, role)]
         came = waits[np.concatenate(own)]
-        later, came = came[came["value"] > 0], came[came["value"] >= 0]
+        came, later = came[came["value"] >= 0], came[came["value"] > 0]
+        usual = later if len(later) else came
         name = process.names.get(loader, "loader")
         rows.append(
             LoaderRow(
@@ -106,7 +108,7 @@ def loader_rows(process: ProcessEvents, thread: int, passes: Sequence[LoaderPass
                 num_made=num_made(process, loader),
                 passes=len(own),
                 batches=len(came),
-                wait_median_s=float(np.median(later["duration_ns"])) / 1e9 if len(later) else 0.0,
+                wait_median_s=float(np.median(usual["duration_ns"])) / 1e9 if len(usual) else 0.0,
                 wait_share=float(came["duration_ns"].sum()) / 1e9 / train_s if train_s > 0 else 0.0,
             )
         )

@@ -267,22 +267,15 @@ def _loaders(
     for arg in np.unique(waits["arg"]):
         name = process.names.get(int(arg), "loader")
         own, replayed = waits[waits["arg"] == arg], replays[replays["arg"] == arg]
-        asked_for = settings.get(name, LoaderSettings())
-        made = num_made(process, int(arg))
-        loaders.append(_loader_waits(name, asked_for, made, own, gets, replayed, interruptions))
+        of = {"name": name, "settings": settings.get(name, LoaderSettings()), "num_made": num_made(process, int(arg))}
+        loaders.append(_loader_waits(own, gets, replayed, interruptions, **of))
     return tuple(
         sorted((one for one in loaders if len(one.batch)), key=lambda one: (-float(one.wait_s.sum()), -len(one.batch)))
     )
 
 
 def _loader_waits(
-    name: str,
-    settings: LoaderSettings,
-    num_made: int,
-    waits: NDArray[Any],
-    gets: NDArray[Any],
-    replays: NDArray[Any],
-    interruptions: Coverage,
+    waits: NDArray[Any], gets: NDArray[Any], replays: NDArray[Any], interruptions: Coverage, **of: Any
 ) -> LoaderWaits:
     starts, ends = starts_of(waits), ends_of(waits)
     batch = waits["value"].astype(np.int64)
@@ -301,9 +294,7 @@ def _loader_waits(
     empty_at = starts_of(gets)[gets["value"] <= 0]
     is_ready = np.searchsorted(empty_at, starts) == np.searchsorted(empty_at, ends)
     return LoaderWaits(
-        name=name,
-        settings=settings,
-        num_made=num_made,
+        **of,
         batch=batch[kept],
         epoch=epoch[kept],
         start_ns=starts,

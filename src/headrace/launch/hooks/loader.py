@@ -4,9 +4,10 @@ import contextlib
 import functools
 import os
 import sys
+import traceback
 import weakref
 from collections.abc import Callable
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from headrace.model import EventKind, LoaderSettings
@@ -87,7 +88,8 @@ def _note_places(cls: Any) -> None:
 
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        _places[self] = _place_here()
+        with contextlib.suppress(Exception):  # whatever a class of the script's own makes of its hash
+            _places[self] = _place_here()
         original(self, *args, **kwargs)
 
     cls.__init__ = __init__
@@ -95,12 +97,8 @@ def _note_places(cls: Any) -> None:
 
 def _place_here() -> tuple[str, ...]:
     """Return the lines of the script that led here, the innermost first; if all is a library's, its innermost one."""
-    frame: FrameType | None = sys._getframe(1)
-    lines: list[str] = []
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(_OURS):
-            lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
-        frame = frame.f_back
+    frames = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(sys._getframe(1)))
+    lines = [f"{file}:{line}" for file, line in frames if not file.startswith(_OURS)]
     own = (line for line in lines if not any(part in line for part in _LIBRARIES))
     return tuple(own) or tuple(lines[:1])
 
