@@ -48,7 +48,7 @@ from .findings import (
 )
 from .frames import WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
 from .loader_settings import LoaderSettings
-from .numbers import format_bytes, format_seconds, format_share, parse_bytes, three_digits
+from .numbers import format_bytes, format_seconds, format_share, parse_bytes, three_digits, with_error
 from .sample_keys import SampleKeys, is_json_key, key_text
 from .stage_times import STAGE_TABLE_WORDS, Stages, StageTable, merge_stages, read_stages, stages_of
 from .stages import record_stages, sample, stage, watch_stages, watches_samples
@@ -135,5 +135,6 @@ __all__ = [
     "utc_now",
     "watch_stages",
     "watches_samples",
+    "with_error",
     "worker_number",
 ]

@@ -21,19 +21,30 @@ def three_digits(value: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(rounded))))}f}"
 
 
-def format_seconds(seconds: float) -> str:
-    """Return a length of time with the unit that suits it.
+def with_error(value: float, error: float, *, places: int = 2) -> str:
+    """Return a value and its error with the digits that the error allows, two of its own, and so many places at most.
+
+    >>> with_error(3.2249, 0.198), with_error(1.05, 0.00343), with_error(12.345, 3.21), with_error(164.2, 31)
+    ('3.22 ± 0.20', '1.05 ± 0.01', '12.3 ± 3.2', '164 ± 31')
+    """
+    error = max(error, 10.0**-places)
+    places = min(places, max(0, 1 - math.floor(math.log10(float(f"{error:.2g}")))))
+    return f"{value:.{places}f} ± {error:.{places}f}"
+
+
+def format_seconds(seconds: float, error_s: float | None = None) -> str:
+    """Return a length of time with the unit that suits it, and its error where that is known.
 
     >>> format_seconds(0.00042), format_seconds(0.16), format_seconds(20.69), format_seconds(3630)
     ('0.420 ms', '160 ms', '20.7 s', '60.5 min')
+    >>> format_seconds(0.0061, 0.000315)
+    '6.10 ± 0.32 ms'
     """
-    if seconds < 0.9995:
-        return f"{three_digits(1000 * seconds)} ms"
-    if seconds < 600:
-        return f"{three_digits(seconds)} s"
-    if seconds < 36000:
-        return f"{three_digits(seconds / 60)} min"
-    return f"{three_digits(seconds / 3600)} h"
+    units = ((0.001, "ms"), (1, "s"), (60, "min"), (3600, "h"))
+    unit_s, unit = units[(seconds >= 0.9995) + (seconds >= 600) + (seconds >= 36000)]
+    if error_s is not None:
+        return f"{with_error(seconds / unit_s, error_s / unit_s, places=3)} {unit}"
+    return f"{three_digits(seconds / unit_s)} {unit}"
 
 
 def format_share(share: float) -> str:

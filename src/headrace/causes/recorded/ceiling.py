@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Activity, EventKind, Text, format_seconds, format_share, three_digits
+from headrace.model import Activity, EventKind, Text, format_seconds, format_share, three_digits, with_error
 
 from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts_of
 from .trainer import REPLAY_NOT_DONE, Trainer
@@ -167,27 +167,26 @@ def _ran_to_end(process: ProcessEvents, lead: int, after_ns: int) -> bool:
 
 def ceiling_facts(ceiling: Ceiling) -> Iterator[Text]:
     yield Text(
-        "replay: {count} steps on cached batches took {step} ± {error} each: {rate} steps a second is the ceiling, "
+        "replay: {count} steps on cached batches took {step} each: {rate} steps a second is the ceiling, "
         "whatever the loader, against {real} a second in the real steps",
-        "回放：用缓存 batch 训练了 {count} 步，每步 {step} ± {error}：无论加载器多快，上限就是每秒 {rate} 步；"
+        "回放：用缓存 batch 训练了 {count} 步，每步 {step}：无论加载器多快，上限就是每秒 {rate} 步；"
         "真实步为每秒 {real} 步",
     ).filled(
         count=ceiling.num_served,
-        step=format_seconds(ceiling.step.value),
-        error=format_seconds(ceiling.step.error),
+        step=format_seconds(ceiling.step.value, ceiling.step.error),
         rate=three_digits(ceiling.steps_per_s),
         real=three_digits(1 / ceiling.real.value if ceiling.real.value > 0 else 0.0),
     )
     would = Text(
-        "a perfect loader would make this training {gain} ± {error} times as fast",
-        "换成完美的加载器，这个训练会快到 {gain} ± {error} 倍",
+        "a perfect loader would make this training {gain} times as fast",
+        "换成完美的加载器，这个训练会快到 {gain} 倍",
     )
     if ceiling.gain - 1 <= ceiling.gain_error:
         would = Text(
-            "a perfect loader would bring nothing that can be told from noise: {gain} ± {error} times as fast",
-            "换成完美的加载器也看不出区别：{gain} ± {error} 倍，在误差之内",
+            "a perfect loader would bring nothing that can be told from noise: {gain} times as fast",
+            "换成完美的加载器也看不出区别：{gain} 倍，在误差之内",
         )
-    yield would.filled(gain=three_digits(ceiling.gain), error=three_digits(ceiling.gain_error))
+    yield would.filled(gain=with_error(ceiling.gain, ceiling.gain_error))
     yield Text(
         "accelerator utilisation (AU) {au}, as MLPerf Storage defines it: compute time / running time. Compute time is "
         "the real steps × the step on cached batches; the first step of each epoch counts in neither, and checkpoints "
@@ -204,13 +203,10 @@ def ceiling_facts(ceiling: Ceiling) -> Iterator[Text]:
 def ceiling_evidence(ceiling: Ceiling) -> Text:
     """Return the sentence that a finding about data rests on."""
     return Text(
-        "the demand is measured, not estimated: {count} steps on cached batches (--replay) at {step} ± {error} each; "
+        "the demand is measured, not estimated: {count} steps on cached batches (--replay) at {step} each; "
         "what would help is reckoned from it",
-        "这里的需求是实测而非估计：用缓存 batch 训练 {count} 步（--replay），每步 {step} ± {error}；"
-        "下面的收益都按它计算",
-    ).filled(
-        count=ceiling.num_served, step=format_seconds(ceiling.step.value), error=format_seconds(ceiling.step.error)
-    )
+        "这里的需求是实测而非估计：用缓存 batch 训练 {count} 步（--replay），每步 {step}；下面的收益都按它计算",
+    ).filled(count=ceiling.num_served, step=format_seconds(ceiling.step.value, ceiling.step.error))
 
 
 def ceiling_limits(ceiling: Ceiling) -> Iterator[Text]:

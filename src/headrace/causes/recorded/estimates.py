@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.model import Bottleneck, EventKind, PartKind, Text, format_share, three_digits
+from headrace.model import Bottleneck, EventKind, PartKind, Text, format_share, three_digits, with_error
 
 from ..steps import SUPPLY_CAUSES
 from .ceiling import Mean, mean_of
@@ -210,29 +210,29 @@ _SHORT = Text(
 )
 _TEXTS = {
     Remedy.MORE_WORKERS: Text(
-        "num_workers={workers}: about {gain} ± {error} times as fast (estimate: demand × time of a batch in the pool = "
+        "num_workers={workers}: about {gain} times as fast (estimate: demand × time of a batch in the pool = "
         "workers needed)",
-        "num_workers={workers}：约快到 {gain} ± {error} 倍（估计：需求 × 池子产出一个 batch 的时间 = 所需 worker 数）",
+        "num_workers={workers}：约快到 {gain} 倍（估计：需求 × 池子产出一个 batch 的时间 = 所需 worker 数）",
     ),
     Remedy.FASTER_DECODE: Text(
-        "a decoder or transform twice as fast: about {gain} ± {error} times as fast (estimate: half of the {share} of "
+        "a decoder or transform twice as fast: about {gain} times as fast (estimate: half of the {share} of "
         "a task that is computing goes away)",
-        "解码或变换快一倍：约快到 {gain} ± {error} 倍（估计：任务中占 {share} 的计算时间减半）",
+        "解码或变换快一倍：约快到 {gain} 倍（估计：任务中占 {share} 的计算时间减半）",
     ),
     Remedy.GPU_DECODE: Text(
-        "decoding on the GPU: up to {gain} ± {error} times as fast, if the GPU has the time for it (estimate: the "
+        "decoding on the GPU: up to {gain} times as fast, if the GPU has the time for it (estimate: the "
         "{share} of a task that is decoding goes away)",
-        "在 GPU 上解码：GPU 若有余力，最多快到 {gain} ± {error} 倍（估计：任务中占 {share} 的解码时间全部省去）",
+        "在 GPU 上解码：GPU 若有余力，最多快到 {gain} 倍（估计：任务中占 {share} 的解码时间全部省去）",
     ),
     Remedy.WARM_CACHE: Text(
-        "data in memory or on a faster disk: up to {gain} ± {error} times as fast (estimate: the {share} of a task "
+        "data in memory or on a faster disk: up to {gain} times as fast (estimate: the {share} of a task "
         "that waits for bytes goes away)",
-        "数据放进内存或更快的盘：最多快到 {gain} ± {error} 倍（估计：任务中占 {share} 的等读取时间全部省去）",
+        "数据放进内存或更快的盘：最多快到 {gain} 倍（估计：任务中占 {share} 的等读取时间全部省去）",
     ),
     Remedy.ASYNC_CHECKPOINT: Text(
-        "saves beside the training (`torch.distributed.checkpoint.async_save`): about {gain} ± {error} times as fast "
+        "saves beside the training (`torch.distributed.checkpoint.async_save`): about {gain} times as fast "
         "(estimate: a tenth of a save stays, give or take as much: copying the state)",
-        "异步保存（`torch.distributed.checkpoint.async_save`）：约快到 {gain} ± {error} 倍（估计：每次保存约剩"
+        "异步保存（`torch.distributed.checkpoint.async_save`）：约快到 {gain} 倍（估计：每次保存约剩"
         "十分之一，误差也约十分之一：复制状态的时间）",
     ),
 }
@@ -244,8 +244,7 @@ def estimate_text(estimate: Estimate) -> Text:
         said = Text(said.en + _SHORT.en, said.zh + _SHORT.zh)
     return said.filled(
         workers=estimate.workers,
-        gain=three_digits(estimate.gain),
-        error=three_digits(estimate.error),
+        gain=with_error(estimate.gain, estimate.error),
         share=format_share(estimate.share),
     )
 
@@ -288,10 +287,9 @@ _CHEAPER_TRANSFORM = Text(
 )
 _CHEAPER_STAGE = Text('a cheaper "{name}", the largest stage of a sample', "优化“{name}”，它是样本里最耗时的阶段")
 _ESTIMATE = Text(
-    "{what}: twice as fast it would make the training about {gain} ± {error} times as fast, at most {most} times if it "
+    "{what}: twice as fast it would make the training about {gain} times as fast, at most {most} times if it "
     "cost nothing (estimate: it takes {share} of a task, the rest stays)",
-    "{what}：若快一倍，训练约快到 {gain} ± {error} 倍；若完全不耗时，最多 {most} 倍（估计：它占任务时间的 {share}，其"
-    "余不变）",
+    "{what}：若快一倍，训练约快到 {gain} 倍；若完全不耗时，最多 {most} 倍（估计：它占任务时间的 {share}，其余不变）",
 )
 
 
@@ -319,8 +317,7 @@ def cheaper_part(verdict: DataVerdict, train_s: float) -> Text | None:
         what = _CHEAPER_TRANSFORM if part.kind is PartKind.TRANSFORM else _CHEAPER_STAGE
     return _ESTIMATE.filled(
         what=what.filled(name=part.name),
-        gain=three_digits(gain),
-        error=three_digits(error),
+        gain=with_error(gain, error),
         most=three_digits(_gain(verdict, train_s, share)),
         share=format_share(share),
     )
