@@ -148,7 +148,7 @@ _NO_WAIT = Text(
 
 
 _UNREAD = Text(
-    "{n} lines like this look like steps and were not read: `{line}`; please report the format, with a few such lines",
+    "{n:line(s)} like this, which might be steps, not read: `{line}`; please report the format, with a few such lines",
     "有 {n} 行看起来像训练步但没有读懂，例如：`{line}`；请附上几行报告这种格式",
 )
 _FEW = Text(
@@ -241,7 +241,7 @@ def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
         Text("lines of epochs: {steps}, {base} typically", "epoch 信息 {steps} 行，通常 {base}")
         if series.is_epochs
         else Text(
-            "{steps} steps in {wall}: {rate} steps/s; a typical step takes {base}",
+            "{steps:step(s)} in {wall}: {rate} steps/s; a typical step takes {base}",
             "{steps} 步，共 {wall}：{rate} 步/秒；通常一步 {base}",
         )
     ).filled(
@@ -272,10 +272,10 @@ def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
 
 def _how_known(series: Series) -> Text:
     if series.known is Known.SAMPLE and len(series) < FEWEST:
-        return Text("known from {lines} lines alone", "仅由 {lines} 行得出").filled(lines=len(series))
+        return Text("known from {lines:line(s)} alone", "仅由 {lines} 行得出").filled(lines=len(series))
     if series.known is Known.SAMPLE:
         return Text(
-            "known from {lines} single steps of {steps}, so give or take {error}",
+            "known from {lines:single step(s)} of {steps}, so give or take {error}",
             "由 {steps} 步中打印出的 {lines} 个单步推得，误差约 {error}",
         ).filled(lines=len(series), steps=int(series.span.sum()), error=format_share(2 * series.error))
     return _HOW_KNOWN[series.known]

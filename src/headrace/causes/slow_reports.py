@@ -54,7 +54,7 @@ def explain_slow_reports(streams: LogStreams) -> tuple[Finding, list[Text]] | No
         figures["supply_per_s"] = supply
         facts.append(
             Text(
-                "{steps} batches in {wall}, from the first report to the last",
+                "{steps:batch(es)} in {wall}, from the first report to the last",
                 "从第一条报告到最后一条：{steps} 个 batch，共 {wall}",
             ).filled(steps=num_steps, wall=format_seconds(wall_s))
         )
@@ -67,7 +67,7 @@ def explain_slow_reports(streams: LogStreams) -> tuple[Finding, list[Text]] | No
         figures["lost_s"] = lost_s
     workers = streams.settings.get("num_workers")
     confidence, cause = Confidence.POSSIBLE, Cause.STRAGGLER_SAMPLE if len(steps) >= 3 else Cause.UNKNOWN
-    if period is not None and 2 <= period.steps <= 256:
+    if period is not None and 2 <= period.steps <= 256 and workers in (None, period.steps):
         cause = Cause.BATCH_LOCKSTEP
         confidence = Confidence.LIKELY if workers == period.steps else Confidence.POSSIBLE
     evidence = [*_distances(period, len(steps), workers)]
@@ -136,7 +136,7 @@ def _windows(recent: Sequence[Recent]) -> Iterator[Text]:
         one = telling[0]
         yield Text(
             "all waiting sits in single batches: {count} x {mean} = {total} in a window, of which one batch is {worst} "
-            "({like} of {windows} windows are like that); the short ones are finished batches being picked up, not a "
+            "({like} of {windows:window(s)} like that); the short ones are finished batches being picked up, not a "
             "worker's time",
             "等待全部集中在个别 batch 上：某个窗口 {count} × {mean} = {total}，其中一个 batch 就占 {worst}（"
             "{windows} 个窗口中有 {like} 个如此）；其余很短的时间只是取走已做好的 batch，并不是 worker 的耗时",
@@ -153,7 +153,7 @@ def _windows(recent: Sequence[Recent]) -> Iterator[Text]:
 def epoch_fact(per_epoch: int, steps_per_s: float, share: float) -> Text:
     """Return how long an epoch takes, and how much of it is lost."""
     return Text(
-        "an epoch of {steps} steps takes {epoch} at this rate, of which {lost} is lost (estimate: steps / rate, "
+        "an epoch of {steps:step(s)} takes {epoch} at this rate, of which {lost} is lost (estimate: steps / rate, "
         "times the shares found)",
         "按此速度，一个 {steps} 步的 epoch 需要 {epoch}，其中损失 {lost}（估计：步数 / 速率 × 各项占比之和）",
     ).filled(

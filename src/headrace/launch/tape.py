@@ -119,7 +119,7 @@ def read_notes(directory: Path) -> tuple[Text, ...]:
         lines = (directory / _NOTES).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ()
-    said = Text("not timed, in {count} processes: {problem}", "未能计时（{count} 个进程）：{problem}")
+    said = Text("not timed, in {count:process(es)}: {problem}", "未能计时（{count} 个进程）：{problem}")
     counts = Counter(line.partition("\t")[2] or line for line in lines)
     return tuple(said.filled(count=count, problem=problem) for problem, count in counts.items())
 

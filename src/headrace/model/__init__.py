@@ -53,7 +53,7 @@ from .sample_keys import SampleKeys, is_json_key, key_text
 from .stage_times import STAGE_TABLE_WORDS, Stages, StageTable, merge_stages, read_stages, stages_of
 from .stages import record_stages, sample, stage, watch_stages, watches_samples
 from .stats import EpochAccount, LoaderStats, ReaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
-from .text import LANGUAGES, Text
+from .text import LANGUAGES, Count, Text
 from .transient import backoff_s, is_transient
 
 __all__ = [
@@ -69,6 +69,7 @@ __all__ = [
     "Bottleneck",
     "Cause",
     "Confidence",
+    "Count",
     "Decision",
     "EpochAccount",
     "ErrorPolicy",

@@ -157,7 +157,7 @@ def page_of(finding: Finding, language: str) -> str:
 
 _FACTS = Text("measured", "测得")
 _LIMITS = Text("what cannot be concluded", "无法得出的结论")
-_READ = Text("read: {lines} lines, {size} ({formats})", "已读：{lines} 行，{size}（{formats}）")
+_READ = Text("read: {lines:line(s)}, {size} ({formats})", "已读：{lines} 行，{size}（{formats}）")
 _SAMPLED = Text(
     "steps were read from {share} of it, in evenly spread windows; messages were looked for in all of it",
     "其中 {share} 用于读取各步（均匀分布的窗口），已知报错信息则在全文中查找",

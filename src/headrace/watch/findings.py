@@ -9,6 +9,7 @@ from headrace.model import (
     Bottleneck,
     Cause,
     Confidence,
+    Count,
     Finding,
     Findings,
     Severity,
@@ -261,19 +262,19 @@ def _finding(
 
 
 def _share_text(share: Share, activity: TrainerActivity) -> Text:
-    name, count = activity.value, share.num_samples
+    name, count = activity.value, Count(share.num_samples)
     value, low, high = (format_share(one) for one in (share.value, share.low, share.high))
     return Text(
-        f"{name.en}: {value} of the time ({low} to {high} at 95 % confidence, {count} samples of its stack)",
+        f"{name.en}: {value} of the time ({low} to {high} at 95 % confidence, {count:sample(s)} of its stack)",
         f"{name.zh}：占时间的 {value}（95% 置信区间 {low} 到 {high}，{count} 次栈采样）",
     )
 
 
 def _busy_text(workers: Sequence[WorkerLook], busy: Sequence[float]) -> Text:
-    count = sum(worker.num_workers for worker in workers if worker.busy.num_samples)
+    count = Count(sum(worker.num_workers for worker in workers if worker.busy.num_samples))
     low, middle, high = (format_share(share) for share in (busy[0], busy[len(busy) // 2], busy[-1]))
     return Text(
-        f"{count} workers are busy {low} to {high} of the time, {middle} in the middle",
+        f"{count:worker(s) (is|are)} busy {low} to {high} of the time, {middle} in the middle",
         f"{count} 个 worker 的忙碌时间占比为 {low} 到 {high}，中位 {middle}",
     )
 

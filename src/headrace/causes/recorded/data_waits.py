@@ -25,6 +25,7 @@ from ..steps import (
     long_wait_s,
     of_weight,
     supply_and_demand,
+    waits_evidence,
 )
 from .ceiling import Ceiling, ceiling_evidence
 from .parts import SampleParts, heavy_evidence, parts_evidence, read_parts
@@ -235,7 +236,7 @@ def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
         yield from lockstep_rounds(verdict.period, verdict.late, num_workers)
     elif cause is Cause.STRAGGLER_SAMPLE:
         yield Text(
-            "{count} of {all} batches come late and hold {held} of all waiting: {typical} each ({worst} at worst)",
+            "{count} of {all:batch(es)} came late and held {held} of all waiting: {typical} each ({worst} at worst)",
             "{all} 个 batch 中有 {count} 个迟到，占全部等待的 {held}：每次约 {typical}（最长 {worst}）",
         ).filled(
             all=len(verdict.wait_s),
@@ -243,14 +244,7 @@ def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
             **verdict.late.blanks,
         )
     else:
-        yield Text(
-            "the loop waits for data for {share} of the time: {median} typically, {worst} at worst",
-            "训练循环有 {share} 的时间在等数据：通常 {median}，最长 {worst}",
-        ).filled(
-            share=format_share(share),
-            median=format_seconds(float(np.median(verdict.wait_s))),
-            worst=format_seconds(float(verdict.wait_s.max())),
-        )
+        yield waits_evidence(share, float(np.median(verdict.wait_s)), float(verdict.wait_s.max()))
     if cause is not Cause.STRAGGLER_SAMPLE:
         yield supply_and_demand(verdict.supply_per_s, verdict.demand_per_s)
     if verdict.ceiling is not None:
@@ -283,12 +277,11 @@ def _pool_evidence(pool: PoolWork, num_workers: int, *, is_straggler: bool) -> I
         meaning, only = Text(": there was throughput to spare", "：产能有富余"), "只"
     elif pool.busy >= _ALL_BUSY:
         meaning = Text(": the whole pool is too slow", "：是整个 worker 池太慢")
-    workers, busy = num_workers or pool.num_seen, format_share(pool.busy)
     if not is_straggler or pool.busy < _ALL_BUSY or pool.heavy_share < _HEAVY_FROM:
         yield Text(
-            f"the {workers} workers were busy for {busy} of their time{meaning.en}",
-            f"{workers} 个 worker {only}有 {busy} 的时间在工作{meaning.zh}",
-        )
+            "the {workers:worker(s) (was|were)} busy for {busy} of the time{meaning}",
+            "{workers} 个 worker {only}有 {busy} 的时间在工作{meaning}",
+        ).filled(workers=num_workers or pool.num_seen, busy=format_share(pool.busy), only=only, meaning=meaning)
     if len(pool.sample_s) >= 8:
         worst = int(np.argmax(pool.sample_s))
         index = int(pool.sample_index[worst])

@@ -264,7 +264,7 @@ def _facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | Non
         yield from ceiling_facts(ceiling)
     if data is not None:
         yield Text(
-            "{steps} steps at {rate} a second; a step without its wait takes {step} typically",
+            "{steps:step(s)} at {rate} a second; a step without its wait takes {step} typically",
             "{steps} 步，每秒 {rate} 步；不算等待，一步通常 {step}",
         ).filled(steps=len(data.wait_s), rate=three_digits(data.supply_per_s), step=format_seconds(data.step_s))
     if not trainer.is_fed:

@@ -118,7 +118,7 @@ def end_facts(trainers: Sequence[Trainer], processes: Sequence[ProcessEvents], e
         known = {-one.value: one.name for one in signal.Signals}
         return [
             Text(
-                "rank {rank} (pid {pid}) ended first, by {name}, as its launcher says; {batches} batches came before",
+                "rank {rank} (pid {pid}) ended first, by {name}, as its launcher says; {batches:batch(es)} came before",
                 "rank {rank} (pid {pid}) 最先结束：启动器报告它因 {name} 退出，此前取过 {batches} 个 batch",
             ).filled(
                 rank=rank,
@@ -132,12 +132,12 @@ def end_facts(trainers: Sequence[Trainer], processes: Sequence[ProcessEvents], e
     if own:
         at_ns, text, first = min(own, key=lambda one: one[0])
         said = Text(
-            "{which} ended first, after {batches} batches and {after}: {text}",
+            "{which} ended first, after {batches:batch(es)} and {after}: {text}",
             "{which} 最先结束（取过 {batches} 个 batch，运行 {after} 后）：{text}",
         )
         if len(trainers) == 1:
             said = Text(
-                "it ended after {batches} batches and {after} with {text}",
+                "it ended after {batches:batch(es)} and {after} with {text}",
                 "训练在取过 {batches} 个 batch、运行 {after} 后结束：{text}",
             )
         after = format_seconds((at_ns - first.start_ns) / 1e9)
@@ -147,8 +147,8 @@ def end_facts(trainers: Sequence[Trainer], processes: Sequence[ProcessEvents], e
         return []
     return [
         Text(
-            "{which} was gone after {batches} batches without an exception, last seen {after} after the start: killed, "
-            "or ended from outside Python; what the other ranks raised followed from that",
+            "{which} was gone after {batches:batch(es)} without an exception, last seen {after} after the start: "
+            "killed, or ended from outside Python; what the other ranks raised followed from that",
             "{which} 在取过 {batches} 个 batch 后消失，没有抛出异常，最后一次记录在启动 {after} 后：可能被杀死，或在 "
             "Python 之外退出；其他 rank 的异常由此引起",
         ).filled(

@@ -1,6 +1,5 @@
 """What a loop did besides training, where it cost enough: checkpoints, evaluation, logging, copies, … Pure."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -34,7 +33,6 @@ _FEWEST_COLLECTIONS = 4  # long ones: every program has one or two of them after
 _SOME = 0.1  # of the time: less than that does not change what is said
 _WARM_UP = 3  # steps: compilation, autotuning, caches
 _LEAST_S = 0.05
-_ONE = re.compile(r"^(1 (?:garbage )?(?:save|evaluation|write|collection))s")
 _GUESSED_FROM = 0.5  # of a loss: what is known by its place only, from here on
 
 
@@ -106,39 +104,38 @@ def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
 
 _WHAT = {
     Cause.CHECKPOINT: Text(
-        "{count} saves ({calls}) took {lost} in all, {typical} each ({worst} at worst), and the loop stood still for "
+        "{count:save(s)} ({calls}) took {lost} in all, {typical} each ({worst} at worst), and the loop stood still for "
         "them",
         "{count} 次保存（{calls}）共用 {lost}，每次约 {typical}（最长 {worst}），期间训练停住",
     ),
     Cause.EVALUATION: Text(
-        "{count} evaluations ({calls}) took {lost} in all, {typical} each ({worst} at worst)",
+        "{count:evaluation(s)} ({calls}) took {lost} in all, {typical} each ({worst} at worst)",
         "{count} 次评估（{calls}）共用 {lost}，每次约 {typical}（最长 {worst}）",
     ),
     Cause.LOGGING: Text(
-        "{count} writes ({calls}) took {lost} in all, {typical} each ({worst} at worst), in the training loop itself",
+        "{count:write(s)} ({calls}) took {lost} in all, {typical} each ({worst} at worst), in the training loop itself",
         "{count} 次写日志（{calls}）共用 {lost}，每次约 {typical}（最长 {worst}），都在训练循环里",
     ),
     Cause.GC: Text(
-        "{count} garbage collections took {lost} in all, {typical} each ({worst} at worst)",
+        "{count:garbage collection(s)} took {lost} in all, {typical} each ({worst} at worst)",
         "{count} 次垃圾回收共用 {lost}，每次约 {typical}（最长 {worst}）",
     ),
     Cause.H2D_COPY: Text(
-        "{count} copies to the device took {lost} in all, {typical} each ({worst} at worst), and the loop stood still "
-        "for them",
+        "{count:cop(y|ies)} to the device took {lost} in all, {typical} each ({worst} at worst), and the loop stood "
+        "still for them",
         "{count} 次拷贝到设备共用 {lost}，每次约 {typical}（最长 {worst}），期间训练停住",
     ),
 }
 
 
 def _said(trainer: Trainer, cause: Cause, cost: Cost, calls: Sequence[str]) -> Text:
-    """Return what took how long; one of them is told in the singular."""
+    """Return what took how long."""
     shown: str | Text = ", ".join(calls[:3]) or "-"
     if cause is Cause.EVALUATION and not calls:
         over = ", ".join(row.title for row in trainer.loader_rows if row.role is LoaderRole.EVALUATION)
         shown = Text(f"batches of {over} without a training step", f"{over} 的 batch，没有训练步")
         shown = shown if over else Text("from `eval()` to `train()`", "从 `eval()` 到 `train()`")
-    said = _WHAT[cause].filled(calls=shown, **cost.blanks)
-    return said if cost.count > 1 else Text(_ONE.sub(r"\1", said.en).replace("1 copies", "1 copy", 1), said.zh)
+    return _WHAT[cause].filled(calls=shown, **cost.blanks)
 
 
 def _save_evidence(trainer: Trainer, cost: Cost, untimed_s: float, figures: dict[str, float]) -> Iterator[Text]:
@@ -207,8 +204,8 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
         return
     evidence = [
         Text(
-            "the starts of {count} epochs cost {lost}, {typical} each ({worst} at worst), of which {iter} in stopping "
-            "and starting workers (`iter(loader)`), the rest in waiting for the first batch",
+            "the starts of {count:epoch(s)} cost {lost}, {typical} each ({worst} at worst), of which {iter} in "
+            "stopping and starting workers (`iter(loader)`), the rest in waiting for the first batch",
             "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 用于停止和启动 "
             "worker（`iter(loader)`），其余在等第一个 batch",
         ).filled(iter=format_seconds(float(iter_s.sum())), **cost.blanks)

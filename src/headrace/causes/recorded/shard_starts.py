@@ -59,8 +59,8 @@ def find_shard_starts(
             "{worst}），占迟到等待的 {share}",
         ).filled(share=format_share(of_late), **cost.blanks),
         Text(
-            "a task that opens a shard takes {with_start} typically, one that does not {without}; {opened} shards were "
-            "opened, one every {every} tasks",
+            "a task that opens a shard takes {with_start} typically, one that does not {without}; "
+            "{opened:shard(s) (was|were)} opened, one every {every} tasks",
             "打开分片的任务通常要 {with_start}，不打开的只要 {without}；共打开 {opened} 个分片，约每 {every} "
             "个任务一次",
         ).filled(

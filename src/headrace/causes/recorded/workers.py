@@ -266,8 +266,8 @@ def replaced_workers_finding(trainer: Trainer, loader: LoaderWaits) -> Finding |
     if not len(hangs) or lost_s / trainer.train_s < report_from(Cause.WORKER_HANG, len(hangs)):
         return None
     said = Text(
-        "{count} times a worker stood still ({worst} at worst) until the loader ended and replaced it; the loop waited "
-        "for {lost} meanwhile",
+        "{count:time(s)} a worker stood still ({worst} at worst) until the loader ended and replaced it; the loop "
+        "waited for {lost} meanwhile",
         "有 {count} 次 worker 停住不动（最长 {worst}），直到加载器将其终止并替换；其间训练循环等了 {lost}",
     ).filled(
         count=len(hangs), worst=format_seconds(float(hangs["duration_ns"].max()) / 1e9), lost=format_seconds(lost_s)

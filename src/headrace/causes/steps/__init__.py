@@ -15,6 +15,7 @@ from .data_waits import (
     lockstep_rounds,
     long_wait_s,
     supply_and_demand,
+    waits_evidence,
 )
 from .losses import SLOW_STEPS, Analysis, analyse, evidence_of, report_from
 from .periods import LostTime, StepPeriod, find_period, find_rhythm
@@ -43,4 +44,5 @@ __all__ = [
     "of_weight",
     "report_from",
     "supply_and_demand",
+    "waits_evidence",
 ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Cause, Confidence, Text, three_digits
+from headrace.model import Cause, Confidence, Text, format_seconds, format_share, three_digits
 
 from ..logs import Series
 from .periods import LostTime, StepPeriod, by_segment, by_step, find_period, find_rhythm, judge_data_period
@@ -104,6 +104,14 @@ LOCKSTEP_LIMIT = Text(
 )
 
 
+def waits_evidence(share: float, median_s: float, worst_s: float) -> Text:
+    """Return how much a loop waits for data, in one sentence."""
+    return Text(
+        "the loop waits for data for {share} of the time: {median} typically, {worst} at worst",
+        "训练循环有 {share} 的时间在等数据：通常 {median}，最长 {worst}",
+    ).filled(share=format_share(share), median=format_seconds(median_s), worst=format_seconds(worst_s))
+
+
 def supply_and_demand(supply_per_s: float, demand_per_s: float) -> Text:
     """Return the deficit in one sentence."""
     return Text(
@@ -121,7 +129,7 @@ def lockstep_rounds(period: StepPeriod | None, cost: Cost, workers: int | None) 
     if period is None:
         return []
     rounds = Text(
-        "a long wait every {period} steps, {fast} fast steps between: {count} of them, {typical} each ({worst} at "
+        "a long wait every {period} steps, {fast:fast step(s)} between: {count} of them, {typical} each ({worst} at "
         "worst)",
         "每 {period} 步出现一次长等待，中间 {fast} 步很快：共 {count} 次，每次约 {typical}（最长 {worst}）",
     )
@@ -130,11 +138,6 @@ def lockstep_rounds(period: StepPeriod | None, cost: Cost, workers: int | None) 
             "that distance is num_workers={workers}: each worker makes a whole batch, and they are delivered in order, "
             "one round after the other",
             "这个间隔正是 num_workers={workers}：每个 worker 各做一个完整的 batch，按顺序一轮一轮地交付",
-        )
-    elif workers is not None:
-        meaning = Text(
-            "the log tells num_workers={workers}, not {period}: check what loader this is",
-            "日志里写的是 num_workers={workers}，不是 {period}：请确认是哪个加载器",
         )
     else:
         meaning = Text(

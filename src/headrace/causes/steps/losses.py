@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from headrace.model import Cause, Confidence, Text, format_seconds, format_share
 
 from ..logs import FEWEST, FILE_STRIDE, Doing, Marker, Series
-from .data_waits import judge_waits, lockstep_rounds, supply_and_demand
+from .data_waits import judge_waits, lockstep_rounds, supply_and_demand, waits_evidence
 from .periods import LostTime, by_segment, by_step, find_period, find_rhythm, judge_period
 from .stalls import Humps, Stalls, cost_of, find_drift, find_humps, find_stalls, of_weight
 
@@ -311,14 +311,7 @@ def evidence_of(loss: LostTime, analysis: Analysis) -> Iterator[Text]:
     if loss.cause is Cause.BATCH_LOCKSTEP:
         yield from lockstep_rounds(loss.period, loss, workers)
     elif loss.cause is Cause.LOADER_THROUGHPUT:
-        yield Text(
-            "the loop waits for data for {share} of the time: {median} typically, {worst} at worst",
-            "训练循环有 {share} 的时间在等数据：通常 {median}，最长 {worst}",
-        ).filled(
-            share=format_share(analysis.share(loss)),
-            median=format_seconds(loss.median_wait_s),
-            worst=format_seconds(loss.worst_s),
-        )
+        yield waits_evidence(analysis.share(loss), loss.median_wait_s, loss.worst_s)
     else:
         yield from _slow_steps(loss)
     if loss.supply is not None:
@@ -337,7 +330,7 @@ def evidence_of(loss: LostTime, analysis: Analysis) -> Iterator[Text]:
 def _slow_steps(loss: LostTime) -> Iterator[Text]:
     if loss.because == "bars":
         yield Text(
-            "{count} evaluations between the training bars took {lost} in all, {typical} each, by their own bars",
+            "{count:evaluation(s)} between the training bars took {lost} in all, {typical} each, by their own bars",
             "训练进度条之间有 {count} 次评估，按其自身的进度条共用 {lost}，每次约 {typical}",
         ).filled(**loss.blanks)
         return
