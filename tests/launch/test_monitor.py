@@ -197,3 +197,30 @@ def test_late_batches_without_a_distance_are_not_called_lockstep() -> None:
     causes = [one[2] for one in found if one is not None]
     assert len(causes) == 3
     assert not any("lockstep" in cause for cause in causes)
+
+
+@pytest.mark.parametrize(("workers", "distance"), [(2, 10), (4, 8), (4, 40), (3, 9)])
+def test_late_batches_at_a_multiple_of_the_workers_are_not_called_lockstep(workers: int, distance: int) -> None:
+    """One sample in forty takes 0.3 s: in lock-step every num_workers-th batch would wait, and nearly all of those."""
+    slow = SlowBatches(num_workers=workers, at_least_s=0.05)
+    found = [slow.judge(number, 0.3 if number % distance == distance - 1 else 0.0) for number in range(40 * distance)]
+    causes = [one[2] for one in found if one is not None]
+    assert len(causes) >= 30
+    assert not any("lockstep" in cause for cause in causes)
+
+
+def test_a_round_without_a_wait_does_not_end_the_lockstep() -> None:
+    slow = SlowBatches(num_workers=4, at_least_s=0.05)
+    found = [slow.judge(number, 1.0 if number % 4 == 3 and number % 44 > 4 else 0.0) for number in range(220)]
+    causes = [one[2] for one in found if one is not None]
+    assert all("every 4 batches, which is num_workers" in cause for cause in causes[4:])
+
+
+def test_reports_at_another_distance_than_the_workers_are_not_called_lockstep(tmp_path: Any) -> None:
+    log = tmp_path / "train.log"
+    lines = [
+        f"[SLOW BATCH #{n}] 0.30s - unknown (a late batch) (was 9 fast batches before)\n" for n in range(9, 200, 10)
+    ]
+    for said, cause in (("num_workers: 2", "straggler_sample"), ("num_workers: 10", "batch_lockstep")):
+        log.write_text(f"{said}\n" + "".join(lines))
+        assert [one.cause.value for one in explain_logs([str(log)]).findings] == [cause]

@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import ContextDecorator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from types import TracebackType
@@ -26,6 +27,8 @@ _log = logging.getLogger("headrace.monitor")
 _WINDOW = 200  # batches that "typical" is taken from
 _FEWEST = 5
 _FACTOR = 3.0
+_FEW = 8  # slow batches whose distances are looked at
+_NEARLY_ALL = 0.75
 _MOST_PHASES = 64  # that are kept
 _ended: list[tuple[int, int, str]] = []  # start, end, name: the last ones, for whoever explains a slow step
 
@@ -86,7 +89,7 @@ class SlowBatches:
         self._num_workers, self._at_least_s = num_workers, at_least_s
         self._steps: deque[float] = deque(maxlen=_WINDOW)
         self._waits: deque[float] = deque(maxlen=_WINDOW)
-        self._slow: list[int] = []
+        self._slow: deque[int] = deque(maxlen=_FEW)
         self._fast = 0  # batches since the last slow one
 
     def step_done(self, step_s: float) -> None:
@@ -122,12 +125,13 @@ class SlowBatches:
         if number == 0:
             return "epoch_start (the first batch of an epoch)"
         workers = self._num_workers
-        distances = [b - a for a, b in zip(self._slow[-3:], [*self._slow[-3:], number][1:], strict=False)]
-        if workers > 1 and len(distances) >= 2 and all(distance % workers == 0 for distance in distances):
+        distances = [b - a for a, b in pairwise([*self._slow, number])]
+        # In lock-step every num_workers-th batch waits, and nearly all of those do.
+        if workers > 1 and len(distances) >= 3 and distances.count(workers) >= _NEARLY_ALL * len(distances):
             return f"batch_lockstep (every {workers} batches, which is num_workers)"
         if workers == 0:
             return "straggler_sample (fetched in the training process: num_workers=0)"
-        if len(distances) >= 2 and max(distances) <= 2:
+        if len(distances) >= 2 and max(distances[-3:]) <= 2:
             return "loader_throughput (batch after batch comes late)"
         return "unknown (a late batch; whether a sample or the pool is slow is seen with `headrace run`)"
 
