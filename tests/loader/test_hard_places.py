@@ -45,7 +45,9 @@ class Numbers(Dataset[Any]):
         return index
 
 
-def an_epoch(way: dict[str, Any], *, kills: bool = False, **options: Any) -> tuple[list[int], int, int, str]:
+def an_epoch(
+    way: dict[str, Any], *, kills: bool = False, first: Callable[[], object] = int, **options: Any
+) -> tuple[list[int], int, int, str]:
     """All samples in order, how many are in quarantine, how many workers were lost, and what was said."""
     said: list[str] = []
     handler = logging.Handler()
@@ -53,6 +55,7 @@ def an_epoch(way: dict[str, Any], *, kills: bool = False, **options: Any) -> tup
     logging.getLogger("headrace").addHandler(handler)
     try:
         loader = DataLoader(Numbers(), 8, on_error="quarantine", **way, **options)
+        first()
         got: list[int] = []
         for number, batch in enumerate(loader):
             got += batch.tolist()
@@ -73,7 +76,19 @@ def test_a_quarantine_on_a_full_disk_ends_no_training(way: dict[str, Any], tmp_p
     got, quarantined, _, said = in_hard_place(lambda: an_epoch(way, quarantine_file=path), full=tmp_path)
     assert (got, quarantined) == ([*GOOD, 0], 1)
     assert f"{path} cannot be written (No space left on device): make room" in said
+    assert f"It is in loader.quarantine and here alone: sample {BAD}: ValueError" in said
     assert f"left out: sample {BAD}" in said
+
+
+@pytest.mark.parametrize("way", WAYS, ids=IDS)
+def test_a_quarantine_whose_folder_goes_ends_no_training(way: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "bad.jsonl"
+    path.parent.mkdir()
+    got, quarantined, _, said = an_epoch(way, first=path.parent.rmdir, quarantine_file=path)
+    assert (got, quarantined) == ([*GOOD, 0], 1)
+    assert f"{path} cannot be written (No such file or directory): `mkdir -p {path.parent}`" in said
+    assert "make room" not in said
+    assert f"It is in loader.quarantine and here alone: sample {BAD}: ValueError" in said
 
 
 @pytest.mark.root

@@ -22,6 +22,7 @@ from headrace.model import FailureKind, SampleFailure, key_text
 from headrace.model.sample_keys import OpaqueKey
 from headrace.signals import DamagedLine, QuarantinedSample, QuarantineFile, merge_failures, quarantine, skip_set
 
+from ..hard_places import become_nobody, in_hard_place
 from ..model.test_failures import any_text, failures, json_keys
 
 BAD = SampleFailure(
@@ -443,3 +444,58 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         file.check()
     with pytest.raises(NotAQuarantine, match="is a pipe"):
         file.read()
+
+
+# ------------------------------------------------------------------------------------ what to do about it
+
+
+def test_what_cannot_be_a_quarantine_is_refused_with_a_next_step_that_fits(tmp_path: Path) -> None:
+    """Room is for a full disk; a folder that is not there or is a file, and a file that is a folder, need another."""
+    (tmp_path / "file").write_text("")
+    for name, kind, step in (
+        ("nope/bad.jsonl", FileNotFoundError, f"try: `mkdir -p {tmp_path}/nope`"),
+        ("file/bad.jsonl", NotADirectoryError, "try: another folder: a file has that name"),
+        (".", IsADirectoryError, "try: a file: a folder has that name"),
+    ):
+        with pytest.raises(kind) as caught:
+            QuarantineFile(tmp_path / name).check()
+        assert step in str(caught.value)
+        assert "make room" not in str(caught.value)
+    with pytest.raises(IsADirectoryError, match="cannot be read: Is a directory\n  try: a file"):
+        skip_set(tmp_path)
+
+
+@pytest.mark.root
+def test_a_quarantine_without_rights_is_refused_with_a_next_step_that_fits(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    shut, unreadable = tmp_path / "shut", tmp_path / "unreadable.jsonl"
+    shut.mkdir(mode=0o700)
+    unreadable.write_text("")
+    unreadable.chmod(0o200)
+
+    def act() -> list[str]:
+        become_nobody()
+        said = []
+        for path in (shut / "bad.jsonl", tmp_path / "bad.jsonl", unreadable):
+            with pytest.raises(PermissionError) as caught:
+                QuarantineFile(path).check()
+            said.append(str(caught.value))
+        with pytest.raises(PermissionError) as caught:
+            skip_set(unreadable)
+        return [*said, str(caught.value)]
+
+    said = in_hard_place(act)
+    folders = [shut, tmp_path, tmp_path, tmp_path]
+    for one, folder in zip(said, folders, strict=True):
+        assert f": Permission denied\n  try: `ls -la {folder}` shows who may read and write there" in one
+
+
+@pytest.mark.root
+def test_a_read_only_folder_is_called_that(tmp_path: Path) -> None:
+    def act() -> str:
+        with pytest.raises(OSError, match="cannot be written") as caught:
+            QuarantineFile(tmp_path / "bad.jsonl").check()
+        return str(caught.value)
+
+    said = in_hard_place(act, read_only=(tmp_path,))
+    assert f"Read-only file system\n  try: a folder that is not mounted read-only, as {tmp_path} is" in said

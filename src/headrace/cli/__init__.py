@@ -1,7 +1,7 @@
 """The commands: parse, call, print. Nothing imports this room.
 
 - `entry`: the `headrace` command: its options, the way to each command.
-- `arguments`: what several commands take: the parser of a command, ranges, lengths of time, the language.
+- `arguments`: what several commands take: the parser of a command, ranges, lengths of time, languages, files to write.
 - `terminal`: how a command answers: stdout, stderr, colour, exit codes.
 - `chaos`: let faults strike a loader over the user's own data set, and check every sample.
 - `demo`: one training loop with torch's loader and with ours, side by side.
@@ -13,6 +13,18 @@
 - `watch`: attach to a training that runs already, and say what it waits for.
 """
 
-from .entry import main
+import sys
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the `headrace` command and return its exit code."""
+    try:
+        from .entry import run_command  # not above: Ctrl-C may come while it is imported
+
+        return run_command(argv)
+    except KeyboardInterrupt:
+        print("headrace: interrupted", file=sys.stderr)
+        return 130

@@ -1,11 +1,12 @@
-"""What several commands take: the parser of a command, ranges, lengths of time, the language."""
+"""What several commands take: the parser of a command, ranges, lengths of time, the language, files to write."""
 
 import argparse
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from headrace.model import LANGUAGES, language
+from headrace.errors import UnusableInput
+from headrace.model import LANGUAGES, language, write_step
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -18,7 +19,17 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Add a command with the options that all of them share; its texts are printed as they are written."""
     as_written = argparse.RawDescriptionHelpFormatter
-    return commands.add_parser(name, parents=[shared], help=summary, formatter_class=as_written, **texts)
+    parser = commands.add_parser(name, parents=[shared], help=summary, formatter_class=as_written, **texts)
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that cannot be written before the work is done whose result it is for."""
+    from headrace.signals.system import why_unwritable
+
+    if (error := why_unwritable(path)) is not None:
+        raise UnusableInput(f"{path} cannot be written", reason=error.strerror, next_step=write_step(error, path))
 
 
 def whole(lowest: int, highest: int | None = None) -> Callable[[str], int]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
-from headrace.model import Text
+from headrace.model import Count, Text
 
 from .arguments import Commands, add_command, add_language, seconds, whole
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table
@@ -140,11 +140,11 @@ def _head(report: ChaosReport, language: str) -> Iterator[Line]:
     totals, subject, settings = report.totals(), report.subject, report.settings
     name, seed, took = subject.dataset, settings.seed, f"{report.elapsed_s:.0f}"
     delivered, rounds, most = totals["delivered"], totals["rounds"], settings.most_samples
-    workers, batch, how = subject.num_workers, subject.batch_size, (settings.backend, subject.start_method)
+    workers, batch, how = Count(subject.num_workers), subject.batch_size, (settings.backend, subject.start_method)
     title = Text(f"headrace.DataLoader under faults: {name}", f"故障注入下的 headrace.DataLoader：{name}")
     facts = Text(
         f"{delivered} samples delivered in {rounds} rounds of up to {most}, batches of {batch}, "
-        f"{workers} workers ({how[0]}, {how[1]}), {took} s",
+        f"{workers:worker(s)} ({how[0]}, {how[1]}), {took} s",
         f"共 {rounds} 轮（每轮至多 {most} 个样本），交付 {delivered} 个样本；batch 大小 {batch}，"
         f"{workers} 个 worker（{how[0]}，{how[1]}），用时 {took} 秒",
     )
@@ -180,9 +180,9 @@ def _outcome(report: ChaosReport, language: str) -> Iterator[Line]:
         yield line(clean.of(language), "green")
     else:
         yield from (line(said, "bold red") for said in _problems(report, language))
-    if count := report.totals()["quarantined"]:
+    if count := Count(report.totals()["quarantined"]):
         quarantined = Text(
-            f"{count} samples that fail each time were left out, and are named in the quarantine",
+            f"{count:sample(s) that (fails|fail)} each time, left out and named in the quarantine",
             f"有 {count} 个样本每次读取都失败，已被隔离并逐个记名",
         )
         yield line(quarantined.of(language))

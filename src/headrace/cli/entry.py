@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from headrace import __version__
-from headrace.errors import HeadraceError, InternalError
+from headrace.errors import HeadraceError, InternalError, UnusableInput
+from headrace.model import write_step
 
 from . import chaos, demo, explain, quarantine, run, shards, storage, watch
-from .terminal import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_READER_GONE, Terminal
+from .terminal import EXIT_COULD_NOT_RUN, EXIT_OUR_BUG, EXIT_READER_GONE, Terminal
 
 _EPILOG = """\
 exit codes: 0 nothing wrong, 1 findings, 2 could not run (usage or input), 3 a bug in headrace, 130 interrupted
@@ -20,24 +21,32 @@ environment: HEADRACE_LANG (en or zh), HEADRACE_STATS (0: no statistics), NO_COL
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the `headrace` command and return its exit code."""
+def run_command(argv: Sequence[str] | None = None) -> int:
+    """Run the `headrace` command and return its exit code; `KeyboardInterrupt` is the caller's."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character still gets the figures
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = command_parser().parse_args(argv)
+        args, unknown = command_parser().parse_known_args(words)
+        if unknown and args.run is run.run:
+            raise run.misplaced(words, unknown)
+        if unknown:
+            args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         code: int = args.run(args, Terminal(color=args.color, verbosity=args.verbosity))
         sys.stdout.flush()
     except SystemExit as stop:  # --help, --version, wrong usage that argparse has explained, or a signal
         return stop.code if isinstance(stop.code, int) else EXIT_COULD_NOT_RUN
-    except KeyboardInterrupt:
-        print("headrace: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's last flush complains
         return EXIT_READER_GONE
     except Exception as error:
+        if _is_interrupted(error):  # an import may call it an `ImportError`
+            raise KeyboardInterrupt from None
+        step = write_step(error, error.filename or "stdout") if isinstance(error, OSError) else ""
+        if step and not isinstance(error, FileNotFoundError):  # no bug of ours
+            error = UnusableInput(str(error), next_step=step)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it may be what is full
         if isinstance(error, HeadraceError) and not isinstance(error, InternalError):
             print(f"headrace: {error}", file=sys.stderr)
             return EXIT_COULD_NOT_RUN
@@ -46,6 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"headrace: {InternalError('this is a bug in headrace')}", file=sys.stderr)
         return EXIT_OUR_BUG
     return code
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupted(error.__context__))
 
 
 def command_parser() -> argparse.ArgumentParser:

@@ -35,13 +35,13 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("--json", dest="format", action="store_const", const="json", help=document)
     add("--markdown", dest="format", action="store_const", const="markdown", help="print Markdown")
     add_language(parser)
-    parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
+    parser.set_defaults(run=run)
 
 
-def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Explain the logs and print what was found; where JSON is wanted, print a document on a refusal too."""
     try:
-        return _explain(parser, args, terminal)
+        return _explain(args, terminal)
     except UnusableInput as error:
         if args.format == "json":
             said = {"what": error.what, "evidence": error.evidence, "next_step": error.next_step}
@@ -49,14 +49,14 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
         raise
 
 
-def _explain(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
+def _explain(args: argparse.Namespace, terminal: Terminal) -> int:
     language = args.lang
     if args.message is not None:
         if args.logs:
-            parser.error("--message takes no logs; give one or the other")
+            args.parser.error("--message takes no logs; give one or the other")
         return _look_up(args.message, args.format, language, terminal)
     if not args.logs:
-        parser.error("name a log, - for standard input, or --message TEXT")
+        args.parser.error("name a log, - for standard input, or --message TEXT")
     from headrace.causes import explain_logs
     from headrace.reports import findings_brief, findings_json, findings_markdown, findings_text
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.model import EventKind, Text, format_seconds, format_share, three_digits
+from headrace.errors import UnusableInput
+from headrace.model import Count, EventKind, Text, format_seconds, format_share, three_digits
 
-from .arguments import Commands, add_command, add_language
+from .arguments import Commands, add_command, add_language, check_output
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal
 
 if TYPE_CHECKING:
@@ -74,6 +77,17 @@ def _steps(text: str) -> int:
     return int(text)
 
 
+def misplaced(words: Sequence[str], unknown: Sequence[str]) -> UnusableInput:
+    """Return the error that says where options of the script belong, which stand before its name."""
+    at = words.index(unknown[0])
+    script = next(
+        (n for n in range(at, len(words)) if words[n].endswith(".py") or words[n] in ("-m", "--")), len(words)
+    )
+    corrected = shlex.join(["headrace", *words[:at], *(words[script:] or ["train.py"]), *words[at:script]])
+    next_step = f"`{corrected}`: options of the script come behind its name"
+    return UnusableInput(f"headrace run has no option {' '.join(unknown)}", next_step=next_step)
+
+
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.launch import command_of, new_run_directory, run_recorded
 
@@ -82,6 +96,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         return _report_on(args, terminal, language)
     command, name = command_of(args.command, module=args.module)
     directory = Path(args.out) if args.out else new_run_directory(name)
+    if args.json and directory.resolve() not in Path(args.json).resolve().parents:  # which is made when it starts
+        check_output(args.json)
     display = Display(terminal, language) if args.live else None
     replay_steps = args.replay_steps or (_REPLAY_STEPS if args.replay else 0)
     if replay_steps:  # also with -q: it changes the training, and nobody should learn of that later
@@ -103,12 +119,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     try:
         _report(args, terminal, directory, ended, language)
     except Exception as error:  # whatever happens to the report, the script's end is what counts
-        traceback.print_exc()
         failed = Text(
             f"the report failed: {error}; the recording is in {directory}",
             f"报告生成失败：{error}；录制保存在 {directory}",
         )
-        terminal.warn(failed.of(language))
+        with suppress(OSError):  # stderr may be what cannot be written
+            traceback.print_exc()
+            terminal.warn(failed.of(language))
     return ended.end_likewise()
 
 
@@ -150,10 +167,11 @@ def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended
 
 def _report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> int:
     """Read a run directory and print its report: the result of this command, so it goes to stdout."""
-    from headrace.errors import UnusableInput
     from headrace.reports import findings_json, findings_text, headline_of
     from headrace.signals.recording import read_run
 
+    if args.json:
+        check_output(args.json)
     if args.command or args.module:
         next_step = "headrace run --report DIR, or headrace run train.py"
         raise UnusableInput("--report runs nothing, and something to run was named", next_step=next_step)
@@ -238,11 +256,11 @@ class Display:
 def _said(elapsed: str, status: LiveStatus | None) -> Text:
     if status is None:
         return Text(f"{elapsed}: no batch yet", f"{elapsed}：还没有取到 batch")
-    steps = status.steps
+    steps = Count(status.steps)
     if status.quiet_s >= _QUIET_FROM_S:
         quiet = format_seconds(status.quiet_s)
         return Text(
-            f"{elapsed}: {steps} steps, and nothing that is timed for {quiet}",
+            f"{elapsed}: {steps:step(s)}, and nothing that is timed for {quiet}",
             f"{elapsed}：{steps} 步，已有 {quiet} 没有任何被计时的事发生",
         )
     rate, share = three_digits(status.steps_per_s), format_share(status.wait_share)
@@ -251,7 +269,7 @@ def _said(elapsed: str, status: LiveStatus | None) -> Text:
     known = Text(f", workers busy {busy}", f"，worker 忙碌 {busy}")
     workers = Text("", "") if status.busy_share is None else known
     return Text(
-        f"{elapsed}: {steps} steps, {rate}/s, waiting for data {share}, worst wait {worst}{workers.en}",
+        f"{elapsed}: {steps:step(s)}, {rate}/s, waiting for data {share}, worst wait {worst}{workers.en}",
         f"{elapsed}：{steps} 步，{rate} 步/秒，等数据 {share}，最长等待 {worst}{workers.zh}",
     )
 

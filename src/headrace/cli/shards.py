@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import Text, format_bytes
 
-from .arguments import Commands, add_command, add_language
+from .arguments import Commands, add_command, add_language, check_output
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table, printable
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     language = args.lang
     paths = expand_urls(args.files)
+    if args.index_dir is not None:  # before all shards are read
+        os.makedirs(args.index_dir, exist_ok=True)
+        check_output(os.path.join(args.index_dir, "index"))
     pairing = dict(args.pair) or "webdataset"
     reading = Text(f"reading the headers of shards ({len(paths)})", f"正在读取 {len(paths)} 个 shard 的文件头")
     with terminal.progress(reading.of(language)):

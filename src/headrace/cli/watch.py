@@ -12,9 +12,9 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.model import Text, format_bytes, format_seconds, format_share
+from headrace.model import Count, Text, format_bytes, format_seconds, format_share
 
-from .arguments import Commands, add_command, add_language, seconds, whole
+from .arguments import Commands, add_command, add_language, check_output, seconds, whole
 from .terminal import EXIT_FINDINGS, EXIT_INTERRUPTED, EXIT_OK, Terminal, line
 
 if TYPE_CHECKING:
@@ -71,21 +71,23 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     each = "run for each alarm, by a shell: HEADRACE_ALARM, _TEXT, _PID in its environment, JSON on its stdin"
     add("--alert-command", metavar="CMD", help=each)
     add_language(parser)
-    parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
+    parser.set_defaults(run=run)
 
 
-def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.watch import AlarmSettings, AlertCommand, MemoryLine, WatchSession, WatchSettings
 
     language = args.lang
     if args.target is None and args.dump not in (None, "-"):
         args.target, args.dump = args.dump, "-"  # `--dump 4711`: what looks like a file is the process
     if not args.target:
-        parser.error("name a process, by its pid or a text of its command line")
+        args.parser.error("name a process, by its pid or a text of its command line")
     try:
         line = MemoryLine.parse(args.memory)
     except ValueError as error:
-        parser.error(str(error))
+        args.parser.error(str(error))
+    if args.dump not in (None, "-"):
+        check_output(args.dump)
     args.duration = args.duration or (_ONCE_S if args.once else None)
     settings = WatchSettings(
         interval_s=max(1.0, min(args.interval, args.duration or args.interval)),
@@ -105,19 +107,13 @@ def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Ter
 
 
 def _dump(session: WatchSession, path: str, language: str, terminal: Terminal) -> int:
-    from headrace.errors import UnusableInput
-
     text = session.dump()
     if path == "-":
         terminal.document(text.rstrip("\n"))
         return EXIT_OK
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        next_step = "--dump FILE elsewhere"
-        raise UnusableInput(f"{path} cannot be written", reason=error.strerror, next_step=next_step) from None
-    count = len(session.cast.processes)
-    dumped = Text(f"stacks of {count} processes are in {path}", f"{count} 个进程的调用栈已写入 {path}")
+    Path(path).write_text(text, encoding="utf-8")
+    count = Count(len(session.cast.processes))
+    dumped = Text(f"stacks of {count:process(es)} are in {path}", f"{count} 个进程的调用栈已写入 {path}")
     terminal.document(dumped.of(language))
     return EXIT_OK
 
@@ -157,8 +153,8 @@ def _watch(session: WatchSession, alerts: AlertCommand | None, args: argparse.Na
             if one.pid in session.roots:
                 terminal.document(_ended(one, language))
         terminal.result(findings_text(findings, language=language))
-    if alerts is not None and (count := alerts.num_left_out):
-        left_out = Text(f"{count} alarms did not run the alert command", f"有 {count} 次警报没有执行警报命令")
+    if alerts is not None and (count := Count(alerts.num_left_out)):
+        left_out = Text(f"{count:alarm(s)} did not run the alert command", f"有 {count} 次警报没有执行警报命令")
         terminal.warn(left_out.of(language))
     return EXIT_INTERRUPTED if interrupted else EXIT_FINDINGS if findings.findings else EXIT_OK
 
@@ -266,8 +262,8 @@ def _workers(workers: Sequence[WorkerLook], language: str) -> RenderableType:
             _rate(worker.rates.read_bytes_per_s, language),
             "" if worker.activity.code == "idle" else worker.place,
         )
-    if more := len(workers) - len(shown):
-        table.add_row(Text(f"and {more} more workers", f"另有 {more} 个 worker").of(language))
+    if more := Count(len(workers) - len(shown)):
+        table.add_row(Text(f"and {more:more worker(s)}", f"另有 {more} 个 worker").of(language))
     return table
 
 

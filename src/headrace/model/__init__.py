@@ -2,7 +2,8 @@
 
 - `environment`: the environment variables that are read.
 - `error_policy`: what to do about a sample that failed, and how many are too many.
-- `error_text`: what an exception of foreign code says of itself, whatever its methods do.
+- `error_text`: what an exception of foreign code says of itself, whatever its methods do; what to do about a file that
+  cannot be written.
 - `events`: what can happen in a training, as numbers that a ring can hold.
 - `failures`: a sample that failed, as a value, and what may be decided about it.
 - `findings`: what a diagnosis says: verdict, findings, causes, tables of time.
@@ -27,7 +28,7 @@ from .environment import (
     replay_steps,
 )
 from .error_policy import BadTally, ErrorPolicy, Replacement
-from .error_text import ErrorText, describe_error, error_name, is_from_signal, shorten, traceback_of
+from .error_text import ErrorText, describe_error, error_name, is_from_signal, shorten, traceback_of, write_step
 from .events import LAUNCH_NS, EventKind, copied_ns, copy_arg, is_copy_timed
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, utc_now
 from .findings import (
@@ -138,4 +139,5 @@ __all__ = [
     "watches_samples",
     "with_error",
     "worker_number",
+    "write_step",
 ]

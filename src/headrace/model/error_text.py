@@ -4,8 +4,10 @@
 sample must not fail over that: the reason would be lost, and another sample might get the blame.
 """
 
+import errno
 import linecache
 import os
+import shlex
 import signal
 import traceback
 from dataclasses import dataclass
@@ -13,6 +15,16 @@ from types import TracebackType
 from typing import Any
 
 _LONGEST_TEXT = 1 << 16  # characters of a message or a traceback: one may hold a whole file
+_WRITE_STEPS = {
+    "ENOSPC EDQUOT": "make room: `df -h {folder}` shows what is left",
+    "ENOENT": "`mkdir -p {folder}`, or a folder that is there",
+    "ENOTDIR EEXIST": "another folder: a file has that name",
+    "EACCES EPERM": "`ls -la {folder}` shows who may read and write there",
+    "EROFS": "a folder that is not mounted read-only, as {folder} is",
+    "EISDIR": "a file: a folder has that name",
+    "EFBIG": "a larger `ulimit -f`",
+    "EMFILE ENFILE": "a larger `ulimit -n`",
+}
 # read past whatever a class, or its metaclass, puts in their place
 _NAME, _QUALNAME, _MODULE = (type.__dict__[name] for name in ("__name__", "__qualname__", "__module__"))
 _TRACEBACK = BaseException.__dict__["__traceback__"]
@@ -74,6 +86,16 @@ def is_from_signal(error: BaseException) -> bool:
     """Whether an exception was raised by a signal handler, and so has nothing to do with what it interrupted."""
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
     return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(traceback_of(error)))
+
+
+def write_step(error: OSError, path: str | os.PathLike[str]) -> str:
+    """Return what to do about a file that cannot be written, by what the system said; empty where that tells nothing.
+
+    >>> write_step(OSError(errno.ENOENT, ""), "/data/runs/bad.jsonl")
+    '`mkdir -p /data/runs`, or a folder that is there'
+    """
+    name, folder = errno.errorcode.get(error.errno or 0), shlex.quote(os.path.dirname(os.path.abspath(path)))
+    return next((step.format(folder=folder) for names, step in _WRITE_STEPS.items() if name in names.split()), "")
 
 
 def shorten(text: str, longest: int = _LONGEST_TEXT) -> str:

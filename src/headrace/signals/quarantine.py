@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headrace.errors import NotAQuarantine, StaleQuarantine
-from headrace.model import SampleFailure, SampleKeys, key_text, shorten
+from headrace.model import SampleFailure, SampleKeys, key_text, shorten, write_step
 
-from .system import LOCK_IS_HELD, lock_file
+from .system import LOCK_IS_HELD, lock_file, why_unwritable
 
 _log = logging.getLogger(__name__)
 
 QUARANTINE_SCHEMA = "headrace/quarantine/v1"
 
+_ANOTHER_FILE = "another file, or one that is not there yet"
 _START = f'{{"schema": "{QUARANTINE_SCHEMA}"'.encode()
 _LONGEST_LINE_BYTES = 64 * 2**20  # a data set given by mistake may be one line of a terabyte
 _LONGEST_TEXT = 2**20  # of a message or a traceback, in characters, where a line would be longer than that
@@ -79,17 +80,16 @@ class QuarantineFile:
 
     def check(self) -> None:
         """Raise now what the first bad sample would find out: no path to write to, or somebody's other file."""
+        problem = why_unwritable(self.path)
         try:
             with self._open() as file:
                 any(isinstance(entry, SampleFailure) for entry in read_lines(self.path, file))  # or it raises
-            is_writable = os.access(self.path, os.W_OK)
         except FileNotFoundError:
-            folder = self.path.parent
-            if not folder.is_dir():
-                raise FileNotFoundError(f"there is no folder {folder} to write the quarantine to") from None
-            is_writable = os.access(folder, os.W_OK | os.X_OK)
-        if not is_writable:
-            raise PermissionError(f"the quarantine {self.path} cannot be written: give a folder that can be written")
+            pass  # the first bad sample makes it
+        except OSError as error:
+            problem = problem or error
+        if problem is not None:
+            raise _refused(problem, self.path, "written")
         self._is_checked = True
 
     def append(self, failure: SampleFailure) -> None:
@@ -105,7 +105,7 @@ class QuarantineFile:
 
     def _open(self) -> BinaryIO:
         if self.path.is_fifo():  # it would be waited for
-            raise NotAQuarantine(f"{self.path} is a pipe", next_step="name a file, or one that is not there yet")
+            raise NotAQuarantine(f"{self.path} is a pipe", next_step=_ANOTHER_FILE)
         return self.path.open("rb")
 
     def read(self) -> Quarantine:
@@ -152,9 +152,20 @@ def skip_set(source: str | os.PathLike[str] | Iterable[Any], *, num_samples: int
                 keys.append(entry.key)
     except FileNotFoundError:
         _log.info("there is no quarantine %s yet: no sample is left out", path)
+    except OSError as error:
+        raise _refused(error, path, "read") from None
     for damage in damages:  # not before we know that it is a quarantine at all
         _log.warning("%s; the sample it named will be tried again", damage)
     return SampleKeys(keys)
+
+
+def _refused(error: OSError, path: Path, done: str) -> OSError:
+    """Return an error of the system's as one that says what to do about it."""
+    what = f"the quarantine {path} cannot be {done}: {error.strerror}"
+    if isinstance(error, FileNotFoundError):
+        what = f"there is no folder {path.parent} to write the quarantine to"
+    step = write_step(error, path)
+    return type(error)(f"{what}\n  try: {step}" if step else what)
 
 
 def _raise_if_stale(failure: SampleFailure, path: Path, num_samples: int | None) -> None:
@@ -223,6 +234,7 @@ def read_lines(path: Path, file: BinaryIO) -> Iterator[SampleFailure | DamagedLi
             lines_read=number,
             last_of_them=last_reason,
             wanted=f'JSON lines with "schema": "{QUARANTINE_SCHEMA}"',
+            next_step=_ANOTHER_FILE,
         )
 
 

@@ -102,7 +102,7 @@ class WatchSession:
     def _find(self, target: str) -> tuple[int, ...]:
         """The processes that a target names: a pid, or a text of command lines."""
         which = "`ps aux | grep python` shows which trainings run here"
-        if not target.isdigit():
+        if not target.isdecimal():
             if found := self._tree.matching(target):
                 return found
             raise UnusableInput(f"no process has {target!r} in its command line", next_step=which)

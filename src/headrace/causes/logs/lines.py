@@ -6,6 +6,7 @@ import gzip
 import lzma
 import re
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,10 +36,11 @@ def read_chunks(path: str) -> Iterator[bytes]:
                 stream = _opened(path)
                 stack.callback(stream.close)
             yield from _plain(path, stream.read(_CHUNK_BYTES), stream)
-        except (OSError, EOFError, lzma.LZMAError) as error:
+        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+            damaged = "it is damaged: unpack it yourself, as far as that goes, and give the text"
             raise UnusableInput(
                 f"cannot read {_name(path)}: {getattr(error, 'strerror', None) or error}",
-                next_step="check the path and its permissions" if isinstance(error, OSError) else "",
+                next_step="check the path and its permissions" if getattr(error, "errno", None) else damaged,
             ) from error
 
 

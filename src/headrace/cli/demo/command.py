@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
-from headrace.model import Text, format_bytes, three_digits
+from headrace.model import Count, Text, format_bytes, three_digits, write_step
 
 from ..arguments import Commands, add_command, add_language, whole
 from ..terminal import EXIT_OK, Terminal, line, plain_table
@@ -58,12 +58,12 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parser.add_argument(name, type=whole(lowest, highest), default=default, metavar="N", help=said)
     add_language(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/demo/2")
-    parser.set_defaults(run=lambda args, terminal: run(parser, args, terminal))
+    parser.set_defaults(run=run)
 
 
-def run(parser: argparse.ArgumentParser, args: argparse.Namespace, terminal: Terminal) -> int:
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.samples < 2 * args.batch_size:
-        parser.error(
+        args.parser.error(
             f"--samples {args.samples} is less than two batches of {args.batch_size}; "
             f"try --samples {16 * args.batch_size} or a smaller --batch-size"
         )
@@ -108,8 +108,8 @@ def _run_all(settings: DemoSettings, language: str, terminal: Terminal) -> list[
                 write_volumes(folder, settings.samples)
         except OSError as error:
             what = f"the demo's data set could not be written: {error.strerror}"
-            next_step = "set TMPDIR to a folder with more room, or ask for fewer --samples"
-            raise HeadraceError(what, folder=folder, next_step=next_step) from error
+            next_step = f"{write_step(error, os.path.join(folder, 'file'))}; or set TMPDIR to another folder"
+            raise HeadraceError(what, folder=folder, next_step=next_step.removeprefix("; or ")) from error
         rounds = settings.rounds
         for number in range(1, rounds + 1):
             for loader in _LOADERS:
@@ -154,7 +154,8 @@ def _run_one(folder: str, settings: DemoSettings, loader: str, number: int) -> D
         kind = InternalError if loader == "headrace" else HeadraceError
         hint = hint_for(said)  # torch's batches may not fit into /dev/shm
         what = f"{loader}'s loader stopped in the middle of the demo\n{said}"
-        raise kind(f"{what}\n{hint.of('en')}" if hint else what, exit_code=process.returncode)
+        next_step = {} if loader == "headrace" else {"next_step": "fewer --workers, or a smaller --batch-size"}
+        raise kind(f"{what}\n{hint.of('en')}" if hint else what, exit_code=process.returncode, **next_step)
     return DemoRun(
         loader=loader,
         round=number,
@@ -242,12 +243,13 @@ def _report_text(asked: DemoSettings, runs: Sequence[DemoRun], language: str) ->
 
     from .loop import FASTEST_READ_MS, SAMPLE_BYTES, SLOWEST_READ_MS
 
-    size, method, cores = format_bytes(SAMPLE_BYTES), get_start_method(), len(os.sched_getaffinity(0))
+    size, method, workers = format_bytes(SAMPLE_BYTES), get_start_method(), Count(asked.workers)
+    cores = len(os.sched_getaffinity(0))
     title = Text("The same training loop over the same data set", "同一个训练循环，同一个数据集")
     facts = Text(
-        f"{asked.samples} compressed volumes of {size}, batches of {asked.batch_size}, {asked.workers} workers "
-        f"({method}), {asked.epochs} epochs, {cores} cores",
-        f"{asked.samples} 个压缩体数据，每个解码后 {size}；batch 大小 {asked.batch_size}，{asked.workers} 个 worker"
+        f"{asked.samples} compressed volumes of {size}, batches of {asked.batch_size}, "
+        f"{workers:worker(s)} ({method}), {asked.epochs} epochs, {cores} cores",
+        f"{asked.samples} 个压缩体数据，每个解码后 {size}；batch 大小 {asked.batch_size}，{workers} 个 worker"
         f"（{method}），{asked.epochs} 个 epoch，{cores} 个 CPU 核",
     )
     slow_disk = Text(

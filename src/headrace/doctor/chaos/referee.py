@@ -92,7 +92,10 @@ class _TestedProcess:
             self._tell({"settings": asdict(self._settings), "fd": write})
             first = next(self._events(lambda: _START_S), None)
             if first is None:
-                raise ChaosCouldNotRun("the process under test did not start", it_said=self._said()[-2000:])
+                next_step = {"next_step": "`python -c 'import headrace.loader'`, to see why"}
+                raise ChaosCouldNotRun(
+                    "the process under test did not start", it_said=self._said()[-2000:], **next_step
+                )
             if first["event"] == "refused":
                 raise CannotLoadTarget(first["what"], next_step=first["next_step"], **first["evidence"])
             self.subject = Subject(**first["subject"])

@@ -60,7 +60,8 @@ class Target:
             try:
                 found = found()
             except Exception as error:
-                raise CannotLoadTarget(f"calling {settings.target} failed: {describe_error(error)}") from error
+                what, next_step = f"calling {settings.target} failed: {describe_error(error)}", "one without arguments"
+                raise CannotLoadTarget(what, next_step=next_step) from error
         loader = found if isinstance(found, torch_data.DataLoader) else None
         self.dataset: Any = loader.dataset if loader is not None else found
         if not hasattr(self.dataset, "__getitem__") or not hasattr(self.dataset, "__len__"):
@@ -102,7 +103,8 @@ def load_target(text: str) -> Any:
         )
     path = Path(place) if place.endswith(".py") else None
     if path is not None and not path.is_file():
-        raise CannotLoadTarget(f"there is no file {place!r}", current_folder=Path.cwd())
+        next_step = "the path of the file, from the current folder or from /"
+        raise CannotLoadTarget(f"there is no file {place!r}", current_folder=Path.cwd(), next_step=next_step)
     sys.path.insert(0, str(Path.cwd() if path is None else path.resolve().parent))
     name = place if path is None else path.stem
     try:
@@ -120,8 +122,9 @@ def load_target(text: str) -> Any:
     try:
         return attrgetter(attribute)(module)
     except AttributeError:
-        public = ", ".join([name for name in vars(module) if not name.startswith("_")][:12])
-        raise CannotLoadTarget(f"{place} has no {attribute!r}", it_has=public or "nothing public") from None
+        public = ", ".join([name for name in vars(module) if not name.startswith("_")][:12]) or "nothing public"
+        next_step = "the name of a data set, of a function that makes one, or of a loader"
+        raise CannotLoadTarget(f"{place} has no {attribute!r}", it_has=public, next_step=next_step) from None
 
 
 def main() -> int:

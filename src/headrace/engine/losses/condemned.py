@@ -18,6 +18,7 @@ from headrace.model import (
     SampleKeys,
     key_text,
     language,
+    write_step,
 )
 from headrace.signals import QuarantineFile, skip_set
 
@@ -72,7 +73,8 @@ class Condemned:
         if decision is RAISE:
             return False
         if decision is not SKIP:
-            raise NotSupported("a sample of an IterableDataset cannot be tried again or replaced", sample=str(failure))
+            what = "a sample of an IterableDataset cannot be tried again or replaced"
+            raise NotSupported(what, sample=failure, next_step="headrace.SKIP or headrace.RAISE from on_error=")
         self.condemn(failure)
         return True
 
@@ -101,8 +103,10 @@ class Condemned:
                 try:
                     self._file.append(failure)
                 except OSError as error:  # a full disk ends no training
-                    missing = "%s cannot be written (%s): make room. The sample is in loader.quarantine and here alone"
-                    _log.error(missing, self._file.path, error.strerror or error)
+                    step = write_step(error, self._file.path)
+                    missing = "%s cannot be written (%s)%s. It is in loader.quarantine and here alone: %s"
+                    said = error.strerror or error, f": {step}" if step else ""
+                    _log.error(missing, self._file.path, *said, failure)
             _log.warning("left out: %s%s", failure, self._hint(failure))
         too_many = self._tally.bad()
         if too_many is not None:

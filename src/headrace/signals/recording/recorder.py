@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UnusableInput
-from headrace.model import EventKind
+from headrace.model import EventKind, write_step
 
 from .area import MOST_LAPS, Area, LaneMemory, Word, read_birth, record_dtype
 from .event_file import EVENTS_FILE, EventFile
@@ -74,8 +74,9 @@ class Recorder:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._events = EventFile(self.directory / EVENTS_FILE, limit_bytes=_EVENTS_LIMIT_BYTES, start_s=start_s)
         except OSError as error:
-            next_step = "a directory on another disk: headrace run --out DIR, or record=DIR"
-            raise UnusableInput(f"cannot write {self.directory}", reason=error.strerror, next_step=next_step) from None
+            steps = (write_step(error, self.directory), "another directory: headrace run --out DIR, or record=DIR")
+            what, next_step = f"cannot write {self.directory}", "; or ".join(filter(None, steps))
+            raise UnusableInput(what, reason=error.strerror, next_step=next_step) from None
         self.area = Area.create() if area is None else area
         self._sampler = SystemSampler(os.getpid())
         self.facts = self._sampler.complete(self.facts)

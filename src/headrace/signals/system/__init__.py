@@ -5,7 +5,7 @@
 - `cgroups`: the control groups of a process, v1 and v2: memory, processors.
 - `machine`: processors, memory, swap and disks of the machine, how long tasks wait for them (PSI), and its GPUs.
 - `samples`: what all of them bring for a recording: plain values. Counters grow.
-- `kernel_files`: reading the small files of /proc and /sys, any of which may be gone.
+- `kernel_files`: reading the small files of /proc and /sys, any of which may be gone; why a file cannot be written.
 """
 
 from .cgroups import (
@@ -19,7 +19,7 @@ from .cgroups import (
     read_quotas,
     sample_groups,
 )
-from .kernel_files import LOCK_IS_HELD, anonymous_file, lock_file, read_text
+from .kernel_files import LOCK_IS_HELD, anonymous_file, lock_file, read_text, why_unwritable
 from .machine import GpuReader, find_disks, read_available, read_disks, read_machine, read_pressures, read_swapped_in
 from .processes import (
     OpenFile,
@@ -92,4 +92,5 @@ __all__ = [
     "read_threads",
     "sample_groups",
     "walk_tree",
+    "why_unwritable",
 ]

@@ -1,4 +1,4 @@
-"""Reading the small files of /proc and /sys: many of them, several times a second, and any may be gone."""
+"""Reading the small files of /proc and /sys, any of which may be gone; our own, locked, unnamed, unwritable."""
 
 import errno
 import fcntl
@@ -82,3 +82,17 @@ def lock_file(fd: int, longest_s: float) -> OSError | None:
             if error.errno not in LOCK_IS_HELD or time.monotonic() > deadline:
                 return error
         time.sleep(_LOOK_AGAIN_S)
+
+
+def why_unwritable(path: str | os.PathLike[str]) -> OSError | None:
+    """What the system would say to whoever writes a file there, which may not be there yet; None: nothing."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(path)), "")
+    written = path if os.path.exists(path) else folder
+    try:
+        if os.access(written, os.W_OK) and (written == folder or not os.path.isdir(path)):
+            return None
+        is_read_only = os.statvfs(written).f_flag & os.ST_RDONLY
+    except OSError as error:  # there is no such folder
+        return error
+    number = errno.EISDIR if os.path.isdir(path) else errno.EROFS if is_read_only else errno.EACCES
+    return OSError(number, os.strerror(number))

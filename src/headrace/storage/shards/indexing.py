@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import UnusableInput
-from headrace.model import cache_folder
+from headrace.model import cache_folder, write_step
 
 from .damage import DamageKind
 from .index_file import CUT, ENDING, HAS_DATA_CRC, MEMBER, SAMPLE, UNREAD, Content, IndexHead, read_head, write_index
@@ -125,7 +125,7 @@ def _write_somewhere(places: list[str], content: Content, belongs: dict[str, int
     raise UnusableInput(
         "an index of the shards cannot be written anywhere",
         tried="; ".join(problems),
-        next_step="index_dir= with a folder that can be written",
+        next_step="index_dir= (of `headrace shards`: --index-dir) with a folder that can be written",
     )
 
 
@@ -198,7 +198,8 @@ def _not_a_tar(shard: str, start: bytes) -> UnusableInput:
                 compression=name,
                 next_step=f"{command} {shard}",
             )
-    return UnusableInput(f"{shard} is not a tar file: no valid header was found in it", begins_with=start.hex(" "))
+    what, next_step = f"{shard} is not a tar file: no valid header was found in it", "the path of a tar file"
+    return UnusableInput(what, begins_with=start.hex(" ") or "nothing: it is empty", next_step=next_step)
 
 
 def _data_crcs(shard: str, members: Members) -> np.ndarray[Any, Any]:
@@ -224,7 +225,8 @@ def opened(shard: str) -> Iterator[tuple[Fetch, os.stat_result]]:
     try:
         fd = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise UnusableInput(f"{shard} cannot be read: {error.strerror}") from error
+        what, next_step = f"{shard} cannot be read: {error.strerror}", write_step(error, shard)
+        raise UnusableInput(what, next_step=next_step) from error
     buffer: memoryview | None = None
 
     def fetch(offset: int, size: int) -> bytes | memoryview:

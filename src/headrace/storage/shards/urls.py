@@ -76,7 +76,7 @@ def expand_braces(text: str) -> list[str]:
         parts = _parts(inside)
         found = [f"{before}{part}{after}" for before in found for part in parts]
         if len(found) > _MOST:
-            raise UnusableInput(f"{text} names more than {_MOST} shards")
+            raise UnusableInput(f"{text} names more than {_MOST} shards", next_step=_NAME_SHARDS)
     return found
 
 
@@ -87,7 +87,7 @@ def _parts(inside: str) -> list[str]:
     first, last = int(span[1]), int(span[2])
     step = abs(int(span[3] or 1)) or 1
     if abs(last - first) // step >= _MOST:
-        raise UnusableInput(f"{{{inside}}} names more than {_MOST} shards")
+        raise UnusableInput(f"{{{inside}}} names more than {_MOST} shards", next_step=_NAME_SHARDS)
     is_padded = any(len(number) > 1 and number.lstrip("-").startswith("0") for number in (span[1], span[2]))
     width = max(len(span[1]), len(span[2])) if is_padded else 0
     numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from headrace.errors import UnusableInput
-from headrace.model import parse_bytes
+from headrace.model import parse_bytes, write_step
 
 from .tar_headers import BLOCK
 
@@ -128,7 +128,8 @@ class ShardWriter:
                 os.makedirs(folder, exist_ok=True)
             self._file = open(self._temporary, "xb")  # noqa: SIM115 - closed by `_finish` or `abort`
         except OSError as error:
-            raise UnusableInput(f"{path} cannot be written: {error.strerror}") from error
+            next_step = write_step(error, path)
+            raise UnusableInput(f"{path} cannot be written: {error.strerror}", next_step=next_step) from error
         self._num_here = self._bytes_here = 0
         self._keys = set()
 
