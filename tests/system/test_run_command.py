@@ -233,7 +233,7 @@ def test_what_cannot_be_timed_is_told_of_and_runs(tmp_path: Path) -> None:
     path = script(tmp_path, "import tqdm.std\nprint(tqdm.std.__spec__.loader.__class__.__name__)")
     done = run("--out", tmp_path / "run", path, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "SourceFileLoader\n")
-    assert "not timed, in 1 processes: tqdm.std" in done.stderr
+    assert "not timed, in 1 process: tqdm.std" in done.stderr
 
 
 def test_the_scripts_terminal_is_its_own(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def test_more_processes_than_lanes_then_lanes_are_used_again(tmp_path: Path, mon
         run = finish(recorder)
     assert sorted(run.events_of(EventKind.SAMPLE)["value"].tolist()) == [1, 2, 4]
     assert len(run.processes) == 3
-    assert any("1 times a process found no free lane among 2" in problem for problem in run.problems)
+    assert any("1 time a process found no free lane among 2" in problem for problem in run.problems)
     assert run.lost_records == 0
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UnusableInput
-from headrace.model import EventKind, write_step
+from headrace.model import Count, EventKind, write_step
 
 from .area import MOST_LAPS, Area, LaneMemory, Word, read_birth, record_dtype
 from .event_file import EVENTS_FILE, EventFile
@@ -180,7 +180,7 @@ class Recorder:
             found.append(f"{refused} names found no room in their lanes: their events have none")
         if self.area.num_refused:
             found.append(
-                f"{self.area.num_refused} times a process found no free lane among {self.area.num_lanes} "
+                f"{Count(self.area.num_refused):time(s)} a process found no free lane among {self.area.num_lanes} "
                 "and was not recorded"
             )
         return found
