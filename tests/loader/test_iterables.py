@@ -280,6 +280,41 @@ def test_an_end_is_an_error_without_batches_too() -> None:
             values(DataLoader(Rows(generated, {5}), None, num_workers=num_workers, on_error="quarantine"))
 
 
+class UsedUp(ShardByShard):
+    """Holds a chain that is used up while the next shard is opened."""
+
+    def __next__(self) -> int:
+        for row in self.rows:
+            return row
+        self.rows = itertools.chain([read(number, self.bad) for number in next(self.shards)])
+        return next(self)
+
+
+@pytest.mark.parametrize(
+    ("make", "num_left"),
+    [
+        (lambda numbers, bad: map(max, itertools.pairwise(Going(numbers, bad))), None),
+        (lambda numbers, bad: itertools.chain.from_iterable(map(open_list, shards(numbers, bad))), None),
+        (lambda numbers, bad: itertools.chain(Going(numbers, bad)), 39),
+        (lambda numbers, bad: UsedUp(numbers, bad), 35),
+        (lambda numbers, bad: itertools.starmap(read, [(number, bad) for number in numbers]), 39),
+        (lambda numbers, bad: itertools.accumulate(Going(numbers, bad)), 39),
+    ],
+    ids=["pairwise", "chain of what fails", "chain", "used up", "starmap", "accumulate"],
+)
+def test_what_itertools_lose_with_an_error_is_an_error(make: Any, num_left: int | None) -> None:
+    loader = DataLoader(Rows(make, {14}), 4, on_error="quarantine", num_workers=0)
+    if num_left is None:
+        with pytest.raises(NotSupported, match="cannot go on after an exception"):
+            values(loader)
+    else:
+        assert len(values(loader)) == num_left
+
+
+def open_list(shard: range) -> list[int]:
+    return [read(number, {14}) for number in shard]
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_slice_of_what_does_not_raise_is_fine(num_workers: int) -> None:
     def make(numbers: range, bad: set[int]) -> Iterator[int]:

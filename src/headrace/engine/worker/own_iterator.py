@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import inspect
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 from types import CodeType, GeneratorType
 from typing import Any
 
@@ -23,14 +23,17 @@ from .workbench import Workbench
 
 _log = logging.getLogger(__name__)
 
+# what lets go of its iterator when that raises
+_ENDED_BY_ERRORS = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", ()))
+
 
 class Steps:
     """An iterator that goes on past samples that fail, where the loader's policy does; `tell` is told of each.
 
-    An exception ends a generator, and an `islice`: asked again, they say that there is no more, as if all had come. So
-    a failure that came out of one is an error where the iterator still holds it, wherever inside of it (a chain of one
-    for each shard would go on with the next), or ends right after it. An iterator without one may well fail at its last
-    sample; its end is believed, and the log says so.
+    An exception ends a generator, and some of `itertools`: asked again, they say that there is no more, as if all had
+    come. So a failure that came out of one is an error where the iterator still holds it, wherever inside of it (a
+    chain of one for each shard would go on with the next), or ends right after it. An iterator without one may well
+    fail at its last sample; its end is believed, and the log says so.
     """
 
     def __init__(self, iterator: Iterator[Any], *, tell: Callable[[Exception], None] | None, whose: str) -> None:
@@ -97,8 +100,8 @@ class Steps:
 
     def _lost_rest(self, failed: Exception) -> NotSupported:
         return NotSupported(
-            f"{self._whose} ended with the error of one sample: a generator or islice cannot go on after an exception, "
-            "and what it had yet to give is lost",
+            f"{self._whose} ended with the error of one sample: a generator or islice (pairwise, batched, chain of "
+            "what fails) cannot go on after an exception, and what it had yet to give is lost",
             error=describe_error(failed),
             came_before=f"{self.taken} samples",
             next_step="catch the exception inside of it and continue with the next sample, or write the "
@@ -122,15 +125,26 @@ def ended_generators(error: BaseException) -> set[CodeType]:
 
 
 def holds_ended(holder: object, codes: set[CodeType]) -> bool:
-    """Whether something is, or refers to, a generator with one of these codes that has ended, or an ended `islice`.
+    """Whether something is, or refers to, a generator with one of these codes that has ended, or such an `itertools`.
 
     One that was made for a single sample, such as the inside of `sum(…)`, is gone with its sample.
     """
-    return any(
+    return _is_ended_chain(holder) or any(
         (isinstance(one, GeneratorType) and one.gi_frame is None and one.gi_code in codes)
-        or (isinstance(one, islice) and not gc.get_referents(one))  # it lets go of its iterator
+        or (isinstance(one, _ENDED_BY_ERRORS) and not _asked_by(one))
         for one in reachable(holder)
     )
+
+
+def _is_ended_chain(iterator: object) -> bool:
+    """Whether what gives a `chain` its iterables has failed, as `map(open, paths)` may; not inside of a class."""
+    asked = _asked_by(iterator) if type(iterator).__module__ in ("builtins", "itertools") else []
+    return any(map(_is_ended_chain, asked)) if asked else isinstance(iterator, itertools.chain)
+
+
+def _asked_by(iterator: object) -> list[object]:
+    """The iterators that one of C asks."""
+    return [one for one in gc.get_referents(iterator) if isinstance(one, Iterator)]
 
 
 class OwnIterator:
