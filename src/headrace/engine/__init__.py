@@ -3,6 +3,7 @@
 - `memory`: where batches lie: one memory file that the training process and its workers map.
 - `worker`: what a worker does: take work, fetch samples, write them into their rows, answer.
 - `pool`, `pipes`: the processes of a loader, and the pipes to them.
+- `uninterrupted`: what comes to its end whatever signal handlers raise.
 - `epoch`: which batch waits for which rows, and what the loop gets.
 - `losses`: what becomes of samples that fail and of workers that are lost.
 - `guard`: the watch over a loader's processes and memory.
@@ -20,14 +21,15 @@ from .limits import Budget, find_budget, free_memory, usable_processors, workers
 from .local import GuardedLocal, LocalFetcher
 from .losses import Condemned
 from .memory import lies_in_dev_shm
-from .pool import GRACE_S, Pool, PoolPlan
+from .pool import Pool, PoolPlan
+from .uninterrupted import Ending, signals_later
 from .worker import Steps, mix_seed, named_samples, named_steps, say_doubt
 
 __all__ = [
-    "GRACE_S",
     "Budget",
     "Condemned",
     "DeviceCopier",
+    "Ending",
     "Feed",
     "FeedSettings",
     "Guard",
@@ -45,6 +47,7 @@ __all__ = [
     "named_samples",
     "named_steps",
     "say_doubt",
+    "signals_later",
     "usable_processors",
     "workers_for",
 ]

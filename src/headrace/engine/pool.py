@@ -19,6 +19,7 @@ from headrace.signals import StackFile
 
 from .memory import ENDED, Arena, ArenaPlan, Board, BoardLock, Head, Ledger, Record, Region, Task, Work
 from .pipes import Pipes
+from .uninterrupted import signals_later
 from .worker import HostPlan, WorkerPlan, ask_to_go, has_green_threads, reopen_record, reset_record, run_host
 
 _log = logging.getLogger(__name__)
@@ -179,9 +180,9 @@ class Pool:
 
     def launch(self) -> None:
         """Start the processes of reserved workers."""
-        reserved, self._reserved = self._reserved, []
-        for workers in reserved:
-            self._start_host(workers)
+        while self._reserved:
+            with signals_later():  # a process that is started and known to nobody would stay
+                self._start_host(self._reserved.pop(0))
 
     def _start_host(self, workers: tuple[int, ...]) -> None:
         plan, places = self.plan, self.arena_plan
@@ -276,10 +277,10 @@ class Pool:
         """Count a process as lost that was killed and does not end; False where there is none such any more."""
         for host in self._hosts:
             if host.process.pid == pid:
+                self._undead.append(host)
                 self._poller.unregister(host.process.sentinel)
                 del self._sentinels[host.process.sentinel]
                 self._hosts.remove(host)
-                self._undead.append(host)
                 self.losses.append(Loss(host.workers, None, pid))
                 return True
         return False
@@ -311,7 +312,8 @@ class Pool:
         for fd, _ in ready:
             host = self._sentinels.get(fd)
             if host is not None:
-                self._note_end(host)
+                with signals_later():  # it may be replaced
+                    self._note_end(host)
 
     def _note_end(self, host: _Host) -> None:
         self._poller.unregister(host.process.sentinel)
@@ -335,20 +337,22 @@ class Pool:
     # ------------------------------------------------------------------------------------ end
 
     def close(self, *, grace_s: float = GRACE_S) -> None:
-        """End all workers: each after the sample in hand, by force after the grace."""
-        if self._is_closed or not self.is_ours:
-            return
-        self._is_closed = True
-        self.board.words[Head.STOP] = 1
-        try:
-            self.pipes.wake(len(self._hosts) + sum(len(h.workers) for h in self._hosts))
-            deadline = time.monotonic() + grace_s
-            for host in self._hosts:
-                host.is_gone(max(0.0, deadline - time.monotonic()))
-        finally:
-            self._end_by_force()
-            self.pipes.close()
-            self.arena.close()
+        """End all workers: each after the sample in hand, by force after the grace, or on Ctrl-C."""
+        with signals_later() as came:
+            if self._is_closed or not self.is_ours:
+                return
+            self._is_closed = True
+            self.board.words[Head.STOP] = 1
+            try:
+                self.pipes.wake(len(self._hosts) + sum(len(h.workers) for h in self._hosts))
+                deadline = time.monotonic() + grace_s
+                for host in self._hosts:
+                    while not host.is_gone(0.05) and time.monotonic() < deadline and signal.SIGINT not in came:
+                        pass
+            finally:
+                self._end_by_force()
+                self.pipes.close()
+                self.arena.close()
 
     def _end_by_force(self) -> None:
         for stop in ("terminate", "kill"):

@@ -75,7 +75,7 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
         self._loader = loader
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
         self._waits, self._num_samples = WaitLog(), 0
-        self._reading = Reading.start(loader)
+        self._reading = Reading.start(loader, self)
         self._stages = LocalStages(loader, self._reading)
         if self._reading is not None:
             self._sampler_iter = self._reading.follow(self._sampler_iter)
@@ -100,7 +100,7 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
                 if self._steps is not None and self._steps.ends_in_doubt:
                     say_doubt("the data set's iterator")
             if reading is not None:
-                reading.reader.close()
+                reading.close()
             raise
         except Exception as error:
             add_hint(error, language=language())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch.utils.data as torch_data
 
-from headrace.engine import lies_in_dev_shm
+from headrace.engine import Ending, lies_in_dev_shm, signals_later
 from headrace.model import format_bytes, is_from_signal
 from headrace.storage.media import starting_depth
 from headrace.storage.reading import BlockReader, Extent, ReaderSettings, cached_share, source_installed
@@ -98,17 +98,24 @@ class Reading:
     """One reader for one iterator of a loader."""
 
     def __init__(
-        self, settings: ReaderSettings, extents_of: ExtentsOf | None, paths_of: PathsOf | None, *, is_batched: bool
+        self,
+        settings: ReaderSettings,
+        extents_of: ExtentsOf | None,
+        paths_of: PathsOf | None,
+        *,
+        is_batched: bool,
+        owner: object,
     ) -> None:
         self._extents_of, self._paths_of, self._is_batched = extents_of, paths_of, is_batched
         ahead = 2 * settings.block_bytes if extents_of is not None else _FILES_AHEAD
         self._window = settings.most_depth * ahead  # bytes, or files
         self._next_seq = self._first_seq = self._num_delivered = 0
         self.reader = BlockReader(settings)
+        self.close = Ending(owner, self.reader.close)
 
     @classmethod
-    def start(cls, loader: DataLoader[Any], *, budget_bytes: int | None = None) -> Reading | None:
-        """Start to read ahead for a loader; None where there is nothing to read ahead, or no gain in it."""
+    def start(cls, loader: DataLoader[Any], owner: object, *, budget_bytes: int | None = None) -> Reading | None:
+        """Start to read ahead for an iterator of a loader; None where there is nothing to read, or no gain in it."""
         depth, dataset = loader.io_depth, loader.dataset
         if depth == 0 or loader._is_iterable or lies_in_dev_shm():  # blocks there would fill it
             return None
@@ -156,7 +163,8 @@ class Reading:
             "%s: %s are read ahead, %d reads of up to %s in flight (%s)",
             *(loader, "extents" if extents_of is not None else "files", depth, format_bytes(block_bytes), why),
         )
-        return cls(settings, extents_of, paths_of, is_batched=loader._auto_collation)
+        with signals_later():
+            return cls(settings, extents_of, paths_of, is_batched=loader._auto_collation, owner=owner)
 
     def init_fn(self, init_fn: Callable[[int], None] | None) -> Callable[[int], None] | None:
         """What a worker does first."""
@@ -171,8 +179,7 @@ class Reading:
     def _tell(self, batch: Any) -> int:
         seq = self._next_seq
         self._next_seq += 1
-        # a data set that cannot say it will raise where the sample is fetched
-        with contextlib.suppress(Exception):
+        try:
             indices = batch if self._is_batched else (batch,)
             if self._extents_of is not None:
                 extents_of = self._extents_of
@@ -181,7 +188,10 @@ class Reading:
             paths = [path for index in indices for path in self._paths_of(index)]
             self.reader.plan_files(seq, paths)
             return len(paths)
-        return 0
+        except Exception as error:
+            if is_from_signal(error):
+                raise
+            return 0  # a data set that cannot say it will raise where the sample is fetched
 
     def delivered(self) -> None:
         """One more batch of the epoch has reached the loop."""

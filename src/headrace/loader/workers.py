@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from copy import copy
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +17,8 @@ import torch
 from torch.utils.data import dataloader as torch_loader
 
 from headrace.engine import (
-    GRACE_S,
     DeviceCopier,
+    Ending,
     Feed,
     FeedSettings,
     HostRegistration,
@@ -29,6 +27,7 @@ from headrace.engine import (
     find_budget,
     lies_in_dev_shm,
     mix_seed,
+    signals_later,
     usable_processors,
     workers_for,
 )
@@ -80,7 +79,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         self._epoch, self._seed = -1, 0
         self._is_inside = False  # `next` has begun, and has not come to its end
         self._on_its_way: tuple[Any] | None = None  # a batch that the loop has not got yet
-        self._reading = Reading.start(loader, budget_bytes=self._budget.bytes)
+        self._reading = Reading.start(loader, self, budget_bytes=self._budget.bytes)
         pool = self._open(1 if self._is_undecided else loader.num_workers)
         try:
             if self._is_undecided:
@@ -111,7 +110,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         if self._wants_registration():
             self._registration = HostRegistration(pool.arena)
             self._feed.slots.on_first_lease = self._registration.add
-        self._closer = weakref.finalize(self, _close_pool, pool, self._copier, self._registration, self._reading)
+        self._closer = Ending(self, partial(_close_pool, pool, self._copier, self._registration))
         try:
             pool.reserve(num_workers)
         except BaseException:
@@ -128,10 +127,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         """Take nothing over of what an exception left anywhere, but the plan."""
         feed = self._feed
         feed.losses.count_good()
-        self._closer.detach()
-        if self._copier is not None:
-            self._copier.close()
-        _close_pool(feed.pool, None, self._registration, None, grace_s=1.0)
+        feed.pool.close(grace_s=1.0)
+        self._closer()
         self._is_undecided, feed.plan.replay = False, None
         return self._open(feed.pool.num_workers or self._loader.num_workers, feed)
 
@@ -139,8 +136,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         """Go on behind the last batch that the loop got."""
         if self._loader._is_iterable or self._feed.plan.is_torn:
             raise cannot_go_on("the data set's iterators" if self._loader._is_iterable else "the sampler")
-        _log.warning("an exception came out of `next` in the middle of its work: the workers are started anew")
-        with _signals_later():  # or one that comes again and again would let no start come to its end
+        with signals_later():  # or one that comes again and again would let no start come to its end
+            _log.warning("an exception came out of `next` in the middle of its work: the workers are started anew")
             pool = self._open_anew()
             self._feed.go_on(self._seed)
             pool.launch()
@@ -205,7 +202,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
         if self._is_torn:
-            with _signals_later():
+            with signals_later():
                 self._open_anew().launch()
         self._is_inside, self._on_its_way = False, None
         self._epoch += 1
@@ -340,23 +337,23 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         """Choose the number of workers from what the first worker measured on the first samples."""
         loader, feed = self._loader, self._feed
         sample_s, cpu_share = feed.measure_first_samples()
-        self._is_undecided = False
-        if not loader._is_decided:
-            count, reason = workers_for(sample_s, cpu_share, usable_processors())
-            if count == 0 and (loader.timeout or loader.worker_init_fn):
-                count, reason = 1, f"1, which {'timeout' if loader.timeout else 'worker_init_fn'}= needs"
-            loader._decide(count, reason)
-            _log.info('%s: num_workers="auto" chose %s', loader, loader._workers_reason)
-        count = loader.num_workers
-        if count == 0:
-            self._local_stages = LocalStages(loader, self._reading)
-            indices = chain(feed.plan.replay or [], self._sampler_iter)
-            self._local = local_batches(loader, indices, int(self._base_seed), epoch=feed.plan.progress.epoch)
-            # the reader goes on, for the batches that are fetched here; a pool may be closed twice
-            _close_pool(feed.pool, None, self._registration, None)
-        elif count > 1:
-            feed.pool.grow(count - 1)
-        feed.plan.replay = None
+        with signals_later():
+            self._is_undecided = False
+            if not loader._is_decided:
+                count, reason = workers_for(sample_s, cpu_share, usable_processors())
+                if count == 0 and (loader.timeout or loader.worker_init_fn):
+                    count, reason = 1, f"1, which {'timeout' if loader.timeout else 'worker_init_fn'}= needs"
+                loader._decide(count, reason)
+                _log.info('%s: num_workers="auto" chose %s', loader, loader._workers_reason)
+            count = loader.num_workers
+            if count == 0:
+                self._local_stages = LocalStages(loader, self._reading)
+                indices = chain(feed.plan.replay or [], self._sampler_iter)
+                self._local = local_batches(loader, indices, int(self._base_seed), epoch=feed.plan.progress.epoch)
+                self._closer()  # the reader goes on, for the batches that are fetched here
+            elif count > 1:
+                feed.pool.grow(count - 1)
+            feed.plan.replay = None
 
     def _next_local(self) -> Any:
         assert self._local is not None
@@ -388,11 +385,14 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
 
     def close(self) -> None:
         """End the workers; what was delivered stays valid."""
-        if self.is_open:
-            self._loader._keep(self.snapshot(), self._feed.figures.histogram())
-            self.is_open = False
-            self._feed.losses.count_good()
-            self._closer()
+        with signals_later():
+            if self.is_open:
+                self._loader._keep(self.snapshot(), self._feed.figures.histogram())
+                self.is_open = False
+                self._feed.losses.count_good()
+                self._closer()
+                if self._reading is not None:
+                    self._reading.close()
 
     _shutdown_workers = close  # the name by which Lightning and others end torch's iterator
 
@@ -434,48 +434,11 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         )
 
 
-_held: dict[int, Any] = {}  # signals, and their handlers: those of the user's while something must come to its end
-
-
-@contextmanager
-def _signals_later() -> Iterator[None]:
-    """Let what is inside come to its end; the handlers of signals that come meanwhile are called after it."""
-    came: list[int] = []
-    is_main = threading.current_thread() is threading.main_thread()  # no other one calls handlers, or may set them
-    try:
-        for number in signal.valid_signals() if is_main else ():
-            if callable(handler := signal.getsignal(number)):
-                _held[number] = handler
-                signal.signal(number, lambda number, _: came.append(number))
-        yield
-    finally:
-        _put_handlers_back()
-        for late in came:
-            signal.raise_signal(late)
-
-
-def _put_handlers_back() -> None:
-    while _held:
-        signal.signal(*_held.popitem())
-
-
-os.register_at_fork(after_in_child=_put_handlers_back)
-
-
-def _close_pool(
-    pool: Pool,
-    copier: DeviceCopier | None,
-    registration: HostRegistration | None,
-    reading: Reading | None,
-    *,
-    grace_s: float = GRACE_S,
-) -> None:
+def _close_pool(pool: Pool, copier: DeviceCopier | None, registration: HostRegistration | None) -> None:
     if not pool.is_ours:  # a forked child: all this is its parent's, CUDA's streams and page locks too
         return
     if copier is not None:
         copier.close()
-    pool.close(grace_s=grace_s)
+    pool.close()
     if registration is not None:
         registration.close()
-    if reading is not None:
-        reading.reader.close()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from headrace.model import format_bytes
+from headrace.model import format_bytes, is_from_signal
 
 from ..memory import (
     MAX_LAYOUTS,
@@ -219,6 +219,8 @@ class Delivery:
         try:
             return self._collate([samples[row] for row in range(batch.num_rows)])
         except Exception as error:
+            if is_from_signal(error):
+                raise
             return CaughtError.from_exception(error, max(0, batch.worker))
 
     def _warn_held(self, total: int, leased: int) -> None:

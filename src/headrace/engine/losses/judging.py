@@ -3,7 +3,7 @@
 from typing import Any
 
 from headrace.errors import TooManyBad
-from headrace.model import RAISE, RETRY, Replacement, SampleFailure
+from headrace.model import RAISE, RETRY, Replacement, SampleFailure, is_from_signal
 from headrace.order import PlannedBatch
 
 from ..epoch import Batch, EpochPlan, Issuing, Scheduler
@@ -50,6 +50,8 @@ class Judge:
         try:
             decision = self._condemned.judge(failure)
         except Exception as error:  # the user's function raised: the batch fails with that
+            if is_from_signal(error):
+                raise
             self._fail_with(result, error)
             return True
         if decision is RAISE:
@@ -81,6 +83,8 @@ class Judge:
                 return True
             raise caught.as_exception()
         except Exception as error:
+            if is_from_signal(error):
+                raise
             self.fatal = self.fatal or error
             return False
 

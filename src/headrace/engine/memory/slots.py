@@ -4,6 +4,8 @@ import logging
 import os
 import weakref
 from collections.abc import Callable
+from functools import partial
+from operator import setitem
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,16 @@ _PAGE = 4096
 _MOST_SLOTS = 256
 
 
+class _Lease(weakref.ref[Any]):
+    """Is stored as FREE when its array is gone.
+
+    Without a step of the interpreter, in which a signal handler could raise: the exception would be lost.
+    """
+
+    __index__ = int  # called without an argument: 0
+    assert FREE == 0
+
+
 class Slots:
     """Lays out slots in their part of the arena, leases them to the user, and takes them back.
 
@@ -36,7 +48,8 @@ class Slots:
         self._arena, self._board, self._lock = arena, board, lock
         self._next, self._end = start, start + size
         self._budget_bytes = budget_bytes
-        self._leases: dict[int, weakref.ref[Any]] = {}
+        self._leases: dict[int, _Lease] = {}
+        _alive.add(self)
         self._total = 0
         self._has_warned = False
         self.largest_bytes = 0
@@ -106,6 +119,8 @@ class Slots:
 
     def counts(self) -> tuple[int, int]:
         """(slots of the current size, slots on lease)."""
+        for slot in [slot for slot, lease in self._leases.items() if lease() is None]:
+            del self._leases[slot]
         return self._total, len(self._leases)
 
     def memory(self, slot: int) -> memoryview:
@@ -123,14 +138,7 @@ class Slots:
         )
         self._make_ready(slot)
         words[at + Slot.STATE] = LEASED
-        state_at, leases, taker = at + Slot.STATE, self._leases, os.getpid()
-
-        def give_back(_: object) -> None:
-            if os.getpid() == taker:
-                leases.pop(slot, None)
-                words[state_at] = FREE
-
-        self._leases[slot] = weakref.ref(owner, give_back)
+        self._leases[slot] = _Lease(owner, partial(setitem, words, at + Slot.STATE))
         return owner
 
     def _make_ready(self, slot: int) -> None:
@@ -161,3 +169,14 @@ class Slots:
             slot_bytes=self.largest_bytes,
             touched_bytes=self._arena.used_bytes() if self._arena.fd.fd >= 0 else 0,
         )
+
+
+_alive: weakref.WeakSet[Slots] = weakref.WeakSet()
+
+
+def _forget_leases() -> None:
+    for slots in _alive:
+        slots._leases.clear()
+
+
+os.register_at_fork(after_in_child=_forget_leases)

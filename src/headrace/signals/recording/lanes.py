@@ -28,6 +28,7 @@ _SHORT_NS = 20_000_000  # what takes longer is written at once: 5 us are nothing
 _KEPT_FOR_NS = 100_000_000
 _MOST = 64  # a ring's reader allows for 128 that are under way
 _FIELDS = 7
+_UNFIT = (struct.error, TypeError, ValueError, OverflowError)  # and nothing that a signal handler raises
 _BLOCK = struct.Struct("<" + RECORD.format.removeprefix("<") * _MOST)
 
 _own: Lane | None = None
@@ -98,7 +99,7 @@ class Lane:
         place, lap = (number & self._mask) << _SHIFT, (number >> self._ring_bits) % MOST_LAPS + 1
         try:
             _pack_into(self._ring, place, start_ns, duration_ns, value, arg, thread, kind, lap)
-        except Exception:
+        except _UNFIT:
             start_ns, duration_ns = _clamp(start_ns, 0, _MOST_U64), _clamp(duration_ns, 0, _MOST_U64)
             value, arg, kind = _clamp(value, -_MOST_I64, _MOST_I64), _clamp(arg, 0, _MOST_U32), _clamp(kind, 0, 255)
             _pack_into(self._ring, place, start_ns, duration_ns, value, arg, thread, kind, lap)
@@ -264,7 +265,7 @@ class KeptEvents:
             return
         try:
             _BLOCK.pack_into(self._block, 0, *values, *(0,) * (_FIELDS * (_MOST - count)))
-        except Exception:  # a number that does not fit: the lane knows what to do
+        except _UNFIT:  # the lane knows what to do
             for at in range(0, len(values), _FIELDS):
                 start_ns, duration_ns, value, arg, _, kind, _ = values[at : at + _FIELDS]
                 self._lane.write(kind, start_ns, duration_ns, value, arg)

@@ -205,7 +205,3 @@ class BlockReader:
         except subprocess.TimeoutExpired:
             _log.warning("the reader (process %d) does not end: a read of it stands still in the kernel", process.pid)
         self.table.close()
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            self.close()
