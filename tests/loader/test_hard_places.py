@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +151,43 @@ def test_where_no_more_processes_may_be_started() -> None:
     assert "num_workers=" in next_step
     assert "pids.max" in next_step
     assert len(left) == 1
+
+
+@pytest.mark.parametrize("num_workers", [2, 1])
+def test_where_a_lost_worker_cannot_be_replaced(num_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pids.max` is reached in the middle of an epoch: the others go on."""
+    loader = DataLoader(Numbers(), 4, num_workers=num_workers, prefetch_factor=1, on_error="quarantine")
+    iterator, refused = iter(loader), list[int]()
+    got = [*next(iterator)]
+
+    def refuse() -> int:
+        refused.append(1)
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    os.kill(iterator._workers[0].pid, signal.SIGKILL)
+    if num_workers == 1:
+        with pytest.raises(NotSupported, match="no process could be started") as caught:
+            list(iterator)
+        assert "pids.max" in caught.value.next_step
+        return
+    while not refused:
+        got += next(iterator)
+    got += next(iterator)
+    assert loader.stats().num_workers == 1
+    assert [*map(int, got), *(int(number) for batch in iterator for number in batch)] == [*GOOD, 0]
+
+
+def test_a_fork_server_without_a_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/nowhere']")
+
+    monkeypatch.setattr(forkserver, "connect_to_new_process", forkserver.ForkServer().connect_to_new_process)
+    monkeypatch.setattr(multiprocessing.util, "get_temp_dir", refuse)
+    with pytest.raises(NotSupported, match="temporary folder") as caught:
+        iter(DataLoader(Numbers(), 4, num_workers=1, multiprocessing_context="forkserver"))
+    assert "TMPDIR" in caught.value.next_step
+    assert "No usable" in str(caught.value)
 
 
 # ------------------------------------------------------------------------------------------- clocks

@@ -1,6 +1,7 @@
 """The processes of a loader: started, replaced, sent home, ended."""
 
 import contextlib
+import errno
 import logging
 import multiprocessing.process
 import os
@@ -160,10 +161,10 @@ class Pool:
 
     # ------------------------------------------------------------------------------------ size
 
-    def grow(self, count: int) -> None:
+    def grow(self, count: int, *, is_spare: bool = False) -> bool:
         """Start `count` more workers."""
         self.reserve(count)
-        self.launch()
+        return self.launch(is_spare=is_spare)
 
     def reserve(self, count: int) -> None:
         """Number `count` more workers and open their pipes, so that work can be sent before they run."""
@@ -178,11 +179,28 @@ class Pool:
             self.pipes.open_for(number)
         self._reserved += [tuple(numbers)] if self.plan.in_threads else [(n,) for n in numbers]
 
-    def launch(self) -> None:
-        """Start the processes of reserved workers."""
+    def launch(self, *, is_spare: bool = False) -> bool:
+        """Start the processes of reserved workers; one that cannot be is as if never reserved.
+
+        False: that is so, and the others go on without it, for `is_spare` says that they can.
+        """
         while self._reserved:
             with signals_later():  # a process that is started and known to nobody would stay
-                self._start_host(self._reserved.pop(0))
+                try:
+                    self._start_host(self._reserved[0])
+                except NotSupported as error:
+                    unused = [worker for workers in self._reserved for worker in workers]
+                    self._reserved.clear()
+                    self.num_workers -= len(unused)
+                    self._free_numbers = sorted([*self._free_numbers, *unused])
+                    for worker in unused:
+                        reopen_record(self.board.words, worker, state=ENDED)
+                    if not is_spare or self.plan.is_iterable or not self._hosts:
+                        raise
+                    _log.warning("%s\n  workers that go on: %d", str(error), self.num_workers)  # its traceback holds us
+                    return False
+                del self._reserved[0]
+        return True
 
     def _start_host(self, workers: tuple[int, ...]) -> None:
         plan, places = self.plan, self.arena_plan
@@ -223,10 +241,11 @@ class Pool:
         process = plan.context.Process(target=run_host, args=(host_plan,), name=name, daemon=True)
         try:
             process.start()
-        except BlockingIOError as error:
-            what = f"no process could be started for worker {workers[0]}: this user or control group may have no more"
-            next_step = "fewer num_workers=, or a higher limit: `ulimit -u`, pids.max of the control group"
-            raise NotSupported(what, reason=error.strerror, next_step=next_step) from error
+        except (OSError, EOFError) as error:
+            if (why := _why_not_started(error, plan.context.get_start_method())) is None:
+                raise
+            what, next_step = f"no process could be started for worker {workers[0]}: {why[0]}", why[1]
+            raise NotSupported(what, reason=getattr(error, "strerror", error), next_step=next_step) from error
         _started.add(process)
         for worker in workers:
             self.pipes.started(worker)
@@ -242,13 +261,13 @@ class Pool:
         for _ in range(count):
             self.pipes.send(Work(-1, 0, 0, Task.RETIRE))
 
-    def replace(self, workers: tuple[int, ...]) -> None:
-        """Start new processes in the place of lost workers, under the same numbers."""
+    def replace(self, workers: tuple[int, ...]) -> bool:
+        """Start new processes in the place of lost workers, under the same numbers; False as `launch` says it."""
         for worker in workers:
             reopen_record(self.board.words, worker)
             self.pipes.open_for(worker)
         self._reserved += [workers] if self.plan.in_threads else [(w,) for w in workers]
-        self.launch()
+        return self.launch(is_spare=True)
 
     def recycle(self, worker: int) -> None:
         """Let a worker end after its chunk and start it anew: its memory is the kernel's again."""
@@ -371,6 +390,17 @@ class Pool:
         self._hosts.clear()
         self._undead.clear()
         self._sentinels.clear()
+
+
+def _why_not_started(error: OSError | EOFError, start_method: str) -> tuple[str, str] | None:
+    """Why there is no process, and what to do; None where the error says it."""
+    if isinstance(error, (BlockingIOError, EOFError)):  # the second where it is the fork server that may have no more
+        next_step = "fewer num_workers=, or a higher limit: `ulimit -u`, pids.max of the control group"
+        return "this user or control group may have no more", next_step
+    if start_method == "forkserver" and error.errno != errno.EMFILE:
+        next_step = "TMPDIR= a folder that can be written to, or multiprocessing_context='spawn'"
+        return "the fork server needs a socket in a temporary folder", next_step
+    return None
 
 
 def _raise_fd_limit() -> None:

@@ -87,8 +87,8 @@ class Upkeep:
                 return  # the lock is held: try again at the next wait
             self._pool.losses.pop(0)
             record_loss(loss.pid)
-            self._pool.replace(loss.workers)
-            _log.warning("%s\n  it was replaced, and what it owed is given out again", error)
+            said = "it was replaced" if self._pool.replace(loss.workers) else "it could not be replaced"
+            _log.warning("%s\n  %s, and what it owed is given out again", error, said)
             for one in guilty:
                 self._condemn(one, error)
         self._pool.pipes.flush()
@@ -161,8 +161,8 @@ class Upkeep:
         step = self._guard.resize_by()
         if step < 0:
             self._pool.shrink(1)
-        elif step > 0:
-            self._pool.grow(1)
+        elif step > 0 and not self._pool.grow(1, is_spare=True):
+            return
         if step:
             said = "a worker is sent home" if step < 0 else "a worker is back"
             _log.warning("memory: %s, %d workers now", said, self._pool.num_workers)

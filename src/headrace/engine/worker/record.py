@@ -154,10 +154,10 @@ def reset_record(words: memoryview, worker: int) -> None:
     reopen_record(words, worker)
 
 
-def reopen_record(words: memoryview, worker: int) -> None:
-    """A worker takes the place of one that is gone: what was counted stays."""
+def reopen_record(words: memoryview, worker: int, *, state: int = STARTING) -> None:
+    """A worker takes the place of one that is gone, or could not be started (ENDED): what was counted stays."""
     at = Board.record_at(worker)
-    words[at + Record.STATE] = STARTING
+    words[at + Record.STATE] = state
     words[at + Record.PID] = words[at + Record.GO] = words[at + Record.WEIGH] = words[at + Record.HOLDINGS] = 0
     words[at + Record.PROMISED] = words[at + Record.WAITS] = 0
     words[at + Record.POSITION] = NO_SAMPLE
