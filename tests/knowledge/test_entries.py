@@ -13,7 +13,7 @@ from headrace.model import Text
 CAUSES = {
     *("loader_throughput", "batch_lockstep", "straggler_sample", "shard_boundary", "epoch_start", "worker_lost"),
     *("worker_hang", "corrupt_sample", "checkpoint", "evaluation", "logging", "swap", "memory_pressure", "shm_full"),
-    *("fd_limit", "gc", "h2d_copy", "cpu_throttled", "compute", "unknown", ""),
+    *("fd_limit", "gc", "h2d_copy", "cpu_throttled", "cpu_contended", "compute", "unknown", ""),
 }
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 

@@ -12,6 +12,7 @@ from .logs import LogEnd, Raised, shape_of
 _CAUSES = {cause.value: cause for cause in Cause}
 _ABOUT_SPEED = {
     Cause.CPU_THROTTLED,
+    Cause.CPU_CONTENDED,
     Cause.LOADER_THROUGHPUT,
     Cause.EPOCH_START,
     Cause.STRAGGLER_SAMPLE,

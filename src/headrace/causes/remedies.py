@@ -74,6 +74,12 @@ MORE_SUPPLY = Text(
     "提高 worker 的产出：有空闲核心就加 worker，否则降低解码开销，或把数据放到更快的存储上；该选哪一个，取决于下面的"
     "测量",
 )
+FREE_CORES = Text(
+    "free the cores that processes outside this training take: `top` names them; a job of its own (`--exclusive`), or "
+    "cores of its own (`taskset`, `--cpuset-cpus`), keeps them away",
+    "腾出被训练之外的进程占用的核心：用 `top` 可看到是哪些进程；独占节点（`--exclusive`）或绑定专用核心（`taskset`、"
+    "`--cpuset-cpus`）可避免",
+)
 _ADVICE: dict[Cause, CauseAdvice] = {
     Cause.BATCH_LOCKSTEP: CauseAdvice(
         fix=(_HEADRACE, MORE_SUPPLY),
@@ -204,6 +210,20 @@ _ADVICE: dict[Cause, CauseAdvice] = {
         measure=_texts(
             "the ceiling: `headrace run --replay train.py` trains for some steps on batches that are there already",
             "上限是多少：`headrace run --replay train.py` 会用现成的 batch 训练若干步",
+        ),
+    ),
+    Cause.CPU_CONTENDED: CauseAdvice(
+        fix=(
+            FREE_CORES,
+            *_texts(
+                "fewer at a time: as many threads and workers for each rank as there are cores for it "
+                "(`torch.set_num_threads`, `OMP_NUM_THREADS`, `num_workers`), fewer ranks on this machine, more cores",
+                "减少同时运行的：每个 rank 的线程和 worker 数不超过分给它的核心数（`torch.set_num_threads`、"
+                "`OMP_NUM_THREADS`、`num_workers`），减少这台机器上的 rank，或申请更多核心",
+            ),
+        ),
+        futile=_texts(
+            "more workers or prefetch: they would wait for the same cores", "增加 worker 或预取：它们等的是同样的核心"
         ),
     ),
     Cause.SWAP: CauseAdvice(

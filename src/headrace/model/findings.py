@@ -31,6 +31,7 @@ class Cause(Enum):
     H2D_COPY = "h2d_copy"
     CPU_THROTTLED = "cpu_throttled"
     HOST_BOUND = "host_bound"
+    CPU_CONTENDED = "cpu_contended"
     COMPUTE = "compute"
     UNKNOWN = "unknown"
 

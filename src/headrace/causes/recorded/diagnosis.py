@@ -49,6 +49,7 @@ _REST_FROM = 0.10  # of the time: what other waits must cost beside starts of sh
 _UNTIMED = (Activity.BETWEEN_STEPS, Activity.OTHER)  # where a loop without a loader makes its data
 _SOME = 0.05  # of the time
 _WAITS = {*SUPPLY_CAUSES, Cause.STRAGGLER_SAMPLE, Cause.SHARD_BOUNDARY}
+_BEHIND_WAITS = {Cause.MEMORY_PRESSURE, Cause.CPU_CONTENDED}  # reads that were not needed, cores that others had
 
 _NO_TRAINER = Text(
     "no process asked a DataLoader for a batch while it was recorded, so nothing is known of its waits",
@@ -174,7 +175,9 @@ def _judge(
         verdict = judge_data(loader, trainer.process, processes, trainer.train_s, ceiling)
         data = data or verdict
         if verdict is not None and verdict.cause is not None:
-            found += _data_findings(verdict, trainer, estimate_data(verdict, trainer.train_s, cores, around))
+            ranks = sum(map(is_trainer, processes))
+            known = estimate_data(verdict, trainer.train_s, cores, around, ranks=ranks)
+            found += _data_findings(verdict, trainer, known)
     return [*found, *interruption_findings(trainer)], data, ceiling, around
 
 
@@ -182,8 +185,8 @@ def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
     for finding in findings:
         if finding.cause in SUPPLY_CAUSES and finding.share >= 0.1:
             return Verdict.DATA_BOUND
-        if finding.cause is Cause.MEMORY_PRESSURE and min(finding.share, trainer.share(Activity.WAIT)) >= 0.1:
-            return Verdict.DATA_BOUND  # it waits for reads that it would not need
+        if finding.cause in _BEHIND_WAITS and min(finding.share, trainer.share(Activity.WAIT)) >= 0.1:
+            return Verdict.DATA_BOUND
         if finding.cause is Cause.STRAGGLER_SAMPLE and finding.share >= _MOSTLY_WAITS:
             return Verdict.DATA_BOUND
         if finding.cause is Cause.HOST_BOUND:

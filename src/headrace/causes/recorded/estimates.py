@@ -29,6 +29,7 @@ _UNSURE_STEP = 0.05  # of a step: no two runs take the same, and loop and pool s
 _DRAWS = 500
 _FASTER = 2.0  # times: what a faster decoder is taken for
 _SLICE = 0.5  # of a core: what hardly computes finds its slice on a machine without an idle core, too
+_NO_CORE_FROM = 0.1  # of a task's time: who waits so long for a core, on full ones, takes it from others
 _DISK_FULL = 0.9  # of the time with a request in flight: more readers would queue
 _HIDDEN = 0.9  # of a save that is made beside the training: the state is copied first,
 _HIDDEN_ERROR = 0.1  # and how long that takes is not known here
@@ -127,12 +128,14 @@ def _taking(verdict: DataVerdict) -> Mean:
     return Mean(least_s / 2, least_s / 2, len(ready))
 
 
-def estimate_data(verdict: DataVerdict, train_s: float, cores: float, around: Surroundings | None) -> list[Estimate]:
+def estimate_data(
+    verdict: DataVerdict, train_s: float, cores: float, around: Surroundings | None, *, ranks: int = 1
+) -> list[Estimate]:
     """Return what would help against waiting for data, as far as it is worth telling; more workers first."""
     supply, resources = supply_of(verdict, train_s), verdict.resources
     if supply is None or resources is None:
         return []
-    found = [_estimate_more_workers(verdict, supply, cores, around)]
+    found = [_estimate_more_workers(verdict, supply, cores, around, ranks)]
     computing = min(1.0, resources.cpu + resources.no_core)
     if verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
         found.append(_estimate(Remedy.FASTER_DECODE, supply, computing, 1 - 1 / _FASTER))
@@ -147,7 +150,7 @@ def estimate_data(verdict: DataVerdict, train_s: float, cores: float, around: Su
 
 
 def _estimate_more_workers(
-    verdict: DataVerdict, supply: Supply, cores: float, around: Surroundings | None
+    verdict: DataVerdict, supply: Supply, cores: float, around: Surroundings | None, ranks: int
 ) -> Estimate | None:
     """Estimate the least number of workers that feed the loop; None where more would not help, or nobody knows."""
     # A worker makes as many batches a second as one of those that are there, as long as cores are free for its CPU
@@ -159,8 +162,12 @@ def _estimate_more_workers(
         return None
     if verdict.bottleneck is Bottleneck.IO_LATENCY and around is not None and (around.disk_busy or 0.0) >= _DISK_FULL:
         return None
+    account = around.account if around is not None else None
+    if account is not None and account.is_full and resources.no_core >= _NO_CORE_FROM:
+        return None
     needed = math.ceil(supply.deficit * current * _HEADROOM)
-    most = most_workers(current, resources.cpu, cores, around.idle_cores if around is not None else None)
+    # Other ranks need likewise.
+    most = most_workers(current, resources.cpu, cores / ranks, account.idle / ranks if account is not None else None)
     workers = min(needed, most)
     if workers <= current:
         return None

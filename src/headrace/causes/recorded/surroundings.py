@@ -30,6 +30,7 @@ from headrace.model import (
 
 from ..remedies import make_finding
 from ..steps import SUPPLY_CAUSES
+from .cores import CoreAccount, find_contention, read_cores
 
 if TYPE_CHECKING:
     from headrace.signals.system import ProcessSample, SystemSample
@@ -131,7 +132,7 @@ class Surroundings:
     limit_bytes: int | None  # of the innermost memory group that has one
     most_used_bytes: int
     kills: int | None  # by the kernel, for memory
-    idle_cores: float | None = None  # of the machine, on average
+    account: CoreAccount | None = None  # whose cores they were
     disk_busy: float | None = None  # share of the time with a request in flight, of the busiest disk
     disk_stall_s: float | None = None  # at least one task waited for a disk
     disk_read_bytes: int | None = None  # by the training, from disks: what lay in memory is not among them
@@ -180,11 +181,9 @@ def read_surroundings(
     used = [
         group.used_bytes for one in chosen for group in one.memory_groups if limits and group.depth == limits[0].depth
     ]
-    swapped_in_bytes, idle_cores = 0, None
-    if (before := first.machine) is not None and (now := last.machine) is not None:
-        swapped_in_bytes = _PAGE_BYTES * (now.swap_in_pages - before.swap_in_pages)
-        idle_s = now.cpu_idle_s + now.cpu_iowait_s - before.cpu_idle_s - before.cpu_iowait_s
-        idle_cores = max(0.0, idle_s / seconds)
+    swapped_in_bytes = 0
+    if first.machine is not None and last.machine is not None:
+        swapped_in_bytes = _PAGE_BYTES * (last.machine.swap_in_pages - first.machine.swap_in_pages)
     used_s = {one.pid: one.cpu_user_s + one.cpu_system_s for one in first.processes}
     worked = [one.cpu_user_s + one.cpu_system_s - used_s.get(one.pid, 0.0) for one in last.processes]
     num_busy = sum(worked_s > _NOT_IDLE * seconds for worked_s in worked)
@@ -205,7 +204,7 @@ def read_surroundings(
         limit_bytes=limits[0].limit_bytes if limits else None,
         most_used_bytes=max(used, default=0),
         kills=kills[0] if kills else None,
-        idle_cores=idle_cores,
+        account=read_cores(chosen, cores, trainer_pid, worker_pids) if trainer_pid else None,
         disk_busy=min(1.0, max(disks)) if disks else None,
         disk_stall_s=_stall(first, last, "io"),
         disk_read_bytes=_disk_reads(chosen),
@@ -262,7 +261,9 @@ def find_shortages(
     """Return the shortages that cost enough to be told, and the rest of `found`, which is how it looks from inside."""
     # What shortages account for is taken out of the rest: the same second is not told twice.
     shortages, rest = [], list(found)
-    for one in (_throttled(around), _swapping(around, found, wait_share) or _pressed(around, found, wait_share)):
+    data = next((one for one in found if one.cause in _DATA), None)
+    of_cores = _throttled(around) or find_contention(around.account, data, wait_share=wait_share)
+    for one in (of_cores, _swapping(around, found, wait_share) or _pressed(around, found, wait_share)):
         if one is not None:
             shortage, of_waits, of_rest = one
             shortages.append(shortage)
@@ -270,7 +271,8 @@ def find_shortages(
             rest = [
                 replace(each, share=share, severity=Severity.of_share(share), gain=gain_of(share))
                 for each, share in left
-                if share >= _LEAST_SHARE
+                # Slow steps for want of a core have a cause, whichever of them it was.
+                if share >= _LEAST_SHARE and {each.cause, shortage.cause} != {Cause.UNKNOWN, Cause.CPU_CONTENDED}
             ]
     return shortages, rest
 

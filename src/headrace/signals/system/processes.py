@@ -41,6 +41,7 @@ class ProcessStat(NamedTuple):
     major_faults: int
     cpu_user_s: float
     cpu_system_s: float
+    cpu_children_s: float  # of those that have ended and were asked for
     threads: int
     born_ticks: int  # its start since boot: a pid alone may come back
     rss_bytes: int
@@ -80,6 +81,7 @@ def read_stat(pid: int | str, *, tid: int | None = None, root: Path | str = "/")
         major_faults=int(fields[9]),
         cpu_user_s=int(fields[11]) * _TICK_S,
         cpu_system_s=int(fields[12]) * _TICK_S,
+        cpu_children_s=(int(fields[13]) + int(fields[14])) * _TICK_S,
         threads=int(fields[17]),
         born_ticks=int(fields[19]),
         rss_bytes=int(fields[21]) * _PAGE,
@@ -230,6 +232,7 @@ class ProcessTree:
             write_calls_bytes=find_number(io, "wchar:"),
             voluntary_switches=find_number(status, "voluntary_ctxt_switches:"),
             involuntary_switches=find_number(status, "nonvoluntary_ctxt_switches:"),
+            cpu_children_s=own.cpu_children_s,
         )
 
     def _read_dear(self) -> None:

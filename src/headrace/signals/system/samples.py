@@ -30,6 +30,7 @@ class ProcessSample(NamedTuple):
     voluntary_switches: int | None
     involuntary_switches: int | None
     main_cpu_s: float | None = None  # of the main thread: on a processor
+    cpu_children_s: float | None = None  # of its children that have ended, and theirs
 
 
 class DiskSample(NamedTuple):

@@ -1,0 +1,136 @@
+"""The processor account: whose cores they were while a training ran, and what it lost because they were full. Pure.
+
+Counters of the kernel only. A process that ended counts in its parent (`cpu_children_s`), so that workers which are
+started anew, or programs that a data set calls, are not taken for somebody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from statistics import median_high
+from typing import TYPE_CHECKING
+
+from headrace.model import Cause, Finding, Text, format_share, three_digits
+
+from ..remedies import FREE_CORES, make_finding
+
+if TYPE_CHECKING:
+    from headrace.signals.system import ProcessSample, SystemSample
+
+_IDLE_FROM = 0.15  # of the cores: less is what is left between one task and the next
+_TAKEN_FROM = 0.15  # of the cores: every machine has a little besides
+_WAITS_FROM = 0.1  # of the time without a core: more than the moment that it takes to be woken
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreAccount:
+    """How many cores each used on average, of those that the training may use."""
+
+    cores: float
+    trainer: float
+    workers: float  # of this trainer, and whatever else it started
+    ranks: float  # other processes of the same run
+    others: float  # on the machine, outside the run
+    idle: float
+    no_core: float = 0.0  # share of the time for which the training process was ready and had none
+    worker_threads: int = 0  # of a worker; 0: not known
+
+    @property
+    def is_full(self) -> bool:
+        return self.idle < _IDLE_FROM * self.cores
+
+    @property
+    def taken(self) -> float:
+        """Return the share of the cores that others took: without them, no task gains more than that."""
+        return min(1.0, (self.ranks + self.others) / self.cores)
+
+    @property
+    def said(self) -> Text:
+        names = ("cores", "trainer", "workers", "ranks", "others", "idle")
+        return Text(
+            "the {cores} cores were full: the training process used {trainer} of them, its workers {workers}, other "
+            "processes of this run {ranks}, processes outside it {others} ({outside}); {idle} were idle",
+            "{cores} 个核心已满：训练进程用 {trainer} 个，它的 worker 用 {workers} 个，本次运行的其他进程用 {ranks} "
+            "个，运行之外的进程用 {others} 个（{outside}）；空闲 {idle} 个",
+        ).filled(
+            outside=format_share(self.others / self.cores),
+            **{name: three_digits(getattr(self, name)) for name in names},
+        )
+
+
+def read_cores(
+    samples: Sequence[SystemSample], cores: float, trainer_pid: int, worker_pids: Collection[int]
+) -> CoreAccount | None:
+    """Return the account from the first sample to the last; None where the machine, or the trainer, is not in both."""
+    first, last = samples[0], samples[-1]
+    before, now = first.process(trainer_pid), last.process(trainer_pid)
+    if first.machine is None or last.machine is None or before is None or now is None:
+        return None
+    seconds = (last.at_ns - first.at_ns) / 1e9
+    family, parents = {trainer_pid}, {one.pid: one.parent for sample in samples for one in sample.processes}
+    for _ in range(8):  # a worker's parent may be a process that the trainer started for it
+        family |= {pid for pid, parent in parents.items() if parent in family}
+    run = (_used(last.processes) - _used(first.processes)) / seconds
+    own = sum(
+        sign * _used([one for one in sample.processes if one.pid in family])
+        for sign, sample in ((1, last), (-1, first))
+    )
+    own /= seconds
+    trainer = (now.cpu_user_s + now.cpu_system_s - before.cpu_user_s - before.cpu_system_s) / seconds
+    busy, idle = (
+        sum(getattr(last.machine, f"cpu_{name}_s") - getattr(first.machine, f"cpu_{name}_s") for name in names)
+        / seconds
+        for names in (("user", "system", "steal"), ("idle", "iowait"))
+    )
+    left = max(0.0, cores - run)  # where the training may use some of the machine's cores only, the rest is not its own
+    threads = [one.threads for one in last.processes if one.pid in worker_pids]
+    delay_s = (now.run_delay_s or 0.0) - (before.run_delay_s or 0.0)
+    return CoreAccount(
+        cores=cores,
+        trainer=trainer,
+        workers=max(0.0, own - trainer),
+        ranks=max(0.0, run - own),
+        others=min(left, max(0.0, busy - run)),
+        idle=min(left, idle),
+        no_core=min(1.0, delay_s / seconds),
+        worker_threads=median_high(threads) if threads else 0,
+    )
+
+
+def _used(processes: Sequence[ProcessSample]) -> float:
+    return sum(one.cpu_user_s + one.cpu_system_s + (one.cpu_children_s or 0.0) for one in processes)
+
+
+def find_contention(
+    account: CoreAccount | None, data: Finding | None, *, wait_share: float
+) -> tuple[Finding, float, float] | None:
+    """Return what others on the cores cost, which part of the waits for data that is, and which of everything else."""
+    # Waiting for a core is what was lost, and others' share of the cores is the most that comes back without them. What
+    # the training itself fills its cores with is its own doing, and told where it waits for it.
+    if account is None or not account.is_full or account.taken < _TAKEN_FROM:
+        return None
+    rest = max(0.0, 1 - wait_share)
+    task_no_core = data.figures.get("task_no_core_share", 0.0) if data is not None else 0.0
+    in_waits = of_waits = 0.0
+    if data is not None and task_no_core >= _WAITS_FROM:
+        in_waits = min(data.share, wait_share, account.taken, task_no_core)
+        of_waits = in_waits / data.share if data.share else 0.0
+    own = account.no_core
+    if data is not None and not data.figures.get("num_workers", 1.0):  # its tasks are the training process's own
+        own = max(0.0, own - in_waits)
+    itself = min(rest, account.taken, own) if own >= _WAITS_FROM else 0.0
+    if not in_waits + itself:
+        return None
+    lost = Text(
+        "ready to run, and without a core: the training process for {own} of its time, a worker's task for {task}",
+        "可以运行却没有核心：训练进程占其时间的 {own}，worker 的任务占 {task}",
+    ).filled(own=format_share(account.no_core), task=format_share(task_no_core))
+    figures = {
+        **{f"{name}_cores": getattr(account, name) for name in ("trainer", "workers", "ranks", "others", "idle")},
+        "no_core_share": account.no_core,
+    }
+    finding = make_finding(Cause.CPU_CONTENDED, in_waits + itself, [account.said, lost], figures=figures)
+    if account.ranks > account.others:  # it is the run itself that has more processes than cores
+        finding = replace(finding, fix=tuple(text for text in finding.fix if text is not FREE_CORES))
+    return finding, of_waits, itself / rest if rest else 0.0
