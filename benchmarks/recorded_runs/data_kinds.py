@@ -17,13 +17,13 @@ def oversubscribed(rng: random.Random, spec: Spec) -> Drawn:
     """Each worker decodes with many threads, more than there are cores."""
     spec = {**spec, "num_workers": 2, "step": "waits", "burn_threads": rng.choice([8, 16])}
     spec["burn_s"] = supply_at(spec, rng.uniform(0.1, 0.2))  # of each core of two; more of them get more
-    return Drawn("oversubscribed", spec, DATA, "cpu_decode", needs_all=True)
+    return Drawn("oversubscribed", spec, DATA, "threads", needs_all=True)
 
 
 def slow_collate(rng: random.Random, spec: Spec) -> Drawn:
     spec = {**spec, "num_workers": rng.choice([1, 2]), "step": "waits"}
     spec["collate_s"] = spec["step_s"] * spec["num_workers"] / rng.uniform(0.25, 0.5)
-    return Drawn("slow_collate", spec, DATA, "cpu_decode")
+    return Drawn("slow_collate", spec, DATA, "collate")
 
 
 def gil(rng: random.Random, spec: Spec) -> Drawn:

@@ -18,10 +18,9 @@ from headrace.lazy import lazy_names
 if TYPE_CHECKING:
     from .log_findings import explain_logs, explain_message
     from .recorded import explain_recording
-    from .remedies import CHEAPER_COLLATION, LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix
+    from .remedies import LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix
 
 __all__ = [
-    "CHEAPER_COLLATION",
     "LOOP_MAKES_DATA",
     "CauseAdvice",
     "advice_on",
@@ -36,6 +35,6 @@ __getattr__, __dir__ = lazy_names(
     {
         "log_findings": "explain_logs explain_message",
         "recorded": "explain_recording",
-        "remedies": "CHEAPER_COLLATION LOOP_MAKES_DATA CauseAdvice advice_on bottleneck_fix",
+        "remedies": "LOOP_MAKES_DATA CauseAdvice advice_on bottleneck_fix",
     },
 )

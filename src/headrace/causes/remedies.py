@@ -1,7 +1,7 @@
 """What helps against each cause, what cannot, and which measurement decides what a log cannot."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from headrace.model import Bottleneck, Cause, Confidence, Finding, Severity, Text, gain_of
@@ -351,23 +351,36 @@ HOST_FIXES: dict[HostLoss, tuple[Text, ...]] = {
 }
 
 
-CHEAPER_COLLATION = Text(
-    "a cheaper `collate_fn`: what it does to each sample belongs into the data set, where all workers share it; "
-    "without one of its own, `headrace.DataLoader` writes each sample straight into its batch",
-    "降低 `collate_fn` 的开销：对每个样本做的事放进数据集里，由所有 worker 分担；不自定义 `collate_fn` 时，"
-    "`headrace.DataLoader` 会把每个样本直接写进 batch",
-)
-
-
-def advice_on(cause: Cause, *, has_ours: bool = False) -> CauseAdvice:
-    """Return what helps against a cause; `has_ours`: somebody who has our loader already."""
+def advice_on(
+    cause: Cause,
+    *,
+    has_ours: bool = False,
+    is_iterable: bool = False,
+    has_workers: bool = True,
+    bottleneck: Bottleneck | None = None,
+) -> CauseAdvice:
+    """Return what helps against a cause, for a loader of which this is known; `has_ours`: it is ours already."""
     advice = _ADVICE.get(cause, _ADVICE[Cause.UNKNOWN])
-    if not has_ours:
-        return advice
-    measure = tuple(text for text in advice.measure if text is not _OUT_OF_ORDER)
-    return replace(advice, fix=tuple(text for text in advice.fix if text is not _HEADRACE), measure=measure)
+    idle: set[Text] = set()
+    if has_ours or is_iterable or not has_workers:  # an iterable gives its samples in its own order, worker by worker
+        idle |= {_HEADRACE, _OUT_OF_ORDER}
+    if bottleneck is Bottleneck.IPC_COPY:  # batches lie there: the buffer is full, and each of them has its price
+        idle |= {_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE}
+    if bottleneck is Bottleneck.SERIAL:
+        idle |= {_FEWER_WORKERS_FUTILE}
+    if not has_workers:
+        idle |= {_PREFETCH_FUTILE, _FEWER_WORKERS_FUTILE, _BUSY_SHARE}
+    fix, futile, measure = (
+        tuple(one for one in texts if one not in idle) for texts in (advice.fix, advice.futile, advice.measure)
+    )
+    return CauseAdvice(fix, futile, measure)
 
 
+_CHEAPER_SAMPLES = Text(
+    "less to compute for a sample: fewer transforms on the CPU, or on the device for a whole batch; what is the same "
+    "in every epoch computed once and stored",
+    "减少每个样本的计算：减少 CPU 上的变换，或放到设备上对整个 batch 做；每个 epoch 都相同的结果只算一次并存下来",
+)
 _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
     Bottleneck.CPU_DECODE: Text(
         "cheaper decoding: `headrace.codecs` for JPEG, NPZ and volumes, smaller pictures on disk, fewer transforms on "
@@ -390,9 +403,28 @@ _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
     ),
     Bottleneck.IPC_COPY: Text(
         "copy less between processes: `from headrace import DataLoader` writes samples once, into shared memory that "
-        "is reused; or send smaller types (uint8 instead of float32)",
-        "减少进程间拷贝：`from headrace import DataLoader` 把样本一次写入可复用的共享内存；或传更小的类型（uint8 代替 "
-        "float32）",
+        "is reused; or send fewer and smaller things: a bigger batch, few large tensors, uint8 instead of float32",
+        "减少进程间传递：`from headrace import DataLoader` 把样本一次写入可复用的共享内存；或减少传递的次数和大小：更"
+        "大的 batch、少而大的张量、用 uint8 代替 float32",
+    ),
+    Bottleneck.COLLATE: Text(
+        "a cheaper `collate_fn`: what it does to each sample belongs into the data set, where all workers share it; "
+        "the padding and stacking that is left, into one tensor that is made once",
+        "降低 `collate_fn` 的开销：对每个样本做的事放进数据集里，由所有 worker 分担；剩下的填充和堆叠，直接写入一次分"
+        "配好的张量",
+    ),
+    Bottleneck.THREADS: Text(
+        "one thread in each worker: `OMP_NUM_THREADS=1` before the command (NumPy's BLAS and OpenMP obey it), "
+        "`cv2.setNumThreads(0)` and `torch.set_num_threads(1)` in `worker_init_fn`",
+        "每个 worker 只用一个线程：在命令前加 `OMP_NUM_THREADS=1`（对 NumPy 的 BLAS 和 OpenMP 有效），并在 "
+        "`worker_init_fn` 里调用 `cv2.setNumThreads(0)` 和 `torch.set_num_threads(1)`",
+    ),
+    Bottleneck.SERIAL: Text(
+        "find what all workers share and hold one at a time: a lock, one connection or file, a server with one "
+        "thread; give each worker its own (`worker_init_fn`), or hold it for less. `headrace watch PID --dump` shows "
+        "the line where they wait. More workers bring nothing",
+        "找出所有 worker 共用、一次只能有一个占用的东西：锁、同一个连接或文件、单线程的服务；让每个 worker 各用各的（"
+        "`worker_init_fn`），或缩短占用时间。`headrace watch PID --dump` 会显示它们等在哪一行。增加 worker 没有用",
     ),
 }
 
@@ -413,9 +445,11 @@ _BOTTLENECK_FIX_WITH_OURS: dict[Bottleneck, Text] = {
 }
 
 
-def bottleneck_fix(bottleneck: Bottleneck | None, *, has_ours: bool = False) -> tuple[Text, ...]:
-    """Return what helps where it was measured what holds the loader back."""
+def bottleneck_fix(bottleneck: Bottleneck | None, *, has_ours: bool = False, decodes: bool = True) -> tuple[Text, ...]:
+    """Return what helps where it was measured what holds the loader back; `decodes`: something is decoded there."""
     known = {**_BOTTLENECK_FIX, **(_BOTTLENECK_FIX_WITH_OURS if has_ours else {})}
+    if not decodes:
+        known[Bottleneck.CPU_DECODE] = _CHEAPER_SAMPLES
     return (known[bottleneck],) if bottleneck in known else ()
 
 

@@ -49,6 +49,9 @@ class Bottleneck(Enum):
     IO_LATENCY = "io_latency"
     IPC_COPY = "ipc_copy"
     GIL = "gil"
+    COLLATE = "collate"
+    THREADS = "threads"  # in each worker, more than the cores carry
+    SERIAL = "serial"  # workers take turns: a lock, one connection, a server with one thread
 
 
 class Verdict(Enum):

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from headrace.causes import CHEAPER_COLLATION, LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix
+from headrace.causes import LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix
 from headrace.model import (
     Bottleneck,
     Cause,
@@ -193,7 +193,7 @@ def _bottleneck(
             reading = (Bottleneck.IO_LATENCY, Bottleneck.IO_BANDWIDTH)
             return None, tuple(text for kind in reading for text in bottleneck_fix(kind, has_ours=has_ours))
         case WorkerActivity.SENDING if collating > sending:
-            return None, (CHEAPER_COLLATION,)
+            return Bottleneck.COLLATE, bottleneck_fix(Bottleneck.COLLATE)
         case WorkerActivity.SENDING:
             return Bottleneck.IPC_COPY, bottleneck_fix(Bottleneck.IPC_COPY, has_ours=has_ours)
         case WorkerActivity.BLOCKED:

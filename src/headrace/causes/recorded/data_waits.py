@@ -5,12 +5,22 @@ workers themselves decide: all busy, the pool is too slow; most idle while the l
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Bottleneck, Cause, Confidence, Text, format_bytes, format_seconds, format_share, three_digits
+from headrace.model import (
+    Bottleneck,
+    Cause,
+    Confidence,
+    EventKind,
+    Text,
+    format_bytes,
+    format_seconds,
+    format_share,
+    three_digits,
+)
 
 from ..steps import (
     BOUND_FROM,
@@ -31,7 +41,7 @@ from .ceiling import Ceiling, ceiling_evidence
 from .parts import SampleParts, heavy_evidence, parts_evidence, read_parts
 from .processes import ProcessEvents
 from .trainer import LoaderWaits
-from .workers import PoolWork, Resources, read_pool, read_resources, workers_of
+from .workers import PoolWork, Resources, SampleEnds, read_pool, read_resources, workers_of
 
 _ALL_BUSY = 0.8  # of the pool's time: above, there is no throughput to spare
 _HEAVY_FROM = 0.4  # of all sample time, in few samples: those are what is waited for
@@ -76,21 +86,39 @@ class DataVerdict:
 
     @property
     def collating(self) -> float:
-        return self.pool.during_waits.get("collate", 0.0) if self.pool is not None else 0.0
+        """Return the share of the waiting that is collating: by workers, or by the training process itself."""
+        if self.pool is not None:
+            return self.pool.during_waits.get("collate", 0.0)
+        kinds = (EventKind.COLLATE, EventKind.FETCH)
+        collate_ns, fetch_ns = (
+            sum(float(one.of(kind)["duration_ns"].sum()) for one in self.fetchers) for kind in kinds
+        )
+        return collate_ns / fetch_ns if fetch_ns else 0.0
 
     @property
-    def is_collating(self) -> bool:
-        """Whether that is most of what workers did while the loop waited: samples are not what takes long."""
-        return self.cause in SUPPLY_CAUSES and self.collating >= 0.5
+    def is_iterable(self) -> bool:
+        """Whether samples are asked for without an index."""
+        samples = np.concatenate([one.of(EventKind.SAMPLE)["value"].astype(np.int64) for one in self.fetchers])
+        return len(samples) > 0 and bool((samples == -1).all())
+
+    @property
+    def turns(self) -> SampleEnds | None:
+        """Return how samples end, where workers stand still for most of their time."""
+        is_still = self.resources is not None and self.resources.blocked >= 0.5
+        return self.pool.turns if is_still and self.pool is not None and self.cause in SUPPLY_CAUSES else None
 
     @property
     def bottleneck(self) -> Bottleneck | None:
         """Return what holds the loader back, where it is its throughput that is short."""
         if self.cause not in SUPPLY_CAUSES or self.resources is None:
             return None
+        if self.collating >= 0.5:  # a batch counts as ready before its worker, busy with the next, has sent it
+            return Bottleneck.COLLATE
         if self.is_taking or (self.pool is not None and self.pool.during_waits.get("sending", 0.0) >= 0.5):
             return Bottleneck.IPC_COPY
-        return None if self.is_collating else self.resources.bottleneck
+        if self.turns is not None and self.turns.are_taken and not self.resources.bytes_per_s:
+            return Bottleneck.SERIAL
+        return self.resources.bottleneck
 
 
 def judge_data(
@@ -99,6 +127,7 @@ def judge_data(
     processes: Sequence[ProcessEvents],
     train_s: float,
     ceiling: Ceiling | None,
+    worker_threads: int = 0,
 ) -> DataVerdict | None:
     """Judge the waits for a loader; None for too few steps to say anything. A demand that was measured is taken."""
     later = loader.batch > 0  # the first batch of an epoch is the epoch's start
@@ -112,6 +141,8 @@ def judge_data(
     workers = workers_of(loader, trainer, processes)
     pool = read_pool(loader, workers)
     resources = pool.resources if pool is not None else read_resources([trainer])
+    if pool is not None and resources is not None:
+        resources = replace(resources, threads=worker_threads)
     period = _period(loader, later, wait_s, is_slow)
     ready_share = float(wait_s[loader.is_ready[later]].sum() / total_s) if total_s > 0 else 0.0
     if ready_share >= _MOSTLY:
@@ -226,7 +257,37 @@ _BOTTLENECKS = {
         "等待中有 {ready} 的时间 batch 其实已经就绪，worker 有 {sending} 的时间在发送：耗时的是进程间传递（序列化、映"
         "射、反序列化）",
     ),
+    Bottleneck.COLLATE: Text(
+        "`collate_fn` is what takes long: {collating} of the time for which the loop waits, {collating_s} in all",
+        "耗时的是 `collate_fn`：占训练循环等待时间的 {collating}，共 {collating_s}",
+    ),
+    Bottleneck.THREADS: Text(
+        "a task uses {cpu} of a core and is without one for {no_core} of its time: more than one thread computes in "
+        "each worker ({threads} threads in each: NumPy's BLAS, OpenMP, OpenCV), more than the cores carry",
+        "单个任务占用一个核心的 {cpu}，同时有 {no_core} 的时间在等空闲核心：每个 worker 里不止一个线程在计算（各有 "
+        "{threads} 个线程：NumPy 的 BLAS、OpenMP、OpenCV），超出了核心数",
+    ),
+    Bottleneck.SERIAL: Text(
+        "workers take turns: a task stands still for {blocked} of its time, samples end {gap} apart whichever worker "
+        "they are from, and the shortest takes {shortest} where they take {mean} on average, {under_way} of them at "
+        "once",
+        "worker 在轮流等待：单个任务有 {blocked} 的时间停住；无论来自哪个 worker，样本总是相隔 {gap} 完成一个；最短的"
+        "样本只用 {shortest}，而平均要 {mean}，同时进行 {under_way} 个",
+    ),
 }
+_ONE_BY_ONE = Text(
+    "whether the workers wait for each other (a lock, one connection) or each for itself (a sleep, a network) is not "
+    "seen here: one run with `num_workers={half}` decides. The same rate means that they take turns, and more of them "
+    "bring nothing; half the rate, that more of them help",
+    "worker 是在互相等待（锁、同一个连接）还是各等各的（sleep、网络），这里看不出来：用 `num_workers={half}` 再跑一次"
+    "即可判断。速度不变，说明它们在轮流等待，增加 worker 没有用；速度减半，增加 worker 就有用",
+)
+
+
+def undecided_turns(verdict: DataVerdict) -> Iterator[Text]:
+    """Yield how to tell workers that take turns from such as wait each for itself, where the recording does not."""
+    if verdict.turns is not None and verdict.turns.are_taken is None and verdict.bottleneck is None:
+        yield _ONE_BY_ONE.filled(half=max(1, verdict.loader.num_workers // 2))
 
 
 def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
@@ -257,13 +318,7 @@ def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
             "num_workers=0: samples are fetched by the training process itself, one after the other",
             "num_workers=0：样本由训练进程自己逐个读取",
         )
-    if verdict.is_collating:
-        yield Text(
-            "while the loop waits, the workers collate for {share} of the time: `collate_fn` is what takes long",
-            "训练循环等待时，worker 有 {share} 的时间在组 batch：耗时的是 `collate_fn`",
-        ).filled(share=format_share(verdict.collating))
-        return
-    if verdict.parts is not None and verdict.bottleneck is not Bottleneck.IPC_COPY:
+    if verdict.parts is not None and verdict.bottleneck not in {Bottleneck.IPC_COPY, Bottleneck.COLLATE}:
         yield from (
             parts_evidence(verdict.parts) if cause is not Cause.STRAGGLER_SAMPLE else heavy_evidence(verdict.parts)
         )
@@ -311,9 +366,14 @@ def _resource_evidence(verdict: DataVerdict, resources: Resources) -> Iterator[T
             "单个任务有 {blocked} 的时间停住，且没有通过 `read` 读取数据：可能是 sleep、锁、外部服务，或内存映射的文件",
         ).filled(blocked=format_share(resources.blocked))
     elif bottleneck is not None:
+        several, turns = Text("several", "多"), {} if verdict.turns is None else verdict.turns.blanks
         yield _BOTTLENECKS[bottleneck].filled(
-            cpu=format_share(min(1.0, resources.cpu)),
+            **turns,
+            cpu=format_share(resources.cpu),
             at_once=three_digits(resources.at_once),
+            threads=resources.threads or several,
+            collating=format_share(verdict.collating),
+            collating_s=format_seconds(verdict.collating * verdict.lost_s),
             no_core=format_share(resources.no_core),
             blocked=format_share(resources.blocked),
             rate=format_bytes(int(resources.bytes_per_s / max(0.01, resources.blocked))),

@@ -25,10 +25,10 @@ from headrace.model import (
     three_digits,
 )
 
-from ..remedies import CHEAPER_COLLATION, LOOP_MAKES_DATA, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
+from ..remedies import LOOP_MAKES_DATA, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
 from ..steps import SUPPLY_CAUSES
 from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text
-from .data_waits import DataVerdict, data_evidence, judge_data
+from .data_waits import DataVerdict, data_evidence, judge_data, undecided_turns
 from .ending import end_facts, find_ending
 from .estimates import Estimate, Remedy, cheaper_part, estimate_data, estimate_figures, estimate_text
 from .host import find_host_bound, read_host_time
@@ -170,9 +170,9 @@ def _judge(
         worker_pids={one.pid for loader in trainer.loaders for one in workers_of(loader, trainer.process, processes)},
     )
     found: list[Finding] = []
-    data = None
+    data, threads = None, around.account.worker_threads if around is not None and around.account is not None else 0
     for loader in trainer.loaders:
-        verdict = judge_data(loader, trainer.process, processes, trainer.train_s, ceiling)
+        verdict = judge_data(loader, trainer.process, processes, trainer.train_s, ceiling, threads)
         data = data or verdict
         if verdict is not None and verdict.cause is not None:
             ranks = sum(map(is_trainer, processes))
@@ -210,20 +210,27 @@ def _data_findings(verdict: DataVerdict, trainer: Trainer, estimates: Sequence[E
 def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estimate], train_s: float) -> Finding:
     assert verdict.cause is not None
     share, has_ours = min(1.0, share), verdict.loader.settings.is_ours
-    advice = advice_on(verdict.cause, has_ours=has_ours)
+    bottleneck, parts = verdict.bottleneck, verdict.parts
+    advice = advice_on(
+        verdict.cause,
+        has_ours=has_ours,
+        is_iterable=verdict.is_iterable,
+        has_workers=verdict.loader.settings.num_workers != 0,
+        bottleneck=bottleneck,
+    )
     estimates = estimates if verdict.cause in SUPPLY_CAUSES else ()
     cheaper = cheaper_part(verdict, train_s)
     if cheaper is not None:  # what takes most of a sample is known by its name
         estimates = [one for one in estimates if one.remedy is not Remedy.FASTER_DECODE]
-    known = [*map(estimate_text, estimates), *bottleneck_fix(verdict.bottleneck, has_ours=has_ours)]
-    if verdict.is_collating:
-        known.append(CHEAPER_COLLATION)
+    decodes = parts is not None and any(one.kind is PartKind.DECODE for one in parts.parts)
+    known = [*map(estimate_text, estimates), *bottleneck_fix(bottleneck, has_ours=has_ours, decodes=decodes)]
+    known += undecided_turns(verdict)
     if cheaper is not None:
         known.insert(len(estimates), cheaper)
     is_decided = bool(known) and verdict.confidence is Confidence.CERTAIN
     fix = [*known, *(text for text in advice.fix if not is_decided or text is not MORE_SUPPLY)]
-    if verdict.parts is not None and verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
-        fix += untimed_advice(verdict.parts)
+    if parts is not None and bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
+        fix += untimed_advice(parts)
     figures = {
         "lost_s": verdict.lost_s,
         "supply_per_s": verdict.supply_per_s,
@@ -245,7 +252,7 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
             "task_blocked_share": verdict.resources.blocked,
             "read_bytes_per_s": verdict.resources.bytes_per_s,
         }
-    if (parts := verdict.parts) is not None:
+    if parts is not None:
         total_s, kinds = parts.total_s or 1.0, (PartKind.READ, PartKind.DECODE, PartKind.TRANSFORM, PartKind.STAGE)
         figures |= {
             "sample_mean_s": parts.mean_s,
@@ -258,7 +265,7 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
         verdict.cause, share, data_evidence(verdict, share), figures=figures, confidence=verdict.confidence
     )
     gain = verdict.ceiling.gain if verdict.ceiling is not None else finding.gain  # measured, where it was
-    return replace(finding, fix=tuple(fix), gain=gain, bottleneck=verdict.bottleneck, measure=measure)
+    return replace(finding, fix=tuple(fix), futile=advice.futile, gain=gain, bottleneck=bottleneck, measure=measure)
 
 
 def _facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> Iterator[Text]:

@@ -25,6 +25,9 @@ _FEWEST_TASKS = 12
 _WORTH = 1.05
 _HEADROOM = 1.05  # as many workers as needed on average are late half of the time
 _PER_DOUBLING = 0.1  # of the factor: the further from what was measured, the less sure it is
+# of a gain: the least error. Runs that were changed as told and run again came within 1.3 % of it on a quiet machine
+# (benchmarks/results/gain_check.json), and no two runs on a shared one are nearer than this.
+_MODEL_ERROR = 0.05
 _UNSURE_STEP = 0.05  # of a step: no two runs take the same, and loop and pool share cores and memory
 _DRAWS = 500
 _FASTER = 2.0  # times: what a faster decoder is taken for
@@ -71,14 +74,20 @@ class Supply:
     num_steps: int
     step: Mean  # seconds of a step without its wait
     batch: Mean  # seconds in which the pool as it is makes one batch
+    tasks: float = 1.0  # share of that which is fetching: a loop that fetches itself takes its step, too
 
     @property
     def deficit(self) -> float:
         """Return demand / supply: how many times as fast the pool would have to be."""
         return self.batch.value / self.step.value if self.step.value > 0 else math.inf
 
-    def gain_with(self, factor: float, *, factor_error: float = 0.0) -> tuple[float, float]:
+    def factor(self, saved: float) -> float:
+        """Return how many times as fast the pool is if tasks take this share of their time less."""
+        return 1 / max(0.01, 1 - min(1.0, saved) * self.tasks)
+
+    def gain_with(self, factor: float, *, per_doubling: float = _PER_DOUBLING) -> tuple[float, float]:
         """Return the gain of a pool that is so many times as fast, and its error."""
+        factor_error = per_doubling * math.log2(max(1.0, factor)) * 1.96
 
         def gains(step: Any, batch: Any, factor: Any, most_s: float = math.inf) -> Any:
             saved_s = self.num_steps * (np.maximum(step, batch) - np.maximum(step, batch / factor))
@@ -88,13 +97,15 @@ class Supply:
         step = np.maximum(0.0, self.step.value + _finite(self.step.error) * draws[0])
         batch = np.maximum(0.0, self.batch.value + _finite(self.batch.error) * draws[1])
         low, high = np.quantile(gains(step, batch, factor * np.exp(factor_error * draws[2])), [0.025, 0.975])
-        return float(gains(self.step.value, self.batch.value, factor, self.lost_s)), float(high - low) / 2
+        gain = float(gains(self.step.value, self.batch.value, factor, self.lost_s))
+        return gain, max(float(high - low) / 2, _MODEL_ERROR * gain)
 
 
 def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:
     """Return what the estimates rest on; None where too little was recorded of the pool."""
     pool, loader = verdict.pool, verdict.loader
-    if pool is None or pool.num_tasks < _FEWEST_TASKS or verdict.supply_per_s <= 0 or verdict.step_s <= 0:
+    num_tasks = pool.num_tasks if pool is not None else len(verdict.wait_s) if loader.settings.num_workers == 0 else 0
+    if num_tasks < _FEWEST_TASKS or verdict.supply_per_s <= 0 or verdict.step_s <= 0:
         return None
     chosen = (loader.batch > 0) & np.isfinite(loader.step_s)
     workers = max(1, loader.num_workers)
@@ -103,13 +114,14 @@ def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:
     taking = _taking(verdict)
     step_s = step.value + taking.value
     # What the pool could do is what it did, over the time in which it worked.
-    busy = min(1.0, max(pool.busy, 0.05))
+    busy = min(1.0, max(pool.busy, 0.05)) if pool is not None else 1.0
     return Supply(
         train_s=train_s,
         lost_s=verdict.lost_s,
         num_steps=len(verdict.wait_s),
         step=Mean(step_s, math.hypot(_finite(step.error), _UNSURE_STEP * step_s, taking.error), step.count),
         batch=Mean(busy / verdict.supply_per_s, busy * real.error, real.count),
+        tasks=1.0 if pool is not None else max(0.01, 1 - step_s * verdict.supply_per_s),
     )
 
 
@@ -156,8 +168,11 @@ def _estimate_more_workers(
     # A worker makes as many batches a second as one of those that are there, as long as cores are free for its CPU
     # time. A disk or a lock that is at its limit serves more of them no faster.
     resources, current = verdict.resources, verdict.loader.num_workers
-    if resources is None or current < 1 or verdict.bottleneck is Bottleneck.GIL:
+    if resources is None or verdict.bottleneck in {Bottleneck.GIL, Bottleneck.THREADS}:
         return None
+    taken = verdict.turns.are_taken if verdict.turns is not None else False
+    if taken or (taken is None and verdict.bottleneck is not Bottleneck.IO_LATENCY):
+        return None  # they wait for each other, or may do so
     if verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IPC_COPY, None} and resources.bytes_per_s > 0:
         return None
     if verdict.bottleneck is Bottleneck.IO_LATENCY and around is not None and (around.disk_busy or 0.0) >= _DISK_FULL:
@@ -165,14 +180,16 @@ def _estimate_more_workers(
     account = around.account if around is not None else None
     if account is not None and account.is_full and resources.no_core >= _NO_CORE_FROM:
         return None
-    needed = math.ceil(supply.deficit * current * _HEADROOM)
+    if account is not None and not current and account.idle < _SLICE * resources.cpu:
+        return None
+    ahead = max(1, current)  # the first worker takes over from the loop itself, and so does its core
+    needed = math.ceil(supply.deficit * supply.tasks * ahead * _HEADROOM)
     # Other ranks need likewise.
-    most = most_workers(current, resources.cpu, cores / ranks, account.idle / ranks if account is not None else None)
+    most = most_workers(ahead, resources.cpu, cores / ranks, account.idle / ranks if account is not None else None)
     workers = min(needed, most)
     if workers <= current:
         return None
-    factor = workers / current
-    gain, error = supply.gain_with(factor, factor_error=_PER_DOUBLING * math.log2(factor) * 1.96)
+    gain, error = supply.gain_with(workers / ahead / supply.tasks)
     return Estimate(remedy=Remedy.MORE_WORKERS, gain=gain, error=error, workers=workers, is_short=needed > most)
 
 
@@ -194,6 +211,7 @@ def estimate_async_checkpoint(lost_s: float, train_s: float) -> Estimate | None:
         return None
     gain = train_s / (train_s - saved_s)
     error = train_s / max(train_s - saved_s - _HIDDEN_ERROR * lost_s, 0.01 * train_s) - gain
+    error = max(error, _MODEL_ERROR * gain)
     estimate = Estimate(remedy=Remedy.ASYNC_CHECKPOINT, gain=gain, error=error)
     return estimate if estimate.is_shown else None
 
@@ -202,8 +220,7 @@ def _estimate(remedy: Remedy, supply: Supply, share: float, goes_away: float) ->
     """Estimate what it brings if a part of a share of every task goes away."""
     if share <= 0:
         return None
-    factor = 1 / max(0.01, 1 - share * goes_away)
-    gain, error = supply.gain_with(factor, factor_error=_PER_DOUBLING * math.log2(factor) * 1.96)
+    gain, error = supply.gain_with(supply.factor(share * goes_away))
     return Estimate(remedy=remedy, gain=gain, error=error, share=share)
 
 
@@ -212,8 +229,8 @@ def _finite(error: float) -> float:
 
 
 _SHORT = Text(
-    "; more would be needed, but the cores are used up then: cheaper decoding is the rest",
-    "；要完全跟上还需更多，但那时核心已用尽，其余只能靠降低解码开销",
+    "; more would be needed, but the cores are used up then: less to compute for a batch is the rest",
+    "；要完全跟上还需更多，但那时核心已用尽，其余只能靠减少每个 batch 的计算",
 )
 _TEXTS = {
     Remedy.MORE_WORKERS: Text(
@@ -256,18 +273,6 @@ def estimate_text(estimate: Estimate) -> Text:
     )
 
 
-def _gain(verdict: DataVerdict, train_s: float, saved: float) -> float:
-    """Return how many times as fast the training is if tasks take this share of their time less."""
-    count = len(verdict.wait_s)
-    period_s = 1 / verdict.supply_per_s
-    if verdict.loader.num_workers:
-        faster_s = max(verdict.step_s, period_s * (1 - min(1.0, saved)))
-    else:  # fetched by the loop itself: what waits is the task
-        faster_s = period_s - verdict.lost_s / count * min(1.0, saved)
-    saved_s = min(verdict.lost_s, max(0.0, count * (period_s - faster_s)))
-    return train_s / max(train_s - saved_s, 0.01 * train_s)
-
-
 _ADVICE = {
     "Pillow": Text(
         "`headrace.codecs.jpeg` or `headrace.codecs.png` instead of Pillow, decoding to the size that is needed",
@@ -304,8 +309,8 @@ def cheaper_part(verdict: DataVerdict, train_s: float) -> Text | None:
     """Return what to do about the part that takes most of a task, where computing is what takes long, and its gain."""
     # The other parts stay as they are, and the loop is not fed faster than it works. Nothing is said where standing
     # still is the limit, or where the gain is within twice its error.
-    parts = verdict.parts
-    if parts is None or verdict.cause not in SUPPLY_CAUSES or parts.num_samples < _FEWEST_SAMPLES or train_s <= 0:
+    parts, supply = verdict.parts, supply_of(verdict, train_s)
+    if parts is None or verdict.cause not in SUPPLY_CAUSES or parts.num_samples < _FEWEST_SAMPLES or supply is None:
         return None
     if verdict.bottleneck not in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
         return None
@@ -314,9 +319,8 @@ def cheaper_part(verdict: DataVerdict, train_s: float) -> Text | None:
     if part is None or parts.total_s <= 0:
         return None
     share = part.worked_s / parts.total_s * parts.task_share
-    gain = _gain(verdict, train_s, share / 2)
-    error = _gain(verdict, train_s, (share + part.error * parts.task_share) / 2) - gain
-    if gain - 1 < max(_WORTH_OF_PART, 2 * error):
+    gain, error = supply.gain_with(supply.factor(share / 2))
+    if gain - 1 < max(_WORTH_OF_PART, error):
         return None
     if part.kind is PartKind.DECODE:
         what = _OPENCV if part.name.startswith("cv2.") else _ADVICE.get(part.name, _CHEAPER_DECODE)
@@ -325,7 +329,7 @@ def cheaper_part(verdict: DataVerdict, train_s: float) -> Text | None:
     return _ESTIMATE.filled(
         what=what.filled(name=part.name),
         gain=with_error(gain, error),
-        most=three_digits(_gain(verdict, train_s, share)),
+        most=three_digits(supply.gain_with(supply.factor(share))[0]),
         share=format_share(share),
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Bottleneck, Cause, EventKind, Finding, Severity, Text, format_seconds
+from headrace.model import Bottleneck, Cause, EventKind, Finding, Severity, Text, format_seconds, three_digits
 
 from ..remedies import make_finding
 from ..steps import report_from
@@ -24,8 +24,13 @@ _BLOCKED_FROM = 0.5
 _AT_ONCE_FROM = 1.5  # tasks of one process: fewer need no second core,
 _ONE_CORE = 1.2  # and more than one core's worth is no lock that only one can hold
 _NO_CORE_FROM = 0.3  # of a task's time: so much is more than the moment that it takes to be woken
+_THREADS_FROM = 1.2  # of a core, used and waited for: more than one thread can; a thread that sends takes some, too
+_MANY_THREADS, _MANY_FROM = 6, 1.05  # unless so many are seen: a worker has three by itself
+_PARALLEL_FROM = 1.4  # samples that end in the time of the shortest one: one at a time would be 1
+_APART_FROM = 0.4  # of the mean distance of their ends: what comes by chance comes closer together
 _LARGE_FROM = 256 << 10  # bytes of a sample: reading so much is transfer, on any disk, not the way to it
 _BANDWIDTH_FROM = 50e6  # bytes a second and worker; what a single reader with small requests hardly gets
+_FEWEST_SAMPLES = 20
 _STUCK_FROM_S = 5.0
 _TIMES_LONGEST = 3.0  # of what any task took before
 _MOSTLY = 0.8  # of the loop's last wait
@@ -40,6 +45,7 @@ class Resources:
     bytes_per_s: float  # read, per worker, over the time of its tasks; 0 where most tasks read nothing
     at_once: float = 1.0  # tasks under way at a time in one process: above 1 with threads
     bytes_per_sample: float = 0.0  # read; 0 where that is not known
+    threads: int = 0  # of a worker; 0: not known
 
     @property
     def blocked(self) -> float:
@@ -52,12 +58,54 @@ class Resources:
         # who waits for the interpreter's lock sleeps; who is ready and has no core waits for a core
         if self.at_once >= _AT_ONCE_FROM and _CPU_FROM <= self.cpu <= _ONE_CORE and self.no_core < _NO_CORE_FROM:
             return Bottleneck.GIL
+        several = _MANY_FROM if self.threads >= _MANY_THREADS else _THREADS_FROM
+        if self.at_once < _AT_ONCE_FROM and self.no_core >= _NO_CORE_FROM and self.cpu + self.no_core >= several:
+            return Bottleneck.THREADS
         if self.cpu + self.no_core >= _CPU_FROM:
             return Bottleneck.CPU_DECODE
         if self.blocked >= _BLOCKED_FROM and self.bytes_per_s > 0:
             is_wide = self.bytes_per_s / self.blocked >= _BANDWIDTH_FROM or self.bytes_per_sample >= _LARGE_FROM
             return Bottleneck.IO_BANDWIDTH if is_wide else Bottleneck.IO_LATENCY
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleEnds:
+    """How samples end, whichever worker they are from: beside each other, or one after the other."""
+
+    gap_s: float  # from one end to the next
+    least_gap_s: float  # but for the closest ones
+    shortest_s: float  # of all samples: it had to wait for nobody
+    mean_s: float
+
+    @property
+    def are_taken(self) -> bool | None:
+        """Whether workers take turns at something that serves one at a time; None where that cannot be told."""
+        if self.shortest_s >= _PARALLEL_FROM * self.gap_s or self.mean_s < _AT_ONCE_FROM * self.gap_s:
+            return False
+        return True if self.least_gap_s >= _APART_FROM * self.gap_s else None
+
+    @property
+    def blanks(self) -> dict[str, str]:
+        """Return it for a sentence with `{gap}`, `{shortest}`, `{mean}` and `{under_way}`."""
+        gap, shortest, mean = map(format_seconds, (self.gap_s, self.shortest_s, self.mean_s))
+        return {"gap": gap, "shortest": shortest, "mean": mean, "under_way": three_digits(self.mean_s / self.gap_s)}
+
+
+def read_turns(workers: Sequence[ProcessEvents]) -> SampleEnds | None:
+    """Return how the samples of several workers end; None for one worker, or too few samples."""
+    samples = [one for one in (worker.of(EventKind.SAMPLE) for worker in workers) if len(one)]
+    if len(samples) < 2 or sum(map(len, samples)) < _FEWEST_SAMPLES:
+        return None
+    gaps = np.diff(np.sort(np.concatenate([ends_of(one) for one in samples]))) / 1e9
+    gaps = gaps[gaps <= 10 * max(np.median(gaps), gaps.mean())]  # between epochs nobody works
+    lengths = np.concatenate([one["duration_ns"] for one in samples]) / 1e9
+    return SampleEnds(
+        gap_s=float(gaps.mean()),
+        least_gap_s=float(np.quantile(gaps, 0.05)),
+        shortest_s=float(lengths.min()),
+        mean_s=float(lengths.mean()),
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,6 +118,7 @@ class PoolWork:
     sample_s: NDArray[np.float64]
     sample_index: NDArray[np.int64]
     resources: Resources | None
+    turns: SampleEnds | None
     during_waits: Mapping[str, float]  # what the workers did while the loop waited, as shares
 
     @property
@@ -136,6 +185,7 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> PoolWork
         sample_s=np.concatenate([one["duration_ns"] / 1e9 / np.maximum(1, -one["value"]) for one in samples]),
         sample_index=np.concatenate([one["value"].astype(np.int64).clip(-1) for one in samples]),
         resources=read_resources(workers),
+        turns=read_turns(workers),
         during_waits={name: ns / during_ns for name, ns in parts.items()} if during_ns else {},
     )
 
