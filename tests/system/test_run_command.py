@@ -293,8 +293,10 @@ def assert_adds_up(found: dict[str, object]) -> None:
 def test_a_healthy_training_has_no_findings(tmp_path: Path) -> None:
     done, found = train(tmp_path, "healthy", "--live", "--json", str(tmp_path / "why.json"))
     assert done.stdout == "trained 40 0\n"
-    # What a busy machine does to a run of two seconds is no finding of ours to assert on, unless it is large.
-    assert [one for one in found["findings"] if one["share"] > 0.3] == []  # type: ignore[attr-defined]
+    # What a busy machine does to a run of two seconds is no finding of ours to assert on, unless it is large, or
+    # called by its name.
+    large = {one["cause"] for one in found["findings"] if one["share"] > 0.3}  # type: ignore[attr-defined]
+    assert large <= {"cpu_contended"}
     assert json.loads((tmp_path / "why.json").read_text(encoding="utf-8")) == found
     assert_adds_up(found)
     activities = {row["activity"]: row["count"] for row in found["times"]}  # type: ignore[attr-defined]
@@ -334,6 +336,7 @@ def test_a_worker_that_raises_leaves_the_traceback_that_it_would_leave(tmp_path:
     assert done.stderr.startswith(plain.stderr)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "cause", "bottleneck"),

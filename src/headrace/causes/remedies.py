@@ -366,8 +366,8 @@ def advice_on(
         idle |= {_HEADRACE, _OUT_OF_ORDER}
     if bottleneck is Bottleneck.IPC_COPY:  # batches lie there: the buffer is full, and each of them has its price
         idle |= {_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE}
-    if bottleneck is Bottleneck.SERIAL:
-        idle |= {_FEWER_WORKERS_FUTILE}
+    if bottleneck is Bottleneck.SERIAL:  # whoever gives them out, samples come one at a time
+        idle |= {_FEWER_WORKERS_FUTILE, _HEADRACE, _OUT_OF_ORDER}
     if not has_workers:
         idle |= {_PREFETCH_FUTILE, _FEWER_WORKERS_FUTILE, _BUSY_SHARE}
     fix, futile, measure = (

@@ -58,6 +58,7 @@ def test_workers_that_take_turns_are_not_told_to_be_more(workers: int) -> None:
     assert "More workers bring nothing" in finding.fix[0].en
     assert any("workers take turns" in text.en for text in finding.evidence)
     assert "fewer workers" not in futile(finding)
+    assert "from headrace import DataLoader" not in fixes(finding)
 
 
 @pytest.mark.parametrize("workers", [2, 4])

@@ -94,7 +94,6 @@ def test_computing_and_reading_have_their_own_remedies() -> None:
     figures = computing.findings[0].figures
     assert figures["faster_decode_gain"] == pytest.approx(1 / (1 - 0.95 / 2), rel=0.1)
     assert "warm_cache_gain" not in figures
-    assert "gpu_decode_gain" not in figures  # nobody told decoding from the rest
     said = " ".join(text.en for text in computing.findings[0].fix)
     assert "twice as fast: about" in said
     reading = explain(*simulate(workers=2, task_s=tasks, step_s=0.05, cpu=0.1, read_bytes=200_000_000))

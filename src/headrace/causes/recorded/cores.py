@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from statistics import median_high
 from typing import TYPE_CHECKING
 
-from headrace.model import Cause, Finding, Text, format_share, three_digits
+from headrace.model import Cause, Finding, Text, format_share
 
 from ..remedies import FREE_CORES, make_finding
 
 if TYPE_CHECKING:
-    from headrace.signals.system import ProcessSample, SystemSample
+    from headrace.signals.system import SystemSample
 
 _IDLE_FROM = 0.15  # of the cores: less is what is left between one task and the next
 _TAKEN_FROM = 0.15  # of the cores: every machine has a little besides
@@ -47,15 +47,16 @@ class CoreAccount:
 
     @property
     def said(self) -> Text:
-        names = ("cores", "trainer", "workers", "ranks", "others", "idle")
+        names = ("trainer", "workers", "ranks", "others", "idle")
         return Text(
             "the {cores} cores were full: the training process used {trainer} of them, its workers {workers}, other "
             "processes of this run {ranks}, processes outside it {others} ({outside}); {idle} were idle",
             "{cores} 个核心已满：训练进程用 {trainer} 个，它的 worker 用 {workers} 个，本次运行的其他进程用 {ranks} "
             "个，运行之外的进程用 {others} 个（{outside}）；空闲 {idle} 个",
         ).filled(
+            cores=f"{self.cores:g}",
             outside=format_share(self.others / self.cores),
-            **{name: three_digits(getattr(self, name)) for name in names},
+            **{name: f"{getattr(self, name):.2f}" for name in names},
         )
 
 
@@ -71,17 +72,11 @@ def read_cores(
     family, parents = {trainer_pid}, {one.pid: one.parent for sample in samples for one in sample.processes}
     for _ in range(8):  # a worker's parent may be a process that the trainer started for it
         family |= {pid for pid, parent in parents.items() if parent in family}
-    run = (_used(last.processes) - _used(first.processes)) / seconds
-    own = sum(
-        sign * _used([one for one in sample.processes if one.pid in family])
-        for sign, sample in ((1, last), (-1, first))
-    )
-    own /= seconds
+    run, own = ((_used(last, pids) - _used(first, pids)) / seconds for pids in (parents.keys(), family))
     trainer = (now.cpu_user_s + now.cpu_system_s - before.cpu_user_s - before.cpu_system_s) / seconds
     busy, idle = (
-        sum(getattr(last.machine, f"cpu_{name}_s") - getattr(first.machine, f"cpu_{name}_s") for name in names)
-        / seconds
-        for names in (("user", "system", "steal"), ("idle", "iowait"))
+        sum(getattr(last.machine, name) - getattr(first.machine, name) for name in names) / seconds
+        for names in (("cpu_user_s", "cpu_system_s", "cpu_steal_s"), ("cpu_idle_s", "cpu_iowait_s"))
     )
     left = max(0.0, cores - run)  # where the training may use some of the machine's cores only, the rest is not its own
     threads = [one.threads for one in last.processes if one.pid in worker_pids]
@@ -98,8 +93,9 @@ def read_cores(
     )
 
 
-def _used(processes: Sequence[ProcessSample]) -> float:
-    return sum(one.cpu_user_s + one.cpu_system_s + (one.cpu_children_s or 0.0) for one in processes)
+def _used(sample: SystemSample, pids: Collection[int]) -> float:
+    chosen = [one for one in sample.processes if one.pid in pids]
+    return sum(one.cpu_user_s + one.cpu_system_s + (one.cpu_children_s or 0.0) for one in chosen)
 
 
 def find_contention(

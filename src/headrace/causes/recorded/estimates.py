@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.model import Bottleneck, EventKind, PartKind, Text, format_share, three_digits, with_error
+from headrace.model import Bottleneck, PartKind, Text, format_share, three_digits, with_error
 
 from ..steps import SUPPLY_CAUSES
 from .ceiling import Mean, mean_of
@@ -43,7 +43,6 @@ _FEWEST_SAMPLES = 12
 class Remedy(Enum):
     MORE_WORKERS = "more_workers"
     FASTER_DECODE = "faster_decode"
-    GPU_DECODE = "gpu_decode"
     WARM_CACHE = "warm_cache"
     ASYNC_CHECKPOINT = "async_checkpoint"
 
@@ -148,14 +147,9 @@ def estimate_data(
     if supply is None or resources is None:
         return []
     found = [_estimate_more_workers(verdict, supply, cores, around, ranks)]
-    computing = min(1.0, resources.cpu + resources.no_core)
     if verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
+        computing = min(1.0, resources.cpu + resources.no_core)
         found.append(_estimate(Remedy.FASTER_DECODE, supply, computing, 1 - 1 / _FASTER))
-        tasks, decodes = (
-            sum(float(one.of(kind)["duration_ns"].sum()) for one in verdict.fetchers)
-            for kind in (EventKind.FETCH, EventKind.DECODE)  # the latter where stages tell
-        )
-        found.append(_estimate(Remedy.GPU_DECODE, supply, min(decodes / tasks, computing) if tasks else 0.0, 1.0))
     elif verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IO_LATENCY} and resources.bytes_per_s > 0:
         found.append(_estimate(Remedy.WARM_CACHE, supply, resources.blocked, 1.0))
     return [one for one in found if one is not None and one.is_shown]
@@ -242,11 +236,6 @@ _TEXTS = {
         "a decoder or transform twice as fast: about {gain} times as fast (estimate: half of the {share} of "
         "a task that is computing goes away)",
         "解码或变换快一倍：约快到 {gain} 倍（估计：任务中占 {share} 的计算时间减半）",
-    ),
-    Remedy.GPU_DECODE: Text(
-        "decoding on the GPU: up to {gain} times as fast, if the GPU has the time for it (estimate: the "
-        "{share} of a task that is decoding goes away)",
-        "在 GPU 上解码：GPU 若有余力，最多快到 {gain} 倍（估计：任务中占 {share} 的解码时间全部省去）",
     ),
     Remedy.WARM_CACHE: Text(
         "data in memory or on a faster disk: up to {gain} times as fast (estimate: the {share} of a task "

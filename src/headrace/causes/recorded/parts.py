@@ -43,7 +43,6 @@ class SamplePart:
     nbytes: int
     still_s: float  # of it, standing still
     by_sample_s: NDArray[np.float64]  # of the samples that had it
-    error: float  # of its share of the samples' time
 
     @property
     def worked_s(self) -> float:
@@ -112,7 +111,6 @@ def read_parts(
                 nbytes=int(parts.value[chosen].sum()),
                 still_s=float(own_ns.sum()) / 1e9 * off * still,
                 by_sample_s=own_ns / 1e9,
-                error=_error_of_share(np.bincount(parts.sample[chosen], own_ns, len(samples)).astype(float), sample_ns),
             )
         )
     known_ns = float(parts.duration_ns.sum())
@@ -179,15 +177,6 @@ def _of_samples(processes: Sequence[ProcessEvents], samples: Sequence[NDArray[An
         first += len(own)
     place, duration, value, name = (np.concatenate(one).astype(np.int64) for one in zip(*columns, strict=True))
     return _SampleEvents(place, duration, value, tuple(names), name)
-
-
-def _error_of_share(by_sample_ns: NDArray[np.float64], sample_ns: NDArray[np.int64]) -> float:
-    """Return the standard error of a part's share of the samples' time, as of a ratio of two sums."""
-    total, count = float(sample_ns.sum()), len(sample_ns)
-    if count < 2 or total <= 0:
-        return 1.0
-    rest = by_sample_ns - float(by_sample_ns.sum()) / total * sample_ns
-    return float(rest.std()) * float(np.sqrt(count)) / total
 
 
 def _heavy(sample_ns: NDArray[np.int64], parts: _SampleEvents) -> dict[PartKind, float]:

@@ -263,7 +263,7 @@ def find_shortages(
     shortages, rest = [], list(found)
     data = next((one for one in found if one.cause in _DATA), None)
     of_cores = _throttled(around) or find_contention(around.account, data, wait_share=wait_share)
-    for one in (of_cores, _swapping(around, found, wait_share) or _pressed(around, found, wait_share)):
+    for one in (of_cores, _swapping(around, data, wait_share) or _pressed(around, found, wait_share)):
         if one is not None:
             shortage, of_waits, of_rest = one
             shortages.append(shortage)
@@ -295,13 +295,12 @@ def _throttled(around: Surroundings) -> _Shortage | None:
     return make_finding(Cause.CPU_THROTTLED, share, [said], figures=figures), share, share
 
 
-def _swapping(around: Surroundings, found: list[Finding], wait_share: float) -> _Shortage | None:
+def _swapping(around: Surroundings, data: Finding | None, wait_share: float) -> _Shortage | None:
     """Memory that was fetched back from disk: what that took of the training process itself, and of its waits."""
     # A wait for data loses the part of it that faults have of the workers' work.
     rate = around.swapped_in_bytes_per_s
     if rate < _SWAP_FROM or not around.swapped_bytes:
         return None
-    data = next((one for one in found if one.cause in _DATA), None)
     of_waits = in_waits = 0.0
     if data is not None and around.worker_faults.seconds:
         faulting = around.worker_faults.seconds / around.worker_faults.seen_s
