@@ -414,10 +414,12 @@ _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
         "配好的张量",
     ),
     Bottleneck.THREADS: Text(
-        "one thread in each worker: `OMP_NUM_THREADS=1` before the command (NumPy's BLAS and OpenMP obey it), "
-        "`cv2.setNumThreads(0)` and `torch.set_num_threads(1)` in `worker_init_fn`",
-        "每个 worker 只用一个线程：在命令前加 `OMP_NUM_THREADS=1`（对 NumPy 的 BLAS 和 OpenMP 有效），并在 "
-        "`worker_init_fn` 里调用 `cv2.setNumThreads(0)` 和 `torch.set_num_threads(1)`",
+        "as many threads in each worker as there are cores for it: `OMP_NUM_THREADS={threads}` before the command "
+        "(NumPy's BLAS and OpenMP obey it), `torch.set_num_threads({threads})` and `cv2.setNumThreads({threads})` in "
+        "`worker_init_fn` (OpenCV: 0 for one thread)",
+        "每个 worker 的线程数不超过它能用的核心数：在命令前加 `OMP_NUM_THREADS={threads}`（对 NumPy 的 BLAS 和 OpenMP "
+        "有效），并在 `worker_init_fn` 里调用 `torch.set_num_threads({threads})` 和 `cv2.setNumThreads({threads})`（"
+        "OpenCV 只用一个线程时设为 0）",
     ),
     Bottleneck.SERIAL: Text(
         "find what all workers share and hold one at a time: a lock, one connection or file, a server with one "

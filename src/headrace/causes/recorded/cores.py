@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median_high
 from typing import TYPE_CHECKING
 
-from headrace.model import Cause, Finding, Text, format_share
+from headrace.model import Bottleneck, Cause, Finding, Text, format_share
 
 from ..remedies import FREE_CORES, make_finding
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _IDLE_FROM = 0.15  # of the cores: less is what is left between one task and the next
 _TAKEN_FROM = 0.15  # of the cores: every machine has a little besides
+_LEAST_SHARE = 0.05
 _WAITS_FROM = 0.1  # of the time without a core: more than the moment that it takes to be woken
 
 
@@ -106,27 +107,26 @@ def find_contention(
     # the training itself fills its cores with is its own doing, and told where it waits for it.
     if account is None or not account.is_full or account.taken < _TAKEN_FROM:
         return None
-    rest = max(0.0, 1 - wait_share)
-    task_no_core = data.figures.get("task_no_core_share", 0.0) if data is not None else 0.0
-    in_waits = of_waits = 0.0
-    if data is not None and task_no_core >= _WAITS_FROM:
+    figures = data.figures if data is not None else {}
+    task_no_core, is_own = figures.get("task_no_core_share", 0.0), not figures.get("num_workers", 1.0)
+    own, rest = min(account.no_core, account.taken) if account.no_core >= _WAITS_FROM else 0.0, max(0.0, 1 - wait_share)
+    in_waits = 0.0
+    if data is not None and (is_own or data.bottleneck is Bottleneck.IPC_COPY):
+        in_waits = own * data.share  # what it waits for is its own work: fetching, unpickling
+    elif data is not None and task_no_core >= _WAITS_FROM:
         in_waits = min(data.share, wait_share, account.taken, task_no_core)
-        of_waits = in_waits / data.share if data.share else 0.0
-    own = account.no_core
-    if data is not None and not data.figures.get("num_workers", 1.0):  # its tasks are the training process's own
-        own = max(0.0, own - in_waits)
-    itself = min(rest, account.taken, own) if own >= _WAITS_FROM else 0.0
-    if not in_waits + itself:
+    itself = own * rest if is_own else min(rest, own)
+    if in_waits + itself < _LEAST_SHARE:
         return None
     lost = Text(
         "ready to run, and without a core: the training process for {own} of its time, a worker's task for {task}",
         "可以运行却没有核心：训练进程占其时间的 {own}，worker 的任务占 {task}",
     ).filled(own=format_share(account.no_core), task=format_share(task_no_core))
-    figures = {
+    known = {
         **{f"{name}_cores": getattr(account, name) for name in ("trainer", "workers", "ranks", "others", "idle")},
         "no_core_share": account.no_core,
     }
-    finding = make_finding(Cause.CPU_CONTENDED, in_waits + itself, [account.said, lost], figures=figures)
+    finding = make_finding(Cause.CPU_CONTENDED, in_waits + itself, [account.said, lost], figures=known)
     if account.ranks > account.others:  # it is the run itself that has more processes than cores
         finding = replace(finding, fix=tuple(text for text in finding.fix if text is not FREE_CORES))
-    return finding, of_waits, itself / rest if rest else 0.0
+    return finding, in_waits / data.share if data is not None and in_waits else 0.0, itself / rest if rest else 0.0

@@ -38,6 +38,7 @@ from ..steps import (
     waits_evidence,
 )
 from .ceiling import Ceiling, ceiling_evidence
+from .cores import CoreAccount
 from .parts import SampleParts, heavy_evidence, parts_evidence, read_parts
 from .processes import ProcessEvents
 from .trainer import LoaderWaits
@@ -127,7 +128,7 @@ def judge_data(
     processes: Sequence[ProcessEvents],
     train_s: float,
     ceiling: Ceiling | None,
-    worker_threads: int = 0,
+    account: CoreAccount | None = None,
 ) -> DataVerdict | None:
     """Judge the waits for a loader; None for too few steps to say anything. A demand that was measured is taken."""
     later = loader.batch > 0  # the first batch of an epoch is the epoch's start
@@ -141,8 +142,8 @@ def judge_data(
     workers = workers_of(loader, trainer, processes)
     pool = read_pool(loader, workers)
     resources = pool.resources if pool is not None else read_resources([trainer])
-    if pool is not None and resources is not None:
-        resources = replace(resources, threads=worker_threads)
+    if pool is not None and resources is not None and account is not None:
+        resources = replace(resources, threads=account.worker_threads, cores_are_full=account.is_full)
     period = _period(loader, later, wait_s, is_slow)
     ready_share = float(wait_s[loader.is_ready[later]].sum() / total_s) if total_s > 0 else 0.0
     if ready_share >= _MOSTLY:
@@ -262,10 +263,10 @@ _BOTTLENECKS = {
         "耗时的是 `collate_fn`：占训练循环等待时间的 {collating}，共 {collating_s}",
     ),
     Bottleneck.THREADS: Text(
-        "a task uses {cpu} of a core and is without one for {no_core} of its time: more than one thread computes in "
-        "each worker ({threads} threads in each: NumPy's BLAS, OpenMP, OpenCV), more than the cores carry",
-        "单个任务占用一个核心的 {cpu}，同时有 {no_core} 的时间在等空闲核心：每个 worker 里不止一个线程在计算（各有 "
-        "{threads} 个线程：NumPy 的 BLAS、OpenMP、OpenCV），超出了核心数",
+        "a task uses {cpu} of a core and is without one for {no_core} of its time, and no core is idle: more than one "
+        "thread computes in each worker ({threads} threads in each: NumPy's BLAS, OpenMP, OpenCV)",
+        "单个任务占用一个核心的 {cpu}，同时有 {no_core} 的时间在等空闲核心，而核心已满：每个 worker 里不止一个线程在计"
+        "算（各有 {threads} 个线程：NumPy 的 BLAS、OpenMP、OpenCV）",
     ),
     Bottleneck.SERIAL: Text(
         "workers take turns: a task stands still for {blocked} of its time, samples end {gap} apart whichever worker "

@@ -170,14 +170,14 @@ def _judge(
         worker_pids={one.pid for loader in trainer.loaders for one in workers_of(loader, trainer.process, processes)},
     )
     found: list[Finding] = []
-    data, threads = None, around.account.worker_threads if around is not None and around.account is not None else 0
+    data, account, ranks = None, around.account if around is not None else None, sum(map(is_trainer, processes))
     for loader in trainer.loaders:
-        verdict = judge_data(loader, trainer.process, processes, trainer.train_s, ceiling, threads)
+        verdict = judge_data(loader, trainer.process, processes, trainer.train_s, ceiling, account)
         data = data or verdict
         if verdict is not None and verdict.cause is not None:
-            ranks = sum(map(is_trainer, processes))
             known = estimate_data(verdict, trainer.train_s, cores, around, ranks=ranks)
-            found += _data_findings(verdict, trainer, known)
+            each = max(1, int(cores / ranks / max(1, loader.num_workers)))
+            found += _data_findings(verdict, trainer, known, cores_each=each)
     return [*found, *interruption_findings(trainer)], data, ceiling, around
 
 
@@ -196,18 +196,22 @@ def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
     return Verdict.COMPUTE_BOUND if trainer.share(Activity.WAIT) < 0.05 else Verdict.BALANCED
 
 
-def _data_findings(verdict: DataVerdict, trainer: Trainer, estimates: Sequence[Estimate]) -> list[Finding]:
+def _data_findings(
+    verdict: DataVerdict, trainer: Trainer, estimates: Sequence[Estimate], *, cores_each: int
+) -> list[Finding]:
     """Return what the waits for a loader are; a second of them is told once."""
     train_s, loader = trainer.train_s, verdict.loader
     starts = find_shard_starts(loader, verdict.fetchers, verdict.is_slow, train_s)
     found = [one for one in (starts, replaced_workers_finding(trainer, loader)) if one is not None]
     rest_s = verdict.lost_s - train_s * sum(one.share for one in found)
     if not found or rest_s >= _REST_FROM * train_s:
-        found.append(_data_finding(verdict, rest_s / train_s, estimates, train_s))
+        found.append(_data_finding(verdict, rest_s / train_s, estimates, train_s, cores_each))
     return found
 
 
-def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estimate], train_s: float) -> Finding:
+def _data_finding(
+    verdict: DataVerdict, share: float, estimates: Sequence[Estimate], train_s: float, cores_each: int
+) -> Finding:
     assert verdict.cause is not None
     share, has_ours = min(1.0, share), verdict.loader.settings.is_ours
     bottleneck, parts = verdict.bottleneck, verdict.parts
@@ -223,7 +227,8 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
     if cheaper is not None:  # what takes most of a sample is known by its name
         estimates = [one for one in estimates if one.remedy is not Remedy.FASTER_DECODE]
     decodes = parts is not None and any(one.kind is PartKind.DECODE for one in parts.parts)
-    known = [*map(estimate_text, estimates), *bottleneck_fix(bottleneck, has_ours=has_ours, decodes=decodes)]
+    cures = bottleneck_fix(bottleneck, has_ours=has_ours, decodes=decodes)
+    known = [*map(estimate_text, estimates), *(text.filled(threads=cores_each) for text in cures)]
     known += undecided_turns(verdict)
     if cheaper is not None:
         known.insert(len(estimates), cheaper)

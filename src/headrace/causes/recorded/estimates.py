@@ -172,7 +172,7 @@ def _estimate_more_workers(
     if verdict.bottleneck is Bottleneck.IO_LATENCY and around is not None and (around.disk_busy or 0.0) >= _DISK_FULL:
         return None
     account = around.account if around is not None else None
-    if account is not None and account.is_full and resources.no_core >= _NO_CORE_FROM:
+    if resources.no_core >= _NO_CORE_FROM and (account is None or account.is_full):
         return None
     if account is not None and not current and account.idle < _SLICE * resources.cpu:
         return None

@@ -26,6 +26,7 @@ _ONE_CORE = 1.2  # and more than one core's worth is no lock that only one can h
 _NO_CORE_FROM = 0.3  # of a task's time: so much is more than the moment that it takes to be woken
 _THREADS_FROM = 1.2  # of a core, used and waited for: more than one thread can; a thread that sends takes some, too
 _MANY_THREADS, _MANY_FROM = 6, 1.05  # unless so many are seen: a worker has three by itself
+_BESIDE_FROM = 0.3  # of a core: sending takes less
 _PARALLEL_FROM = 1.4  # samples that end in the time of the shortest one: one at a time would be 1
 _APART_FROM = 0.4  # of the mean distance of their ends: what comes by chance comes closer together
 _LARGE_FROM = 256 << 10  # bytes of a sample: reading so much is transfer, on any disk, not the way to it
@@ -45,7 +46,9 @@ class Resources:
     bytes_per_s: float  # read, per worker, over the time of its tasks; 0 where most tasks read nothing
     at_once: float = 1.0  # tasks under way at a time in one process: above 1 with threads
     bytes_per_sample: float = 0.0  # read; 0 where that is not known
+    beside: float = 0.0  # of the cores' time: by other threads of the process than the one of the task
     threads: int = 0  # of a worker; 0: not known
+    cores_are_full: bool = False
 
     @property
     def blocked(self) -> float:
@@ -59,7 +62,8 @@ class Resources:
         if self.at_once >= _AT_ONCE_FROM and _CPU_FROM <= self.cpu <= _ONE_CORE and self.no_core < _NO_CORE_FROM:
             return Bottleneck.GIL
         several = _MANY_FROM if self.threads >= _MANY_THREADS else _THREADS_FROM
-        if self.at_once < _AT_ONCE_FROM and self.no_core >= _NO_CORE_FROM and self.cpu + self.no_core >= several:
+        is_beside = self.cpu + self.no_core >= several or self.beside >= _BESIDE_FROM
+        if self.at_once < _AT_ONCE_FROM and is_beside and (self.cores_are_full or self.no_core >= _NO_CORE_FROM):
             return Bottleneck.THREADS
         if self.cpu + self.no_core >= _CPU_FROM:
             return Bottleneck.CPU_DECODE
@@ -225,13 +229,25 @@ def read_resources(processes: Sequence[ProcessEvents]) -> Resources | None:
     samples = sum(int(np.maximum(1, -process.of(EventKind.SAMPLE)["value"]).sum()) for process in processes)
     # Our own workers' tasks say how many they were where samples are too small to be timed.
     samples = samples or sum(len(process.of(EventKind.FETCH)) for process in processes)
+    cpu = sum(float(one["value"].sum()) for one in tasks) / total_ns
     return Resources(
-        cpu=sum(float(one["value"].sum()) for one in tasks) / total_ns,
+        cpu=cpu,
+        beside=cpu - _on_core(processes, cpu),
         no_core=min(1.0, sum(float(one["arg"].sum()) for one in tasks) * 1e3 / total_ns),
         bytes_per_s=read / (total_ns / 1e9),
         at_once=max((_at_once(process) for process in processes), default=1.0),
         bytes_per_sample=read / max(1, samples),
     )
+
+
+def _on_core(processes: Sequence[ProcessEvents], unknown: float) -> float:
+    """Return the share of their time for which the threads that fetch samples were on a core themselves."""
+    looks = [one.of(EventKind.OFF_CORE) for one in processes]
+    looks = [one[one["arg"] == 0] for one in looks]
+    samples = [one.of(EventKind.SAMPLE) for one in processes]
+    of_them = (one[np.isin(one["start_ns"], look["start_ns"])] for one, look in zip(samples, looks, strict=True))
+    looked_ns = sum(float(one["duration_ns"].sum()) for one in of_them)
+    return 1 - sum(float(one["duration_ns"].sum()) for one in looks) / looked_ns if looked_ns > 0 else unknown
 
 
 def _at_once(process: ProcessEvents) -> float:
