@@ -170,7 +170,7 @@ def _judge(
         worker_pids={one.pid for loader in trainer.loaders for one in workers_of(loader, trainer.process, processes)},
     )
     found: list[Finding] = []
-    data, account, ranks = None, around.account if around is not None else None, sum(map(is_trainer, processes))
+    data, account, ranks = None, around.account if around is not None else None, len(trainers_of(processes))
     for loader in trainer.loaders:
         verdict = judge_data(loader, trainer.process, processes, trainer.train_s, ceiling, account)
         data = data or verdict
