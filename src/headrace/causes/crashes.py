@@ -7,7 +7,7 @@ from dataclasses import replace
 from headrace.knowledge import MessageFound, TrueCause, advice_for
 from headrace.model import Cause, Confidence, Finding, Severity, Text
 
-from .logs import LogEnd, Raised, shape_of
+from .logs import LogEnd, Raised, split_numbers
 
 _CAUSES = {cause.value: cause for cause in Cause}
 _ABOUT_SPEED = {
@@ -66,7 +66,7 @@ def findings_of(found: Sequence[MessageFound], *, end: LogEnd | None = None) -> 
 def _is_about(one: MessageFound, raised: Raised) -> bool:
     """Whether a known message is what an exception says; its words may stand in the lines below its name."""
     is_there = any(raised.line <= line <= raised.line + 4 for line in (one.first_line, one.last_line))
-    return one.entry.name != _LAUNCHER and (is_there or shape_of(raised.text) in shape_of(one.text))
+    return one.entry.name != _LAUNCHER and (is_there or split_numbers(raised.text)[0] in split_numbers(one.text)[0])
 
 
 def _has_ended(one: MessageFound, end: LogEnd | None) -> bool:

@@ -11,14 +11,7 @@ import pytest
 
 from headrace.causes import explain_logs
 from headrace.causes.logs.bars import read_bar
-from headrace.causes.logs.fields import (
-    read_elapsed_s,
-    read_measures,
-    read_parts_s,
-    read_position,
-    read_rate_s,
-    read_samples_rate,
-)
+from headrace.causes.logs.fields import read_parts_s, read_plan, split_numbers
 from headrace.errors import UnusableInput
 from headrace.model import Cause, Confidence, Findings
 
@@ -76,12 +69,11 @@ SHAPES = {
 
 @pytest.mark.parametrize("line", SHAPES)
 def test_a_line_of_any_logger_is_read_by_its_names_and_units(line: str) -> None:
-    position, told = read_position(line), read_measures(line)
-    assert position is not None
-    assert told is not None
+    plan = read_plan(line)
+    told = plan.read(split_numbers(line)[1])
     expected = [np.nan if value is None else value for value in SHAPES[line][2:]]
-    assert (position.step, position.of, position.is_training) == (*SHAPES[line][:2], True)
-    assert np.allclose(told.times, expected, equal_nan=True)
+    assert (told.step, told.of or None, plan.is_training) == (*SHAPES[line][:2], True)
+    assert np.allclose(told[3:], expected, equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -94,29 +86,28 @@ def test_a_line_of_any_logger_is_read_by_its_names_and_units(line: str) -> None:
     ],
 )
 def test_a_rate_is_read(line: str, step: int, seconds: float) -> None:
-    position = read_position(line)
-    assert position is not None
-    assert (position.step, read_rate_s(line)) == (step, pytest.approx(seconds))
+    told = read_plan(line).read(split_numbers(line)[1])
+    assert (told.step, told.took_s) == (step, pytest.approx(seconds))
 
 
 def test_samples_parts_and_the_time_since_the_start_are_read() -> None:
-    assert read_samples_rate("Batch [50] Speed: 755.92 samples/sec") == 755.92
-    assert read_samples_rate("avg. samples / sec: 4395.80") == 4395.8
+    for line, seconds in (("Batch [50] Speed: 640.0 samples/sec", 0.1), ("avg. samples / sec: 32.00", 2.0)):
+        assert read_plan(line).read(split_numbers(line)[1], batch_size=64).took_s == pytest.approx(seconds)
     parts = "time (ms) | fwd_microstep: 193.6 | bwd_microstep: 329.2 | step_microstep: 0.9"
     assert read_parts_s(parts) == pytest.approx(0.5237)
-    assert read_elapsed_s("ups=0.4, wall=1034, train_wall=263") == 1034
-    assert read_elapsed_s("5276 tgt tok/s;  18191 s elapsed") == 18191
+    for line, seconds in (("ups=0.4, wall=1034, train_wall=263", 1034), ("5276 tgt tok/s;  18191 s elapsed", 18191)):
+        assert read_plan(line).elapsed_s(split_numbers(line)[1]) == seconds
 
 
 def test_a_percentage_is_no_time() -> None:
-    assert read_measures("Train Step 1/10 | Time Spent [Dataload: 64.5%, Forward: 16.2%]") is None
+    assert not read_plan("Train Step 1/10 | Time Spent [Dataload: 64.5%, Forward: 16.2%]").has_times
 
 
 @pytest.mark.parametrize(
     "line", ["time=2026-01-04 12:00:00 step: 3 x", "Up. 30 : Sen. 5 : Cost 41.04", "time: 1 minute"]
 )
 def test_what_is_no_duration_is_not_read_as_one(line: str) -> None:
-    assert read_measures(line) is None
+    assert not read_plan(line).has_times
 
 
 def test_bars_of_keras_tell_an_epoch_or_what_is_left() -> None:

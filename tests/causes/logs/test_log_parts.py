@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.causes.logs.bars import bar_times, read_bar
 from headrace.causes.logs.evidence import undo_smoothing
-from headrace.causes.logs.fields import Stamps, read_measures, read_position
+from headrace.causes.logs.fields import Stamps, read_plan, split_numbers
 from headrace.causes.logs.lines import LineCutter
 from headrace.causes.logs.reader import LogReader
 from headrace.causes.steps.periods import find_period, find_rhythm
@@ -69,16 +69,13 @@ def test_time_stamps_of_many_loggers(first: str, second: str, seconds: float) ->
     ],
 )
 def test_step_and_times_in_many_spellings(line: str, step: int, took_s: float | None, wait_s: float | None) -> None:
-    position, measures = read_position(line), read_measures(line)
-    assert position is not None
-    assert position.step == step
-    assert position.is_training
+    plan = read_plan(line)
+    told = plan.read(split_numbers(line)[1])
+    assert (told.step, plan.is_training) == (step, True)
     if took_s is not None:
-        assert measures is not None
-        assert measures.took_s == pytest.approx(took_s)
+        assert told.took_s == pytest.approx(took_s)
     if wait_s is not None:
-        assert measures is not None
-        assert measures.wait_s == pytest.approx(wait_s)
+        assert told.wait_s == pytest.approx(wait_s)
 
 
 @given(st.integers(1, 10**6), st.floats(0.001, 99), st.floats(0.001, 9))

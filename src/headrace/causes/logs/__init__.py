@@ -13,11 +13,11 @@
 
 from .endings import LogEnd, Raised, read_end
 from .evidence import Known
-from .fields import Recent
+from .fields import Recent, split_numbers
 from .lines import LineCutter, read_chunks
 from .markers import Doing, Marker
 from .merging import FILE_STRIDE, LogStreams, join_logs
-from .reader import LogContent, LogReader, shape_of
+from .reader import LogContent, LogReader
 from .series import FEWEST, Series, StepStore
 
 __all__ = [
@@ -38,5 +38,5 @@ __all__ = [
     "join_logs",
     "read_chunks",
     "read_end",
-    "shape_of",
+    "split_numbers",
 ]

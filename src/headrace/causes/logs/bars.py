@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from .fields import NAN, read_rate_s
+from .fields import NAN, read_plan, split_numbers
 
 _AMOUNT = r"(?P<n>\d+(?:\.\d+)?[kMG]?)"
 _BARS = (
@@ -131,7 +131,7 @@ def _rate_s(text: str) -> float:
         return NAN
     number = text[:-4].strip()
     if not text.endswith(("s/it", "it/s")) or number[-1:] not in {*_SIZES, *"0123456789"}:
-        return read_rate_s(text)
+        return read_plan(text).read(split_numbers(text)[1]).took_s
     value = float(number[:-1]) * _SIZES[number[-1]] if number[-1] in _SIZES else float(number)
     return value if text.endswith("s/it") else 1 / value if value > 0 else NAN
 

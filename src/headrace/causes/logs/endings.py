@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .reader import shape_of
+from .fields import split_numbers
 
 _MOST_BEHIND = 20  # ordinary lines behind an error, from which on the run went on
 _HEAD = re.compile(r"(?P<before>.*?)(?:Original |─+ )?Traceback \(most recent call last\)")
@@ -107,7 +107,7 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
             end.raised.pop()
         if not is_open and is_heard:
             continue
-        body = text[len(before) :] if shape_of(text[: len(before)]) == shape_of(before) else text
+        body = text[len(before) :] if split_numbers(text[: len(before)])[0] == split_numbers(before)[0] else text
         if frame := _FRAME.search(body):
             frames.append(tuple(group or "" for group in frame.groups() if group is not None))
         elif match := _RAISED.match(body):

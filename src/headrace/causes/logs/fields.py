@@ -1,94 +1,83 @@
-"""What one line of any logger tells: its time, step and epoch, step time and wait, settings, slow batches."""
+"""What one line of any logger tells, by the names, units and places of its numbers: step and epoch, step time and wait.
+
+Beside that its time stamp, settings, reports of slow batches. A name is split into words, and each word is looked up:
+`data_time`, `Data (t)`, `time/data`, `DataTime` and `loading time` all name the wait, whoever wrote them.
+"""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 from math import isnan
+from typing import NamedTuple
 
 NAN = float("nan")
-_UNIT_S = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "秒": 1.0}
-_UNIT_S |= {"ms": 1e-3, "msec": 1e-3, "毫秒": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "微秒": 1e-6}
-_UNIT_S |= {"min": 60.0, "分钟": 60.0, "t": 1.0}
-_UNIT = r"(?:seconds?|secs?|msec|ms|us|µs|μs|毫秒|微秒|秒|min|分钟|s)"
-_NUMBER = r"(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][-+]?\d++)?+"  # all of it, or nothing: of 64.5% no 64
-# What loops call the time that they waited for a batch. Longer names first; the plain ones need `:` or `=` or a unit.
-_WAIT = (
-    r"data[_ -]?(?:loading|load|loader|fetch|wait|read)?[_ -]?(?:time|dur(?:ation)?|cost|s|ms)|time[/_]data|t_data|"
-    r"dt_data|d_time|reader_cost|load_data_time|loaded(?=: [\d.]+ seconds)|dataload(?:er|ing)?(?:[_ ]time)?|"
-    r"(?:data[_ ]?)?(?:loading|load|loader|fetch|wait(?:ing)?|next)[_ ]time|"
-    r"(?:batch|data|loader)[_ ](?:wait|fetch|load|loading)|batch[-_ ]generator|wait(?:ed|ing)?(?: for data)?|data|"
-    r"数据(?:加载|读取|等待)?(?:时间|耗时|用时)?|(?:加载|取数|读取|等待)(?:数据)?(?:时间|耗时|用时)"
+# Chinese names are spelled in English first: 数据加载耗时 is "data load time".
+_WORD_PAIRS = (
+    "数据 data 加载 load 读取 read 取数 fetch 等待 wait 时间 time 耗时 time 用时 time 每步 step 单步 step "
+    "本步 step 步数 step 步 step 轮 epoch 迭代次数 iter 次迭代 iter 迭代 iter "
+    "批次 batch 毫秒 ms 微秒 us 分钟 min 秒 s 第 #"
 )
-_TOOK = (
-    r"elapsed time per (?:iteration|step)|(?:per[_ ])?(?:train(?:ing)?[_ ])?(?:step|iter(?:ation)?|batch|global_step)"
-    r"(?:[_ ]?(?:time|timing|duration|dur|cost|took)|[_ ](?:s|ms))|time[/_ ](?:per[_ ])?(?:step|iter(?:ation)?|batch)|"
-    r"(?:s|sec|secs|seconds|ms)/(?:step|iter(?:ation)?|it|batch)|train[_ ]time|b_time|updt_s|update_s|timer(?=:)|"
-    r"rate,(?= [\d.]+ seconds)|time[_ ]?(?:taken|cost)|time|took|"
-    r"(?:tb|step|iter|dt|duration|elapsed|cost)(?=\s*\((?:ms|s|sec)\))|dt|duration|cost|batch(?=\s*\(t\))|"
-    r"seconds(?=:)|"
-    r"batch(?=\s+\d+\.\d+ \(\d)|"
-    r"(?:每步|单步|步|迭代|批次|本步)?(?:耗时|用时|时间)"
-)
-_PLAIN_WORDS = {"data", "wait", "waited", "waiting", "dt", "cost", "step", "iter"}  # that mean other things, too
-# Behind the number may stand its mean so far: `Time 1.8 (0.48)`, `Time: 0.517s, 247.5/s  (0.530s, 241.4/s)`.
-_MEASURE = re.compile(
-    rf"(?<![\w/.])(?<!left )(?<!remaining )(?:(?P<both>time \(data\))|"
-    rf"(?:avg_|mean_|average_)?(?:(?P<wait>{_WAIT})|(?P<took>{_TOOK})))['\"]?"
-    rf"\s*(?:(?:[(\[]\s*|in (?=s))(?P<u1>{_UNIT}|t)(?:\s*[)\]]|(?=:)))?['\"]?\s*(?P<sep>[:=：])?\s*['\"]?"
-    rf"(?P<number>{_NUMBER})(?![\d:/x%*-]| ?(?:minute|hour|day)s?\b)\s*(?P<u2>{_UNIT}(?![\w/]))?"
-    rf"(?:(?:,\s*[\d.,]+\s*/s)?\s*\(\s*(?P<mean>{_NUMBER})\s*(?:{_UNIT})?\s*[,)])?",
+_CHINESE = dict(zip(_WORD_PAIRS.split()[::2], _WORD_PAIRS.split()[1::2], strict=True))
+_IS_CHINESE = re.compile("|".join(sorted(_CHINESE, key=len, reverse=True)))
+_UNIT_S = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "t": 1.0, "min": 60.0}
+_UNIT_S |= {"ms": 1e-3, "msec": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
+
+
+def _words(text: str) -> set[str]:
+    return set(text.split())
+
+
+# What the words of a name may be. One word that is none of these, and it names something else.
+_DATA = _words("data dataload dataloader dataloading datatime load loader loading loaded fetch fetching wait waiting")
+_DATA |= _words("waited read reader reading input io next generator iterator dl")
+_TIME = {*_UNIT_S, *_words("time timing timer dur duration cost took taken dt elapsed")}
+_COUNTED = _words("step steps iter iters iteration iterations it itr batch batches minibatch update updates up")
+_STEP = _COUNTED | _words("updt train training global per cur current local acc optim num b d tb mini")
+_MEAN = {"avg", "mean", "average"}
+_EPOCH = {"epoch", "ep"}
+_KNOWN = _DATA | _TIME | _STEP | _MEAN | _EPOCH
+# A word before a name that makes it another one: the time left, a step's forward time, the most steps.
+_OTHER = _words("left remaining forward backward fwd bwd total max min every log save warmup eval val test last")
+_OTHER |= _words("epoch start end running inference model loss optimizer sync gpu cpu for after of")
+_ALONE = {"s", "t", "b", "d", "per", "num", "min", "ms", "sec"}  # no names by themselves
+_VAGUE = _ALONE | {"acc", "cur", "train", "us"}  # nor together
+_TIMES = "|".join(sorted(_UNIT_S, key=len, reverse=True))
+_STEPS = r"(?:iterations?|iters?|itr|its?|steps?|batch(?:es)?|updates?)"
+_SAMPLES = r"(?:samples?|images?|imgs?|examples?|sentences?|sequences?|seqs?)"
+_A_SECOND = r"s(?:ec(?:ond)?)?"
+_NUMBER = re.compile(r"(\d+(?:(?:,\d{3})+(?!,?\d|\.\d)|\.\d+)?(?:[eE][-+]\d+)?)")
+# Behind a number: what it is a part of, its unit, and its mean so far: `Time 1.8s (0.48s)`, `0.517s, 247.5/s  (0.530s`.
+_TAIL = re.compile(
+    r"(?P<no>(?=\s*%|[:x*×]\d|-\d|\s?(?:minute|hour|day)s?\b|\s?[kmgt]i?b\b|\.\w|e\d))?"
+    rf"(?:\s*\]?\s*(?:/|\bof\b)\s*\[?\s*(?P<of>\d++(?:,\d{{3}})*+)(?![.:/]\d| +\d+:\d\d|\s?[kmgt]i?b\b))?"
+    rf"(?:\s*(?:\([^()]*\)\s*)?(?:(?P<per>(?:{_TIMES}) ?/ ?{_STEPS})|(?P<rate>{_STEPS} ?/ ?{_A_SECOND})"
+    rf"|(?P<samples>{_SAMPLES} ?/ ?{_A_SECOND}))\b(?!\s*[:=]))?"
+    rf"(?:\s*(?P<unit>{_TIMES})(?![\w/])|(?=\s*(?P<counts>{_STEPS}|epoch)(?![\w/])))?"
+    rf"(?:(?:,\s*[\d.,]+\s*/s)?\s*\(\s*(?P<mean>\d[\d.]*+(?:e[-+]\d+)?)\s*(?:{_TIMES})?\s*[,)])?(?P<elapsed>\s+elapsed\b)?",
     re.IGNORECASE,
 )
-_RATE = re.compile(
-    rf"(?P<number>{_NUMBER})\s*(?P<unit>(?:it|iters?|iterations?|steps?|batch(?:es)?)/(?:s(?:ec(?:ond)?)?)\b|"
-    rf"(?:s|sec|seconds|ms) ?/ ?(?:it|iter|iteration|step|batch)\b|步/秒|秒/步)"
-    rf"|\b(?:ups|(?:train_)?(?:global_)?(?:steps?|it|iter(?:ation)?s?|batch(?:es)?)(?:/s(?:ec(?:ond)?)?|_per_sec(?:ond)?))"
-    rf"['\"]?\s*[:=]\s*['\"]?(?P<rate>{_NUMBER})|(?<=\| )(?P<alone>{_NUMBER}) ms(?= *\|)"
-    rf"|\((?P<last>{_NUMBER}) ?(?P<last_unit>ms|s)\)\s*$",
+_NAME = re.compile(
+    rf"(?P<name>[^,;|\[\]{{}}<>()\"'\t:=：]*+)['\"]?\s*(?:[(\[]\s*(?P<unit>{_TIMES})\s*[)\]])?['\"]?"
+    r"\s*(?P<sep>[:=：|])?\s*['\"]?(?P<open>[\[(])?[\[(#'\"\s]*$",
     re.IGNORECASE,
 )
-_COUNT = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)"
-_PARTS = re.compile(
-    rf"\b(?:forward|fwd)[\w-]*: ?({_NUMBER}).*?\b(?:backward|bwd)[\w-]*: ?({_NUMBER})"
-    rf".*?\b(?:step|optimizer)[\w-]*: ?({_NUMBER})"
-)
-_ELAPSED = re.compile(
-    rf"\b(?:wall|time_elapsed)['\"]?\s*[=:|]\s*['\"]?({_NUMBER})|({_NUMBER})\s*s(?:ec(?:onds)?)? elapsed", re.IGNORECASE
-)
-_SAMPLES = re.compile(
-    rf"(?P<number>{_NUMBER})\s*(?:samples?|images?|imgs?|examples?|sentences?|sequences?|seqs?)\s*/\s*s(?:ec(?:ond)?)?\b"
-    rf"|(?:samples?|images?|imgs?|examples?|sentences?)\s*(?:/|_per_)\s*s(?:ec(?:ond)?)?['\"]?\s*[:=]\s*(?P<rate>{_NUMBER})",
-    re.IGNORECASE,
-)
-_WORDS = re.compile(rf"\bwps['\"]?[=:] ?['\"]?({_NUMBER}).*?\bwpb['\"]?[=:] ?['\"]?({_NUMBER})")
-_STEP = re.compile(
-    r"(?P<word>epoch|iter(?:ation)?s?|(?:global[_ ])?step|batch|it|train(?:ing)?)\s*(?:\("
-    r"(?P<phase>train|val|valid|test)\))?"
-    r"['\"]?\s*[:=：#]?\s*['\"]?\[\s*(?P<a>\d+)\s*(?:/\s*(?P<a_of>\d+)\s*)?\](?:\s*\[\s*(?P<b>\d+)\s*/\s*(?P<b_of>\d"
-    r"+)\s*\])?"
-    r"|(?<![\w/])(?:(?:global|train(?:ing)?|optim(?:izer)?|cur(?:rent)?|acc|local|num)[_ ])?"
-    r"(?:step|iter(?:ation)?|batch|it|mini[_-]?batch|update|up\.)s?"
-    rf"['\"]?\s*[:=：#]?\s*[#'\"]?\s*(?P<c>{_COUNT})(?!\.\d|[\d.]*\s*(?:s\b|ms\b|%|/s))(?:\s*(?:/|of)\s*(?P<c_of>{_COUNT}))?"
-    r"(?![\w.]*=|:\d)"
-    r"|(?:步数|迭代次数|迭代|批次|步)\s*[:=：]?\s*(?P<d>\d+)(?:\s*/\s*(?P<d_of>\d+))?"
-    r"|第\s*(?P<e>\d+)\s*(?:/\s*(?P<e_of>\d+)\s*)?(?:步|个?批次|个?\s*batch|次迭代)"
-    rf"|\[\s*(?P<g>{_COUNT})\s*/\s*(?P<g_of>{_COUNT})\s*(?:\(\s*[\d.]+\s*%\s*\)\s*)?\]"
-    rf"|epoch \d+(?::\s+|,\s*|\s\s+)(?P<h>{_COUNT})\s*/\s*(?P<h_of>{_COUNT})"
-    rf"|(?P<i>{_COUNT})\s*/\s*(?P<i_of>{_COUNT}) batches"
-    r"|\d+epoch:train:\d+-(?P<j>\d+)(?P<j_of>)batch|batch \[\d+-(?P<k>\d+)(?P<k_of>)\]"
-    r"|\|\s*(?P<l>\d+)/(?P<l_of>\d+)\s*\||^\s*(?P<m>\d+):(?P<m_of>)(?= -?[\d.]+, -?[\d.]+ avg)"
-    r"|\[\s*\d+,\s*(?P<n>\d+)(?:\s*/\s*(?P<n_of>\d+))?\s*\]",
-    re.IGNORECASE,
-)
-_EPOCH = re.compile(
-    r"(?:epoch['\"]?\s*[:=：#]?\s*['\"]?\[?\s*(\d+)(?![\d.]*\.\d)|第\s*(\d+)\s*(?:轮|个?\s*epoch)|\b(\d+)epoch:train"
-    r"|^train:\s*(\d+)\s*\[)",
-    re.IGNORECASE,
-)
+_IN = re.compile(rf" in (?P<unit>{_TIMES})\s*$")
+_RATE_NAME = re.compile(rf"(?:.*[_ /])?(?:{_STEPS}(?:/|_per_){_A_SECOND}|ups)$")
+_SAMPLES_NAME = re.compile(rf"(?:.*[_ /])?{_SAMPLES}(?:/|_per_){_A_SECOND}$")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NOT_TRAIN = re.compile(
     r"\b(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w+)?|test(?:ing)?|predict\w*)\b|(?-i:\bCV\b)|验证|评估|测试",
     re.IGNORECASE,
 )
+_PARTS = re.compile(
+    r"\b(?:forward|fwd)[\w-]*: ?([\d.]+).*?\b(?:backward|bwd)[\w-]*: ?([\d.]+).*?\b(?:step|optimizer)[\w-]*: ?([\d.]+)"
+)
+_BESIDE = re.compile(r"\s*\]?\s*\[\s*$")  # [3][ 10/5005], Train: 2 [ 100/1251
+_IN_A_PAIR = re.compile(r",\s*\]:?\s*[A-Za-z]")  # [1, 100] loss
+_NAME_AT_MOST = 64  # characters before a number
+_LATEST_S = 1e9  # more is a date, as seconds since 1970
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _CLOCK = r"(?P<h>\d{1,2}):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?(?!\d|:\d)"
 _SHAPES = (
@@ -144,153 +133,275 @@ _RECENT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Measures:
-    """What a line says of durations, and of their means so far; without `unit_known` they may be milliseconds."""
+def split_numbers(line: str) -> tuple[str, list[str]]:
+    """Return the shape of a line (its numbers blanked out), and its numbers in their order.
 
-    took_s: float
-    wait_s: float
-    unit_known: bool
+    >>> split_numbers("step 1,200 time 0.203s lr 1e-05")
+    ('step 0 time 0s lr 0', ['1,200', '0.203', '1e-05'])
+    """
+    parts = _NUMBER.split(line)
+    return "0".join(parts[::2]), parts[1::2]
+
+
+class Field(NamedTuple):
+    """A number of a line: which of its numbers it is, what its name says, and the numbers that belong to it."""
+
+    at: int
+    start: int
+    kind: str  # what `_kind` says of its name
+    gap: str  # the text before it
+    name: re.Match[str]
+    tail: re.Match[str]
+    is_whole: bool
+    of: int | None
+    mean: int | None
+    unit_s: float | None  # what it is in seconds; negative: a rate
+
+    @property
+    def behind(self) -> str:
+        """The text behind it, a little of it."""
+        return self.tail.string[self.tail.end() :][:9]
+
+
+@lru_cache(maxsize=4096)
+def _kind(name: str) -> tuple[str, float | None]:
+    """Return what a name says of its number, and the unit that is part of it.
+
+    "other" is none of our business, "refused" neither, whatever its unit is. With a question mark the name may mean
+    something else, too: the number must look like a time.
+
+    >>> [_kind(name)[0] for name in ("INFO data_time", "Iteration", "elapsed time per iteration", "forward time", "lr")]
+    ['wait', 'step', 'took', 'refused', 'other']
+    """
+    if inside := _IN.search(name):
+        return _kind(name[: inside.start()])[0], _UNIT_S[inside["unit"].lower()]
+    tokens = name.replace(" / ", "/").split()
+    last = tokens[-1].lower() if tokens else ""
+    if not any(map(str.isalpha, last)):
+        return "", None
+    if _RATE_NAME.match(last):
+        return "rate", -1.0
+    if _SAMPLES_NAME.match(last) or last in ("wps", "wpb"):
+        return last if last in ("wps", "wpb") else "samples", None
+    words: list[str] = []
+    for token in reversed(tokens):
+        some = [word.lower() for word in _WORDS.findall(token)]
+        if not some or not _KNOWN.issuperset(some):
+            if some and some[-1] in _OTHER:
+                return "refused", None
+            break
+        words = some + words
+    found = set(words)
+    if not found or found <= _ALONE:
+        return ("elapsed" if last in ("wall", "wall_time") else "other"), None
+    unit_s = next((_UNIT_S[word] for word in words if word in _UNIT_S and word not in ("t", "min")), None)
+    if found <= {"elapsed", "time"} and "elapsed" in found:
+        return "elapsed", unit_s
+    if found & _EPOCH:
+        return ("refused" if found & (_TIME | _DATA) else "epoch"), None
+    if found & _DATA or found == {"d", "time"}:
+        return ("wait" if found & _TIME else "wait?"), unit_s
+    if found & _TIME and not found <= _VAGUE:
+        return ("cost?" if found == {"cost"} else "took?" if found == {"dt"} else "took"), unit_s
+    return ("step" if found & _COUNTED and "/" not in last else "other"), None
+
+
+def _fields(line: str) -> list[Field]:
+    """Return the numbers of a line that stand by themselves: not those within names, dates, sizes."""
+    numbers = list(_NUMBER.finditer(line))
+    places = {match.start(): index for index, match in enumerate(numbers)}
+    fields: list[Field] = []
+    end = 0
+    for index, match in enumerate(numbers):
+        start = match.start()
+        before = line[start - 1 : start]
+        if start < end or (before.isascii() and before.isalpha()) or before in ("_", "@", "."):
+            continue
+        gap, tail = line[max(end, start - _NAME_AT_MOST) : start], _TAIL.match(line, match.end())
+        name = _NAME.search(gap)
+        if name is None or tail is None:
+            continue
+        end = tail.end()
+        kind, unit_s = _kind(name["name"])
+        if gap.rstrip(" :=").lower().endswith("time (data)"):
+            kind = "both"
+        elif gap == "-" and fields and fields[-1].kind == "step":  # Batch [0-20]
+            kind = "step"
+        elif kind == "took" and "train_time" in line and name["name"].strip() == "iter_time":
+            kind = "wait"  # ESPnet's: the time of its iterator
+        if unit := tail["per"] or tail["unit"] or name["unit"]:
+            unit_s = _UNIT_S[unit.partition("/")[0].strip().lower()]
+        elif tail["rate"]:
+            unit_s = -1.0
+        of, mean = (places.get(tail.start(group)) if tail[group] else None for group in ("of", "mean"))
+        is_whole = match[0].replace(",", "").isdigit() and tail["no"] is None and tail["unit"] is None
+        fields.append(Field(index, start, kind, gap, name, tail, is_whole, of, mean, unit_s))
+    return fields
+
+
+Place = tuple[int, float]  # which number of a line, and what to multiply it by; negative: a rate, so it goes below
+
+
+class StepLine(NamedTuple):
+    """What a line tells of a step: where in the training, its time and wait in seconds, and their means so far."""
+
+    step: int
+    of: int  # 0: not told
+    epoch: float
+    took_s: float = NAN
+    wait_s: float = NAN
     took_mean_s: float = NAN
     wait_mean_s: float = NAN
 
-    @property
-    def times(self) -> tuple[float, float, float, float]:
-        return self.took_s, self.wait_s, self.took_mean_s, self.wait_mean_s
-
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """Where in the training a line stands."""
+class LinePlan:
+    """Where in lines of one shape the numbers stand that tell of a step."""
 
-    step: int
-    of: int | None
+    position: tuple[int, int | None] | None  # which numbers are the step, and of how many
     epoch: int | None
     is_training: bool
+    times: tuple[Place | None, ...]  # step time, wait, and their means so far
+    spare: tuple[Place, ...]  # what else may tell the step time: rates, a time without a name
+    words: tuple[int, int] | None  # words a second, and of a batch
+    samples: int | None  # samples a second
+    elapsed: Place | None  # the time since the start
+    unit_known: bool  # else times may be milliseconds
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it tells a step time or a wait."""
+        return any(self.times) or bool(self.spare) or self.words is not None
+
+    def read(self, numbers: Sequence[str], *, batch_size: int = 0) -> StepLine:
+        """Return what a line's numbers tell; samples a second tell it with a batch size only."""
+        took, *others = (NAN if place is None else _seconds_at(numbers, place) for place in self.times)
+        for place in self.spare if isnan(took) else ():
+            took = _seconds_at(numbers, place) if isnan(took) else took
+        if isnan(took) and self.words is not None and (rate := float(numbers[self.words[0]])) > 0:
+            took = float(numbers[self.words[1]]) / rate
+        if isnan(took) and self.samples is not None and batch_size and (rate := _float(numbers[self.samples])) > 0:
+            took = batch_size / rate
+        step, of = self.position or (None, None)
+        return StepLine(
+            -1 if step is None else int(_float(numbers[step])),
+            0 if of is None else int(_float(numbers[of])),
+            NAN if self.epoch is None else _float(numbers[self.epoch]),
+            took,
+            *others,
+        )
+
+    def elapsed_s(self, numbers: Sequence[str]) -> float:
+        """Return the seconds since the start that a line tells, or NaN."""
+        return NAN if self.elapsed is None else _seconds_at(numbers, self.elapsed)
 
 
-def read_measures(text: str) -> Measures | None:
-    """Return the step time and the data time that a line tells, in seconds.
-
-    >>> read_measures("time: 0.0629  data_time: 0.0019  loss: 0.7")
-    Measures(took_s=0.0629, wait_s=0.0019, unit_known=False, took_mean_s=nan, wait_mean_s=nan)
-    >>> read_measures("Time 1800ms (480ms) Data 1700 (360)")
-    Measures(took_s=1.8, wait_s=1.7, unit_known=True, took_mean_s=0.48, wait_mean_s=0.36)
-    """
-    found: dict[str, tuple[float, float, float | None]] = {}  # kind: value, mean so far, what its unit is in seconds
-    for match in _MEASURE.finditer(text):
-        kind, mean = "wait" if match["wait"] else "took", float(match["mean"] or NAN)
-        name = (match["both"] or match["wait"] or match["took"]).lower()
-        unit = match["u1"] or match["u2"]
-        if unit is None:
-            is_averaged = match["mean"] is not None  # "Data 0.012 (0.020)" is a time, "data 4" is not
-            if match["sep"] is None and not is_averaged and name in _PLAIN_WORDS and "." not in match["number"]:
-                continue
-            if name == "cost":
-                continue  # as likely a loss
-            if name.endswith("ms") or name.startswith("ms"):
-                unit = "ms"
-        if float(match["number"]) > 1e9:
-            continue  # a date, as seconds since 1970
-        factor = None if unit is None else _UNIT_S[unit.lower()]
-        if match["both"]:
-            found["wait"], mean = (mean, NAN, factor), NAN
-        if name == "iter_time" and "train_time" in text:  # ESPnet's: the time of its iterator
-            kind = "wait"
-        better = kind in found and ((isnan(found[kind][1]) and not isnan(mean)) or (found[kind][2] is None and unit))
-        if kind not in found or better:
-            found[kind] = float(match["number"]), mean, factor
-    if not found:
-        return None
-    units = [factor for _, _, factor in found.values() if factor is not None]
-    told = {"took": (NAN, NAN), "wait": (NAN, NAN)}
-    for kind, (value, mean, factor) in found.items():  # one of them has a unit, so the others share it
-        in_s = factor or (units[0] if units else 1.0)
-        told[kind] = value * in_s, mean * in_s
-    return Measures(told["took"][0], told["wait"][0], bool(units), told["took"][1], told["wait"][1])
+def _float(text: str) -> float:
+    return float(text.replace(",", "")) if "," in text else float(text)
 
 
-def read_rate_s(text: str) -> float:
-    """Return the seconds of a step from a rate, or NaN.
-
-    >>> read_rate_s("6.25it/s"), read_rate_s("1.03s/it"), read_rate_s("speed: 4 steps/s"), read_rate_s("ups=2.5")
-    (0.16, 1.03, 0.25, 0.4)
-    """
-    match = _RATE.search(text)
-    if match is None:
-        return NAN
-    if bare := match["alone"] or match["last"]:
-        return float(bare) * (1.0 if match["last_unit"] == "s" else 1e-3)
-    number, unit = float(match["number"] or match["rate"]), (match["unit"] or "/s").lower()
-    if unit.endswith(("/s", "/sec", "/second", "步/秒")):
-        return 1 / number if number > 0 else NAN
-    return number * (1e-3 if unit.startswith("ms") else 1.0)
+def _seconds_at(numbers: Sequence[str], place: Place) -> float:
+    number = _float(numbers[place[0]])
+    if place[1] > 0:
+        return number * place[1]
+    return 1 / number if number > 0 else NAN
 
 
-def read_elapsed_s(text: str) -> float:
-    """Return the seconds since the start that a line tells, or NaN."""
-    match = _ELAPSED.search(text)
-    return float(match[1] or match[2]) if match else NAN
+def read_plan(line: str) -> LinePlan:
+    """Return where the numbers of this line stand, and of all lines that differ from it in their numbers only."""
+    if not line.isascii():
+        line = _IS_CHINESE.sub(lambda match: f" {_CHINESE[match[0]]} ", line)
+    fields, numbers = _fields(line), split_numbers(line)[1]
+    times: dict[str, Field] = {}
+    for field in fields:
+        kind = _time_kind(field, numbers[field.at])
+        known = times.get(kind)
+        is_better = known is not None and (
+            (known.mean is None and field.mean is not None) or (known.unit_s is None and field.unit_s is not None)
+        )
+        if kind and (known is None or is_better):
+            times[kind] = field
+    if (both := times.get("both")) is not None:  # time (data): 0.45 (0.012)
+        times |= {"took": both._replace(mean=None), "wait": both._replace(at=both.mean or 0, mean=None)}
+    told = [times.get("took"), times.get("wait")]
+    shared = next((one.unit_s for one in told if one and one.unit_s), None)  # one has a unit, so the others share it
+    places = [None if one is None else (one.at, one.unit_s or shared or 1.0) for one in told]
+    means = [
+        (one.mean, place[1]) if one and place and one.mean is not None else None
+        for one, place in zip(told, places, strict=True)
+    ]
+    spare = [times[kind] for kind in ("rate", "bare") if kind in times]
+    step, epoch = _position(fields)
+    elapsed = times.get("elapsed")
+    return LinePlan(
+        position=(step.at, step.of) if step else None,
+        epoch=epoch,
+        is_training=step is None or not _NOT_TRAIN.search(line[: step.start + 24]),
+        times=(*places, *means),
+        spare=tuple((one.at, one.unit_s or 1.0) for one in spare),
+        words=(times["wps"].at, times["wpb"].at) if {"wps", "wpb"} <= times.keys() else None,
+        samples=times["samples"].at if "samples" in times else None,
+        elapsed=None if elapsed is None else (elapsed.at, elapsed.unit_s or 1.0),
+        unit_known=shared is not None or not any(told),
+    )
 
 
-def read_epoch(text: str) -> int | None:
-    """Return the epoch that a line is about."""
-    found = _EPOCH.search(text)
-    return int(next(number for number in found.groups() if number)) if found else None
+def _time_kind(field: Field, number: str) -> str:
+    """Return which time of a step a field tells: took, wait, both, or a spare one; "" for none."""
+    kind, tail = field.kind, field.tail
+    if tail["no"] is not None or _float(number) > _LATEST_S:
+        return ""
+    if tail["samples"]:
+        return "samples"
+    if tail["elapsed"]:
+        return "elapsed"
+    if kind in ("wait", "took", "both", "elapsed", "samples", "wps", "wpb", "rate"):
+        return "took" if kind == "elapsed" and field.name["unit"] else kind
+    has_unit = field.unit_s is not None
+    if kind.endswith("?"):
+        looks_timed = has_unit or field.mean is not None or (kind != "cost?" and (field.name["sep"] or "." in number))
+        return kind[:-1].replace("cost", "took") if looks_timed else ""
+    if tail["per"] or tail["rate"]:
+        return "" if kind == "refused" else "rate"
+    if kind == "step" and (has_unit or (field.mean is not None and "." in number)):
+        return "took"  # Batch 0.474 (1.756)
+    return "bare" if kind == "" and tail["unit"] and field.name["sep"] in (None, "|") else ""
+
+
+def _position(fields: Sequence[Field]) -> tuple[Field | None, int | None]:
+    """Return the number that counts steps, and which one is the epoch."""
+    found: list[tuple[int, Field]] = []
+    epoch: int | None = None
+    for number, field in enumerate(fields):
+        before = fields[number - 1] if number else None
+        opened, is_step = field.name["open"] == "[", field.kind == "step"
+        if not field.is_whole or (field.kind == "refused" and not opened):
+            continue
+        if field.kind == "epoch" or field.tail["counts"] == "epoch":
+            epoch = field.at if epoch is None else epoch
+            continue
+        is_beside = before is not None and before.is_whole and _BESIDE.match(field.gap) is not None
+        if before is not None and is_beside and field.of is not None and before.kind in ("", "train", "other", "step"):
+            epoch = before.at if epoch is None else epoch
+            found = [one for one in found if one[1] is not before]
+        is_next = before is not None and before.at == epoch and before.of in (None, field.at - 1)
+        if field.of is not None:
+            is_counted = is_step or opened or field.tail["counts"] is not None
+            if is_counted or (field.kind == "" and (is_next or "|" in field.gap)):
+                found.append((3 if is_next else 2, field))
+        elif (is_step and not field.unit_s) or (field.tail["counts"] and field.gap.rstrip().endswith(("#", "-"))):
+            found.append((1, field))  # 第 12 步, 1epoch:train:1-100batch
+        elif before is not None and before.name["open"] == "[" and _IN_A_PAIR.match(field.gap + field.behind):
+            epoch = before.at
+            found.append((1, field))
+    best = max(found, key=lambda one: one[0], default=None)
+    return (best[1] if best else None), epoch
 
 
 def read_parts_s(text: str) -> float:
     """Return the seconds of a step whose parts a line tells, or NaN."""
     match = _PARTS.search(text)
     return sum(map(float, match.groups())) * (1e-3 if "(ms)" in text else 1.0) if match else NAN
-
-
-def read_samples_rate(text: str) -> float:
-    """Return the samples a second that a line tells, or NaN."""
-    match = _SAMPLES.search(text)
-    return float(match["number"] or match["rate"]) if match else NAN
-
-
-def read_words_s(text: str) -> float:
-    """Return the seconds of a step from the words of a batch and the words a second, as fairseq tells them, or NaN."""
-    match = _WORDS.search(text)
-    return float(match[2]) / float(match[1]) if match and float(match[1]) > 0 else NAN
-
-
-def read_position(text: str) -> Position | None:
-    """Return the step that a line is about.
-
-    >>> read_position("Iter(train) [ 50/1000]  lr: 0.1"), read_position("Epoch(val) [2][5/9]").is_training
-    (Position(step=50, of=1000, epoch=None, is_training=True), False)
-    >>> read_position("Epoch: [3][ 10/5005] Time 0.3"), read_position("第 12 步 耗时 0.2 秒").step
-    (Position(step=10, of=5005, epoch=3, is_training=True), 12)
-    """
-    epoch: int | None = None
-    first: Position | None = None
-    for match in _STEP.finditer(text):
-        is_training = match["phase"] in (None, "train", "Train") and not _NOT_TRAIN.search(text[: match.start() + 24])
-        group = "a" if match["word"] else next(one for one in "cdeghijklmn" if match[one])
-        if match["b"]:
-            return Position(int(match["b"]), int(match["b_of"]), int(match["a"]), is_training)
-        if match["word"] and match["word"].lower() == "epoch":
-            if match["a_of"] is None or epoch is None:
-                epoch = int(match["a"])
-            continue  # "Epoch: [0]  [ 10/5005]": the step comes behind
-        found = _position(match, group, epoch, is_training, text)
-        if found.of is not None:
-            return found
-        first = first or found
-    return first
-
-
-def _position(match: re.Match[str], group: str, epoch: int | None, is_training: bool, text: str) -> Position:
-    of = match[f"{group}_of"]
-    epoch = read_epoch(text) if epoch is None else epoch
-    return Position(_count(match[group]), _count(of) if of else None, epoch, is_training)
-
-
-def _count(text: str) -> int:
-    return int(text.replace(",", ""))
 
 
 class Stamps:

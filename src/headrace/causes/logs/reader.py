@@ -1,44 +1,32 @@
 """A log as it streams by: lines in, records of steps, markers and settings out.
 
-A log repeats a few lines a million times. What a line's numbers mean is learned once for each shape (the line with its
-numbers blanked out), by reading it again with other numbers in their places and seeing which of them come out where.
-Others of that shape are read by the place of each number.
+A log repeats a few lines a million times. What a line's numbers mean is worked out once for each shape (the line with
+its numbers blanked out); others of that shape are read by the place of each number.
 """
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import isclose, isnan
+from math import isnan
 from typing import Any
-
-import numpy as np
 
 from .bars import Bar, read_bar
 from .fields import (
     NAN,
-    Measures,
-    Position,
+    LinePlan,
     Recent,
     Stamps,
-    read_elapsed_s,
-    read_epoch,
-    read_measures,
+    StepLine,
     read_parts_s,
-    read_position,
-    read_rate_s,
+    read_plan,
     read_recent,
-    read_samples_rate,
     read_settings,
     read_slow_batch,
-    read_words_s,
+    split_numbers,
 )
 from .markers import Doing, Marker, read_marker
 from .series import StepStore
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_SENTINEL = 700_000
-_FACTORS = (1.0, 1e-3, 1e-6, 60.0)
 _MOST_MARKERS = 50_000
 _MOST_STORES = 512  # one a rank and kind of line; more are other numbers that look like steps
 # Which process wrote a line: `[rank3]:`, `rank 3 |`, `[default3]:`, `3: ` (srun -l), `(Worker pid=81)`.
@@ -75,93 +63,6 @@ _FOLD_WORDS = re.compile(
     r"|\b(?:speed|timer):",
     re.IGNORECASE,
 )
-# step, steps an epoch (0: not told), epoch; step time and wait, and the means of both so far
-_Values = tuple[int, int, float, float, float, float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class StepPlan:
-    """Where in a line of one shape the numbers of a step stand: which number, and what to multiply it by."""
-
-    step: int
-    of: int | None
-    epoch: int | None
-    times: tuple[tuple[int, float] | None, ...]  # a negative factor: a rate, so the number goes below the line
-    unit_known: bool
-
-    def apply(self, numbers: Sequence[str]) -> _Values:
-        """Return what a line's numbers tell."""
-        took, wait, took_mean, wait_mean = (_value(numbers, place) for place in self.times)
-        of = int(float(numbers[self.of])) if self.of is not None else 0
-        epoch = float(numbers[self.epoch]) if self.epoch is not None else NAN
-        return int(float(numbers[self.step])), of, epoch, took, wait, took_mean, wait_mean
-
-
-def _value(numbers: Sequence[str], place: tuple[int, float] | None) -> float:
-    if place is None:
-        return NAN
-    number, factor = float(numbers[place[0]]), place[1]
-    if factor > 0:
-        return number * factor
-    return 1 / number if number > 0 else NAN
-
-
-def shape_of(line: str) -> str:
-    """Return a line with its numbers blanked out.
-
-    >>> shape_of("step 12 time 0.203s"), numbers_of("step 12 time 0.203s")
-    ('step 0 time 0s', ['12', '0.203'])
-    """
-    return _NUMBER.sub("0", line)
-
-
-def numbers_of(line: str) -> list[str]:
-    """Return the numbers of a line, in their order."""
-    return _NUMBER.findall(line)
-
-
-def learn_plan(line: str, expected: _Values, *, unit_known: bool) -> StepPlan | None:
-    """Return where the numbers of this line stand that were read from it, or None where that is not clear."""
-    numbers = numbers_of(line)
-    count = iter(range(len(numbers)))
-    probe = _NUMBER.sub(lambda match: f"{_SENTINEL + next(count)}" + (".5" if "." in match[0] else ""), line)
-    seen, told = read_position(probe), read_measures(probe) or Measures(NAN, NAN, unit_known=True)
-    step = _index(seen.step, len(numbers)) if seen is not None else None
-    if seen is None or step is None:
-        return None
-    plan = StepPlan(
-        step=step,
-        of=_index(seen.of, len(numbers)),
-        epoch=_index(seen.epoch, len(numbers)),
-        times=tuple(
-            _place(seconds, len(numbers))
-            for seconds in (
-                read_rate_s(probe) if isnan(told.took_s) else told.took_s,
-                told.wait_s,
-                told.took_mean_s,
-                told.wait_mean_s,
-            )
-        ),
-        unit_known=unit_known,
-    )
-    got = plan.apply(numbers)
-    return plan if np.allclose(expected, got, rtol=1e-9, atol=0.0, equal_nan=True) else None
-
-
-def _index(value: int | None, count: int) -> int | None:
-    index = -1 if value is None else value - _SENTINEL
-    return index if 0 <= index < count else None
-
-
-def _place(seconds: float, count: int) -> tuple[int, float] | None:
-    if isnan(seconds) or seconds <= 0:
-        return None
-    for factor in _FACTORS:
-        index = int(seconds / factor + 0.25) - _SENTINEL
-        if 0 <= index < count and isclose((seconds / factor) % 0.5, 0, abs_tol=0.01):
-            return index, factor
-    index = int(1 / seconds + 0.25) - _SENTINEL
-    return (index, -1.0) if 0 <= index < count else None
 
 
 @dataclass
@@ -202,7 +103,7 @@ class LogReader:
         self._bar_steps: dict[str, int] = {}  # where each bar stands
         self._last_bar: tuple[StepStore, int] | None = None  # that moved
         self._profiled_s, self._num_epochs, self._epoch_begun = 0.0, 0, -1
-        self._plans: dict[str, StepPlan | str | None] = {}  # by the shape of a line
+        self._plans: dict[str, LinePlan | str | None] = {}  # by the shape of a line
         self._header: set[str] = set()  # shapes of the lines before the first step
         self._header_again: set[str] = set()  # those that came again since the last step
 
@@ -230,7 +131,7 @@ class LogReader:
                     self._line += 0.5
                     self._read(behind)
                 return
-        shape = shape_of(line)
+        shape, numbers = split_numbers(line)
         plan = self._plans.get(shape, _UNSEEN)
         self._note_header(shape)
         if self._epoch_begun >= 0:
@@ -242,13 +143,13 @@ class LogReader:
         if plan is _FOLDED:
             self._fold(line)
             return
-        if isinstance(plan, StepPlan):
-            self._add(plan.apply(numbers_of(line)), self._time_of(line), plan.unit_known, line)
+        if isinstance(plan, LinePlan):
+            self._add_step(plan, numbers, line, self._time_of(line))
             return
         plan = self._read_with_care(line)
         if len(self._plans) < _MOST_SHAPES:
             self._plans[shape] = plan
-            if plan is None and _LIKE_A_STEP.search(line) and len(numbers_of(line)) >= 3:
+            if plan is None and _LIKE_A_STEP.search(line) and len(numbers) >= 3:
                 self.content.unread[shape] = [1, line.strip()]
 
     def _note_header(self, shape: str) -> None:
@@ -259,7 +160,7 @@ class LogReader:
         elif shape in self._header:
             self._header_again.add(shape)
 
-    def _read_with_care(self, line: str) -> StepPlan | str | None:
+    def _read_with_care(self, line: str) -> LinePlan | str | None:
         """Read a line of a shape not seen before; return how to read others like it: None, not at all."""
         low = line.lower()
         at_s = self._time_of(line)
@@ -277,10 +178,14 @@ class LogReader:
             self._mark(marker)
         for name, value in read_settings(line).items():
             self.content.settings.setdefault(name, value)
-        if self._last_store is not None and marker is None and _FOLD_WORDS.search(line) and read_position(line) is None:
-            self._fold(line)
-            return _FOLDED
-        plan = self._read_step(line, at_s, marker) if _STEP_WORDS.search(low) else None
+        plan: LinePlan | str | None = None
+        is_folded = self._last_store is not None and marker is None and _FOLD_WORDS.search(line) is not None
+        if is_folded or _STEP_WORDS.search(low):
+            found = read_plan(line)
+            if is_folded and found.position is None:
+                self._fold(line)
+                return _FOLDED
+            plan = self._read_step(found, line, at_s, marker) if _STEP_WORDS.search(low) else None
         is_settled = marker is None and (plan is not None or not _FOLD_WORDS.search(line))
         return plan if is_settled else _WITH_CARE
 
@@ -289,7 +194,7 @@ class LogReader:
         if not isnan(at_s := self._time_of(line)):
             rank, self._rank, number, self._epoch_begun = self._rank, f"{self._rank} epochs", self._epoch_begun, -1
             last = self.content.last_step_line
-            self._add((number, 0, NAN, NAN, NAN, NAN, NAN), at_s, True, "")
+            self._add(StepLine(number, 0, NAN), at_s, True, "")
             self._rank, self.content.last_step_line = rank, last
 
     def _read_profile(self, row: re.Match[str]) -> None:
@@ -301,7 +206,7 @@ class LogReader:
             rank, self._rank = self._rank, f"{self._rank}{row['batch'] or ''}"
             for step in (steps // 2, steps):  # as means so far, in two lines
                 self._line += 0.25
-                self._add((step, 0, NAN, *times, *times), NAN, True, "")
+                self._add(StepLine(step, 0, NAN, *times, *times), NAN, True, "")
             self._rank = rank
 
     def _batch_size(self) -> int:
@@ -312,11 +217,11 @@ class LogReader:
         """Give a step the times that stand in lines behind its own, where its own tells none."""
         if self._last_store is None:
             return
-        if (measures := read_measures(line)) is None:
-            measures = Measures(read_rate_s(line), NAN, unit_known=True)
-        unit_s = 1e-3 if "(ms)" in line and not measures.unit_known else 1.0  # time (ms) | batch-generator: 1.2
-        self._last_store.unit_known &= measures.unit_known or unit_s < 1
-        self._last_store.fill_last([seconds * unit_s for seconds in measures.times])
+        plan = read_plan(line)
+        told = plan.read(split_numbers(line)[1])
+        unit_s = 1e-3 if "(ms)" in line and not plan.unit_known else 1.0  # time (ms) | batch-generator: 1.2
+        self._last_store.unit_known &= plan.unit_known or unit_s < 1
+        self._last_store.fill_last([seconds * unit_s for seconds in told[3:]])
 
     def _time_of(self, text: str) -> float:
         at_s = self._stamps.read(text)
@@ -326,7 +231,7 @@ class LogReader:
         if bar.kind == "other":
             return
         if isnan(bar.elapsed_s):  # Keras tells what is left, by the mean so far
-            self._add((bar.step, bar.of or 0, NAN, bar.rate_s, NAN, NAN, NAN), NAN, True, "")
+            self._add(StepLine(bar.step, bar.of or 0, NAN, bar.rate_s), NAN, True, "")
             return
         if bar.kind == "evaluate":
             self._mark(Marker(Doing.EVALUATION, self._line, NAN, NAN, bar.elapsed_s))
@@ -362,14 +267,17 @@ class LogReader:
 
     def _measures_behind(self, behind: str, store: StepStore) -> tuple[float, float, float, float]:
         """Return the times that stand behind a bar; shapes without any are remembered."""
-        shape = shape_of(behind)
-        measures = read_measures(behind) if self._plans.get(shape, _UNSEEN) is not None else None
-        if measures is None:
+        shape, numbers = split_numbers(behind)
+        plan = self._plans.get(shape, _UNSEEN)
+        if plan is _UNSEEN:
+            found = read_plan(behind)
+            plan = found if any(found.times) else None
             if len(self._plans) < _MOST_SHAPES:
-                self._plans[shape] = None
+                self._plans[shape] = plan
+        if not isinstance(plan, LinePlan):
             return NAN, NAN, NAN, NAN
-        store.unit_known &= measures.unit_known
-        return measures.times
+        store.unit_known &= plan.unit_known
+        return plan.read(numbers)[3:]
 
     def _read_watcher(self, line: str, at_s: float) -> bool:
         slow = read_slow_batch(line)
@@ -388,69 +296,59 @@ class LogReader:
                 self.content.recent.append(recent)
         return recent is not None
 
-    def _read_step(self, line: str, at_s: float, marker: Marker | None) -> StepPlan | str | None:
-        position, measures = read_position(line), read_measures(line)
-        if position is None:
-            return self._read_epoch(line, at_s, measures, marker)
-        if not position.is_training:
-            return self._read_test(line, position, measures, at_s, marker)
-        if marker is not None and measures is None:
+    def _read_step(self, plan: LinePlan, line: str, at_s: float, marker: Marker | None) -> LinePlan | str | None:
+        if plan.position is None:
+            return self._read_epoch(plan, line, at_s, marker)
+        if not plan.is_training:
+            return self._read_test(plan, line, at_s, marker)
+        if marker is not None and not plan.has_times:
             return _WITH_CARE  # "Saving checkpoint at 30 iterations": a marker, not a step
-        rate_s = read_rate_s(line) if measures is None or isnan(measures.took_s) else NAN
-        if measures is None and isnan(rate_s):
-            rate_s = read_words_s(line)
-        if measures is None and isnan(rate_s) and (batch := self._batch_size()):
-            rate_s = batch / (read_samples_rate(line) or NAN)
-        elapsed_s = read_elapsed_s(line) if isnan(at_s) else NAN
-        at_s = at_s if isnan(elapsed_s) else elapsed_s
-        measures = measures or Measures(rate_s, NAN, unit_known=True)
-        took_s = rate_s if isnan(measures.took_s) else measures.took_s
-        epoch = NAN if position.epoch is None else float(position.epoch)
-        means = measures.took_mean_s, measures.wait_mean_s
-        values = position.step, position.of or 0, epoch, took_s, measures.wait_s, *means
-        self._add(values, at_s, measures.unit_known, line)
-        plan = learn_plan(line, values, unit_known=measures.unit_known) if isnan(elapsed_s) else None
-        return plan or _WITH_CARE
+        self._add_step(plan, split_numbers(line)[1], line, at_s)
+        return plan
 
-    def _read_test(
-        self, line: str, position: Position, measures: Measures | None, at_s: float, marker: Marker | None
-    ) -> str | None:
+    def _add_step(self, plan: LinePlan, numbers: list[str], line: str, at_s: float) -> None:
+        if plan.elapsed is not None and isnan(at_s):
+            at_s = plan.elapsed_s(numbers)
+        self._add(plan.read(numbers, batch_size=self._batch_size()), at_s, plan.unit_known, line)
+
+    def _read_test(self, plan: LinePlan, line: str, at_s: float, marker: Marker | None) -> str | None:
         """Read a step of an evaluation: it marks one, and a log of nothing else has steps, too."""
-        took_s = NAN
-        if measures is not None and not isnan(measures.took_s):
+        told, took_s = plan.read(split_numbers(line)[1]), NAN
+        if plan.times[0] is not None:
             rank, self._rank = self._rank, f"{self._rank} test"
-            self._add((position.step, position.of or 0, NAN, *measures.times), at_s, measures.unit_known, line)
+            self._add(told._replace(epoch=NAN), at_s, plan.unit_known, line)
             self._rank = rank
-            mean_s = measures.took_s if isnan(measures.took_mean_s) else measures.took_mean_s
-            took_s = mean_s * (position.step + 1)
+            took_s = (told.took_s if isnan(told.took_mean_s) else told.took_mean_s) * (told.step + 1)
         if marker is not None and not isnan(took_s) and self.content.markers[-1] is marker:
             self.content.markers[-1] = replace(marker, took_s=took_s)
-        elif marker is None and (measures is not None or position.of is not None or not isnan(at_s)):
+        elif marker is None and (any(plan.times) or told.of or not isnan(at_s)):
             self._mark(Marker(Doing.EVALUATION, self._line, at_s, NAN, took_s))
             return _WITH_CARE
         return None
 
-    def _read_epoch(self, line: str, at_s: float, measures: Measures | None, marker: Marker | None) -> str | None:
+    def _read_epoch(self, plan: LinePlan, line: str, at_s: float, marker: Marker | None) -> str | None:
         """Read a line that tells of a whole epoch: what its steps took, or all of it. For logs without steps."""
+        told = plan.read(split_numbers(line)[1])
+        took_s, parts_s, unit_known = told.took_s if any(plan.times) else NAN, read_parts_s(line), plan.unit_known
         if (whole := _EPOCH_TOOK.search(line)) is not None:
-            measures = Measures(float(whole[1]), NAN, unit_known=True)
-        if not isnan(parts_s := read_parts_s(line)):
-            measures = Measures(parts_s, NAN if measures is None else measures.wait_s, unit_known=True)
-        if measures is None or isnan(measures.took_s) or marker is not None or _NO_EPOCH.search(line):
+            took_s, unit_known = float(whole[1]), True
+        if not isnan(parts_s):
+            took_s, unit_known = parts_s, True
+        if isnan(took_s) or marker is not None or _NO_EPOCH.search(line):
             return None
-        epoch, kind = read_epoch(line), "epochs"
-        if epoch is None and "epoch" not in line.lower():
-            if isnan(measures.wait_s) and isnan(parts_s):
+        kind = "epochs"
+        if isnan(told.epoch) and "epoch" not in line.lower():
+            if isnan(told.wait_s) and isnan(parts_s):
                 return None
             kind = "steps"  # without a number, but a step: both of its times are there
         rank, self._rank = self._rank, f"{self._rank} {kind}"
         self._num_epochs += 1
-        number = self._num_epochs if epoch is None else epoch
-        self._add((number, 0, NAN, measures.took_s, measures.wait_s, NAN, NAN), at_s, measures.unit_known, line)
+        number = self._num_epochs if isnan(told.epoch) else int(told.epoch)
+        self._add(StepLine(number, 0, NAN, took_s, told.wait_s), at_s, unit_known, line)
         self._rank = rank
         return _WITH_CARE
 
-    def _add(self, values: _Values, at_s: float, unit_known: bool, line: str) -> None:
+    def _add(self, values: StepLine, at_s: float, unit_known: bool, line: str) -> None:
         if len(self._header_again) >= max(_FEWEST_HEADER, 0.5 * len(self._header)):
             self._mark(Marker(Doing.RESTART, self._line - 0.25, at_s, NAN, NAN))
         self._header_again.clear()
