@@ -43,6 +43,7 @@ VERDICTS = {
 _RUN_ENDED = Text("the run was ended: {title}", "运行终止：{title}")
 _BEFORE_IT = Text("{ended}; before that {verdict}", "{ended}；此前{verdict}")
 _NOTHING_WRONG = Text("Nothing wrong was found.", "没有发现问题。")
+_NOTHING_SEEN = Text("Nothing wrong is to be seen in it, as far as it goes.", "就其内容而言，没有看出问题。")
 _FAILED = Text(
     "The script ended with exit code {code}, for no reason that is known here: its own last lines say why. Of its time "
     "nothing was found wrong.",
@@ -63,7 +64,8 @@ def headline_of(findings: Findings, language: str) -> str:
 def nothing_found(findings: Findings, language: str) -> str:
     """Return what is said instead of findings: that nothing is wrong, or that the script failed by itself."""
     code = _failed(findings)
-    return _FAILED.filled(code=code).of(language) if code else _NOTHING_WRONG.of(language)
+    seen = _NOTHING_SEEN if findings.verdict is Verdict.UNKNOWN else _NOTHING_WRONG
+    return _FAILED.filled(code=code).of(language) if code else seen.of(language)
 
 
 def _failed(findings: Findings) -> int:

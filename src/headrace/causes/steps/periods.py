@@ -65,8 +65,8 @@ def find_period(slow_steps: Sequence[Sequence[float]]) -> StepPeriod | None:
         share = kept / len(distances)
         # The first distance fits by choice; each further one would fit by accident once in `candidate` times.
         luck = _at_least(kept - 1, len(distances) - 1, 1 / candidate)
-        if exact == len(distances) == 2:
-            luck /= 2  # two equal distances are less of an accident than two multiples
+        if exact == len(distances):  # equal distances are less of an accident than multiples
+            luck = min(luck, ((1 - 1 / candidate) ** (candidate - 1) / candidate) ** (exact - 1))
         if share < 0.75 or exact < 0.3 * kept or luck > _LUCK:
             continue
         if best is None or luck < best[0]:  # of 16 and 32 that fit alike, 32 is the less likely accident
