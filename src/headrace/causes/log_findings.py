@@ -4,6 +4,8 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from headrace.errors import UnusableInput
 from headrace.knowledge import MessageFound, MessageScanner, look_up
 from headrace.model import Cause, Finding, Findings, Text, Verdict, format_seconds, format_share, three_digits
@@ -155,6 +157,10 @@ _FEW = Text(
     "lines of steps: {n}, too few for patterns: what comes every so many steps cannot be seen",
     "只有 {n} 行步信息，不足以看出规律：每隔若干步出现的情况无法判断",
 )
+_STREAMS = Text(
+    "{n} streams of steps write into this log by turns (several jobs, or ranks without a name); this is the longest",
+    "有 {n} 路训练轮流写入这份日志（多个作业，或没有标明的 rank）；这里只说其中最长的一路",
+)
 _START = Text(
     "{start} until the first line of steps are the start of the run, and in no share here",
     "到第一行步信息为止的 {start} 属于启动阶段，不计入任何占比",
@@ -180,6 +186,8 @@ def _explain(
         verdict = _verdict(analysis)
         if analysis.wait_share is None:
             limits.append(_NO_WAIT)
+        if analysis.series.num_streams > 1:
+            limits.append(_STREAMS.filled(n=analysis.series.num_streams))
         if len(analysis.series) < FEWEST:
             limits.append(_FEW.filled(n=len(analysis.series)))
         if analysis.start_s >= 0.1 * (analysis.wall_s + analysis.start_s):
@@ -251,12 +259,12 @@ def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
         base=format_seconds(stalls.base_s),
     )
     if analysis.wait_share is not None:
-        yield Text("waiting for data: {share} of the time; {how}", "等待数据：占时间的 {share}；{how}").filled(
-            share=format_share(analysis.wait_share), how=_how_known(series)
-        )
-    per_epoch = series.per_epoch or streams.per_epoch
-    if analysis.losses and per_epoch:
-        yield epoch_fact(per_epoch, analysis.num_steps / analysis.wall_s, analysis.lost_share)
+        yield Text(
+            "waiting for data: {share} of the time in training steps; {how}", "等待数据：占训练步时间的 {share}；{how}"
+        ).filled(share=format_share(analysis.wait_share), how=_how_known(series))
+    begins_anew = bool((np.diff(series.step) < 0).any())  # else the number may be that of the whole training
+    if analysis.losses and series.per_epoch and begins_anew:
+        yield epoch_fact(series.per_epoch, analysis.num_steps / analysis.wall_s, analysis.lost_share)
     yield from (
         Text("{what}: {share} of the time, too little to report", "{what}：占时间的 {share}，不足以列为问题").filled(
             what=loss.cause.value, share=format_share(analysis.share(loss))
@@ -313,7 +321,7 @@ def _verdict(analysis: Analysis) -> Verdict:
     causes = {loss.cause: analysis.share(loss) for loss in reversed(analysis.losses)}
     bound = max((causes.get(cause, 0.0) for cause in SUPPLY_CAUSES), default=0.0)
     if bound >= 0.1:
-        return Verdict.DATA_BOUND if bound >= 0.25 else Verdict.BALANCED
+        return Verdict.DATA_BOUND
     if analysis.losses:
         return Verdict.UNKNOWN if all(loss.drift is not None for loss in analysis.losses) else Verdict.STUTTERING
     if analysis.wait_share is None:

@@ -261,3 +261,63 @@ def test_a_log_of_an_evaluation_alone_has_steps_too(explain: Callable[..., Findi
 def test_lines_that_look_like_steps_and_are_not_read_are_shown(explain: Callable[..., Findings]) -> None:
     with pytest.raises(UnusableInput, match="the 3rd step of 9"):
         explain(f"in batch of {n}: the 3rd step of 9 was {n} times 7 sec" for n in range(12))
+
+
+def test_two_jobs_that_write_by_turns_are_told_apart(explain: Callable[..., Findings]) -> None:
+    lines = []
+    for n in range(1, 200):
+        lines.append(f"step {n}/900 time 0.400s data 0.100s")
+        lines += [f"step {n - 60}/900 time 0.500s data 0.010s"] * (n > 60)
+    found = explain(lines)
+    assert not found.findings or found.findings[0].cause is Cause.LOADER_THROUGHPUT
+    assert any("2 streams of steps" in limit.en for limit in found.limits)
+    assert found.figures["wait_share"] == pytest.approx(0.25, abs=0.01)
+
+
+def test_lines_whose_place_in_the_epoch_wanders_are_one_stream(explain: Callable[..., Findings]) -> None:
+    """A line every 25 steps of epochs of 36."""
+    found = explain(f"step {n % 36}/36 time 0.400s data 0.010s" for n in range(24, 4000, 25))
+    assert not any("streams of steps" in limit.en for limit in found.limits)
+    assert found.figures["step_mean_s"] == pytest.approx(0.4, abs=0.01)
+
+
+def test_bars_in_the_pauses_of_the_first_one_are_evaluations(explain: Callable[..., Findings]) -> None:
+    lines = []
+    for _ in range(5):
+        lines += [f" {n}%|##   | {n}/100 [00:{n // 2:02d}<00:{50 - n // 2:02d},  2.00it/s]" for n in range(1, 101)]
+        for _ in range(2):
+            lines += [f" {n}%|##   | {10 * n}/1000 [00:{n // 5:02d}<00:10, 50.00it/s]" for n in range(1, 101)]
+    found = explain(lines)
+    assert found.figures["step_typical_s"] == pytest.approx(0.5, rel=0.1)
+    assert (found.findings[0].cause, found.findings[0].confidence) == (Cause.EVALUATION, Confidence.LIKELY)
+    assert found.findings[0].share == pytest.approx(40 / 90, abs=0.05)
+
+
+def test_the_timer_behind_an_evaluation_is_no_step(explain: Callable[..., Findings]) -> None:
+    lines = []
+    for n in range(200):
+        lines += [f"epoch:{n // 50} || iter:{10 * n} || Loss:0.5", "Timer: 0.50"]
+        if n % 50 == 49:
+            lines += ["start eval ...", "Timer: 90.0"]
+    assert explain(lines).figures["step_mean_s"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_means_since_the_epoch_began_are_undone(explain: Callable[..., Findings]) -> None:
+    """As torchvision's reference prints them, every step: the first one of an epoch shows in all that follow."""
+    lines = []
+    for epoch in range(8):
+        took, wait = np.array([1.6, *[0.3] * 5]), np.array([1.3, *[0.02] * 5])
+        for n in range(6):
+            times = f"time: {took[: n + 1].mean():.4f}  data: {wait[: n + 1].mean():.4f}"
+            lines.append(f"Epoch: [{epoch}]  [{n}/6]  eta: 0:00:09  loss: 1.2 (1.3)  {times}  max mem: 2000")
+    found = explain(lines)
+    assert found.figures["step_typical_s"] == pytest.approx(0.3, abs=0.02)
+    assert found.findings[0].cause is Cause.EPOCH_START
+
+
+def test_a_few_waits_at_one_distance_are_lock_step(explain: Callable[..., Findings]) -> None:
+    found = explain(
+        f"Epoch: [1][{n}/900]\tTime {300.2 if n % 4 == 1 else 1.7:.3f}\tData {298.5 if n % 4 == 1 else 0.001:.3f}"
+        for n in range(4, 22)
+    )
+    assert (found.findings[0].cause, found.findings[0].figures["period_steps"]) == (Cause.BATCH_LOCKSTEP, 4)

@@ -135,7 +135,7 @@ def test_the_clock_of_a_bar_is_finer_than_its_seconds(seconds: list[float], from
         rates.append(1 / float(text) if rate >= 1 else float(text))
         shown.append(float(math.floor(now)))
         true.append(now)
-    bar = bar_times(list(range(1, len(seconds) + 1)), shown, rates, 1.0)
+    bar = bar_times(np.arange(1.0, len(seconds) + 1), np.array(shown), np.array(rates), 1.0)
     got, wanted = np.diff(bar.at_s), np.diff(true)
     tolerance = 0.12 if not from_start else 0.6
     assert float(np.median(np.abs(got - wanted))) < tolerance

@@ -9,7 +9,7 @@ does, they are all that is used.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -155,17 +155,13 @@ class BarTimes:
     resolution_s: float
 
 
-def bar_times(
-    steps: Sequence[float], elapsed_s: Sequence[float], rates_s: Sequence[float], resolution_s: float
-) -> BarTimes:
-    """Return the times of the redraws of one bar, from its start.
+def bar_times(n: Floats, shown: Floats, rates: Floats, resolution_s: float) -> BarTimes:
+    """Return the times of the redraws of one bar from its start, by its steps, elapsed seconds and seconds a step.
 
-    >>> bar_times([10, 20, 30, 40], [1, 2, 3, 4], [0.1, 0.1, 0.1, 0.1], 1.0).at_s.round(3).tolist()
+    >>> steps = np.array([10.0, 20, 30, 40])
+    >>> bar_times(steps, steps // 10, np.full(4, 0.1), 1.0).at_s.round(3).tolist()
     [1.5, 2.5, 3.5, 4.5]
     """
-    n = np.asarray(steps, dtype=float)
-    shown = np.asarray(elapsed_s, dtype=float)
-    rates = np.asarray(rates_s, dtype=float)
     if resolution_s < 1.0 or len(n) < 4 or np.isnan(rates[1:]).mean() > 0.1:
         return BarTimes(shown, resolution_s)
     total_s = max(float(shown[-1] - shown[0]), 1.0)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 WINDOW = 10  # steps over which mmengine averages
+_LONG_WINDOW = 20  # steps over which torchvision's reference averages
 _LONGEST_INTERVAL = 10_000  # steps between two lines; more are samples or words
 
 
@@ -92,6 +93,9 @@ def weigh(times: dict[str, Floats], spans: Spans, dt: Floats, resolution_s: floa
         wait_s = np.full(len(wait_s), np.nan)
     if (wait_s > 1.05 * took_s + 0.005).sum() > 0.002 * len(wait_s):  # a wait longer than its step stands beside it
         took_s, took_mean_s = took_s + np.nan_to_num(wait_s), took_mean_s + np.nan_to_num(times["wait_mean"])
+    if not is_averaged and (early := _since_begin(took_s, spans, inside)) is not None:
+        took_s, wait_s = (np.where(early, _stretches(values, spans), values) for values in (took_s, wait_s))
+        wait_s = np.clip(wait_s, 0.0, took_s)
     if spans.usual <= 1:
         if is_averaged and not np.isnan(took_s).any():
             took_s, wait_s = undo_smoothing(took_s, wait_s, spans.is_hole)
@@ -137,15 +141,35 @@ def _from_means(means: Floats, spans: Spans, single: Floats) -> Floats | None:
     """Return what a step took in each stretch, from the means so far that the log prints; None where they are none."""
     if np.isnan(means).mean() > 0.05:
         return None
-    done = np.nan_to_num(means) * spans.count
     begins = spans.is_first | spans.is_hole
     alone = begins & (spans.count == 1)
     if alone.any() and (np.abs(single - means)[alone] > 0.02 * means[alone] + 1e-3).mean() > 0.2:
         return None  # they go on from epoch to epoch
-    took = np.where(begins, done, np.diff(done, prepend=0.0))
-    per_step: Floats = took / np.maximum(np.where(begins, spans.count, spans.head), 1.0)
+    per_step = _stretches(means, spans)
     is_mean = float((per_step >= -0.2 * np.median(per_step)).mean()) >= 0.95
     return np.maximum(per_step, 0.0) if is_mean else None
+
+
+def _since_begin(took_s: Floats, spans: Spans, inside: Flags) -> Flags | None:
+    """Return which figures are means since the epoch began, where the first lines of epochs show it; None: none are.
+
+    They are, if these lines are much more like the others without what the first step of an epoch brings in.
+    """
+    early = inside & (spans.count <= _LONG_WINDOW)
+    if not early.any() or np.isnan(took_s).any():
+        return None
+    own, later = _stretches(took_s, spans), inside & ~early
+    typical = float(np.median(took_s[later] if later.any() else own[early]))
+    off, off_before = (float(np.median(np.abs(values[early] - typical))) for values in (own, took_s))
+    return early if off < 0.5 * off_before - 1e-4 and float(own[early].min()) >= -0.2 * typical else None
+
+
+def _stretches(means: Floats, spans: Spans) -> Floats:
+    """Return what a step took in each stretch, from means since the epoch began."""
+    done = np.nan_to_num(means) * spans.count
+    begins = spans.is_first | spans.is_hole
+    took = np.where(begins, done, np.diff(done, prepend=0.0))
+    return np.asarray(took / np.maximum(np.where(begins, spans.count, spans.head), 1.0))
 
 
 def _against_clock(own: Floats, dt: Floats, usable: Flags) -> tuple[float, float]:

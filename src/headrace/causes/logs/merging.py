@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .fields import Recent
+from .fields import NAN, Recent
 from .markers import Doing, Marker
 from .reader import LogContent
 from .series import COLUMNS, Series, StepStore, build_series
@@ -39,7 +39,6 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
         streams.recent += content.recent
         for name, value in content.settings.items():
             streams.settings.setdefault(name, value)
-    streams.markers.sort(key=lambda marker: marker.line)
     shapes: dict[str, dict[str, list[StepStore]]] = {}
     kinds = {name.split(" ")[-1] for content in contents for name in content.stores}
     # Steps without a number, lines of whole epochs, those of an evaluation: they count where there are no better ones.
@@ -48,6 +47,7 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
     if kinds == {"test"}:
         streams.markers = [marker for marker in streams.markers if marker.doing is not Doing.EVALUATION]
     for content in contents:
+        streams.markers += _bars_between(content.stores)
         for name, store in content.stores.items():
             if name.split(" ")[-1] in beside:
                 continue
@@ -55,6 +55,7 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
             store.is_epochs = rank.endswith(" epochs")
             shapes.setdefault(shape, {}).setdefault(rank, []).append(store)
             streams.per_epoch = max(streams.per_epoch, store.of)
+    streams.markers.sort(key=lambda marker: marker.line)
     fast: list[float] = []
     for shape, ranks in shapes.items():
         parts = [chain for stores in ranks.values() for chain in _chained(stores)]
@@ -70,6 +71,37 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
     streams.series.sort(key=_worth, reverse=True)
     streams.fast_step_s = min(fast, default=None)
     return streams
+
+
+def _bars_between(stores: dict[str, StepStore]) -> list[Marker]:
+    """Take out bars that are no training, though no name says so: they run in the pauses of the one that began first.
+
+    Returns them as evaluations, one each time.
+    """
+    bars = sorted(
+        (store for store in stores.values() if store.is_bar and len(store)), key=lambda one: one.column("line")[0]
+    )
+    found: dict[int, Marker] = {}
+    runs = [_bar_runs(store) for store in bars]
+    for store, others in zip(bars[1:], runs[1:], strict=True):
+        # In which pause of the first one does each lie? Within a run of it there is none.
+        after = [sum(first < begin for first, _, _ in runs[0]) for begin, _, _ in others]
+        is_between = [runs[0][index - 1][1] < begin for index, (begin, _, _) in zip(after, others, strict=True)]
+        if not all(is_between) or len(set(after)) < max(2, 0.6 * (len(runs[0]) - 1)):
+            continue
+        for index, (_, end, took_s) in zip(after, others, strict=True):
+            took_s += found[index].took_s if index in found else 0.0
+            found[index] = Marker(Doing.EVALUATION, end, NAN, NAN, took_s)
+        del stores[store.name]
+    return list(found.values())
+
+
+def _bar_runs(store: StepStore) -> list[tuple[float, float, float]]:
+    """Return the runs of a bar: the lines where each begins and ends, and how long it took."""
+    line, elapsed_s = (np.asarray(store.column(name)) for name in ("line", "elapsed_s"))
+    starts = np.flatnonzero(np.diff(elapsed_s, prepend=np.inf) < 0)
+    ends = np.append(starts[1:], len(line)) - 1
+    return list(zip(line[starts].tolist(), line[ends].tolist(), elapsed_s[ends].tolist(), strict=True))
 
 
 def _begin(store: StepStore) -> list[float]:

@@ -100,6 +100,7 @@ class LogReader:
         self._number = 0  # its number, as an editor shows it
         self._rank = "-"
         self._last_store: StepStore | None = None
+        self._last_line = 0.0  # of a step
         self._bar_steps: dict[str, int] = {}  # where each bar stands
         self._last_bar: tuple[StepStore, int] | None = None  # that moved
         self._profiled_s, self._num_epochs, self._epoch_begun = 0.0, 0, -1
@@ -219,6 +220,11 @@ class LogReader:
             return
         plan = read_plan(line)
         told = plan.read(split_numbers(line)[1])
+        last = self.content.markers[-1] if self.content.markers else None
+        is_evaluated = last is not None and last.doing is Doing.EVALUATION and last.line > self._last_line
+        if last is not None and is_evaluated and "epoch" not in line.lower():
+            self.content.markers[-1] = replace(last, took_s=told.took_s)  # "start eval", and then its own timer
+            return
         unit_s = 1e-3 if "(ms)" in line and not plan.unit_known else 1.0  # time (ms) | batch-generator: 1.2
         self._last_store.unit_known &= plan.unit_known or unit_s < 1
         self._last_store.fill_last([seconds * unit_s for seconds in told[3:]])
@@ -365,7 +371,7 @@ class LogReader:
         store.of = max(store.of, of)
         self.content.formats.update([_FORMATS[shape]] if shape in _FORMATS else [])
         self.content.last_step_line = self._number
-        self._last_store = None if self._rank.endswith(" steps") else store
+        self._last_store, self._last_line = None if self._rank.endswith(" steps") else store, self._line
         store.add(self._line, step, epoch, at_s, took_s, wait_s, NAN, NAN, *means, of)
 
     def _mark(self, marker: Marker) -> None:

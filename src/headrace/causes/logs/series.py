@@ -30,6 +30,7 @@ COLUMNS = (
 )
 FEWEST = 6  # records; fewer have no pattern
 _LATER_S = 60.0
+_MOST_STREAMS = 16  # that write into one log by turns
 
 
 class StepStore:
@@ -106,6 +107,7 @@ class Series:
     known: Known = Known.EVERY_STEP  # how the share of waiting is known
     error: float = 0.0  # of that share, where it is known from a sample
     is_epochs: bool = False  # a record is an epoch, not a step
+    num_streams: int = 1  # that wrote by turns; this is the longest
 
     def __len__(self) -> int:
         return len(self.step)
@@ -139,6 +141,7 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
         columns["block"][first:end] = number
     if len(np.unique(columns["of"])) > len(np.unique(columns["step"])):  # "Batch 4/203700": the epoch, and the step
         columns["epoch"], columns["step"], columns["of"] = columns["step"], columns["of"], np.zeros(len(store))
+    columns, num_streams = _longest_stream(columns, is_bar=store.is_bar)
     columns = _joined(columns, is_bar=store.is_bar, of=store.of)
     if not len(columns["step"]):
         return None
@@ -191,7 +194,62 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
         known=told.known,
         error=told.error,
         is_epochs=store.is_epochs,
+        num_streams=num_streams,
     )
+
+
+def _longest_stream(columns: dict[str, Floats], *, is_bar: bool) -> tuple[dict[str, Floats], int]:
+    """Keep the longest of several streams that write by turns, and tell how many there are.
+
+    Two jobs, or ranks without a name, leave a counter that jumps back and forth between two rows of numbers. A row
+    that is taken up again, time after time, behind one that begins lower is another stream; a new run goes on alone.
+    """
+    epoch = np.nan_to_num(columns["epoch"])
+    step = columns["step"] + epoch * (columns["step"].max() + 1)
+    far = 0.0 if is_bar else 8.0  # ranks that keep step are joined, not told apart
+    ahead = _returns(step, far)
+    if len(ahead) < max(3.0, 0.01 * len(step)):
+        return columns, 1
+    # A line every 25 steps of epochs of 36 jumps like that, too: 24, 13, 2, 27, but always by 25 if one counts on.
+    of = float(np.median(columns["of"])) or float(np.ptp(np.diff(step)))
+    on = np.round(np.diff(step) % max(of, 1.0))
+    if float((on == np.median(on)).mean()) > 0.8:
+        return columns, 1
+    usual = float(np.median(ahead))
+    rows: list[list[float]] = []  # last step, first record, last record, how many
+    owner = np.empty(len(step), dtype=int)
+    recent: list[int] = []  # the one that moved last is the first
+    for index, now in enumerate(step.tolist()):
+        gaps = [(now - rows[row][0], row) for row in recent]
+        fits = [row for gap, row in gaps if 0 <= gap <= usual] or [row for gap, row in gaps if 0 < gap <= 4 * usual]
+        row = fits[0] if fits else len(rows)
+        if not fits:
+            rows.append([now, index, index, 0])
+        rows[row] = [now, rows[row][1], index, rows[row][3] + 1]
+        recent = [row, *(one for one in recent if one != row)][:_MOST_STREAMS]
+        owner[index] = row
+    streams: list[list[int]] = []
+    for row, (_, first, _, _) in enumerate(rows):  # one behind the other: epochs, or starts, of one stream
+        free = next((one for one in streams if rows[one[-1]][2] < first), None)
+        streams.append([row]) if free is None else free.append(row)
+    longest = max(streams, key=lambda one: sum(rows[row][3] for row in one))
+    chosen = np.isin(owner, longest)
+    return {name: column[chosen] for name, column in columns.items()}, len(streams)
+
+
+def _returns(step: Floats, far: float) -> list[float]:
+    """Return how far ahead a counter is each time that it returns, at once, to where it had jumped back from."""
+    ahead: list[float] = []
+    level = low = last = float(step[0])
+    for now in step.tolist():
+        if now < last - far:
+            level, low = last, now
+        elif now > level:
+            if level > low and now - last > 0.5 * (level - low):
+                ahead.append(now - level)
+            level = low = now
+        last = now
+    return ahead
 
 
 def _over(per_step: Floats, span: Floats, head: Floats, inside: Flags) -> Floats:
@@ -244,7 +302,7 @@ def _bar_clock(columns: dict[str, Floats], segment: Floats, at_s: Floats, resolu
     finest = offset = 0.0
     for number in np.unique(segment):
         chosen = np.flatnonzero(segment == number)
-        steps, elapsed_s, rates_s = (columns[name][chosen].tolist() for name in ("step", "elapsed_s", "rate_s"))
+        steps, elapsed_s, rates_s = (columns[name][chosen] for name in ("step", "elapsed_s", "rate_s"))
         bar = bar_times(steps, elapsed_s, rates_s, resolution_s)
         times[chosen] = bar.at_s + offset  # bars one after the other, as if nothing lay between them
         offset = float(times[chosen[-1]])

@@ -49,7 +49,8 @@ class Analysis:
     def step_mean_s(self) -> float:
         """Return what a step takes, without what the loop did besides training."""
         beside = {Cause.EVALUATION, Cause.CHECKPOINT, Cause.LOGGING, Cause.EPOCH_START}
-        beside_s = sum(loss.lost_s for loss in (*self.losses, *self.minor) if loss.cause in beside)
+        lost = (loss for loss in (*self.losses, *self.minor) if loss.cause in beside and loss.because != "wait")
+        beside_s = sum(loss.lost_s for loss in lost)
         return max(0.0, self.wall_s - beside_s) / max(1.0, self.num_steps)
 
     @property
@@ -87,8 +88,9 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     if starts.any():
         losses.append(_start_loss(series, stalls, starts))
     rest &= ~series.is_first
-    free = counted & (~series.is_first | is_short)
-    free[list(doing)] = False
+    told = counted & (series.wall_s > 0)  # in training steps, the first ones of epochs too
+    told[list(doing)] = False
+    free = told & (~series.is_first | is_short)
     waited = judge_waits(series, stalls, free, settings) if series.has_wait else None
     if waited is not None:
         rest &= ~waited[2]
@@ -117,7 +119,7 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
         start_s=float(series.wall_s[start].sum()),
         losses=tuple(kept),
         minor=tuple(loss for loss in losses if loss not in kept),
-        wait_share=waited[1] if waited is not None else None,
+        wait_share=float(np.nansum(series.wait_s[told]) / max(series.wall_s[told].sum(), 1e-9)) if waited else None,
         settings=settings,
     )
 
