@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from .fields import NAN, read_plan, split_numbers
+from .fields import NAN, NOT_TRAIN, read_plan, split_numbers
 
 _AMOUNT = r"(?P<n>\d+(?:\.\d+)?[kMG]?)"
 _BARS = (
@@ -48,11 +48,7 @@ _BARS = (
     ),
 )
 _SIZES = {"k": 1e3, "M": 1e6, "G": 1e9}
-# What a bar's title says when it does not count training steps. The last is the head of Ultralytics' validation.
-_NOT_TRAIN = re.compile(
-    r"\b(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w+)?|test(?:ing)?|sanity|predict\w*|infer\w*)\b|验证|评估|测试|mAP50",
-    re.IGNORECASE,
-)
+_ALSO_NOT_TRAIN = re.compile(r"\binfer\w*|mAP50", re.IGNORECASE)  # the second: the head of Ultralytics' validation
 _OTHER_WORK = re.compile(
     r"download|tokeniz|\bmap\b|filter|loading|caching|scanning|resolving|extract|generating|unpack|copying"
     r"|下载|缓存|预处理",
@@ -120,7 +116,8 @@ def read_bar(line: str) -> Bar | None:
 @lru_cache(maxsize=4096)
 def _title(title: str) -> tuple[str, int | None, bool]:
     """Return what a title says: the kind of bar, the epoch, and whether a time of day is in it."""
-    kind = "other" if _OTHER_WORK.search(title) else "evaluate" if _NOT_TRAIN.search(title) else "train"
+    is_evaluation = NOT_TRAIN.search(title) or _ALSO_NOT_TRAIN.search(title)
+    kind = "other" if _OTHER_WORK.search(title) else "evaluate" if is_evaluation else "train"
     found = _EPOCH.search(title)
     epoch = int(next(group for group in found.groups() if group)) if found else None
     return kind, epoch, _CLOCK.search(title) is not None

@@ -67,8 +67,8 @@ _IN = re.compile(rf" in (?P<unit>{_TIMES})\s*$")
 _RATE_NAME = re.compile(rf"(?:.*[_ /])?(?:{_STEPS}(?:/|_per_){_A_SECOND}|ups)$")
 _SAMPLES_NAME = re.compile(rf"(?:.*[_ /])?{_SAMPLES}(?:/|_per_){_A_SECOND}$")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_NOT_TRAIN = re.compile(
-    r"\b(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w+)?|test(?:ing)?|predict\w*)\b|(?-i:\bCV\b)|验证|评估|测试",
+NOT_TRAIN = re.compile(
+    r"\b(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w+)?|test(?:ing)?|predict\w*|sanity)\b|(?-i:\bCV\b)|验证|评估|测试",
     re.IGNORECASE,
 )
 _PARTS = re.compile(
@@ -336,7 +336,7 @@ def read_plan(line: str) -> LinePlan:
     return LinePlan(
         position=(step.at, step.of) if step else None,
         epoch=epoch,
-        is_training=step is None or not _NOT_TRAIN.search(line[: step.start + 24]),
+        is_training=step is None or not NOT_TRAIN.search(line[: step.start + 24]),
         times=(*places, *means),
         spare=tuple((one.at, one.unit_s or 1.0) for one in spare),
         words=(times["wps"].at, times["wpb"].at) if {"wps", "wpb"} <= times.keys() else None,

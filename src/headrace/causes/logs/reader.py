@@ -193,10 +193,9 @@ class LogReader:
     def _stamp_epoch(self, line: str) -> None:
         """Note when an epoch began, by the first time stamp in or behind the line that names it alone."""
         if not isnan(at_s := self._time_of(line)):
-            rank, self._rank, number, self._epoch_begun = self._rank, f"{self._rank} epochs", self._epoch_begun, -1
-            last = self.content.last_step_line
-            self._add(StepLine(number, 0, NAN), at_s, True, "")
-            self._rank, self.content.last_step_line = rank, last
+            last, number, self._epoch_begun = self.content.last_step_line, self._epoch_begun, -1
+            self._add(StepLine(number, 0, NAN), at_s, True, kind="epochs")
+            self.content.last_step_line = last
 
     def _read_profile(self, row: re.Match[str]) -> None:
         """Read Lightning's profiler: what all epochs took, how many steps there were, and all `next(loader)`."""
@@ -204,15 +203,9 @@ class LogReader:
             self._profiled_s = float(row["total"])
         elif self._profiled_s and (steps := int(row["calls"])) >= 2:
             times = self._profiled_s / steps, NAN if row["batch"] else float(row["total"]) / steps
-            rank, self._rank = self._rank, f"{self._rank}{row['batch'] or ''}"
             for step in (steps // 2, steps):  # as means so far, in two lines
                 self._line += 0.25
-                self._add(StepLine(step, 0, NAN, *times, *times), NAN, True, "")
-            self._rank = rank
-
-    def _batch_size(self) -> int:
-        settings = self.content.settings
-        return settings.get("all_batch", settings.get("batch_size", 0))
+                self._add(StepLine(step, 0, NAN, *times, *times), NAN, True, kind=row["batch"] or "")
 
     def _fold(self, line: str) -> None:
         """Give a step the times that stand in lines behind its own, where its own tells none."""
@@ -237,7 +230,7 @@ class LogReader:
         if bar.kind == "other":
             return
         if isnan(bar.elapsed_s):  # Keras tells what is left, by the mean so far
-            self._add(StepLine(bar.step, bar.of or 0, NAN, bar.rate_s), NAN, True, "")
+            self._add(StepLine(bar.step, bar.of or 0, NAN, bar.rate_s), NAN, True)
             return
         if bar.kind == "evaluate":
             self._mark(Marker(Doing.EVALUATION, self._line, NAN, NAN, bar.elapsed_s))
@@ -313,17 +306,16 @@ class LogReader:
         return plan
 
     def _add_step(self, plan: LinePlan, numbers: list[str], line: str, at_s: float) -> None:
-        if plan.elapsed is not None and isnan(at_s):
-            at_s = plan.elapsed_s(numbers)
-        self._add(plan.read(numbers, batch_size=self._batch_size()), at_s, plan.unit_known, line)
+        at_s = plan.elapsed_s(numbers) if isnan(at_s) else at_s
+        settings = self.content.settings
+        batch_size = settings.get("all_batch", settings.get("batch_size", 0))
+        self._add(plan.read(numbers, batch_size=batch_size), at_s, plan.unit_known, line)
 
     def _read_test(self, plan: LinePlan, line: str, at_s: float, marker: Marker | None) -> str | None:
         """Read a step of an evaluation: it marks one, and a log of nothing else has steps, too."""
         told, took_s = plan.read(split_numbers(line)[1]), NAN
         if plan.times[0] is not None:
-            rank, self._rank = self._rank, f"{self._rank} test"
-            self._add(told._replace(epoch=NAN), at_s, plan.unit_known, line)
-            self._rank = rank
+            self._add(told._replace(epoch=NAN), at_s, plan.unit_known, line, kind="test")
             took_s = (told.took_s if isnan(told.took_mean_s) else told.took_mean_s) * (told.step + 1)
         if marker is not None and not isnan(took_s) and self.content.markers[-1] is marker:
             self.content.markers[-1] = replace(marker, took_s=took_s)
@@ -347,14 +339,12 @@ class LogReader:
             if isnan(told.wait_s) and isnan(parts_s):
                 return None
             kind = "steps"  # without a number, but a step: both of its times are there
-        rank, self._rank = self._rank, f"{self._rank} {kind}"
         self._num_epochs += 1
         number = self._num_epochs if isnan(told.epoch) else int(told.epoch)
-        self._add(StepLine(number, 0, NAN, took_s, told.wait_s), at_s, unit_known, line)
-        self._rank = rank
+        self._add(StepLine(number, 0, NAN, took_s, told.wait_s), at_s, unit_known, line, kind=kind)
         return _WITH_CARE
 
-    def _add(self, values: StepLine, at_s: float, unit_known: bool, line: str) -> None:
+    def _add(self, values: StepLine, at_s: float, unit_known: bool, line: str = "", *, kind: str = "") -> None:
         if len(self._header_again) >= max(_FEWEST_HEADER, 0.5 * len(self._header)):
             self._mark(Marker(Doing.RESTART, self._line - 0.25, at_s, NAN, NAN))
         self._header_again.clear()
@@ -363,7 +353,7 @@ class LogReader:
         shape = "timed" if unit_known else "bare"
         if isnan(took_s) and isnan(wait_s):
             shape = "alone" if isnan(at_s) else "stamped"  # alone: its times may stand in lines of their own behind it
-        store = self._store(f"{shape} {self._rank}", resolution_s=self._stamps.resolution_s)
+        store = self._store(f"{shape} {self._rank} {kind}".rstrip(), resolution_s=self._stamps.resolution_s)
         if store is None:
             return
         store.unit_known &= unit_known
@@ -371,7 +361,7 @@ class LogReader:
         store.of = max(store.of, of)
         self.content.formats.update([_FORMATS[shape]] if shape in _FORMATS else [])
         self.content.last_step_line = self._number
-        self._last_store, self._last_line = None if self._rank.endswith(" steps") else store, self._line
+        self._last_store, self._last_line = None if kind == "steps" else store, self._line
         store.add(self._line, step, epoch, at_s, took_s, wait_s, NAN, NAN, *means, of)
 
     def _mark(self, marker: Marker) -> None:

@@ -15,19 +15,7 @@ from .evidence import Flags, Floats, Known, find_spans, weigh
 
 _BLOCK = 4096  # consecutive records; patterns are looked for within blocks
 MOST_RECORDS = 48 * _BLOCK
-COLUMNS = (
-    "line",
-    "step",
-    "epoch",
-    "at_s",
-    "took_s",
-    "wait_s",
-    "elapsed_s",
-    "rate_s",
-    "took_mean_s",
-    "wait_mean_s",
-    "of",
-)
+COLUMNS = tuple("line step epoch at_s took_s wait_s elapsed_s rate_s took_mean_s wait_mean_s of".split())  # noqa: SIM905
 FEWEST = 6  # records; fewer have no pattern
 _LATER_S = 60.0
 _MOST_STREAMS = 16  # that write into one log by turns
