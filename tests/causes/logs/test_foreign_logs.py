@@ -321,3 +321,20 @@ def test_a_few_waits_at_one_distance_are_lock_step(explain: Callable[..., Findin
         for n in range(4, 22)
     )
     assert (found.findings[0].cause, found.findings[0].figures["period_steps"]) == (Cause.BATCH_LOCKSTEP, 4)
+
+
+def test_records_that_share_a_line_are_read_one_by_one(explain: Callable[..., Findings]) -> None:
+    records = [f"{stamped(5.0 * n)} INFO epoch: 1, batch: {n}, avg_reader_cost: 0.1 sec, avg_batch_cost: 5.0 sec"
+               for n in range(1, 31)]  # fmt: skip
+    found = explain("".join(records[n : n + 3]) for n in range(0, 30, 3))
+    assert found.figures["steps"] == pytest.approx(30, abs=2)
+    assert found.figures["wait_share"] == pytest.approx(0.02, abs=0.01)
+
+
+def test_a_step_of_each_of_several_starts_is_no_counter(explain: Callable[..., Findings]) -> None:
+    """Starts with other numbers of steps, of which only the first is printed."""
+    lines = [
+        f"{stamped(n)} INFO Train: [{n}/5][0/{1 if n < 3 else 8}]\ttime {3.0 if n in (0, 3) else 0.6:.4f} (0.6)"
+        for n in range(5)
+    ]
+    assert explain(lines).figures["step_typical_s"] < 1.2

@@ -67,7 +67,8 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
         if built:
             streams.num_ranks = max(streams.num_ranks, len(built))
             streams.series.append(_side_by_side(built))
-        fast += [value for store in parts for value in (*store.column("took_s"), *store.column("rate_s")) if value > 0]
+        for values in (np.asarray(store.column(name)) for store in parts for name in ("took_s", "rate_s")):
+            fast += [float(values[values > 0].min())] if (values > 0).any() else []
     streams.series.sort(key=_worth, reverse=True)
     streams.fast_step_s = min(fast, default=None)
     return streams
@@ -85,9 +86,10 @@ def _bars_between(stores: dict[str, StepStore]) -> list[Marker]:
     runs = [_bar_runs(store) for store in bars]
     for store, others in zip(bars[1:], runs[1:], strict=True):
         # In which pause of the first one does each lie? Within a run of it there is none.
-        after = [sum(first < begin for first, _, _ in runs[0]) for begin, _, _ in others]
+        after = np.searchsorted([first for first, _, _ in runs[0]], [begin for begin, _, _ in others]).tolist()
         is_between = [runs[0][index - 1][1] < begin for index, (begin, _, _) in zip(after, others, strict=True)]
-        if not all(is_between) or len(set(after)) < max(2, 0.6 * (len(runs[0]) - 1)):
+        is_named = not np.isnan(store.column("epoch")).all()  # by its epoch: it may be another run's training
+        if is_named or not all(is_between) or len(set(after)) < max(2, 0.6 * (len(runs[0]) - 1)):
             continue
         for index, (_, end, took_s) in zip(after, others, strict=True):
             took_s += found[index].took_s if index in found else 0.0

@@ -42,6 +42,8 @@ _LIKE_A_STEP = re.compile(
     r"\b(?:step|iter(?:ation)?|batch|epoch)s?\b.*(?:\d\s*m?s\b|time|sec|it/s)|(?:time|sec).*\b(?:step|iter)s?\b",
     re.IGNORECASE,
 )
+# Where a record begins in the middle of a line, for the one before it did not end its own.
+_GLUED = re.compile(r"(?<=[^\s_/\"'=(\[:T-])(?=\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d)")
 _SLOW_WORDS = re.compile(r"slow|late|stalled|慢|recent|last|最近")
 _MARK_WORDS = re.compile(
     r"sav|writ|dump|eval|valid|upload|sync|test|resum|restart|flush|log|保存|写入|存储|验证|评估|评测|上传|同步|记录|恢复"
@@ -163,6 +165,11 @@ class LogReader:
 
     def _read_with_care(self, line: str) -> LinePlan | str | None:
         """Read a line of a shape not seen before; return how to read others like it: None, not at all."""
+        if len(pieces := _GLUED.split(line)) > 1:
+            for piece in pieces:
+                self._line += 1 / 16
+                self._read(piece)
+            return _WITH_CARE
         low = line.lower()
         at_s = self._time_of(line)
         if _SLOW_WORDS.search(low) and self._read_watcher(line, at_s):

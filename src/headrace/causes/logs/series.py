@@ -14,7 +14,7 @@ from .bars import bar_times
 from .evidence import Flags, Floats, Known, find_spans, weigh
 
 _BLOCK = 4096  # consecutive records; patterns are looked for within blocks
-MOST_RECORDS = 48 * _BLOCK
+MOST_RECORDS = 40 * _BLOCK
 COLUMNS = tuple("line step epoch at_s took_s wait_s elapsed_s rate_s took_mean_s wait_mean_s of".split())  # noqa: SIM905
 FEWEST = 6  # records; fewer have no pattern
 _LATER_S = 60.0
@@ -127,7 +127,8 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     columns["block"] = np.zeros(len(store))
     for number, (first, end) in enumerate(store.blocks()):
         columns["block"][first:end] = number
-    if len(np.unique(columns["of"])) > len(np.unique(columns["step"])):  # "Batch 4/203700": the epoch, and the step
+    num_of = len(np.unique(columns["of"]))
+    if num_of > max(FEWEST, len(np.unique(columns["step"]))):  # "Batch 4/203700": the epoch, and the step
         columns["epoch"], columns["step"], columns["of"] = columns["step"], columns["of"], np.zeros(len(store))
     columns, num_streams = _longest_stream(columns, is_bar=store.is_bar)
     columns = _joined(columns, is_bar=store.is_bar, of=store.of)
