@@ -100,6 +100,15 @@ def test_cores_that_the_training_fills_itself_are_a_slow_loader() -> None:
     assert "times as fast (estimate: demand" not in said(found)
 
 
+def test_on_full_cores_a_gain_is_less_sure() -> None:
+    processes, end_s = simulate(workers=2, task_s=[0.4] * 60, step_s=0.05, cpu=0.9)
+    found = explain_processes(
+        processes, start_ns=0, end_ns=round(end_s * SECOND), cores=2, system=system(end_s, trainer=0.2, worker=0.9)
+    )
+    figures = found.findings[0].figures
+    assert figures["faster_decode_gain_error"] >= 0.25 * figures["faster_decode_gain"]
+
+
 def test_idle_cores_are_shared_with_other_ranks() -> None:
     """Room for four more: a rank of two is told of its half."""
     tasks = list(np.random.default_rng(1).uniform(0.38, 0.42, 80))
