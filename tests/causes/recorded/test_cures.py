@@ -184,6 +184,13 @@ def test_without_workers_nothing_is_said_of_prefetching_and_the_first_workers_ar
     assert "from headrace import DataLoader" not in fixes(finding)
 
 
+def test_first_workers_are_not_advised_for_iterables_nor_for_what_takes_as_long_to_send() -> None:
+    assert "num_workers" not in fixes(first(*play_in_process(0.004, 0.002)))
+    processes, end_s = play_in_process(0.08, 0.02)
+    processes[0].events["value"][processes[0].events["kind"] == int(EventKind.SAMPLE)] = -1
+    assert "num_workers" not in fixes(first(processes, end_s))
+
+
 def test_codecs_are_not_advised_where_nothing_is_decoded() -> None:
     finding = first(*simulate(workers=2, task_s=[0.4] * 60, step_s=0.05, cpu=1.0))
     assert finding.bottleneck is Bottleneck.CPU_DECODE

@@ -31,6 +31,7 @@ _MODEL_ERROR, _CROWDED_ERROR = 0.05, 0.25
 _UNSURE_STEP = 0.05  # of a step: no two runs take the same, and loop and pool share cores and memory
 _DRAWS = 500
 _FASTER = 2.0  # times: what a faster decoder is taken for
+_WORTH_SENDING_S = 0.01  # of fetching a batch: for less, the way from a worker to the loop takes as long
 _SLICE = 0.5  # of a core: what hardly computes finds its slice on a machine without an idle core, too
 _NO_CORE_FROM = 0.1  # of a task's time: who waits so long for a core, on full ones, takes it from others
 _DISK_FULL = 0.9  # of the time with a request in flight: more readers would queue
@@ -176,8 +177,10 @@ def _estimate_more_workers(
     account = around.account if around is not None else None
     if resources.no_core >= _NO_CORE_FROM and (account is None or account.is_full):
         return None
-    if account is not None and not current and account.idle < _SLICE * resources.cpu:
-        return None
+    if not current:  # the first ones: an iterable gives all to each of them unless it is told not to
+        is_short = supply.batch.value * supply.tasks < _WORTH_SENDING_S
+        if is_short or verdict.is_iterable or (account is not None and account.idle < _SLICE * resources.cpu):
+            return None
     ahead = max(1, current)  # the first worker takes over from the loop itself, and so does its core
     needed = math.ceil(supply.deficit * supply.tasks * ahead * _HEADROOM)
     # Other ranks need likewise.
