@@ -365,7 +365,7 @@ def advice_on(
     if has_ours or is_iterable or not has_workers:  # an iterable gives its samples in its own order, worker by worker
         idle |= {_HEADRACE, _OUT_OF_ORDER}
     if bottleneck is Bottleneck.IPC_COPY:  # batches lie there: the buffer is full, and each of them has its price
-        idle |= {_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE}
+        idle |= {_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE, _HEADRACE}
     if bottleneck is Bottleneck.SERIAL:  # whoever gives them out, samples come one at a time
         idle |= {_FEWER_WORKERS_FUTILE, _HEADRACE, _OUT_OF_ORDER}
     if not has_workers:

@@ -108,19 +108,20 @@ def find_contention(
     if account is None or not account.is_full or account.taken < _TAKEN_FROM:
         return None
     figures = data.figures if data is not None else {}
-    task_no_core, is_own = figures.get("task_no_core_share", 0.0), not figures.get("num_workers", 1.0)
+    task_no_core = figures.get("task_no_core_share", 0.0)
+    # What it waits for may be its own work: fetching, unpickling.
+    is_own = data is not None and (data.bottleneck is Bottleneck.IPC_COPY or not figures.get("num_workers", 1.0))
     own, rest = min(account.no_core, account.taken) if account.no_core >= _WAITS_FROM else 0.0, max(0.0, 1 - wait_share)
     in_waits = 0.0
-    if data is not None and (is_own or data.bottleneck is Bottleneck.IPC_COPY):
-        in_waits = own * data.share  # what it waits for is its own work: fetching, unpickling
-    elif data is not None and task_no_core >= _WAITS_FROM:
-        in_waits = min(data.share, wait_share, account.taken, task_no_core)
+    if data is not None and (is_own or task_no_core >= _WAITS_FROM):
+        in_waits = own * data.share if is_own else min(data.share, wait_share, account.taken, task_no_core)
     itself = own * rest if is_own else min(rest, own)
     if in_waits + itself < _LEAST_SHARE:
         return None
     lost = Text(
-        "ready to run, and without a core: the training process for {own} of its time, a worker's task for {task}",
-        "可以运行却没有核心：训练进程占其时间的 {own}，worker 的任务占 {task}",
+        "ready to run, and without a core: the training process for {own} of its time, the fetching of a batch for "
+        "{task}",
+        "可以运行却没有核心：训练进程占其时间的 {own}，读取 batch 占 {task}",
     ).filled(own=format_share(account.no_core), task=format_share(task_no_core))
     known = {
         **{f"{name}_cores": getattr(account, name) for name in ("trainer", "workers", "ranks", "others", "idle")},
