@@ -138,18 +138,47 @@ def test_nothing_wrong_is_said_in_words() -> None:
     assert "没有发现问题" in findings_markdown(HEALTHY, language="zh")
 
 
-@pytest.mark.parametrize("code", [1, 134])
-def test_a_script_that_failed_is_not_called_healthy(code: int) -> None:
-    failed = replace(HEALTHY, source={"exit_code": code})
-    assert f"ended with exit code {code}" in text_of(failed, "en")
-    assert "Nothing wrong" not in text_of(failed, "en")
-    assert "nothing to do" not in text_of(failed, "en")
-    assert f"退出码 {code}" in text_of(failed, "zh")
+def brief_of(findings: Findings, language: str) -> list[str]:
+    console = Console(width=100, file=StringIO())
+    console.print(findings_text(findings, language=language, is_verbose=False))
+    written = console.file
+    assert isinstance(written, StringIO)
+    return written.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("code", [0, 130, 143])
-def test_a_script_that_was_told_to_end_did_not_fail(code: int) -> None:
-    assert "Nothing wrong was found." in text_of(replace(HEALTHY, source={"exit_code": code}), "en")
+ROWS = tuple(TimeRow(activity=one, seconds=0.1 * n, share=0.01 * n, count=n) for n, one in enumerate(Activity, 1))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_first_lines_say_what_was_lost_what_to_do_and_what_decides(language: str) -> None:
+    found = replace(FOUND, figures={"train_s": 10.0, "wall_s": 20.0}, times=ROWS)
+    lines = brief_of(found, language)
+    first, second, third = {
+        "en": ("3.50 s of the training's 10.0 s (35 %) lost:", "do: save less often", "check: look at the disk"),
+        "zh": ("训练的 10.0 s 中损失 3.50 s（35 %）：", "怎么办：少保存几次", "先查：看磁盘"),
+    }[language]
+    assert lines[0].startswith(first)
+    assert lines[1:3] == [second, third]
+    assert len(lines) <= 22  # `headrace run` adds three of its own
+    assert lines[-2].split()[-2:] == ["100", "%"] or "171 %" in lines[-2]
+
+
+@pytest.mark.parametrize("is_verbose", [False, True])
+def test_what_ended_a_run_comes_before_what_cost_time(is_verbose: bool) -> None:
+    condition = Text("if it was the scheduler: save on SIGTERM", "若是调度器：收到 SIGTERM 时保存")
+    ended = replace(FOUND.findings[0], share=1.0, severity=Severity.FATAL, title=Text("SIGTERM", "SIGTERM"))
+    ended = replace(ended, fix=(condition, Text("start again", "重新开始")), measure=())
+    costly = replace(FOUND.findings[0], share=1.0)
+    console = Console(width=100, file=StringIO())
+    found = replace(FOUND, findings=Findings.in_order([costly, ended]))
+    console.print(findings_text(found, is_verbose=is_verbose))
+    written = console.file
+    assert isinstance(written, StringIO)
+    said = written.getvalue()
+    assert said.startswith("the run was ended: SIGTERM")
+    assert ("Next: start again" if is_verbose else "do: start again") in said
+    assert "nothing to do" not in said
+    assert "Next: if" not in said
 
 
 def test_every_value_has_its_words() -> None:

@@ -61,7 +61,7 @@ def test_parts_and_stages_of_forked_workers(tmp_path: Path) -> None:
     plain = subprocess.run(
         [sys.executable, str(TRAINING), str(tmp_path), "2"], capture_output=True, text=True, timeout=_DEADLINE_S
     )
-    done, run = train(tmp_path, 2, "fork", "--lang", "zh")
+    done, run = train(tmp_path, 2, "fork", "--lang", "zh", "-v")
     assert done.stdout == plain.stdout, plain.stderr
     found = list(samples(run))
     assert len(found) == NUM_SAMPLES
@@ -92,7 +92,7 @@ def test_parts_and_stages_of_forked_workers(tmp_path: Path) -> None:
 
 def test_parts_of_samples_fetched_in_the_training_process(tmp_path: Path) -> None:
     """And out of a `Subset`, as `random_split` makes them."""
-    done, run = train(tmp_path, 0, "subset")
+    done, run = train(tmp_path, 0, "subset", "-v")
     found = list(samples(run))
     assert sorted(int(sample["value"]) for sample, _ in found) == list(range(NUM_SAMPLES))
     assert {process.role for process in run.processes if process.role} == {"trainer"}

@@ -76,7 +76,7 @@ def test_once_prints_who_is_who_and_a_verdict(slow: int) -> None:
     assert f"trainer {slow}" in done.stdout
     assert "worker 1" in done.stdout
     assert "data-bound" in done.stdout
-    assert "\nNext: " in done.stdout
+    assert "\ndo: " in done.stdout
 
 
 @needs_py_spy

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .crashes import signal_finding
     from .log_findings import explain_logs, explain_message
     from .recorded import explain_recording
     from .remedies import LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix
@@ -28,11 +29,13 @@ __all__ = [
     "explain_logs",
     "explain_message",
     "explain_recording",
+    "signal_finding",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "crashes": "signal_finding",
         "log_findings": "explain_logs explain_message",
         "recorded": "explain_recording",
         "remedies": "LOOP_MAKES_DATA CauseAdvice advice_on bottleneck_fix",

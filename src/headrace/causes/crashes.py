@@ -1,13 +1,14 @@
 """Findings from the messages of the knowledge base that stand in a log."""
 
 import re
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from headrace.knowledge import MessageFound, TrueCause, advice_for
-from headrace.model import Cause, Confidence, Finding, Severity, Text
+from headrace.knowledge import MessageFound, MessageScanner, TrueCause, advice_for
+from headrace.model import Cause, Confidence, Finding, Severity, Text, format_seconds
 
-from .logs import LogEnd, Raised, split_numbers
+from .logs import LogEnd, Raised, read_end, split_numbers
 
 _CAUSES = {cause.value: cause for cause in Cause}
 _ABOUT_SPEED = {
@@ -29,6 +30,29 @@ _RAISED_IN = Text("raised in {place}", "抛出位置：{place}")
 _CONSEQUENCE = Text("its consequence, line {line}: {text}", "它的后果，第 {line} 行：{text}")
 _LOOK_AT = Text("look at {place}: there your code raised it", "查看 {place}：你的代码在这里抛出了它")
 _READ_ABOVE = Text("read the traceback above line {line}", "阅读第 {line} 行之前的 traceback")
+_READ_LAST = Text("read what the script wrote last: it says why", "看脚本最后的输出：原因在那里")
+_EXITED = Text("exit code {code} after {after}, and no exception", "运行 {after} 后以退出码 {code} 结束，没有异常")
+_NOTHING_RAISED = Text(
+    "no Python exception was left uncaught: `sys.exit`, `os._exit`, or a program that it started ended it",
+    "没有未捕获的 Python 异常：由 `sys.exit`、`os._exit` 或它启动的程序结束",
+)
+_AFTER = Text(" after {after}", "（运行 {after} 后）")
+_FROM_OUTSIDE_BY = Text("{name}{after}, from outside", "收到外部信号 {name}{after}")
+_FIND_SENDER = Text(
+    "find out who sent it (a scheduler at its time limit, a person, a supervisor), and start again from the last "
+    "checkpoint",
+    "查清是谁发的（到时限的调度器、某个人、监控程序），再从最近的检查点重新开始",
+)
+_CRASHED = Text("{name}{after}, a crash of native code", "原生代码崩溃 {name}{after}")
+_NATIVE = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+_NATIVE_CODE = Text(
+    "a library's native code crashed, in the training process itself, and Python could say nothing of it",
+    "训练进程里某个库的原生代码崩溃，Python 来不及说明",
+)
+_FAULTHANDLER = Text(
+    "run it again with `PYTHONFAULTHANDLER=1`: it prints the Python line in which it crashes",
+    "设置 `PYTHONFAULTHANDLER=1` 再运行一次：会打印崩溃时所在的 Python 行",
+)
 
 
 def findings_of(found: Sequence[MessageFound], *, end: LogEnd | None = None) -> list[Finding]:
@@ -74,17 +98,64 @@ def _has_ended(one: MessageFound, end: LogEnd | None) -> bool:
     return is_last and one.entry.severity.value == "fatal"
 
 
-def _own(raised: Raised, consequences: list[Text]) -> Finding:
-    """Return the finding of an exception that no entry is about."""
-    words, place = _shortened(raised.text, 160), [_RAISED_IN.filled(place=raised.place)] if raised.place else []
+def raised_finding(text: str) -> Finding | None:
+    """Return the finding of an exception, from the end of its traceback, whether an entry is about it or not."""
+    lines = ["Traceback (most recent call last)", *text.splitlines()]
+    raised = read_end([*enumerate(lines)], last_step=0).first
+    return None if raised is None else _own(replace(raised, line=0), [])
+
+
+def signal_finding(number: int, after_s: float | None = None, *, kills: int | None = None) -> Finding:
+    """Return the finding of a training that a signal ended; `kills`: those for memory, by the kernel's own count."""
+    name = signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
+    is_killed, is_native = number == signal.SIGKILL, number in _NATIVE
+    scanner = MessageScanner()
+    scanner.add("shell_killed" if is_killed else "told_to_end", name, 0)
+    (found,) = scanner.found()
+    if is_killed and kills is not None:
+        found = replace(found, decided="out_of_memory" if kills else "someone_killed_it")
+    finding = _finding(found, {}, None)
+    title = (_CRASHED if is_native else _FROM_OUTSIDE_BY).filled(
+        name=name, after=_AFTER.filled(after=format_seconds(after_s)) if after_s is not None else ""
+    )
+    if is_native:
+        return replace(finding, title=title, fix=(_FAULTHANDLER,), measure=(), evidence=(_NATIVE_CODE,))
+    return replace(
+        finding,
+        title=title,
+        cause=Cause.UNKNOWN if kills == 0 else finding.cause,
+        confidence=finding.confidence if is_killed else Confidence.CERTAIN,  # of the signal, whoever sent it
+        fix=(*(() if found.decided else (_FIND_SENDER,)), *finding.fix),
+        evidence=(found.entry.meaning,),
+    )
+
+
+def exit_finding(code: int, after_s: float) -> Finding:
+    """Return the finding of a training that ended itself with an exit code, and raised nothing."""
     return Finding(
         cause=Cause.UNKNOWN,
         share=1.0,
         severity=Severity.FATAL,
         confidence=Confidence.CERTAIN,
-        evidence=(_quoted(_LINE, raised.line, raised.text), *place, *consequences),
-        fix=((_LOOK_AT if raised.is_own_code else _READ_ABOVE).filled(place=raised.place, line=raised.line),),
-        figures={"line": float(raised.line)},
+        evidence=(_NOTHING_RAISED,),
+        fix=(_READ_LAST,),
+        title=_EXITED.filled(code=code, after=format_seconds(after_s)),
+    )
+
+
+def _own(raised: Raised, consequences: list[Text]) -> Finding:
+    """Return the finding of an exception that no entry is about."""
+    words, place = _shortened(raised.text, 160), [_RAISED_IN.filled(place=raised.place)] if raised.place else []
+    said = [_quoted(_LINE, raised.line, raised.text)] if raised.line or not place else []  # else the title says it all
+    look = _LOOK_AT if raised.is_own_code else _READ_ABOVE if raised.line else _READ_LAST
+    return Finding(
+        cause=Cause.UNKNOWN,
+        share=1.0,
+        severity=Severity.FATAL,
+        confidence=Confidence.CERTAIN,
+        evidence=(*said, *place, *consequences),
+        fix=(look.filled(place=raised.place, line=raised.line),),
+        figures={"line": float(raised.line)} if raised.line else {},
         title=Text(words, words),
     )
 
@@ -182,7 +253,7 @@ def _check(cause: TrueCause) -> Text:
 
 
 def _quoted(said: Text, line: int, text: str) -> Text:
-    return said.filled(line=line, text=_shortened(text))
+    return (said if line else Text("{text}", "{text}")).filled(line=line, text=_shortened(text))
 
 
 def _shortened(text: str, most: int = 240) -> str:

@@ -58,14 +58,13 @@ def _explain(args: argparse.Namespace, terminal: Terminal) -> int:
     if not args.logs:
         args.parser.error("name a log, - for standard input, or --message TEXT")
     from headrace.causes import explain_logs
-    from headrace.reports import findings_brief, findings_json, findings_markdown, findings_text
+    from headrace.reports import findings_json, findings_markdown, findings_text
 
     logs = ", ".join(args.logs)
     with terminal.progress(Text(f"reading {logs}", f"正在读取 {logs}").of(language)):
         findings = explain_logs(args.logs)
     if args.format == "text":
-        form_of = findings_text if args.verbosity == 1 else findings_brief
-        terminal.result(form_of(findings, language=language))
+        terminal.result(findings_text(findings, language=language, is_verbose=terminal.verbosity > 0))
     else:
         form = findings_json if args.format == "json" else findings_markdown
         terminal.document(form(findings, language=language))

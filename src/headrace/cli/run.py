@@ -141,12 +141,10 @@ def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended
             "这次运行有若干步用的是缓存 batch：它的权重请丢弃",
         )
         terminal.aside(f"headrace: {changed.of(language)}")
-    findings = _explain(directory, recording)
+    findings = _explain(directory, recording, ended.exit_code)
     if ended.problem:
         early = Text(f"the recording ended early: {ended.problem}", f"录制提前结束：{ended.problem}")
         findings = replace(findings, limits=(*findings.limits, early))
-    # a recording that ended early does not know how the script ended
-    findings = replace(findings, source={**findings.source, "exit_code": ended.exit_code})
     document = findings_json(findings, language=language)
     for path in filter(None, (directory / "findings.json", args.json)):
         try:
@@ -161,7 +159,8 @@ def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended
     duration, code = format_seconds(ended.duration_s), ended.exit_code
     title = Text(f"headrace run: {duration}, exit code {code}", f"headrace run：{duration}，退出码 {code}")
     terminal.aside(f"\n{title.of(language)}")
-    terminal.aside(findings_text(findings, language=language, is_verbose=terminal.verbosity > 0))
+    more = f"headrace run --report {directory} -v"
+    terminal.aside(findings_text(findings, language=language, is_verbose=terminal.verbosity > 0, more=more))
     terminal.aside(Text(f"recorded in {directory}", f"录制保存在 {directory}").of(language))
 
 
@@ -180,7 +179,7 @@ def _report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> i
     if not len(recording.events) and not recording.system:
         problems = "; ".join(recording.problems)
         raise UnusableInput(f"{directory} holds no recording", problems=problems, next_step="headrace run train.py")
-    findings = _explain(directory, recording)
+    findings = _explain(directory, recording, recording.facts.shell_code)
     if args.json:
         Path(args.json).write_text(findings_json(findings, language=language) + "\n", encoding="utf-8")
     if terminal.verbosity < 0:
@@ -197,13 +196,16 @@ def _report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> i
     return EXIT_FINDINGS if findings.findings else EXIT_OK
 
 
-def _explain(directory: Path, recording: Recording) -> Findings:
-    """Return why a recorded training waits, with what was noted beside the recording."""
+def _explain(directory: Path, recording: Recording, exit_code: int | None) -> Findings:
+    """Return why a recorded training waits, with what was noted beside the recording.
+
+    A recording that ended early does not know how the script ended.
+    """
     from headrace.causes.recorded import explain_recording
     from headrace.launch import read_notes
 
-    findings, facts = explain_recording(recording), recording.facts
-    source = {"run_directory": str(directory), "command": list(facts.command), "exit_code": facts.shell_code}
+    findings, command = explain_recording(recording, exit_code=exit_code), list(recording.facts.command)
+    source = {"run_directory": str(directory), "command": command, "exit_code": exit_code}
     return replace(findings, limits=(*findings.limits, *read_notes(directory)), source=source)
 
 

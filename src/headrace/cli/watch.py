@@ -152,7 +152,7 @@ def _watch(session: WatchSession, alerts: AlertCommand | None, args: argparse.Na
         for one in session.ends:
             if one.pid in session.roots:
                 terminal.document(_ended(one, language))
-        terminal.result(findings_text(findings, language=language))
+        terminal.result(findings_text(findings, language=language, is_verbose=terminal.verbosity > 0))
     if alerts is not None and (count := Count(alerts.num_left_out)):
         left_out = Text(f"{count:alarm(s)} did not run the alert command", f"有 {count} 次警报没有执行警报命令")
         terminal.warn(left_out.of(language))

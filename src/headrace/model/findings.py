@@ -107,6 +107,7 @@ class Finding:
     measure: tuple[Text, ...] = ()  # what would decide what this evidence cannot
     figures: Mapping[str, float] = field(default_factory=dict)
     title: Text | None = None  # of a message: its own words, said in place of the cause's
+    change: Text | None = None  # the line to change, or the command to run
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
@@ -124,6 +125,7 @@ class Finding:
             "share": round(self.share, 4),
             "evidence": [text.of(language) for text in self.evidence],
             "fix": [text.of(language) for text in self.fix],
+            "change": self.change.of(language) if self.change else None,
             "gain": None if self.gain is None else round(self.gain, 2),
             "confidence": self.confidence.value,
             "bottleneck": self.bottleneck.value if self.bottleneck else None,
@@ -242,7 +244,8 @@ class Findings:
 
     verdict: Verdict
     findings: tuple[Finding, ...]
-    facts: tuple[Text, ...] = ()  # what was measured, finding or not
+    notes: tuple[Text, ...] = ()  # what was measured, finding or not, and should not be overlooked
+    facts: tuple[Text, ...] = ()  # what else was measured
     limits: tuple[Text, ...] = ()  # what cannot be concluded
     measure: tuple[Text, ...] = ()  # what to measure next
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -253,9 +256,8 @@ class Findings:
 
     @classmethod
     def in_order(cls, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        """Return findings by their share; of equal shares the fatal one comes first."""
-        ranks = list(Severity)
-        return tuple(sorted(findings, key=lambda one: (-one.share, ranks.index(one.severity))))
+        """Return findings by their share; what ended the run comes before all others."""
+        return tuple(sorted(findings, key=lambda one: (one.severity is not Severity.FATAL, -one.share)))
 
     def as_json(self, language: str = "en") -> dict[str, object]:
         """Return the document that every diagnosing command prints with `--json`."""
@@ -263,7 +265,7 @@ class Findings:
             "schema": SCHEMA,
             "verdict": self.verdict.value,
             "findings": [finding.as_json(language) for finding in self.findings],
-            "facts": [text.of(language) for text in self.facts],
+            "facts": [text.of(language) for text in (*self.notes, *self.facts)],
             "limits": [text.of(language) for text in self.limits],
             "measure": [text.of(language) for text in self.measure],
             "figures": {name: _rounded(value) for name, value in self.figures.items()},

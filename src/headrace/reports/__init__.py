@@ -5,6 +5,6 @@
 """
 
 from .contents import headline_of
-from .forms import findings_brief, findings_json, findings_markdown, findings_text
+from .forms import findings_json, findings_markdown, findings_text
 
-__all__ = ["findings_brief", "findings_json", "findings_markdown", "findings_text", "headline_of"]
+__all__ = ["findings_json", "findings_markdown", "findings_text", "headline_of"]

@@ -22,8 +22,6 @@ from headrace.model import (
     three_digits,
 )
 
-_TOLD_TO_END = {0, 128 + 2, 128 + 15}  # SIGINT, SIGTERM
-
 VERDICTS = {
     Verdict.DATA_BOUND: Text("data-bound: the training waits for data", "数据受限：训练在等数据"),
     Verdict.COMPUTE_BOUND: Text(
@@ -43,12 +41,6 @@ VERDICTS = {
 _RUN_ENDED = Text("the run was ended: {title}", "运行终止：{title}")
 _BEFORE_IT = Text("{ended}; before that {verdict}", "{ended}；此前{verdict}")
 _NOTHING_WRONG = Text("Nothing wrong was found.", "没有发现问题。")
-_NOTHING_SEEN = Text("Nothing wrong is to be seen in it, as far as it goes.", "就其内容而言，没有看出问题。")
-_FAILED = Text(
-    "The script ended with exit code {code}, for no reason that is known here: its own last lines say why. Of its time "
-    "nothing was found wrong.",
-    "脚本以退出码 {code} 结束，原因不在已知之列：请看它最后的输出。时间上没有发现问题。",
-)
 
 
 def headline_of(findings: Findings, language: str) -> str:
@@ -61,17 +53,10 @@ def headline_of(findings: Findings, language: str) -> str:
     return (_BEFORE_IT.filled(ended=ended, verdict=verdict) if known else ended).of(language)
 
 
-def nothing_found(findings: Findings, language: str) -> str:
-    """Return what is said instead of findings: that nothing is wrong, or that the script failed by itself."""
-    code = _failed(findings)
-    seen = _NOTHING_SEEN if findings.verdict is Verdict.UNKNOWN else _NOTHING_WRONG
-    return _FAILED.filled(code=code).of(language) if code else seen.of(language)
-
-
-def _failed(findings: Findings) -> int:
-    """Return the exit code of a script that failed by itself; 0 where it ended well, or was told to end."""
-    code = findings.source.get("exit_code", 0)
-    return code if isinstance(code, int) and code not in _TOLD_TO_END else 0
+def nothing_wrong(findings: Findings, language: str) -> list[str]:
+    """Return what is said instead of findings, where that is known."""
+    is_known = not findings.findings and findings.verdict is not Verdict.UNKNOWN
+    return [_NOTHING_WRONG.of(language)] if is_known else []
 
 
 # ---------------------------------------------------------------------------------------------- a finding
@@ -175,13 +160,12 @@ _FORMATS = {
 }
 _NEXT_FINDING = Text("Next: {what}", "下一步：{what}")
 _NEXT_NONE = Text("Next: nothing to do.", "下一步：无需处理。")
-_NEXT_FAILED = Text("Next: what the script wrote last.", "下一步：看脚本最后的输出。")
 
 
 def topics_of(findings: Findings, language: str) -> Iterator[tuple[str, list[str]]]:
     """Yield what is told beside the findings, each with its heading; empty ones are left out."""
     for heading, texts in (
-        (_FACTS, findings.facts),
+        (_FACTS, (*findings.notes, *findings.facts)),
         (_LIMITS, findings.limits),
         (_MEASURE, () if findings.findings else findings.measure),
     ):
@@ -202,47 +186,94 @@ def what_was_read(source: Mapping[str, object], language: str) -> Iterator[str]:
 
 
 def next_step(findings: Findings, language: str) -> str:
-    """Return the one thing to do now."""
-    first = findings.findings[0] if findings.findings else None
-    # Where the evidence leaves something open, that comes before any change.
-    steps = findings.measure if first is None else first.measure or first.fix
-    if steps:
-        return _NEXT_FINDING.filled(what=steps[0].of(language)).of(language)
-    return (_NEXT_FAILED if _failed(findings) else _NEXT_NONE).of(language)
+    """Return the one thing to do now, or to check."""
+    steps = [*_checks(findings), *_doable(findings)]  # where the evidence leaves something open, that comes first
+    return (_NEXT_FINDING.filled(what=steps[0]) if steps else _NEXT_NONE).of(language)
+
+
+def _checks(findings: Findings) -> tuple[Text, ...]:
+    return findings.findings[0].measure if findings.findings else findings.measure
+
+
+def _doable(findings: Findings) -> list[Text]:
+    """Return what helps against the first finding, without what holds on a condition only: that is nothing to do."""
+    return [text for one in findings.findings[:1] for text in one.fix if not text.en.startswith("if ")]
 
 
 _LOST = Text(
     "{lost} of {wall} ({share}) lost: {what} ({cause}), {sure}",
     "{wall} 中损失 {lost}（{share}）：{what}（{cause}），{sure}",
 )
+_SPENT = Text("{lost} of {wall} ({share}) went into {what}, {sure}", "{wall} 中有 {lost}（{share}）用于{what}，{sure}")
+_WALLS = {  # by the figure that shares are of
+    "train_s": Text("the training's {wall}", "训练的 {wall}"),
+    "watched_s": Text("the {wall} watched", "观察的 {wall}"),
+    "wall_s": Text("the log's {wall}", "日志的 {wall}"),
+}
+_ENDED = Text("{ended}, {sure}", "{ended}，{sure}")
 _DO = Text("do: {what}", "怎么办：{what}")
 _CHECK = Text("check: {what}", "先查：{what}")
+_CHANGE = Text("change: {what}", "改这里：{what}")
+_OR = Text("or: {what}", "或者：{what}")
 _ALSO = Text("also: {what}", "另外：{what}")
-_MORE = Text("evidence, what cannot help, what was read: -v", "证据、没有用的做法、读了什么：加 -v")
+_MORE = Text("more (evidence, what cannot help, what was read): {how}", "更多（证据、没有用的做法、读了什么）：{how}")
+
+
+def opening_of(findings: Findings, language: str) -> Iterator[str]:
+    """Yield at most three lines: what ended the run or what was lost to what, what to do, and where or how."""
+    first = findings.findings[0] if findings.findings else None
+    doable, checks = _doable(findings), [*_checks(findings), *findings.measure]
+    if first is None:
+        yield from (headline_of(findings, language), *nothing_wrong(findings, language))
+    else:
+        yield _what_was_lost(first, findings, language)
+    if doable:
+        yield _DO.filled(what=doable[0]).of(language)
+    if first is not None and first.change is not None:
+        yield _CHANGE.filled(what=first.change).of(language)
+    elif checks:
+        yield _CHECK.filled(what=checks[0]).of(language)
+    elif len(doable) > 1:
+        yield _OR.filled(what=doable[1]).of(language)
+
+
+def _what_was_lost(first: Finding, findings: Findings, language: str) -> str:
+    sure = CONFIDENCES[first.confidence]
+    if first.severity is Severity.FATAL:
+        return _ENDED.filled(ended=_RUN_ENDED.filled(title=first.title or CAUSES[first.cause]), sure=sure).of(language)
+    name = next((one for one in _WALLS if findings.figures.get(one)), None)
+    if name is None or not first.share:
+        return title_of(first, language)
+    wall_s = findings.figures[name]
+    return (
+        (_SPENT if first.cause is Cause.EVALUATION else _LOST)
+        .filled(
+            lost=format_seconds(first.share * wall_s),
+            wall=_WALLS[name].filled(wall=format_seconds(wall_s)),
+            share=format_share(first.share),
+            what=first.title or CAUSES[first.cause],
+            cause=first.cause.value,
+            sure=sure,
+        )
+        .of(language)
+    )
 
 
 def brief_of(findings: Findings, language: str) -> Iterator[str]:
-    """Yield a few lines for somebody who is tired: what was lost to what, what to do, the check that decides."""
-    first, others = (findings.findings[0] if findings.findings else None), findings.findings[1:]
-    lost_s, wall_s = (first.figures.get("lost_s") if first else None), findings.figures.get("wall_s")
-    if first is None:
+    """Yield what stands behind the first lines, as far as a tired person reads: the evidence, what else there is."""
+    first, others = findings.findings[:1], findings.findings[1:]
+    if first and first[0].severity is not Severity.FATAL and findings.verdict is not Verdict.UNKNOWN:
         yield headline_of(findings, language)
-        yield nothing_found(findings, language)
-    elif first.severity is Severity.FATAL or lost_s is None or not wall_s:
-        yield headline_of(findings, language)
-    else:
-        what, sure, share = first.title or CAUSES[first.cause], CONFIDENCES[first.confidence], format_share(first.share)
-        lost, wall = format_seconds(lost_s), format_seconds(wall_s)
-        yield _LOST.filled(lost=lost, wall=wall, share=share, what=what, cause=first.cause.value, sure=sure).of(
-            language
-        )
-    if first is not None and first.fix and not first.fix[0].en.startswith("if "):  # a condition is nothing to do
-        yield _DO.filled(what=first.fix[0]).of(language)
-    yield from (_CHECK.filled(what=text).of(language) for text in (first.measure if first else findings.measure)[:1])
-    yield from (text.of(language) for text in (first.evidence[:1] if first else ()))
-    yield from (_ALSO.filled(what=title_of(other, language)).of(language) for other in others[:3])
-    yield from (text.of(language) for text in (*findings.facts[:3], *findings.limits[:2]))
-    yield _MORE.of(language)
+    most = 2 if findings.times else 3  # a table comes behind it
+    facts = findings.facts[: most - 1 if findings.times and first else most]
+    yield from (text.of(language) for one in first for text in one.evidence[:most])
+    yield from (_ALSO.filled(what=title_of(other, language)).of(language) for other in others[:most])
+    yield from (text.of(language) for text in (*findings.notes, *facts, *findings.limits[: most - 1]))
+
+
+def more_text(how: str, language: str) -> str:
+    """Return how the rest is to be had."""
+    return _MORE.filled(how=how).of(language)
 
 
 # ---------------------------------------------------------------------------------------------- tables
@@ -250,6 +281,7 @@ def brief_of(findings: Findings, language: str) -> Iterator[str]:
 _TIMES = Text("where the time went", "时间花在哪里")
 _TIME_COLUMNS = (Text("activity", "活动"), Text("time", "时间"), Text("share", "占比"), Text("times", "次数"))
 _TIMES_SUM = Text("wall clock", "总时间")
+_TIMES_REST = Text("{count} smaller ones", "其余 {count} 项")
 _ACTIVITIES = {
     Activity.STARTUP: Text("starting: imports, model, before the first epoch", "启动：导入、建模型，第一个 epoch 之前"),
     Activity.EPOCH_START: Text("start and end of epochs, first batch", "epoch 的开头（含第一个 batch）与结束"),
@@ -322,7 +354,7 @@ _STILL_FROM = 0.005
 
 
 def tables_of(
-    findings: Findings, language: str, *, is_verbose: bool = False
+    findings: Findings, language: str, *, most_times: int = len(Activity), is_verbose: bool = True
 ) -> Iterator[tuple[str, list[str], list[tuple[str, ...]], bool]]:
     """Yield title, headings and rows of each table that is not empty, and whether its last row is the sum.
 
@@ -330,20 +362,20 @@ def tables_of(
     """
     loaders = findings.loaders if is_verbose or len(findings.loaders) > 1 else ()
     for title, columns, cells, has_sum in (
-        (_TIMES, _TIME_COLUMNS, _time_cells(findings.times, language) if findings.times else (), True),
+        (_TIMES, _TIME_COLUMNS, _time_cells(findings.times, language, most_times) if findings.times else (), True),
         (_LOADERS, _LOADER_COLUMNS, _loader_cells(loaders, language), False),
-        (_PARTS, _PART_COLUMNS, _part_cells(findings.parts, language), False),
+        (_PARTS, _PART_COLUMNS, _part_cells(findings.parts if is_verbose else (), language), False),
     ):
         if rows := list(cells):
             yield title.of(language), [column.of(language) for column in columns], rows, has_sum
 
 
-def _time_cells(rows: Sequence[TimeRow], language: str) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of each row, and of their sum; what took next to nothing is in the sum alone."""
+def _time_cells(rows: Sequence[TimeRow], language: str, most: int) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of the largest rows, of the rest and of their sum; what took next to nothing is in it alone."""
     comma = "，" if language == "zh" else ", "
-    for row in rows:
-        if row.share < _SHOWN_FROM:
-            continue
+    by_share = sorted((row for row in rows if row.share >= _SHOWN_FROM), key=lambda row: -row.share)
+    shown, rest = by_share[:most], by_share[most:]
+    for row in (row for row in rows if row in shown):
         name = _ACTIVITIES[row.activity].filled(name=row.name).of(language)
         yield name, format_seconds(row.seconds), format_share(row.share), str(row.count) if row.count else ""
         parts = [
@@ -352,7 +384,10 @@ def _time_cells(rows: Sequence[TimeRow], language: str) -> Iterator[tuple[str, .
             if share >= 0.005 and part in _WORKER_PARTS
         ]
         if parts:
-            yield _WORKERS_MEANWHILE.filled(parts=comma.join(parts)).of(language), "", "", ""
+            yield _WORKERS_MEANWHILE.filled(parts=comma.join(parts[: most - 2])).of(language), "", "", ""
+    if rest:
+        rest_s, share = sum(row.seconds for row in rest), format_share(sum(row.share for row in rest))
+        yield _TIMES_REST.filled(count=len(rest)).of(language), format_seconds(rest_s), share, ""
     total = sum(row.seconds for row in rows)
     yield _TIMES_SUM.of(language), format_seconds(total), format_share(sum(row.share for row in rows)), ""
 

@@ -11,8 +11,10 @@ from headrace.model import Findings, Severity
 from .contents import (
     brief_of,
     headline_of,
+    more_text,
     next_step,
-    nothing_found,
+    nothing_wrong,
+    opening_of,
     page_of,
     sections_of,
     tables_of,
@@ -23,8 +25,8 @@ from .contents import (
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
+_MOST_TIMES = 5  # rows of the table of times in the first lines: with the rest, they are a screenful
 _STYLES = {Severity.FATAL: "bold red", Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold"}
 
 
@@ -33,24 +35,34 @@ def findings_json(findings: Findings, *, language: str = "en") -> str:
     return json.dumps(findings.as_json(language), ensure_ascii=False, indent=2)
 
 
-def findings_brief(findings: Findings, *, language: str = "en") -> RenderableType:
-    """Return the first lines of `findings_text` and no more than a tired person reads."""
+def findings_text(
+    findings: Findings, *, language: str = "en", is_verbose: bool = True, more: str = "-v"
+) -> RenderableType:
+    """Return findings as something that rich prints; words carry the meaning, colour repeats it.
+
+    The first lines say what ended the run or what was lost to what, what to do, and where; then why, and where the time
+    went. All the rest comes if `is_verbose`; `more` is how to get it.
+    """
     from rich.console import Group
     from rich.text import Text as Line
 
-    lines = brief_of(findings, language)
-    return Group(Line(next(lines), style="bold"), *(Line(line) for line in lines))
+    if is_verbose:
+        return _full(findings, language)
+    first, *opening = opening_of(findings, language)
+    parts: list[RenderableType] = [Line(first, style="bold"), *map(Line, opening)]
+    parts += map(_bullet, brief_of(findings, language))
+    for table in tables_of(findings, language, most_times=_MOST_TIMES, is_verbose=False):
+        parts += _titled(*table)
+    return Group(*parts, Line(more_text(more, language), style="dim"))
 
 
-def findings_text(findings: Findings, *, language: str = "en", is_verbose: bool = False) -> RenderableType:
-    """Return findings as something that rich prints; words carry the meaning, colour repeats it."""
+def _full(findings: Findings, language: str) -> RenderableType:
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text as Line
 
     parts: list[RenderableType] = [Line(headline_of(findings, language), style="bold")]
-    if not findings.findings:
-        parts.append(Line(nothing_found(findings, language)))
+    parts += map(Line, nothing_wrong(findings, language))
     for number, finding in enumerate(findings.findings, start=1):
         parts += [Line(""), Line(f"{number}. {title_of(finding, language)}", style=_STYLES[finding.severity])]
         for heading, sentences in sections_of(finding, language):
@@ -60,10 +72,8 @@ def findings_text(findings: Findings, *, language: str = "en", is_verbose: bool 
     for heading, sentences in topics_of(findings, language):
         parts += [Line(""), Line(heading, style="bold")]
         parts += [Padding(_bullet(sentence), (0, 0, 0, 2)) for sentence in sentences]
-    for title, headings, rows, has_sum in tables_of(findings, language, is_verbose=is_verbose):
-        table = _table(headings, rows)
-        table.rows[-1].style = "bold" if has_sum else ""
-        parts += [Line(""), Line(title, style="bold"), Padding(table, (0, 0, 0, 2))]
+    for table in tables_of(findings, language):
+        parts += [Line(""), *_titled(*table)]
     parts += [Line(""), *(Line(line, style="dim") for line in what_was_read(findings.source, language))]
     parts.append(Line(next_step(findings, language)))
     return Group(*parts)
@@ -80,7 +90,10 @@ def _bullet(sentence: str) -> RenderableType:
     return grid
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def _titled(
+    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], has_sum: bool
+) -> tuple[RenderableType, RenderableType]:
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text as Cell
 
@@ -89,14 +102,14 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
         table.add_column(heading, justify="right" if number else "left", no_wrap=number > 0)
     for cells in rows:
         table.add_row(*(Cell(cell) for cell in cells))
-    return table
+    table.rows[-1].style = "bold" if has_sum else ""
+    return Cell(title, style="bold"), Padding(table, (0, 0, 0, 2))
 
 
 def findings_markdown(findings: Findings, *, language: str = "en") -> str:
     """Return findings as Markdown."""
     lines = [f"# {headline_of(findings, language)}", ""]
-    if not findings.findings:
-        lines += [nothing_found(findings, language), ""]
+    lines += [*nothing_wrong(findings, language), ""]
     for number, finding in enumerate(findings.findings, start=1):
         lines += [f"## {number}. {title_of(finding, language)}", ""]
         for heading, sentences in sections_of(finding, language):

@@ -97,7 +97,7 @@ def judge(history: History) -> Findings:
         facts=tuple(map(_fact, trainers)),
         limits=(without_stacks,) if why else () if has_loader else (LOOP_MAKES_DATA,),
         measure=() if verdict is not Verdict.UNKNOWN else (longer,),
-        figures={"wait_share": trainer.wait.value},
+        figures={"wait_share": trainer.wait.value, "watched_s": history.watched_s},
         source={"watched_s": round(history.watched_s, 3), "trainers": len(trainers), "samples": trainer.num_samples},
     )
 
@@ -228,6 +228,12 @@ def _of_alarm(alarm: Alarm) -> Finding:
         "`headrace explain` on the training's log says why; `headrace.DataLoader` replaces a lost worker and goes on",
         "用 `headrace explain` 分析训练日志可找到原因；`headrace.DataLoader` 会补上丢失的 worker 并继续训练",
     )
+    number = alarm.evidence.get("signal")
+    if severity is Severity.FATAL and isinstance(number, int):
+        from headrace.causes import signal_finding  # loads NumPy
+
+        found = signal_finding(number)
+        return replace(found, evidence=(alarm.what, *found.evidence))
     is_end = alarm.kind.endswith("_gone")
     is_certain = not is_end or set(alarm.evidence.values()) - {None}
     return Finding(
@@ -237,6 +243,7 @@ def _of_alarm(alarm: Alarm) -> Finding:
         fix=(log,) if is_end else advice_on(cause).fix,
         severity=severity,
         confidence=Confidence.CERTAIN if is_certain else Confidence.LIKELY,
+        title=alarm.what if is_end else None,
     )
 
 

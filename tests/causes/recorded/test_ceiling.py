@@ -74,7 +74,7 @@ def replayed(
 
 
 def said(found: Findings) -> str:
-    return " ".join(text.en for text in (*found.facts, *found.limits))
+    return " ".join(text.en for text in (*found.notes, *found.facts, *found.limits))
 
 
 @settings(max_examples=15)

@@ -10,7 +10,7 @@ import pytest
 from headrace.causes.recorded.ending import find_ending
 from headrace.causes.recorded.processes import ProcessEvents
 from headrace.causes.recorded.surroundings import Surroundings
-from headrace.model import Cause, EventKind, LoaderSettings
+from headrace.model import Cause, EventKind, LoaderSettings, Severity, Text
 
 EVENTS = np.dtype(
     [
@@ -69,10 +69,41 @@ During handling of the above exception, another exception occurred:
     assert finding.cause is Cause.FD_LIMIT
 
 
-def test_a_run_that_ended_well_or_for_reasons_of_its_own_has_no_such_finding() -> None:
-    assert find_ending([process(5, (1, KILLED))], AROUND, 0) == []
-    assert find_ending([process(5, (1, "ValueError: nan in the loss"))], AROUND, 1) == []
-    assert find_ending([], None, 1) == []
+@pytest.mark.parametrize("code", [0, 130])
+def test_a_run_that_ended_well_or_was_interrupted_has_no_such_finding(code: int) -> None:
+    assert find_ending([process(5, (1, KILLED))], AROUND, code) == []
+
+
+def test_an_exception_that_nobody_knows_is_what_ended_the_run_and_its_line_is_named() -> None:
+    text = """  File "/home/me/train.py", line 12, in main
+    loss = step(batch)
+  File "/usr/lib/python3.12/site-packages/torch/nn/linear.py", line 3, in forward
+    return F.linear(x)
+RuntimeError: nan in the loss"""
+    (finding,) = find_ending([process(5, (1, text)), process(6, (2, "RuntimeError: NCCL error"))], AROUND, 1)
+    assert (finding.severity, finding.title) == (Severity.FATAL, Text(*2 * ("RuntimeError: nan in the loss",)))
+    assert finding.fix[0].en == "look at /home/me/train.py, line 12, in main: there your code raised it"
+
+
+@pytest.mark.parametrize(
+    ("code", "kills", "title", "do", "cause"),
+    [
+        (143, 0, "SIGTERM after 8.00 s, from outside", "find out who sent it", Cause.UNKNOWN),
+        (129, 0, "SIGHUP after 8.00 s, from outside", "Start it in `tmux`", Cause.UNKNOWN),
+        (137, 1, "SIGKILL after 8.00 s, from outside", "Give it more memory", Cause.MEMORY_PRESSURE),
+        (137, 0, "SIGKILL after 8.00 s, from outside", "Find out who sent it", Cause.UNKNOWN),
+        (139, 0, "SIGSEGV after 8.00 s, a crash of native code", "run it again with `PYTHONFAULT", Cause.UNKNOWN),
+        (3, 0, "exit code 3 after 8.00 s, and no exception", "read what the script wrote last", Cause.UNKNOWN),
+    ],
+)
+def test_a_signal_or_an_exit_code_is_what_ended_the_run(
+    code: int, kills: int, title: str, do: str, cause: Cause
+) -> None:
+    (finding,) = find_ending([], replace(AROUND, kills=kills), code, 8.0)
+    assert (finding.severity, finding.cause) == (Severity.FATAL, cause)
+    assert finding.title is not None
+    assert finding.title.en == title
+    assert finding.fix[0].en.startswith(do)
 
 
 BAD_CRC = "zipfile.BadZipFile: Bad CRC-32 for file 'volume.npy'"

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from headrace.signals.system import SystemSample
 
 _MOSTLY_WAITS = 0.5  # a straggler that takes this much of the time is what the run is bound by
+_MOMENT_S = 1.0
 _REST_FROM = 0.10  # of the time: what other waits must cost beside starts of shards, or hangs, to be told too
 _UNTIMED = (Activity.BETWEEN_STEPS, Activity.OTHER)  # where a loop without a loader makes its data
 _SOME = 0.05  # of the time
@@ -73,8 +74,17 @@ _TOO_FEW = Text(
 )
 
 
-def explain_recording(recording: Recording) -> Findings:
-    """Return why a recorded training waits. A healthy or compute-bound run has no findings."""
+_CHANGE = Text(
+    "`num_workers={now}` to `num_workers={workers}` in the DataLoader over {data}",
+    "{data} 的 DataLoader：把 `num_workers={now}` 改为 `num_workers={workers}`",
+)
+
+
+def explain_recording(recording: Recording, *, exit_code: int | None = None) -> Findings:
+    """Return what ended a recorded training, and why it waits. A healthy or compute-bound run has no findings.
+
+    `exit_code`, as a shell shows it, is for a recording that does not know it.
+    """
     return explain_processes(
         processes_of(recording),
         start_ns=recording.facts.start_monotonic_ns,
@@ -82,7 +92,7 @@ def explain_recording(recording: Recording) -> Findings:
         cores=recording.facts.core_quota or float(recording.facts.cores or 1),
         limits=tuple(Text(problem, problem) for problem in recording.problems),
         system=recording.system,
-        exit_code=recording.facts.shell_code,
+        exit_code=recording.facts.shell_code if exit_code is None else exit_code,
         replay_steps=recording.facts.replay_steps,
     )
 
@@ -100,7 +110,8 @@ def explain_processes(
 ) -> Findings:
     """Return the findings of the training process that lost most; the others are told of as facts."""
     trainers = [read_trainer(one, start_ns, end_ns) for one in trainers_of(processes)]
-    ended = find_ending(processes, read_surroundings(system, start_ns, end_ns, cores=cores), exit_code)
+    around = read_surroundings(system, start_ns, end_ns, cores=cores)
+    ended = find_ending(processes, around, exit_code, (end_ns - start_ns) / 1e9)
     if not trainers:
         return Findings(
             verdict=Verdict.UNKNOWN,
@@ -124,6 +135,8 @@ def explain_processes(
         is not None
     ):
         found.append(host_bound)
+    if ended:  # of a run that was cut short, a moment is no rule
+        found = [replace(one, confidence=_of_a_moment(one.share * trainer.train_s, one.confidence)) for one in found]
     findings = Findings.in_order([*ended, *found])
     parts = data.pool.during_waits if data is not None and data.pool is not None else None  # of the waits
     if not trainer.is_fed:
@@ -138,12 +151,13 @@ def explain_processes(
         limits = (*limits, _NO_DRIVER)
     is_busy = not trainer.is_fed and trainer.share(*_UNTIMED) < _SOME
     return Findings(
-        verdict=_verdict(findings, trainer) if data is not None or findings or is_busy else Verdict.UNKNOWN,
+        verdict=_verdict(found, trainer) if data is not None or found or is_busy else Verdict.UNKNOWN,
         findings=findings,
+        notes=tuple(ceiling_facts(ceiling)) if ceiling is not None else (),
         facts=(
-            *_facts_of(trainer, data, ceiling),
-            *_rank_facts(trainer, trainers),
             *end_facts(trainers, processes, exit_code),
+            *_rank_facts(trainer, trainers),
+            *_facts_of(trainer, data),
         ),
         limits=limits,
         measure=findings[0].measure if findings else () if trainer.is_fed or is_busy else (LOOP_MAKES_DATA,),
@@ -194,6 +208,10 @@ def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
     if findings:
         return Verdict.STUTTERING
     return Verdict.COMPUTE_BOUND if trainer.share(Activity.WAIT) < 0.05 else Verdict.BALANCED
+
+
+def _of_a_moment(lost_s: float, confidence: Confidence) -> Confidence:
+    return Confidence.POSSIBLE if lost_s < _MOMENT_S else confidence
 
 
 def _data_findings(
@@ -270,13 +288,22 @@ def _data_finding(
         verdict.cause, share, data_evidence(verdict, share), figures=figures, confidence=verdict.confidence
     )
     gain = verdict.ceiling.gain if verdict.ceiling is not None else finding.gain  # measured, where it was
-    return replace(finding, fix=tuple(fix), futile=advice.futile, gain=gain, bottleneck=bottleneck, measure=measure)
+    workers = [one.workers for one in estimates if one.remedy is Remedy.MORE_WORKERS]
+    return replace(
+        finding,
+        fix=tuple(fix),
+        futile=advice.futile,
+        gain=gain,
+        bottleneck=bottleneck,
+        measure=measure,
+        change=_CHANGE.filled(data=verdict.loader.name, now=verdict.loader.num_workers, workers=workers[0])
+        if workers and fix[0] == estimate_text(estimates[0])
+        else None,
+    )
 
 
-def _facts_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> Iterator[Text]:
+def _facts_of(trainer: Trainer, data: DataVerdict | None) -> Iterator[Text]:
     """Yield what a run is like, in sentences: its steps, what shares are of, what it waited."""
-    if ceiling is not None:
-        yield from ceiling_facts(ceiling)
     if data is not None:
         yield Text(
             "{steps:step(s)} at {rate} a second; a step without its wait takes {step} typically",

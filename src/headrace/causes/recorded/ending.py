@@ -10,11 +10,13 @@ import numpy as np
 from headrace.knowledge import MessageFound, MessageScanner
 from headrace.model import Cause, EventKind, Finding, Text, format_seconds
 
-from ..crashes import findings_of
+from ..crashes import exit_finding, findings_of, raised_finding, signal_finding
 from .processes import ProcessEvents, ends_of, starts_of
 from .surroundings import Surroundings
 from .trainer import Trainer, has_loader
 
+_SIGNALLED = 128  # what a shell adds to the number of the signal that ended a program
+_INTERRUPTED = _SIGNALLED + signal.SIGINT
 _KILLED = "worker_killed"
 _ROOT_CAUSE = re.compile(
     r"Root Cause \(first observed failure\):.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+) +\(pid: (\d+)\)", re.DOTALL
@@ -30,10 +32,10 @@ _ECHO = re.compile(
 
 
 def find_ending(
-    processes: Sequence[ProcessEvents], around: Surroundings | None, exit_code: int | None
+    processes: Sequence[ProcessEvents], around: Surroundings | None, exit_code: int | None, after_s: float = 0.0
 ) -> list[Finding]:
-    """Return what ended a training, where its messages are known; nothing for one that ended well."""
-    if not exit_code:
+    """Return what ended a training: a signal, or what it raised; nothing for one that ended well, or by Ctrl-C."""
+    if not exit_code or exit_code == _INTERRUPTED:
         return []
     texts = []
     for process in processes:
@@ -50,6 +52,13 @@ def find_ending(
             if one.last_line == last and not one.entry.name.startswith("interrupted"):  # that is no failure
                 found.setdefault(one.entry.id, _decided(one, around))
     findings = findings_of([*found.values()])  # the first that was raised comes first
+    if exit_code > _SIGNALLED:
+        kills = around.kills if around is not None else None
+        findings.insert(0, signal_finding(exit_code - _SIGNALLED, after_s, kills=kills))
+    elif not findings:
+        own = [text for _, text in sorted(texts) if text]
+        first = next((text for text in own if not _ECHO.search(text.splitlines()[-1])), own[0] if own else "")
+        findings.append(raised_finding(first) or exit_finding(exit_code, after_s))
     for place, finding in enumerate(findings):
         if finding.cause is Cause.CORRUPT_SAMPLE and (index := _find_bad_sample(processes)) is not None:
             said = Text("it is sample {index} of the data set", "是数据集的第 {index} 号样本（索引）")
@@ -137,8 +146,8 @@ def end_facts(trainers: Sequence[Trainer], processes: Sequence[ProcessEvents], e
         )
         if len(trainers) == 1:
             said = Text(
-                "it ended after {batches:batch(es)} and {after} with {text}",
-                "训练在取过 {batches} 个 batch、运行 {after} 后结束：{text}",
+                "it ended after {batches:batch(es)} and {after}",
+                "训练在取过 {batches} 个 batch、运行 {after} 后结束",
             )
         after = format_seconds((at_ns - first.start_ns) / 1e9)
         return [said.filled(which=first.title, batches=first.num_batches, after=after, text=text)]
