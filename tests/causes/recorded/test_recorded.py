@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.causes.recorded import ProcessEvents, explain_processes
-from headrace.model import Activity, Confidence, EventKind, Findings, LoaderSettings, Verdict, copy_arg
+from headrace.model import Activity, Cause, Confidence, EventKind, Findings, LoaderSettings, Text, Verdict, copy_arg
 from headrace.signals.recording import event_dtype
 
 _TRAINER, _FIRST_WORKER = 100, 200
@@ -49,6 +49,7 @@ def simulate(
     read_bytes: int = 0,
     interruptions: dict[int, tuple[EventKind, float]] | None = None,
     puts_early: bool = False,
+    taking_s: float = 1e-4,
     by: str = "torch",
 ) -> tuple[list[ProcessEvents], float]:
     """Play torch's loader: worker k makes batches k, k + workers, …, with two in flight each; delivery is in order.
@@ -84,7 +85,7 @@ def simulate(
     for number in range(len(task_s)):
         work(number + 2 * workers)
         asked = now
-        now = max(now, done_at[number]) + 1e-4
+        now = max(now, done_at[number]) + taking_s
         is_ready = done_at[number] <= asked or (puts_early and number % 2 == 0)
         trainer.add(EventKind.QUEUE_GET, asked, now - asked, int(is_ready), 1)
         trainer.add(EventKind.WAIT, asked, now - asked, number, 1)
@@ -185,7 +186,33 @@ def test_interruptions_are_named_with_their_distance(kind: EventKind, cause: str
     assert finding.share == pytest.approx(5 / 10, abs=0.05)
     assert finding.figures["period_steps"] == 10
     assert finding.fix
-    assert found.verdict is Verdict.STUTTERING
+    assert (found.verdict is Verdict.STUTTERING) == (kind is not EventKind.EVALUATION)  # that is a cost that was chosen
+
+
+def test_a_save_of_ten_steps_is_noted_whatever_its_share_and_is_not_the_verdict() -> None:
+    tasks, saves = [0.01] * 160, {100: (EventKind.CHECKPOINT, 0.36)}
+    found = explain(*simulate(workers=2, task_s=tasks, step_s=0.037, interruptions=saves))
+    assert (found.findings, found.verdict) == ((), Verdict.COMPUTE_BOUND)
+    said = "one step in 160 takes 11 times as long: saving, 360 ms beside steps of 37.1 ms, 5.7 % of the time"
+    assert [note.en for note in found.notes] == [said]
+
+
+def test_waits_for_batches_that_were_ready_are_a_finding_though_workers_idle() -> None:
+    found = explain(*simulate(workers=2, task_s=[0.005] * 100, step_s=0.02, taking_s=0.003))
+    (finding,) = found.findings
+    assert (finding.share, finding.confidence) == (pytest.approx(0.13, abs=0.01), Confidence.CERTAIN)
+    assert finding.title == Text("batches were ready, and taking them takes long", "batch 已经就绪，取用耗时长")
+    assert finding.figures["busy_share"] < 0.2
+
+
+def test_a_moment_before_a_crash_is_not_certain_to_be_the_rule() -> None:
+    saves = dict.fromkeys(range(3, 20, 4), (EventKind.CHECKPOINT, 0.02))
+    processes, end_s = simulate(workers=2, task_s=[0.01] * 20, step_s=0.02, interruptions=saves)
+    found = explain_processes(processes, start_ns=0, end_ns=round(end_s * _S), cores=8, exit_code=143)
+    assert [(one.cause, one.confidence) for one in found.findings] == [
+        (Cause.UNKNOWN, Confidence.CERTAIN),
+        (Cause.CHECKPOINT, Confidence.POSSIBLE),
+    ]
 
 
 def copying(*, host_s: float, device_s: float | None) -> Findings:

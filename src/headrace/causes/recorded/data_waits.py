@@ -49,7 +49,6 @@ _HEAVY_FROM = 0.4  # of all sample time, in few samples: those are what is waite
 _FEWEST_STEPS = 8
 _FEWEST_LATE = 3  # late batches: fewer are no pattern,
 _ONCE_FROM = 0.25  # unless they took this much of the time
-_TAKING_FROM = 0.15  # of the time, where batches were ready: a fast loop spends some of it on taking them
 _MOSTLY = 0.7
 
 
@@ -147,7 +146,7 @@ def judge_data(
     period = _period(loader, later, wait_s, is_slow)
     ready_share = float(wait_s[loader.is_ready[later]].sum() / total_s) if total_s > 0 else 0.0
     if ready_share >= _MOSTLY:
-        is_much = total_s >= _TAKING_FROM * train_s
+        is_much = total_s >= BOUND_FROM * train_s
         cause, confidence = (Cause.LOADER_THROUGHPUT if is_much else None), Confidence.CERTAIN
     else:
         cause, confidence = _cause(loader, wait_s, is_slow, period, pool, total_s / train_s)

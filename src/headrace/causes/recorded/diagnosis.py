@@ -32,7 +32,7 @@ from .data_waits import DataVerdict, data_evidence, judge_data, undecided_turns
 from .ending import end_facts, find_ending
 from .estimates import Estimate, Remedy, cheaper_part, estimate_data, estimate_figures, estimate_text
 from .host import find_host_bound, read_host_time
-from .interruptions import interruption_findings
+from .interruptions import interruption_findings, stall_notes
 from .parts import part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
 from .shard_starts import find_shard_starts
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from headrace.signals.system import SystemSample
 
 _MOSTLY_WAITS = 0.5  # a straggler that takes this much of the time is what the run is bound by
+_STUTTERS_FROM = 0.10
 _MOMENT_S = 1.0
 _REST_FROM = 0.10  # of the time: what other waits must cost beside starts of shards, or hangs, to be told too
 _UNTIMED = (Activity.BETWEEN_STEPS, Activity.OTHER)  # where a loop without a loader makes its data
@@ -74,6 +75,7 @@ _TOO_FEW = Text(
 )
 
 
+_TAKING = Text("batches were ready, and taking them takes long", "batch 已经就绪，取用耗时长")
 _CHANGE = Text(
     "`num_workers={now}` to `num_workers={workers}` in the DataLoader over {data}",
     "{data} 的 DataLoader：把 `num_workers={now}` 改为 `num_workers={workers}`",
@@ -153,7 +155,7 @@ def explain_processes(
     return Findings(
         verdict=_verdict(found, trainer) if data is not None or found or is_busy else Verdict.UNKNOWN,
         findings=findings,
-        notes=tuple(ceiling_facts(ceiling)) if ceiling is not None else (),
+        notes=(*(ceiling_facts(ceiling) if ceiling is not None else ()), *stall_notes(trainer, found)),
         facts=(
             *end_facts(trainers, processes, exit_code),
             *_rank_facts(trainer, trainers),
@@ -205,7 +207,8 @@ def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
             return Verdict.DATA_BOUND
         if finding.cause is Cause.HOST_BOUND:
             return Verdict.HOST_BOUND
-    if findings:
+    # A cost that was chosen, or a few percent, does not make a training stutter.
+    if any(one.cause is not Cause.EVALUATION and one.share >= _STUTTERS_FROM for one in findings):
         return Verdict.STUTTERING
     return Verdict.COMPUTE_BOUND if trainer.share(Activity.WAIT) < 0.05 else Verdict.BALANCED
 
@@ -296,6 +299,7 @@ def _data_finding(
         gain=gain,
         bottleneck=bottleneck,
         measure=measure,
+        title=_TAKING if verdict.is_taking else None,
         change=_CHANGE.filled(data=verdict.loader.name, now=verdict.loader.num_workers, workers=workers[0])
         if workers and fix[0] == estimate_text(estimates[0])
         else None,

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.model import (
     Activity,
@@ -22,7 +23,7 @@ from headrace.model import (
 )
 
 from ..remedies import make_finding
-from ..steps import SLOW_STEPS, Cost, StepPeriod, cost_of, find_period, of_weight, report_from
+from ..steps import SLOW_STEPS, SUPPLY_CAUSES, Cost, StepPeriod, cost_of, find_period, of_weight, report_from
 from .estimates import estimate_async_checkpoint, estimate_figures, estimate_text
 from .processes import Times, ends_of, starts_of
 from .trainer import CAUSE_OF, LoaderWaits, Trainer, coverage, outermost
@@ -33,6 +34,15 @@ _FEWEST_COLLECTIONS = 4  # long ones: every program has one or two of them after
 _SOME = 0.1  # of the time: less than that does not change what is said
 _WARM_UP = 3  # steps: compilation, autotuning, caches
 _LEAST_S = 0.05
+_STALL = 10  # times as long: from here on a step is felt, whatever its share
+_STALLED = {
+    Cause.CHECKPOINT: Text("saving", "保存"),
+    Cause.EVALUATION: Text("evaluation", "评估"),
+    Cause.LOGGING: Text("logging", "写日志"),
+    Cause.GC: Text("garbage collection", "垃圾回收"),
+    Cause.H2D_COPY: Text("a copy to the device", "拷贝到设备"),
+    Cause.STRAGGLER_SAMPLE: Text("waiting for data", "等数据"),
+}
 _GUESSED_FROM = 0.5  # of a loss: what is known by its place only, from here on
 
 
@@ -46,14 +56,48 @@ def interruption_findings(trainer: Trainer) -> Iterator[Finding]:
         yield from _slow_steps(max(trainer.loaders, key=lambda one: len(one.batch)), trainer.train_s)
 
 
-def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterator[Finding]:
-    lost_s, train_s = trainer.seconds(activity), trainer.train_s
-    spans = [span for span in outermost(activity, trainer.spans) if span.start >= trainer.train_start_ns]
-    if lost_s <= 0 or not spans:
+def stall_notes(trainer: Trainer, found: Sequence[Finding]) -> Iterator[Text]:
+    """Yield what holds single steps up for ten times as long as they take, and costs too little for a finding."""
+    loader = max(trainer.loaders, key=lambda one: len(one.batch), default=None)
+    told = {one.cause for one in found}
+    told |= {Cause.STRAGGLER_SAMPLE} if told & {*SUPPLY_CAUSES, Cause.SHARD_BOUNDARY, Cause.WORKER_HANG} else set()
+    if loader is None or not np.isfinite(loader.step_s).any():
         return
+    usual_s = float(np.nanmedian(loader.step_s) + np.median(loader.wait_s))
+    kinds = [(activity, cause, _spans_of(trainer, activity)[1]) for activity, cause in CAUSE_OF.items()]
+    waits = loader.wait_s[loader.batch > 0]
+    for activity, cause, lengths in (*kinds, (Activity.WAIT, Cause.STRAGGLER_SAMPLE, waits)):
+        long = lengths[lengths >= max((_STALL - 1) * usual_s, _LEAST_S)]
+        if cause in told or not len(long) or (cause is Cause.GC and len(long) < _FEWEST_COLLECTIONS):
+            continue
+        yield Text(
+            "one step in {every} takes {times} times as long: {what}, {typical} beside steps of {usual}, {share} of "
+            "the time",
+            "每 {every} 步有一步耗时为平常的 {times} 倍：{what} {typical}，平常一步 {usual}，占时间的 {share}",
+        ).filled(
+            every=round(len(loader.batch) / len(long)),
+            times=round(1 + float(np.median(long)) / usual_s),
+            what=_STALLED[cause],
+            typical=format_seconds(float(np.median(long))),
+            usual=format_seconds(usual_s),
+            share=format_share(trainer.share(activity)),
+        )
+
+
+def _spans_of(trainer: Trainer, activity: Activity) -> tuple[Times, NDArray[np.float64]]:
+    """Return when an activity began while training, and how long it took, without what shows through it."""
+    spans = outermost(activity, trainer.spans) if trainer.seconds(activity) > 0 else []
+    spans = [span for span in spans if span.start >= trainer.train_start_ns]
     starts, ends = (np.array([getattr(span, end) for span in spans], np.int64) for end in ("start", "end"))
     others = coverage([span for span in trainer.spans if span.shows_through and span.label[0] is not activity])
-    lengths = np.asarray((ends - starts - others.between(starts, ends)) / 1e9)  # without what shows through
+    return starts, np.asarray((ends - starts - others.between(starts, ends)) / 1e9)
+
+
+def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterator[Finding]:
+    lost_s, train_s = trainer.seconds(activity), trainer.train_s
+    starts, lengths = _spans_of(trainer, activity)
+    if not len(starts):
+        return
     num_heavy = int(of_weight(lengths).sum())  # those that carry the loss
     if lost_s / train_s < report_from(cause, num_heavy) or (cause is Cause.GC and num_heavy < _FEWEST_COLLECTIONS):
         return
