@@ -6,7 +6,7 @@ import platform
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from headrace import __version__
 from headrace.errors import HeadraceError, InternalError, UnusableInput
@@ -69,7 +69,7 @@ def command_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--version", action="version", version=_versions(), help="show the versions of headrace, Python and torch"
+        "--version", action=_ShowVersions, nargs=0, help="show the versions of headrace, Python and torch"
     )
     _add_output_options(parser, color="auto", verbosity=0)
     # After the command the same options may come again; there they have no default, or it would undo the first ones.
@@ -97,8 +97,18 @@ def _add_output_options(parser: argparse.ArgumentParser, *, color: str, verbosit
     )
 
 
+class _ShowVersions(argparse.Action):
+    """Print the versions and end; looking for torch's takes longer than all other options."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(_versions())
+        parser.exit()
+
+
 def _versions() -> str:
     """What a report of a bug needs, without importing torch."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         torch = f"torch {version('torch')}"
     except PackageNotFoundError:

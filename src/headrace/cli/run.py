@@ -114,7 +114,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             directory,
             replay_steps=replay_steps,
             observer=display.observe if display is not None else None,
-            tick=display.tick if display is not None else None,
+            tick=display.tick if display is not None else load_report,
         )
     try:
         _report(args, terminal, directory, ended, language)
@@ -127,6 +127,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             traceback.print_exc()
             terminal.warn(failed.of(language))
     return ended.end_likewise()
+
+
+def load_report() -> None:
+    """Load what the report needs while the script runs: at its end nobody should wait for imports."""
+    with suppress(ImportError):  # that is told at the end
+        import headrace.causes.recorded
+        import headrace.reports  # noqa: F401
 
 
 def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended: Ended, language: str) -> None:
@@ -243,6 +250,7 @@ class Display:
 
     def tick(self) -> None:
         """Show the state of things, if it is time to."""
+        load_report()
         now = time.monotonic()
         if self._line is None and now < self._next_line_s:
             return
