@@ -177,7 +177,7 @@ def test_what_ended_a_run_comes_before_what_cost_time(is_verbose: bool) -> None:
     said = written.getvalue()
     assert said.startswith("the run was ended: SIGTERM")
     assert ("Next: start again" if is_verbose else "do: start again") in said
-    assert "nothing to do" not in said
+    assert "nothing to change" not in said
     assert "Next: if" not in said
 
 

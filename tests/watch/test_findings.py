@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model import Bottleneck, Cause, Severity, Text, Verdict
+from headrace.reports import headline_of
 from headrace.watch.end import End
 from headrace.watch.findings import History, judge
 from headrace.watch.look import Alarm, Look, MachineLook, Rates, TrainerLook, WorkerLook
@@ -168,5 +169,8 @@ def test_what_was_alarming_is_found() -> None:
 def test_a_lost_trainer_is_fatal() -> None:
     end = End(pid=10, status=9)
     alarm = Alarm(kind="trainer_gone", pid=10, what=end.text(), evidence={"signal": 9})
-    (finding,) = judge(seen({TrainerActivity.COMPUTE: 100}, alarms=(alarm,))).findings
+    findings = judge(seen({TrainerActivity.COMPUTE: 100}, alarms=(alarm,)))
+    (finding,) = findings.findings
     assert (finding.severity, finding.share) == (Severity.FATAL, 1.0)
+    assert headline_of(findings, "en").startswith("the run was ended: SIGKILL, from outside")
+    assert finding.fix[0].en.startswith("find out who sent it")

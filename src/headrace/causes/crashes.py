@@ -107,40 +107,31 @@ def raised_finding(text: str) -> Finding | None:
 
 def signal_finding(number: int, after_s: float | None = None, *, kills: int | None = None) -> Finding:
     """Return the finding of a training that a signal ended; `kills`: those for memory, by the kernel's own count."""
-    name = signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
+    after = _AFTER.filled(after=format_seconds(after_s)) if after_s is not None else ""
+    name = signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"  # a real-time one
     is_killed, is_native = number == signal.SIGKILL, number in _NATIVE
+    title = (_CRASHED if is_native else _FROM_OUTSIDE_BY).filled(name=name, after=after)
+    if is_native:
+        return _fatal(title, _NATIVE_CODE, fix=_FAULTHANDLER)
     scanner = MessageScanner()
     scanner.add("shell_killed" if is_killed else "told_to_end", name, 0)
     (found,) = scanner.found()
     if is_killed and kills is not None:
         found = replace(found, decided="out_of_memory" if kills else "someone_killed_it")
     finding = _finding(found, {}, None)
-    title = (_CRASHED if is_native else _FROM_OUTSIDE_BY).filled(
-        name=name, after=_AFTER.filled(after=format_seconds(after_s)) if after_s is not None else ""
-    )
-    if is_native:
-        return replace(finding, title=title, fix=(_FAULTHANDLER,), measure=(), evidence=(_NATIVE_CODE,))
     return replace(
         finding,
         title=title,
         cause=Cause.UNKNOWN if kills == 0 else finding.cause,
         confidence=finding.confidence if is_killed else Confidence.CERTAIN,  # of the signal, whoever sent it
-        fix=(*(() if found.decided else (_FIND_SENDER,)), *finding.fix),
+        fix=finding.fix if found.decided else (_FIND_SENDER, *finding.fix),
         evidence=(found.entry.meaning,),
     )
 
 
 def exit_finding(code: int, after_s: float) -> Finding:
     """Return the finding of a training that ended itself with an exit code, and raised nothing."""
-    return Finding(
-        cause=Cause.UNKNOWN,
-        share=1.0,
-        severity=Severity.FATAL,
-        confidence=Confidence.CERTAIN,
-        evidence=(_NOTHING_RAISED,),
-        fix=(_READ_LAST,),
-        title=_EXITED.filled(code=code, after=format_seconds(after_s)),
-    )
+    return _fatal(_EXITED.filled(code=code, after=format_seconds(after_s)), _NOTHING_RAISED, fix=_READ_LAST)
 
 
 def _own(raised: Raised, consequences: list[Text]) -> Finding:
@@ -148,15 +139,14 @@ def _own(raised: Raised, consequences: list[Text]) -> Finding:
     words, place = _shortened(raised.text, 160), [_RAISED_IN.filled(place=raised.place)] if raised.place else []
     said = [_quoted(_LINE, raised.line, raised.text)] if raised.line or not place else []  # else the title says it all
     look = _LOOK_AT if raised.is_own_code else _READ_ABOVE if raised.line else _READ_LAST
+    found = _fatal(Text(words, words), *said, *place, *consequences, fix=look.filled(**vars(raised)))
+    return replace(found, figures={"line": float(raised.line)} if raised.line else {})
+
+
+def _fatal(title: Text, *evidence: Text, fix: Text) -> Finding:
+    certain, fatal = Confidence.CERTAIN, Severity.FATAL
     return Finding(
-        cause=Cause.UNKNOWN,
-        share=1.0,
-        severity=Severity.FATAL,
-        confidence=Confidence.CERTAIN,
-        evidence=(*said, *place, *consequences),
-        fix=(look.filled(place=raised.place, line=raised.line),),
-        figures={"line": float(raised.line)} if raised.line else {},
-        title=Text(words, words),
+        cause=Cause.UNKNOWN, share=1.0, severity=fatal, confidence=certain, evidence=evidence, fix=(fix,), title=title
     )
 
 

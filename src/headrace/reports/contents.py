@@ -159,7 +159,7 @@ _FORMATS = {
     "messages": Text("known messages", "已知报错信息"),
 }
 _NEXT_FINDING = Text("Next: {what}", "下一步：{what}")
-_NEXT_NONE = Text("Next: nothing to do.", "下一步：无需处理。")
+_NEXT_NONE = Text("Next: nothing to change.", "下一步：无需改动。")
 
 
 def topics_of(findings: Findings, language: str) -> Iterator[tuple[str, list[str]]]:
@@ -196,7 +196,7 @@ def _checks(findings: Findings) -> tuple[Text, ...]:
 
 
 def _doable(findings: Findings) -> list[Text]:
-    """Return what helps against the first finding, without what holds on a condition only: that is nothing to do."""
+    """Return what helps against the first finding, without what holds on a condition only."""
     return [text for one in findings.findings[:1] for text in one.fix if not text.en.startswith("if ")]
 
 

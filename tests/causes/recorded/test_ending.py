@@ -48,6 +48,7 @@ def process(pid: int, *texts: tuple[int, str]) -> ProcessEvents:
 def test_the_kernels_count_decides_who_killed_a_worker(kills: int, cause: Cause) -> None:
     (finding,) = find_ending([process(5, (1, KILLED))], replace(AROUND, kills=kills), 1)
     assert (finding.cause, finding.share) == (cause, 1.0)
+    assert finding.evidence[0].en == KILLED.strip()  # no number of a line: there is no log
 
 
 def test_the_first_message_is_the_cause_of_those_that_follow() -> None:
@@ -93,6 +94,7 @@ RuntimeError: nan in the loss"""
         (137, 1, "SIGKILL after 8.00 s, from outside", "Give it more memory", Cause.MEMORY_PRESSURE),
         (137, 0, "SIGKILL after 8.00 s, from outside", "Find out who sent it", Cause.UNKNOWN),
         (139, 0, "SIGSEGV after 8.00 s, a crash of native code", "run it again with `PYTHONFAULT", Cause.UNKNOWN),
+        (255, 0, "exit code 255 after 8.00 s, and no exception", "read what the script wrote last", Cause.UNKNOWN),
         (3, 0, "exit code 3 after 8.00 s, and no exception", "read what the script wrote last", Cause.UNKNOWN),
     ],
 )

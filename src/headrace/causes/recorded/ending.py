@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from headrace.knowledge import MessageFound, MessageScanner
-from headrace.model import Cause, EventKind, Finding, Text, format_seconds
+from headrace.model import Cause, EventKind, Finding, Severity, Text, format_seconds
 
 from ..crashes import exit_finding, findings_of, raised_finding, signal_finding
 from .processes import ProcessEvents, ends_of, starts_of
@@ -50,15 +50,15 @@ def find_ending(
         last = max((one.last_line for one in messages), default=0)
         for one in messages:
             if one.last_line == last and not one.entry.name.startswith("interrupted"):  # that is no failure
-                found.setdefault(one.entry.id, _decided(one, around))
+                found.setdefault(one.entry.id, replace(_decided(one, around), first_line=0))
     findings = findings_of([*found.values()])  # the first that was raised comes first
-    if exit_code > _SIGNALLED:
+    if exit_code - _SIGNALLED in {*signal.Signals}:
         kills = around.kills if around is not None else None
         findings.insert(0, signal_finding(exit_code - _SIGNALLED, after_s, kills=kills))
-    elif not findings:
+    elif all(one.severity is not Severity.FATAL for one in findings):
         own = [text for _, text in sorted(texts) if text]
         first = next((text for text in own if not _ECHO.search(text.splitlines()[-1])), own[0] if own else "")
-        findings.append(raised_finding(first) or exit_finding(exit_code, after_s))
+        findings.insert(0, raised_finding(first) or exit_finding(exit_code, after_s))
     for place, finding in enumerate(findings):
         if finding.cause is Cause.CORRUPT_SAMPLE and (index := _find_bad_sample(processes)) is not None:
             said = Text("it is sample {index} of the data set", "是数据集的第 {index} 号样本（索引）")
@@ -122,6 +122,8 @@ def end_facts(trainers: Sequence[Trainer], processes: Sequence[ProcessEvents], e
     """Return which training process ended a run that failed, and by what; nothing where that is not known."""
     if not exit_code:
         return []
+    if exit_code == _INTERRUPTED:
+        return [Text("interrupted (Ctrl-C, SIGINT), which is no failure", "被中断（Ctrl-C，SIGINT），不算失败")]
     rank, code, pid = _root_cause(processes) or (0, 0, 0)
     if code < 0:
         known = {-one.value: one.name for one in signal.Signals}
