@@ -21,45 +21,6 @@ from typing import Any, NamedTuple
 
 from headrace.model import Text, cache_folder, format_seconds
 
-
-class Medium(enum.StrEnum):
-    """What bytes lie on, as far as it matters for reading them."""
-
-    NVME = "nvme"
-    SSD = "ssd"
-    HDD = "hdd"
-    VIRTUAL_DISK = "virtual_disk"
-    NETWORK_DISK = "network_disk"
-    NFS = "nfs"
-    SMB = "smb"
-    LUSTRE = "lustre"
-    GPFS = "gpfs"
-    BEEGFS = "beegfs"
-    CEPHFS = "cephfs"
-    PARALLEL = "parallel"  # another cluster file system
-    OBJECT_STORE = "object_store"  # through FUSE: a bucket shown as files
-    SSHFS = "sshfs"
-    FUSE = "fuse"
-    SHARED_FOLDER = "shared_folder"  # 9p, virtiofs, vboxsf: a folder of the host
-    MEMORY = "memory"
-    ZFS = "zfs"
-    UNKNOWN = "unknown"
-
-    @property
-    def label(self) -> Text:
-        return _ABOUT[self].label
-
-
-class _About(NamedTuple):
-    """What people call a medium, how many reads at a time to begin with and why, and what it is recognised by."""
-
-    label: Text
-    depth: int  # a place to start from; `headrace storage PATH` measures
-    reason: Text
-    file_systems: str = ""
-    fuse_programs: str = ""
-
-
 _SERVER = Text("each read waits for a server: only many fill the network", "每次读取都要等服务器，并发多了才能用满带宽")
 _SERVERS = Text("the data lies on several servers", "数据分布在多台服务器上")
 _NVME = Text("NVMe serves many reads in parallel", "NVMe 能并行处理大量读取")
@@ -74,29 +35,48 @@ _BUCKET = Text("object store through FUSE", "经 FUSE 挂载的对象存储")
 _CLUSTERS = "pvfs2 panfs wekafs glusterfs daos afs"  # pvfs2: OrangeFS
 _FUSE_CLUSTERS = "glusterfs seaweedfs mfs dfuse"  # mfs: MooseFS, dfuse: DAOS
 _BUCKETS = "s3fs gcsfuse goofys mountpoint-s3 juicefs rclone blobfuse blobfuse2 ossfs cosfs obsfs geesefs alluxio-fuse"
-_ABOUT = {
-    Medium.NVME: _About(Text("NVMe", "NVMe 固态盘"), 32, _NVME),
-    Medium.SSD: _About(Text("SSD", "SATA/SAS 固态盘"), 16, _SATA),
-    Medium.HDD: _About(Text("hard disk", "机械硬盘"), 2, _HEAD),
-    Medium.VIRTUAL_DISK: _About(Text("virtual disk", "虚拟磁盘"), 16, _UNSEEN),
-    Medium.NETWORK_DISK: _About(Text("network disk", "网络块设备"), 32, _SERVER),
-    Medium.NFS: _About(Text("NFS", "NFS 网络文件系统"), 16, _SERVER, "nfs nfs4"),
-    Medium.SMB: _About(Text("SMB share", "SMB 共享"), 8, _SERVER, "cifs smb3"),
-    Medium.LUSTRE: _About(Text("Lustre", "Lustre 并行文件系统"), 32, _SERVERS, "lustre"),
-    Medium.GPFS: _About(Text("GPFS (Storage Scale)", "GPFS（Storage Scale）并行文件系统"), 32, _SERVERS, "gpfs"),
-    Medium.BEEGFS: _About(Text("BeeGFS", "BeeGFS 并行文件系统"), 32, _SERVERS, "beegfs"),
-    Medium.CEPHFS: _About(Text("CephFS", "CephFS 分布式文件系统"), 32, _SERVERS, "ceph", "ceph ceph-fuse"),
-    Medium.PARALLEL: _About(Text("cluster file system", "集群文件系统"), 32, _SERVERS, _CLUSTERS, _FUSE_CLUSTERS),
-    Medium.OBJECT_STORE: _About(_BUCKET, 64, _REQUEST, "", _BUCKETS),
-    Medium.SSHFS: _About(Text("sshfs", "sshfs"), 8, _PROCESS, "", "sshfs"),
-    Medium.FUSE: _About(Text("FUSE", "FUSE 用户态文件系统"), 8, _PROCESS),
-    Medium.SHARED_FOLDER: _About(Text("folder of the host", "宿主机共享目录"), 8, _PROCESS, "9p virtiofs vboxsf"),
-    Medium.MEMORY: _About(Text("memory", "内存"), 4, _COPYING, "tmpfs ramfs devtmpfs hugetlbfs"),
-    Medium.ZFS: _About(Text("ZFS", "ZFS"), 16, _UNSEEN, "zfs"),
-    Medium.UNKNOWN: _About(Text("unknown storage", "未知存储"), 8, _NOTHING),
-}
-_BY_TYPE = {name: medium for medium, about in _ABOUT.items() for name in about.file_systems.split()}
-_BY_FUSE_PROGRAM = {name: medium for medium, about in _ABOUT.items() for name in about.fuse_programs.split()}
+
+
+class Medium(enum.StrEnum):
+    """What bytes lie on, as far as it matters for reading them."""
+
+    label: Text  # what people call it
+    depth: int  # how many reads at a time to begin with; `headrace storage PATH` measures
+    reason: Text  # why so many
+    file_systems: str  # what it is recognised by …
+    fuse_programs: str  # … and the programs behind FUSE
+
+    def __new__(
+        cls, value: str, label: Text, depth: int, reason: Text, file_systems: str = "", fuse_programs: str = ""
+    ) -> Medium:
+        medium = str.__new__(cls, value)
+        medium._value_, medium.label, medium.depth, medium.reason = value, label, depth, reason
+        medium.file_systems, medium.fuse_programs = file_systems, fuse_programs
+        return medium
+
+    NVME = ("nvme", Text("NVMe", "NVMe 固态盘"), 32, _NVME)
+    SSD = ("ssd", Text("SSD", "SATA/SAS 固态盘"), 16, _SATA)
+    HDD = ("hdd", Text("hard disk", "机械硬盘"), 2, _HEAD)
+    VIRTUAL_DISK = ("virtual_disk", Text("virtual disk", "虚拟磁盘"), 16, _UNSEEN)
+    NETWORK_DISK = ("network_disk", Text("network disk", "网络块设备"), 32, _SERVER)
+    NFS = ("nfs", Text("NFS", "NFS 网络文件系统"), 16, _SERVER, "nfs nfs4")
+    SMB = ("smb", Text("SMB share", "SMB 共享"), 8, _SERVER, "cifs smb3")
+    LUSTRE = ("lustre", Text("Lustre", "Lustre 并行文件系统"), 32, _SERVERS, "lustre")
+    GPFS = ("gpfs", Text("GPFS (Storage Scale)", "GPFS（Storage Scale）并行文件系统"), 32, _SERVERS, "gpfs")
+    BEEGFS = ("beegfs", Text("BeeGFS", "BeeGFS 并行文件系统"), 32, _SERVERS, "beegfs")
+    CEPHFS = ("cephfs", Text("CephFS", "CephFS 分布式文件系统"), 32, _SERVERS, "ceph", "ceph ceph-fuse")
+    PARALLEL = ("parallel", Text("cluster file system", "集群文件系统"), 32, _SERVERS, _CLUSTERS, _FUSE_CLUSTERS)
+    OBJECT_STORE = ("object_store", _BUCKET, 64, _REQUEST, "", _BUCKETS)  # through FUSE: a bucket shown as files
+    SSHFS = ("sshfs", Text("sshfs", "sshfs"), 8, _PROCESS, "", "sshfs")
+    FUSE = ("fuse", Text("FUSE", "FUSE 用户态文件系统"), 8, _PROCESS)
+    SHARED_FOLDER = ("shared_folder", Text("folder of the host", "宿主机共享目录"), 8, _PROCESS, "9p virtiofs vboxsf")
+    MEMORY = ("memory", Text("memory", "内存"), 4, _COPYING, "tmpfs ramfs devtmpfs hugetlbfs")
+    ZFS = ("zfs", Text("ZFS", "ZFS"), 16, _UNSEEN, "zfs")
+    UNKNOWN = ("unknown", Text("unknown storage", "未知存储"), 8, _NOTHING)
+
+
+_BY_TYPE = {name: medium for medium in Medium for name in medium.file_systems.split()}
+_BY_FUSE_PROGRAM = {name: medium for medium in Medium for name in medium.fuse_programs.split()}
 # Of several disks under one file system, the first of these sets the pace.
 _DISKS = (Medium.HDD, Medium.NETWORK_DISK, Medium.UNKNOWN, Medium.VIRTUAL_DISK, Medium.SSD, Medium.NVME, Medium.MEMORY)
 # Which options of a mount say something about reading.
@@ -241,11 +221,10 @@ class _Look:
 
 
 def _kind(medium: Medium, *, unknown: tuple[Text, ...] = (), **told: Any) -> StorageKind:
-    about = _ABOUT[medium]
     hidden = {Medium.VIRTUAL_DISK: _HOST_KNOWS, Medium.ZFS: _ZFS_HIDES}.get(medium)
-    hidden = _SERVER_CACHES if about.reason in (_SERVER, _SERVERS) else hidden
+    hidden = _SERVER_CACHES if medium.reason in (_SERVER, _SERVERS) else hidden
     unknown += () if hidden is None else (hidden,)
-    return StorageKind(medium=medium, starting_depth=about.depth, depth_reason=about.reason, unknown=unknown, **told)
+    return StorageKind(medium=medium, starting_depth=medium.depth, depth_reason=medium.reason, unknown=unknown, **told)
 
 
 def _file_system(mount: Mount) -> tuple[Medium | None, str]:
