@@ -45,9 +45,9 @@ class HeadWord(IntEnum):
     PASSED = 2  # the last batch that is over, by the training process
     ROWS = 3  # rows ever used
     DEPTH = 4
-    BYTES = 5
+    BYTES_READ = 5
     READS = 6
-    FAILED = 7
+    FAILED_READS = 7
     VAIN_BYTES = 8
     TOO_LARGE = 9
     CLAIMED_BYTES = 10

@@ -7,9 +7,9 @@ order as it goes reads ahead with threads of its own (`read_ahead`).
 import contextlib
 import errno
 import os
-import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def source_installed(source: Source) -> Iterator[None]:
 def read_file(extent: Extent) -> memoryview:
     """The bytes of an extent from its file."""
     path, offset, size = extent
-    file = _open.open(path)
+    file = _kept_open(path)
     data = os.pread(file.fd, size, offset)
     while len(data) < size:  # a signal, a limit of 2 GiB a call, or the end of the file
         more = os.pread(file.fd, size - len(data), offset + len(data))
@@ -98,45 +98,22 @@ class _OpenFile:
         close(self.fd)
 
 
-class OpenFiles:
-    """Keeps files open, and lets go of the least recently used first; one that is being read stays open until then."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._files: OrderedDict[str, _OpenFile] = OrderedDict()
-
-    def open(self, path: str) -> _OpenFile:
-        with self._lock:
-            file = self._files.get(path)
-            if file is not None:
-                self._files.move_to_end(path)
-                return file
-        file = _OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        with self._lock:
-            file = self._files.setdefault(path, file)  # another thread may have been quicker
-            gone = self._files.popitem(last=False) if len(self._files) > self._most else None
-        del gone  # closed here, after the lock
-        return file
-
-    def close(self) -> None:
-        with self._lock:
-            gone, self._files = self._files, OrderedDict()
-        del gone
+def open_file(path: str) -> _OpenFile:
+    return _OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
 
-_open = OpenFiles(_MOST_OPEN)
+_kept_open = lru_cache(_MOST_OPEN)(open_file)  # one that is being read stays open until then
 
 
 def close_files() -> None:
     """Close the files that were kept open; a later read opens its file again."""
-    _open.close()
+    _kept_open.cache_clear()
 
 
 def _after_fork() -> None:
-    """A child asks nobody, for what was installed belongs to its parent; and a thread of that may hold the lock."""
-    global _source, _open
-    _source, _open = None, OpenFiles(_MOST_OPEN)
+    """A child asks nobody, for what was installed belongs to its parent."""
+    install_source(None)
+    close_files()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -38,6 +38,13 @@ main()
 """
 
 
+# Words whose names are those of figures in `ReaderStats`.
+_OF_THE_READER = (
+    *(HeadWord.BYTES_READ, HeadWord.READS, HeadWord.FAILED_READS, HeadWord.VAIN_BYTES, HeadWord.TOO_LARGE),
+    *(HeadWord.FILES, HeadWord.FILE_BYTES),
+)
+_OF_WORKERS = (Row.HITS, Row.HIT_BYTES, Row.WAITS, Row.SELF_READS, Row.SELF_BYTES)
+
 _source_lock = threading.Lock()
 
 
@@ -170,28 +177,12 @@ class BlockReader:
     # ------------------------------------------------------------------------------------ figures, end
 
     def stats(self) -> ReaderStats:
-        words = self.table.words
-        hits, hit_bytes, waits, wait_ns, self_reads, self_bytes = self.table.totals(
-            Row.HITS, Row.HIT_BYTES, Row.WAITS, Row.WAIT_NS, Row.SELF_READS, Row.SELF_BYTES
-        )
-        return ReaderStats(
-            is_alive=self.is_alive,
-            depth=words[HeadWord.DEPTH] or self.settings.depth,
-            block_bytes=self.settings.block_bytes,
-            bytes_read=words[HeadWord.BYTES],
-            reads=words[HeadWord.READS],
-            failed_reads=words[HeadWord.FAILED],
-            vain_bytes=words[HeadWord.VAIN_BYTES],
-            too_large=words[HeadWord.TOO_LARGE],
-            hits=hits,
-            hit_bytes=hit_bytes,
-            waits=waits,
-            wait_s=wait_ns / 1e9,
-            self_reads=self_reads,
-            self_bytes=self_bytes,
-            files=words[HeadWord.FILES],
-            file_bytes=words[HeadWord.FILE_BYTES],
-        )
+        words, depth = self.table.words, self.table.words[HeadWord.DEPTH] or self.settings.depth
+        wait_ns, *counts = self.table.totals(Row.WAIT_NS, *_OF_WORKERS)
+        figures = {word.name.lower(): words[word] for word in _OF_THE_READER}
+        figures |= {field.name.lower(): count for field, count in zip(_OF_WORKERS, counts, strict=True)}
+        known = {"depth": depth, "block_bytes": self.settings.block_bytes, **figures}
+        return ReaderStats(is_alive=self.is_alive, wait_s=wait_ns / 1e9, **known)
 
     def close(self) -> None:
         """End the reader. Views that somebody holds stay valid."""

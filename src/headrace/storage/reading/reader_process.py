@@ -17,10 +17,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 from .block_table import ASIDE, BlockTable, Futex, HeadWord, Row, State, path_key, row_at
-from .extents import OpenFiles
+from .extents import open_file
 from .read_plan import GRANULE, BlockState, FilePlan, Read, ReadDepth, ReadPlan
 
 # between withdrawing a block and looking for who still refers to it: far longer than a store takes to be seen
@@ -58,7 +59,7 @@ class Reader:
         self._events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._threads = 0
         self._wake = Futex(table.map, 8 * HeadWord.WAKE)
-        self._open = OpenFiles(_MOST_OPEN)
+        self._open = lru_cache(_MOST_OPEN)(open_file)
         self._heard: dict[int, int] = {}  # row -> how many of its own reads we know of
         self._leaving: deque[tuple[float, int]] = deque()  # withdrawn blocks, and when
         self._is_over = False
@@ -187,7 +188,7 @@ class Reader:
     def _read(self, read: Read) -> int:
         at, got = self._table.blocks_at + read.place, 0
         memory = self._table.bytes[at : at + read.size]
-        file = self._open.open(read.path)
+        file = self._open(read.path)
         while got < read.size:
             count = os.preadv(file.fd, [memory[got:]], read.offset + got)
             if not count:
@@ -203,14 +204,14 @@ class Reader:
     def _note_read(self, got: int | None, read: Read) -> None:
         words = self._words
         words[HeadWord.READS] += 1
-        words[HeadWord.BYTES] += got or 0
+        words[HeadWord.BYTES_READ] += got or 0
         block = self._plan.done(read, got)
         if block is None:
             return
         self._table.settle(block.number, None if block.is_failed else block.valid_end)
         self._wake.wake_all()
         if block.is_failed:
-            words[HeadWord.FAILED] += 1
+            words[HeadWord.FAILED_READS] += 1
         if block.state is BlockState.RETIRING:
             self._withdraw(block.number)
 
@@ -225,7 +226,7 @@ class Reader:
         if elapsed < _PERIOD_S:
             return
         (waits,) = self._table.totals(Row.WAIT_NS)
-        read = words[HeadWord.BYTES] + words[HeadWord.FILE_BYTES]
+        read = words[HeadWord.BYTES_READ] + words[HeadWord.FILE_BYTES]
         if read > self._period_bytes:
             plan.depth = self._files.depth = self._depth.next(
                 bytes_per_s=(read - self._period_bytes) / elapsed,
