@@ -43,6 +43,11 @@ def all_of(three: str) -> list[dict[str, Any]]:
     return found
 
 
+def test_a_shard_of_metadata_alone(tmp_path: Path) -> None:
+    shards = Shards(write_tar(tmp_path / "m.tar", [("__meta__/x.json", b"{}")]))
+    assert (len(shards), shards.num_unpaired, list(iter(shards))) == (0, 0, [])
+
+
 def test_by_index_and_as_a_stream(three: str) -> None:
     # `list(shards)` asks for the length first, which makes the index; an iterator has none
     assert list(iter(Shards(three))) == all_of(three)

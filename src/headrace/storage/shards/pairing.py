@@ -53,38 +53,23 @@ class ByFirstDot:
 
     def split(self, names: bytes, name_at: Numbers, name_len: Numbers) -> Split:
         """Take all names apart; they lie one after the other in `names`."""
-        text = np.frombuffer(names, np.uint8)
-        ends = name_at + name_len
-        slashes = np.append(-1, np.flatnonzero(text == ord("/")))
-        before = slashes[np.searchsorted(slashes, ends) - 1]
-        base = np.maximum(before + 1, name_at)  # a slash before the name's begin is another name's
-        dots = np.append(np.flatnonzero(text == ord(".")), len(names) + 1)
-        dot = dots[np.searchsorted(dots, base)]
-        has_key = (dot < ends) & (dot > base)
-        field = np.full(len(name_at), UNPAIRED, np.int64)
-        numbers, texts = _number_texts(names, dot[has_key] + 1, ends[has_key] - dot[has_key] - 1)
-        field[has_key] = numbers
-        fields = {text: k for k, text in enumerate(texts)}
-        key_len = np.where(has_key, dot - name_at, 0)
-        # What the quick way gets wrong: hidden files, line ends, metadata.
-        odd = (dot == base) & (dot < ends)
-        if b"\n" in names:
-            line_ends = np.flatnonzero(text == ord("\n"))
-            odd[np.searchsorted(name_at, line_ends, side="right") - 1] = True
-        if b"__" in names:
-            odd |= text[np.minimum(name_at, len(names) - 1)] == ord("_")
-        for k in np.flatnonzero(odd):
-            name = names[name_at[k] : ends[k]]
-            found = _BY_FIRST_DOT.match(name)
-            if _METADATA.match(name):
-                field[k], key_len[k] = IGNORED, 0
-            elif found is None:
-                field[k], key_len[k] = UNPAIRED, 0
-            else:
-                field[k] = fields.setdefault(found.group(2), len(fields))
-                key_len[k] = found.end(1)
-        field, words = _lowered(field, list(fields))
-        return Split(np.zeros(len(name_at), np.int64), key_len, field, None, words)
+        fields: dict[str, int] = {}
+        numbers: dict[bytes, int] = {}  # as names spell them
+        key_len, field = [0] * len(name_at), [UNPAIRED] * len(name_at)
+        for k, name in enumerate(_cut(names, name_at, name_len)):
+            if name.startswith(b"__") and _METADATA.match(name):
+                field[k] = IGNORED
+            elif (found := _BY_FIRST_DOT.match(name)) is not None:
+                key_len[k], spelt = found.end(1), found[2]
+                if spelt not in numbers:
+                    numbers[spelt] = fields.setdefault(_lowered(spelt), len(fields))
+                field[k] = numbers[spelt]
+        columns = (np.array(column, np.int64) for column in (key_len, field))
+        return Split(np.zeros(len(name_at), np.int64), *columns, None, tuple(fields))
+
+
+def _lowered(field: bytes) -> str:
+    return field.decode("utf-8", "surrogateescape").lower()
 
 
 class ByPatterns:
@@ -110,7 +95,7 @@ class ByPatterns:
         self._rules = [(rule, k) for rule, _, k in sorted(compiled, key=lambda entry: -entry[1])]
 
     def split(self, names: bytes, name_at: Numbers, name_len: Numbers) -> Split:
-        rows = [self._split_one(names[a : a + n]) for a, n in zip(name_at.tolist(), name_len.tolist(), strict=True)]
+        rows = list(map(self._split_one, _cut(names, name_at, name_len)))
         key_at, key_len, field, frame = np.array(rows, np.int64).reshape(-1, 4).T
         return Split(key_at, key_len, field, frame, tuple(self.patterns))
 
@@ -133,16 +118,6 @@ def _compile(field: str, pattern: str) -> tuple[re.Pattern[bytes], int]:
     groups = {"key": "(?P<key>.+)", "frame": "(?P<frame>[0-9]{1,18})"}
     text = "".join(groups[part] if k % 2 else re.escape(part) for k, part in enumerate(parts))
     return re.compile(text.encode("utf-8", "surrogateescape"), re.DOTALL), sum(map(len, parts[::2]))
-
-
-def _lowered(field: Numbers, found: list[bytes]) -> tuple[Numbers, tuple[str, ...]]:
-    """Turn the fields that were found, some of them by chance, into those in use, in lower case."""
-    words: dict[str, int] = {}
-    in_use, first = np.unique(field[field >= 0], return_index=True)
-    table = np.zeros(len(found) + 1, np.int64)
-    for number in in_use[np.argsort(first)].tolist():  # in the order in which they appear
-        table[number] = words.setdefault(found[number].decode("utf-8", "surrogateescape").lower(), len(words))
-    return np.where(field >= 0, table[field], field), tuple(words)
 
 
 Pairing: TypeAlias = ByFirstDot | ByPatterns
@@ -177,7 +152,9 @@ def group(members: Members, pairing: Pairing, *, wounded_at: Sequence[int] = ())
     field = split.field.copy()
     paired = np.flatnonzero(field >= 0)
     # sample after sample, numbered in the order of their first members
-    sample, _ = _number_texts(members.names, (name_at + split.key_at)[paired], split.key_len[paired])
+    keys = _cut(members.names, (name_at + split.key_at)[paired], split.key_len[paired])
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    sample = np.array(list(map(numbers.__getitem__, keys)), np.int64)
     is_list = np.isin(np.arange(len(split.fields)), [split.fields.index(name) for name in pairing.lists])
     paired, sample = _without_duplicates(field, paired, sample, is_list)
     ranks = [sample] if split.frame is None else [split.frame[paired], field[paired], sample]
@@ -237,13 +214,5 @@ def _signatures(
     return list(numbers), np.array(signature, np.int64)
 
 
-def _number_texts(text: bytes, at: Numbers, length: Numbers) -> tuple[Numbers, list[bytes]]:
-    """Number texts in the order in which they first appear; return each one's number, and the texts by number.
-
-    >>> numbers, texts = _number_texts(b"abaab", np.array([0, 1, 2, 3]), np.array([1, 1, 1, 2]))
-    >>> numbers.tolist(), texts
-    ([0, 1, 0, 2], [b'a', b'b', b'ab'])
-    """
-    found = [text[a:b] for a, b in zip(at.tolist(), (at + length).tolist(), strict=True)]
-    numbers = {one: k for k, one in enumerate(dict.fromkeys(found))}
-    return np.array(list(map(numbers.__getitem__, found)), np.int64), list(numbers)
+def _cut(text: bytes, at: Numbers, length: Numbers) -> list[bytes]:
+    return [text[a:b] for a, b in zip(at.tolist(), (at + length).tolist(), strict=True)]
