@@ -50,8 +50,8 @@ class TrueCause:
     cause: str  # a cause of the design's word list, or "" where none fits
     why: Text
     check: Text
-    command: str  # what to type for the check, or ""
     fix: Text
+    command: str = ""  # what to type for the check
     decided_by: tuple[DecidingMessage, ...] = ()
     where: tuple[tuple[str, str], ...] = ()  # what the message itself names when it is this: an expression each
 
@@ -66,26 +66,26 @@ class Pattern:
     is_telling_alone: bool = False  # a look-up may offer the entry even where those lines are missing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEntry:
     """One message: how it reads, what it truly means, how to tell its causes apart, what to do and what not."""
 
     id: str
     name: str
-    cause: str  # a cause of the design's word list, or "" where none fits
+    cause: str = ""  # a cause of the design's word list, or "" where none fits
     severity: MessageSeverity
     title: Text
     meaning: Text
     true_causes: tuple[TrueCause, ...]
-    avoid: tuple[Text, ...]  # futile or harmful answers that are special to this message
-    advice: tuple[str, ...]  # the ids of well-known wrong advice that is given for it
+    avoid: tuple[Text, ...] = ()  # futile or harmful answers that are special to this message
+    advice: tuple[str, ...] = ()  # the ids of well-known wrong advice that is given for it
     sources: tuple[str, ...]
     confidence: Verification
     verified: Text
     examples: tuple[str, ...]  # verbatim
     patterns: tuple[Pattern, ...]
-    descriptions: tuple[re.Pattern[str], ...]  # how people describe it where nothing is printed; for look-ups only
-    follows: tuple[str, ...]  # the entries of which this message is a consequence when both are there
+    descriptions: tuple[re.Pattern[str], ...] = ()  # how people describe it where nothing is printed; for look-ups only
+    follows: tuple[str, ...] = ()  # the entries of which this message is a consequence when both are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def entries() -> tuple[MessageEntry, ...]:
     >>> entries()[0].id, entries()[0].name
     ('KB-01', 'worker_killed')
     """
-    found = [_entry(raw) for name in _FILES for raw in _read(name)["entry"]]
+    found = [_entry(raw) for name in _FILES for raw in _read(name, "entry")]
     return tuple(sorted(found, key=lambda entry: entry.id))
 
 
@@ -118,13 +118,8 @@ def entries() -> tuple[MessageEntry, ...]:
 def advice() -> tuple[Advice, ...]:
     """Return every piece of wrong advice, sorted by id."""
     found = [
-        Advice(
-            **_shared(raw),
-            truth=Text(**raw["truth"]),
-            instead=Text(**raw["instead"]),
-            patterns=tuple(re.compile(one, re.IGNORECASE) for one in raw["patterns"]),
-        )
-        for raw in _read("advice")["advice"]
+        Advice(**{**raw, "patterns": tuple(re.compile(one, re.IGNORECASE) for one in raw["patterns"])})
+        for raw in _read("advice", "advice")
     ]
     return tuple(sorted(found, key=lambda one: one.id))
 
@@ -145,56 +140,41 @@ def by_name() -> dict[str, MessageEntry]:
     return {name: one for one in entries() for name in (one.id, one.name)}
 
 
-def _read(name: str) -> dict[str, Any]:
-    return tomllib.loads((files(__package__) / "data" / f"{name}.toml").read_text(encoding="utf-8"))
+def _read(name: str, kind: str) -> list[dict[str, Any]]:
+    """Return what a file holds of a kind, with values that do not change."""
+    text = (files(__package__) / "data" / f"{name}.toml").read_text(encoding="utf-8")
+    found: list[dict[str, Any]] = [_frozen(raw) for raw in tomllib.loads(text)[kind]]
+    for one in found:
+        one["confidence"] = Verification(one["confidence"])
+        one["examples"] = tuple(example.strip("\n") for example in one["examples"])
+    return found
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, sentences in both languages as `Text`."""
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    if isinstance(value, dict):
+        return Text(**value) if value.keys() == {"en", "zh"} else {name: _frozen(one) for name, one in value.items()}
+    return value
 
 
 def _entry(raw: dict[str, Any]) -> MessageEntry:
-    cause = raw.get("cause", "")
     try:
-        return MessageEntry(
-            **_shared(raw),
-            name=raw["name"],
-            cause=cause,
-            severity=MessageSeverity(raw["severity"]),
-            meaning=Text(**raw["meaning"]),
-            true_causes=tuple(_true_cause({"cause": cause, **one}) for one in raw["causes"]),
-            avoid=tuple(Text(**one) for one in raw.get("avoid", ())),
-            advice=tuple(raw.get("advice", ())),
-            patterns=tuple(_pattern(**one) for one in raw["patterns"]),
-            descriptions=tuple(re.compile(one, re.IGNORECASE) for one in raw.get("descriptions", ())),
-            follows=tuple(raw.get("follows", ())),
-        )
+        raw["true_causes"] = tuple(_true_cause({"cause": raw.get("cause", ""), **one}) for one in raw.pop("causes"))
+        raw["severity"] = MessageSeverity(raw["severity"])
+        raw["patterns"] = tuple(_pattern(**one) for one in raw["patterns"])
+        raw["descriptions"] = tuple(re.compile(one, re.IGNORECASE) for one in raw.get("descriptions", ()))
+        return MessageEntry(**raw)
     except (KeyError, TypeError, ValueError, re.error) as error:
         raise InternalError("an entry of the knowledge base cannot be read", id=raw.get("id"), reason=error) from error
 
 
-def _shared(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return what an entry and a piece of advice have in common."""
-    return {
-        "id": raw["id"],
-        "title": Text(**raw["title"]),
-        "sources": tuple(raw["sources"]),
-        "confidence": Verification(raw["confidence"]),
-        "verified": Text(**raw["verified"]),
-        "examples": tuple(one.strip("\n") for one in raw["examples"]),
-    }
-
-
 def _true_cause(raw: dict[str, Any]) -> TrueCause:
-    return TrueCause(
-        name=raw["name"],
-        cause=raw["cause"],
-        why=Text(**raw["why"]),
-        check=Text(**raw["check"]),
-        command=raw.get("command", ""),
-        fix=Text(**raw["fix"]),
-        decided_by=tuple(
-            DecidingMessage(one["entry"], one.get("same", ""), tuple(one.get("where", {}).items()))
-            for one in raw.get("decided_by", ())
-        ),
-        where=tuple(raw.get("where", {}).items()),
+    decided_by = tuple(
+        DecidingMessage(**{**one, "where": tuple(one.get("where", {}).items())}) for one in raw.get("decided_by", ())
     )
+    return TrueCause(**{**raw, "decided_by": decided_by, "where": tuple(raw.get("where", {}).items())})
 
 
 def _pattern(anchor: str, regex: str = "", before: str = "", *, is_telling_alone: bool = False) -> Pattern:
