@@ -8,15 +8,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.chaos import KINDS
-from headrace.doctor.chaos import FaultKind
-from headrace.doctor.chaos.fault_plan import Fault, draw_faults, epoch_order, expected_delivery
+from headrace.doctor.chaos import ChaosSettings, FaultKind
+from headrace.doctor.chaos.fault_plan import Fault, Plan, Subject, expected_delivery, plan_round
 from headrace.doctor.chaos.report import LeftOutSample, RoundFacts, judge_round
+
+
+def plan_of(most_faults: int, number: int, *, num_samples: int, batch_size: int = 8, **settings: Any) -> Plan:
+    subject = Subject(
+        num_samples=num_samples,
+        batch_size=batch_size,
+        num_workers=2,
+        is_default=True,
+        start_method="fork",
+        dataset="",
+        skipped={},
+    )
+    return plan_round(ChaosSettings(**settings), subject, number, most_faults)
 
 
 @given(seed=st.integers(0, 2**40), epoch=st.integers(0, 50), num_samples=st.integers(2, 300), most=st.integers(1, 300))
 def test_an_order_is_a_function_of_seed_and_epoch(seed: int, epoch: int, num_samples: int, most: int) -> None:
-    order = epoch_order(seed, epoch, num_samples, most)
-    assert order == epoch_order(seed, epoch, num_samples, most)
+    order, _ = plan_of(0, epoch, num_samples=num_samples, seed=seed, most_samples=most)
+    assert order == plan_of(0, epoch, num_samples=num_samples, seed=seed, most_samples=most)[0]
     assert len(order) == len(set(order)) == min(num_samples, most)
     assert set(order) <= set(range(num_samples))
 
@@ -32,15 +45,9 @@ def test_an_order_is_a_function_of_seed_and_epoch(seed: int, epoch: int, num_sam
 def test_a_plan_strikes_each_sample_once_at_most_and_is_no_crash_loop(
     kinds: list[FaultKind], most: int, seed: int, batch_size: int, num_samples: int, always_share: float
 ) -> None:
-    order = epoch_order(seed, 0, num_samples, 200)
-
-    def draw() -> list[Fault]:
-        return draw_faults(
-            kinds, most=most, seed=seed, epoch=0, order=order, batch_size=batch_size, always_share=always_share
-        )
-
-    faults = draw()
-    assert faults == draw()
+    asked: dict[str, Any] = {"kinds": tuple(kinds), "seed": seed, "most_samples": 200, "always_share": always_share}
+    order, faults = plan_of(most, 0, num_samples=num_samples, batch_size=batch_size, **asked)
+    assert (order, faults) == plan_of(most, 0, num_samples=num_samples, batch_size=batch_size, **asked)
     assert len(faults) <= most
     assert [fault.number for fault in faults] == list(range(len(faults)))
     inside = [fault.index for fault in faults if fault.is_inside]
@@ -53,7 +60,7 @@ def test_a_plan_strikes_each_sample_once_at_most_and_is_no_crash_loop(
 
 
 def test_all_kinds_are_drawn_about_equally_often() -> None:
-    faults = draw_faults(FaultKind, most=24, seed=1, epoch=0, order=range(4000), batch_size=8, always_share=0)
+    _, faults = plan_of(24, 0, num_samples=4000, seed=1, most_samples=4000, always_share=0)
     assert {fault.kind for fault in faults} == set(FaultKind)
 
 

@@ -30,14 +30,10 @@ class FaultKind(StrEnum):
 DEADLY = frozenset({FaultKind.KILL, FaultKind.SEGV, FaultKind.BUS, FaultKind.EXIT, FaultKind.ABORT})
 # a sample that does this each time it is fetched must end in the quarantine
 CONDEMNING = DEADLY | {FaultKind.EXCEPTION, FaultKind.HANG}
-# these come from outside the sample, too: to some worker, at some moment
-FROM_OUTSIDE = frozenset({FaultKind.KILL, FaultKind.STOP})
-# these strike the whole process or the machine
-OF_THE_MACHINE = frozenset({FaultKind.SHM_FULL, FaultKind.FD_LIMIT})
-# these strike the training process, which does them to itself
-OF_THE_LOOP = frozenset({FaultKind.FORK, FaultKind.INTERRUPT})
-# the loader has to wait for these to be noticed
-TAKES_A_TIMEOUT = frozenset({FaultKind.HANG, FaultKind.STOP})
+FROM_OUTSIDE = frozenset({FaultKind.KILL, FaultKind.STOP})  # too: to some worker, at some moment
+OF_THE_MACHINE = frozenset({FaultKind.SHM_FULL, FaultKind.FD_LIMIT})  # or of the whole process
+OF_THE_LOOP = frozenset({FaultKind.FORK, FaultKind.INTERRUPT})  # the training process does them to itself
+TAKES_A_TIMEOUT = frozenset({FaultKind.HANG, FaultKind.STOP})  # to be noticed
 
 PRACTICE = "headrace.doctor.chaos.faulty_dataset:PracticeSamples"
 
@@ -135,61 +131,31 @@ Plan = tuple[list[int], list[Fault]]
 
 
 def plan_round(settings: ChaosSettings, subject: Subject, number: int, most_faults: int) -> Plan:
-    """Return the order and the faults of a round: the same for the referee and for the process under test."""
-    order = epoch_order(settings.seed, number, subject.num_samples, settings.most_samples)
-    faults = draw_faults(
-        [kind for kind in settings.kinds if kind.value not in subject.skipped],
-        most=most_faults,
-        seed=settings.seed,
-        epoch=number,
-        order=order,
-        batch_size=subject.batch_size,
-        always_share=settings.always_share,
-        with_collation=not subject.is_default,
-    )
-    return order, faults
+    """Return the order and the faults of a round: the same for the referee and for the process under test.
 
-
-def epoch_order(seed: int, epoch: int, num_samples: int, most: int) -> list[int]:
-    """Return the order of an epoch: which samples, one after the other, as seed and epoch define it.
-
-    >>> epoch_order(1, 0, 5, 5) == epoch_order(1, 0, 5, 5), sorted(epoch_order(1, 0, 5, 5))
-    (True, [0, 1, 2, 3, 4])
+    The order says which samples come, one after the other; the faults are `most_faults`, each kind about as often as
+    the others, or fewer where so many would be a crash loop.
     """
-    return random.Random(f"headrace-chaos/order/{seed}/{epoch}").sample(range(num_samples), min(most, num_samples))
-
-
-def draw_faults(
-    kinds: Sequence[FaultKind],
-    *,
-    most: int,
-    seed: int,
-    epoch: int,
-    order: Sequence[int],
-    batch_size: int,
-    always_share: float = 0.25,
-    with_collation: bool = False,
-) -> list[Fault]:
-    """Return up to `most` faults for an epoch, each kind about as often as the others.
-
-    Fewer where so many would be a crash loop. `with_collation`: the collation is the user's own, and may be struck too.
-    """
-    draw = random.Random(f"headrace-chaos/faults/{seed}/{epoch}")
-    num_batches = len(order) // batch_size
+    draw = random.Random(f"headrace-chaos/order/{settings.seed}/{number}")
+    order = draw.sample(range(subject.num_samples), min(settings.most_samples, subject.num_samples))
+    draw = random.Random(f"headrace-chaos/faults/{settings.seed}/{number}")
+    kinds = [kind for kind in settings.kinds if kind.value not in subject.skipped]
+    num_batches = len(order) // subject.batch_size
     losses_left = min(_MOST_LOSSES, num_batches)
     condemned_left = int(len(order) * _MOST_CONDEMNED)
     free = list(order)
     draw.shuffle(free)
     wanted: list[FaultKind] = []
-    while len(wanted) < most:
-        wanted += draw.sample(list(kinds), len(kinds))
+    while len(wanted) < most_faults:
+        wanted += draw.sample(kinds, len(kinds))
     faults: list[Fault] = []
-    for kind in wanted[:most]:
+    for kind in wanted[:most_faults]:
         is_outside = kind in OF_THE_MACHINE | OF_THE_LOOP or (kind in FROM_OUTSIDE and draw.random() < _SHARE_OUTSIDE)
         is_deadly = kind in DEADLY or kind in TAKES_A_TIMEOUT
-        in_collation = with_collation and is_deadly and not is_outside and draw.random() < _SHARE_IN_COLLATION
+        may_collate = not subject.is_default and is_deadly and not is_outside
+        in_collation = may_collate and draw.random() < _SHARE_IN_COLLATION
         may_condemn = not is_outside and not in_collation and kind in CONDEMNING and condemned_left > 0
-        always = may_condemn and draw.random() < always_share
+        always = may_condemn and draw.random() < settings.always_share
         if not is_outside and not free:
             continue
         place = {"batch": draw.randrange(max(1, num_batches - 1))} if is_outside else {"index": free[-1]}
@@ -203,7 +169,7 @@ def draw_faults(
         if not is_outside:
             free.pop()
         faults.append(fault)
-    return faults
+    return order, faults
 
 
 def expected_delivery(order: Sequence[int], condemned: frozenset[int]) -> list[int]:

@@ -156,13 +156,9 @@ def _bytes_of(value: Any) -> bytes:
 class PracticeSamples:
     """What `headrace chaos` uses when it is given no data set: arrays, a number and a text, all made from the index."""
 
-    def __init__(self, num_samples: int = 2400, side: int = 24) -> None:
-        self._num_samples, self._side = num_samples, side
-
     def __len__(self) -> int:
-        return self._num_samples
+        return 2400
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        values = np.random.default_rng(index)
-        volume = values.random((self._side, self._side, self._side), dtype=np.float32)
+        volume = np.random.default_rng(index).random((24, 24, 24), dtype=np.float32)
         return {"volume": volume, "label": index % 7, "name": f"practice_{index:05d}"}
