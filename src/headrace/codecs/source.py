@@ -83,25 +83,18 @@ class Source:
                 there_are=f"{max(0, self.size - max(0, offset))} bytes",
             )
         if self._view is None and self.size <= _WHOLE_BYTES:
-            self._view = self._pread(0, self.size).data
+            self._view = self._fill(result_memory(self.size), 0)
         if self._view is not None:
             return self._view[offset : offset + size]
-        return self._pread(offset, size).data
+        return self._fill(result_memory(size), offset)
 
     def borrow(self, offset: int, size: int) -> memoryview:
         """As `read`, for bytes that are only looked at before this thread's next `borrow`."""
         if self._view is not None or offset < 0 or size < 0 or offset + size > self.size:
             return self.read(offset, size)
-        buffer = scratch("borrowed", size)
-        self.read_into(buffer, offset)
-        return buffer.data
+        return self._fill(scratch("borrowed", size), offset)
 
-    def _pread(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
-        buffer = result_memory(size)
-        self.read_into(buffer, offset)
-        return buffer
-
-    def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
+    def _fill(self, buffer: npt.NDArray[np.uint8], offset: int) -> memoryview:
         """Fill a buffer with a file's bytes from `offset` on."""
         with stage("read", nbytes=buffer.nbytes):
             done, view = 0, buffer.data
@@ -114,6 +107,7 @@ class Source:
                         size_before=f"{self.size} bytes",
                     )
                 done += got
+        return view
 
     def damaged(self, what: str, *, next_step: str = "", **evidence: object) -> DecodeError:
         """The error to raise: it names what was read."""
