@@ -64,8 +64,8 @@ class ByFirstDot:
                 if spelt not in numbers:
                     numbers[spelt] = fields.setdefault(_lowered(spelt), len(fields))
                 field[k] = numbers[spelt]
-        columns = (np.array(column, np.int64) for column in (key_len, field))
-        return Split(np.zeros(len(name_at), np.int64), *columns, None, tuple(fields))
+        key_at = np.zeros(len(name_at), np.int64)
+        return Split(key_at, np.array(key_len, np.int64), np.array(field, np.int64), None, tuple(fields))
 
 
 def _lowered(field: bytes) -> str:
