@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import EventKind
-from headrace.signals.recording import RunFacts, read_run, record_dtype
-from headrace.signals.recording.event_file import EventFile
+from headrace.signals.recording import RunFacts, read_run
+from headrace.signals.recording.event_file import RECORD_DTYPE, EventFile
 from headrace.signals.recording.run_facts import write_facts
 from headrace.signals.recording.thinning import Thinner, choose, find_level
 
@@ -38,7 +38,7 @@ def records(kinds: list[tuple[int, int]], start_ns: int) -> npt.NDArray[np.void]
     """`count` records of each kind, spread over a second."""
     blocks = []
     for kind, count in kinds:
-        block = np.zeros(count, record_dtype())
+        block = np.zeros(count, RECORD_DTYPE)
         block["kind"] = kind
         block["start_ns"] = start_ns + np.linspace(0, 999_999_999, count).astype(np.int64)
         block["duration_ns"] = 1000 + np.arange(count) % 77

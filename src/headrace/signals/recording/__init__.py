@@ -8,14 +8,20 @@
 - `system_samples`: looks at the system around a training, and `system.jsonl`, which keeps them.
 - `run_facts`: what was run, where, and how it ended: `run.json`.
 - `recording`: a recorded run, read back, whatever died meanwhile.
+
+Names are loaded when they are first used: writing an event needs no NumPy.
 """
 
-from .area import record_dtype
-from .lanes import KeptEvents, Lane, close_lane, open_lane
-from .recorder import Recorder
-from .recording import Recording, event_dtype, read_run
-from .run_facts import RunFacts
-from .system_samples import SystemSampler
+from typing import TYPE_CHECKING
+
+from headrace.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .lanes import KeptEvents, Lane, close_lane, open_lane
+    from .recorder import Recorder
+    from .recording import Recording, event_dtype, read_run
+    from .run_facts import RunFacts
+    from .system_samples import SystemSampler
 
 __all__ = [
     "KeptEvents",
@@ -28,5 +34,15 @@ __all__ = [
     "event_dtype",
     "open_lane",
     "read_run",
-    "record_dtype",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "lanes": "KeptEvents Lane close_lane open_lane",
+        "recorder": "Recorder",
+        "recording": "Recording event_dtype read_run",
+        "run_facts": "RunFacts",
+        "system_samples": "SystemSampler",
+    },
+)

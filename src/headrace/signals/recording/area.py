@@ -17,15 +17,10 @@ import struct
 import time
 from collections.abc import Iterator
 from enum import IntEnum
-from functools import cache
-from typing import TYPE_CHECKING
 
 from headrace.errors import NotSupported
 
 from ..system import anonymous_file, lock_file, read_stat
-
-if TYPE_CHECKING:
-    import numpy as np
 
 RECORD = struct.Struct("<QQqIHBB")
 RECORD_BYTES = RECORD.size
@@ -46,15 +41,6 @@ _STATES_AT = 128  # then a byte for each lane: whoever looks for lanes in use to
 _LANE_WORDS_BYTES = 128
 _LONGEST_LOCK_WAIT_S = 2.0  # a claim takes 0.1 ms; a process that was stopped in one must not hold up a training
 _MADV_POPULATE_WRITE = 23
-
-
-@cache
-def record_dtype() -> np.dtype[np.void]:
-    """The record as NumPy sees it. A function: writing an event needs no NumPy."""
-    import numpy as np
-
-    names = ["start_ns", "duration_ns", "value", "arg", "thread", "kind", "lap"]
-    return np.dtype({"names": names, "formats": ["<u8", "<u8", "<i8", "<u4", "<u2", "u1", "u1"]})
 
 
 class Word(IntEnum):

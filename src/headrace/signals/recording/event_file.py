@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from .area import RECORD_BYTES
 from .thinning import Thinner
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +30,8 @@ _MAGIC = b"HRfr"
 _HEAD = struct.Struct("<4sHHIII")
 _CHECKSUM = struct.Struct("<I")
 HEAD_BYTES = _HEAD.size + _CHECKSUM.size
+_NAMES = ["start_ns", "duration_ns", "value", "arg", "thread", "kind", "lap"]
+RECORD_DTYPE = np.dtype({"names": _NAMES, "formats": ["<u8", "<u8", "<i8", "<u4", "<u2", "u1", "u1"]})
 
 
 class FrameType(IntEnum):
@@ -47,11 +48,6 @@ class StoredFrame:
     process: int
     count: int
     body: memoryview
-
-    def note(self) -> dict[str, Any]:
-        """What a note says."""
-        document = json.loads(bytes(self.body))
-        return document if isinstance(document, dict) else {}
 
 
 @dataclass(frozen=True)

@@ -10,23 +10,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from headrace.errors import UnusableInput
 from headrace.model import Count, EventKind, write_step
 
-from .area import MOST_LAPS, Area, LaneMemory, Word, read_birth, record_dtype
-from .event_file import EVENTS_FILE, EventFile
+from .area import MOST_LAPS, Area, LaneMemory, Word, read_birth
+from .event_file import EVENTS_FILE, RECORD_DTYPE, EventFile
 from .run_facts import RUN_FILE, RunFacts, write_facts
 from .system_samples import SYSTEM_FILE, SystemFile, SystemSampler
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Records = npt.NDArray[np.void]
-    Blocks = list[tuple[int, int, Records]]  # lane, process, records
-    Notes = list[tuple[int, int, dict[str, Any]]]
+Records: TypeAlias = npt.NDArray[np.void]
+Blocks: TypeAlias = list[tuple[int, int, Records]]  # lane, process, records
+Notes: TypeAlias = list[tuple[int, int, dict[str, Any]]]
 
 _log = logging.getLogger(__name__)
 
@@ -271,8 +270,6 @@ class LaneDrain:
 def _with_open_task(block: Records, lane: LaneMemory) -> Records:
     """Add to a worker's last records that it has a task in hand: its rest before that ended then, no FETCH follows."""
     # A worker keeps its short events back for a tenth of a second, so the rest itself may never be written.
-    import numpy as np
-
     since_ns = lane.words[Word.TASK_SINCE_NS]
     if not since_ns:
         return block
@@ -285,14 +282,12 @@ class RingReader:
     """Takes new records out of a lane. Every record is delivered once or counted as lost, never both."""
 
     def __init__(self, lane: LaneMemory) -> None:
-        import numpy as np
-
         self._words, self._size = lane.words, lane.num_records
         self._bits = lane.num_records.bit_length() - 1
         self._in_flight = min(_MOST_IN_FLIGHT, self._size // 2)
-        self._ring = np.frombuffer(lane.ring, record_dtype())
+        self._ring = np.frombuffer(lane.ring, RECORD_DTYPE)
         self._tail = 0
-        self._nothing = np.empty(0, record_dtype())
+        self._nothing = np.empty(0, RECORD_DTYPE)
         self._missing: list[int] = []  # begun, but not whole at the last look
         self.num_lost = 0
 
@@ -303,8 +298,6 @@ class RingReader:
 
     def read(self, *, is_last: bool = False) -> Records:
         """The records that came since the last call. `is_last`: nobody writes any more, and nobody will look again."""
-        import numpy as np
-
         if self._words[Word.CURSOR] == self._tail and not self._missing and not is_last:
             return self._nothing
         # two threads may set the cursor in the wrong order, so it may lag behind by those in flight

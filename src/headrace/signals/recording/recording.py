@@ -1,7 +1,5 @@
 """A recorded run, read back: events, processes, samples of the system and facts, whatever died meanwhile."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter
@@ -9,20 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from headrace.errors import UnusableInput
 from headrace.model import EventKind
 
 from ..system import SystemSample
-from .area import record_dtype
-from .event_file import EVENTS_FILE, VERSION, FrameType, StoredFrame, Torn, read_file_head, read_frames
+from .event_file import EVENTS_FILE, RECORD_DTYPE, VERSION, FrameType, StoredFrame, Torn, read_file_head, read_frames
 from .run_facts import RUN_FILE, RUN_SCHEMA, RunFacts
 from .system_samples import SYSTEM_FILE, read_samples
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 
 @dataclass(kw_only=True)
@@ -116,8 +112,6 @@ def read_run(path: str | os.PathLike[str]) -> Recording:
 @cache
 def event_dtype() -> np.dtype[np.void]:
     """A column for each field of an event, and the process that wrote it."""
-    import numpy as np
-
     names = ["start_ns", "duration_ns", "value", "pid", "arg", "thread", "kind"]
     return np.dtype({"names": names, "formats": ["<i8", "<i8", "<i8", "<i4", "<u4", "<u2", "<u2"]})
 
@@ -153,20 +147,16 @@ class _Frames:
         self.thinned_ns: int | None = None  # since when events were left out
 
     def take(self, frame: StoredFrame) -> None:
-        import numpy as np
-
         process = self.processes.setdefault(frame.process, RecordedProcess())
         if frame.type == FrameType.RECORDS:
-            self.blocks.append((frame.process, np.frombuffer(frame.body, record_dtype())))
+            self.blocks.append((frame.process, np.frombuffer(frame.body, RECORD_DTYPE)))
         elif frame.type == FrameType.NOTE:
-            note = frame.note()
+            note = dict(json.loads(bytes(frame.body)))
             process.handle(note)
             if note.get("note") == "thinned":
                 self.thinned_ns = int(note["seen_ns"])
 
     def recording(self, path: Path, facts: RunFacts, system: list[SystemSample], problems: list[str]) -> Recording:
-        import numpy as np
-
         names, shifts = self._names()
         events, at = np.empty(sum(len(block) for _, block in self.blocks), event_dtype()), 0
         for number, block in self.blocks:

@@ -4,16 +4,12 @@ The first quarter of the limit is kept whole, then bytes are rationed (`docs/ref
 (process, kind) of a drain gets the same ration, and those that need less leave the rest to others: the rare are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from .area import RECORD_BYTES
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 _WHOLE_SHARE = 0.25
 _PLANNED_S = 86_400.0
@@ -52,8 +48,6 @@ def find_level(counts: Sequence[int], allowed: int) -> int:
 
 def choose(durations: npt.NDArray[np.unsignedinteger], level: int) -> npt.NDArray[np.bool_]:
     """Which `level` events of a group are kept, or fewer: a quarter of them the longest, the rest evenly spread."""
-    import numpy as np
-
     kept = np.zeros(len(durations), bool)
     longest = min(level, -(-level // _LONGEST_SHARE))
     if longest:
@@ -76,8 +70,6 @@ class Thinner:
         self, blocks: Sequence[npt.NDArray[np.void]], *, written_bytes: int, elapsed_s: float
     ) -> Sequence[npt.NDArray[np.void]]:
         """Return of the records of each process those that are kept."""
-        import numpy as np
-
         rate = rationed_rate(limit_bytes=self.limit_bytes, written_bytes=written_bytes, elapsed_s=elapsed_s)
         since, self._last_s = elapsed_s - self._last_s, elapsed_s
         if rate is None:
