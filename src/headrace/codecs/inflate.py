@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Buffer = npt.NDArray[np.uint8]
+from .buffers import Bytes
 
 _BAD_DATA, _SHORT_OUTPUT, _INSUFFICIENT_SPACE = 1, 2, 3
 _STEP_BYTES = 1 << 20
@@ -25,7 +24,7 @@ class BadStream(Exception):
 class ZlibInflater:
     """Python's own zlib: always there, half as fast, and what it unpacks is fresh memory that is then copied."""
 
-    def inflate(self, data: memoryview, out: Buffer) -> None:
+    def inflate(self, data: memoryview, out: Bytes) -> None:
         """Inflate a raw stream that gives exactly `out`."""
         machine = zlib.decompressobj(_RAW_WBITS)
         piece = _unpack(machine, data, out.nbytes + 1)
@@ -35,7 +34,7 @@ class ZlibInflater:
             raise BadStream(f"the stream ended after {len(piece)} of {out.nbytes} bytes")
         out[:] = np.frombuffer(piece, np.uint8)
 
-    def gunzip(self, data: memoryview, out: Buffer) -> None:
+    def gunzip(self, data: memoryview, out: Bytes) -> None:
         """Unpack gzip members that give `out` and perhaps more, and check each member that is read to its end."""
         done = 0
         while True:
@@ -96,7 +95,7 @@ class LibDeflate:
         finally:
             self._free(address)
 
-    def inflate(self, data: memoryview, out: Buffer) -> None:
+    def inflate(self, data: memoryview, out: Bytes) -> None:
         given = ctypes.c_size_t()
         with self._decompressor() as own:
             code = self._inflate(own, _address(data), data.nbytes, _address(out), out.nbytes, ctypes.byref(given))
@@ -107,7 +106,7 @@ class LibDeflate:
         if given.value != out.nbytes:
             raise BadStream(f"the stream ended after {given.value} of {out.nbytes} bytes")
 
-    def gunzip(self, data: memoryview, out: Buffer) -> None:
+    def gunzip(self, data: memoryview, out: Bytes) -> None:
         taken, given = ctypes.c_size_t(), ctypes.c_size_t()
         done = 0
         while done < out.nbytes:
@@ -128,7 +127,7 @@ class LibDeflate:
         return int(self._crc32(0, _address(data), data.nbytes)) if data.nbytes else 0
 
 
-def _address(data: memoryview | Buffer) -> int:
+def _address(data: memoryview | Bytes) -> int:
     return np.frombuffer(data, np.uint8).ctypes.data if data.nbytes else 0
 
 

@@ -11,12 +11,10 @@ import numpy.typing as npt
 
 from headrace.model import stage
 
-from .buffers import hand_out, result_memory, scratch
+from .buffers import Array, hand_out, result_memory, scratch
 from .inflate import BadStream, find_inflater
 from .plain_arrays import as_array
 from .source import DEFLATE_RATIO, MAX_BYTES, Data, Source, load_library
-
-Array = npt.NDArray[Any]
 
 _GZIP = b"\x1f\x8b"
 _SIZES = (348, 540)  # of the headers of versions 1 and 2, in their first four bytes

@@ -4,18 +4,14 @@ import io
 import struct
 import zipfile
 from collections.abc import Mapping
-from typing import IO, Any, cast, overload
-
-import numpy.typing as npt
+from typing import IO, cast, overload
 
 from headrace.model import stage
 
-from .buffers import hand_out, result_memory, scratch
+from .buffers import Array, hand_out, result_memory, scratch
 from .inflate import BadStream, find_inflater
 from .plain_arrays import view_array
 from .source import DEFLATE_RATIO, MAX_BYTES, Data, Source
-
-Array = npt.NDArray[Any]
 
 _RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: DEFLATE_RATIO}
 _LOCAL = struct.Struct("<4s5H3L2H")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from headrace.model import stage
 
-from .buffers import check_out, hand_out, new_result
+from .buffers import Array, check_out, hand_out, new_result
 from .source import MAX_BYTES, Data, Source
 
 MAGIC = b"\x93NUMPY"
@@ -19,7 +19,6 @@ MAGIC = b"\x93NUMPY"
 LONGEST_HEADER = 10_000
 _LONGEST_PREFIX = 12
 
-Array = npt.NDArray[Any]
 Choice = npt.ArrayLike | Callable[[int], npt.ArrayLike]
 
 

@@ -4,15 +4,13 @@ import struct
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from headrace.model import stage
 
 from .inflate import find_inflater
-from .picture import Finish, Layout, Region, finish, load_cv2
+from .picture import Finish, Layout, Pixels, Region, finish, load_cv2
 from .source import DEFLATE_RATIO, MAX_BYTES, Data, Source
 
-Pixels = npt.NDArray[Any]
 PngMode = Literal["rgb", "gray", "unchanged"]
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.model import stage
 
-from .buffers import check_out, new_result, scratch
+from .buffers import Array, check_out, new_result, scratch
 from .nifti_volume import is_nifti, nifti_stored
 from .npz_archive import npz_member
 from .plain_arrays import MAGIC, view_array
 from .source import MAX_BYTES, Data, Source
 
-Array: TypeAlias = npt.NDArray[Any]
 Pair: TypeAlias = tuple[float, float]
 Crop: TypeAlias = Sequence[tuple[int | None, int | None] | slice | None]
 
