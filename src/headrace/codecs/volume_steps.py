@@ -1,7 +1,4 @@
-"""Volumes made ready for training: crop, clip, resize, normalise and convert in one pass, slab by slab.
-
-The resize is trilinear, straight from the stored dtype, as torch's `interpolate` does it.
-"""
+"""Volumes made ready for training: crop, clip, resize, normalise and convert in one pass, slab by slab."""
 
 from __future__ import annotations
 
@@ -202,9 +199,8 @@ class _Taps:
 class _Resampler:
     """Makes planes of a resampled box of one volume, (depth, height, width) in C order.
 
-    No float copy of the volume exists: each slab gathers the rows it needs in the stored dtype, clips and converts
-    those, and mixes them along the three axes. The last axis is a product with a narrow matrix, which also carries
-    the slope of value * slope.
+    Each slab gathers the rows it needs in the stored dtype, clips and converts those, and mixes them along the three
+    axes. The last axis is a product with a narrow matrix, which also carries the slope of value * slope.
     """
 
     def __init__(self, stored: Array, box: Box, size: tuple[int, ...], *, bounds: Pair | None, slope: float) -> None:

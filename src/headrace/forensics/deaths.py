@@ -1,8 +1,4 @@
-"""Why a worker died: one true sentence from recorded facts, in English and Chinese, with the evidence beside it.
-
-`DeathWatch` gathers the `DeathFacts`. The rest is pure: `judge` says which cause they bear out, and `describe_death`
-puts it into words.
-"""
+"""Why a worker died: one true sentence from recorded facts, in English and Chinese, with the evidence beside it."""
 
 import enum
 import os
@@ -110,10 +106,7 @@ def _rise(before: int | None, after: int | None) -> int | None:
 
 
 class DeathWatch:
-    """Follows the kernel's counters of memory kills for one loader.
-
-    Call `note(now_s)` about once a second (it returns at once when not due) and `facts(…)` when a worker is gone.
-    """
+    """Follows the kernel's counters of memory kills for one loader: `note` now and then, `facts` after a death."""
 
     def __init__(self, now_s: float, *, root: Path = Path("/")) -> None:
         self._root = root
@@ -187,9 +180,6 @@ def read_shm_room(path: Path = Path("/dev/shm")) -> ShmRoom | None:
     except OSError:
         return None
     return ShmRoom(free_bytes=stat.f_bavail * stat.f_frsize, total_bytes=stat.f_blocks * stat.f_frsize)
-
-
-# ---------------------------------------------------------------------------------------- the causes
 
 
 @dataclass(frozen=True)

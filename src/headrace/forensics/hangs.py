@@ -1,7 +1,4 @@
-"""What keeps a worker from coming back: looked at from outside, recognised, and said in English and Chinese.
-
-`look_at` sees where a process stands. The rest is pure: `recognise` works on recorded reports too.
-"""
+"""What keeps a worker from coming back: looked at from outside, recognised, and said in English and Chinese."""
 
 import enum
 import os
@@ -275,9 +272,6 @@ def describe_stuck(diagnosis: Diagnosis, *, language: str = "en") -> str:
 def next_step_for(diagnosis: Diagnosis, *, language: str = "en") -> str:
     """What to do about a worker that was ended for it; empty where nothing sure can be said."""
     return _STEPS.get(diagnosis.kind, Text("", "")).of(language)
-
-
-# ---------------------------------------------------------------------------------------- the recognition
 
 
 def recognise(report: StuckReport, tid: int | None = None) -> Diagnosis:

@@ -47,11 +47,7 @@ class MemorySample:
 
 
 class MemoryWatch:
-    """Samples a tree of processes and its control groups. Owns no thread and no open file.
-
-    Call `sample(now_s, worker_pids)` as often as you like: it does nothing until the next look is due, and a look
-    takes a fraction of a millisecond.
-    """
+    """Samples a tree of processes and its control groups. Owns no thread and no open file."""
 
     def __init__(
         self,

@@ -75,10 +75,8 @@ class ChaosSettings:
 
     @property
     def patience_s(self) -> float:
-        """How long nothing at all may come before the loader counts as hanging.
-
-        A sample that always hangs is tried a few times; starting a worker that imports torch takes seconds, too.
-        """
+        """How long nothing at all may come before the loader counts as hanging."""
+        # a sample that always hangs is tried a few times; starting a worker that imports torch takes seconds, too
         return 15.0 + 8 * self.timeout_s
 
 
@@ -133,8 +131,7 @@ Plan = tuple[list[int], list[Fault]]
 def plan_round(settings: ChaosSettings, subject: Subject, number: int, most_faults: int) -> Plan:
     """Return the order and the faults of a round: the same for the referee and for the process under test.
 
-    The order says which samples come, one after the other; the faults are `most_faults`, each kind about as often as
-    the others, or fewer where so many would be a crash loop.
+    Each kind of fault comes about as often as the others; fewer come where so many would be a crash loop.
     """
     draw = random.Random(f"headrace-chaos/order/{settings.seed}/{number}")
     order = draw.sample(range(subject.num_samples), min(settings.most_samples, subject.num_samples))

@@ -22,10 +22,7 @@ _RECORD = struct.Struct("<qq")
 
 
 class FaultLog:
-    """Which fault struck when, written by whoever it strikes before it strikes: what a dying worker says survives it.
-
-    A file that several processes append to. It travels to workers by its path.
-    """
+    """Which fault struck when: a file to which whoever is struck appends before, so that it survives a dying worker."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -191,9 +191,6 @@ class Recorder:
             _log.warning("cannot write %s: %s", self.directory / RUN_FILE, error)
 
 
-# ------------------------------------------------------------------------------------ lanes, drained
-
-
 @dataclass
 class _Writer:
     """A process that holds a lane."""

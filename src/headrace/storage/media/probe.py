@@ -100,10 +100,7 @@ class ProbedFile(NamedTuple):
 
 
 def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[list[ProbedFile], int]:
-    """Open files at or below a path until the stack is closed; return them, and how many were passed over.
-
-    Raises `UnusableInput` where there is too little to read. Links are not followed.
-    """
+    """Open files at or below a path (links are not followed) until the stack is closed; count those passed over."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:

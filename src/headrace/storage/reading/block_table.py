@@ -143,8 +143,6 @@ class BlockTable:
             os.close(fd)
             raise
 
-    # ------------------------------------------------------------------------------------ the reader's side
-
     def publish(self, number: int, path: str, start: int, end: int, place: int) -> None:
         """A block is on its way."""
         columns, size = self.columns, (end - start) // GRANULE
@@ -184,8 +182,6 @@ class BlockTable:
         words = self.words
         rows = range(words[HeadWord.ROWS])
         return [sum(words[row_at(row) + field] for row in rows) for field in fields]
-
-    # ------------------------------------------------------------------------------------ who is alive
 
     def hold_reader_lock(self) -> None:
         """Be the reader, until this process ends."""

@@ -1,8 +1,4 @@
-"""Where bytes of a sample lie in a file, and how a data set gets them.
-
-From whoever read ahead for this process (`install_source`), else from the file (`read_file`). A data set that draws its
-order as it goes reads ahead with threads of its own (`read_ahead`).
-"""
+"""Where bytes of a sample lie in a file, and how a data set gets them."""
 
 import contextlib
 import errno
@@ -120,10 +116,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def cached_share(extents: Iterable[Extent]) -> float:
-    """The share of extents whose first and last byte could be read without the disk; 0 where that cannot be asked.
-
-    Nothing is brought into the cache by asking.
-    """
+    """The share of extents whose first and last byte are in the page cache, which asking leaves as it is; else 0."""
     flag = getattr(os, "RWF_NOWAIT", None)
     if flag is None:
         return 0.0

@@ -4,8 +4,6 @@ Extents come in the order in which they will be needed. The most urgent one that
 lies beside it in the file and is needed soon joins it. A block holds its bytes until everything that was planned in
 it was used, or will not be used any more. Blocks that are in flight or wait for their use take `depth` times
 `block_bytes` at most; those that were used and are still referred to come on top, and are the driver's to tell.
-Loose files are only brought into the page cache, some bytes before their use (`FilePlan`). How many reads are kept in
-flight follows from what was measured (`ReadDepth`).
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -147,8 +145,6 @@ class ReadPlan:
         """Whether something is wanted that could not be begun: there is no room, or the depth is reached."""
         return bool(self._wanted or self._reads)
 
-    # ------------------------------------------------------------------------------------ what is needed
-
     def add(self, seq: int, extents: Iterable[tuple[str, int, int]]) -> None:
         """Plan the extents of a batch, in the order of their need. `seq` grows from batch to batch."""
         if seq <= self._passed:
@@ -208,8 +204,6 @@ class ReadPlan:
         if not listed:
             del self._by_path[wanted.path]
         return wanted
-
-    # ------------------------------------------------------------------------------------ reads
 
     def next_reads(self) -> list[Read]:
         """The reads to begin now, most urgent first; `blocks` has their blocks."""
@@ -304,8 +298,6 @@ class ReadPlan:
         if block.is_failed or not block.needs:
             self._retire(block)
         return block
-
-    # ------------------------------------------------------------------------------------ the end of a block
 
     def used(self, number: int, marks: bytes) -> bool:
         """What workers have marked in a ready block, a byte for each granule. True: it has become a block to retire."""

@@ -128,8 +128,6 @@ class BlockReader:
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    # ------------------------------------------------------------------------------------ what comes
-
     def plan(self, seq: int, extents: Iterable[Extent]) -> int:
         """Say which extents a batch will need, in their order; returns their bytes. `seq` grows from batch to batch."""
         wanted = [(path, offset, size) for path, offset, size in extents]  # plain tuples: the reader knows no others
@@ -173,8 +171,6 @@ class BlockReader:
         if self._control is not None:
             self._control.close()
             self._control = None
-
-    # ------------------------------------------------------------------------------------ figures, end
 
     def stats(self) -> ReaderStats:
         words, depth = self.table.words, self.table.words[HeadWord.DEPTH] or self.settings.depth

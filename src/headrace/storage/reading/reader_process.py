@@ -68,8 +68,6 @@ class Reader:
         self._period_bytes = self._period_waits = 0
         self._looks = self._full_looks = 0
 
-    # ------------------------------------------------------------------------------------ the loop
-
     def run(self, control: socket.socket, parent: int) -> None:
         """Work until told to stop or the parent is gone."""
         threading.Thread(target=self._listen, args=(control,), name="headrace-orders", daemon=True).start()
@@ -149,8 +147,6 @@ class Reader:
                     self._plan.read_elsewhere(path, words[place + 1])
             self._heard[row] = count
 
-    # ------------------------------------------------------------------------------------ what we are told
-
     def _listen(self, control: socket.socket) -> None:
         orders = {"extents": self._plan_extents, "files": self._files.add}
         with control.makefile("rb") as file, contextlib.suppress(EOFError, OSError):
@@ -167,8 +163,6 @@ class Reader:
             self._path_of_key.clear()
         self._path_of_key |= {path_key(path)[0]: path for path in {path for path, _, _ in extents}}
         self._plan.add(seq, extents)
-
-    # ------------------------------------------------------------------------------------ reads
 
     def _give(self, read: Callable[[Any], int], note: Callable[..., None], *job: Any) -> None:
         """Let a thread call `read` with the first part of the job, and the loop `note` with what it brought and it."""
@@ -214,8 +208,6 @@ class Reader:
             words[HeadWord.FAILED_READS] += 1
         if block.state is BlockState.RETIRING:
             self._withdraw(block.number)
-
-    # ------------------------------------------------------------------------------------ depth
 
     def _measure(self) -> None:
         words, plan = self._words, self._plan

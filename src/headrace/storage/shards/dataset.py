@@ -103,8 +103,6 @@ class Shards:
             f"{self.num_unpaired} members in no sample)"
         )
 
-    # -------------------------------------------------------------------------------- across processes
-
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_reader"}
 
@@ -112,8 +110,6 @@ class Shards:
     def _reader(self) -> Callable[[int], SampleReader]:
         """By the number of a shard; those used last stay open, in each process for itself."""
         return lru_cache(_MOST_OPEN)(lambda number: self._open_reader(self._indexed()[number].indexed))
-
-    # -------------------------------------------------------------------------------- the index
 
     def prepare(self) -> Shards:
         """Make the indexes that are missing now, in place of at the first use; return the data set itself."""
@@ -158,8 +154,6 @@ class Shards:
             if shard.num_unpaired
             for member in list_unpaired(ShardIndex(shard.indexed.path), shard.indexed.shard, self.fields, self._pairing)
         )
-
-    # -------------------------------------------------------------------------------- by index
 
     def __len__(self) -> int:
         self._indexed()
@@ -231,8 +225,6 @@ class Shards:
         options = {"as_views": self._as_views, "verify": self._verify}
         return SampleReader(index, indexed.shard, fields=self.fields, required=self._pairing.required, **options)
 
-    # -------------------------------------------------------------------------------- as a stream
-
     def __iter__(self) -> Iterator[Any]:
         """Give the samples shard by shard. A damaged one is said in the log and passed over."""
         close_files()
@@ -249,8 +241,6 @@ class Shards:
         indexed = ensure_index(path, self._pairing, index_dir=self._index_dir, with_data=self._verify)
         _tell([self._look_into(indexed)])
         return self._open_reader(indexed).samples()
-
-    # -------------------------------------------------------------------------------- what becomes of a sample
 
     def _finish(self, sample: Sample) -> Any:
         decode = self._decode

@@ -129,9 +129,6 @@ def _write_somewhere(places: list[str], content: Content, belongs: dict[str, int
     )
 
 
-# ------------------------------------------------------------------ building
-
-
 def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any, Any] | None) -> Content:
     members = walked.members
     groups = group(members, pairing, wounded_at=walked.wounded_at)
@@ -175,9 +172,6 @@ def _content(shard: str, walked: Walked, pairing: Pairing, crcs: np.ndarray[Any,
         "damage": [place.as_json() for place in walked.damage],
     }
     return samples, listed, names, meta
-
-
-# ------------------------------------------------------------------ reading the shard
 
 
 def walk_shard(shard: str) -> Walked:

@@ -124,9 +124,6 @@ Pairing: TypeAlias = ByFirstDot | ByPatterns
 PairingLike: TypeAlias = str | Mapping[str, str] | Pairing
 
 
-# ------------------------------------------------------------------ grouping
-
-
 @dataclass(frozen=True)
 class Groups:
     """Samples over members. `order` lists the members: sample after sample, then those that are in none."""

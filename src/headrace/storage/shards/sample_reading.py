@@ -63,8 +63,6 @@ class SampleReader:
         # of the samples that are delivered or damaged; None: all of them
         self.rows = np.flatnonzero(~is_left_out[self._samples["signature"]]) if is_left_out.any() else None
 
-    # -------------------------------------------------------------------------------- one sample
-
     def row_of(self, number: int) -> int:
         """Return the row of the sample with a number among those that are delivered."""
         return number if self.rows is None else int(self.rows[number])
@@ -146,8 +144,6 @@ class SampleReader:
             offset=self.offset(row) if member is None else member[_OFFSET],
             next_step=f"`headrace shards {self.path}` shows all damage of this shard",
         )
-
-    # -------------------------------------------------------------------------------- many samples
 
     def samples(self, rows: np.ndarray[Any, Any] | range | None = None) -> Iterator[Sample | ShardDamaged]:
         """Read samples, all or by their rows, in order, neighbours in one go; a damaged one is its error."""

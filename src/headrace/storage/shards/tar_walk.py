@@ -142,8 +142,6 @@ class _TarWalk:
         self._passed += len(columns[0])
         self._last = names[len(names) - int(columns[-1][-1]) :]
 
-    # -------------------------------------------------------------------------------- one window
-
     def _bytes(self, at: int, size: int) -> bytes:
         inside = at - self._start
         if inside >= 0 and inside + size <= len(self._window):
@@ -194,8 +192,6 @@ class _TarWalk:
         # an extended header without its member waits for the next window
         self._at = self._start + BLOCK * int(scan.after[plain[-1]])
         return True
-
-    # -------------------------------------------------------------------------------- one header
 
     def _step(self) -> None:
         block = self._bytes(self._at, BLOCK)
@@ -277,8 +273,6 @@ class _TarWalk:
                 self._num_targets, at = self._num_targets + 1, at + length
         self._num_searched = len(self._names)
         return self._targets.get(name)
-
-    # -------------------------------------------------------------------------------- ends and damage
 
     def _wound(self, kind: DamageKind, offset: int, size: int, member: bytes | None = None) -> None:
         name = (self._last if member is None else member).decode("utf-8", "backslashreplace")
