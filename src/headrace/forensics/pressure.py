@@ -100,10 +100,8 @@ def assess(
     now_s = samples[-1].at_s
     signs = tuple(_signs(samples, psi, swap_in_bytes_per_s, limits, 1.0))
     asked = max((sign.level for sign in signs), default=Level.NONE)
-    if asked > before.level:
+    if asked > before.level or before.level is Level.NONE:
         return Pressure(level=asked, signs=signs)
-    if before.level is Level.NONE:
-        return Pressure(level=Level.NONE, signs=signs)
     wider = tuple(_signs(samples, psi, swap_in_bytes_per_s, limits, limits.relief))
     held = max((sign.level for sign in wider), default=Level.NONE)
     if held >= before.level:

@@ -47,9 +47,8 @@ class RunFacts:
     @property
     def duration_s(self) -> float | None:
         """How long it ran; None where its end was not written down."""
-        if self.end_monotonic_ns is None:
-            return None
-        return (self.end_monotonic_ns - self.start_monotonic_ns) / 1e9
+        end_ns = self.end_monotonic_ns
+        return None if end_ns is None else (end_ns - self.start_monotonic_ns) / 1e9
 
     @property
     def is_finished(self) -> bool:

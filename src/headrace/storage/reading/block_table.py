@@ -168,14 +168,12 @@ class BlockTable:
 
     def leased(self) -> set[int]:
         """The blocks that a living process refers to."""
-        words, found = self.words, set()
-        for row in range(words[HeadWord.ROWS]):
+        found: set[int] = set()
+        for row in range(self.words[HeadWord.ROWS]):
             at = row_at(row) + Row.LEASES_AT
-            held = set(words[at : at + LEASES].tolist()) - {0}
-            if held and not _is_locked(self.fd, _ROW_LOCKS + row):
-                words[at : at + LEASES] = memoryview(bytes(8 * LEASES)).cast("q")
-                continue
-            found |= {number - 1 for number in held}
+            held = set(self.words[at : at + LEASES].tolist()) - {0}
+            if held and _is_locked(self.fd, _ROW_LOCKS + row):
+                found |= {number - 1 for number in held}
         return found
 
     def totals(self, *fields: Row) -> list[int]:

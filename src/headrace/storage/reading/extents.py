@@ -74,10 +74,8 @@ def read_file(extent: Extent) -> memoryview:
     while len(data) < size:  # a signal, a limit of 2 GiB a call, or the end of the file
         more = os.pread(file.fd, size - len(data), offset + len(data))
         if not more:
-            what = (
-                f"the file ends {size - len(data)} bytes before the end of a sample at offset {offset} ({size} bytes)"
-            )
-            raise OSError(errno.EIO, what, path)
+            missing = f"the file ends {size - len(data)} bytes before the end of a sample"
+            raise OSError(errno.EIO, f"{missing} at offset {offset} ({size} bytes)", path)
         data += more
     return memoryview(data)
 

@@ -120,9 +120,7 @@ def read_head(path: str) -> IndexHead | None:
     try:
         with open(path, "rb", buffering=0) as file:
             head = IndexHead.unpack(file.read(HEAD_BYTES))
-            if head is None or os.fstat(file.fileno()).st_size != head.total_bytes:
-                return None
-            return head
+            return head if head is not None and os.fstat(file.fileno()).st_size == head.total_bytes else None
     except OSError:
         return None
 

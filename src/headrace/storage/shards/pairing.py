@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from .index_file import text_of
 from .tar_headers import Numbers
 from .tar_walk import Members
 
@@ -62,14 +63,10 @@ class ByFirstDot:
             elif (found := _BY_FIRST_DOT.match(name)) is not None:
                 key_len[k], spelt = found.end(1), found[2]
                 if spelt not in numbers:
-                    numbers[spelt] = fields.setdefault(_lowered(spelt), len(fields))
+                    numbers[spelt] = fields.setdefault(text_of(spelt).lower(), len(fields))
                 field[k] = numbers[spelt]
         key_at = np.zeros(len(name_at), np.int64)
         return Split(key_at, np.array(key_len, np.int64), np.array(field, np.int64), None, tuple(fields))
-
-
-def _lowered(field: bytes) -> str:
-    return field.decode("utf-8", "surrogateescape").lower()
 
 
 class ByPatterns:
