@@ -47,7 +47,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 # used by its smaller rooms as long as they import none of them in turn, and may use them all.
 WITHIN: dict[str, dict[str, set[str]]] = {
     "causes": {"logs": set(), "steps": {"logs"}, "recorded": {"logs", "steps"}},
-    "cli": {"demo": set()},
     "doctor": {"chaos": set()},
     "engine": {
         "memory": set(),
@@ -206,7 +205,7 @@ def test_a_breach_is_found(code: str, module: str, problem: str) -> None:
         ("from ..memory import Slot", "headrace.engine.worker.host"),
         ("from headrace.signals.system import read_threads", "headrace.forensics.hangs"),
         ("from .engine import Pool\nfrom .errors import HeadraceError", "headrace.loader"),
-        ("from headrace import DataLoader, __version__", "headrace.cli.demo.loop"),
+        ("from headrace import DataLoader, __version__", "headrace.cli.demo"),
         ("import torch\nfrom collections import deque", "headrace.engine.pool"),
         ("from headrace.signals import Ring", "headrace.tuning.model"),
     ],

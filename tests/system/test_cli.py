@@ -78,7 +78,7 @@ def test_demo_prints_both_loaders_side_by_side(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow  # that the report is Chinese: tests/cli/demo/test_command.py
+@pytest.mark.slow  # that the report is Chinese: tests/cli/test_demo.py
 def test_demo_speaks_chinese(tmp_path: Path) -> None:
     done = run("-q", "demo", *TINY, "--color", "always", env={"LANG": "zh_CN.UTF-8", "TMPDIR": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")

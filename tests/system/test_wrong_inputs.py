@@ -212,7 +212,7 @@ sys.exit(main(sys.argv[2:]))
         ("headrace.watch", "watch nope-of-nobody"),
         ("headrace.launch.child", "run train.py"),
         ("headrace.doctor.chaos", "chaos data.py:few"),
-        ("headrace.cli.demo.loop", "demo"),
+        ("numpy.random", "demo"),
     ],
 )
 def test_ctrl_c_during_an_import_is_one_line(place: Path, module: str, line: str) -> None:

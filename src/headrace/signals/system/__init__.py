@@ -32,6 +32,7 @@ from .processes import (
     read_rollup,
     read_stat,
     read_status,
+    read_tree_memory,
     walk_tree,
 )
 from .samples import (
@@ -90,6 +91,7 @@ __all__ = [
     "read_swapped_in",
     "read_text",
     "read_threads",
+    "read_tree_memory",
     "sample_groups",
     "walk_tree",
     "why_unwritable",

@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
@@ -156,6 +157,25 @@ def read_rollup(pid: int, *, root: Path | str = "/") -> Rollup | None:
 
 
 # ---------------------------------------------------------------------------------------- the tree below a training
+
+
+def read_tree_memory(pid: int) -> int | None:
+    """The bytes that a process and all below it occupy; None where the kernel does not tell.
+
+    The sum of their PSS. But a segment of shared memory on its way from a worker to the loop is mapped by nobody for a
+    while: shared memory counts with what its segments have allocated where that is more than what is mapped.
+    """
+    pids = [one.pid for one in walk_tree([pid])]
+    told = [rollup for rollup in map(read_rollup, pids) if rollup is not None]
+    segments: dict[tuple[int, int], int] = {}  # allocated bytes by device and inode
+    for link in (link for one in pids for link in glob(f"/proc/{one}/fd/*")):
+        with contextlib.suppress(OSError):  # closed since we listed it
+            if os.readlink(link).startswith(("/dev/shm/", "/memfd:")):
+                entry = os.stat(link)
+                segments[entry.st_dev, entry.st_ino] = 512 * entry.st_blocks
+    mapped = sum(rollup.shared_pss_bytes for rollup in told)
+    private = sum(rollup.pss_bytes for rollup in told) - mapped
+    return private + max(mapped, sum(segments.values())) if told else None
 
 
 @dataclass

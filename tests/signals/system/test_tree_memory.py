@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headrace.cli.demo.loop import tree_memory_bytes
+from headrace.signals.system import read_tree_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc/*/smaps_rollup is Linux's")
 
@@ -16,7 +16,7 @@ SIZE = 64 * MIB
 
 
 def memory() -> int:
-    measured = tree_memory_bytes(os.getpid())
+    measured = read_tree_memory(os.getpid())
     assert measured is not None
     return measured
 
@@ -52,4 +52,4 @@ def test_children_count() -> None:
 def test_a_process_that_is_gone_tells_nothing() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    assert tree_memory_bytes(child.pid) is None
+    assert read_tree_memory(child.pid) is None
