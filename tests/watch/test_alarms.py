@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.watch.alarms import AlarmSettings, AlarmState, MemoryLine
-from headrace.watch.end import End
 from headrace.watch.judging import Stillness
 from headrace.watch.look import MachineLook, Rates, TrainerLook, WorkerLook
+from headrace.watch.processes import End
 from headrace.watch.reading import TrainerActivity, WorkerActivity
 
 NOTHING = MachineLook()

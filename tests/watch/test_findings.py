@@ -6,9 +6,9 @@ import pytest
 
 from headrace.model import Bottleneck, Cause, Severity, Text, Verdict
 from headrace.reports import headline_of
-from headrace.watch.end import End
 from headrace.watch.findings import History, judge
 from headrace.watch.look import Alarm, Look, MachineLook, Rates, TrainerLook, WorkerLook
+from headrace.watch.processes import End
 from headrace.watch.reading import Detail, TrainerActivity, WorkerActivity
 from headrace.watch.shares import share_of
 

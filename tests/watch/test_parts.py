@@ -16,10 +16,9 @@ import pytest
 
 from headrace.model import Text
 from headrace.watch.alarms import AlertCommand
-from headrace.watch.end import EndWatch
 from headrace.watch.judging import Stretch, StretchJudge
 from headrace.watch.look import Alarm
-from headrace.watch.processes import ProcessFacts, TrainingTree, explain_refusal
+from headrace.watch.processes import EndWatch, ProcessFacts, TrainingTree, explain_refusal
 from headrace.watch.reading import TrainerActivity
 from headrace.watch.sampling import KernelSampler, parse_speedscope
 

@@ -68,9 +68,8 @@ def command_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--version", action=_ShowVersions, nargs=0, help="show the versions of headrace, Python and torch"
-    )
+    shown = "show the versions of headrace, Python and torch"
+    parser.add_argument("--version", action=_ShowVersions, nargs=0, help=shown)
     _add_output_options(parser, color="auto", verbosity=0)
     # After the command the same options may come again; there they have no default, or it would undo the first ones.
     shared = argparse.ArgumentParser(add_help=False)
@@ -82,19 +81,14 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def _add_output_options(parser: argparse.ArgumentParser, *, color: str, verbosity: int | str) -> None:
-    parser.add_argument(
-        "--color",
-        choices=("auto", "always", "never"),
-        default=color,
-        help="colour on stdout and stderr (default: auto, on a terminal unless NO_COLOR is set)",
-    )
-    loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument(
-        "-q", "--quiet", dest="verbosity", action="store_const", const=-1, default=verbosity, help="the result only"
-    )
-    loudness.add_argument(
-        "-v", "--verbose", dest="verbosity", action="store_const", const=1, default=verbosity, help="more on stderr"
-    )
+    when = "colour on stdout and stderr (default: auto, on a terminal unless NO_COLOR is set)"
+    parser.add_argument("--color", choices=("auto", "always", "never"), default=color, help=when)
+    add = parser.add_mutually_exclusive_group().add_argument
+    for short, long, value, said in (
+        ("-q", "--quiet", -1, "the result only"),
+        ("-v", "--verbose", 1, "more on stderr"),
+    ):
+        add(short, long, dest="verbosity", action="store_const", const=value, default=verbosity, help=said)
 
 
 class _ShowVersions(argparse.Action):

@@ -22,7 +22,6 @@ what, what to do, the check that decides; -v adds the evidence and the rest.
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     summary = "why a training was slow or died, from its log alone"
     parser = add_command(commands, shared, "explain", summary, description=_DESCRIPTION)
     parser.add_argument("logs", nargs="*", metavar="LOG", help="logs of one run; - is standard input")

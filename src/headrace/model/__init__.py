@@ -4,11 +4,10 @@
 - `error_policy`: what to do about a sample that failed, and how many are too many.
 - `error_text`: what an exception of foreign code says of itself, whatever its methods do; what to do about a file that
   cannot be written.
-- `events`: what can happen in a training, as numbers that a ring can hold.
+- `events`: what can happen in a training, as numbers that a ring can hold; what a loader was asked for.
 - `failures`: a sample that failed, as a value, and what may be decided about it.
 - `findings`: what a diagnosis says: verdict, findings, causes, tables of time.
 - `frames`: what our own functions mean in a stack that is read from outside.
-- `loader_settings`: what a loader was asked for, as a recording keeps it.
 - `numbers`: numbers as people write and read them: three digits and a unit, sizes such as "8GiB".
 - `sample_keys`: what names a sample.
 - `stage_times`: what stages took, in words that processes share, and as figures to read.
@@ -29,7 +28,7 @@ from .environment import (
 )
 from .error_policy import BadTally, ErrorPolicy, Replacement
 from .error_text import ErrorText, describe_error, error_name, is_from_signal, shorten, traceback_of, write_step
-from .events import LAUNCH_NS, EventKind, copied_ns, copy_arg, is_copy_timed
+from .events import LAUNCH_NS, EventKind, LoaderSettings, copied_ns, copy_arg, is_copy_timed
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, utc_now
 from .findings import (
     Activity,
@@ -48,7 +47,6 @@ from .findings import (
     gain_of,
 )
 from .frames import WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
-from .loader_settings import LoaderSettings
 from .numbers import format_bytes, format_seconds, format_share, parse_bytes, three_digits, with_error
 from .sample_keys import SampleKeys, is_json_key, key_text
 from .stage_times import STAGE_TABLE_WORDS, Stages, StageTable, merge_stages, read_stages, stages_of

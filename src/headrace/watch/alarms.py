@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from headrace.model import Text, format_bytes, format_seconds, format_share, parse_bytes
 
-from .end import End
 from .look import SCHEMA, Alarm, MachineLook, TrainerLook, WorkerLook
+from .processes import End
 
 _AT_ONCE = 4  # a command that hangs must not pile up
 _PATIENCE_S = 5.0
@@ -90,7 +90,7 @@ class AlarmState:
         return fresh
 
     def _memory(self, machine: MachineLook) -> Iterator[Alarm]:
-        line, share, swap_in = self.settings.memory, machine.memory_share, machine.swap_in_bytes_per_s
+        line, swap_in, limit_bytes = self.settings.memory, machine.swap_in_bytes_per_s, machine.memory_limit_bytes
         if swap_in is not None and swap_in >= self.settings.swap_in_bytes_per_s:
             rate = format_bytes(swap_in)
             what = Text(f"memory is read back from swap: {rate}/s", f"内存正在从交换区读回：每秒 {rate}")
@@ -102,14 +102,15 @@ class AlarmState:
             what = Text(f"the training holds {used}, more than {most}", f"训练进程共占用 {used}，超过 {most}")
             evidence: dict[str, object] = {"used_bytes": machine.tree_bytes, "line_bytes": line.size_bytes}
             yield Alarm(kind="memory", pid=None, what=what, evidence=evidence)
-        if line.share is not None and share is not None and share > line.share:
+        share = (machine.memory_used_bytes or 0) / limit_bytes if limit_bytes else 0.0
+        if line.share is not None and limit_bytes and share > line.share:
             used, most, source = format_share(share), format_share(line.share), machine.memory_source
-            limit = format_bytes(machine.memory_limit_bytes or 0)
+            limit = format_bytes(limit_bytes)
             what = Text(
                 f"{used} of {limit} are in use ({source}), more than {most}",
                 f"{limit} 内存已用 {used}（{source}），超过 {most}",
             )
-            evidence = {"share": share, "limit_bytes": machine.memory_limit_bytes}
+            evidence = {"share": share, "limit_bytes": limit_bytes}
             yield Alarm(kind="memory", pid=None, what=what, evidence=evidence)
 
     def _stuck(self, process: TrainerLook | WorkerLook) -> Iterator[Alarm]:

@@ -8,7 +8,7 @@ from headrace.model import Text
 from headrace.signals import Frame
 from headrace.signals.system import GpuSample, ProcessSample, SystemSample
 
-from .end import End
+from .processes import End
 from .reading import Detail, TrainerActivity, WorkerActivity
 from .shares import NOTHING_SEEN, Share
 
@@ -153,12 +153,6 @@ class MachineLook:
     shm_total_bytes: int | None = None
     cpu_share: float | None = None  # of all processors, busy with anything
     gpus: tuple[GpuSample, ...] = ()
-
-    @property
-    def memory_share(self) -> float | None:
-        if self.memory_used_bytes is None or not self.memory_limit_bytes:
-            return None
-        return self.memory_used_bytes / self.memory_limit_bytes
 
     def as_json(self) -> dict[str, object]:
         gpus = [

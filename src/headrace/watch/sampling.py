@@ -155,7 +155,8 @@ class KernelSampler:
             trainer: frozenset(file.path for pid in workers for file in self.files.get(pid, ()) if file.kind == "pipe")
             for trainer, workers in workers_of.items()
         }
-        firsts = {pid: _first_threads(pid) for pid in pids}
+        # the first thread of each name: those that it starts bear its name, too
+        firsts = {pid: {name: tid for tid, name in reversed(thread_names(pid).items())} for pid in pids}
         self.pin_threads = {pid: firsts[pid][_PIN_THREAD] for pid in workers_of if _PIN_THREAD in firsts[pid]}
         serving = {
             pid: sorted(tid for name, tid in firsts[pid].items() if worker_number(name) is not None) for pid in workers
@@ -196,8 +197,3 @@ class KernelSampler:
             file=files[0] if files else None,
             is_fed=any(file.kind == "pipe" and file.path in pipes for file in files),
         )
-
-
-def _first_threads(pid: int) -> dict[str, int]:
-    """The first thread of each name: those that it starts bear its name, too."""
-    return {name: tid for tid, name in reversed(thread_names(pid).items())}

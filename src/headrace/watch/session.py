@@ -16,10 +16,19 @@ from headrace.signals.recording import SystemSampler
 from headrace.signals.system import SystemSample, read_text
 
 from .alarms import AlarmSettings, AlarmState
-from .end import End, EndWatch
 from .judging import Stretch, StretchJudge
 from .look import Look, machine_look
-from .processes import ProcessFacts, Role, TrainingTree, assign_roles, crews_of, explain_refusal, is_running
+from .processes import (
+    End,
+    EndWatch,
+    ProcessFacts,
+    Role,
+    TrainingTree,
+    assign_roles,
+    crews_of,
+    explain_refusal,
+    is_running,
+)
 from .sampling import KernelSampler, StackSampler, StackWindow
 
 _KERNEL_LOOKS_PER_S = 10

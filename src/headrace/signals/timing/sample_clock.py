@@ -8,7 +8,8 @@ sample is not timed: there a part costs one look at a variable.
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from functools import cache
+from typing import Any, Protocol
 
 from headrace.model import EventKind
 
@@ -129,17 +130,12 @@ class NextWatch:
     """
 
     wrap: Callable[[Take], Take] | None = None
-    _wrapped: ClassVar[dict[Take, Take]] = {}
 
     @classmethod
     def install(cls, wrap: Callable[[Take], Take] | None) -> None:
-        cls.wrap = wrap
-        cls._wrapped.clear()
+        cls.wrap = None if wrap is None else cache(wrap)
 
     @classmethod
     def take(cls, take: Take) -> Take:
         """How an iterator is to take its next batch, where somebody watches."""
-        if take not in cls._wrapped:
-            assert cls.wrap is not None
-            cls._wrapped[take] = cls.wrap(take)
-        return cls._wrapped[take]
+        return take if cls.wrap is None else cls.wrap(take)
