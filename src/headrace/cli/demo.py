@@ -23,7 +23,7 @@ from typing import Any
 
 from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
-from headrace.model import Count, Text, format_bytes, three_digits, write_step
+from headrace.model import Count, Text, format_bytes, format_seconds, three_digits, write_step
 
 from .arguments import Commands, add_command, add_language, whole
 from .terminal import EXIT_OK, Terminal, line, plain_table
@@ -44,7 +44,6 @@ _EVERY = 8  # the model looks at every 8th voxel along each axis: a step of some
 _MEMORY_EVERY_S = 0.2
 _TIME_TO_STOP_S = 10.0  # on a busy machine workers take seconds to end, and only then remove their temporary files
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
-_PR_SET_PDEATHSIG = 1
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -89,14 +88,18 @@ def _stop(number: int, _: object) -> None:
 
 def _run_all(folder: str, args: argparse.Namespace, terminal: Terminal) -> list[dict[str, Any]]:
     """Build the data set, and run every loader in every round: what each run measured, as `--json` shows it."""
+    import numpy as np
+
     count, runs = args.samples, []
+    noise = np.random.default_rng(0).integers(0, 64, _SHAPE, dtype=np.int16)
     building = (
         f"building a data set of {count} volumes in a temporary folder",
         f"正在临时目录中生成 {count} 个体数据样本",
     )
     try:
         with terminal.progress(Text(*building).of(args.lang)):
-            _write_volumes(folder, count)
+            for index in range(count):  # each one different
+                Path(folder, str(index)).write_bytes(zlib.compress(np.roll(noise, index).data, level=1))
     except OSError as error:
         what = f"the demo's data set could not be written: {error.strerror}"
         next_step = f"{write_step(error, os.path.join(folder, 'file'))}; or set TMPDIR to another folder"
@@ -125,10 +128,9 @@ def _run_one(loader: str, folder: str, args: argparse.Namespace, result_file: Pa
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_MEMORY_EVERY_S)
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)  # as Ctrl-C would: the loader ends its workers
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_TIME_TO_STOP_S)
+        process.send_signal(signal.SIGINT)  # to one that still runs, as Ctrl-C would: the loader ends its workers
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_TIME_TO_STOP_S)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # whoever is left, and the process itself if it did not stop
         process.wait()
@@ -138,20 +140,15 @@ def _run_one(loader: str, folder: str, args: argparse.Namespace, result_file: Pa
         what = f"{loader}'s loader stopped in the middle of the demo\n{said}" + (f"\n{hint.of('en')}" if hint else "")
         if loader == "headrace":
             raise InternalError(what, exit_code=process.returncode)
-        next_step = "fewer --workers, or a smaller --batch-size"
-        raise HeadraceError(what, exit_code=process.returncode, next_step=next_step)
+        raise HeadraceError(what, exit_code=process.returncode, next_step="fewer --workers, or a smaller --batch-size")
     return json.loads(result_file.read_text()), max((one for one in seen if one is not None), default=None)
-
-
-def _milliseconds(value: float) -> str:
-    return f"{three_digits(1000 * value)} ms"
 
 
 # the figures of a run: their names in the table, how they are shown, and how the rounds become one
 _ROWS: dict[str, tuple[Text, Any, Any]] = {
-    "first_batch_s": (Text("first batch", "首个 batch 用时"), _milliseconds, median),
-    "wait_median_s": (Text("wait for a batch, median", "等待一个 batch，中位数"), _milliseconds, median),
-    "wait_worst_s": (Text("wait for a batch, worst", "等待一个 batch，最长"), _milliseconds, max),
+    "first_batch_s": (Text("first batch", "首个 batch 用时"), format_seconds, median),
+    "wait_median_s": (Text("wait for a batch, median", "等待一个 batch，中位数"), format_seconds, median),
+    "wait_worst_s": (Text("wait for a batch, worst", "等待一个 batch，最长"), format_seconds, max),
     "samples_per_s": (Text("samples per second", "每秒样本数"), three_digits, median),
     "peak_memory_bytes": (Text("peak memory of all processes", "全部进程的内存峰值"), format_bytes, max),
     "loader_memory_bytes": (Text("  of it, added by the loader", "  其中由加载器增加的部分"), format_bytes, max),
@@ -171,11 +168,10 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
 
 
 def _figures(run: dict[str, Any]) -> dict[str, float | None]:
-    loop, peak = run["loop"], run["peak_memory_bytes"]
-    before, waits_s = loop["memory_before_bytes"], loop["waits_s"]
+    loop, peak, before = run["loop"], run["peak_memory_bytes"], run["loop"]["memory_before_bytes"]
+    waits = {"wait_median_s": median(loop["waits_s"]), "wait_worst_s": max(loop["waits_s"])}
     added = None if peak is None or before is None else peak - before
-    measured = {"wait_median_s": median(waits_s), "wait_worst_s": max(waits_s), "loader_memory_bytes": added}
-    return {**loop, "peak_memory_bytes": peak, **measured}
+    return {**loop, **waits, "peak_memory_bytes": peak, "loader_memory_bytes": added}
 
 
 def _report_json(args: argparse.Namespace, runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -198,8 +194,7 @@ def print_report(args: argparse.Namespace, runs: list[dict[str, Any]], terminal:
 
     size, method, workers = format_bytes(_SAMPLE_BYTES), get_start_method(), Count(args.workers)
     count, batch_size, cores = args.samples, args.batch_size, len(os.sched_getaffinity(0))
-    texts = (
-        Text("The same training loop over the same data set", "同一个训练循环，同一个数据集"),
+    above = (
         Text(
             f"{count} compressed volumes of {size}, batches of {batch_size}, {workers:worker(s)} ({method}), "
             f"{_EPOCHS} epochs, {cores} cores",
@@ -211,6 +206,8 @@ def print_report(args: argparse.Namespace, runs: list[dict[str, Any]], terminal:
             "The rest is real.",
             f"磁盘速度是模拟的：每个样本读取前先休眠 {_FASTEST_MS} 到 {_SLOWEST_MS} 毫秒；其余都是真实的计算。",
         ),
+    )
+    below = (
         Text(
             f"The loaders took turns, {_ROUNDS} rounds, each in its own process: the worst wait and the most memory "
             "of them, of the rest the median.",
@@ -220,10 +217,9 @@ def print_report(args: argparse.Namespace, runs: list[dict[str, Any]], terminal:
             "Next: in your script, `from headrace import DataLoader`, and leave everything else as it is.",
             "下一步：在训练脚本里改成 `from headrace import DataLoader`，其余代码不用动。",
         ),
-        Text("not measured", "未测得"),
-        Text("batches identical", "各 batch 内容是否一致"),
     )
-    title, facts, slow_disk, measured, next_step, unknown, identical = (text.of(args.lang) for text in texts)
+    title = Text("The same training loop over the same data set", "同一个训练循环，同一个数据集").of(args.lang)
+    unknown = Text("not measured", "未测得").of(args.lang)
     table = plain_table(gap=3)
     for heading in ("", *_LOADERS, "headrace / torch"):
         table.add_column(heading, justify="right" if heading else "left")
@@ -235,25 +231,16 @@ def print_report(args: argparse.Namespace, runs: list[dict[str, Any]], terminal:
         table.add_row(row.of(args.lang), *shown, compared)
     num_batches = sum(len(one["loop"]["checksums"]) for one in runs if one["loader"] == "headrace")
     same = Text(f"yes, all {num_batches}", f"一致，共 {num_batches} 个").of(args.lang)
-    table.add_row(identical, "", line(same, "green"), "")
-    above, below = map(line, (facts, slow_disk)), map(line, (measured, next_step))
-    terminal.result(Group(line(title, "bold"), *above, "", table, "", *below))
+    table.add_row(Text("batches identical", "各 batch 内容是否一致").of(args.lang), "", line(same, "green"), "")
+    said, next_step = ([line(text.of(args.lang)) for text in texts] for texts in (above, below))
+    terminal.result(Group(line(title, "bold"), *said, "", table, "", *next_step))
 
 
 # ------------------------------------------------------------------------------------ in the process that is measured
 
 
-def _write_volumes(folder: str, num_samples: int) -> None:
-    """Write the samples, small compressed volumes, each one different."""
-    import numpy as np
-
-    noise = np.random.default_rng(0).integers(0, 64, _SHAPE, dtype=np.int16)
-    for index in range(num_samples):
-        Path(folder, str(index)).write_bytes(zlib.compress(np.roll(noise, index).data, level=1))
-
-
 class SlowVolumes:
-    """A map-style data set over those files. A worker needs no torch for it."""
+    """A map-style data set over the small compressed volumes in a folder. A worker needs no torch for it."""
 
     def __init__(self, folder: str, num_samples: int) -> None:
         self.folder, self.num_samples = folder, num_samples
@@ -275,21 +262,19 @@ class SlowVolumes:
 def _train(loader_name: str, folder: str, num_samples: int, batch_size: int, num_workers: int) -> dict[str, Any]:
     """Train a small model over the data set in a folder and measure what the loop saw of its loader."""
     import torch
-    import torch.utils.data
 
     import headrace
     from headrace.signals.system import read_tree_memory
 
     torch.set_num_threads(1)  # on the machine of a demo the cores belong to the workers
     weights = torch.zeros(_SAMPLE_BYTES // 2 // _EVERY**3, 2, requires_grad=True)
-    kind = headrace.DataLoader if loader_name == "headrace" else torch.utils.data.DataLoader
-    how: Any = {"batch_size": batch_size, "num_workers": num_workers, "persistent_workers": True}
-    data: Any = SlowVolumes(folder, num_samples)
+    kind: Any = headrace.DataLoader if loader_name == "headrace" else torch.utils.data.DataLoader
+    how = {"batch_size": batch_size, "shuffle": True, "num_workers": num_workers, "persistent_workers": True}
     arrivals: list[float] = []
     waits_s: list[float] = []
     checksums: list[int] = []
     memory_before_bytes, asked_at = read_tree_memory(os.getpid()), time.perf_counter()
-    loader = kind(data, shuffle=True, generator=torch.Generator().manual_seed(0), **how)
+    loader = kind(SlowVolumes(folder, num_samples), generator=torch.Generator().manual_seed(0), **how)
     for _ in range(_EPOCHS):
         for batch in loader:
             arrivals.append(time.perf_counter())
@@ -317,6 +302,6 @@ def _train(loader_name: str, folder: str, num_samples: int, batch_size: int, num
 
 
 if __name__ == "__main__":
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nothing is left behind, however our parent ends
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind, however our parent ends
     _, name, place, *numbers, result = sys.argv
     Path(result).write_text(json.dumps(_train(name, place, *map(int, numbers))))
