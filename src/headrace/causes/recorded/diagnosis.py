@@ -319,11 +319,11 @@ def _facts_of(trainer: Trainer, data: DataVerdict | None) -> Iterator[Text]:
             f"{format_seconds(trainer.seconds(one))} ({format_share(trainer.share(one))})" for one in _UNTIMED
         )
         yield Text(
-            f"{steps} optimizer steps; {between} between them, from the optimizer to the next forward, where nothing "
-            f"else is timed, and {other} in other code of the loop: data made by the loop itself, or other Python",
-            f"{steps} 次优化器更新；其间从优化器结束到下一次前向、没有其他计时的时间共 {between}，"
-            f"循环的其他代码 {other}：可能是循环自己在准备数据，也可能是其他 Python 代码",
-        )
+            "{steps:optimizer step(s)}; {between} between them, from the optimizer to the next forward, where nothing "
+            "else is timed, and {other} in other code of the loop: data made by the loop itself, or other Python",
+            "{steps} 次优化器更新；其间从优化器结束到下一次前向、没有其他计时的时间共 {between}，"
+            "循环的其他代码 {other}：可能是循环自己在准备数据，也可能是其他 Python 代码",
+        ).filled(steps=steps, between=between, other=other)
     yield Text(
         "shares are of the {train} of the training itself; before its first epoch, {startup} went into starting",
         "占比以训练本身的 {train} 为准；第一个 epoch 之前，启动用了 {startup}",
