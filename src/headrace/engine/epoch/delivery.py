@@ -48,9 +48,8 @@ class KnownLayouts:
         rows = max(num_rows, self.rows)
         if not self._provide(layout, rows):
             return
-        block, size = dump(layout, self._pool.region, self._pool.arena)
         self.known.append(layout)
-        self._pool.board.publish_layout(block, size)
+        self._pool.board.publish_layout(dump(layout, self._pool.region, self._pool.arena)[0])
 
     def make_room(self, num_rows: int) -> None:
         """A batch of this many rows goes out: if it is the largest so far, slots must be as large."""

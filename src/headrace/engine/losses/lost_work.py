@@ -3,15 +3,15 @@
 import logging
 import time
 from collections import deque
+from dataclasses import replace
 
 from ..epoch import Batch, Scheduler
-from ..memory import Head
+from ..memory import NO_SAMPLE, Head
 from ..pool import Pool
-from .rows_again import Claim, Claims, RowsAgain, runs
+from .rows_again import LOCK_PATIENCE_S, Claim, Claims, RowsAgain, runs
 
 _log = logging.getLogger(__name__)
 
-_LOCK_PATIENCE_S = 0.5
 # a chunk in nobody's hands is believed lost when it is so twice, this far apart: taking one takes microseconds
 _SWEEP_EVERY_S = 0.1
 
@@ -25,24 +25,19 @@ class TriedAlone:
     def __init__(self, pool: Pool, scheduler: Scheduler, claims: Claims, again: RowsAgain) -> None:
         self._scheduler, self._claims, self._again = scheduler, claims, again
         self._words, self._ledger = pool.board.words, pool.ledger
-        self._waiting: deque[tuple[int, int, int]] = deque()  # batch, row, rows
+        self.waiting: deque[tuple[int, int, int]] = deque()  # batch, row, rows: not sent yet
         self._alone: tuple[int, int, int] | None = None
 
     def add(self, batch: Batch, row: int, rows: int) -> None:
         """Try rows alone, once it is their turn; they are cut out of their chunk, though not sent yet."""
-        self._waiting.append((batch.seq, row, rows))
+        self.waiting.append((batch.seq, row, rows))
         self._scheduler.issue_again(batch, row, rows)
-
-    @property
-    def waiting(self) -> set[tuple[int, int]]:
-        """(batch, row) of what is not sent yet."""
-        return {(seq, row) for seq, row, _ in self._waiting}
 
     def judge(self, claims: list[Claim]) -> list[Claim]:
         """Where one of the claims of workers that died was tried alone, it is the one; the others are innocent."""
         if not any(self._is_alone(claim) for claim in claims):
             return claims
-        judged = [claim if self._is_alone(claim) else claim.as_innocent() for claim in claims]
+        judged = [claim if self._is_alone(claim) else replace(claim, position=NO_SAMPLE) for claim in claims]
         self._alone = None
         return judged
 
@@ -54,12 +49,12 @@ class TriedAlone:
         if self._alone is not None and not self._is_done(*self._alone):
             return
         self._alone = None
-        if self._waiting:
+        if self.waiting:
             self._words[Head.HOLD] = 1
             if self._claims.all():
                 return  # until the others have finished what they have in hand
-        while self._waiting and self._alone is None:
-            seq, row, rows = self._waiting.popleft()
+        while self.waiting and self._alone is None:
+            seq, row, rows = self.waiting.popleft()
             batch = self._scheduler.batches.get(seq)
             if batch is None or batch.is_settled:
                 continue
@@ -93,16 +88,16 @@ class Sweep:
         self._suspects: set[tuple[int, int]] = set()
         self._sweep_at = 0.0
 
-    def look(self) -> bool:
-        """Find work that is in nobody's hands; whether any was given out again. Cheap until it is due."""
+    def look(self) -> None:
+        """Give out again what is in nobody's hands. Cheap until it is due."""
         now = time.monotonic()
         if not self._pool.board.words[Head.LOSSES] or now < self._sweep_at:
-            return False
+            return
         self._sweep_at = now + _SWEEP_EVERY_S
         waiting = {(work.seq, work.row) for work in self._pool.pipes.unread()}
         claims = self._claims.all()
         in_hand = {claim.seq for claim in claims}
-        waiting |= self._tried_alone.waiting
+        waiting |= {(seq, row) for seq, row, _ in self._tried_alone.waiting}
         suspects: dict[tuple[int, int], tuple[Batch, int]] = {}
         for batch in self._scheduler.batches.values():
             if batch.worker >= 0 or batch.is_settled:
@@ -113,23 +108,17 @@ class Sweep:
                     suspects[batch.seq, row] = (batch, rows)
         lost = {key: found for key, found in suspects.items() if key in self._suspects}
         self._suspects = set(suspects) - set(lost)
-        if not lost or not self._pool.lock.try_for(_LOCK_PATIENCE_S):
-            return False
-        try:
-            for (seq, row), (batch, rows) in lost.items():
+        if not lost:
+            return
+        with self._pool.lock.within(LOCK_PATIENCE_S) as is_held:
+            for (seq, row), (batch, rows) in lost.items() if is_held else ():
                 _log.debug("rows %d to %d of batch %d are in nobody's hands: given out again", row, row + rows, seq)
-                self._give_found(batch, row, rows)
-        finally:
-            self._pool.lock.release()
-        return True
-
-    def _give_found(self, batch: Batch, row: int, rows: int) -> None:
-        if not rows:
-            self._pool.pipes.send_urgent(self._scheduler.collate_again(batch))
-        elif batch.is_cancelled:
-            self._again.drop(batch, row, rows)
-        else:
-            self._again.give_out(batch, row, rows)
+                if not rows:
+                    self._pool.pipes.send_urgent(self._scheduler.collate_again(batch))
+                elif batch.is_cancelled:
+                    self._again.drop(batch, row, rows)
+                else:
+                    self._again.give_out(batch, row, rows)
 
     def _undone(self, batch: Batch) -> list[tuple[int, int]]:
         """Rows that wait for a worker, as (first, count); (0, 0) stands for the collation."""

@@ -13,10 +13,8 @@ from ..epoch import Batch, Issuing, Scheduler
 from ..memory import COLLATING, STARTING, TOLD, Answer, Board, Head, Record, Result, mark_told, split_place
 from ..pool import Loss, Pool
 from .lost_work import Sweep, TriedAlone
-from .rows_again import Claim, Claims, RowsAgain, runs, split
+from .rows_again import LOCK_PATIENCE_S, Claim, Claims, RowsAgain, runs, split
 
-# a live worker holds the lock for microseconds; one that is stopped inside it is found by its age
-_LOCK_PATIENCE_S = 0.5
 # a sample that took its worker with it this often is guilty; before that, somebody else may have killed the worker
 MOST_LOSSES = 3
 # what gives a loss back: finished samples, and time
@@ -86,9 +84,9 @@ class Recovery:
         """
         self.note_loss()
         claims = [claim for worker in loss.workers if (claim := self.claims.of(worker)) is not None]
-        if not self._lock.try_for(_LOCK_PATIENCE_S):
-            return None
-        try:
+        with self._lock.within(LOCK_PATIENCE_S) as is_held:
+            if not is_held:
+                return None
             self._collations.count(claims)
             judged = self._tried_alone.judge(claims)
             lost = [self._mend(batch, judged, loss) for batch in [*self._scheduler.batches.values()]]
@@ -96,8 +94,6 @@ class Recovery:
             batches = [*self._scheduler.batches.values(), *self._scheduler.dropped]
             held = {self._ledger.place_of(batch.seq) for batch in batches}
             self._pool.board.free_unreferenced_slots({split_place(p)[1] for p in held if p >= 0})
-        finally:
-            self._lock.release()
         for worker in loss.workers:
             self._pool.region_of(worker).free_untold()
         self.num_losses += 1
@@ -113,11 +109,11 @@ class Recovery:
         if batch.is_whole:
             return self._give_again(batch, [(0, batch.num_rows)], mine[0], loss) if mine else []
         lost = [self._lost_rows(batch, claim) for claim in mine]
-        counted = self._ledger.recount(batch.seq)
-        if counted.done == batch.num_rows and (counted.last in loss.workers or counted.last < 0):
+        done, quiet, last = self._ledger.recount(batch.seq)
+        if done == batch.num_rows and (last in loss.workers or last < 0):
             if batch.is_general and batch.failure is None and self._collations.is_doomed(batch.seq):
                 return [Guilty(batch, 0, loss, MOST_LOSSES, rows=0, is_collation=True)]
-            self.again.finish_for(batch, counted.quiet)
+            self.again.finish_for(batch, quiet)
         return [g for claim, rows in zip(mine, lost, strict=True) for g in self._give_again(batch, rows, claim, loss)]
 
     def _lost_rows(self, batch: Batch, claim: Claim) -> list[tuple[int, int]]:

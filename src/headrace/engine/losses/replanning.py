@@ -14,11 +14,10 @@ from headrace.order import PlannedBatch
 from ..epoch import Batch, EpochPlan, KnownLayouts, Scheduler
 from ..memory import QUIET, UNBOUND, Layout, Slots, join_place, split_place
 from ..pool import Pool
-from .rows_again import Claims
+from .rows_again import LOCK_PATIENCE_S, Claims
 
 # copies lie outside of the budget until the next batches go out: no more than this, and than a quarter of it
 _MOST_BYTES = 512 << 20
-_LOCK_PATIENCE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -88,19 +87,12 @@ class Replanning:
             return UNBOUND, []
         number = found[0][1].layout
         layout, num_rows = self._layouts.known[number], len(planned.keys)
-        slot = self._bind(layout.places(num_rows)[1])
+        with self._pool.lock.within(LOCK_PATIENCE_S) as is_held:
+            slot = self._pool.board.bind_slot(layout.places(num_rows)[1]) if is_held else -1
         if slot < 0:
             return UNBOUND, []
         _copy_rows(layout, self._slots.memory(slot), num_rows, found)
         return join_place(number, slot), [row for row, _, _ in found]
-
-    def _bind(self, need: int) -> int:
-        if not self._pool.lock.try_for(_LOCK_PATIENCE_S):
-            return -1
-        try:
-            return self._pool.board.bind_slot(need)
-        finally:
-            self._pool.lock.release()
 
 
 def _copy_rows(layout: Layout, memory: memoryview, num_rows: int, found: list[tuple[int, _Copy, int]]) -> None:

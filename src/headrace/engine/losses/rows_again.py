@@ -1,17 +1,17 @@
 """Rows of a batch are given out once more, or taken out of the hands of all workers."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headrace.errors import InternalError
 
 from ..epoch import Batch, Issuing, Scheduler
-from ..memory import BUSY, GENERAL, NO_SAMPLE, TOLD, Answer, Board, Head, Record, Result
+from ..memory import BUSY, GENERAL, TOLD, Answer, Board, Head, Record, Result
 from ..pool import Pool
 
+# a live worker holds the lock for microseconds; one that is stopped inside it is found by its age
+LOCK_PATIENCE_S = 0.5
 _LONG_PATIENCE_S = 10.0
 
 
@@ -26,9 +26,6 @@ class Claim:
     position: int  # NO_SAMPLE: not yet, or no more; COLLATING: a batch
     span: int
 
-    def as_innocent(self) -> Claim:
-        return replace(self, position=NO_SAMPLE)
-
 
 class Claims:
     """Reads the records of a pool's workers."""
@@ -41,14 +38,8 @@ class Claims:
         w, at = self._words, Board.record_at(worker)
         if w[at + Record.STATE] != BUSY or w[at + Record.SEQ] < 0:
             return None
-        return Claim(
-            worker,
-            w[at + Record.SEQ],
-            w[at + Record.ROW],
-            w[at + Record.ROWS],
-            w[at + Record.POSITION],
-            w[at + Record.SPAN],
-        )
+        parts = (Record.SEQ, Record.ROW, Record.ROWS, Record.POSITION, Record.SPAN)
+        return Claim(worker, *(w[at + part] for part in parts))
 
     def all(self) -> list[Claim]:
         """What all workers have in hand."""
@@ -98,14 +89,11 @@ class RowsAgain:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock. Workers hold it for microseconds; one that is stopped inside it is a hang of its own."""
-        if not self._pool.lock.try_for(_LONG_PATIENCE_S):
-            raise InternalError(
-                "a worker holds the lock of the board and does not let go", after=f"{_LONG_PATIENCE_S} s"
-            )
-        try:
+        with self._pool.lock.within(_LONG_PATIENCE_S) as is_held:
+            if not is_held:
+                what = "a worker holds the lock of the board and does not let go"
+                raise InternalError(what, after=f"{_LONG_PATIENCE_S} s")
             yield
-        finally:
-            self._pool.lock.release()
 
     def retry(self, batch: Batch, row: int, rows: int) -> None:
         """Give a row that failed (or a whole batch) out once more, as if nobody had tried it."""

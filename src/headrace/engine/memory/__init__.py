@@ -19,7 +19,6 @@ from .board import (
     ENDED,
     GENERAL,
     HISTOGRAM_BUCKETS,
-    HOLDINGS_WORDS,
     IDLE,
     MAX_ENTRIES,
     MAX_LAYOUTS,
@@ -52,9 +51,8 @@ from .layout import (
     row_views,
     slot_tensors,
 )
-from .ledger import IndexReader, Ledger, Recount, read_index, write_indices
+from .ledger import IndexReader, Ledger, read_index, write_indices
 from .messages import (
-    MOST_SHIFT,
     RESULT_BYTES,
     WORK_BYTES,
     Answer,
@@ -78,12 +76,10 @@ __all__ = [
     "ENDED",
     "GENERAL",
     "HISTOGRAM_BUCKETS",
-    "HOLDINGS_WORDS",
     "IDLE",
     "MAX_ENTRIES",
     "MAX_LAYOUTS",
     "MAX_WORKERS",
-    "MOST_SHIFT",
     "NO_SAMPLE",
     "QUIET",
     "RESULT_BYTES",
@@ -110,7 +106,6 @@ __all__ = [
     "NoRoom",
     "Node",
     "Record",
-    "Recount",
     "Region",
     "Result",
     "Slot",

@@ -15,8 +15,6 @@ from headrace.signals.system import anonymous_file
 
 from .board import BOARD_BYTES, MAX_WORKERS
 
-__all__ = ["Arena", "ArenaPlan", "Fd", "lies_in_dev_shm"]
-
 # most of such a mapping is never written; Python 3.11 has no name for it
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
@@ -62,11 +60,11 @@ class Arena:
     """A sparse memory file: its size is only address space, pages exist once they are written.
 
     It has no name, so nothing can be left behind, and it does not live in /dev/shm, so the size of that mount
-    does not matter. Where memfd_create is refused, an unlinked file in /dev/shm takes its place (`in_dev_shm`).
+    does not matter. Where memfd_create is refused, an unlinked file in /dev/shm takes its place.
     """
 
-    def __init__(self, fd: Fd, size: int, *, in_dev_shm: bool) -> None:
-        self.fd, self.size, self.in_dev_shm = fd, size, in_dev_shm
+    def __init__(self, fd: Fd, size: int) -> None:
+        self.fd, self.size = fd, size
         self.most_bytes = size  # beyond this, large blocks are not kept for reuse
         self._map()
 
@@ -78,10 +76,9 @@ class Arena:
                 "Headrace's workers need Linux: their batches live in an anonymous memory file",
                 next_step="use num_workers=0, or torch.utils.data.DataLoader on this system",
             )
-        in_dev_shm = lies_in_dev_shm()
         fd = Fd(anonymous_file("headrace", "/dev/shm"))  # which closes it, whatever comes in between
         os.ftruncate(fd.fd, size)
-        return cls(fd, size, in_dev_shm=in_dev_shm)
+        return cls(fd, size)
 
     def _map(self) -> None:
         self.map = mmap.mmap(self.fd.fileno(), self.size, flags=mmap.MAP_SHARED)
@@ -124,13 +121,8 @@ class Arena:
         """Close the descriptor. The mapping ends with the last view of it, so tensors that a user holds stay valid."""
         self.fd.close()
 
-    def __getstate__(self) -> tuple[Fd, int, bool]:
-        return self.fd, self.size, self.in_dev_shm
-
-    def __setstate__(self, state: tuple[Fd, int, bool]) -> None:
-        self.fd, self.size, self.in_dev_shm = state
-        self.most_bytes = self.size
-        self._map()
+    def __reduce__(self) -> tuple[type[Arena], tuple[Fd, int]]:
+        return Arena, (self.fd, self.size)
 
 
 _MIB, _GIB = 1 << 20, 1 << 30

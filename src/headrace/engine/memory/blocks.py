@@ -59,16 +59,12 @@ class Region:
         self._start, self._size = start, size
         self._largest = size if largest is None else largest  # what one block may take
         self._by_capacity: dict[int, list[int]] = {}
-        self._top = max(HEADER_BYTES, self._words[start >> 3])  # fresh memory is zero
+        self.top_bytes = max(HEADER_BYTES, self._words[start >> 3])  # fresh memory is zero
         at = start + HEADER_BYTES
-        while at < start + self._top:
+        while at < start + self.top_bytes:
             capacity = self._words[(at >> 3) + _CAPACITY]
             self._by_capacity.setdefault(capacity, []).append(at)
             at += capacity
-
-    @property
-    def top_bytes(self) -> int:
-        return self._top
 
     def take(self, size: int) -> int:
         """Return the offset of `size` free bytes; they are the caller's until `free_block`."""
@@ -81,25 +77,25 @@ class Region:
             )
         capacity = _capacity(size)
         offset = self._reuse(capacity)
-        if offset < 0 and self._top + capacity > self._size:
+        if offset < 0 and self.top_bytes + capacity > self._size:
             self._merge()
             offset = self._split(capacity)
         if offset < 0:
-            if self._top + capacity > self._size:
+            if self.top_bytes + capacity > self._size:
                 raise NoRoom(
                     "a worker's region of shared memory is full",
                     asked_for=format_bytes(size),
                     region=format_bytes(self._size),
                     next_step="fewer batches ahead, `loader.resize(prefetch_batches=2)`, or a larger `memory=`",
                 )
-            offset = self._start + self._top
+            offset = self._start + self.top_bytes
             self._add(offset, capacity)
-            self._set_top(self._top + capacity)
+            self._set_top(self.top_bytes + capacity)
         self._words[(offset >> 3) + _STATE] = _IN_USE
         return offset + HEADER_BYTES
 
     def _set_top(self, top: int) -> None:
-        self._words[self._start >> 3] = self._top = top
+        self._words[self._start >> 3] = self.top_bytes = top
 
     def _add(self, offset: int, capacity: int) -> None:
         """Make a free block."""
@@ -155,14 +151,9 @@ class Region:
                     count += 1
         return count
 
-    def trim(self) -> int:
-        """Return the pages of large free blocks to the kernel; gives the bytes still in use."""
-        live = 0
+    def trim(self) -> None:
+        """Return the pages of large free blocks to the kernel."""
         for capacity, offsets in self._by_capacity.items():
-            for offset in offsets:
+            for offset in offsets if capacity >= 16 * _PAGE else ():
                 if self._words[(offset >> 3) + _STATE] == 0:
-                    if capacity >= 16 * _PAGE:
-                        self._arena.give_back(offset + _PAGE, capacity - _PAGE)
-                else:
-                    live += capacity
-        return live
+                    self._arena.give_back(offset + _PAGE, capacity - _PAGE)

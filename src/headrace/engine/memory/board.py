@@ -13,10 +13,11 @@ without a limit. Each batch has a word a row, which says whether the row is done
 counted is counted anew from those (`recovery`).
 """
 
+import contextlib
 import fcntl
 import threading
 import time
-from types import TracebackType
+from collections.abc import Iterator
 
 from headrace.model import STAGE_TABLE_WORDS
 
@@ -101,21 +102,18 @@ class Record:
     START_NS = 12
     COST_NS = 13  # running mean of a sample's service time
     CPU_NS = 14  # processor time of the first chunks
-    WORST_NS = 15
-    TOP_BYTES = 17  # address space its blocks ever took
     CPU_OF_NS = 18  # the time of those chunks
     LEAST_FETCH_NS = 19  # what a sample takes to fetch at best, without placing it
     SPAN = 20  # how many samples are in hand at once, from POSITION on
     THREAD = 22  # the kernel's number of its thread
     GO = 21  # 1: end before the next chunk; written by the training process
     WEIGH = 23  # 1: look what memory you hold after this chunk; written by the training process
-    HOLDINGS = 24  # when it looked (0: not yet), and what it held, in HOLDINGS_WORDS words
+    HOLDINGS = 24  # three words: when it looked (0: not yet), and what it held, of its heap and shared
     PROMISED = 30  # bytes of a block that it is writing: they are no pages of the arena yet
     WAITS = 31  # 1: it has something for a block, and waits for room in the budget
     WORDS = 32
 
 
-HOLDINGS_WORDS = 3
 NO_SAMPLE, COLLATING = -1, -2
 UNBOUND, GENERAL = -1, -2
 FREE, BOUND, LEASED, RETIRED = 0, 1, 2, 3
@@ -132,11 +130,10 @@ def split_place(place: int) -> tuple[int, int]:
     return divmod(place, MAX_SLOTS)
 
 
-_LAYOUT_WORDS = 2  # offset and size of the published layout's block
 _ENTRIES_AT = Head.WORDS
 _SLOTS_AT = _ENTRIES_AT + MAX_ENTRIES * Entry.WORDS
 _LAYOUTS_AT = _SLOTS_AT + MAX_SLOTS * Slot.WORDS
-_RECORDS_AT = _LAYOUTS_AT + MAX_LAYOUTS * _LAYOUT_WORDS
+_RECORDS_AT = _LAYOUTS_AT + MAX_LAYOUTS  # a word each: the block of a published layout
 _HISTOGRAMS_AT = _RECORDS_AT + MAX_WORKERS * Record.WORDS
 _STAGES_AT = _HISTOGRAMS_AT + MAX_WORKERS * HISTOGRAM_BUCKETS
 BOARD_BYTES = (_STAGES_AT + MAX_WORKERS * STAGE_TABLE_WORDS) * 8
@@ -156,17 +153,23 @@ class BoardLock:
             fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, 0)
         self._depth += 1
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if not self._depth:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, 0)
         self._threads.release()
 
-    def release(self) -> None:
-        self.__exit__(None, None, None)
+    @contextlib.contextmanager
+    def within(self, timeout_s: float) -> Iterator[bool]:
+        """Hold the lock without trusting its holder to let go; False: it could not be had."""
+        is_held = self._try_for(timeout_s)
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                self.__exit__()
 
-    def try_for(self, timeout_s: float) -> bool:
-        """Take the lock without trusting its holder to let go; give it back with `release`."""
+    def _try_for(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         while True:
             if self._threads.acquire(blocking=False):
@@ -208,7 +211,7 @@ class Board:
     def stages_at(worker: int) -> int:
         return _STAGES_AT + worker * STAGE_TABLE_WORDS
 
-    def add_slot(self, offset: int, size: int) -> int:
+    def add_slot(self, offset: int, size: int) -> None:
         """Offer one more slot to workers; only the training process calls this."""
         slot = self.words[Head.NUM_SLOTS]
         at = self.slot_at(slot)
@@ -216,7 +219,6 @@ class Board:
         self.words[at + Slot.SIZE] = size
         self.words[at + Slot.STATE] = FREE
         self.words[Head.NUM_SLOTS] = slot + 1
-        return slot
 
     def bind_slot(self, need: int) -> int:
         """Take the lowest free slot of at least `need` bytes, or GENERAL; call it under the lock.
@@ -246,28 +248,22 @@ class Board:
             for number, at in earlier
         )
 
-    def free_unreferenced_slots(self, held: set[int]) -> int:
+    def free_unreferenced_slots(self, held: set[int]) -> None:
         """Free the slots that a dead worker bound to nothing; call it under the lock. `held`: those of batches."""
-        count = 0
         for slot in range(self.words[Head.NUM_SLOTS]):
             at = self.slot_at(slot)
             if self.words[at + Slot.STATE] == BOUND and slot not in held:
                 self.words[at + Slot.STATE] = FREE
-                count += 1
-        return count
 
     def expect_batch(self, size: int) -> None:
         """Batches on the general path may be as large as this."""
         if size > self.words[Head.BATCH_BYTES]:  # noqa: PLR1730  (most often there is nothing to store)
             self.words[Head.BATCH_BYTES] = size
 
-    def publish_layout(self, offset: int, size: int) -> int:
+    def publish_layout(self, block: int) -> None:
         number = self.words[Head.NUM_LAYOUTS]
-        self.words[_LAYOUTS_AT + number * _LAYOUT_WORDS] = offset
-        self.words[_LAYOUTS_AT + number * _LAYOUT_WORDS + 1] = size
+        self.words[_LAYOUTS_AT + number] = block
         self.words[Head.NUM_LAYOUTS] = number + 1
-        return number
 
-    def layout_block(self, number: int) -> tuple[int, int]:
-        at = _LAYOUTS_AT + number * _LAYOUT_WORDS
-        return self.words[at], self.words[at + 1]
+    def layout_block(self, number: int) -> int:
+        return self.words[_LAYOUTS_AT + number]

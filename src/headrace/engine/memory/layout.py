@@ -27,25 +27,13 @@ _TORCH_TO_NUMPY = {
     "torch.float16": "f2",
     "torch.float32": "f4",
     "torch.float64": "f8",
-    "torch.bool": "?",
+    "torch.bool": "b1",
     "torch.complex64": "c8",
     "torch.complex128": "c16",
     # numpy has no such type: the bits travel as integers
     "torch.bfloat16": "i2",
 }
-_NUMPY_TO_TORCH = {
-    "u1": "torch.uint8",
-    "i1": "torch.int8",
-    "i2": "torch.int16",
-    "i4": "torch.int32",
-    "i8": "torch.int64",
-    "f2": "torch.float16",
-    "f4": "torch.float32",
-    "f8": "torch.float64",
-    "b1": "torch.bool",
-    "c8": "torch.complex64",
-    "c16": "torch.complex128",
-}
+_NUMPY_TO_TORCH = {code: name for name, code in _TORCH_TO_NUMPY.items() if name != "torch.bfloat16"}
 
 
 class Misfit(Exception):
@@ -151,7 +139,7 @@ def _learn(value: Any, depth: int) -> Node | Leaf:
     if kind is float:
         return Leaf("float", "torch.float64", "f8")
     if kind is bool:
-        return Leaf("bool", "torch.bool", "?")
+        return Leaf("bool", "torch.bool", "b1")
     if isinstance(value, (np.number, np.bool_)):
         return Leaf("scalar", *_array_types(value.dtype))
     if kind in (str, bytes):
@@ -171,7 +159,7 @@ def _array_types(dtype: np.dtype[Any]) -> tuple[str, str]:
     code = f"{dtype.kind}{dtype.itemsize}"
     if not dtype.isnative or code not in _NUMPY_TO_TORCH:
         raise Misfit(f"dtype {dtype}")
-    return _NUMPY_TO_TORCH[code], dtype.str[1:] if dtype.kind != "b" else "?"
+    return _NUMPY_TO_TORCH[code], code
 
 
 def row_views(layout: Layout, memory: memoryview, num_rows: int) -> list[npt.NDArray[Any]]:

@@ -10,7 +10,6 @@ import pickle
 import struct
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .arena import Arena
@@ -22,15 +21,6 @@ _MOST_MARKS = 4096
 # A payload is the block of a batch's indices and of its rows' words. It opens with these two words: whether the indices
 # are pickled (else they are 8 bytes each), and their bytes.
 _PAYLOAD = struct.Struct("<qq")
-
-
-@dataclass(frozen=True)
-class Recount:
-    """The rows of a batch, counted anew."""
-
-    done: int
-    quiet: int  # of them, with no answer of their own
-    last: int  # the worker that finished the last one and should have told so; -1: nobody
 
 
 class Ledger:
@@ -94,14 +84,12 @@ class Ledger:
 
     def take_general_path(self, seq: int) -> bool:
         """Let a batch that has no slot go without one; False where it has one, or the lock could not be had."""
-        if self.place_of(seq) != UNBOUND or not self._lock.try_for(0.1):
+        if self.place_of(seq) != UNBOUND:
             return False
-        try:
-            if self.place_of(seq) == UNBOUND:
+        with self._lock.within(0.1) as is_held:
+            if is_held and self.place_of(seq) == UNBOUND:
                 self.bind(Board.entry_at(seq), GENERAL)
-        finally:
-            self._lock.release()
-        return True
+        return is_held
 
     def close(self, entry: int) -> None:
         """A batch is collated, and takes no more room."""
@@ -179,9 +167,7 @@ class Ledger:
     def settle(self, seq: int, row: int, rows: int) -> bool:
         """Take rows out of the hands of all workers: nobody will bring them. Whether none is left; under the lock."""
         entry = Board.entry_at(seq)
-        table = self._words[entry + Entry.ROW_WORDS]
-        for at in range(table + row, table + row + rows):
-            self._all_words[at] = TOLD
+        self._mark(self._words[entry + Entry.ROW_WORDS] + row, rows, TOLD)
         self._words[entry + Entry.ROWS_DONE] += rows
         self._words[entry + Entry.FAILED] = 1
         return bool(self._words[entry + Entry.ROWS_DONE] == self._words[entry + Entry.NUM_ROWS])
@@ -190,8 +176,12 @@ class Ledger:
         """Rows that are done with no answer of their own."""
         return self._words[Board.entry_at(seq) + Entry.QUIET_ROWS]
 
-    def recount(self, seq: int) -> Recount:
-        """Count a batch's rows from their words: a dead worker may have left counters half changed; under the lock."""
+    def recount(self, seq: int) -> tuple[int, int, int]:
+        """Count a batch's rows from their words: a dead worker may have left counters half changed; under the lock.
+
+        Returns how many are done; of them, with no answer of their own; and the worker that finished the last one and
+        should have told so, or -1.
+        """
         entry, state = Board.entry_at(seq), self.row_words(seq)
         done, quiet = sum(word > 0 for word in state), state.count(QUIET)
         last = self._words[entry + Entry.LAST] - 1
@@ -199,7 +189,7 @@ class Ledger:
         self._words[entry + Entry.QUIET_ROWS] = quiet
         if done < len(state):
             self._words[entry + Entry.LAST] = 0
-        return Recount(done, quiet, last)
+        return done, quiet, last
 
     def reopen(self, seq: int, rows: int, *, is_quiet_told: bool) -> tuple[int, int] | None:
         """Rows that were counted as failed will be given out once more; under the lock.

@@ -45,8 +45,6 @@ class Answer(IntEnum):
     NEEDS_WHOLE = 6  # this batch cannot be split
     LAYOUT = 7  # a new layout is proposed in `block`
     END = 8  # the worker's iterator is exhausted; `row` is 1 where that came right after a failure
-    RESTARTED = 9
-    RETIRED = 11
     PASSED_OVER = 12  # a sample of an iterable data set failed, with the error in `block`; the next one is asked for
 
 
@@ -75,9 +73,6 @@ class Result(NamedTuple):
 
     def pack(self) -> bytes:
         return _RESULT.pack(*self)
-
-
-MOST_SHIFT = (1 << 23) - 1  # what is left of 32 bits
 
 
 def join_tries(tries: int, shift: int) -> int:

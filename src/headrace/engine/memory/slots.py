@@ -100,17 +100,15 @@ class Slots:
     def give_back_free(self, *, are_retired: bool = False) -> None:
         """Return the pages of slots that nobody uses to the kernel; the slots stay, unless `are_retired`."""
         words = self._board.words
-        if not words[Head.NUM_SLOTS] or not self._lock.try_for(0.1):
+        if not words[Head.NUM_SLOTS]:
             return
-        try:
-            for slot in range(words[Head.NUM_SLOTS]):
+        with self._lock.within(0.1) as is_held:
+            for slot in range(words[Head.NUM_SLOTS] if is_held else 0):
                 at = Board.slot_at(slot)
                 if words[at + Slot.STATE] == FREE:
                     if are_retired:
                         words[at + Slot.STATE] = RETIRED
                     self._arena.give_back(words[at + Slot.OFFSET], words[at + Slot.SIZE])
-        finally:
-            self._lock.release()
 
     def _sizes(self) -> list[tuple[int, int]]:
         words = self._board.words
@@ -167,7 +165,7 @@ class Slots:
             filled=num_filled,
             leased=states.count(LEASED),
             slot_bytes=self.largest_bytes,
-            touched_bytes=self._arena.used_bytes() if self._arena.fd.fd >= 0 else 0,
+            touched_bytes=self._arena.used_bytes(),
         )
 
 

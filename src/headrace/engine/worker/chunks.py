@@ -69,7 +69,7 @@ class Chunks(_MapTasks):
         """
         words, seeds = self._words, self._fetcher.seeds
         place = words[entry + Entry.PLACE]
-        if place < 0 or seeds is None or seeds.is_on_trial or not self._fetcher.is_splittable or self._plan.goes_on:
+        if place < 0 or seeds is None or seeds.is_on_trial or self._plan.has_getitems or self._plan.goes_on:
             return False
         index = self._indices.one(work.row, entry)
         if index is None:

@@ -353,10 +353,6 @@ class Fetcher:
         self._is_patient = is_patient
         self.last_tries = 1  # of the last sample that was fetched on its own
 
-    @property
-    def is_splittable(self) -> bool:
-        return not self._has_getitems
-
     def one(self, index: Any, base_seed: int, position: int) -> Any:
         """Fetch one sample of a batch. With patience, an error that may pass by itself is waited for."""
         if not self._is_patient:
@@ -411,11 +407,11 @@ class Fetcher:
 
     def whole(self, indices: Any, base_seed: int, position: int, *, is_batch: bool) -> Any:
         """What torch's fetcher gives for a batch (or, without batching, for one index), before collation."""
-        if is_batch and self._has_getitems:
+        if not is_batch:
+            return self._plain(indices, base_seed, position)
+        if self._has_getitems:
             return self._getitems(indices, base_seed, position, whole=True)
-        if is_batch:
-            return self._one_by_one(indices, base_seed, position)
-        return self._plain(indices, base_seed, position)
+        return self._one_by_one(indices, base_seed, position)
 
     def _getitems(self, indices: Sequence[Any], base_seed: int, position: int, *, whole: bool) -> Any:
         seeds = self.seeds

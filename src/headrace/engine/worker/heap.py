@@ -12,24 +12,24 @@ _PR_SET_NAME = 15
 _KEPT_PART, _LEAST_KEPT_BYTES = 8, 4 << 20
 
 
-def keep_heap_pages(*, threads: int = 1, most_bytes: int = 1 << 30) -> bool:
-    """Tell malloc to serve blocks of up to `most_bytes` from the heap and never to trim it. False: it is not glibc's.
+def keep_heap_pages(*, threads: int, most_bytes: int) -> None:
+    """Tell malloc to serve blocks of up to `most_bytes` from the heap and never to trim it, where it is glibc's.
 
     What a worker keeps is memory that nobody else has: where the budget is small, large blocks go back to the kernel.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
-        return False
+        return
     # older glibc refuses a threshold above 32 MiB, newer ones take any
     most_bytes = min(most_bytes, 1 << 30)
-    kept = mallopt(_M_MMAP_THRESHOLD, most_bytes) or mallopt(_M_MMAP_THRESHOLD, min(most_bytes, 32 << 20))
-    kept = mallopt(_M_TRIM_THRESHOLD, 2**31 - 1) and kept
+    if not mallopt(_M_MMAP_THRESHOLD, most_bytes):
+        mallopt(_M_MMAP_THRESHOLD, min(most_bytes, 32 << 20))
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
     # the heap grows in steps of this, so that the first samples do not call brk for each block
     mallopt(_M_TOP_PAD, 16 << 20)
     if threads > 1:
         # the arenas of further threads cannot hold a block above 64 MiB and fall back to mmap for it
         mallopt(_M_ARENA_MAX, 1)
-    return bool(kept)
 
 
 def trim_heap() -> None:
@@ -46,9 +46,7 @@ def kept_heap_bytes(budget_bytes: int, num_workers: int) -> int:
 
 def name_thread(name: str) -> None:
     """Name the calling thread for `top` and stack dumps (the kernel keeps 15 characters)."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def minor_faults() -> int:

@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 from headrace.model import WORKER_THREAD, record_stages
 from headrace.signals import StackFile, register_stack_dump
 
-from ..memory import Arena, Board, BoardLock
+from ..memory import Arena, BoardLock
 from .fetch import SampleSeeds, seed_worker
 from .heap import keep_heap_pages, kept_heap_bytes, name_thread
 from .staging import named_samples, worker_table
@@ -44,13 +45,10 @@ class HostPlan:
     parent_pid: int
 
 
-class _Default:
-    """torch's default collation, imported when the first batch needs it."""
+def _default_collate(samples: Any) -> Any:
+    from torch.utils.data import default_collate
 
-    def __call__(self, samples: Any) -> Any:
-        from torch.utils.data import default_collate
-
-        return default_collate(samples)
+    return default_collate(samples)
 
 
 def run_host(plan: HostPlan) -> None:
@@ -76,7 +74,7 @@ def run_host(plan: HostPlan) -> None:
     seeds = SampleSeeds(plan.dataset)  # once: threads share the generators, and a fork has those of the last epoch's
     seeds.begin_chunk()
     seeds.begin_sample(plan.base_seed, plan.workers[0].worker)
-    infos = _thread_worker_infos(torch)
+    infos = _thread_worker_infos()
     threads = [
         threading.Thread(target=_run_worker, args=(plan, w, lock, infos), name=f"headrace-worker-{w.worker}")
         for w in plan.workers
@@ -101,17 +99,16 @@ def _stack_in_own_memory(torch: Any) -> None:
 
 def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos: Any = None) -> None:
     name_thread(f"{WORKER_THREAD}{worker_plan.worker}")
-    worker_number = worker_plan.worker
-    collate = plan.collate or _Default()
-    dataset = plan.dataset
-    bench = Workbench(worker_plan, plan.arena, lock, named_samples(dataset), collate, is_seeded=not plan.in_threads)
+    worker_number, dataset = worker_plan.worker, named_samples(plan.dataset)
+    collate = plan.collate or _default_collate
+    bench = Workbench(worker_plan, plan.arena, lock, dataset, collate, is_seeded=not plan.in_threads)
     worker = Worker(bench)
-    stages = worker_table(Board(plan.arena.bytes).words, worker_number)
+    stages = worker_table(bench.words, worker_number)
 
     def prepare() -> None:
         if not plan.in_threads:
             seed_worker(plan.base_seed, worker_number)
-        _set_worker_info(plan, worker_number, dataset, infos)
+        _set_worker_info(plan, worker_number, infos)
         if plan.init_fn is not None:
             plan.init_fn(worker_number)
 
@@ -133,17 +130,17 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
             bench.events.close()
 
 
-def _set_worker_info(plan: HostPlan, worker: int, dataset: Any, infos: Any) -> None:
+def _set_worker_info(plan: HostPlan, worker: int, infos: Any) -> None:
     """Make `torch.utils.data.get_worker_info()` right in this worker."""
     module: Any = sys.modules.get("torch.utils.data._utils.worker")
     if module is None:
         return
-    fields = {"id": worker, "num_workers": plan.num_workers, "seed": plan.base_seed + worker, "dataset": dataset}
-    info = module.WorkerInfo(**fields)
+    seed = plan.base_seed + worker
+    info = module.WorkerInfo(id=worker, num_workers=plan.num_workers, seed=seed, dataset=plan.dataset)
     if infos is None:
         module._worker_info = info
     else:
-        infos.mine = info
+        infos.set_mine(info)
 
 
 class _ThreadWorkerInfo:
@@ -155,18 +152,15 @@ class _ThreadWorkerInfo:
     def set_mine(self, info: Any) -> None:
         self._local.info = info
 
-    mine = property(None, set_mine)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_local"].info, name)
 
 
-def _thread_worker_infos(torch: Any) -> Any:
+def _thread_worker_infos() -> Any:
     module: Any = sys.modules.get("torch.utils.data._utils.worker")
-    if torch is None or module is None:
+    if module is None:
         return None
-    infos = _ThreadWorkerInfo()
-    module._worker_info = infos
+    module._worker_info = infos = _ThreadWorkerInfo()
     return infos
 
 
@@ -190,10 +184,8 @@ def _follow_parent(parent_pid: int) -> None:
             poller = select.poll()
             poller.register(parent, select.POLLIN)
             poller.poll()
-        else:
-            stop = threading.Event()
-            while _is_running(parent_pid):
-                stop.wait(1.0)
+        while parent < 0 and _is_running(parent_pid):
+            time.sleep(1.0)
         os._exit(1)
 
     threading.Thread(target=watch, name="headrace-watch", daemon=True).start()

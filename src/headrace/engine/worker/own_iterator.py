@@ -163,14 +163,13 @@ class OwnIterator:
         """Ask the data set for its iterator."""
         self._steps = self._steps_of(iter(self._dataset))
 
-    def restart(self, work: Work) -> None:
+    def restart(self) -> None:
         """Begin the next epoch."""
         self._is_ended = False
         try:
             self.begin()
         except Exception as error:  # there is no batch to fail yet: the first one that is asked for does
             self._steps.fail_with(error)
-        self._teller.answer(work, Answer.RESTARTED)
 
     def pass_over(self, count: int) -> None:
         """Bring the iterator to where that of a dead worker stood."""

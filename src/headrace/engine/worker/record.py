@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from headrace.forensics import WorkerMemory, read_worker_memory
 
-from ..memory import BUSY, COLLATING, HISTOGRAM_BUCKETS, HOLDINGS_WORDS, NO_SAMPLE, STARTING, Board, Head, Record, Work
+from ..memory import BUSY, COLLATING, HISTOGRAM_BUCKETS, NO_SAMPLE, STARTING, Board, Head, Record, Work
 from .events import WorkerEvents
 from .heap import minor_faults
 
@@ -67,7 +67,7 @@ class WorkerRecord:
             self._cpu_ns = time.thread_time_ns()
         return time.perf_counter_ns()
 
-    def end_task(self, started_ns: int, *, top_bytes: int) -> None:
+    def end_task(self, started_ns: int) -> None:
         words, at = self._words, self._at
         elapsed = time.perf_counter_ns() - started_ns
         chunks = words[at + Record.CHUNKS_DONE]
@@ -82,7 +82,6 @@ class WorkerRecord:
             # counted from the first chunk on: what starting the process took is not the samples' price
             self._first_faults = minor_faults() if self._first_faults < 0 else self._first_faults
             words[at + Record.FAULTS] = minor_faults() - self._first_faults
-            words[at + Record.TOP_BYTES] = top_bytes
 
     def begin_sample(self, position: int, span: int = 1) -> int:
         """Show which sample is in hand (or which several are, fetched as one), and since when."""
@@ -132,7 +131,6 @@ class WorkerRecord:
             words[at + Record.LEAST_FETCH_NS] = fetch_each
         # a worker's first sample pays for imports and opened files: it says nothing of the spread
         if words[Head.RECORD] and not is_first:
-            words[at + Record.WORST_NS] = max(words[at + Record.WORST_NS], each)
             words[self._histogram_at + min(HISTOGRAM_BUCKETS - 1, int(4 * math.log2(each)))] += count
 
     def note_least(self, fetch_ns: int) -> None:
@@ -178,7 +176,5 @@ def ask_to_weigh(words: memoryview, worker: int) -> None:
 def read_weight(words: memoryview, worker: int) -> WorkerMemory | None:
     """What a worker held when it last looked; None where it has not."""
     at = Board.record_at(worker) + Record.HOLDINGS
-    at_ns, heap, shared = words[at : at + HOLDINGS_WORDS].tolist()
-    if not at_ns:
-        return None
-    return WorkerMemory(at_s=at_ns / 1e9, heap_bytes=heap, shared_bytes=shared)
+    at_ns, heap, shared = words[at : at + 3].tolist()
+    return WorkerMemory(at_s=at_ns / 1e9, heap_bytes=heap, shared_bytes=shared) if at_ns else None

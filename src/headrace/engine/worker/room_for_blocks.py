@@ -1,7 +1,6 @@
 """A worker's blocks enter the budget: at once where there is room, else when there is."""
 
 import time
-from typing import Any
 
 from headrace.errors import BatchTooLarge
 from headrace.model import format_bytes
@@ -77,7 +76,8 @@ class Entering:
             while not self._enter(size, entry):
                 is_hurried = bool(words[Head.LOSSES] or words[Head.REISSUED])
                 is_late = is_hurried and time.perf_counter() > started + _PATIENCE_AFTER_LOSS_S
-                if is_late or words[Head.STOP] or words[Head.OPEN] or not self._is_wanted(entry):
+                is_given_up = words[entry + Entry.RUN] != words[Head.RUN]
+                if is_late or words[Head.STOP] or words[Head.OPEN] or is_given_up:
                     return
                 time.sleep(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, 1.2 * pause_s)
@@ -102,9 +102,6 @@ class Entering:
             words[self._promised_at] = size
         return True
 
-    def _is_wanted(self, entry: int) -> bool:
-        return bool(self._words[entry + Entry.RUN] == self._words[Head.RUN])
-
     def _turn(self, entry: int) -> Turn:
         """Where the batch stands: batches that have a slot, or are collated, need no room any more."""
         words = self._words
@@ -120,19 +117,15 @@ class Entering:
 
     def _check_batch(self, size: int, entry: int) -> None:
         """A batch whose samples, and what they are collated to, do not fit together will never fit."""
-        samples = sum(block_bytes(self._arena, block) for block in self._blocks(entry))
+        num_rows, table = self._words[entry + Entry.NUM_ROWS], self._words[entry + Entry.ROW_WORDS]
+        # an iterable data set has no row words: there is nothing but the batch
+        row_words = self._all_words[table : table + num_rows].tolist() if table else []
+        samples = sum(block_bytes(self._arena, block) for block in row_words if block > TOLD)
         if samples + size > self._budget_bytes:
-            num_rows = max(1, self._words[entry + Entry.NUM_ROWS])
-            rows_that_fit = max(1, self._budget_bytes * num_rows // (samples + size) // 3)
+            rows_that_fit = max(1, self._budget_bytes * max(1, num_rows) // (samples + size) // 3)
             raise BatchTooLarge(
                 "one batch does not fit the loader's memory budget: its samples, and what they are collated to",
-                batch=f"{format_bytes(samples + size)} for {num_rows} samples",
+                batch=f"{format_bytes(samples + size)} for {max(1, num_rows)} samples",
                 budget=format_bytes(self._budget_bytes),
                 next_step=f'batch_size={rows_that_fit}, or memory="{-(-3 * (samples + size) >> 20)}MiB"',
             )
-
-    def _blocks(self, entry: int) -> list[Any]:
-        table, num_rows = self._words[entry + Entry.ROW_WORDS], self._words[entry + Entry.NUM_ROWS]
-        if not table:  # an iterable data set: there is nothing but the batch
-            return []
-        return [block for block in self._all_words[table : table + num_rows].tolist() if block > TOLD]

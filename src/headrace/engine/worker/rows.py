@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from operator import attrgetter
 from typing import Any
 
@@ -127,8 +128,8 @@ class Placer:
 
     def _writer(self, number: int) -> RowWriter:
         while len(self._writers) <= number:
-            offset, _ = self._board.layout_block(len(self._writers))
-            self._writers.append(RowWriter(peek(self._arena, offset), self._slot_memory))
+            block = self._board.layout_block(len(self._writers))
+            self._writers.append(RowWriter(peek(self._arena, block), self._slot_memory))
         return self._writers[number]
 
     def _slot_memory(self, slot: int) -> memoryview:
@@ -227,7 +228,7 @@ class RowWriter:
     def __init__(self, layout: Layout, slot_memory: Callable[[int], memoryview]) -> None:
         self.layout = layout
         self._slot_memory = slot_memory
-        self._put_one = _single_writer(layout.root, layout) if not layout.has_objects else None
+        self._put_one = _single_writer(layout.root, count()) if not layout.has_objects else None
         self._columns = _column_reader(layout.root)
         self._checks = [_leaf_check(leaf) for leaf in layout.leaves]
         self._views: dict[tuple[int, int], list[npt.NDArray[Any]]] = {}
@@ -274,12 +275,11 @@ class RowWriter:
         for check, column in zip(self._checks, columns, strict=True):
             check(column)
         texts: list[Any] = []
-        count = len(samples)
         for number, (leaf, column) in enumerate(zip(self.layout.leaves, columns, strict=True)):
             if leaf.kind == "object":
                 texts.append(list(column))
                 continue
-            rows = views[number][row : row + count]
+            rows = views[number][row : row + len(samples)]
             if leaf.kind == "tensor":
                 self._write_tensors(leaf, column, rows)
             elif leaf.kind == "array" and rows.ndim > 1:
@@ -309,18 +309,14 @@ class RowWriter:
 _Putter = Callable[[Any, list[npt.NDArray[Any]], int], None]
 
 
-def _single_writer(node: Node | Leaf, layout: Layout, first: int = 0) -> _Putter:
+def _single_writer(node: Node | Leaf, numbers: Iterator[int]) -> _Putter:
     """A function that checks one sample and writes it into its row: the shortest way for a sample on its own.
 
     Workers that wait between samples find their caches cold, and a line of code costs several times its usual price.
     """
     if isinstance(node, Leaf):
-        return _leaf_writer(node, first)
-    putters: list[_Putter] = []
-    number = first
-    for child in node.children:
-        putters.append(_single_writer(child, layout, number))
-        number += _num_leaves(child)
+        return _leaf_writer(node, next(numbers))
+    putters = [_single_writer(child, numbers) for child in node.children]
     container: Any = _container_type(node)
     size = len(node.children)
     if node.kind == "dict":
@@ -341,10 +337,6 @@ def _single_writer(node: Node | Leaf, layout: Layout, first: int = 0) -> _Putter
             put(value, views, row)
 
     return put_sequence
-
-
-def _num_leaves(node: Node | Leaf) -> int:
-    return 1 if isinstance(node, Leaf) else sum(map(_num_leaves, node.children))
 
 
 def _leaf_writer(leaf: Leaf, number: int) -> _Putter:
@@ -369,8 +361,7 @@ def _leaf_writer(leaf: Leaf, number: int) -> _Putter:
             views[number][row] = value
 
         return put_array
-    types = {"int": int, "float": float, "bool": bool}
-    exact = types.get(leaf.kind) or np.dtype(leaf.numpy_dtype).type
+    exact = _number_type(leaf)
 
     def put_number(value: Any, views: list[npt.NDArray[Any]], row: int) -> None:
         if type(value) is not exact:
@@ -443,26 +434,23 @@ def _leaf_check(leaf: Leaf) -> Callable[[Sequence[Any]], None]:
                 raise Misfit("text")
 
         return check_texts
-    if leaf.kind == "int":
-
-        def check_ints(values: Sequence[Any]) -> None:
-            if set(map(type, values)) != {int}:  # one too large for 64 bits raises when it is written
-                raise Misfit("int")
-
-        return check_ints
-    kinds = {{"float": float, "bool": bool, "scalar": np.dtype(leaf.numpy_dtype).type}[leaf.kind]}
+    kinds = {_number_type(leaf)}
 
     def check_numbers(values: Sequence[Any]) -> None:
-        if set(map(type, values)) != kinds:
+        if set(map(type, values)) != kinds:  # an int too large for 64 bits raises when it is written
             raise Misfit("number")
 
     return check_numbers
 
 
+def _number_type(leaf: Leaf) -> type:
+    return {"int": int, "float": float, "bool": bool}.get(leaf.kind) or np.dtype(leaf.numpy_dtype).type
+
+
 def _tensor_check(leaf: Leaf) -> Callable[[Sequence[Any]], None]:
     torch = sys.modules["torch"]
-    tensor, dtype, shape = torch.Tensor, getattr(torch, leaf.torch_dtype.removeprefix("torch.")), leaf.shape
-    size, kinds, dtypes, dtype_of = torch.Size(shape), {tensor}, {dtype}, attrgetter("dtype")
+    tensor, dtype, size = torch.Tensor, getattr(torch, leaf.torch_dtype.removeprefix("torch.")), torch.Size(leaf.shape)
+    kinds, dtypes, dtype_of = {tensor}, {dtype}, attrgetter("dtype")
 
     # what else could differ (device, sparse, requires_grad) makes the copy itself raise: half the price of asking
     if leaf.row_bytes < SMALL_ROW_BYTES:

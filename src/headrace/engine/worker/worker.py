@@ -139,12 +139,12 @@ class Worker:
             elif work.task == Task.SKIP:
                 self._own_iterator.pass_over(work.rows)
             else:
-                self._own_iterator.restart(work)
+                self._own_iterator.restart()
         except Stopped:
             return
         except Exception as error:
             self._teller.fail(work, entry, work.row, error, is_sample=error is not self._init_error)
-        self._record.end_task(started, top_bytes=self._region.top_bytes)
+        self._record.end_task(started)
 
     def _is_stale(self, work: Work, entry: int) -> bool:
         """Whether a chunk was given up for lost while it was on its way to us: another worker has it now, or had."""
