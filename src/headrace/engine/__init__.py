@@ -16,8 +16,7 @@
 from .device import DeviceCopier, HostRegistration
 from .epoch import FeedSettings, WaitLog
 from .feed import Feed
-from .guard import Guard
-from .limits import Budget, find_budget, free_memory, usable_processors, workers_for
+from .limits import Budget, find_budget, usable_processors, workers_for
 from .local import GuardedLocal, LocalFetcher
 from .losses import Condemned
 from .memory import lies_in_dev_shm
@@ -32,7 +31,6 @@ __all__ = [
     "Ending",
     "Feed",
     "FeedSettings",
-    "Guard",
     "GuardedLocal",
     "HostRegistration",
     "LocalFetcher",
@@ -41,7 +39,6 @@ __all__ = [
     "Steps",
     "WaitLog",
     "find_budget",
-    "free_memory",
     "lies_in_dev_shm",
     "mix_seed",
     "named_samples",

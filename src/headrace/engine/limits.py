@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.model import format_bytes, num_local_ranks, parse_bytes
-from headrace.signals.system import cpu_groups, memory_groups, read_limits, read_quotas
+from headrace.signals.system import cpu_groups, memory_groups, read_available, read_limits, read_quotas
 
 _log = logging.getLogger(__name__)
 
@@ -77,23 +77,14 @@ def _find_budget(asked: int | str | None, *, in_dev_shm: bool) -> Budget:
 
 def free_memory(root: Path = Path("/")) -> tuple[int, str]:
     """Bytes that this process may still use: the tightest of the machine and its control groups (v1 and v2)."""
-    best, source = _available(root / "proc/meminfo"), "MemAvailable"
+    available = read_available(root)[0]
+    best, source = 4 << 30 if available is None else available, "MemAvailable"
     for memory in read_limits(memory_groups(root)):
         limit, used = memory.limit_bytes or 0, memory.working_set_bytes
         room = max(0, limit - used)
         if room < best:
             best, source = room, f"{memory.group.name} limit {format_bytes(limit)}, {format_bytes(used)} in use"
     return best, source
-
-
-def _available(path: Path) -> int:
-    try:
-        for line in path.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 4 << 30
 
 
 def usable_processors(root: Path = Path("/")) -> int:

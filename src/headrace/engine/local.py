@@ -46,8 +46,7 @@ class LocalFetcher:
             if not self._seeds.end_chunk():
                 return self._collate(samples)
         self._seeds.begin_chunk()
-        kept = _keep_generators(self._seeds)
-        try:
+        with _GeneratorsKept(self._seeds):
             with self._seeds:
                 samples = self._whole(indices, base_seed, position)
             if self._seeds.end_chunk():
@@ -60,19 +59,14 @@ class LocalFetcher:
             self._collation_draws = self._collation_draws or self._seeds.positions() != before
             self._collation_trial = max(0, self._collation_trial - 1)
             return batch
-        finally:
-            _put_back(kept)
 
     def fetch_one(self, index: Any, base_seed: int, position: int) -> Any:
         """One sample. The loop's own generators stay as they were."""
         self._seeds.begin_chunk()
-        kept = _keep_generators(self._seeds)
-        try:
+        with _GeneratorsKept(self._seeds):
             with self._seeds:
                 sample = self._fetcher.one(index, base_seed, position)
             return self._fetcher.one(index, base_seed, position) if self._seeds.end_chunk() else sample
-        finally:
-            _put_back(kept)
 
     @property
     def last_tries(self) -> int:
@@ -80,29 +74,30 @@ class LocalFetcher:
 
     def collate(self, samples: list[Any], base_seed: int, position: int) -> Any:
         """Collate samples (or, without batching, convert the one), seeded as in `fetch`."""
-        kept = _keep_generators(self._seeds)
-        try:
+        with _GeneratorsKept(self._seeds):
             self._seeds.begin_collation(base_seed, position)
             return self._collate(samples if self._is_batched else samples[0])
-        finally:
-            _put_back(kept)
 
     def _whole(self, indices: Any, base_seed: int, position: int) -> Any:
         return self._fetcher.whole(indices, base_seed, position, is_batch=self._is_batched)
 
 
-def _keep_generators(seeds: SampleSeeds) -> list[Callable[[], Any]]:
-    """Remember where all generators stand; returns what puts them back."""
-    torch: Any = sys.modules.get("torch")
-    kept = [partial(random.setstate, random.getstate()), partial(np.random.set_state, np.random.get_state())]
-    if torch is not None:
-        kept.append(partial(torch.default_generator.set_state, torch.default_generator.get_state()))
-    return [*kept, *seeds.keep_held()]
+class _GeneratorsKept:
+    """Puts all generators back at its end. No generator with `@contextmanager`: that sets attributes of exceptions."""
 
+    def __init__(self, seeds: SampleSeeds) -> None:
+        torch: Any = sys.modules.get("torch")
+        self._kept: list[Callable[[], Any]] = [partial(random.setstate, random.getstate()), *seeds.keep_held()]
+        self._kept.append(partial(np.random.set_state, np.random.get_state()))
+        if torch is not None:
+            self._kept.append(partial(torch.default_generator.set_state, torch.default_generator.get_state()))
 
-def _put_back(kept: list[Callable[[], Any]]) -> None:
-    for put_back in kept:
-        put_back()
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        for put_back in self._kept:
+            put_back()
 
 
 class GuardedLocal:

@@ -21,12 +21,11 @@ class Pipes:
         self._words = words
         self._backlog: deque[bytes] = deque()
         self._own: dict[int, tuple[Fd, Fd]] = {}  # by worker; the read end is closed once its process has it
-        self._shared = _pipe() if is_shared else None
-        if self._shared is not None:
-            os.set_blocking(self._shared[1].fd, False)
-        self._urgent = _pipe() if is_shared else None
-        if self._urgent is not None:
-            for end in self._urgent:
+        self._shared: tuple[Fd, Fd] | None = None
+        self._urgent: tuple[Fd, Fd] | None = None
+        if is_shared:
+            self._shared, self._urgent = _pipe(), _pipe()
+            for end in (self._shared[1], *self._urgent):
                 os.set_blocking(end.fd, False)
         # what went into the pipes last: with the number of unread bytes it tells what no worker has taken yet
         self._written: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
@@ -135,18 +134,15 @@ class Pipes:
 
     def receive(self) -> list[Result]:
         """Answers that have come, without waiting."""
-        try:
-            data = os.read(self._results[0].fd, RESULT_BYTES * _MOST_RESULTS)
-        except BlockingIOError:
-            return []
-        results = unpack_results(data)
-        while len(data) == RESULT_BYTES * _MOST_RESULTS:
+        results: list[Result] = []
+        while True:
             try:
                 data = os.read(self._results[0].fd, RESULT_BYTES * _MOST_RESULTS)
             except BlockingIOError:
-                break
+                return results
             results += unpack_results(data)
-        return results
+            if len(data) < RESULT_BYTES * _MOST_RESULTS:
+                return results
 
     # ------------------------------------------------------------------------------------ end
 

@@ -140,7 +140,7 @@ def _losses(host: HostTime, num_workers: int) -> list[tuple[HostLoss, Text]]:
     if host.idle_cores < 1 or host.no_core >= _REASON_FROM:
         said = Text(
             "hardly a core is idle ({idle} of them), and the training thread waits for one for {share} of the time: "
-            "{workers} workers and it share what there is",
+            "{workers:worker(s)} and it share what there is",
             "几乎没有空闲核心（{idle} 个），训练线程有 {share} 的时间在等核心：{workers} 个 worker 在与它争抢",
         ).filled(idle=three_digits(host.idle_cores), share=format_share(host.no_core), workers=num_workers)
         found.append((max(host.no_core, _REASON_FROM), HostLoss.CORES, said))

@@ -5,15 +5,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from headrace.model import (
-    STAGE_TABLE_WORDS,
-    SampleTimes,
-    Stages,
-    WorkerStats,
-    merge_stages,
-    read_stages,
-    stages_of,
-)
+from headrace.model import STAGE_TABLE_WORDS, SampleTimes, Stages, WorkerStats, merge_stages, read_stages, stages_of
 
 from ..memory import BUSY, HISTOGRAM_BUCKETS, MAX_WORKERS, NO_SAMPLE, WORKER_STATES, Board, Head, Record
 from ..pool import Pool
@@ -93,11 +85,6 @@ class Figures:
             p99_s=quantile(0.99),
             worst_s=quantile(_WORST_QUANTILE),
         )
-
-    def worst_sample(self) -> tuple[int, float]:
-        """How many samples were timed, and the worst of them; zeros where nothing is recorded."""
-        times = self.sample_times()
-        return (times.count, times.worst_s) if times is not None else (0, 0.0)
 
     def quickest_sample(self, *, worker: int) -> tuple[float, float]:
         """The time of a worker's quickest sample, and the share of processor time in what it did."""

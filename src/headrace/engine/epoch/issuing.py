@@ -56,13 +56,7 @@ class Issuing:
         self._base_seed = base_seed
 
     def issue(
-        self,
-        taken: TakenBatch,
-        *,
-        run: int,
-        place: int = UNBOUND,
-        done: Sequence[int] = (),
-        chunk_part: int = 1,
+        self, taken: TakenBatch, *, run: int, place: int = UNBOUND, done: Sequence[int] = (), chunk_part: int = 1
     ) -> int:
         """Send a batch out; returns its number.
 

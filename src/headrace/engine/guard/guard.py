@@ -29,12 +29,12 @@ from headrace.forensics import (
     next_step_for,
     recognise,
 )
-from headrace.model import language
+from headrace.model import EventKind, language
 from headrace.signals.system import PressureSample, read_pressures, read_stat, read_swapped_in
 
 from ..epoch import Delivery, Figures
-from ..losses import Claim, Recovery, name_sample, record_hang
-from ..memory import COLLATING, ENDED, NO_SAMPLE, STARTING, Board, Record
+from ..losses import Claim, Recovery, name_sample, record_incident
+from ..memory import COLLATING, NO_SAMPLE, STARTING, Board, Record
 from ..pool import Loss, Pool
 from ..worker import ask_to_weigh, read_weight
 
@@ -157,25 +157,25 @@ class Guard:
 
     def find_hung(self, waited_s: float) -> list[Hung]:
         """Workers that stand still at a sample, that never came to one, or that are stopped while the loop waits."""
-        samples, worst_s = self._figures.worst_sample()
-        limit = self._timeout_s
+        times, limit = self._figures.sample_times(), self._timeout_s
         if not limit:
-            limit = max(_LEAST_PATIENCE_S, _TIMES_THE_WORST * worst_s)
-            limit = limit if samples >= _ENOUGH_SAMPLES else max(limit, _FIRST_PATIENCE_S)
+            limit = _FIRST_PATIENCE_S if times is None or times.count < _ENOUGH_SAMPLES else _LEAST_PATIENCE_S
+            limit = max(limit, _TIMES_THE_WORST * times.worst_s if times is not None else 0.0)
         hung = []
         for worker, pid in self._pool.running().items():
             if pid in self._killed:
                 continue
-            age = self._age_s(worker)
-            is_at_rest = age is None
-            age = waited_s if age is None else age
+            own_age = self._age_s(worker)
+            age = waited_s if own_age is None else own_age
             if age < min(limit, _STOPPED_PATIENCE_S):
                 continue
-            state = _state_of(pid)
-            if is_at_rest and state not in ("T", "t"):
+            stat = read_stat(pid)
+            state = stat.state if stat is not None else ""
+            if own_age is None and state not in ("T", "t"):
                 continue  # it waits for work
             # a sample's time does not bound that of a start, which may import for seconds
-            longest = max(limit, _LEAST_PATIENCE_S) if self._is_starting(worker) else limit
+            is_starting = self._words[Board.record_at(worker) + Record.STATE] == STARTING
+            longest = max(limit, _LEAST_PATIENCE_S) if is_starting else limit
             bound = min(limit, _STOPPED_PATIENCE_S) if state in ("T", "t") else longest
             if age > bound:
                 hung.append(Hung(worker, pid, age, bound, state))
@@ -183,35 +183,22 @@ class Guard:
         # one that is stopped may hold a lock that the others wait for
         return stopped or hung
 
-    def _is_starting(self, worker: int) -> bool:
-        return self._words[Board.record_at(worker) + Record.STATE] == STARTING
-
     def _age_s(self, worker: int) -> float | None:
         """How long a worker has been at its sample, or on the way to its first one; None where it rests."""
         w, at = self._words, Board.record_at(worker)
         if w[at + Record.STATE] == STARTING:
             return (time.perf_counter_ns() - w[at + Record.START_NS]) / 1e9
-        if (
-            w[at + Record.STATE] == ENDED
-            or self._recovery.claims.of(worker) is None
-            or w[at + Record.POSITION] == NO_SAMPLE
-        ):
+        if self._recovery.claims.of(worker) is None or w[at + Record.POSITION] == NO_SAMPLE:
             return None
         return (time.perf_counter_ns() - w[at + Record.SAMPLE_START_NS]) / 1e9
 
     def kill(self, hung: Hung) -> None:
         """End a worker that stands still; its sample is judged when the loss is noticed."""
-        tids = self._pool.thread_ids(hung.worker)
-        report = look_at(hung.pid, tids, stack_file=self._pool.stacks_of(hung.pid))
-        diagnosis = recognise(report, tids[0] if tids else None)
-        held = describe_stuck(diagnosis, language=language())
+        held, next_step, report = self._look_into(hung.worker, hung.pid)
         why = f"it stood still for {hung.age_s:.1f} s (limit {hung.limit_s:.1f} s) and {held}"
-        _log.warning(
-            "worker %d (pid %d): %s; it is ended and replaced\n%s", hung.worker, hung.pid, why, format_report(report)
-        )
-        next_step = next_step_for(diagnosis, language=language())
+        _log.warning("worker %d (pid %d): %s; it is ended and replaced\n%s", hung.worker, hung.pid, why, report)
         self._killed[hung.pid] = _Ended(time.monotonic(), why, next_step)
-        record_hang(hung.pid, hung.age_s)
+        record_incident(EventKind.WORKER_HANG, hung.pid, lasted_s=hung.age_s)
         with contextlib.suppress(ProcessLookupError):
             os.kill(hung.pid, signal.SIGKILL)
 
@@ -226,11 +213,17 @@ class Guard:
         """What each worker is held by, with its stacks: for a loop that waits and waits."""
         texts = []
         for worker, pid in self._pool.running().items():
-            tids = self._pool.thread_ids(worker)
-            report = look_at(pid, tids, stack_file=self._pool.stacks_of(pid))
-            held = describe_stuck(recognise(report, tids[0] if tids else None), language=language())
-            texts.append(f"worker {worker} (pid {pid}) {held}\n{format_report(report)}")
+            held, _, report = self._look_into(worker, pid)
+            texts.append(f"worker {worker} (pid {pid}) {held}\n{report}")
         return "\n".join(texts)
+
+    def _look_into(self, worker: int, pid: int) -> tuple[str, str, str]:
+        """What holds a worker, what to do about it, and the report with its stacks."""
+        tids = self._pool.thread_ids(worker)
+        report = look_at(pid, tids, stack_file=self._pool.stacks_of(pid))
+        diagnosis, words = recognise(report, tids[0] if tids else None), language()
+        held, next_step = describe_stuck(diagnosis, language=words), next_step_for(diagnosis, language=words)
+        return held, next_step, format_report(report)
 
     def is_report_due(self) -> bool:
         """Whether it is time, once, to say where each worker stands: the first batch has not come for a minute."""
@@ -323,9 +316,3 @@ class Guard:
                 *(worker, pid, own[0].kind.value, own[0].bytes_per_s / (1 << 20), held.heap_bytes / (1 << 20)),
             )
             self._pool.recycle(worker)
-
-
-def _state_of(pid: int) -> str:
-    """The state letter of a process; empty where it is gone."""
-    stat = read_stat(pid)
-    return stat.state if stat is not None else ""

@@ -5,10 +5,10 @@ import time
 
 from headrace.errors import BatchTimeout, WorkerHang, WorkerLost
 from headrace.forensics import Level
-from headrace.model import ErrorText, FailureKind, error_name
+from headrace.model import ErrorText, EventKind, FailureKind, error_name
 
 from ..epoch import FeedSettings, Figures, Scheduler
-from ..losses import Guilty, Losses, record_loss
+from ..losses import Guilty, Losses, record_incident
 from ..memory import BUSY, Answer, Board, CaughtError, Head, Record, Result, Slots, dump, pickle_error
 from ..pool import Loss, Pool
 from .guard import Guard
@@ -30,8 +30,7 @@ class Upkeep:
     ) -> None:
         self._pool, self._settings, self._guard, self._losses = pool, settings, guard, losses
         self._slots, self._figures = slots, figures
-        self._explained: tuple[Loss, WorkerLost | WorkerHang] | None = None
-        self._borne: tuple[Loss, bool] | None = None
+        self._judged: tuple[Loss, WorkerLost | WorkerHang, bool] | None = None
         self._watch_at = 0.0
         self.waiting_since = time.perf_counter()
         self.has_delivered = False
@@ -74,44 +73,36 @@ class Upkeep:
         """Replace lost workers and give out again what they owed; all answers that have come must be noted."""
         while self._pool.losses:
             loss = self._pool.losses[0]
-            error = self._explain(loss)
+            error, is_borne = self._judge(loss)
+            if not is_borne:
+                if not self._settings.is_iterable:
+                    error.evidence["lost_before"] = f"{self._losses.recovery.num_losses} workers"
+                record_incident(EventKind.WORKER_LOST, loss.pid)
+                raise _as_raised(error, loss)
             if self._settings.is_iterable:
                 self._make_good_stream(loss, error)
                 continue
-            if not self._is_borne(loss):
-                error.evidence["lost_before"] = f"{self._losses.recovery.num_losses} workers"
-                record_loss(loss.pid)
-                raise _as_raised(error, loss)
             guilty = self._losses.take_over(loss)
             if guilty is None:
                 return  # the lock is held: try again at the next wait
             self._pool.losses.pop(0)
-            record_loss(loss.pid)
+            record_incident(EventKind.WORKER_LOST, loss.pid)
             said = "it was replaced" if self._pool.replace(loss.workers) else "it could not be replaced"
             _log.warning("%s\n  %s, and what it owed is given out again", error, said)
             for one in guilty:
                 self._condemn(one, error)
         self._pool.pipes.flush()
 
-    def _explain(self, loss: Loss) -> WorkerLost | WorkerHang:
-        """What happened, found out once: while the lock is held, the same loss comes here again."""
-        if self._explained is None or self._explained[0] is not loss:
-            self._explained = (loss, self._guard.explain(loss))
-        return self._explained[1]
-
-    def _is_borne(self, loss: Loss) -> bool:
-        """Whether one more loss is borne; each is charged once."""
-        if self._borne is None or self._borne[0] is not loss:
-            self._borne = (loss, self._losses.bears(loss))
-        return self._borne[1]
+    def _judge(self, loss: Loss) -> tuple[WorkerLost | WorkerHang, bool]:
+        """What happened, and whether it is borne: once a loss, though it comes here again while the lock is held."""
+        if self._judged is None or self._judged[0] is not loss:
+            self._judged = (loss, self._guard.explain(loss), self._losses.bears(loss))
+        return self._judged[1:]
 
     def _make_good_stream(self, loss: Loss, error: WorkerLost | WorkerHang) -> None:
         """A worker of an iterable data set is gone, and with it where its iterator stood."""
-        if not self._is_borne(loss):
-            record_loss(loss.pid)
-            raise _as_raised(error, loss)
         self._pool.losses.pop(0)
-        record_loss(loss.pid)
+        record_incident(EventKind.WORKER_LOST, loss.pid)
         for worker in loss.workers:
             self._pool.region_of(worker).free_untold()
         self._pool.replace(loss.workers)
@@ -139,20 +130,16 @@ class Upkeep:
         self._losses.fail(Result(batch.seq, block, guilty.row, rows, worker, Answer.FAILED))
 
     def timed_out(self, timeout_s: float) -> BatchTimeout:
+        doing = []
+        for w in self._figures.workers():
+            work = "the collation of a batch" if w.current_position is None else f"sample {w.current_position}"
+            is_at = f"is {w.state}" if w.current_age_s is None else f"at {work} since {w.current_age_s:.1f} s"
+            doing.append(f"worker {w.worker} {is_at}")
         return BatchTimeout(
             f"DataLoader timed out after {timeout_s:g} seconds",
-            workers=self._where_workers_stand(),
+            workers="; ".join(doing) or "there is no worker",
             next_step="a larger timeout=, or find out what the samples above wait for",
         )
-
-    def _where_workers_stand(self) -> str:
-        doing = "; ".join(
-            f"worker {w.worker} is {w.state}"
-            if w.current_age_s is None
-            else f"worker {w.worker} at {_name_work(w.current_position)} since {w.current_age_s:.1f} s"
-            for w in self._figures.workers()
-        )
-        return doing or "there is no worker"
 
     def _yield_to_pressure(self) -> None:
         """Hold less while memory is short: fewer batches first, then fewer workers; grow back later."""
@@ -173,10 +160,6 @@ def _as_raised(error: WorkerLost | WorkerHang, loss: Loss) -> WorkerLost | Worke
     if isinstance(error, WorkerHang):
         return error
     return WorkerLost(f"{loss.as_torch_says}. {error.what}", next_step=error.next_step, **error.evidence)
-
-
-def _name_work(position: int | None) -> str:
-    return "the collation of a batch" if position is None else f"sample {position}"
 
 
 class Valve:
@@ -210,11 +193,10 @@ class Valve:
         if self._trimmed_for != head.seq:
             self._trimmed_for = head.seq
             self._pool.trim()  # what others keep for reuse is room too
-        works = [
-            at
+        works = any(
+            words[at + Record.STATE] == BUSY and words[at + Record.SEQ] == head.seq and not words[at + Record.WAITS]
             for at in self._records()
-            if words[at + Record.STATE] == BUSY and words[at + Record.SEQ] == head.seq and not words[at + Record.WAITS]
-        ]
+        )
         seen = (head.seq, head.rows_left, sum(words[at + Record.SAMPLES_DONE] for at in self._records()))
         now = time.monotonic()
         if works or seen != self._seen:

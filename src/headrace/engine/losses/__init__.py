@@ -13,20 +13,10 @@
 """
 
 from .condemned import Condemned
-from .incidents import record_hang, record_loss
+from .incidents import record_incident
 from .losses import Losses
 from .recovery import Guilty, Recovery
 from .rows_again import Claim
 from .sample_names import name_sample, place_sample
 
-__all__ = [
-    "Claim",
-    "Condemned",
-    "Guilty",
-    "Losses",
-    "Recovery",
-    "name_sample",
-    "place_sample",
-    "record_hang",
-    "record_loss",
-]
+__all__ = ["Claim", "Condemned", "Guilty", "Losses", "Recovery", "name_sample", "place_sample", "record_incident"]

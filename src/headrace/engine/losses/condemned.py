@@ -13,6 +13,7 @@ from headrace.model import (
     BadTally,
     Decision,
     ErrorPolicy,
+    EventKind,
     Replacement,
     SampleFailure,
     SampleKeys,
@@ -22,7 +23,7 @@ from headrace.model import (
 )
 from headrace.signals import QuarantineFile, skip_set
 
-from .incidents import record_bad_sample
+from .incidents import record_incident
 
 _log = logging.getLogger(__name__)
 
@@ -54,14 +55,8 @@ class Condemned:
         """Whether samples may be left out, so that an epoch must be planned sample by sample."""
         return not self.policy.raises_at_once or bool(self._skipped)
 
-    @property
-    def num_skipped(self) -> int:
-        return len(self._skipped)
-
     def is_out(self, key: Any) -> bool:
-        if key in self._skipped:
-            return True
-        return bool(self._out) and key_text(key) in self._out
+        return key in self._skipped or (bool(self._out) and key_text(key) in self._out)
 
     def judge(self, failure: SampleFailure) -> Decision | Replacement:
         """What becomes of a sample that failed. Raises what the user's function raises."""
@@ -98,7 +93,7 @@ class Condemned:
                     return
                 self._out.add(text)
             self.failures.append(failure)
-            record_bad_sample(failure.key)
+            record_incident(EventKind.BAD_SAMPLE, failure.key if type(failure.key) is int else -1)
             if self._file is not None:
                 try:
                     self._file.append(failure)

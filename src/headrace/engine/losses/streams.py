@@ -1,6 +1,6 @@
 """A lost worker of an iterable data set: another one begins anew and passes over what is delivered."""
 
-from ..epoch import Batch, Scheduler
+from ..epoch import Scheduler
 from ..memory import Answer, Result, Task, Work
 from ..pool import Loss, Pool
 from .recovery import MOST_LOSSES
@@ -55,11 +55,9 @@ class Streams:
             self._known[worker] = max(self._known.get(worker, 0), self._aside.pop(worker, 0))
             self._pool.pipes.send(Work(-1, 0, self._taken.get(worker, 0), Task.SKIP), worker=worker)
             for batch in [*self._scheduler.batches.values()]:
-                if batch.worker == worker and not batch.is_settled:
-                    self._ask_again(batch, worker)
-
-    def _ask_again(self, batch: Batch, worker: int) -> None:
-        if batch.is_cancelled:
-            self._scheduler.note(Result(batch.seq, 0, 0, batch.num_rows, worker, Answer.END))
-            return
-        self._pool.pipes.send(self._scheduler.begin_again(batch), worker=worker)
+                if batch.worker != worker or batch.is_settled:
+                    continue
+                if batch.is_cancelled:
+                    self._scheduler.note(Result(batch.seq, 0, 0, batch.num_rows, worker, Answer.END))
+                else:
+                    self._pool.pipes.send(self._scheduler.begin_again(batch), worker=worker)

@@ -8,19 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..memory import (
-    TOLD,
-    Answer,
-    Arena,
-    Entry,
-    Head,
-    Work,
-    block_bytes,
-    free_block,
-    peek,
-    read_block,
-    split_tries,
-)
+from ..memory import TOLD, Answer, Arena, Entry, Head, Work, block_bytes, free_block, peek, read_block, split_tries
 from .heap import kept_heap_bytes, trim_heap
 from .workbench import Workbench
 

@@ -114,14 +114,7 @@ class Teller:
         self.answer(Work(seq, 0, num_rows, Task.CHUNK), Answer.LAYOUT, block=block)
 
     def fail(
-        self,
-        work: Work,
-        entry: int,
-        row: int,
-        error: BaseException,
-        *,
-        rows: int | None = None,
-        is_sample: bool = True,
+        self, work: Work, entry: int, row: int, error: BaseException, *, rows: int | None = None, is_sample: bool = True
     ) -> None:
         """Report an exception of user code; the rest of its chunk is void."""
         tries = self._fetcher.last_tries

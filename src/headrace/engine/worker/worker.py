@@ -4,19 +4,7 @@ import os
 import time
 from collections.abc import Callable
 
-from ..memory import (
-    ENDED,
-    IDLE,
-    WORK_BYTES,
-    Answer,
-    Board,
-    Entry,
-    Head,
-    Task,
-    Work,
-    split_tries,
-    unpack_work,
-)
+from ..memory import ENDED, IDLE, WORK_BYTES, Answer, Board, Entry, Head, Task, Work, split_tries, unpack_work
 from .chunks import Chunks, WholeBatches
 from .own_iterator import OwnIterator
 from .record import Stopped
