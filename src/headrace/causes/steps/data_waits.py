@@ -3,22 +3,20 @@
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.model import Cause, Confidence, Text, format_seconds, format_share, three_digits
 
 from ..logs import Series
 from .periods import LostTime, StepPeriod, by_segment, by_step, find_period, find_rhythm, judge_data_period
-from .stalls import Cost, Stalls, of_weight
+from .stalls import Cost, Flags, Floats, Stalls, of_weight
 
-Flags = NDArray[np.bool_]
 # The loader is too slow on the whole, not late now and then.
 SUPPLY_CAUSES = {Cause.LOADER_THROUGHPUT, Cause.BATCH_LOCKSTEP}
 BOUND_FROM = 0.10  # of the time: from here on a run waits for data rather than now and then
 WAITS_FROM = 0.05  # what waits must cost to be told, where few of them carry it
 
 
-def long_wait_s(waits_s: NDArray[np.float64], step_s: float) -> float:
+def long_wait_s(waits_s: Floats, step_s: float) -> float:
     """Return from where on a wait is a long one, among the waits of steps that take `step_s` themselves."""
     # From the lower quarter: with two workers in lock-step half of all steps wait long.
     usual_s = float(np.quantile(waits_s, 0.25)) if len(waits_s) else 0.0
@@ -40,10 +38,9 @@ def judge_waits(
     work_s = np.maximum(series.wall_s[free] - waits[free], 0) / series.span[free]
     step_s = float(np.median(work_s)) if len(work_s) else 0.0
     is_slow = free & (waits / series.span >= long_wait_s(own, step_s))
-    in_slow = float(waits[is_slow].sum() / total_s) if total_s > 0 else 0.0
     fraction = float(is_slow.sum() / max(1, free.sum()))
     explains = free & stalls.is_stall & (waits >= 0.5 * stalls.excess_s)
-    cause, confidence, period = _cause(series, waits, is_slow, share, in_slow, fraction, settings)
+    cause, confidence, period = _cause(series, waits, is_slow, share, fraction, settings)
     if cause is None:
         return None, share, explains
     loss = LostTime(
@@ -63,15 +60,9 @@ def judge_waits(
 
 
 def _cause(
-    series: Series,
-    waits: NDArray[np.float64],
-    is_slow: Flags,
-    share: float,
-    in_slow: float,
-    fraction: float,
-    settings: Mapping[str, int],
+    series: Series, waits: Floats, is_slow: Flags, share: float, fraction: float, settings: Mapping[str, int]
 ) -> tuple[Cause | None, Confidence, StepPeriod | None]:
-    is_uneven = in_slow >= 0.7 and fraction <= 0.6
+    is_uneven = waits[is_slow].sum() >= 0.7 * waits.sum() > 0 and fraction <= 0.6
     if share < WAITS_FROM or (share < BOUND_FROM and not is_uneven):
         return None, Confidence.CERTAIN, None
     if is_uneven and series.median_span <= 1:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +11,9 @@ from headrace.model import Cause, Confidence, Text, format_seconds, format_share
 
 from ..logs import FEWEST, FILE_STRIDE, Doing, Marker, Series
 from .data_waits import judge_waits, lockstep_rounds, supply_and_demand, waits_evidence
-from .periods import LostTime, by_segment, by_step, find_period, find_rhythm, judge_period
-from .stalls import Humps, Stalls, cost_of, find_drift, find_humps, find_stalls, of_weight
+from .periods import Judged, LostTime, by_segment, by_step, find_period, find_rhythm, judge_period
+from .stalls import Flags, Floats, Humps, Stalls, cost_of, find_drift, find_humps, find_stalls, of_weight
 
-Flags = NDArray[np.bool_]
 _CAUSE_OF = {Doing.CHECKPOINT: Cause.CHECKPOINT, Doing.EVALUATION: Cause.EVALUATION, Doing.LOGGING: Cause.LOGGING}
 # Below these shares of the wall time nothing is reported: every healthy training saves, evaluates and now and then
 # has a slow step.
@@ -103,10 +103,9 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     if rest.any():
         losses += _open_losses(series, stalls, rest, settings, knows_waits=waited is not None)
     if drift is not None and (waited is None or waited[0] is None):
+        likely = Confidence.LIKELY
         losses.append(
-            LostTime(
-                cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=Confidence.LIKELY, drift=drift, because="drift"
-            )
+            LostTime(cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=likely, drift=drift, because="drift")
         )
     kept = [loss for loss in losses if loss.lost_s >= report_from(loss.cause, loss.count) * wall_s]
     kept.sort(key=lambda loss: -loss.lost_s)
@@ -162,28 +161,22 @@ def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Do
 
 def _marked_loss(series: Series, stalls: Stalls, doing: dict[int, Doing], kind: Doing) -> LostTime:
     chosen = np.array(sorted(index for index, one in doing.items() if one is kind))
-    return LostTime(
-        cause=_CAUSE_OF[kind],
-        **cost_of(stalls.excess_s[chosen]),
-        confidence=Confidence.CERTAIN if series.has_time else Confidence.LIKELY,
-        period=find_period(by_segment(series, chosen.tolist())),
-        steps=series.some_steps(chosen),
-        because="text",
-    )
+    confidence = Confidence.CERTAIN if series.has_time else Confidence.LIKELY
+    period = find_period(by_segment(series, chosen.tolist()))
+    cost = _cost_of_steps(series, stalls.excess_s, chosen)
+    return LostTime(cause=_CAUSE_OF[kind], confidence=confidence, period=period, because="text", **cost)
+
+
+def _cost_of_steps(series: Series, excess_s: Floats, chosen: NDArray[np.int64]) -> dict[str, Any]:
+    return cost_of(excess_s[chosen]) | {"steps": series.some_steps(chosen)}
 
 
 def _start_loss(series: Series, stalls: Stalls, starts: Flags) -> LostTime:
-    chosen = np.flatnonzero(starts)
-    excess = stalls.excess_s[chosen]
-    waits = series.wait_s[chosen]
-    is_data = bool(series.has_wait and np.nansum(waits) >= 0.5 * excess.sum())
-    return LostTime(
-        cause=Cause.EPOCH_START,
-        **cost_of(excess),
-        confidence=Confidence.CERTAIN if is_data else Confidence.LIKELY if not series.has_time else Confidence.POSSIBLE,
-        steps=series.some_steps(chosen),
-        because="wait" if is_data else "place",
-    )
+    cost = _cost_of_steps(series, stalls.excess_s, np.flatnonzero(starts))
+    because, confidence = "place", Confidence.POSSIBLE if series.has_time else Confidence.LIKELY
+    if series.has_wait and np.nansum(series.wait_s[starts]) >= 0.5 * cost["lost_s"]:
+        because, confidence = "wait", Confidence.CERTAIN
+    return LostTime(cause=Cause.EPOCH_START, confidence=confidence, because=because, **cost)
 
 
 def _open_losses(
@@ -206,16 +199,9 @@ def _open_losses(
         # Once is no pattern, and any machine has one bad moment, unless it cost a tenth of the time.
         if len(chosen) < 2 and stalls.excess_s[chosen].sum() < 0.1 * series.wall_s.sum():
             return []
-    return [
-        LostTime(
-            cause=judged.cause if judged else Cause.UNKNOWN,
-            **cost_of(stalls.excess_s[chosen]),
-            confidence=judged.confidence if judged else Confidence.LIKELY,
-            period=period,
-            steps=series.some_steps(chosen),
-            because=judged.because if judged else ("not data" if knows_waits else "no text"),
-        )
-    ]
+    judged = judged or Judged(Cause.UNKNOWN, Confidence.LIKELY, "not data" if knows_waits else "no text")
+    cost = _cost_of_steps(series, stalls.excess_s, chosen)
+    return [LostTime(cause=judged.cause, confidence=judged.confidence, period=period, because=judged.because, **cost)]
 
 
 def _rhythm_loss(series: Series, stalls: Stalls, free: Flags, settings: Mapping[str, int]) -> LostTime | None:
@@ -230,14 +216,9 @@ def _rhythm_loss(series: Series, stalls: Stalls, free: Flags, settings: Mapping[
     slow = np.flatnonzero(excess > fast_s)
     if not len(slow):
         return None
-    return LostTime(
-        cause=Cause.BATCH_LOCKSTEP,
-        **(cost_of(excess[slow]) | {"lost_s": float(excess.sum())}),
-        confidence=Confidence.LIKELY,
-        period=period,
-        steps=series.some_steps(slow),
-        because="workers",
-    )
+    cost = _cost_of_steps(series, excess, slow) | {"lost_s": float(excess.sum())}
+    likely = Confidence.LIKELY
+    return LostTime(cause=Cause.BATCH_LOCKSTEP, confidence=likely, period=period, because="workers", **cost)
 
 
 def _marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> dict[int, Doing]:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.model import Cause, Confidence
 
 from ..logs import Series
-from .stalls import Cost, Drift
+from .stalls import Cost, Drift, Floats
 
 _LONGEST_LAG = 256
 _LUCK = 0.01  # how unlikely an accident must be before we call a distance a period
@@ -56,12 +55,14 @@ def find_period(slow_steps: Sequence[Sequence[float]]) -> StepPeriod | None:
     num_slow = sum(len(steps) for steps in slow_steps)
     if len(distances) < 2:
         return None
-    best: tuple[float, int] | None = None
-    for candidate in {*Counter(distances), *_gcds(distances)}:
+    best: tuple[float, int, float] | None = None
+    counts = Counter(distances)
+    common = [distance for distance, _ in counts.most_common(6)]
+    for candidate in {*counts, *(math.gcd(a, b) for a in common for b in common)}:
         if candidate < 2:
             continue
         kept = sum(distance % candidate == 0 for distance in distances)
-        exact = sum(distance == candidate for distance in distances)
+        exact = counts[candidate]
         share = kept / len(distances)
         # The first distance fits by choice; each further one would fit by accident once in `candidate` times.
         luck = _at_least(kept - 1, len(distances) - 1, 1 / candidate)
@@ -70,17 +71,16 @@ def find_period(slow_steps: Sequence[Sequence[float]]) -> StepPeriod | None:
         if share < 0.75 or exact < 0.3 * kept or luck > _LUCK:
             continue
         if best is None or luck < best[0]:  # of 16 and 32 that fit alike, 32 is the less likely accident
-            best = (luck, candidate)
+            best = (luck, candidate, share)
     if best is None:
         return None
-    period = best[1]
-    kept_share = sum(distance % period == 0 for distance in distances) / len(distances)
+    _, period, kept_share = best
     phases = Counter(int(step) % period for steps in slow_steps for step in steps)
     phase, count = phases.most_common(1)[0]
     return StepPeriod(period, kept_share, num_slow, phase if count >= 0.75 * num_slow else None)
 
 
-def find_rhythm(values: NDArray[np.float64]) -> StepPeriod | None:
+def find_rhythm(values: Floats) -> StepPeriod | None:
     """Return the lag at which a series of waits repeats itself, for slow steps that wander from slot to slot."""
     if len(values) < 24:
         return None
@@ -107,7 +107,7 @@ def by_segment(series: Series, indices: Iterable[int]) -> list[list[float]]:
     return list(groups.values())
 
 
-def by_step(series: Series, values: NDArray[np.float64]) -> NDArray[np.float64]:
+def by_step(series: Series, values: Floats) -> Floats:
     """Return values on an axis of steps, from the longest stretch of a series; steps without a record have none."""
     numbers, counts = np.unique(series.segment, return_counts=True)
     chosen = series.segment == numbers[int(np.argmax(counts))]
@@ -117,11 +117,6 @@ def by_step(series: Series, values: NDArray[np.float64]) -> NDArray[np.float64]:
     line = np.full(int(steps.max()) + 1, float(np.median(values[chosen])))
     line[steps] = values[chosen]
     return line
-
-
-def _gcds(distances: Sequence[int]) -> set[int]:
-    common = Counter(distances).most_common(6)
-    return {math.gcd(a, b) for a, _ in common for b, _ in common}
 
 
 def _at_least(hits: int, trials: int, chance: float) -> float:

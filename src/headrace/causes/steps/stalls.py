@@ -1,6 +1,7 @@
 """Which steps took much longer than they typically do, for once or from some step on, and by how much."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -68,9 +69,8 @@ def find_stalls(series: Series, *, changes_at: int | None = None) -> Stalls:
 
     From the record `changes_at` on steps are slower for good: what is typical is taken on either side of it.
     """
-    if changes_at is None:
-        return _stalls_within(series, slice(0, len(series)))
-    parts = [_stalls_within(series, slice(0, changes_at)), _stalls_within(series, slice(changes_at, len(series)))]
+    borders = [0, len(series)] if changes_at is None else [0, changes_at, len(series)]
+    parts = [_stalls_within(series, slice(begin, end)) for begin, end in pairwise(borders)]
     return Stalls(
         parts[0].base_s,
         max(part.spread for part in parts),
@@ -146,7 +146,7 @@ class Drift:
     lost_s: float
 
 
-def find_drift(series: Series, counted: NDArray[np.bool_]) -> Drift | None:
+def find_drift(series: Series, counted: Flags) -> Drift | None:
     """Return where steps became slower for good; None where they did not. Single slow steps do not matter."""
     chosen = np.flatnonzero(counted & ~series.is_first)
     if len(chosen) < 2 * _FEWEST:
