@@ -141,7 +141,7 @@ class GuardedLocal:
                         raise  # nothing that the sample did
                     tries += self._fetcher.last_tries
                     failure = self._failure(error, key, position, tries)
-                    decision = self._condemned.judge(failure)
+                    decision = self._condemned.policy.judge(failure)
                     if decision is RAISE:
                         raise
                     if isinstance(decision, Replacement):

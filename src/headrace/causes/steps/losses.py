@@ -104,9 +104,7 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
         losses += _open_losses(series, stalls, rest, settings, knows_waits=waited is not None)
     if drift is not None and (waited is None or waited[0] is None):
         likely = Confidence.LIKELY
-        losses.append(
-            LostTime(cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=likely, drift=drift, because="drift")
-        )
+        losses += [LostTime(cause=Cause.UNKNOWN, lost_s=drift.lost_s, confidence=likely, drift=drift, because="drift")]
     kept = [loss for loss in losses if loss.lost_s >= report_from(loss.cause, loss.count) * wall_s]
     kept.sort(key=lambda loss: -loss.lost_s)
     return Analysis(

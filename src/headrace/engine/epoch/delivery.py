@@ -43,13 +43,11 @@ class KnownLayouts:
 
     def consider(self, layout: Layout, num_rows: int) -> None:
         """A worker has found a layout: publish it where slots for it fit into the budget."""
-        if layout in self.known or len(self.known) >= MAX_LAYOUTS:
-            return
-        rows = max(num_rows, self.rows)
-        if not self._provide(layout, rows):
-            return
-        self.known.append(layout)
-        self._pool.board.publish_layout(dump(layout, self._pool.region, self._pool.arena)[0])
+        is_new = layout not in self.known and len(self.known) < MAX_LAYOUTS
+        if is_new and self._provide(layout, max(num_rows, self.rows)):
+            block, _ = dump(layout, self._pool.region, self._pool.arena)
+            self.known.append(layout)
+            self._pool.board.publish_layout(block)
 
     def make_room(self, num_rows: int) -> None:
         """A batch of this many rows goes out: if it is the largest so far, slots must be as large."""
@@ -106,13 +104,11 @@ class Delivery:
         """What the loop gets; a `CaughtError` where it is to be raised."""
         if batch.failure is not None:
             error: CaughtError = load(self._arena, batch.failure[1])
-            for block in [*batch.blocks_to_free(), *([batch.collated] if batch.collated else [])]:
-                release_block(self._arena, self._all_words, block)
+            self.free([*batch.blocks_to_free(), *([batch.collated] if batch.collated else [])])
             self.release(batch)
             return error
         if batch.collated:
-            for block in batch.blocks_to_free():
-                release_block(self._arena, self._all_words, block)
+            self.free(batch.blocks_to_free())
             self.release(batch)
             self.general_batches += 1
             return self._lend(batch.collated)
@@ -202,16 +198,13 @@ class Delivery:
         """Some samples did not fit the slot: gather all as samples and collate them as torch would."""
         samples: dict[int, Any] = {}
         for row, _, block in batch.samples:
-            for offset, sample in enumerate(load(self._arena, block)):
-                samples[row + offset] = sample
-        fitting = [row for row in range(batch.num_rows) if row not in samples]
+            samples.update(enumerate(load(self._arena, block), row))
         texts: dict[int, list[list[Any]]] = {}
         for first, rows, block in batch.texts:
             columns = load(self._arena, block)
-            for row in range(first, first + rows):
-                texts[row] = [[column[row - first]] for column in columns]
+            texts.update({first + row: [[column[row]] for column in columns] for row in range(rows)})
         memory = self._slots.memory(slot)
-        for row in fitting:
+        for row in set(range(batch.num_rows)) - set(samples):
             samples[row] = read_samples(layout, memory, batch.num_rows, range(row, row + 1), texts.get(row, []))[0]
         self.release(batch)
         self.general_batches += 1
@@ -223,17 +216,18 @@ class Delivery:
             return CaughtError.from_exception(error, max(0, batch.worker))
 
     def _warn_held(self, total: int, leased: int) -> None:
-        if not self._has_warned_held:
-            self._has_warned_held = True
-            if total == 1:
-                _log.warning(
-                    "the memory budget of %s has room for one batch only: each is copied to ordinary memory. A larger "
-                    "memory= saves that.",
-                    format_bytes(self._budget_bytes),
-                )
-                return
+        if self._has_warned_held:
+            return
+        self._has_warned_held, budget = True, format_bytes(self._budget_bytes)
+        if total == 1:
             _log.warning(
-                "the training loop holds %d batches, all that the memory budget of %s has slots for (%d): further ones "
-                "are copied to ordinary memory. Keep fewer batches, or give a larger memory=.",
-                *(leased, format_bytes(self._budget_bytes), total),
+                "the memory budget of %s has room for one batch only: each is copied to ordinary memory. A larger "
+                "memory= saves that.",
+                budget,
             )
+            return
+        _log.warning(
+            "the training loop holds %d batches, all that the memory budget of %s has slots for (%d): further ones "
+            "are copied to ordinary memory. Keep fewer batches, or give a larger memory=.",
+            *(leased, budget, total),
+        )

@@ -36,8 +36,7 @@ class Figures:
 
     def mean_cost_s(self) -> float:
         """Mean of the workers' running means of a sample's time; 0 where none has finished a sample."""
-        costs = [self._words[Board.record_at(w) + Record.COST_NS] for w in self._workers()]
-        known = [c for c in costs if c]
+        known = [cost for w in self._workers() if (cost := self._words[Board.record_at(w) + Record.COST_NS])]
         return sum(known) / len(known) / 1e9 if known else 0.0
 
     @property

@@ -32,10 +32,9 @@ class Turns:
         """A worker's iterable data set is exhausted: take it out of the turns. False: that was known."""
         if worker not in self.active:
             return False
-        place = self.active.index(worker)
-        self.active.remove(worker)
-        if place < self._turn:
+        if self.active.index(worker) < self._turn:
             self._turn -= 1
+        self.active.remove(worker)
         return True
 
 

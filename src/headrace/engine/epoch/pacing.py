@@ -99,7 +99,7 @@ class Pacing:
         if not self.has_answer:
             return False
         now = time.perf_counter()
-        is_early = delivered < _EARLY_BATCHES and delivered >= self._taken_batches + _PACE_EVERY_BATCHES
+        is_early = self._taken_batches + _PACE_EVERY_BATCHES <= delivered < _EARLY_BATCHES
         if not is_early and now < self._taken_at + _PACE_EVERY_S:
             return False
         self._taken_at, self._taken_batches = now, delivered
@@ -158,12 +158,12 @@ class Pacing:
         """Samples a chunk for a batch."""
         if not self.has_answer:
             return max(1, num_rows // (4 * max(1, self._pool.num_workers)))
+        chunk = min(self.chunk, num_rows)
         # on the general path a chunk is in a worker's hands until its last sample is there
-        sample_bytes = self._delivery.expected_bytes(num_rows) // max(1, num_rows)
-        if not sample_bytes:
-            return max(1, min(self.chunk, num_rows))
-        in_hand_bytes = self._pool.plan.budget_bytes // (_IN_HAND_PART * max(1, self._pool.num_workers))
-        return max(1, min(self.chunk, num_rows, in_hand_bytes // sample_bytes))
+        if sample_bytes := self._delivery.expected_bytes(num_rows) // max(1, num_rows):
+            in_hand_bytes = self._pool.plan.budget_bytes // (_IN_HAND_PART * max(1, self._pool.num_workers))
+            chunk = min(chunk, in_hand_bytes // sample_bytes)
+        return max(1, chunk)
 
     @property
     def ahead(self) -> tuple[int, str]:

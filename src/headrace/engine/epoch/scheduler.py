@@ -238,9 +238,7 @@ class Scheduler:
 
     def _whole_again(self, batch: Batch) -> Work:
         """All chunks of a batch that must not be split are back: fetch it in one piece."""
-        self.to_free += batch.blocks_to_free()
-        if batch.failure:
-            self.to_free.append(batch.failure[1])
+        self.to_free += batch.blocks_to_free() + ([batch.failure[1]] if batch.failure else [])
         batch.texts, batch.samples, batch.shared, batch.shared_rows, batch.failure = [], [], [], 0, None
         batch.needs_whole, batch.is_whole, batch.rows_left = False, True, batch.num_rows
         batch.told, batch.carried, batch.is_quiet_told, batch.chunks = 0, 0, False, {0: (batch.num_rows, 0, 0)}
@@ -278,8 +276,7 @@ class Scheduler:
 
     def _drop(self, batch: Batch) -> bool:
         del self.batches[batch.seq]
-        self.to_free += batch.blocks_to_free()
-        self.to_free += [batch.failure[1]] if batch.failure else []
+        self.to_free += batch.blocks_to_free() + ([batch.failure[1]] if batch.failure else [])
         self.to_free += [batch.collated] if batch.collated else []
         self.dropped.append(batch)
         return True

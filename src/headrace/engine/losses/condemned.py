@@ -11,10 +11,8 @@ from headrace.model import (
     RAISE,
     SKIP,
     BadTally,
-    Decision,
     ErrorPolicy,
     EventKind,
-    Replacement,
     SampleFailure,
     SampleKeys,
     key_text,
@@ -58,13 +56,9 @@ class Condemned:
     def is_out(self, key: Any) -> bool:
         return key in self._skipped or (bool(self._out) and key_text(key) in self._out)
 
-    def judge(self, failure: SampleFailure) -> Decision | Replacement:
-        """What becomes of a sample that failed. Raises what the user's function raises."""
-        return self.policy.judge(failure)
-
     def pass_over(self, failure: SampleFailure) -> bool:
         """Leave out a sample of an iterable data set, which has no key to ask for again; False: it is to be raised."""
-        decision = self.judge(failure)
+        decision = self.policy.judge(failure)
         if decision is RAISE:
             return False
         if decision is not SKIP:

@@ -48,7 +48,7 @@ class Judge:
             return False
         failure = self._failure(caught, batch, result.row, plan)
         try:
-            decision = self._condemned.judge(failure)
+            decision = self._condemned.policy.judge(failure)
         except Exception as error:  # the user's function raised: the batch fails with that
             if is_from_signal(error):
                 raise

@@ -122,19 +122,16 @@ class Recovery:
         missing: list[int] = []
         row, end = claim.row, min(claim.row + claim.rows, batch.num_rows)
         while row < end:
-            word = words[row]
+            word, rows = words[row], 1
             if word > TOLD and not batch.is_told(row):
                 # its samples are whole in a block, only the answer is missing
-                rows = 1
                 while row + rows < end and words[row + rows] == TOLD and not batch.is_told(row + rows):
                     rows += 1
                 mark_told(self._all_words, word)
                 self._issuing.note(Result(batch.seq, word, row, rows, claim.worker, Answer.SHARED))
-                row += rows
-                continue
-            if word <= 0 or (word == TOLD and not batch.is_told(row)):  # counted, and what was to be told of it is lost
+            elif word <= 0 or (word == TOLD and not batch.is_told(row)):  # counted, and what was to be told is lost
                 missing.append(row)
-            row += 1
+            row += rows
         return runs(missing)
 
     def _give_again(self, batch: Batch, rows: list[tuple[int, int]], claim: Claim, loss: Loss) -> list[Guilty]:

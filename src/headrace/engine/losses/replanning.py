@@ -62,7 +62,8 @@ class Replanning:
         number, slot = split_place(place)
         layout = self._layouts.known[number]
         size = layout.places(batch.num_rows)[1]
-        if layout.has_objects or self._held_bytes() + size > self._most_bytes:
+        held = {id(copy): len(copy.memory) for _, copy, _ in self._kept.values()}
+        if layout.has_objects or sum(held.values()) + size > self._most_bytes:
             return
         # a row that was told of may have failed
         state = self._ledger.row_words(batch.seq)
@@ -70,9 +71,6 @@ class Replanning:
         if rows:
             copy = _Copy(number, batch.num_rows, bytes(self._slots.memory(slot)[:size]))
             self._kept.update({planned.positions[row]: (planned.keys[row], copy, row) for row in rows})
-
-    def _held_bytes(self) -> int:
-        return sum({id(copy): len(copy.memory) for _, copy, _ in self._kept.values()}.values())
 
     def fill(self, planned: PlannedBatch) -> tuple[int, list[int]]:
         """Give a planned batch a slot with the rows that are kept for it; returns its place, and those rows."""

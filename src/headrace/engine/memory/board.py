@@ -1,12 +1,8 @@
 """The control words that all processes of one loader share, and who may write which.
 
 Everything is a 64-bit word, written by one side at a time, so no word is ever half-seen. Each is written in one folder,
-as the table of owners in ARCHITECTURE.md says:
-
-- batch entries: the training process writes them before it sends the chunks; workers write `PLACE`, `QUIET_ROWS`,
-  `ROWS_DONE`, `FAILED`, `LAST` and the words of the batch's rows under the lock;
-- slots: a worker binds a free one under the lock; the training process frees it with one store, without the lock;
-- worker records, histograms and stage tables: each worker writes its own, anybody reads.
+as the table of owners in ARCHITECTURE.md says. A worker binds a free slot under the lock; the training process frees it
+with one store, without the lock.
 
 The lock is a record lock of the kernel: it goes when its holder dies, and the training process never waits for it
 without a limit. Each batch has a word a row, which says whether the row is done: whatever a dead worker left half

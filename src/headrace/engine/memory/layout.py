@@ -109,9 +109,7 @@ def learn_layout(sample: object) -> Layout | None:
     except Misfit:
         return None
     layout = Layout(root)
-    if all(leaf.kind == "object" for leaf in layout.leaves):
-        return None
-    return layout
+    return None if all(leaf.kind == "object" for leaf in layout.leaves) else layout
 
 
 def _learn(value: Any, depth: int) -> Node | Leaf:

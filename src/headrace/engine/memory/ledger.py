@@ -138,12 +138,10 @@ class Ledger:
                 self._mark(at, rows, TOLD)
             self._all_words[at] = block
             words[entry + Entry.ROWS_DONE] += rows
-            is_last = (
-                words[entry + Entry.ROWS_DONE] == words[entry + Entry.NUM_ROWS] and not words[entry + Entry.FAILED]
-            )
-            if is_last:
-                words[entry + Entry.LAST] = worker + 1
-        return is_last
+            if words[entry + Entry.ROWS_DONE] != words[entry + Entry.NUM_ROWS] or words[entry + Entry.FAILED]:
+                return False
+            words[entry + Entry.LAST] = worker + 1
+            return True
 
     def _mark(self, at: int, rows: int, mark: int) -> None:
         for first in range(at, at + rows, _MOST_MARKS):
@@ -202,9 +200,8 @@ class Ledger:
         if last or is_quiet_told:
             if quiet and not is_quiet_told:
                 owed = (last - 1, quiet)
-            table = self._words[entry + Entry.ROW_WORDS]
-            for at in range(table, table + self._words[entry + Entry.NUM_ROWS]):
-                if self._all_words[at] == QUIET:
+            for at, word in enumerate(self.row_words(seq), self._words[entry + Entry.ROW_WORDS]):
+                if word == QUIET:
                     self._all_words[at] = TOLD
             self._words[entry + Entry.QUIET_ROWS] = 0
         self._words[entry + Entry.ROWS_DONE] -= rows

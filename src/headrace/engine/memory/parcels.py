@@ -157,11 +157,9 @@ def rebuild_tensor(
     """Make the tensor over a buffer, without a copy."""
     import torch
 
-    flat = torch.frombuffer(buffer, dtype=torch.uint8) if not isinstance(buffer, bytes) else None
-    if flat is None:  # in band: small and read-only
-        flat = torch.frombuffer(bytearray(buffer), dtype=torch.uint8)
-    kind = getattr(torch, dtype.removeprefix("torch."))
-    tensor = flat.view(kind)
+    if isinstance(buffer, bytes):  # in band: small and read-only
+        buffer = bytearray(buffer)
+    tensor = torch.frombuffer(buffer, dtype=torch.uint8).view(getattr(torch, dtype.removeprefix("torch.")))
     tensor = tensor.as_strided(shape, strides) if strides else tensor.view(shape)
     if requires_grad:
         tensor.requires_grad_(True)

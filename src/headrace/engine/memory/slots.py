@@ -147,13 +147,10 @@ class Slots:
 
     def make_one_ready(self, most: int) -> None:
         """Prepare one more of the first `most` slots for its lease, so that a later batch does not wait for it."""
-        if self.on_first_lease is None:
-            return
         number = self._board.words[Head.NUM_SLOTS]
-        for slot in range(number - self._total, number)[:most]:
-            if slot not in self._once_leased:
-                self._make_ready(slot)
-                return
+        slot = next((s for s in range(number - self._total, number)[:most] if s not in self._once_leased), None)
+        if slot is not None:
+            self._make_ready(slot)
 
     def stats(self, *, num_filled: int) -> SlotStats:
         states = [state for _, state in self._sizes()]

@@ -133,8 +133,7 @@ class Chunks(_MapTasks):
     def _fetch_and_place(
         self, work: Work, entry: int, indices: Sequence[Any], base_seed: int, position: int
     ) -> list[Placed]:
-        """Run a chunk's samples. Returns what was done with them: (answer, row, rows, texts or samples)."""
-        done: list[Placed] = []
+        """Run a chunk's samples. Returns what was done with them."""
         takes_slot = self._plan.uses_slots and self._words[entry + Entry.PLACE] != GENERAL
         is_tiny = len(indices) > 1 and 0 < self._record.fetch_ns < _TINY_SAMPLE_NS
         if self._plan.has_getitems or is_tiny or not (takes_slot or self._plan.goes_on):
@@ -148,19 +147,16 @@ class Chunks(_MapTasks):
                     raise
             else:
                 fetched = time.perf_counter_ns()
+                done: list[Placed] = [] if takes_slot else [(Answer.SHARED, work.row, work.rows, samples)]
                 if takes_slot:
                     self._placer.place(entry, samples, work.row, done)
                     if self._events is not None:
                         self._events.handed_over(fetched)
-                else:
-                    done.append((Answer.SHARED, work.row, work.rows, samples))
                 self._record.note(fetched - started, time.perf_counter_ns() - started, len(indices))
                 return done
         if not takes_slot or (work.rows > 1 and self._placer.row_bytes(entry) < SMALL_ROW_BYTES):
-            self._fetch_together(work, entry, indices, base_seed, position, done, takes_slot=takes_slot)
-        else:
-            self._fetch_each(work, entry, indices, base_seed, position, done)
-        return done
+            return self._fetch_together(work, entry, indices, base_seed, position, takes_slot=takes_slot)
+        return self._fetch_each(work, entry, indices, base_seed, position)
 
     def _fetch_many(self, indices: Sequence[Any], base_seed: int, position: int, *, is_tiny: bool) -> list[Any]:
         events = self._events
@@ -173,9 +169,10 @@ class Chunks(_MapTasks):
             events.end_sample(indices[0], len(indices))
 
     def _fetch_each(
-        self, work: Work, entry: int, indices: Sequence[Any], base_seed: int, position: int, done: list[Placed]
-    ) -> None:
+        self, work: Work, entry: int, indices: Sequence[Any], base_seed: int, position: int
+    ) -> list[Placed]:
         """Run samples one by one and place each at once."""
+        done: list[Placed] = []
         events = self._events
         for offset, index in enumerate(indices):
             row = work.row + offset
@@ -185,13 +182,12 @@ class Chunks(_MapTasks):
             try:
                 sample = self._fetcher.one(index, base_seed, position + offset)
             except CannotSplit:
-                done[:] = [(Answer.NEEDS_WHOLE, work.row, work.rows, None)]
-                return
+                return [(Answer.NEEDS_WHOLE, work.row, work.rows, None)]
             except Exception as error:
                 done.append((Answer.FAILED, row, 1 if self._plan.goes_on else work.rows - offset, error))
                 if self._plan.goes_on:
                     continue
-                return
+                break
             finally:
                 if events is not None:
                     events.end_sample(index)
@@ -203,19 +199,12 @@ class Chunks(_MapTasks):
             if events is not None:
                 events.handed_over(fetched)
             if self._words[Head.STOP]:
-                return
+                break
+        return done
 
     def _fetch_together(
-        self,
-        work: Work,
-        entry: int,
-        indices: Sequence[Any],
-        base_seed: int,
-        position: int,
-        done: list[Placed],
-        *,
-        takes_slot: bool,
-    ) -> None:
+        self, work: Work, entry: int, indices: Sequence[Any], base_seed: int, position: int, *, takes_slot: bool
+    ) -> list[Placed]:
         """Run samples one by one, and place them at the end: between two lies next to nothing.
 
         A worker whose samples wait for a disk finds its caches cold after each, and a line of code costs several times
@@ -223,6 +212,7 @@ class Chunks(_MapTasks):
         """
         begin_sample, one, events = self._record.begin_sample, self._fetcher.one, self._events
         gathered: list[Any] = []
+        done: list[Placed] = []
         failed: list[Placed] = []
         starts: list[int] = []
 
@@ -251,7 +241,7 @@ class Chunks(_MapTasks):
                 if events is not None:
                     events.end_sample(index)
             if self._words[Head.STOP]:
-                return
+                return done
         else:
             offset = len(indices)
         starts.append(time.perf_counter_ns())
@@ -262,7 +252,7 @@ class Chunks(_MapTasks):
             events.handed_over(starts[-1])
         for begun, ended in pairwise(starts):
             self._record.note(ended - begun, ended - begun + placing_ns, 1)
-        done += failed
+        return done + failed
 
 
 class WholeBatches(_MapTasks):

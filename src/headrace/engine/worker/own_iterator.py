@@ -92,10 +92,8 @@ class Steps:
 
     def _end(self) -> None:
         failed, self._failed = self._failed, None
-        if failed is None:
-            return
-        self.ends_in_doubt = True
-        if ended_generators(failed):
+        self.ends_in_doubt = self.ends_in_doubt or failed is not None
+        if failed is not None and ended_generators(failed):
             raise self._lost_rest(failed) from failed
 
     def _lost_rest(self, failed: Exception) -> NotSupported:

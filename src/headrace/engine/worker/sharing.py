@@ -75,14 +75,14 @@ class Sharing:
 
     def _collate_to_block(self, work: Work, entry: int, held: list[Any], *, rows: int) -> int:
         """Collate what is held, and let go of it; returns the batch's block, 0 where it failed, which is told."""
-        seeds = None if self._plan.uses_slots else self._fetcher.seeds
-        if self._words[entry + Entry.NUM_ROWS] > 1 and not self._plan.is_iterable:
+        seeds, words = None if self._plan.uses_slots else self._fetcher.seeds, self._words
+        num_rows = words[entry + Entry.NUM_ROWS]
+        if num_rows > 1 and not self._plan.is_iterable:
             self._record.begin_collation()
         try:
             if seeds is not None:
-                words = self._words
                 seeds.begin_collation(words[entry + Entry.BASE_SEED], words[entry + Entry.FIRST_POSITION])
-            num_rows, started = self._words[entry + Entry.NUM_ROWS], time.perf_counter_ns()
+            started = time.perf_counter_ns()
             batch = self._collate(held.pop())
             collated = time.perf_counter_ns()
             if self._events is not None:

@@ -55,26 +55,19 @@ class Workbench:
         self.all_words = arena.bytes.cast("q")
         self.region = Region(arena, plan.region_start, plan.region_bytes, largest=plan.largest_block)
         self.record = WorkerRecord(self.words, plan.worker, self.events)
-        self.entering = Entering(
-            arena, lock, self.region, self.record, worker=plan.worker, budget_bytes=plan.budget_bytes
-        )
+        worker, budget = plan.worker, plan.budget_bytes
+        self.entering = Entering(arena, lock, self.region, self.record, worker=worker, budget_bytes=budget)
         self.indices = IndexReader(arena, self.words, is_batched=plan.is_batched)
-        self.fetcher = Fetcher(
-            dataset,
-            has_getitems=plan.has_getitems,
-            seeds=None
-            if plan.is_iterable or not is_seeded
-            else SampleSeeds(
-                dataset,
-                needs_to_know=plan.has_getitems and plan.uses_slots,
-                seeds_all=plan.has_getitems and not plan.uses_slots,
-            ),
-            is_patient=plan.goes_on,
-        )
+        seeds = None
+        if is_seeded and not plan.is_iterable:
+            has_getitems, uses_slots = plan.has_getitems, plan.uses_slots
+            needs_to_know, seeds_all = has_getitems and uses_slots, has_getitems and not uses_slots
+            seeds = SampleSeeds(dataset, needs_to_know=needs_to_know, seeds_all=seeds_all)
+        self.fetcher = Fetcher(dataset, has_getitems=plan.has_getitems, seeds=seeds, is_patient=plan.goes_on)
         self.ledger = Ledger(arena, lock)
         self.teller = Teller(plan, arena, self.ledger, self.region, self.fetcher)
         self.placer = Placer(
-            arena, lock, self.ledger, self.region, self.record, self.teller.propose, budget_bytes=plan.budget_bytes
+            arena, lock, self.ledger, self.region, self.record, self.teller.propose, budget_bytes=budget
         )
 
 
