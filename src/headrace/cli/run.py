@@ -132,8 +132,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def load_report() -> None:
     """Load what the report needs while the script runs: at its end nobody should wait for imports."""
     with suppress(ImportError):  # that is told at the end
-        import headrace.causes.recorded
-        import headrace.reports  # noqa: F401
+        from rich import console, padding, table  # noqa: F401
+
+        from headrace import reports  # noqa: F401
+        from headrace.causes import recorded  # noqa: F401
 
 
 def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended: Ended, language: str) -> None:
