@@ -295,12 +295,14 @@ class UsedUp(ShardByShard):
     [
         (lambda numbers, bad: map(max, itertools.pairwise(Going(numbers, bad))), None),
         (lambda numbers, bad: itertools.chain.from_iterable(map(open_list, shards(numbers, bad))), None),
+        (lambda numbers, bad: map(abs, itertools.chain.from_iterable(map(open_list, shards(numbers, bad)))), None),
+        (lambda numbers, bad: filter(lambda one: read(one, bad) >= 0, behind_a_chain(numbers)), 39),
         (lambda numbers, bad: itertools.chain(Going(numbers, bad)), 39),
         (lambda numbers, bad: UsedUp(numbers, bad), 35),
         (lambda numbers, bad: itertools.starmap(read, [(number, bad) for number in numbers]), 39),
         (lambda numbers, bad: itertools.accumulate(Going(numbers, bad)), 39),
     ],
-    ids=["pairwise", "chain of what fails", "chain", "used up", "starmap", "accumulate"],
+    ids=["pairwise", "chain of what fails", "in map", "behind a chain", "chain", "used up", "starmap", "accumulate"],
 )
 def test_what_itertools_lose_with_an_error_is_an_error(make: Any, num_left: int | None) -> None:
     loader = DataLoader(Rows(make, {14}), 4, on_error="quarantine", num_workers=0)
@@ -309,6 +311,13 @@ def test_what_itertools_lose_with_an_error_is_an_error(make: Any, num_left: int 
             values(loader)
     else:
         assert len(values(loader)) == num_left
+
+
+def behind_a_chain(numbers: range) -> Iterator[int]:
+    """A generator that goes on, and holds a chain that it has used up."""
+    first = itertools.chain(numbers[:5])
+    yield from first
+    yield from numbers[5:]
 
 
 def open_list(shard: range) -> list[int]:

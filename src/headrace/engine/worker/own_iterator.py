@@ -136,13 +136,16 @@ def holds_ended(holder: object, codes: set[CodeType]) -> bool:
 
 def _is_ended_chain(iterator: object) -> bool:
     """Whether what gives a `chain` its iterables has failed, as `map(open, paths)` may; not inside of a class."""
-    asked = _asked_by(iterator) if type(iterator).__module__ in ("builtins", "itertools") else []
+    is_of_c = type(iterator).__module__ in ("builtins", "itertools") and not isinstance(iterator, GeneratorType)
+    asked = _asked_by(iterator) if is_of_c else []
     return any(map(_is_ended_chain, asked)) if asked else isinstance(iterator, itertools.chain)
 
 
 def _asked_by(iterator: object) -> list[object]:
-    """The iterators that one of C asks."""
-    return [one for one in gc.get_referents(iterator) if isinstance(one, Iterator)]
+    """The iterators that one of C asks; `map` and `zip` keep theirs in a tuple."""
+    held = gc.get_referents(iterator)
+    held += [one for each in held if type(each) is tuple for one in each]
+    return [one for one in held if isinstance(one, Iterator)]
 
 
 class OwnIterator:
