@@ -148,7 +148,8 @@ def brief_of(findings: Findings, language: str) -> list[str]:
     return written.getvalue().splitlines()
 
 
-ROWS = tuple(TimeRow(activity=one, seconds=0.1 * n, share=0.01 * n, count=n) for n, one in enumerate(Activity, 1))
+WHOLE = sum(range(1, len(Activity) + 1))
+ROWS = tuple(TimeRow(activity=one, seconds=0.1 * n, share=n / WHOLE, count=n) for n, one in enumerate(Activity, 1))
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -316,33 +316,32 @@ class HostLoss(Enum):
     LAUNCHES = "launches"
 
 
-_FEWER_WORKERS = Text(
-    "fewer workers, so that a core or two stay free for the training process (try two fewer at a time); "
-    "`from headrace import DataLoader` needs fewer for the same rate",
-    "减少 worker，给训练进程留出一两个核心（每次减两个试试）；`from headrace import DataLoader` 达到同样速度所需的 "
-    "worker 更少",
-)
-HOST_FIXES: dict[HostLoss, tuple[Text, ...]] = {
-    HostLoss.CORES: (_FEWER_WORKERS,),
-    HostLoss.LOCK: _texts(
+HOST_FIXES = {
+    HostLoss.CORES: Text(
+        "fewer workers, so that a core or two stay free for the training process (try two fewer at a time); "
+        "`from headrace import DataLoader` needs fewer for the same rate",
+        "减少 worker，给训练进程留出一两个核心（每次减两个试试）；`from headrace import DataLoader` 达到同样速度所需的 "
+        "worker 更少",
+    ),
+    HostLoss.LOCK: Text(
         "`headrace.DataLoader(…, device=...)` instead of `pin_memory=True`: it pins and copies without a thread that "
         "needs the interpreter (`pin_memory=False` alone moves the copy into the loop); other threads of the script "
         "into processes of their own",
         "用 `headrace.DataLoader(…, device=...)` 代替 `pin_memory=True`：锁页和拷贝都不占用解释器（单设 "
         "`pin_memory=False` 只是把拷贝挪进循环）；脚本里的其他线程挪到单独的进程",
     ),
-    HostLoss.SYNC: _texts(
+    HostLoss.SYNC: Text(
         "read the loss every 50 steps instead of each (`.item()`, `print`), copies with `non_blocking=True` from "
         "pinned memory",
         "不要每步都取 loss（`.item()`、`print`），每 50 步取一次；从锁页内存用 `non_blocking=True` 拷贝",
     ),
-    HostLoss.PYTHON: _texts(
+    HostLoss.PYTHON: Text(
         'the loop\'s own Python: `with headrace.phase("name")` around its parts says which; move it out of the step or '
         "into the data set, where workers do it",
         '循环自身的 Python：用 `with headrace.phase("名称")` 包住各段即可看出是哪一段；移出训练步，或放进数据集由 '
         "worker 去做",
     ),
-    HostLoss.LAUNCHES: _texts(
+    HostLoss.LAUNCHES: Text(
         "fewer, larger kernels: `torch.compile(model)` (mode `reduce-overhead` uses CUDA graphs), fused optimizers "
         "(`fused=True`), a bigger batch",
         "更少、更大的 kernel：`torch.compile(model)`（`reduce-overhead` 模式使用 CUDA Graph）、融合优化器（"

@@ -43,7 +43,7 @@ def facts(found: Findings, language: str = "en") -> str:
     ("kind", "what", "zh"),
     [
         (EventKind.WAIT, "waiting for data", "等数据"),
-        (EventKind.CHECKPOINT, "checkpoints", "检查点"),
+        (EventKind.CHECKPOINT, "saving", "保存"),
         (EventKind.LOGGING, "logging", "写日志"),
     ],
 )

@@ -37,7 +37,7 @@ from .parts import part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
 from .shard_starts import find_shard_starts
 from .surroundings import Surroundings, find_shortages, read_surroundings
-from .trainer import Trainer, has_loader, read_trainer, trainers_of
+from .trainer import OWN_WORK, Trainer, has_loader, read_trainer, trainers_of
 from .workers import replaced_workers_finding, stuck_finding, workers_of
 
 if TYPE_CHECKING:
@@ -131,14 +131,13 @@ def explain_processes(
         shortages, rest = find_shortages(around, found, wait_share=trainer.share(Activity.WAIT))
         found = [*rest, *shortages]
     host = read_host_time(trainer, system)
-    if (
-        host is not None
-        and (host_bound := find_host_bound(host, num_workers=sum(one.num_workers for one in trainer.loaders)))
-        is not None
-    ):
-        found.append(host_bound)
+    if host is not None:
+        found += find_host_bound(host, num_workers=sum(one.num_workers for one in trainer.loaders))
     if ended:  # of a run that was cut short, a moment is no rule
-        found = [replace(one, confidence=_of_a_moment(one.share * trainer.train_s, one.confidence)) for one in found]
+        found = [
+            replace(one, confidence=Confidence.POSSIBLE) if one.share * trainer.train_s < _MOMENT_S else one
+            for one in found
+        ]
     findings = Findings.in_order([*ended, *found])
     parts = data.pool.during_waits if data is not None and data.pool is not None else None  # of the waits
     if not trainer.is_fed:
@@ -211,10 +210,6 @@ def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
     if any(one.cause is not Cause.EVALUATION and one.share >= _STUTTERS_FROM for one in findings):
         return Verdict.STUTTERING
     return Verdict.COMPUTE_BOUND if trainer.share(Activity.WAIT) < 0.05 else Verdict.BALANCED
-
-
-def _of_a_moment(lost_s: float, confidence: Confidence) -> Confidence:
-    return Confidence.POSSIBLE if lost_s < _MOMENT_S else confidence
 
 
 def _data_findings(
@@ -366,19 +361,6 @@ _MEETING = (Activity.BACKWARD, Activity.SYNC, Activity.RANKS)  # where ranks wai
 _APART_FROM = 0.1  # of the training's time
 _TOGETHER = 1.25  # times as long as the other at most: ranks that train together
 _MOST_SHOWN = 8
-_OWN = {
-    Activity.EPOCH_START: Text("starting epochs", "epoch 开头"),
-    Activity.WAIT: Text("waiting for data", "等数据"),
-    Activity.H2D: Text("copies to the device", "拷贝到设备"),
-    Activity.FORWARD: Text("forward", "前向"),
-    Activity.OPTIMIZER: Text("the optimizer", "优化器"),
-    Activity.BETWEEN_STEPS: Text("code between steps", "步与步之间的代码"),
-    Activity.CHECKPOINT: Text("checkpoints", "检查点"),
-    Activity.EVALUATION: Text("evaluation", "评估"),
-    Activity.LOGGING: Text("logging", "写日志"),
-    Activity.GC: Text("garbage collection", "垃圾回收"),
-    Activity.OTHER: Text("code of the loop that is not timed", "循环里未计时的代码"),
-}
 
 
 def _rank_facts(chosen: Trainer, trainers: Sequence[Trainer]) -> Iterator[Text]:
@@ -418,7 +400,7 @@ def _held_up_by(alive: Sequence[Trainer]) -> Text | None:
     slow = max(alive, key=lambda one: own[one.process.pid])
     others = [one for one in alive if one is not slow]
     usual = median(own[one.process.pid] for one in others)
-    excess = {one: slow.share(one) - median(other.share(one) for other in others) for one in _OWN}
+    excess = {one: slow.share(one) - median(other.share(one) for other in others) for one in OWN_WORK}
     most = max(excess, key=lambda one: excess[one])
     if min(own[slow.process.pid] - usual, excess[most]) < _APART_FROM:
         return None
@@ -429,7 +411,7 @@ def _held_up_by(alive: Sequence[Trainer]) -> Text | None:
         "的时间在反向或等待，它只有 {meeting}",
     ).filled(
         which=slow.title,
-        what=_OWN[most],
+        what=OWN_WORK[most],
         own=format_share(slow.share(most)),
         usual=format_share(median(one.share(most) for one in others)),
         waiting=format_share(1 - usual),

@@ -7,7 +7,7 @@ stretches are looked at in which the training went on at its usual pace: no warm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from .processes import ends_of
 from .trainer import Trainer
 
 if TYPE_CHECKING:
-    from headrace.signals.system import ProcessSample, SystemSample
+    from headrace.signals.system import SystemSample
 
 _LOST_FROM = 0.15  # of the time, of the device
 _FEWEST_LOOKS = 3
@@ -73,9 +73,8 @@ def read_host_time(trainer: Trainer, samples: Sequence[SystemSample]) -> HostTim
     def share(*activities: Activity) -> float:
         return float(trainer.covered_by(*activities).between(*at[is_usual].T).sum()) / total
 
-    delay_s, cpu_s, idle_s = (
-        sum(values) for values in zip(*(_used(trainer, *looks[one][:2]) for one in chosen), strict=True)
-    )
+    used = [_used(trainer.process.pid, *looks[one][:2]) for one in chosen]
+    delay_s, cpu_s, idle_s = map(sum, zip(*used, strict=True))
     timed = tuple(one for one in Activity if one not in {Activity.OTHER, Activity.STARTUP, Activity.ENDING})
     no_core, asleep = 1e9 * delay_s / total, share(*_ASLEEP)
     return HostTime(
@@ -90,10 +89,9 @@ def read_host_time(trainer: Trainer, samples: Sequence[SystemSample]) -> HostTim
     )
 
 
-def _used(trainer: Trainer, first: SystemSample, last: SystemSample) -> tuple[float, float, float]:
+def _used(pid: int, first: SystemSample, last: SystemSample) -> tuple[float, float, float]:
     """Return seconds for which the training thread had no core, and was on one, and idle seconds of all cores."""
-    before, now = (_own(trainer, one) for one in (first, last))
-    idle_s = 0.0
+    before, now, idle_s = first.process(pid), last.process(pid), 0.0
     if first.machine is not None and last.machine is not None:
         idle_s = last.machine.cpu_idle_s - first.machine.cpu_idle_s
     if before is None or now is None:
@@ -102,23 +100,49 @@ def _used(trainer: Trainer, first: SystemSample, last: SystemSample) -> tuple[fl
     return (now.run_delay_s or 0.0) - (before.run_delay_s or 0.0), cpu_s, idle_s
 
 
-def _own(trainer: Trainer, sample: SystemSample) -> ProcessSample | None:
-    return next((one for one in sample.processes if one.pid == trainer.process.pid), None)
+_NOT_KEPT_BUSY = Text(
+    "the GPU had something to do for {device} of the time (the driver's count), the loop waited for data for {waits} "
+    "and for the device for {syncs}: the host does not keep the GPU busy",
+    "GPU 只有 {device} 的时间有活干（驱动统计），训练循环等数据占 {waits}，等设备占 {syncs}：主机端喂不满 GPU",
+)
+_PYTHON_OR_LAUNCHES = Text(
+    "the loop's own Python takes {python} of the time, forward, backward and optimizer take {launches} on the host, "
+    "which mostly launches kernels there",
+    "循环自身的 Python 占 {python}；前向、反向和优化器在主机端占 {launches}，主要是在下发 kernel",
+)
+_LOST_TO = {
+    HostLoss.CORES: Text(
+        "hardly a core is idle ({idle} of them), and the training thread waits for one for {no_core} of the time: "
+        "{workers} workers and it share what there is",
+        "几乎没有空闲核心（{idle} 个），训练线程有 {no_core} 的时间在等核心：{workers} 个 worker 在与它争抢",
+    ),
+    HostLoss.LOCK: Text(
+        "for {locked} of the time the training thread stands still outside of all waits that are timed: other "
+        "threads of its process hold the interpreter's lock (the one that pins batches, a logger, a prefetcher)",
+        "训练线程有 {locked} 的时间停在各种已计时的等待之外：同进程的其他线程占着解释器锁（锁页线程、日志、预取等）",
+    ),
+    HostLoss.SYNC: Text(
+        "the loop stops for the device for {syncs} of the time, so it never runs ahead of it: `.item()`, printing "
+        "a loss, copies that block",
+        "训练循环有 {syncs} 的时间停下来等设备，始终无法提前下发：`.item()`、打印 loss、阻塞式拷贝",
+    ),
+    HostLoss.PYTHON: _PYTHON_OR_LAUNCHES,
+    HostLoss.LAUNCHES: _PYTHON_OR_LAUNCHES,
+}
 
 
-def find_host_bound(host: HostTime, *, num_workers: int) -> Finding | None:
-    """Return that the device waits for the host, and for what there; None where it is busy, or waits for data."""
+def find_host_bound(host: HostTime, *, num_workers: int) -> Iterator[Finding]:
+    """Yield that the device waits for the host, and for what there; nothing where it is busy, or waits for data."""
     if host.lost < _LOST_FROM:
-        return None
-    losses = _losses(host, num_workers)
-    evidence = [
-        Text(
-            "the GPU had something to do for {device} of the time (the driver's count), the loop waited for data for "
-            "{waits} and for the device for {syncs}: the host does not keep the GPU busy",
-            "GPU 只有 {device} 的时间有活干（驱动统计），训练循环等数据占 {waits}，等设备占 {syncs}：主机端喂不满 GPU",
-        ).filled(device=format_share(host.device), waits=format_share(host.waits), syncs=format_share(host.syncs)),
-        *(text for _, text in losses),
-    ]
+        return
+    lost_to = {HostLoss.CORES: max(host.no_core, _REASON_FROM) if host.idle_cores < 1 else host.no_core}
+    lost_to |= {HostLoss.LOCK: host.locked or 0.0, HostLoss.SYNC: host.syncs}
+    losses = sorted((one for one in lost_to if lost_to[one] >= _REASON_FROM), key=lambda one: -lost_to[one])
+    is_python = host.python >= host.launches / 2 and host.python >= _REASON_FROM
+    losses.append(HostLoss.PYTHON if is_python else HostLoss.LAUNCHES)
+    shares = {name: format_share(share or 0.0) for name, share in vars(host).items() if name != "idle_cores"}
+    blanks = {**shares, "idle": three_digits(host.idle_cores), "workers": num_workers}
+    evidence = [text.filled(**blanks) for text in (_NOT_KEPT_BUSY, *(_LOST_TO[one] for one in losses))]
     figures = {
         "gpu_busy_share": host.device,
         "device_wait_share": host.syncs,
@@ -130,39 +154,5 @@ def find_host_bound(host: HostTime, *, num_workers: int) -> Finding | None:
     if host.locked is not None:
         figures["locked_share"] = host.locked
     finding = make_finding(Cause.HOST_BOUND, host.lost, evidence, figures=figures, confidence=Confidence.LIKELY)
-    fixes = [text for loss, _ in losses for text in HOST_FIXES[loss]]
-    return replace(finding, fix=tuple(dict.fromkeys(fixes)), gain=1 / max(0.05, host.device + host.waits))
-
-
-def _losses(host: HostTime, num_workers: int) -> list[tuple[HostLoss, Text]]:
-    """Return what the host lost its time to, the largest first."""
-    found: list[tuple[float, HostLoss, Text]] = []
-    if host.idle_cores < 1 or host.no_core >= _REASON_FROM:
-        said = Text(
-            "hardly a core is idle ({idle} of them), and the training thread waits for one for {share} of the time: "
-            "{workers:worker(s)} and it share what there is",
-            "几乎没有空闲核心（{idle} 个），训练线程有 {share} 的时间在等核心：{workers} 个 worker 在与它争抢",
-        ).filled(idle=three_digits(host.idle_cores), share=format_share(host.no_core), workers=num_workers)
-        found.append((max(host.no_core, _REASON_FROM), HostLoss.CORES, said))
-    if host.locked is not None and host.locked >= _REASON_FROM:
-        said = Text(
-            "for {share} of the time the training thread stands still outside of all waits that are timed: other "
-            "threads of its process hold the interpreter's lock (the one that pins batches, a logger, a prefetcher)",
-            "训练线程有 {share} 的时间停在各种已计时的等待之外：同进程的其他线程占着解释器锁（锁页线程、日志、预取等）",
-        ).filled(share=format_share(host.locked))
-        found.append((host.locked, HostLoss.LOCK, said))
-    if host.syncs >= _REASON_FROM:
-        said = Text(
-            "the loop stops for the device for {share} of the time, so it never runs ahead of it: `.item()`, printing "
-            "a loss, copies that block",
-            "训练循环有 {share} 的时间停下来等设备，始终无法提前下发：`.item()`、打印 loss、阻塞式拷贝",
-        ).filled(share=format_share(host.syncs))
-        found.append((host.syncs, HostLoss.SYNC, said))
-    said = Text(
-        "the loop's own Python takes {python} of the time, forward, backward and optimizer take {launches} on the "
-        "host, which mostly launches kernels there",
-        "循环自身的 Python 占 {python}；前向、反向和优化器在主机端占 {launches}，主要是在下发 kernel",
-    ).filled(python=format_share(host.python), launches=format_share(host.launches))
-    is_python = host.python >= host.launches / 2 and host.python >= _REASON_FROM
-    found.append((0.0, HostLoss.PYTHON if is_python else HostLoss.LAUNCHES, said))
-    return [(loss, text) for _, loss, text in sorted(found, key=lambda one: -one[0])]
+    fix = tuple(HOST_FIXES[one] for one in losses)
+    yield replace(finding, fix=fix, gain=1 / max(0.05, host.device + host.waits))

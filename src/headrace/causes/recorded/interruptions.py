@@ -26,7 +26,7 @@ from ..remedies import make_finding
 from ..steps import SLOW_STEPS, SUPPLY_CAUSES, Cost, StepPeriod, cost_of, find_period, of_weight, report_from
 from .estimates import estimate_async_checkpoint, estimate_figures, estimate_text
 from .processes import Times, ends_of, starts_of
-from .trainer import CAUSE_OF, LoaderWaits, Trainer, coverage, outermost
+from .trainer import CAUSE_OF, OWN_WORK, LoaderWaits, Trainer, coverage, outermost
 
 _CALLED = (Activity.CHECKPOINT, Activity.EVALUATION, Activity.LOGGING)  # by calls that have names
 _UNKNOWN_FROM = 0.10  # of the time: what slow steps without a cause must cost to be told
@@ -35,14 +35,6 @@ _SOME = 0.1  # of the time: less than that does not change what is said
 _WARM_UP = 3  # steps: compilation, autotuning, caches
 _LEAST_S = 0.05
 _STALL = 10  # times as long: from here on a step is felt, whatever its share
-_STALLED = {
-    Cause.CHECKPOINT: Text("saving", "保存"),
-    Cause.EVALUATION: Text("evaluation", "评估"),
-    Cause.LOGGING: Text("logging", "写日志"),
-    Cause.GC: Text("garbage collection", "垃圾回收"),
-    Cause.H2D_COPY: Text("a copy to the device", "拷贝到设备"),
-    Cause.STRAGGLER_SAMPLE: Text("waiting for data", "等数据"),
-}
 _GUESSED_FROM = 0.5  # of a loss: what is known by its place only, from here on
 
 
@@ -77,7 +69,7 @@ def stall_notes(trainer: Trainer, found: Sequence[Finding]) -> Iterator[Text]:
         ).filled(
             every=round(len(loader.batch) / len(long)),
             times=round(1 + float(np.median(long)) / usual_s),
-            what=_STALLED[cause],
+            what=OWN_WORK[activity],
             typical=format_seconds(float(np.median(long))),
             usual=format_seconds(usual_s),
             share=format_share(trainer.share(activity)),
@@ -146,29 +138,20 @@ def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
     return tuple(f"{name} {format_seconds(ns / 1e9)}" if len(sums) > 1 else name for name, ns in sums.most_common())
 
 
-_WHAT = {
-    Cause.CHECKPOINT: Text(
-        "{count:save(s)} ({calls}) took {lost} in all, {typical} each ({worst} at worst), and the loop stood still for "
-        "them",
-        "{count} 次保存（{calls}）共用 {lost}，每次约 {typical}（最长 {worst}），期间训练停住",
+_TOOK = Text(
+    "{what} took {lost} in all, {typical} each ({worst} at worst){meaning}",
+    "{what}共用 {lost}，每次约 {typical}（最长 {worst}）{meaning}",
+)
+_STOOD_STILL, _NOTHING = Text(", and the loop stood still for them", "，期间训练停住"), Text("", "")
+_WHAT = {  # and what that means for the loop
+    Cause.CHECKPOINT: (Text("{count:save(s)} ({calls})", "{count} 次保存（{calls}）"), _STOOD_STILL),
+    Cause.EVALUATION: (Text("{count:evaluation(s)} ({calls})", "{count} 次评估（{calls}）"), _NOTHING),
+    Cause.LOGGING: (
+        Text("{count:write(s)} ({calls})", "{count} 次写日志（{calls}）"),
+        Text(", in the training loop itself", "，都在训练循环里"),
     ),
-    Cause.EVALUATION: Text(
-        "{count:evaluation(s)} ({calls}) took {lost} in all, {typical} each ({worst} at worst)",
-        "{count} 次评估（{calls}）共用 {lost}，每次约 {typical}（最长 {worst}）",
-    ),
-    Cause.LOGGING: Text(
-        "{count:write(s)} ({calls}) took {lost} in all, {typical} each ({worst} at worst), in the training loop itself",
-        "{count} 次写日志（{calls}）共用 {lost}，每次约 {typical}（最长 {worst}），都在训练循环里",
-    ),
-    Cause.GC: Text(
-        "{count:garbage collection(s)} took {lost} in all, {typical} each ({worst} at worst)",
-        "{count} 次垃圾回收共用 {lost}，每次约 {typical}（最长 {worst}）",
-    ),
-    Cause.H2D_COPY: Text(
-        "{count:cop(y|ies)} to the device took {lost} in all, {typical} each ({worst} at worst), and the loop stood "
-        "still for them",
-        "{count} 次拷贝到设备共用 {lost}，每次约 {typical}（最长 {worst}），期间训练停住",
-    ),
+    Cause.GC: (Text("{count:garbage collection(s)}", "{count} 次垃圾回收"), _NOTHING),
+    Cause.H2D_COPY: (Text("{count:cop(y|ies)} to the device", "{count} 次拷贝到设备"), _STOOD_STILL),
 }
 
 
@@ -179,7 +162,8 @@ def _said(trainer: Trainer, cause: Cause, cost: Cost, calls: Sequence[str]) -> T
         over = ", ".join(row.title for row in trainer.loader_rows if row.role is LoaderRole.EVALUATION)
         shown = Text(f"batches of {over} without a training step", f"{over} 的 batch，没有训练步")
         shown = shown if over else Text("from `eval()` to `train()`", "从 `eval()` 到 `train()`")
-    return _WHAT[cause].filled(calls=shown, **cost.blanks)
+    what, meaning = _WHAT[cause]
+    return _TOOK.filled(what=what.filled(count=cost.count, calls=shown), meaning=meaning, **cost.blanks)
 
 
 def _save_evidence(trainer: Trainer, cost: Cost, untimed_s: float, figures: dict[str, float]) -> Iterator[Text]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Activity, Cause, EventKind, LoaderRole, LoaderRow, LoaderSettings, TimeRow, copied_ns
+from headrace.model import Activity, Cause, EventKind, LoaderRole, LoaderRow, LoaderSettings, Text, TimeRow, copied_ns
 
 from ..steps import Span, exclusive_times
 from .passes import LoaderPass, evaluations, loader_rows, num_made, read_passes
@@ -38,6 +38,19 @@ CAUSE_OF = {
     Activity.LOGGING: Cause.LOGGING,
     Activity.GC: Cause.GC,
     Activity.H2D: Cause.H2D_COPY,
+}
+OWN_WORK = {  # what a rank does by itself, not with others
+    Activity.EPOCH_START: Text("starting epochs", "epoch 开头"),
+    Activity.WAIT: Text("waiting for data", "等数据"),
+    Activity.H2D: Text("copying to the device", "拷贝到设备"),
+    Activity.FORWARD: Text("forward", "前向"),
+    Activity.OPTIMIZER: Text("the optimizer", "优化器"),
+    Activity.BETWEEN_STEPS: Text("code between steps", "步与步之间的代码"),
+    Activity.CHECKPOINT: Text("saving", "保存"),
+    Activity.EVALUATION: Text("evaluation", "评估"),
+    Activity.LOGGING: Text("logging", "写日志"),
+    Activity.GC: Text("garbage collection", "垃圾回收"),
+    Activity.OTHER: Text("code of the loop that is not timed", "循环里未计时的代码"),
 }
 
 
