@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .crashes import signal_finding
     from .log_findings import explain_logs, explain_message
     from .recorded import explain_recording
-    from .remedies import LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix
+    from .remedies import LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix, make_finding
 
 __all__ = [
     "LOOP_MAKES_DATA",
@@ -29,6 +29,7 @@ __all__ = [
     "explain_logs",
     "explain_message",
     "explain_recording",
+    "make_finding",
     "signal_finding",
 ]
 
@@ -38,6 +39,6 @@ __getattr__, __dir__ = lazy_names(
         "crashes": "signal_finding",
         "log_findings": "explain_logs explain_message",
         "recorded": "explain_recording",
-        "remedies": "LOOP_MAKES_DATA CauseAdvice advice_on bottleneck_fix",
+        "remedies": "LOOP_MAKES_DATA CauseAdvice advice_on bottleneck_fix make_finding",
     },
 )

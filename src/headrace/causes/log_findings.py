@@ -239,7 +239,7 @@ def _finding(loss: LostTime, analysis: Analysis) -> Finding:
         figures |= {"supply_per_s": loss.supply[0], "demand_per_s": loss.supply[1]}
     evidence = evidence_of(loss, analysis)
     return make_finding(
-        loss.cause, analysis.share(loss), evidence, figures=figures, confidence=loss.confidence, is_from_log=True
+        loss.cause, analysis.share(loss), evidence, figures=figures, confidence=loss.confidence, is_open=True
     )
 
 

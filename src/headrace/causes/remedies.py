@@ -369,10 +369,8 @@ def advice_on(
         idle |= {_FEWER_WORKERS_FUTILE, _HEADRACE, _OUT_OF_ORDER}
     if not has_workers:
         idle |= {_PREFETCH_FUTILE, _FEWER_WORKERS_FUTILE, _BUSY_SHARE}
-    fix, futile, measure = (
-        tuple(one for one in texts if one not in idle) for texts in (advice.fix, advice.futile, advice.measure)
-    )
-    return CauseAdvice(fix, futile, measure)
+    parts = (advice.fix, advice.futile, advice.measure)
+    return CauseAdvice(*(tuple(one for one in texts if one not in idle) for texts in parts))
 
 
 _CHEAPER_SAMPLES = Text(
@@ -461,11 +459,11 @@ def make_finding(
     *,
     figures: Mapping[str, float],
     confidence: Confidence = Confidence.CERTAIN,
-    is_from_log: bool = False,
+    is_open: bool = False,
+    advice: CauseAdvice | None = None,
 ) -> Finding:
-    """Return a finding with what is advised on its cause; a log leaves more to be measured than a recording."""
-    share = min(1.0, share)
-    advice = advice_on(cause)
+    """Return a finding with what is advised on its cause; `is_open`: it leaves something to be measured."""
+    share, advice = min(1.0, share), advice or advice_on(cause)
     return Finding(
         cause=cause,
         share=share,
@@ -474,7 +472,7 @@ def make_finding(
         evidence=tuple(evidence),
         fix=advice.fix,
         futile=advice.futile,
-        measure=advice.measure if is_from_log or cause in {Cause.UNKNOWN, Cause.HOST_BOUND} else (),
+        measure=advice.measure if is_open or cause in {Cause.UNKNOWN, Cause.HOST_BOUND} else (),
         gain=gain_of(share),
         figures=figures,
     )

@@ -80,7 +80,7 @@ def explain_slow_reports(streams: LogStreams) -> tuple[Finding, list[Text]] | No
     if supply and demand:
         evidence.append(supply_and_demand(supply, demand))
     evidence += _windows(streams.recent)
-    return make_finding(cause, share, evidence, figures=figures, confidence=confidence, is_from_log=True), facts
+    return make_finding(cause, share, evidence, figures=figures, confidence=confidence, is_open=True), facts
 
 
 def _period(steps: Sequence[NDArray[np.float64]], waits: Sequence[NDArray[np.float64]]) -> StepPeriod | None:

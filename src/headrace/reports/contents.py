@@ -102,7 +102,7 @@ _GAIN = Text(
     "without it at most {gain} times as fast (estimate: 1 / (1 - share))",
     "没有它，最多快到 {gain} 倍（估计：1 / (1 − 占比)）",
 )
-_PAGE = Text("more about this cause: {page}", "关于这个原因：{page}")
+PAGE = Text("more about this cause: {page}", "关于这个原因：{page}")
 _EVIDENCE = Text("evidence", "证据")
 _FIX = Text("what helps", "怎么办")
 _FUTILE = Text("what cannot help", "没有用的做法")
@@ -123,22 +123,17 @@ def title_of(finding: Finding, language: str) -> str:
 
 def sections_of(finding: Finding, language: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the parts of a finding, each with its heading; empty ones are left out."""
-    fix = [text.of(language) for text in finding.fix]
+    fix = finding.fix
     if fix and finding.gain is not None and finding.gain >= 1.01:
-        fix.append(_GAIN.filled(gain=three_digits(finding.gain)).of(language))
+        fix = (*fix, _GAIN.filled(gain=three_digits(finding.gain)))
     for heading, sentences in (
-        (_EVIDENCE, [text.of(language) for text in finding.evidence]),
+        (_EVIDENCE, finding.evidence),
         (_FIX, fix),
-        (_FUTILE, [text.of(language) for text in finding.futile]),
-        (_MEASURE, [text.of(language) for text in finding.measure]),
+        (_FUTILE, finding.futile),
+        (_MEASURE, finding.measure),
     ):
         if sentences:
-            yield heading.of(language), sentences
-
-
-def page_of(finding: Finding, language: str) -> str:
-    """Return where the documentation says more about a finding's cause."""
-    return _PAGE.filled(page=finding.cause.page).of(language)
+            yield heading.of(language), [text.of(language) for text in sentences]
 
 
 # ---------------------------------------------------------------------------------------------- beside the findings
@@ -216,7 +211,7 @@ _CHECK = Text("check: {what}", "先查：{what}")
 _CHANGE = Text("change: {what}", "改这里：{what}")
 _OR = Text("or: {what}", "或者：{what}")
 _ALSO = Text("also: {what}", "另外：{what}")
-_MORE = Text("more (evidence, what cannot help, what was read): {how}", "更多（证据、没有用的做法、读了什么）：{how}")
+MORE = Text("more (evidence, what cannot help, what was read): {how}", "更多（证据、没有用的做法、读了什么）：{how}")
 
 
 def opening_of(findings: Findings, language: str) -> Iterator[str]:
@@ -271,15 +266,10 @@ def brief_of(findings: Findings, language: str) -> Iterator[str]:
     yield from (text.of(language) for text in (*findings.notes, *facts, *findings.limits[: most - 1]))
 
 
-def more_text(how: str, language: str) -> str:
-    """Return how the rest is to be had."""
-    return _MORE.filled(how=how).of(language)
-
-
 # ---------------------------------------------------------------------------------------------- tables
 
 _TIMES = Text("where the time went", "时间花在哪里")
-_TIME_COLUMNS = (Text("activity", "活动"), Text("time", "时间"), Text("share", "占比"), Text("times", "次数"))
+_TIME_COLUMNS = Text("activity|time|share|times", "活动|时间|占比|次数")
 _TIMES_SUM = Text("wall clock", "总时间")
 _TIMES_REST = Text("{count} smaller ones", "其余 {count} 项")
 _ACTIVITIES = {
@@ -316,16 +306,7 @@ _WORKER_PARTS = {
 }
 
 _PARTS = Text("where the workers' time went", "worker 的时间花在哪里")
-_PART_COLUMNS = (
-    Text("part", "部分"),
-    Text("times", "次数"),
-    Text("total", "总计"),
-    Text("median", "中位数"),
-    Text("p95", "p95"),
-    Text("still", "停住"),
-    Text("own share", "自身占比"),
-    Text("MB/s", "MB/s"),
-)
+_PART_COLUMNS = Text("part|times|total|median|p95|still|own share|MB/s", "部分|次数|总计|中位数|p95|停住|自身占比|MB/s")
 _PART_KINDS = {
     PartKind.READ: Text("read: {name}", "读取：{name}"),
     PartKind.DECODE: Text("decode: {name}", "解码：{name}"),
@@ -335,14 +316,8 @@ _PART_KINDS = {
     PartKind.COLLATE: Text("collating", "拼 batch"),
 }
 _LOADERS = Text("loaders", "加载器")
-_LOADER_COLUMNS = (
-    Text("loader", "加载器"),
-    Text("for", "用途"),
-    Text("made", "新建次数"),
-    Text("passes", "遍数"),
-    Text("batches", "batch 数"),
-    Text("typical wait", "通常等待"),
-    Text("waiting", "等待占比"),
+_LOADER_COLUMNS = Text(
+    "loader|for|made|passes|batches|typical wait|waiting", "加载器|用途|新建次数|遍数|batch 数|通常等待|等待占比"
 )
 _ROLES = {
     LoaderRole.TRAINING: Text("training", "训练"),
@@ -367,7 +342,7 @@ def tables_of(
         (_PARTS, _PART_COLUMNS, _part_cells(findings.parts if is_verbose else (), language), False),
     ):
         if rows := list(cells):
-            yield title.of(language), [column.of(language) for column in columns], rows, has_sum
+            yield title.of(language), columns.of(language).split("|"), rows, has_sum
 
 
 def _time_cells(rows: Sequence[TimeRow], language: str, most: int) -> Iterator[tuple[str, ...]]:

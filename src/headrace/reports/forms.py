@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from headrace.model import Findings, Severity
 
 from .contents import (
+    MORE,
+    PAGE,
     brief_of,
     headline_of,
-    more_text,
     next_step,
     nothing_wrong,
     opening_of,
-    page_of,
     sections_of,
     tables_of,
     title_of,
@@ -53,7 +53,7 @@ def findings_text(
     parts += map(_bullet, brief_of(findings, language))
     for table in tables_of(findings, language, most_times=_MOST_TIMES, is_verbose=False):
         parts += _titled(*table)
-    return Group(*parts, Line(more_text(more, language), style="dim"))
+    return Group(*parts, Line(MORE.filled(how=more).of(language), style="dim"))
 
 
 def _full(findings: Findings, language: str) -> RenderableType:
@@ -68,7 +68,8 @@ def _full(findings: Findings, language: str) -> RenderableType:
         for heading, sentences in sections_of(finding, language):
             parts.append(Padding(Line(heading), (0, 0, 0, 3)))
             parts += [Padding(_bullet(sentence), (0, 0, 0, 5)) for sentence in sentences]
-        parts.append(Padding(Line(page_of(finding, language), style="dim"), (0, 0, 0, 3)))
+        page = PAGE.filled(page=finding.cause.page).of(language)
+        parts.append(Padding(Line(page, style="dim"), (0, 0, 0, 3)))
     for heading, sentences in topics_of(findings, language):
         parts += [Line(""), Line(heading, style="bold")]
         parts += [Padding(_bullet(sentence), (0, 0, 0, 2)) for sentence in sentences]
@@ -114,7 +115,7 @@ def findings_markdown(findings: Findings, *, language: str = "en") -> str:
         lines += [f"## {number}. {title_of(finding, language)}", ""]
         for heading, sentences in sections_of(finding, language):
             lines += [f"**{heading}**", "", *(f"- {_inline(sentence)}" for sentence in sentences), ""]
-        lines += [page_of(finding, language), ""]
+        lines += [PAGE.filled(page=finding.cause.page).of(language), ""]
     for heading, sentences in topics_of(findings, language):
         lines += [f"## {heading}", "", *(f"- {_inline(sentence)}" for sentence in sentences), ""]
     for title, headings, rows, _ in tables_of(findings, language):

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from headrace.causes import LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix
+from headrace.causes import LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix, make_finding
 from headrace.model import (
     Bottleneck,
     Cause,
@@ -16,7 +16,6 @@ from headrace.model import (
     Text,
     Verdict,
     format_share,
-    gain_of,
 )
 
 from .look import Alarm, Look, TrainerLook, WorkerLook
@@ -254,17 +253,9 @@ def _finding(
     advice: CauseAdvice,
     confidence: Confidence = Confidence.CERTAIN,
 ) -> Finding:
-    return Finding(
-        cause=cause,
-        share=share.value,
-        evidence=tuple(evidence),
-        fix=advice.fix,
-        futile=advice.futile,
-        measure=advice.measure if confidence is Confidence.POSSIBLE else (),
-        severity=Severity.of_share(share.value),
-        confidence=confidence,
-        gain=gain_of(share.value),
-        figures={"share_low": share.low, "share_high": share.high},
+    figures, is_open = {"share_low": share.low, "share_high": share.high}, confidence is Confidence.POSSIBLE
+    return make_finding(
+        cause, share.value, evidence, figures=figures, confidence=confidence, is_open=is_open, advice=advice
     )
 
 

@@ -74,8 +74,6 @@ def student(freedom: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Ceiling:
-    """A replay, taken apart."""
-
     loader: str
     num_served: int  # steps on cached batches
     step: Mean  # seconds of such a step; of those that count

@@ -347,14 +347,12 @@ def _pool_evidence(pool: PoolWork, num_workers: int, *, is_straggler: bool) -> I
             worst=format_seconds(float(pool.sample_s[worst])),
             which=f" ({index})" if index >= 0 and is_straggler else "",
         )
-    if is_straggler and len(pool.sample_s) >= 20:
-        heavy = np.flatnonzero(pool.sample_s > 5 * np.median(pool.sample_s))
-        indices = sorted({int(pool.sample_index[one]) for one in heavy} - {-1})
-        if indices:
-            yield Text(
-                "samples of more than five times that: {count}, with the indices {indices}",
-                "超过其五倍的样本：{count} 个，索引为 {indices}",
-            ).filled(count=len(heavy), indices=", ".join(map(str, indices[:8])) + (" …" if len(indices) > 8 else ""))
+    if is_straggler and (indices := sorted({*pool.sample_index[pool.is_heavy].tolist()} - {-1})):
+        shown = ", ".join(map(str, indices[:8])) + (" …" if len(indices) > 8 else "")
+        yield Text(
+            "samples of more than five times that: {count}, with the indices {indices}",
+            "超过其五倍的样本：{count} 个，索引为 {indices}",
+        ).filled(count=int(pool.is_heavy.sum()), indices=shown)
 
 
 def _resource_evidence(verdict: DataVerdict, resources: Resources) -> Iterator[Text]:

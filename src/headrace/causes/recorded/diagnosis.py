@@ -134,10 +134,8 @@ def explain_processes(
     if host is not None:
         found += find_host_bound(host, num_workers=sum(one.num_workers for one in trainer.loaders))
     if ended:  # of a run that was cut short, a moment is no rule
-        found = [
-            replace(one, confidence=Confidence.POSSIBLE) if one.share * trainer.train_s < _MOMENT_S else one
-            for one in found
-        ]
+        moment, possible = _MOMENT_S / max(trainer.train_s, 1e-9), Confidence.POSSIBLE
+        found = [replace(one, confidence=possible) if one.share < moment else one for one in found]
     findings = Findings.in_order([*ended, *found])
     parts = data.pool.during_waits if data is not None and data.pool is not None else None  # of the waits
     if not trainer.is_fed:
@@ -332,7 +330,6 @@ def _facts_of(trainer: Trainer, data: DataVerdict | None) -> Iterator[Text]:
 
 
 def _figures_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> dict[str, float]:
-    """Return the same as numbers, for JSON."""
     figures = {
         "wall_s": (trainer.end_ns - trainer.start_ns) / 1e9,
         "train_s": trainer.train_s,

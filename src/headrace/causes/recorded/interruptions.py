@@ -156,7 +156,6 @@ _WHAT = {  # and what that means for the loop
 
 
 def _said(trainer: Trainer, cause: Cause, cost: Cost, calls: Sequence[str]) -> Text:
-    """Return what took how long."""
     shown: str | Text = ", ".join(calls[:3]) or "-"
     if cause is Cause.EVALUATION and not calls:
         over = ", ".join(row.title for row in trainer.loader_rows if row.role is LoaderRole.EVALUATION)

@@ -104,6 +104,5 @@ class Coverage:
 
 
 def covering(*events: NDArray[Any]) -> Coverage:
-    starts = np.concatenate([starts_of(one) for one in events]) if events else np.empty(0, np.int64)
-    ends = np.concatenate([ends_of(one) for one in events]) if events else np.empty(0, np.int64)
-    return Coverage(starts, ends)
+    none = np.empty(0, np.int64)
+    return Coverage(*(np.concatenate([none, *map(edge, events)]) for edge in (starts_of, ends_of)))

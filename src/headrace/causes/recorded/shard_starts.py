@@ -36,9 +36,7 @@ def find_shard_starts(
         return None
     tasks, opened, names = _tasks(workers)
     length_s = tasks["duration_ns"] / 1e9
-    is_later = starts_of(tasks) >= int(
-        loader.end_ns[0]
-    )  # what began before the first batch belongs to the epoch's start
+    is_later = starts_of(tasks) >= int(loader.end_ns[0])  # what began before belongs to the epoch's start
     opens, others = (opened > 0) & is_later, (opened == 0) & is_later
     if opens.sum() < _FEWEST or not others.any() or opens.sum() > _MOST_OF_TASKS * is_later.sum():
         return None

@@ -90,8 +90,6 @@ class _Saves:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trainer:
-    """A training process, taken apart."""
-
     process: ProcessEvents
     thread: int  # the one that trains
     is_fed: bool  # it is this thread that asks for batches to train on: no other on its behalf, and not nobody
@@ -159,7 +157,7 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     passes = read_passes(process, thread)
     is_fed = any(one.role is not LoaderRole.EVALUATION for one in passes)
     evaluated = evaluations(process, thread, passes)
-    saves = _read_saves(process, _ACTIVITY, thread, passes)
+    saves = _read_saves(process, thread, passes)
     spans = _spans(process, thread, saves, evaluated)
     if not is_fed:
         spans = [*_between_steps(process, thread, coverage(spans[: len(evaluated)])), *spans]
@@ -277,14 +275,13 @@ def _loaders(
     replays = replays[replays["value"] > 0]
     settings = process.loader_settings()
     loaders = []
-    for arg in np.unique(waits["arg"]):
-        name = process.names.get(int(arg), "loader")
+    for arg in np.unique(waits["arg"]).tolist():
+        name = process.names.get(arg, "loader")
         own, replayed = waits[waits["arg"] == arg], replays[replays["arg"] == arg]
-        of = {"name": name, "settings": settings.get(name, LoaderSettings()), "num_made": num_made(process, int(arg))}
+        of = {"name": name, "settings": settings.get(name, LoaderSettings()), "num_made": num_made(process, arg)}
         loaders.append(_loader_waits(own, gets, replayed, interruptions, **of))
-    return tuple(
-        sorted((one for one in loaders if len(one.batch)), key=lambda one: (-float(one.wait_s.sum()), -len(one.batch)))
-    )
+    loaders.sort(key=lambda one: (-float(one.wait_s.sum()), -len(one.batch)))
+    return tuple(one for one in loaders if len(one.batch))
 
 
 def _loader_waits(
@@ -350,11 +347,8 @@ _AS_OFTEN = 0.25  # of the saves: as many pauses of that kind elsewhere, and sav
 _MOST_PAUSES = 3.0  # the usual pause: a longer one has something else in it
 
 
-def _read_saves(
-    process: ProcessEvents, kinds: Collection[EventKind], thread: int, passes: Sequence[LoaderPass]
-) -> _Saves:
-    """Return how far the saves of a thread reach; `kinds` is everything that the thread is timed in."""
-    events = process.of(*(set(kinds) - _ANY_TIME), thread=thread)
+def _read_saves(process: ProcessEvents, thread: int, passes: Sequence[LoaderPass]) -> _Saves:
+    events = process.of(*(set(_ACTIVITY) - _ANY_TIME), thread=thread)
     is_save = events["kind"] == int(EventKind.CHECKPOINT)
     if not is_save.any():
         return _Saves()

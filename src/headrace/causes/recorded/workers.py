@@ -126,11 +126,14 @@ class PoolWork:
     during_waits: Mapping[str, float]  # what the workers did while the loop waited, as shares
 
     @property
+    def is_heavy(self) -> NDArray[np.bool_]:
+        """Return which samples took more than five times the median; none of too few to tell."""
+        return np.asarray(self.sample_s > (5 * np.median(self.sample_s) if len(self.sample_s) >= 20 else np.inf))
+
+    @property
     def heavy_share(self) -> float:
-        """Return the share of all sample time that lies in samples of more than five times the median."""
-        if len(self.sample_s) < 20 or self.sample_s.sum() <= 0:
-            return 0.0
-        return float(self.sample_s[self.sample_s > 5 * np.median(self.sample_s)].sum() / self.sample_s.sum())
+        """Return the share of all sample time that lies in heavy ones."""
+        return float(self.sample_s[self.is_heavy].sum() / max(self.sample_s.sum(), 1e-9))
 
 
 def workers_of(
