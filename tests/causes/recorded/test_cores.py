@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.causes.recorded import ProcessEvents, explain_processes
-from headrace.causes.recorded.cores import CoreAccount, find_contention, read_cores
+from headrace.causes.recorded.surroundings import CoreAccount, find_contention, read_cores
 from headrace.model import Cause, EventKind, Findings, Verdict
 from headrace.signals.system import SystemSample
 

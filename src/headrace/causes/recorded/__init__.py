@@ -10,8 +10,7 @@
 - `interruptions`: checkpoints, evaluation, logging, collections, copies, starts of epochs, slow steps.
 - `ceiling`: what a perfect loader would bring, measured by a replay.
 - `estimates`: what would help, by how much.
-- `cores`: whose cores they were, and what full ones cost.
-- `surroundings`: what the system did meanwhile, and what it did not give.
+- `surroundings`: what the system did meanwhile, whose cores they were, and what it did not give.
 - `ending`: what a training ended with, and which rank first.
 - `diagnosis`: from a recording to findings and facts: its steps, its ranks, the table of times.
 """

@@ -38,9 +38,9 @@ from ..steps import (
     waits_evidence,
 )
 from .ceiling import Ceiling, ceiling_evidence
-from .cores import CoreAccount
 from .parts import SampleParts, heavy_evidence, parts_evidence, read_parts
 from .processes import ProcessEvents
+from .surroundings import CoreAccount
 from .trainer import LoaderWaits
 from .workers import PoolWork, Resources, SampleEnds, read_pool, read_resources, workers_of
 
