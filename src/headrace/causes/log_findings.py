@@ -57,12 +57,14 @@ def explain_logs(paths: Sequence[str]) -> Findings:
         raise UnusableInput(f"{names}: empty", next_step="give the log that the training wrote")
     streams = join_logs(contents)
     source = _source(paths, contents, num_messages)
-    findings = _explain(streams, _once(crashes), remarks, source, _unread(contents))
+    # kinds of lines that look like steps and were not read, the most frequent first: how many, and one
+    unread = sorted((one for content in contents for one in content.unread.values()), key=lambda one: -one[0])
+    findings = _explain(streams, _once(crashes), remarks, source, unread)
     if findings is None:
         raise UnusableInput(
             f"{names}: no line tells of training steps, and no known message is in it",
             lines=sum(content.num_lines for content in contents),
-            **({"unread": unread[0][1]} if (unread := _unread(contents)) else {}),
+            **({"unread": unread[0][1]} if unread else {}),
             next_step="give a log with step numbers and times, a progress bar, or an error message; "
             "`headrace explain --help` lists the formats",
         )
@@ -92,7 +94,8 @@ def _read(path: str) -> tuple[LogContent, tuple[MessageFound, ...], LogEnd]:
     for chunk in read_chunks(path):
         scanner.scan_chunk(chunk)
         last.append((cutter.num_lines, chunk))
-        if _is_read(content.num_bytes):
+        behind = content.num_bytes - _READ_WHOLE_BYTES
+        if behind < 0 or behind // _WINDOW_BYTES % _OF_THE_REST == 0:
             reader.feed(cutter.cut(chunk))
             content.num_bytes_read += len(chunk)
         else:
@@ -110,11 +113,6 @@ def _read(path: str) -> tuple[LogContent, tuple[MessageFound, ...], LogEnd]:
     return content, scanner.found(), end
 
 
-def _unread(contents: Sequence[LogContent]) -> list[list[Any]]:
-    """Return kinds of lines that look like steps and were not read, the most frequent first: how many, and one."""
-    return sorted((one for content in contents for one in content.unread.values()), key=lambda one: -one[0])
-
-
 def _once(crashes: list[Finding]) -> list[Finding]:
     """Keep one finding a cause and fix: every rank, and both of stdout and stderr, may tell of the same death."""
     kept: dict[tuple[object, ...], Finding] = {}
@@ -123,11 +121,6 @@ def _once(crashes: list[Finding]) -> list[Finding]:
         if key not in kept or finding.share > kept[key].share:
             kept[key] = finding
     return list(kept.values())
-
-
-def _is_read(position: int) -> bool:
-    behind = position - _READ_WHOLE_BYTES
-    return behind < 0 or behind // _WINDOW_BYTES % _OF_THE_REST == 0
 
 
 def _source(paths: Sequence[str], contents: Sequence[LogContent], num_messages: int) -> dict[str, object]:
@@ -147,8 +140,6 @@ _NO_WAIT = Text(
     "the log does not tell how long a step waits for data; whether steady steps wait for it cannot be seen from it",
     "日志没有给出每一步等待数据的时间；步耗时平稳时，看不出其中有没有在等数据",
 )
-
-
 _UNREAD = Text(
     "{n:line(s)} like this, which might be steps, not read: `{line}`; please report the format, with a few such lines",
     "有 {n} 行看起来像训练步但没有读懂，例如：`{line}`；请附上几行报告这种格式",

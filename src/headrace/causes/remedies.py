@@ -51,6 +51,9 @@ _BIGGER_BATCH_FUTILE = Text(
 _LOADER_FUTILE = Text(
     "workers, prefetch, pinned memory: the loader is not involved", "调 worker、预取、锁页内存：这与加载器无关"
 )
+_SAME_CORES_FUTILE = Text(
+    "more workers or prefetch: they would share the same cores", "增加 worker 或预取：用的还是同样的核心"
+)
 _HEADRACE = Text(
     "`from headrace import DataLoader`: it gives out samples instead of batches, so the waits become even and one "
     "slow sample holds up nobody; what a sample costs stays the same",
@@ -200,9 +203,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             "线程数按配额而不是按整机核数设：`OMP_NUM_THREADS`、`torch.set_num_threads`、`num_workers`；越多只会越早用"
             "尽配额，然后一起停住",
         ),
-        futile=_texts(
-            "more workers or prefetch: the quota is for all of them together", "增加 worker 或预取：配额由全部进程共用"
-        ),
+        futile=(_SAME_CORES_FUTILE,),
     ),
     Cause.HOST_BOUND: CauseAdvice(
         fix=(),
@@ -222,9 +223,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
                 "`OMP_NUM_THREADS`、`num_workers`），减少这台机器上的 rank，或申请更多核心",
             ),
         ),
-        futile=_texts(
-            "more workers or prefetch: they would wait for the same cores", "增加 worker 或预取：它们等的是同样的核心"
-        ),
+        futile=(_SAME_CORES_FUTILE,),
     ),
     Cause.SWAP: CauseAdvice(
         fix=_texts(

@@ -1,10 +1,12 @@
 """The forms of a report: text for a terminal, Markdown for an issue or a wiki, JSON for scripts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text as Line
 
 from headrace.model import Findings, Severity
 
@@ -23,9 +25,6 @@ from .contents import (
     what_was_read,
 )
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 _MOST_TIMES = 5  # rows of the table of times in the first lines: with the rest, they are a screenful
 _STYLES = {Severity.FATAL: "bold red", Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold"}
 
@@ -43,9 +42,6 @@ def findings_text(
     The first lines say what ended the run or what was lost to what, what to do, and where; then why, and where the time
     went. All the rest comes if `is_verbose`; `more` is how to get it.
     """
-    from rich.console import Group
-    from rich.text import Text as Line
-
     if is_verbose:
         return _full(findings, language)
     first, *opening = opening_of(findings, language)
@@ -57,10 +53,6 @@ def findings_text(
 
 
 def _full(findings: Findings, language: str) -> RenderableType:
-    from rich.console import Group
-    from rich.padding import Padding
-    from rich.text import Text as Line
-
     parts: list[RenderableType] = [Line(headline_of(findings, language), style="bold")]
     parts += map(Line, nothing_wrong(findings, language))
     for number, finding in enumerate(findings.findings, start=1):
@@ -81,9 +73,6 @@ def _full(findings: Findings, language: str) -> RenderableType:
 
 
 def _bullet(sentence: str) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text as Line
-
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column()
     grid.add_column(overflow="fold")
@@ -94,17 +83,13 @@ def _bullet(sentence: str) -> RenderableType:
 def _titled(
     title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], has_sum: bool
 ) -> tuple[RenderableType, RenderableType]:
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text as Cell
-
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number else "left", no_wrap=number > 0)
     for cells in rows:
-        table.add_row(*(Cell(cell) for cell in cells))
+        table.add_row(*(Line(cell) for cell in cells))
     table.rows[-1].style = "bold" if has_sum else ""
-    return Cell(title, style="bold"), Padding(table, (0, 0, 0, 2))
+    return Line(title, style="bold"), Padding(table, (0, 0, 0, 2))
 
 
 def findings_markdown(findings: Findings, *, language: str = "en") -> str:

@@ -281,11 +281,11 @@ _ADVICE = {
         "arrays in NPZ or safetensors instead of `torch.load`, which unpickles",
         "用 NPZ 或 safetensors 保存数组，代替需要反序列化的 `torch.load`",
     ),
+    "cv2": Text(
+        "`headrace.codecs.jpeg`, decoding to the size that is needed, or smaller pictures on disk",
+        "用 `headrace.codecs.jpeg` 直接解码到所需尺寸，或在磁盘上存更小的图",
+    ),
 }
-_OPENCV = Text(
-    "`headrace.codecs.jpeg`, decoding to the size that is needed, or smaller pictures on disk",
-    "用 `headrace.codecs.jpeg` 直接解码到所需尺寸，或在磁盘上存更小的图",
-)
 _CHEAPER_DECODE = Text("cheaper decoding ({name})", "降低解码开销（{name}）")
 _CHEAPER_TRANSFORM = Text(
     "cheaper transforms ({name}): crop before resize before conversion to float, or on the device for a whole batch",
@@ -317,7 +317,7 @@ def cheaper_part(verdict: DataVerdict, train_s: float) -> Text | None:
     if gain - 1 < max(_WORTH_OF_PART, error):
         return None
     if part.kind is PartKind.DECODE:
-        what = _OPENCV if part.name.startswith("cv2.") else _ADVICE.get(part.name, _CHEAPER_DECODE)
+        what = _ADVICE.get("cv2" if part.name.startswith("cv2.") else part.name, _CHEAPER_DECODE)
     else:
         what = _CHEAPER_TRANSFORM if part.kind is PartKind.TRANSFORM else _CHEAPER_STAGE
     return _ESTIMATE.filled(

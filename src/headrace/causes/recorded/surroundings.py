@@ -54,6 +54,9 @@ _COMPUTES = {Bottleneck.CPU_DECODE, Bottleneck.GIL}
 _Shortage = tuple[Finding, float, float]
 
 
+_WHOSE = ("trainer", "workers", "ranks", "others", "idle")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CoreAccount:
     """How many cores each used on average, of those that the training may use."""
@@ -78,7 +81,6 @@ class CoreAccount:
 
     @property
     def said(self) -> Text:
-        names = ("trainer", "workers", "ranks", "others", "idle")
         return Text(
             "the {cores} cores were full: the training process used {trainer} of them, its workers {workers}, other "
             "processes of this run {ranks}, processes outside it {others} ({outside}); {idle} were idle",
@@ -87,7 +89,7 @@ class CoreAccount:
         ).filled(
             cores=f"{self.cores:g}",
             outside=format_share(self.others / self.cores),
-            **{name: f"{getattr(self, name):.2f}" for name in names},
+            **{name: f"{getattr(self, name):.2f}" for name in _WHOSE},
         )
 
 
@@ -397,10 +399,7 @@ def find_contention(account: CoreAccount | None, data: Finding | None, *, wait_s
         "{task}",
         "可以运行却没有核心：训练进程占其时间的 {own}，读取 batch 占 {task}",
     ).filled(own=format_share(account.no_core), task=format_share(task_no_core))
-    known = {
-        **{f"{name}_cores": getattr(account, name) for name in ("trainer", "workers", "ranks", "others", "idle")},
-        "no_core_share": account.no_core,
-    }
+    known = {f"{name}_cores": getattr(account, name) for name in _WHOSE} | {"no_core_share": account.no_core}
     finding = make_finding(Cause.CPU_CONTENDED, in_waits + itself, [account.said, lost], figures=known)
     if account.ranks > account.others:  # it is the run itself that has more processes than cores
         finding = replace(finding, fix=tuple(text for text in finding.fix if text is not FREE_CORES))
