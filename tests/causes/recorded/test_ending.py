@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from headrace.causes.recorded.ending import find_ending
 from headrace.causes.recorded.processes import ProcessEvents
-from headrace.causes.recorded.surroundings import Surroundings
 from headrace.model import Cause, EventKind, LoaderSettings, Severity, Text
 
 EVENTS = np.dtype(
@@ -19,20 +16,6 @@ EVENTS = np.dtype(
     ]
 )  # fmt: skip
 
-AROUND = Surroundings(
-    seconds=5.0,
-    throttled_share=None,
-    throttled_s=0.0,
-    quota_cores=None,
-    num_working=1,
-    swapped_in_bytes=0,
-    swapped_bytes=0,
-    memory_stall_s=None,
-    refault_bytes=None,
-    limit_bytes=None,
-    most_used_bytes=0,
-    kills=0,
-)
 KILLED = "RuntimeError: DataLoader worker (pid 22048) is killed by signal: Killed. "
 TOO_MANY = "OSError: [Errno 24] Too many open files"
 
@@ -46,14 +29,14 @@ def process(pid: int, *texts: tuple[int, str]) -> ProcessEvents:
 
 @pytest.mark.parametrize(("kills", "cause"), [(0, Cause.WORKER_LOST), (1, Cause.MEMORY_PRESSURE)])
 def test_the_kernels_count_decides_who_killed_a_worker(kills: int, cause: Cause) -> None:
-    (finding,) = find_ending([process(5, (1, KILLED))], replace(AROUND, kills=kills), 1)
+    (finding,) = find_ending([process(5, (1, KILLED))], kills, 1)
     assert (finding.cause, finding.share) == (cause, 1.0)
     assert finding.evidence[0].en == KILLED.strip()  # no number of a line: there is no log
 
 
 def test_the_first_message_is_the_cause_of_those_that_follow() -> None:
     trainer, worker = process(5, (20, KILLED)), process(6, (10, TOO_MANY))
-    first, *_ = find_ending([trainer, worker], AROUND, 1)
+    first, *_ = find_ending([trainer, worker], 0, 1)
     assert first.cause is Cause.FD_LIMIT
 
 
@@ -66,13 +49,13 @@ def test_the_exception_itself_counts_not_the_frames_above_it() -> None:
 During handling of the above exception, another exception occurred:
 
 {TOO_MANY}"""
-    (finding,) = find_ending([process(5, (1, text))], AROUND, 1)
+    (finding,) = find_ending([process(5, (1, text))], 0, 1)
     assert finding.cause is Cause.FD_LIMIT
 
 
 @pytest.mark.parametrize("code", [0, 130])
 def test_a_run_that_ended_well_or_was_interrupted_has_no_such_finding(code: int) -> None:
-    assert find_ending([process(5, (1, KILLED))], AROUND, code) == []
+    assert find_ending([process(5, (1, KILLED))], 0, code) == []
 
 
 def test_an_exception_that_nobody_knows_is_what_ended_the_run_and_its_line_is_named() -> None:
@@ -81,7 +64,7 @@ def test_an_exception_that_nobody_knows_is_what_ended_the_run_and_its_line_is_na
   File "/usr/lib/python3.12/site-packages/torch/nn/linear.py", line 3, in forward
     return F.linear(x)
 RuntimeError: nan in the loss"""
-    (finding,) = find_ending([process(5, (1, text)), process(6, (2, "RuntimeError: NCCL error"))], AROUND, 1)
+    (finding,) = find_ending([process(5, (1, text)), process(6, (2, "RuntimeError: NCCL error"))], 0, 1)
     assert (finding.severity, finding.title) == (Severity.FATAL, Text(*2 * ("RuntimeError: nan in the loss",)))
     assert finding.fix[0].en == "look at /home/me/train.py, line 12, in main: there your code raised it"
 
@@ -101,7 +84,7 @@ RuntimeError: nan in the loss"""
 def test_a_signal_or_an_exit_code_is_what_ended_the_run(
     code: int, kills: int, title: str, do: str, cause: Cause
 ) -> None:
-    (finding,) = find_ending([], replace(AROUND, kills=kills), code, 8.0)
+    (finding,) = find_ending([], kills, code, 8.0)
     assert (finding.severity, finding.cause) == (Severity.FATAL, cause)
     assert finding.title is not None
     assert finding.title.en == title
@@ -149,13 +132,13 @@ def test_a_damaged_sample_is_named_by_the_batch_that_raised(worker_number: int) 
         )
         for number in range(2)
     ]
-    (finding,) = find_ending([trainer, *workers], AROUND, 1)
+    (finding,) = find_ending([trainer, *workers], 0, 1)
     assert finding.cause is Cause.CORRUPT_SAMPLE
     assert finding.figures["sample_index"] == 40 + worker_number
     assert f"sample {40 + worker_number} " in finding.evidence[0].en
 
 
 def test_without_a_task_to_look_at_no_sample_is_named() -> None:
-    (finding,) = find_ending([process(5, (1, BAD_CRC))], AROUND, 1)
+    (finding,) = find_ending([process(5, (1, BAD_CRC))], 0, 1)
     assert finding.cause is Cause.CORRUPT_SAMPLE
     assert "sample_index" not in finding.figures

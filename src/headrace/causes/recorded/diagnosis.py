@@ -112,8 +112,9 @@ def explain_processes(
 ) -> Findings:
     """Return the findings of the training process that lost most; the others are told of as facts."""
     trainers = [read_trainer(one, start_ns, end_ns) for one in trainers_of(processes)]
-    around = read_surroundings(system, start_ns, end_ns, cores=cores)
-    ended = find_ending(processes, around, exit_code, (end_ns - start_ns) / 1e9)
+    whole = read_surroundings(system, start_ns, end_ns, cores=cores)
+    kills = whole.kills if whole is not None else None
+    ended = find_ending(processes, kills, exit_code, (end_ns - start_ns) / 1e9)
     if not trainers:
         return Findings(
             verdict=Verdict.UNKNOWN,

@@ -12,7 +12,6 @@ from headrace.model import Cause, EventKind, Finding, Severity, Text, format_sec
 
 from ..crashes import exit_finding, findings_of, raised_finding, signal_finding
 from .processes import ProcessEvents, ends_of, starts_of
-from .surroundings import Surroundings
 from .trainer import Trainer, has_loader
 
 _SIGNALLED = 128  # what a shell adds to the number of the signal that ended a program
@@ -32,9 +31,10 @@ _ECHO = re.compile(
 
 
 def find_ending(
-    processes: Sequence[ProcessEvents], around: Surroundings | None, exit_code: int | None, after_s: float = 0.0
+    processes: Sequence[ProcessEvents], kills: int | None, exit_code: int | None, after_s: float = 0.0
 ) -> list[Finding]:
     """Return what ended a training: a signal, or what it raised; nothing for one that ended well, or by Ctrl-C."""
+    # `kills`: those for memory, by the kernel's own count.
     if not exit_code or exit_code == _INTERRUPTED:
         return []
     texts = []
@@ -50,10 +50,9 @@ def find_ending(
         last = max((one.last_line for one in messages), default=0)
         for one in messages:
             if one.last_line == last and not one.entry.name.startswith("interrupted"):  # that is no failure
-                found.setdefault(one.entry.id, replace(_decided(one, around), first_line=0))
+                found.setdefault(one.entry.id, replace(_decided(one, kills), first_line=0))
     findings = findings_of([*found.values()])  # the first that was raised comes first
     if exit_code - _SIGNALLED in {*signal.Signals}:
-        kills = around.kills if around is not None else None
         findings.insert(0, signal_finding(exit_code - _SIGNALLED, after_s, kills=kills))
     elif all(one.severity is not Severity.FATAL for one in findings):
         own = [text for _, text in sorted(texts) if text]
@@ -67,13 +66,12 @@ def find_ending(
     return findings
 
 
-def _decided(found: MessageFound, around: Surroundings | None) -> MessageFound:
+def _decided(found: MessageFound, kills: int | None) -> MessageFound:
     """Let the kernel's count say whether a killed worker was killed for memory."""
-    if found.entry.name != _KILLED or found.decided or around is None or around.kills is None:
+    if found.entry.name != _KILLED or found.decided or kills is None:
         return found
-    name = "memory_limit" if around.kills > 0 else "someone_killed_it"
-    because = f"the kernel's count of kills for memory grew by {around.kills}"
-    return replace(found, decided=name, because=because)
+    because = f"the kernel's count of kills for memory grew by {kills}"
+    return replace(found, decided="memory_limit" if kills > 0 else "someone_killed_it", because=because)
 
 
 def _find_bad_sample(processes: Sequence[ProcessEvents]) -> int | None:
