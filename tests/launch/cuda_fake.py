@@ -61,7 +61,6 @@ class FakeCuda:
         self.now_s = 100.0
         self.streams = [Stream(self, index) for index in range(num_devices)]
         self.look_busy = True  # as behind a kernel so short that a test need not count it
-        self.num_lookups = 0  # of streams, the slow way
         self.is_up = True
         self.is_capturing = False
         self.events: list[Event] = []
@@ -84,18 +83,9 @@ class FakeCuda:
 
     def current_stream(self, device: Any = None) -> Stream:
         assert self.is_up, "this would start CUDA"
-        self.num_lookups += 1
         if isinstance(device, str):
             device = int(device.partition(":")[2] or 0)
         return self.streams[getattr(device, "index", device) or 0]
-
-    def current_device(self) -> int:
-        return 0
-
-    def raw_stream(self, device: int) -> int:
-        """Return a handle of the device's current stream; equal only for equal streams."""
-        assert type(device) is int
-        return id(self.streams[device])
 
     def work(self, seconds: float, device: int = 0) -> None:
         """Give the device something to do, and go on."""

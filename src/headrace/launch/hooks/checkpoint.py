@@ -12,11 +12,11 @@ from typing import Any
 
 from headrace.model import EventKind
 
-from .wrapping import Depth, replace, timed
+from .wrapping import Inside, replace, timed
 
 _KIND = int(EventKind.CHECKPOINT)
 _COMPLETIONS = ("staging_completion", "upload_completion")
-checkpoint_depth = Depth()
+in_checkpoint: Inside = set()
 _TARGETS = ("f", "filename", "checkpoint_id")  # what `save` functions call the place to save to
 _MOST_FILES = 64  # that are remembered; a sharded checkpoint has dozens
 _FOLDER_SETS = ("supports_dir_fd", "supports_fd", "supports_follow_symlinks", "supports_effective_ids")
@@ -25,7 +25,7 @@ _saved_files: dict[tuple[int, int], None] = {}  # by device and inode, the oldes
 
 def time_save(torch: ModuleType) -> None:
     """Time `torch.save`, by both of its names, and what is done with its file afterwards."""
-    replace(torch, "save", _KIND, "torch.save", checkpoint_depth, saved_bytes)
+    replace(torch, "save", _KIND, "torch.save", in_checkpoint, saved_bytes)
     torch.serialization.save = torch.save
     for name in ("fsync", "fdatasync", "rename", "replace"):
         _replace_on_saved(os, name)
@@ -35,7 +35,7 @@ def time_save(torch: ModuleType) -> None:
 def time_distributed_save(saver: ModuleType) -> None:
     """Time the part of distributed saves for which the training waits; asking an asynchronous one for its result is."""
     for name in ("save", "async_save", "save_state_dict"):
-        replace(saver, name, _KIND, f"torch.distributed.checkpoint.{name}", checkpoint_depth, saved_bytes)
+        replace(saver, name, _KIND, f"torch.distributed.checkpoint.{name}", in_checkpoint, saved_bytes)
     original: Any = saver.async_save
 
     @functools.wraps(original)
@@ -43,7 +43,7 @@ def time_distributed_save(saver: ModuleType) -> None:
         response = original(*args, **kwargs)
         for future in (response, *(getattr(response, name, None) for name in _COMPLETIONS)):
             if isinstance(future, Future):
-                replace(future, "result", _KIND, "async_save().result", checkpoint_depth)
+                replace(future, "result", _KIND, "async_save().result", in_checkpoint)
         return response
 
     saver.async_save = async_save  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ def time_distributed_save(saver: ModuleType) -> None:
 
 def time_safetensors(safetensors: ModuleType) -> None:
     for name in ("save_file", "save_model"):
-        replace(safetensors, name, _KIND, f"safetensors.{name}", checkpoint_depth, saved_bytes)
+        replace(safetensors, name, _KIND, f"safetensors.{name}", in_checkpoint, saved_bytes)
 
 
 def saved_bytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -93,7 +93,7 @@ def _replace_on_saved(owner: Any, name: str) -> None:
     original = getattr(owner, name, None)
     if original is None or hasattr(original, "__wrapped_by_headrace__"):
         return
-    timing = timed(original, _KIND, f"{owner.__name__}.{name}", checkpoint_depth)
+    timing = timed(original, _KIND, f"{owner.__name__}.{name}", in_checkpoint)
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 from headrace.model import LAUNCH_NS, EventKind, copy_arg
 
 from ..tape import note, now, tape
-from .wrapping import Depth, replace, timed
+from .wrapping import Inside, replace, timed
 
 _H2D, _SYNC = int(EventKind.H2D), int(EventKind.SYNC)
 _WORTH_NS = 2_000  # a scalar that is there already
@@ -34,7 +33,7 @@ _READS = {
     "__bool__": "bool()",
 }
 _COPIES = ("to", "cuda", "cpu", "copy_")
-_depth = Depth()
+_in_copy: Inside = set()  # or in a synchronisation
 # Blocking copies are over when the next one begins. More than this many wait where the host runs far ahead.
 _MOST_PENDING = 64
 # A copy of so little takes the device less than a launch takes the host, on any bus. Its events would cost 17 µs.
@@ -59,17 +58,11 @@ _SMALL, _IDLE = 0, 1  # a small copy; one to a stream that had nothing to do
 
 
 class CopyClock(threading.local):
-    """The copies of each thread. `cuda` is `torch.cuda`, or what offers the same: events, streams, captures.
+    """The copies of each thread. `cuda` is `torch.cuda`, or what offers the same: events, streams, captures."""
 
-    `raw_stream` gives the handle of a device's current stream: to ask torch for the stream takes longer than all else.
-    """
-
-    def __init__(
-        self, cuda: Any, switch: Switch, kind: str = "cuda", raw_stream: Callable[[int], int] | None = None
-    ) -> None:
+    def __init__(self, cuda: Any, switch: Switch, kind: str = "cuda") -> None:
         self.kind = kind  # of device
-        self._cuda, self._switch, self._raw_stream = cuda, switch, raw_stream
-        self._streams: dict[tuple[int, int], Any] = {}  # by device and handle
+        self._cuda, self._switch = cuda, switch
         # two events, and start, host's time and bytes of each copy
         self._pending: deque[tuple[Any, Any, int, int, int]] = deque()
         self._inherited: list[object] = []
@@ -87,7 +80,7 @@ class CopyClock(threading.local):
             self._settle()
             if len(self._pending) >= _MOST_PENDING:
                 return None
-            stream = self._stream(device)
+            stream = cuda.current_stream(device)
             if stream.query():
                 return _IDLE
             event = cuda.Event(enable_timing=True)
@@ -122,20 +115,8 @@ class CopyClock(threading.local):
 
     def forget(self) -> None:
         """In a fork: leave to the parent what is pending there. The events live on, for here nobody may end them."""
-        self._inherited += [self._pending, self._streams]
-        self._pending, self._streams = deque(), {}
-
-    def _stream(self, device: Any) -> Any:
-        """Return the current stream of a device that was given in one of the ways that torch takes it."""
-        if self._raw_stream is None:
-            return self._cuda.current_stream(device)
-        said = device.partition(":")[2] or None if isinstance(device, str) else getattr(device, "index", device)
-        index = self._cuda.current_device() if said is None else int(said)
-        key = index, self._raw_stream(index)
-        stream = self._streams.get(key)
-        if stream is None:
-            stream = self._streams[key] = self._cuda.current_stream(index)
-        return stream
+        self._inherited.append(self._pending)
+        self._pending = deque()
 
     def _settle(self) -> None:
         """Write down those copies that the device is through with."""
@@ -191,18 +172,18 @@ def time_device(torch: ModuleType) -> None:
     clock = _HOST_CLOCK
     if has_cuda:  # a clock by the device, for all threads of this process and its forks
         switch = Switch()
-        clock = CopyClock(torch.cuda, switch, raw_stream=getattr(torch._C, "_cuda_getCurrentRawStream", None))
+        clock = CopyClock(torch.cuda, switch)
         if hasattr(torch.cuda, "CUDAGraph"):
             watch_captures(torch.cuda.CUDAGraph, switch)
         atexit.register(clock.close)  # the last copies of the main thread
         os.register_at_fork(after_in_child=clock.forget)
     time_tensors(torch.Tensor, clock)
-    replace(torch.cuda, "synchronize", _SYNC, "synchronize()", _depth)
+    replace(torch.cuda, "synchronize", _SYNC, "synchronize()", _in_copy)
     for name in ("Stream", "Event"):
-        replace(getattr(torch.cuda, name), "synchronize", _SYNC, f"{name}.synchronize()", _depth)
+        replace(getattr(torch.cuda, name), "synchronize", _SYNC, f"{name}.synchronize()", _in_copy)
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None:
-        replace(accelerator, "synchronize", _SYNC, "synchronize()", _depth)
+        replace(accelerator, "synchronize", _SYNC, "synchronize()", _in_copy)
 
 
 def time_tensors(tensor: Any, clock: CopyClock = _HOST_CLOCK) -> None:
@@ -221,9 +202,10 @@ def _time_copy(tensor: Any, name: str, clock: CopyClock) -> None:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         source = args[0] if name == "copy_" and args else self
         is_from_host = getattr(source, "is_cpu", True)
-        if _depth.calls or (is_from_host and name == "cpu"):
+        thread = threading.get_ident()
+        if thread in _in_copy or (is_from_host and name == "cpu"):
             return original(self, *args, **kwargs)
-        _depth.calls = 1
+        _in_copy.add(thread)
         mark = None
         try:
             if is_from_host and hasattr(source, "element_size"):  # else torch is about to say what is wrong
@@ -234,7 +216,7 @@ def _time_copy(tensor: Any, name: str, clock: CopyClock) -> None:
             result = original(self, *args, **kwargs)
             duration = now() - start
         finally:
-            _depth.calls = 0
+            _in_copy.discard(thread)
         if is_from_host:
             if not result.is_cpu:
                 clock.end(mark, start, duration, _bytes_of(result))
@@ -268,7 +250,7 @@ def _is_of(kind: str, device: Any, *, is_certain: bool) -> bool:
 
 def _time_read(tensor: Any, name: str, what: str) -> None:
     original = getattr(tensor, name)
-    timing = timed(original, _SYNC, what, _depth, least_ns=_WORTH_NS)
+    timing = timed(original, _SYNC, what, _in_copy, least_ns=_WORTH_NS)
 
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -279,9 +261,9 @@ def _time_read(tensor: Any, name: str, what: str) -> None:
 
 def time_collectives(distributed: ModuleType) -> None:
     """Time the calls in which a host waits for the other ranks."""
-    depth = Depth()
+    inside: Inside = set()
     for name in _HOST_CALLS:
-        replace(distributed, name, _RANKS, f"{name}()", depth)
+        replace(distributed, name, _RANKS, f"{name}()", inside)
 
 
 def say_rank() -> None:

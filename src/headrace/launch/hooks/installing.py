@@ -16,16 +16,16 @@ from headrace.model import EventKind
 
 from ..tape import note
 from . import checkpoint, device, loader, logs, parts, step, tracebacks, worker
-from .wrapping import Depth, replace
+from .wrapping import Inside, replace
 
 _EVALUATION, _CHECKPOINT = EventKind.EVALUATION, EventKind.CHECKPOINT
 _LOGGING, _FORWARD = EventKind.LOGGING, EventKind.FORWARD
-# What shares a depth is one event, however deep its calls are nested.
-_DEPTHS: dict[EventKind, Depth] = {
-    _EVALUATION: step.evaluation_depth,
-    _CHECKPOINT: checkpoint.checkpoint_depth,
-    _LOGGING: logs.logging_depth,
-    _FORWARD: step.forward_depth,
+# of each kind, nested calls are one event
+_INSIDE: dict[EventKind, Inside] = {
+    _EVALUATION: step.in_evaluation,
+    _CHECKPOINT: checkpoint.in_checkpoint,
+    _LOGGING: logs.in_logging,
+    _FORWARD: step.in_forward,
 }
 
 _Method = tuple[str, EventKind, str]  # "Class.method", what it is, its name in a report
@@ -79,7 +79,7 @@ def _time_framework(module: ModuleType) -> None:
         owner, _, method = path.partition(".")
         cls = getattr(module, owner, None)
         if hasattr(cls, method):
-            replace(cls, method, int(kind), what, _DEPTHS[kind])
+            replace(cls, method, int(kind), what, _INSIDE[kind])
         else:
             note(f"{module.__name__}.{path}: not there in this version")
 

@@ -18,7 +18,7 @@ from .device import say_rank
 from .replay import with_replay
 from .step import look_for_models
 from .worker import time_fetchers, time_worker_loop
-from .wrapping import Depth, nbytes_of, replace
+from .wrapping import nbytes_of, replace
 
 _LOADER, _EPOCH, _WAIT, _QUEUE_GET, _PIN = (
     int(kind) for kind in (EventKind.LOADER, EventKind.EPOCH, EventKind.WAIT, EventKind.QUEUE_GET, EventKind.PIN)
@@ -50,7 +50,7 @@ def time_loaders(dataloader: ModuleType) -> None:
     time_fetchers(dataloader._DatasetKind)
     time_worker_loop(dataloader._utils.worker)
     # the copy to page-locked memory, in the loader's own thread or in `next`; it calls itself for nested data
-    replace(dataloader._utils.pin_memory, "pin_memory", _PIN, "", Depth(), lambda args, _: nbytes_of(args[0]))
+    replace(dataloader._utils.pin_memory, "pin_memory", _PIN, "", set(), lambda args, _: nbytes_of(args[0]))
 
 
 def time_stateful_loader(module: ModuleType) -> None:

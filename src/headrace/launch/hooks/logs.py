@@ -1,46 +1,35 @@
 """What writing logs takes: handlers of `logging` by their class, loguru, TensorBoard, wandb, tqdm."""
 
-import functools
 import logging
 from types import ModuleType
 from typing import Any
 
 from headrace.model import EventKind
 
-from ..tape import now, tape
-from .wrapping import Depth, replace
+from ..tape import tape
+from .wrapping import Inside, outermost, replace
 
 _KIND = int(EventKind.LOGGING)
 _WORTH_NS = 20_000  # a short line: many of them become one event
 _TOGETHER_NS = 1_000_000
 _OFTEN = {"loguru._handler": ("Handler", "emit", "loguru"), "tqdm.std": ("tqdm", "display", "tqdm")}
-logging_depth = Depth()
+in_logging: Inside = set()
 
 
 def _timed_often(function: Any, what: str) -> Any:
     """Time a method that is called for every line, microseconds summed up; an empty `what` is the object's class."""
     small: dict[str, int] = {}  # many short writes, told of as one event when they have become worth it
 
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if logging_depth.calls:
-            return function(*args, **kwargs)
-        logging_depth.calls = 1
-        start = now()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            logging_depth.calls = 0
-            duration = now() - start
-            name = what or f"{type(args[0]).__module__}.{type(args[0]).__qualname__}"
-            if duration >= _WORTH_NS:
-                tape.write(_KIND, start, duration, 1, tape.name(name))
-            elif (total_ns := small.pop(name, 0) + duration) >= _TOGETHER_NS:
-                tape.write(_KIND, start + duration - total_ns, total_ns, 0, tape.name(name))
-            else:
-                small[name] = total_ns
+    def tell(start: int, duration: int, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+        name = what or f"{type(args[0]).__module__}.{type(args[0]).__qualname__}"
+        if duration >= _WORTH_NS:
+            tape.write(_KIND, start, duration, 1, tape.name(name))
+        elif (total_ns := small.pop(name, 0) + duration) >= _TOGETHER_NS:
+            tape.write(_KIND, start + duration - total_ns, total_ns, 0, tape.name(name))
+        else:
+            small[name] = total_ns
 
-    return wrapper
+    return outermost(function, in_logging, tell)
 
 
 def time_logging(_torch: ModuleType) -> None:
@@ -57,4 +46,4 @@ def time_summary_writer(writer: ModuleType) -> None:
     cls = writer.SummaryWriter
     for name in dir(cls):
         if name.startswith("add_") or name in {"flush", "close"}:
-            replace(cls, name, _KIND, "tensorboard", logging_depth)
+            replace(cls, name, _KIND, "tensorboard", in_logging)

@@ -8,6 +8,7 @@ import functools
 import os
 import sys
 from collections.abc import Mapping
+from threading import get_ident
 from types import ModuleType
 from typing import Any
 
@@ -15,12 +16,12 @@ from headrace.model import EventKind, watch_stages
 from headrace.signals.timing import PartFrame, current_sample
 
 from ..tape import now, tape
-from .wrapping import Depth, replace_part, timed_part
+from .wrapping import Inside, replace_part, timed_part
 
 _STAGE, _DECODE = int(EventKind.STAGE), int(EventKind.DECODE)
 _SHARD_OPEN = int(EventKind.SHARD_OPEN)
 _MOST_NAMES = 64  # a process may open thousands of shards: their names would fill its lane
-_archive_depth = Depth()
+_in_archive: Inside = set()
 _named_shards: set[str] = set()
 
 # module: {what in it: what it is}
@@ -166,9 +167,9 @@ def time_archives(tarfile: ModuleType) -> None:
 
     @functools.wraps(original)
     def open_archive(cls: Any, name: Any = None, mode: str = "r", fileobj: Any = None, *args: Any, **more: Any) -> Any:
-        if _archive_depth.calls or not mode.startswith("r"):
+        if get_ident() in _in_archive or not mode.startswith("r"):
             return original(cls, name, mode, fileobj, *args, **more)
-        _archive_depth.calls = 1
+        _in_archive.add(get_ident())
         is_archive = True
         start = now()
         try:
@@ -177,7 +178,7 @@ def time_archives(tarfile: ModuleType) -> None:
             is_archive = False  # some ask `tarfile.is_tarfile` of every file
             raise
         finally:
-            _archive_depth.calls = 0
+            _in_archive.discard(get_ident())
             if is_archive:
                 number = _number_of_shard(name or getattr(fileobj, "name", None))
                 tape.write(_SHARD_OPEN, start, now() - start, 0, number)

@@ -21,7 +21,7 @@ from headrace.model import EventKind
 
 from ..tape import now, tape
 from .device import say_rank
-from .wrapping import Depth
+from .wrapping import Inside
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _EVALUATION = (
     int(kind) for kind in (EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, EventKind.EVALUATION)
@@ -41,7 +41,8 @@ class _State:
 
 
 _state = _State()
-forward_depth, evaluation_depth = Depth(), Depth()
+in_forward: Inside = set()
+in_evaluation: Inside = set()
 _models: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that were called as the outermost one
 _evaluating: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # since when
 _timed_classes: dict[Any, tuple[Any, Any]] = {}  # the `__call__` that they had of their own, or None; and ours
@@ -84,7 +85,7 @@ def _found(module: Any, _inputs: Any) -> None:
     if next(module.parameters(), None) is None:
         return  # a transform of samples, what puts a batch on the device, a loss: the model is still to come
     _stop_looking()
-    if not forward_depth.calls and isinstance(module, _state.torch.nn.Module):
+    if get_ident() not in in_forward and isinstance(module, _state.torch.nn.Module):
         _models.add(module)
         _time_class(type(module))
 
@@ -93,16 +94,15 @@ def _time_class(cls: Any) -> None:
     if cls in _timed_classes:
         return
     own, inherited = cls.__dict__.get("__call__"), cls.__call__
-    inside = forward_depth.idents
 
     @functools.wraps(inherited)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         # An inherited one is looked up anew: `torch.fx` puts its own in the place of `Module.__call__` for a while.
         call = own.__get__(self) if own is not None else super(cls, self).__call__
         thread = get_ident()
-        if thread in inside:
+        if thread in in_forward:
             return call(*args, **kwargs)
-        inside.add(thread)
+        in_forward.add(thread)
         if id(self) != _state.last_model:  # a weak set costs as much as an event
             _state.last_model = id(self)
             _models.add(self)
@@ -111,7 +111,7 @@ def _time_class(cls: Any) -> None:
             return call(*args, **kwargs)
         finally:
             tape.keep(_FORWARD, start, now() - start)
-            inside.discard(thread)
+            in_forward.discard(thread)
 
     _timed_classes[cls] = (own, __call__)
     cls.__call__ = __call__
@@ -180,7 +180,7 @@ def _time_modes(module_class: Any) -> None:
 
     @functools.wraps(original)
     def train(self: Any, mode: bool = True) -> Any:
-        if not mode and self.training and not evaluation_depth.calls and _is_model(self):
+        if not mode and self.training and get_ident() not in in_evaluation and _is_model(self):
             _evaluating.setdefault(self, now())
         elif mode and _evaluating and (start := _evaluating.pop(self, 0)):
             tape.write(_EVALUATION, start, now() - start)

@@ -148,23 +148,12 @@ def _timed_fetch(
     def fetch(index: Any) -> Any:
         nonlocal number, next_look
         number += 1
-        if number >= next_look:
-            return fetch_and_look(index)
-        start = now()
-        try:
-            return original(index)
-        finally:
-            duration = now() - start
-            tape.keep(_FETCH, start, duration, task.number)
-            if duration >= SHORT_TASK_NS:
-                next_look = pace.long_task(number)
-
-    def fetch_and_look(index: Any) -> Any:
-        nonlocal next_look
-        task.samples = task.samples_ns = 0
-        looks = pace.looks(number)
-        if pace.times_samples(number):
-            use_stand_in()
+        is_due = number >= next_look
+        looks = is_due and pace.looks(number)
+        if is_due:
+            task.samples = task.samples_ns = 0
+            if pace.times_samples(number):
+                use_stand_in()
         if looks:
             resources.start()
         start = now()
@@ -172,11 +161,14 @@ def _timed_fetch(
             return original(index)
         finally:
             duration = now() - start
-            use_plain()
             tape.keep(_FETCH, start, duration, task.number)
             if looks:
                 resources.write(start, duration)
-            next_look = pace.looked(number, start, duration, task.samples, task.samples_ns)
+            if is_due:
+                use_plain()
+                next_look = pace.looked(number, start, duration, task.samples, task.samples_ns)
+            elif duration >= SHORT_TASK_NS:
+                next_look = pace.long_task(number)
 
     return fetch
 

@@ -15,58 +15,53 @@ from headrace.signals.timing import current_sample
 
 from ..tape import now, tape
 
-
-class Depth:
-    """Which threads are inside of calls that count as one. (A variable of a thread costs 1 µs more, cold.)"""
-
-    def __init__(self) -> None:
-        self.idents: set[int] = set()
-
-    @property
-    def calls(self) -> int:
-        return int(get_ident() in self.idents)
-
-    @calls.setter
-    def calls(self, number: int) -> None:
-        (self.idents.add if number else self.idents.discard)(get_ident())
-
-
+Inside = set[int]  # the threads that are inside of calls that count as one (a thread's variable costs 1 µs more, cold)
 ValueOf = Callable[[tuple[Any, ...], dict[str, Any]], int]
 _no_value: ValueOf = lambda _args, _kwargs: 0  # noqa: E731
 
 
-def timed(
-    function: Callable[..., Any], kind: int, what: str, depth: Depth, value_of: ValueOf = _no_value, least_ns: int = 0
-) -> Callable[..., Any]:
-    """Return the function with its calls recorded; nested ones that share `depth` are one event, short ones none.
-
-    `what` names it, where a report is to. `value_of` makes the event's value of the call's arguments, once it is over.
-    """
+def outermost(function: Callable[..., Any], inside: Inside, tell: Callable[..., None]) -> Callable[..., Any]:
+    """Return the function; of each thread's outermost call `tell` gets start, duration and arguments."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if depth.calls:
+        thread = get_ident()
+        if thread in inside:
             return function(*args, **kwargs)
-        depth.calls = 1
+        inside.add(thread)
         start = now()
         try:
             return function(*args, **kwargs)
         finally:
-            depth.calls = 0
-            duration, value = now() - start, 0
-            with contextlib.suppress(Exception):  # whatever a user's object is: what is not known is 0
-                value = value_of(args, kwargs)
-            if duration >= least_ns:
-                tape.write(kind, start, duration, value, tape.name(what) if what else 0)
+            inside.discard(thread)
+            tell(start, now() - start, args, kwargs)
 
     return wrapper
 
 
-def replace(owner: Any, name: str, kind: int, what: str, depth: Depth, value_of: ValueOf = _no_value) -> None:
+def timed(
+    function: Callable[..., Any], kind: int, what: str, inside: Inside, value_of: ValueOf = _no_value, least_ns: int = 0
+) -> Callable[..., Any]:
+    """Return the function with its calls recorded; nested ones that share `inside` are one event, short ones none.
+
+    `what` names it, where a report is to. `value_of` makes the event's value of the call's arguments, once it is over.
+    """
+
+    def tell(start: int, duration: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        value = 0
+        with contextlib.suppress(Exception):  # whatever a user's object is: what is not known is 0
+            value = value_of(args, kwargs)
+        if duration >= least_ns:
+            tape.write(kind, start, duration, value, tape.name(what) if what else 0)
+
+    return outermost(function, inside, tell)
+
+
+def replace(owner: Any, name: str, kind: int, what: str, inside: Inside, value_of: ValueOf = _no_value) -> None:
     """Put the timed function in the place of `owner.name`, where there is one."""
     function = getattr(owner, name, None)
     if function is not None and not hasattr(function, "__wrapped_by_headrace__"):
-        wrapper = timed(function, kind, what, depth, value_of)
+        wrapper = timed(function, kind, what, inside, value_of)
         wrapper.__wrapped_by_headrace__ = True  # type: ignore[attr-defined]
         setattr(owner, name, wrapper)
 
