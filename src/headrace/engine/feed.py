@@ -42,47 +42,33 @@ class Feed:
         """`before`: one that an exception left in the middle of its work, and whose epoch this one goes on with."""
         self.pool, self.settings, self._condemned = pool, settings, condemned
         # torch's timeout is how long the loop waits; where samples may be left out, it is a sample's (`Upkeep`)
-        self._timeout_s = settings.timeout_s if condemned.policy.raises_at_once else 0.0
+        raises_at_once = condemned.policy.raises_at_once
+        self._timeout_s = settings.timeout_s if raises_at_once else 0.0
         self._words, self._all_words = pool.board.words, pool.arena.bytes.cast("q")
         self._lane = open_lane(role="trainer")
         # what is measured
-        self.figures = Figures(pool, earlier)
+        self.figures = figures = Figures(pool, earlier)
         self.waits: WaitLog = WaitLog() if before is None else before.waits
         # plan, issue, collect, deliver; where samples may be left out, they are kept until their batch leaves
         is_out = condemned.is_out if condemned.is_active else None
         self.plan: EpochPlan = EpochPlan(pool, settings, is_out) if before is None else before.plan
-        self.scheduler = Scheduler(in_order=settings.in_order, keeps_samples=not condemned.policy.raises_at_once)
+        self.scheduler = scheduler = Scheduler(in_order=settings.in_order, keeps_samples=not raises_at_once)
         start, size, budget = pool.arena_plan.slots_start, pool.arena_plan.slots_bytes, pool.plan.budget_bytes
-        self.slots = Slots(pool.arena, pool.board, pool.lock, start=start, size=size, budget_bytes=budget)
-        self.delivery = Delivery(pool, self.slots, settings.collate)
+        self.slots = slots = Slots(pool.arena, pool.board, pool.lock, start=start, size=size, budget_bytes=budget)
+        self.delivery = delivery = Delivery(pool, slots, settings.collate)
         self.pacing = Pacing(
-            pool,
-            settings,
-            scheduler=self.scheduler,
-            slots=self.slots,
-            delivery=self.delivery,
-            figures=self.figures,
-            waits=self.waits,
+            pool, settings, scheduler=scheduler, slots=slots, delivery=delivery, figures=figures, waits=self.waits
         )
-        self._issuing = Issuing(pool, settings, self.scheduler, self.delivery, self.pacing)
+        self._issuing = issuing = Issuing(pool, settings, scheduler, delivery, self.pacing)
         # beside it: what is asked when something fails, is lost, or stands still
+        plan, layouts = self.plan, delivery.layouts
         self.losses = Losses(
-            pool,
-            settings,
-            condemned,
-            scheduler=self.scheduler,
-            issuing=self._issuing,
-            plan=self.plan,
-            slots=self.slots,
-            layouts=self.delivery.layouts,
+            pool, settings, condemned, scheduler=scheduler, issuing=issuing, plan=plan, slots=slots, layouts=layouts
         )
-        self.guard = Guard(
-            pool, self.losses.recovery, figures=self.figures, delivery=self.delivery, timeout_s=settings.timeout_s
-        )
-        self._upkeep = Upkeep(
-            pool, settings, guard=self.guard, losses=self.losses, slots=self.slots, figures=self.figures
-        )
-        self._valve = Valve(pool, self.scheduler)
+        recovery, timeout_s = self.losses.recovery, settings.timeout_s
+        self.guard = Guard(pool, recovery, figures=figures, delivery=delivery, timeout_s=timeout_s)
+        self._upkeep = Upkeep(pool, settings, guard=self.guard, losses=self.losses, slots=slots, figures=figures)
+        self._valve = Valve(pool, scheduler)
         self.epoch_started = 0.0
         self.delivering = -1  # the batch that is on its last way to the loop
         self.raised: Exception | None = None  # what `next` raised last where all is in order: the error of a batch
@@ -92,8 +78,6 @@ class Feed:
             self.guard.retired, self.figures.earlier_bytes = before.guard.retired, before.figures.bytes_written()
             for count in ("slot_batches", "general_batches", "copied_batches"):
                 setattr(self.delivery, count, getattr(before.delivery, count))
-
-    # ------------------------------------------------------------------------------------ epochs
 
     def start_epoch(self, indices: Iterator[Any], base_seed: int) -> None:
         """Begin an epoch; whatever is left of the one before is given up."""
@@ -151,10 +135,7 @@ class Feed:
         self._upkeep.has_delivered = True
         return result
 
-    # ------------------------------------------------------------------------------------ plan and issue
-
     def _refill(self) -> None:
-        """Issue batches up to the limit."""
         if self.pacing.is_due(self.plan.progress.total_batches):
             self.pacing.take()
         else:
@@ -189,8 +170,6 @@ class Feed:
         self.plan.note_issued(seq)
         return True
 
-    # ------------------------------------------------------------------------------------ collect
-
     def _collect(self) -> None:
         """Take all answers that have come, and give back what the batches they end no longer need."""
         for result in self.pool.pipes.receive():
@@ -205,7 +184,6 @@ class Feed:
             scheduler.to_free.clear()
 
     def _note(self, result: Result) -> None:
-        """Take one answer into account."""
         if self.settings.is_iterable and self.losses.note_stream(result):
             return
         answer, batches = result.answer, self.scheduler.batches
@@ -239,8 +217,6 @@ class Feed:
         """Replace lost workers; what they had answered before counts."""
         self._collect()
         self._upkeep.make_good()
-
-    # ------------------------------------------------------------------------------------ deliver
 
     def _await_batch(self, started: float) -> Batch:
         scheduler, losses, timeout_s, is_refilled = self.scheduler, self.losses, self._timeout_s, True
@@ -280,7 +256,6 @@ class Feed:
                 self._valve.look()
 
     def _wait(self, timeout_s: float) -> None:
-        """Sleep until something comes from the workers, and take it into account."""
         self._upkeep.wait(timeout_s)
         self._collect()
         if self.pool.losses:

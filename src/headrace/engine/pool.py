@@ -159,10 +159,7 @@ class Pool:
         """Whether this process started the workers; False in a forked child, which may not talk to them."""
         return self._owner_pid == os.getpid()
 
-    # ------------------------------------------------------------------------------------ size
-
     def grow(self, count: int, *, is_spare: bool = False) -> bool:
-        """Start `count` more workers."""
         self.reserve(count)
         return self.launch(is_spare=is_spare)
 
@@ -318,10 +315,7 @@ class Pool:
         self.pipes.flush()
 
     def keep_stats(self, is_on: bool) -> None:
-        """Let workers keep times and histograms, or not."""
         self.board.words[Head.RECORD] = int(is_on)
-
-    # ------------------------------------------------------------------------------------ losses
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until an answer comes or a process ends. One that ended unasked is added to `losses`."""
@@ -338,22 +332,18 @@ class Pool:
         self._poller.unregister(host.process.sentinel)
         del self._sentinels[host.process.sentinel]
         self._hosts.remove(host)
-        ended = [w for w in host.workers if self.board.words[Board.record_at(w) + Record.STATE] == ENDED]
+        ended = {w for w in host.workers if self.board.words[Board.record_at(w) + Record.STATE] == ENDED}
         pid, crash = host.process.pid, tuple(str(frame) for frame in host.stacks.crash())
         code = host.close()
-        if code is None and len(ended) == len(host.workers):
-            code = 0  # a worker says so as the last thing it does
-        if code == 0 and len(ended) == len(host.workers) and self._recycled >= set(ended):
-            self._recycled -= set(ended)
+        is_done = code in (None, 0) and len(ended) == len(host.workers)  # a worker says so as the last thing it does
+        if is_done and self._recycled >= ended:
+            self._recycled -= ended
             self.replace(host.workers)
-            return
-        if code == 0 and len(ended) == len(host.workers) and self._ending >= len(ended):
+        elif is_done and self._ending >= len(ended):
             self._ending -= len(ended)
             self._free_numbers = sorted([*self._free_numbers, *ended])
-            return
-        self.losses.append(Loss(host.workers, code, pid, crash))
-
-    # ------------------------------------------------------------------------------------ end
+        else:
+            self.losses.append(Loss(host.workers, 0 if is_done else code, pid, crash))
 
     def close(self, *, grace_s: float = GRACE_S) -> None:
         """End all workers: each after the sample in hand, by force after the grace, or on Ctrl-C."""

@@ -4,7 +4,7 @@
 - `dataloader`: the class itself.
 - `local`: its iterators in the training process.
 - `reading`: reading ahead for a loader, where its data set says that samples lie.
-- `snapshot`: what every iterator of ours can tell.
+- `snapshot`: a loader's figures before it has an iterator, and what iterators say of it.
 - `workers`: its iterator over a pool of workers.
 """
 

@@ -19,7 +19,7 @@ from headrace.model import EpochAccount, ErrorPolicy, LoaderStats, SampleFailure
 from .batches import count_rows, is_default_collation
 from .local import LocalIterator, SeededLocalIterator
 from .reading import MOST_DEPTH
-from .snapshot import Counted, empty_stats, len_or_none, say_once
+from .snapshot import empty_stats, len_or_none, say_once
 from .workers import WorkersIterator
 
 _T_co = TypeVar("_T_co", covariant=True)
@@ -120,24 +120,13 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self._asked_prefetch_factor = prefetch_factor
         self._asked_ahead: int | None = None
         self._histogram: Any = None  # sample times of earlier epochs
-        self._live: weakref.WeakSet[Counted] = weakref.WeakSet()
+        self._live: weakref.WeakSet[LocalIterator | WorkersIterator] = weakref.WeakSet()
         self._last_stats: LoaderStats | None = None
         self._local_account: Callable[[], EpochAccount] | None = None  # of samples fetched in the training process
         extra: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
-            dataset,
-            batch_size,
-            shuffle,
-            sampler,
-            batch_sampler,
-            num_workers,
-            collate_fn,
-            pin_memory,
-            drop_last,
-            timeout,
-            worker_init_fn,
-            multiprocessing_context,
-            generator,
+            *(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last),
+            *(timeout, worker_init_fn, multiprocessing_context, generator),
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
@@ -160,10 +149,10 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         return super().__iter__()
 
     def _get_iterator(self) -> Any:
-        if isinstance(self.dataset, (torch_data.IterDataPipe, torch_data.MapDataPipe)):
+        is_pipe = isinstance(self.dataset, (torch_data.IterDataPipe, torch_data.MapDataPipe))
+        if is_pipe:
             say_once("data pipes run in torch's own loader: Headrace does not speed them up")
-            return super()._get_iterator()
-        if self.assign == "fixed":
+        if is_pipe or self.assign == "fixed":
             return super()._get_iterator()
         if self.num_workers == 0:
             guards = self._condemned.is_active and not self._is_iterable
@@ -193,8 +182,6 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     def _is_iterable(self) -> bool:
         return bool(self._dataset_kind == torch_loader._DatasetKind.Iterable)
 
-    # ------------------------------------------------------------------------------------ what its iterators tell it
-
     def _decide(self, num_workers: int, reason: str) -> None:
         """The number of workers is chosen, for this epoch and the next ones."""
         self.num_workers, self._workers_reason, self._is_decided = num_workers, reason, True
@@ -204,13 +191,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self._last_stats = stats
         self._histogram = self._histogram if histogram is None else histogram
 
-    def _let_go(self, iterator: object) -> None:
-        """An iterator gives up: the next epoch begins with new workers."""
-        if self._iterator is iterator:
-            self._iterator = None
-
     def _count_samples(self, batch: Any) -> int:
-        """How many samples a batch of this loader holds."""
         return count_rows(batch, otherwise=self.batch_size or 1) if self._auto_collation else 1
 
     @property

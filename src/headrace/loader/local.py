@@ -37,7 +37,7 @@ from headrace.order import EpochOrder
 
 from .batches import pin_batch
 from .reading import Reading
-from .snapshot import Counted, empty_stats
+from .snapshot import empty_stats
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -66,7 +66,7 @@ class LocalStages:
         return stages_of(read_stages(self._table.words), worker_s=self._busy_ns / 1e9)
 
 
-class LocalIterator(torch_loader._SingleProcessDataLoaderIter, Counted):
+class LocalIterator(torch_loader._SingleProcessDataLoaderIter):
     """torch's own in-process iterator, counted."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:

@@ -44,7 +44,6 @@ _FILES_AHEAD = 4  # times the depth, in files
 
 
 def _attach_then_init(access: BlockAccess, init_fn: Callable[[int], None] | None, worker: int) -> None:
-    """The start of a worker: find the reader's blocks, then what the user asked for."""
     access.attach()
     if init_fn is not None:
         init_fn(worker)
@@ -167,7 +166,6 @@ class Reading:
             return cls(settings, extents_of, paths_of, is_batched=loader._auto_collation, owner=owner)
 
     def init_fn(self, init_fn: Callable[[int], None] | None) -> Callable[[int], None] | None:
-        """What a worker does first."""
         return init_fn if self._extents_of is None else partial(_attach_then_init, self.reader.access, init_fn)
 
     def follow(self, indices: Iterator[Any]) -> Iterator[Any]:
@@ -194,7 +192,6 @@ class Reading:
             return 0  # a data set that cannot say it will raise where the sample is fetched
 
     def delivered(self) -> None:
-        """One more batch of the epoch has reached the loop."""
         self._num_delivered += 1
         self.reader.passed(self._first_seq + self._num_delivered - 1)
 

@@ -1,4 +1,4 @@
-"""What every iterator of ours can tell, and what a loader tells before it has one."""
+"""What iterators share: a loader's figures before it has one, and what is said of it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Counted:
-    """An iterator that can be asked for its figures."""
-
-    opened_at: float
-    is_open: bool
-
-    def snapshot(self) -> LoaderStats:
-        raise AssertionError("each iterator says this for itself")
-
-
 def empty_stats(loader: DataLoader[Any]) -> LoaderStats:
     budget = find_budget(loader.memory) if loader.num_workers else Budget(0, "in-process: nothing is queued")
     return LoaderStats(
@@ -40,7 +30,6 @@ def empty_stats(loader: DataLoader[Any]) -> LoaderStats:
 
 @cache
 def say_once(text: str) -> None:
-    """Warn the first time that something is so."""
     _log.warning(text)
 
 

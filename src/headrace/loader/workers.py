@@ -31,15 +31,7 @@ from headrace.engine import (
     usable_processors,
     workers_for,
 )
-from headrace.errors import (
-    BatchTooLarge,
-    HeadraceError,
-    InternalError,
-    NotSupported,
-    TooManyBad,
-    WorkerHang,
-    WorkerLost,
-)
+from headrace.errors import BatchTooLarge, InternalError, NotSupported, TooManyBad, WorkerHang, WorkerLost
 from headrace.knowledge import add_hint
 from headrace.model import LoaderStats, find_rank, is_from_signal, language
 from headrace.signals.timing import NextWatch
@@ -47,7 +39,7 @@ from headrace.signals.timing import NextWatch
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches
 from .reading import Reading
-from .snapshot import Counted, cannot_go_on, say_once
+from .snapshot import cannot_go_on, say_once
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -57,13 +49,13 @@ _log = logging.getLogger(__name__)
 _is_profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 
 
-class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
+class WorkersIterator(torch_loader._BaseDataLoaderIter):
     """An epoch (or, with persistent workers, all epochs) through a pool."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         self.opened_at, self.is_open, self._pid = time.perf_counter(), True, os.getpid()
-        self._fatal: HeadraceError | None = None
+        self._fatal: Exception | None = None
         # a loader with persistent workers holds its iterator: did that hold it in return, the workers of a loader that
         # nobody uses any more would stay until a garbage collection
         self._maker, self._settings = weakref.ref(loader), copy(loader) if loader.persistent_workers else loader
@@ -294,10 +286,11 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         """Its processes, under the name by which scripts find them in torch's iterator."""
         return self._feed.pool.processes
 
-    def _give_up(self, error: HeadraceError | None) -> None:
+    def _give_up(self, error: Exception | None) -> None:
         """What was in flight cannot come any more: end here, and let a next epoch begin with new workers."""
         self._fatal = copy(error)  # without its traceback, which would keep this iterator
-        self._loader._let_go(self)
+        if self._loader._iterator is self:
+            self._loader._iterator = None
         self.close()
 
     def _end_of_epoch(self) -> None:
@@ -330,8 +323,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter, Counted):
         if self._feed.has_ready:
             copier.start(self._feed.next())
         return copier.take()
-
-    # ------------------------------------------------------------------------------------ choosing workers
 
     def _decide(self) -> None:
         """Choose the number of workers from what the first worker measured on the first samples."""

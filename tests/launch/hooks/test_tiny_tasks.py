@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ class Numbers:
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     kinds: list[int] = []
-    monkeypatch.setattr(hooks_worker, "_task", hooks_worker._Task())
+    monkeypatch.setattr(hooks_worker, "_task", SimpleNamespace(number=-1, samples=0, samples_ns=0))
     monkeypatch.setattr(tape, "write", lambda kind, *_: kinds.append(kind))
     monkeypatch.setattr(tape, "keep", lambda kind, *_: kinds.append(kind))
     return kinds

@@ -181,9 +181,7 @@ def time_device(torch: ModuleType) -> None:
     replace(torch.cuda, "synchronize", _SYNC, "synchronize()", _in_copy)
     for name in ("Stream", "Event"):
         replace(getattr(torch.cuda, name), "synchronize", _SYNC, f"{name}.synchronize()", _in_copy)
-    accelerator = getattr(torch, "accelerator", None)
-    if accelerator is not None:
-        replace(accelerator, "synchronize", _SYNC, "synchronize()", _in_copy)
+    replace(getattr(torch, "accelerator", None), "synchronize", _SYNC, "synchronize()", _in_copy)
 
 
 def time_tensors(tensor: Any, clock: CopyClock = _HOST_CLOCK) -> None:

@@ -1,7 +1,6 @@
 """Which modules are timed once they are imported, and by whom; of frameworks, which methods are what.
 
-Each of the other modules knows one subject. A hook that cannot be hung leaves a note for the report, and the script
-runs on.
+A hook that cannot be hung leaves a note for the report, and the script runs on.
 
 Of a framework `eval()` and `torch.save` tell most. What they do not tell stands in a table: Lightning sets `training`
 by hand after an evaluation and runs the whole step inside the optimizer; Hugging Face's Trainer leaves `eval()` mode
@@ -116,7 +115,6 @@ _installed: set[tuple[str, int]] = set()
 
 
 def install(name: str, module: ModuleType) -> None:
-    """Time what is to be timed in a module that has just been imported."""
     for number, hook in enumerate(_HOOKS.get(name, ())):
         if (name, number) in _installed:
             continue

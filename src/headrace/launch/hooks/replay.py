@@ -239,7 +239,6 @@ def _apart() -> str:
 
 
 def _room_bytes(kind: str) -> int:
-    """Return how much memory of a kind kept batches may take."""
     if kind == "cpu":
         from headrace.signals.system import memory_groups, read_available, read_limits
 

@@ -4,7 +4,8 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from operator import getitem
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from headrace.model import EventKind
@@ -18,15 +19,8 @@ _FETCH, _COLLATE, _SEND, _IDLE, _WORKER_START = (
 )
 
 
-class _Task:
-    """What a process is fetching: the number of its batch, and the samples of it that were timed."""
-
-    number = -1
-    samples_ns = 0
-    samples = 0
-
-
-_task = _Task()
+# what this process is fetching: the number of its batch, and the samples of it that were timed
+_task = SimpleNamespace(number=-1, samples=0, samples_ns=0)
 
 
 def time_fetchers(kinds: Any) -> None:
@@ -79,24 +73,26 @@ class _StandIn:
         return getattr(self._original, name)  # torchdata asks an iterator for its state
 
 
+def _timed(number: int, count: int, fetch: Callable[..., Any], *args: Any) -> Any:
+    clock = begin_sample()
+    try:
+        return fetch(*args)
+    finally:
+        if duration_ns := end_sample(clock, number, tape):
+            _task.samples += count
+            _task.samples_ns += duration_ns
+
+
 class _TimedDataset(_StandIn):
     def __getitem__(self, index: Any) -> Any:
-        clock = begin_sample()
-        try:
-            return self._original[index]
-        finally:
-            _sample_done(end_sample(clock, index if type(index) is int else -1, tape))
+        return _timed(index if type(index) is int else -1, 1, getitem, self._original, index)
 
 
 class _TimedBatches(_TimedDataset):
     """A data set that is asked for several samples at once: they are timed together."""
 
     def __getitems__(self, indices: Any) -> Any:
-        clock = begin_sample()
-        try:
-            return self._original.__getitems__(indices)
-        finally:
-            _sample_done(end_sample(clock, -max(1, len(indices)), tape), len(indices))
+        return _timed(-max(1, len(indices)), len(indices), self._original.__getitems__, indices)
 
 
 def _timed_batches(dataset: Any) -> Any:
@@ -114,17 +110,7 @@ class _TimedIterator(_StandIn):
         return self
 
     def __next__(self) -> Any:
-        clock = begin_sample()
-        try:
-            return next(self._original)
-        finally:
-            _sample_done(end_sample(clock, -1, tape))
-
-
-def _sample_done(duration_ns: int, count: int = 1) -> None:
-    if duration_ns:
-        _task.samples += count
-        _task.samples_ns += duration_ns
+        return _timed(-1, 1, next, self._original)
 
 
 def _timed_collate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
