@@ -15,12 +15,12 @@ _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def add_command(
-    commands: Commands, shared: argparse.ArgumentParser, name: str, summary: str, **texts: Any
+    commands: Commands, shared: argparse.ArgumentParser, name: str, run: Callable[..., int], summary: str, **texts: Any
 ) -> argparse.ArgumentParser:
     """Add a command with the options that all of them share; its texts are printed as they are written."""
     as_written = argparse.RawDescriptionHelpFormatter
     parser = commands.add_parser(name, parents=[shared], help=summary, formatter_class=as_written, **texts)
-    parser.set_defaults(parser=parser)
+    parser.set_defaults(parser=parser, run=run)
     return parser
 
 

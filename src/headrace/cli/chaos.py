@@ -85,7 +85,7 @@ _PROBLEMS = {
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "let faults strike a loader over your data set, and check every sample that comes"
-    parser = add_command(commands, shared, "chaos", summary, description=_DESCRIPTION, epilog=_EPILOG)
+    parser = add_command(commands, shared, "chaos", run, summary, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("target", nargs="?", metavar="TARGET", help="module:attribute or file.py:attribute")
     which = "which kinds (default: all of those below)"
@@ -108,7 +108,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("--start-method", choices=methods, help="how worker processes start (default: the platform's)")
     add_language(parser)
     add("--json", action="store_true", help="print one JSON document, schema headrace/chaos/1")
-    parser.set_defaults(run=run)
 
 
 def _kinds(text: str) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ _STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "the same training loop with torch's loader and with ours, side by side"
-    parser = add_command(commands, shared, "demo", summary, description=_DESCRIPTION)
+    parser = add_command(commands, shared, "demo", run, summary, description=_DESCRIPTION)
     for name, lowest, highest, default, what in (
         ("--workers", 1, 64, 4, "workers of each loader"),
         ("--batch-size", 1, 256, 12, "samples in a batch"),
@@ -58,7 +58,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parser.add_argument(name, type=whole(lowest, highest), default=default, metavar="N", help=said)
     add_language(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/demo/2")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -234,9 +233,6 @@ def print_report(args: argparse.Namespace, runs: list[dict[str, Any]], terminal:
     table.add_row(Text("batches identical", "各 batch 内容是否一致").of(args.lang), "", line(same, "green"), "")
     said, next_step = ([line(text.of(args.lang)) for text in texts] for texts in (above, below))
     terminal.result(Group(line(title, "bold"), *said, "", table, "", *next_step))
-
-
-# ------------------------------------------------------------------------------------ in the process that is measured
 
 
 class SlowVolumes:

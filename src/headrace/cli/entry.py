@@ -6,6 +6,8 @@ import platform
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from headrace import __version__
@@ -83,29 +85,20 @@ def command_parser() -> argparse.ArgumentParser:
 def _add_output_options(parser: argparse.ArgumentParser, *, color: str, verbosity: int | str) -> None:
     when = "colour on stdout and stderr (default: auto, on a terminal unless NO_COLOR is set)"
     parser.add_argument("--color", choices=("auto", "always", "never"), default=color, help=when)
-    add = parser.add_mutually_exclusive_group().add_argument
-    for short, long, value, said in (
-        ("-q", "--quiet", -1, "the result only"),
-        ("-v", "--verbose", 1, "more on stderr"),
-    ):
-        add(short, long, dest="verbosity", action="store_const", const=value, default=verbosity, help=said)
+    add = partial(parser.add_mutually_exclusive_group().add_argument, action="store_const", dest="verbosity")
+    add("-q", "--quiet", const=-1, default=verbosity, help="the result only")
+    add("-v", "--verbose", const=1, default=verbosity, help="more on stderr")
 
 
 class _ShowVersions(argparse.Action):
-    """Print the versions and end; looking for torch's takes longer than all other options."""
+    """Print what a report of a bug needs, and end; looking for torch's version takes longer than all other options."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        print(_versions())
-        parser.exit()
+        from importlib.metadata import PackageNotFoundError, version
 
-
-def _versions() -> str:
-    """What a report of a bug needs, without importing torch."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        torch = f"torch {version('torch')}"
-    except PackageNotFoundError:
         torch = "no torch"
-    system = f"{platform.system()} {platform.machine()}"
-    return f"headrace {__version__} (Python {platform.python_version()}, {torch}, {system})"
+        with suppress(PackageNotFoundError):
+            torch = f"torch {version('torch')}"
+        system = f"{platform.system()} {platform.machine()}"
+        print(f"headrace {__version__} (Python {platform.python_version()}, {torch}, {system})")
+        parser.exit()

@@ -23,7 +23,7 @@ what, what to do, the check that decides; -v adds the evidence and the rest.
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "why a training was slow or died, from its log alone"
-    parser = add_command(commands, shared, "explain", summary, description=_DESCRIPTION)
+    parser = add_command(commands, shared, "explain", run, summary, description=_DESCRIPTION)
     parser.add_argument("logs", nargs="*", metavar="LOG", help="logs of one run; - is standard input")
     message = "look one error message up instead of reading logs; - is standard input"
     parser.add_argument("--message", metavar="TEXT", help=message)
@@ -34,7 +34,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("--json", dest="format", action="store_const", const="json", help=document)
     add("--markdown", dest="format", action="store_const", const="markdown", help="print Markdown")
     add_language(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:

@@ -57,7 +57,7 @@ _TIMES, _SAMPLE, _TRIES = Text("times", "次数"), Text("sample", "样本"), Tex
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "the samples that runs have left out, and why"
-    parser = add_command(commands, shared, "quarantine", summary, description=_DESCRIPTION, epilog=_EPILOG)
+    parser = add_command(commands, shared, "quarantine", run, summary, description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("files", nargs="+", metavar="FILE", help="a quarantine file; several are read as one")
     filters = parser.add_argument_group("filters")
     for name, shown, said in (
@@ -76,7 +76,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     last = "show the last N samples (default: 100; 0: all)"
     parser.add_argument("--limit", type=whole(0), default=100, metavar="N", help=last)
     add_language(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -119,7 +118,6 @@ def passes(
     shards: Sequence[str] = (),
     since: datetime | None = None,
 ) -> bool:
-    """Return whether a failure passes each filter that is given."""
     moment = moment_of(failure.time)
     shard = () if failure.shard is None else (failure.shard, failure.shard.rpartition("/")[2])
     return (

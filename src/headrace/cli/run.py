@@ -51,7 +51,7 @@ _FEWEST_ROWS = 4
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "run a training script unchanged, and say why it waits"
     usage = "headrace run [options] (train.py | -m module | -- command) [args ...]"
-    parser = add_command(commands, shared, "run", summary, usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
+    parser = add_command(commands, shared, "run", run, summary, usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("--out", metavar="DIR", help="where the recording goes (default: headrace-runs/NAME-TIME in this folder)")
     add("--json", metavar="FILE", help="write the findings there, schema headrace/findings/1")
@@ -68,7 +68,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("--report", metavar="DIR", help=report)
     add("-m", dest="module", metavar="module", nargs=argparse.REMAINDER, help="run a module")
     add("command", nargs=argparse.REMAINDER, help="a script and its arguments, or -- and any command")
-    parser.set_defaults(run=run)
 
 
 def _steps(text: str) -> int:
@@ -251,7 +250,6 @@ class Display:
         self._tally.feed(pid, records, time.monotonic())
 
     def tick(self) -> None:
-        """Show the state of things, if it is time to."""
         load_report()
         now = time.monotonic()
         if self._line is None and now < self._next_line_s:

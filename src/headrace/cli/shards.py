@@ -44,7 +44,7 @@ _REASONS = {  # why a member is in no sample, in Chinese
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "index tar shards, list them, and find what is damaged"
-    parser = add_command(commands, shared, "shards", summary, description=_DESCRIPTION, epilog=_EPILOG)
+    parser = add_command(commands, shared, "shards", run, summary, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="shards, as headrace.Shards takes them")
     rule = "a pairing rule, such as npz={key}_features.npz; may be given more than once (default: WebDataset's rule)"
@@ -57,7 +57,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("--index-dir", metavar="DIR", help="where the indexes lie (default: beside the shards)")
     add_language(parser)
     add("--json", action="store_true", help="print one JSON document, schema headrace/shards/1")
-    parser.set_defaults(run=run)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -79,7 +79,7 @@ _READING = Text("reading {path}", "正在读取 {path}")
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "what is under a path, how fast it reads, and how many reads at a time it is worth"
-    parser = add_command(commands, shared, "storage", summary, description=_DESCRIPTION, epilog=_EPILOG)
+    parser = add_command(commands, shared, "storage", run, summary, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add("path", metavar="PATH", help="a file, or a folder with data")
     add("--seconds", type=seconds(0.5, 3600), default=15.0, metavar="S", help="how long to measure (default: 15)")
@@ -91,7 +91,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("--write-test", type=whole(16, 1 << 20), metavar="FILE_MB", help=written)
     add_language(parser)
     add("--json", action="store_true", help="print one JSON document, schema headrace/storage/1")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -152,7 +151,6 @@ def _plain(value: Any, language: str) -> Any:
 
 
 def _kind_parts(path: str, kind: StorageKind, say: Callable[..., str]) -> Iterator[RenderableType]:
-    """What is under a path, without a measurement."""
     depth = _MEASURED_DEPTH if kind.is_depth_measured else _START_DEPTH
     yield line(say(_TITLE, path=path, label=kind.medium.label), "bold")
     yield f"  {kind.name}\n  {say(_EVIDENCE, fact=kind.evidence)}"

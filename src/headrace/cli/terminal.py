@@ -141,13 +141,12 @@ class Terminal:
     def _console(self, stream: TextIO) -> Console:
         from rich.console import Console  # not needed for `--help`
 
-        is_terminal = stream.isatty()
         return Console(
             file=stream,
             force_terminal=True if self._color == "always" else None,
             no_color={"always": False, "never": True}.get(self._color),  # None: rich looks at NO_COLOR
             color_system="standard" if self._color == "always" else "auto",
-            width=None if is_terminal else _NARROWEST,
+            width=None if stream.isatty() else _NARROWEST,
             highlight=False,
             emoji=False,
             markup=False,  # a path or a name of the user's may hold brackets

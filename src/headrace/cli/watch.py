@@ -52,7 +52,7 @@ _MEMORY, _READ = Text("memory", "内存"), Text("read", "读取")
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "attach to a running training: what it waits for, what each worker does"
-    parser = add_command(commands, shared, "watch", summary, description=_DESCRIPTION, epilog=_EPILOG)
+    parser = add_command(commands, shared, "watch", run, summary, description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("target", nargs="?", metavar="PID", help="a process, or a text of its command line")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--once", action="store_true", help="watch for five seconds (or --duration) and print text")
@@ -71,7 +71,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     each = "run for each alarm, by a shell: HEADRACE_ALARM, _TEXT, _PID in its environment, JSON on its stdin"
     add("--alert-command", metavar="CMD", help=each)
     add_language(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -312,6 +311,5 @@ def _name(trainer: TrainerLook, language: str) -> str:
 
 
 def _interval(share: Share, language: str) -> str:
-    """Return a share with its 95 % interval."""
-    value, low, high = format_share(share.value), format_share(share.low), format_share(share.high)
+    value, low, high = map(format_share, (share.value, share.low, share.high))  # with its 95 % interval
     return Text(f"{value} ({low} to {high})", f"{value}（{low} 到 {high}）").of(language) if share.num_samples else "-"
