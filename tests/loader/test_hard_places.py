@@ -153,9 +153,11 @@ def test_where_no_more_processes_may_be_started() -> None:
     assert len(left) == 1
 
 
-@pytest.mark.parametrize("num_workers", [2, 1])
-def test_where_a_lost_worker_cannot_be_replaced(num_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`pids.max` is reached in the middle of an epoch: the others go on."""
+@pytest.mark.parametrize(("num_workers", "goes_home"), [(2, 0), (1, 0), (2, 1)])
+def test_where_a_lost_worker_cannot_be_replaced(
+    num_workers: int, goes_home: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pids.max` is reached in the middle of an epoch: the others go on, but for one that was sent home."""
     loader = DataLoader(Numbers(), 4, num_workers=num_workers, prefetch_factor=1, on_error="quarantine")
     iterator, refused = iter(loader), list[int]()
     got = [*next(iterator)]
@@ -165,8 +167,10 @@ def test_where_a_lost_worker_cannot_be_replaced(num_workers: int, monkeypatch: p
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refuse)
+    if goes_home:
+        loader.resize(num_workers=1)
     os.kill(iterator._workers[0].pid, signal.SIGKILL)
-    if num_workers == 1:
+    if num_workers - goes_home == 1:
         with pytest.raises(NotSupported, match="no process could be started") as caught:
             list(iterator)
         assert "pids.max" in caught.value.next_step
@@ -188,6 +192,16 @@ def test_a_fork_server_without_a_temporary_folder(monkeypatch: pytest.MonkeyPatc
         iter(DataLoader(Numbers(), 4, num_workers=1, multiprocessing_context="forkserver"))
     assert "TMPDIR" in caught.value.next_step
     assert "No usable" in str(caught.value)
+
+
+class Unreadable(Numbers):
+    def __getstate__(self) -> object:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/no/such/index.json")
+
+
+def test_an_error_of_the_data_set_s_own_is_not_the_fork_server_s() -> None:
+    with pytest.raises(FileNotFoundError, match=r"index\.json"):
+        iter(DataLoader(Unreadable(), 4, num_workers=1, multiprocessing_context="forkserver"))
 
 
 # ------------------------------------------------------------------------------------------- clocks

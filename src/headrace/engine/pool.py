@@ -9,6 +9,7 @@ import resource
 import select
 import signal
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -192,7 +193,7 @@ class Pool:
                     self._free_numbers = sorted([*self._free_numbers, *unused])
                     for worker in unused:
                         reopen_record(self.board.words, worker, state=ENDED)
-                    if not is_spare or self.plan.is_iterable or not self._hosts:
+                    if not is_spare or self.plan.is_iterable or self.num_workers < 1:
                         raise
                     _log.warning("%s\n  workers that go on: %d", str(error), self.num_workers)  # its traceback holds us
                     return False
@@ -383,8 +384,11 @@ class Pool:
 
 
 def _why_not_started(error: OSError | EOFError, start_method: str) -> tuple[str, str] | None:
-    """Why there is no process, and what to do; None where the error says it."""
-    if isinstance(error, (BlockingIOError, EOFError)):  # the second where it is the fork server that may have no more
+    """Why there is no process, and what to do; None where the error says it, or is one of the data set's own."""
+    if any(os.path.basename(one.filename) == "reduction.py" for one in traceback.extract_tb(error.__traceback__)):
+        return None  # it comes from pickling
+    # the second where it is the fork server that may have no more
+    if isinstance(error, (BlockingIOError, EOFError)) or error.errno == errno.ENOMEM:
         next_step = "fewer num_workers=, or a higher limit: `ulimit -u`, pids.max of the control group"
         return "this user or control group may have no more", next_step
     if start_method == "forkserver" and error.errno != errno.EMFILE:

@@ -4,6 +4,7 @@ import _thread
 import atexit
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -55,8 +56,8 @@ def signals_later(*, in_callback: bool = False) -> Iterator[set[Any]]:
             try:
                 _put_back()
             finally:
-                if first is not None:
-                    _thread.interrupt_main(first)
+                if first is not None and callable(handler := signal.getsignal(first)):
+                    handler(first, sys._getframe())  # the wakeup file has been told already
 
 
 def _put_back() -> None:

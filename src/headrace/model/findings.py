@@ -240,7 +240,7 @@ class LoaderRow(TableRow):
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What a command that diagnoses has to say; the findings come in the order of their shares."""
+    """What a command that diagnoses has to say; what ended a run comes first, then the larger shares."""
 
     verdict: Verdict
     findings: tuple[Finding, ...]

@@ -271,7 +271,7 @@ def brief_of(findings: Findings, language: str) -> Iterator[str]:
 _TIMES = Text("where the time went", "时间花在哪里")
 _TIME_COLUMNS = Text("activity|time|share|times", "活动|时间|占比|次数")
 _TIMES_SUM = Text("wall clock", "总时间")
-_TIMES_REST = Text("{count} smaller ones", "其余 {count} 项")
+_TIMES_REST = Text("{count:smaller one(s)}", "其余 {count} 项")
 _ACTIVITIES = {
     Activity.STARTUP: Text("starting: imports, model, before the first epoch", "启动：导入、建模型，第一个 epoch 之前"),
     Activity.EPOCH_START: Text("start and end of epochs, first batch", "epoch 的开头（含第一个 batch）与结束"),

@@ -24,11 +24,13 @@ def train(
     on_core: float = 0.6,
     idle_cores: float = 6.0,
     copies: bool = True,
+    has_loader: bool = True,
 ) -> Findings:
     """Play twelve seconds of steps of 50 ms, parts of them in shares; for the first three the device warms up."""
-    tape = Tape(100, "trainer", names={1: "Train#1"}, loaders={1: IN_PROCESS})
+    tape = Tape(100, "trainer", names={1: "Train#1"}, loaders={1: IN_PROCESS} if has_loader else {})
     step_s, now = 0.05, 1.0
-    tape.add(EventKind.EPOCH, now, 0.001, 0, 1)
+    if has_loader:
+        tape.add(EventKind.EPOCH, now, 0.001, 0, 1)
     now = 4.0
     for number in range(240):
         at = now
@@ -39,13 +41,14 @@ def train(
             (EventKind.OPTIMIZER, 0.02),
             (EventKind.SYNC, sync),
         ):
-            if share:
+            if share and (has_loader or kind is not EventKind.WAIT):
                 tape.add(kind, at, share * step_s, number if kind is EventKind.WAIT else 0, 1)
                 at += share * step_s
         if copies:
             tape.add(EventKind.H2D, at, 1e-5, 1000)
         now += step_s
-    tape.add(EventKind.WAIT, now, 0.001, -1, 1)
+    if has_loader:
+        tape.add(EventKind.WAIT, now, 0.001, -1, 1)
 
     def look(at_s: int) -> SystemSample:
         worked_s = max(0, at_s - 4)
@@ -97,3 +100,10 @@ def test_waiting_for_data_is_not_the_host_s() -> None:
 def test_nothing_is_concluded_where_nobody_tells_of_the_device_or_it_is_not_used() -> None:
     assert train(busy=None).verdict is Verdict.COMPUTE_BOUND
     assert train(busy=0.0, copies=False).verdict is Verdict.COMPUTE_BOUND
+
+
+def test_data_made_by_the_loop_itself_is_its_python_and_no_lock() -> None:
+    (finding,) = train(busy=0.3, forward=0.1, backward=0.2, on_core=0.2, has_loader=False).findings
+    assert finding.figures["python_share"] > 0.5
+    assert "locked_share" not in finding.figures
+    assert "headrace.phase" in finding.fix[0].en

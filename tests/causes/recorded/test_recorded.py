@@ -1,6 +1,6 @@
 """Findings from recordings that are made up event by event: the cause that was put in comes out, and no other."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.causes.recorded import ProcessEvents, explain_processes
+from headrace.causes.recorded.processes import starts_of
 from headrace.model import Activity, Cause, Confidence, EventKind, Findings, LoaderSettings, Text, Verdict, copy_arg
 from headrace.signals.recording import event_dtype
 
@@ -300,6 +301,19 @@ def test_reading_at_a_high_rate_is_bandwidth_and_at_a_low_one_latency() -> None:
         found = explain(*simulate(workers=2, task_s=tasks, step_s=0.05, read_bytes=read_bytes))
         assert found.findings[0].bottleneck is not None
         assert found.findings[0].bottleneck.value == bottleneck
+
+
+def test_a_phase_around_the_step_is_the_step() -> None:
+    processes, end_s = simulate(workers=1, task_s=[0.06] * 60, step_s=0.05)
+    plain = explain(processes, end_s)
+    tape = Tape(_TRAINER, "trainer", names={7: "train_step"})
+    for start_ns in starts_of(processes[0].of(EventKind.FORWARD)).tolist():
+        tape.add(EventKind.PHASE, start_ns / _S - 1e-5, 0.0499, 0, 7)
+    events = np.concatenate((processes[0].events, tape.process().events))
+    named = replace(processes[0], events=np.sort(events, order="start_ns"), names=processes[0].names | tape.names)
+    assert explain([named, *processes[1:]], end_s).figures["step_typical_s"] == pytest.approx(
+        plain.figures["step_typical_s"], rel=0.05
+    )
 
 
 def test_of_several_trainers_the_one_that_lost_most_speaks() -> None:

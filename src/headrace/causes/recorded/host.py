@@ -27,6 +27,7 @@ _LOST_FROM = 0.15  # of the time, of the device
 _FEWEST_LOOKS = 3
 _USUAL_PACE = 0.5  # of the median number of steps between two looks
 _REASON_FROM = 0.1  # of the time
+_UNTIMED = {Activity.OTHER, Activity.BETWEEN_STEPS, Activity.STARTUP, Activity.ENDING}
 _ASLEEP = (Activity.BACKWARD, Activity.SYNC, Activity.RANKS, Activity.WAIT)  # where the thread sleeps without any lock
 
 
@@ -75,14 +76,16 @@ def read_host_time(trainer: Trainer, samples: Sequence[SystemSample]) -> HostTim
 
     used = [_used(trainer.process.pid, *looks[one][:2]) for one in chosen]
     delay_s, cpu_s, idle_s = map(sum, zip(*used, strict=True))
-    timed = tuple(one for one in Activity if one not in {Activity.OTHER, Activity.STARTUP, Activity.ENDING})
+    if trainer.thread != 0:  # what is counted is the main thread
+        delay_s = cpu_s = 0
+    timed = tuple(one for one in Activity if one not in _UNTIMED)
     no_core, asleep = 1e9 * delay_s / total, share(*_ASLEEP)
     return HostTime(
         device=float(np.average([looks[one][2] for one in chosen], weights=length[is_usual])),
         waits=share(Activity.WAIT),
         syncs=share(Activity.SYNC),
         no_core=no_core,
-        locked=max(0.0, 1 - 1e9 * cpu_s / total - no_core - asleep) if cpu_s > 0 else None,
+        locked=max(0.0, 1 - 1e9 * cpu_s / total - no_core - asleep) if cpu_s > 0 and trainer.is_fed else None,
         python=max(0.0, 1 - share(*timed)),
         launches=share(Activity.FORWARD, Activity.BACKWARD, Activity.OPTIMIZER),
         idle_cores=1e9 * idle_s / total,
@@ -90,7 +93,7 @@ def read_host_time(trainer: Trainer, samples: Sequence[SystemSample]) -> HostTim
 
 
 def _used(pid: int, first: SystemSample, last: SystemSample) -> tuple[float, float, float]:
-    """Return seconds for which the training thread had no core, and was on one, and idle seconds of all cores."""
+    """Return seconds for which the main thread had no core, and was on one, and idle seconds of all cores."""
     before, now, idle_s = first.process(pid), last.process(pid), 0.0
     if first.machine is not None and last.machine is not None:
         idle_s = last.machine.cpu_idle_s - first.machine.cpu_idle_s

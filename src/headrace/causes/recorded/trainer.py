@@ -269,7 +269,15 @@ def _loaders(
     waits = process.of(EventKind.WAIT, thread=thread)[np.sort(np.concatenate([_NONE, *(one.waits for one in trained)]))]
     hidden = coverage([span for span in spans if span.is_opaque])
     waits = waits[hidden.between(starts_of(waits), ends_of(waits)) <= 0]
-    interruptions = coverage([span for span in spans if span.label[0] in (*CAUSE_OF, Activity.PHASE, Activity.REPLAY)])
+    worked = np.sort(starts_of(process.of(EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, thread=thread)))
+    interruptions = coverage(
+        [
+            span
+            for span in spans
+            if span.label[0] in (*CAUSE_OF, Activity.REPLAY)
+            or (span.label[0] is Activity.PHASE and not np.diff(np.searchsorted(worked, [span.start, span.end]))[0])
+        ]
+    )
     gets = process.of(EventKind.QUEUE_GET, thread=thread)
     replays = process.of(EventKind.REPLAY, thread=thread)
     replays = replays[replays["value"] > 0]

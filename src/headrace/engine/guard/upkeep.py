@@ -149,6 +149,7 @@ class Upkeep:
         if step < 0:
             self._pool.shrink(1)
         elif step > 0 and not self._pool.grow(1, is_spare=True):
+            self._guard.retired += 1  # to be tried again
             return
         if step:
             said = "a worker is sent home" if step < 0 else "a worker is back"
