@@ -189,3 +189,28 @@ def test_with_several_open_causes_the_next_step_is_a_check(explain: Callable[...
 def test_a_run_that_was_slow_and_died_says_both(explain: Callable[..., Findings]) -> None:
     found = explain(STEPS + HEAD + OWN + "ValueError: 4\n")
     assert headline_of(found, "en").startswith("the run was ended: ValueError: 4; before that compute-bound")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('  File "train.py", line 232\n    optim="adamw"\n    ^\nSyntaxError: invalid syntax\n', "invalid syntax"),
+        ("usage: train.py [-h]\ntrain.py: error: argument --fp16: Truthy value expected: got s\n", "--fp16"),
+        ("Exited with exit code 1.\n\nResource usage summary:\n    CPU time : 13.55 sec.\n", "exit code 1"),
+    ],
+)
+def test_an_end_without_a_traceback_is_an_end(explain: Callable[..., Findings], text: str, words: str) -> None:
+    finding = first(explain(STEPS + text))
+    assert finding.severity is Severity.FATAL
+    assert words in title_of(finding, "en")
+
+
+def test_of_several_starts_in_one_log_the_last_one_counts(explain: Callable[..., Findings]) -> None:
+    starts = [f"Loaded module: cuda\n{HEAD}{OWN}ValueError: number {number}\n" for number in range(3)]
+    assert "number 2" in title_of(first(explain("".join(starts))), "en")
+
+
+def test_a_thread_that_finds_its_queue_closed_is_an_echo(explain: Callable[..., Findings]) -> None:
+    thread = f"Exception in thread Thread-3:\n{HEAD}{LIBRARY}OSError: handle is closed\n"
+    finding = first(explain(f"{STEPS}{thread}{HEAD}{OWN}RuntimeError: permute: 6 is not 5\n"))
+    assert "permute" in title_of(finding, "en")

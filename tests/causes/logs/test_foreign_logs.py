@@ -59,6 +59,8 @@ SHAPES = {
     "Training epoch 0, iteration 10/100 | lr: 0.1 | global_step: 10 | train_step_timing in s: 1.23": (
         10, 100, 1.23, None, None, None,
     ),
+    "[train][1] progress: 1/1 step: 1100, time: 50.2, speed: 2.0 steps/s": (1100, None, 0.5, None, None, None),
+    "[Mar 29, 22:22:25] 2 6.747972709279061": (2, None, None, None, None, None),
     "iter 10: loss 3.2, time 123.45ms, mfu 12.3%": (10, None, 0.12345, None, None, None),
     "completed step: 10, seconds: 1.23, TFLOP/s/device: 100": (10, None, 1.23, None, None, None),
     "INFO ts/train.py:232 step:10 smpl:640 ep:2 loss:1.073 lr:2.0e-06 updt_s:0.296 data_s:0.001": (

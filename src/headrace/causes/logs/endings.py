@@ -29,6 +29,12 @@ _FINISHED = re.compile(
     r"|\b(?:exit|ret(?:urn)?)[_ ]?code\W{1,3}0\b",
     re.IGNORECASE,
 )
+# Ends that are no exceptions of a running program: it was not even started, or another one tells how it went.
+_OTHER_ENDS = re.compile(
+    r"\s*(?:(?P<syntax>(?:Syntax|Indentation|Tab)Error(?=.*\b(?:invalid|unexpected|expected|unterminated)).*)"
+    r"|\S+: (?P<usage>error: (?:argument |unrecognized arguments|the following arguments).*)"
+    r"|(?P<code>Exited with exit code [1-9]\d*))"
+)
 # Lines that a dying run still writes: other ranks, launchers, schedulers, trackers, native stacks.
 _AFTERMATH = re.compile(
     r"\s|$|[\[(](?:rank|default|[WEF]|\d+\]:|\w+ pid)|[=*_-]{3}|[│╭╰]|frame #|wandb|srun|slurm|torch|NCCL|nccl|Killing"
@@ -40,6 +46,7 @@ _ON_THE_WAY = re.compile(r"(?:\w+\.)?(?:Empty|KeyError|AttributeError|IndexError
 _ECHO = re.compile(
     r"Caught \w+ in |ChildFailedError|Remote(?:Traceback|Error)|RayTaskError|CalledProcessError|ProcessRaisedException"
     r"|background workers? (?:are|is)|NCCL|nccl|gloo|TCPStore|[Cc]onnection|Broken pipe|[Ss]ocket|EOFError|DistBackend"
+    r"|handle is closed"
 )
 
 
@@ -89,7 +96,8 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
         if behind > _MOST_BEHIND:
             break
     frames: list[tuple[str, ...]] = []
-    before, is_open, is_heard = "", False, True
+    before, is_open, is_heard, is_again = "", False, True, False
+    header: set[str] = set()
     for number, text in lines:
         if _SURVIVED.search(text):
             end.quiet.add(number)
@@ -98,9 +106,17 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
         if number >= last_step and (signal := _SIGNAL.match(text)):
             end.signal = number, signal[1]
         if head := _HEAD.match(text):
-            before, is_open, frames = head["before"], True, []
+            end.raised = [] if is_again else end.raised  # another start, which failed as well
+            before, is_open, frames, is_again = head["before"], True, [], False
             before = "" if before.endswith(("^C", "]")) or "%|" in before else before
             continue
+        if number >= last_step and not is_open and (other := _OTHER_ENDS.match(text)):
+            end.raised = [] if is_again else end.raised
+            is_again = False
+            end.raised.append(_raised(number, other[other.lastgroup or 0].rstrip(), frames))
+        elif not is_open and _AFTERMATH.match(text) is None:
+            header |= set() if end.raised else {text}  # what stood before the first error
+            is_again |= bool(end.raised) and text in header
         if _GOES_ON.search(text):
             is_heard = is_open = False
         elif "above exception" in text and end.raised and _ON_THE_WAY.match(end.raised[-1].text):

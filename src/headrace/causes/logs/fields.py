@@ -54,7 +54,7 @@ _TAIL = re.compile(
     rf"(?:\s*\]?\s*(?:/|\bof\b)\s*\[?\s*(?P<of>\d++(?:,\d{{3}})*+)(?![.:/]\d| +\d+:\d\d|\s?[kmgt]i?b\b))?"
     rf"(?:\s*(?:\([^()]*\)\s*)?(?:(?P<per>(?:{_TIMES}) ?/ ?{_STEPS})|(?P<rate>{_STEPS} ?/ ?{_A_SECOND})"
     rf"|(?P<samples>{_SAMPLES} ?/ ?{_A_SECOND}))\b(?!\s*[:=]))?"
-    rf"(?:\s*(?P<unit>{_TIMES})(?![\w/])|(?=\s*(?P<counts>{_STEPS}|epoch)(?![\w/])))?"
+    rf"(?:\s*(?P<unit>{_TIMES})(?![\w/])|(?=\s*(?P<counts>{_STEPS}|epoch)(?![\w/]))(?!\s+\w+\s*[:=]))?"
     rf"(?:(?:,\s*[\d.,]+\s*/s)?\s*\(\s*(?P<mean>\d[\d.]*+(?:e[-+]\d+)?)\s*(?:{_TIMES})?\s*[,)])?(?P<elapsed>\s+elapsed\b)?",
     re.IGNORECASE,
 )
@@ -87,7 +87,7 @@ _SHAPES = (
     re.compile(rf"(?<![\d/.-])(?P<Y>\d\d)[-/](?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 25-11-15, BasicSR
     re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 11/15, mmengine
     re.compile(rf"^[IWEF](?P<M>\d\d)(?P<D>\d\d)\s+{_CLOCK}"),  # glog, absl
-    re.compile(rf"\b(?P<N>[A-Z][a-z]{{2}})\s+(?P<D>\d{{1,2}})\s+{_CLOCK}(?:\s+(?P<Y>\d{{4}}))?"),  # syslog, ctime
+    re.compile(rf"\b(?P<N>[A-Z][a-z]{{2}})\s+(?P<D>\d{{1,2}}),?\s+{_CLOCK}(?:\s+(?P<Y>\d{{4}}))?"),  # syslog, ctime
     re.compile(rf"^\s*(?:[A-Z]+\s+)?[\[(]?{_CLOCK}[\])]?(?=[\s:|,-]|$)"),  # the time of day alone
     # seconds, or milliseconds, since 1970
     re.compile(r"^\s*[\[(]?(?P<E>1[4-9]\d{8}(?:\.\d{1,9}|\d{3})?)[\])]?(?=[\s:|,-]|$)"),
@@ -276,8 +276,10 @@ class LinePlan:
     def read(self, numbers: Sequence[str], *, batch_size: int = 0) -> StepLine:
         """Return what a line's numbers tell; samples a second tell it with a batch size only."""
         took, *others = (NAN if place is None else _seconds_at(numbers, place) for place in self.times)
-        for place in self.spare if isnan(took) else ():
-            took = _seconds_at(numbers, place) if isnan(took) else took
+        for place in self.spare:
+            spare = _seconds_at(numbers, place)
+            # beside a rate of steps a time that is many times as long is that of all steps since the line before
+            took = spare if isnan(took) or (place[1] < 0 and took > 5 * spare) else took
         if isnan(took) and self.words is not None and (rate := float(numbers[self.words[0]])) > 0:
             took = float(numbers[self.words[1]]) / rate
         if isnan(took) and self.samples is not None and batch_size and (rate := _float(numbers[self.samples])) > 0:
@@ -394,6 +396,8 @@ def _position(fields: Sequence[Field]) -> tuple[Field | None, int | None]:
         elif before is not None and before.name["open"] == "[" and _IN_A_PAIR.match(field.gap + field.behind):
             epoch = before.at
             found.append((1, field))
+    if not found and [one.gap.strip() for one in fields[-3:]] == [":", "]", ""] and fields[-2].is_whole:
+        found = [(1, fields[-2])]  # [Mar 29, 22:22:25] 2 6.748: a step and its loss
     best = max(found, key=lambda one: one[0], default=None)
     return (best[1] if best else None), epoch
 

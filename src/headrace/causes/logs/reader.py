@@ -7,7 +7,7 @@ its numbers blanked out); others of that shape are read by the place of each num
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from math import isnan
+from math import gcd, isnan
 from typing import Any
 
 from .bars import Bar, read_bar
@@ -37,7 +37,7 @@ _PREFIX = re.compile(
     re.IGNORECASE,
 )
 _RANK_INSIDE = re.compile(r"\brank\s*[=:]?\s*(\d{1,5})\b", re.IGNORECASE)
-_STEP_WORDS = re.compile(r"step|iter|batch|epoch|it |train|步|迭代|批次|\[")
+_STEP_WORDS = re.compile(r"step|iter|update|batch|epoch|it |train|步|迭代|批次|\[")
 _LIKE_A_STEP = re.compile(
     r"\b(?:step|iter(?:ation)?|batch|epoch)s?\b.*(?:\d\s*m?s\b|time|sec|it/s)|(?:time|sec).*\b(?:step|iter)s?\b",
     re.IGNORECASE,
@@ -105,6 +105,7 @@ class LogReader:
         self._last_line = 0.0  # of a step
         self._bar_steps: dict[str, int] = {}  # where each bar stands
         self._last_bar: tuple[StepStore, int] | None = None  # that moved
+        self._batch = 0  # samples, where a bar counts them
         self._profiled_s, self._num_epochs, self._epoch_begun = 0.0, 0, -1
         self._plans: dict[str, LinePlan | str | None] = {}  # by the shape of a line
         self._header: set[str] = set()  # shapes of the lines before the first step
@@ -236,6 +237,10 @@ class LogReader:
     def _read_bar(self, bar: Bar) -> None:
         if bar.kind == "other":
             return
+        if isnan(bar.elapsed_s) or bar.is_whole:  # Keras may count samples: then they come in whole batches
+            self._batch = gcd(self._batch, 0 if bar.is_whole or bar.step == bar.of else bar.step)
+            many = max(1, self._batch)
+            bar = replace(bar, step=-(-bar.step // many), of=-(-(bar.of or 0) // many), rate_s=bar.rate_s * many)
         if isnan(bar.elapsed_s):  # Keras tells what is left, by the mean so far
             self._add(StepLine(bar.step, bar.of or 0, NAN, bar.rate_s), NAN, True)
             return
