@@ -181,8 +181,8 @@ def _kind(name: str) -> tuple[str, float | None]:
         return "", None
     if _RATE_NAME.match(last):
         return "rate", -1.0
-    if _SAMPLES_NAME.match(last) or last in ("wps", "wpb"):
-        return last if last in ("wps", "wpb") else "samples", None
+    if _SAMPLES_NAME.match(last):
+        return "samples", None
     words: list[str] = []
     for token in reversed(tokens):
         some = [word.lower() for word in _WORDS.findall(token)]
@@ -263,7 +263,6 @@ class LinePlan:
     is_training: bool
     times: tuple[Place | None, ...]  # step time, wait, and their means so far
     spare: tuple[Place, ...]  # what else may tell the step time: rates, a time without a name
-    words: tuple[int, int] | None  # words a second, and of a batch
     samples: int | None  # samples a second
     elapsed: Place | None  # the time since the start
     unit_known: bool  # else times may be milliseconds
@@ -271,7 +270,7 @@ class LinePlan:
     @property
     def has_times(self) -> bool:
         """Whether it tells a step time or a wait."""
-        return any(self.times) or bool(self.spare) or self.words is not None
+        return any(self.times) or bool(self.spare)
 
     def read(self, numbers: Sequence[str], *, batch_size: int = 0) -> StepLine:
         """Return what a line's numbers tell; samples a second tell it with a batch size only."""
@@ -280,8 +279,6 @@ class LinePlan:
             spare = _seconds_at(numbers, place)
             # beside a rate of steps a time that is many times as long is that of all steps since the line before
             took = spare if isnan(took) or (place[1] < 0 and took > 5 * spare) else took
-        if isnan(took) and self.words is not None and (rate := float(numbers[self.words[0]])) > 0:
-            took = float(numbers[self.words[1]]) / rate
         if isnan(took) and self.samples is not None and batch_size and (rate := _float(numbers[self.samples])) > 0:
             took = batch_size / rate
         step, of = self.position or (None, None)
@@ -341,7 +338,6 @@ def read_plan(line: str) -> LinePlan:
         is_training=step is None or not NOT_TRAIN.search(line[: step.start + 24]),
         times=(*places, *means),
         spare=tuple((one.at, one.unit_s or 1.0) for one in spare),
-        words=(times["wps"].at, times["wpb"].at) if {"wps", "wpb"} <= times.keys() else None,
         samples=times["samples"].at if "samples" in times else None,
         elapsed=None if elapsed is None else (elapsed.at, elapsed.unit_s or 1.0),
         unit_known=shared is not None or not any(told),
@@ -357,7 +353,7 @@ def _time_kind(field: Field, number: str) -> str:
         return "samples"
     if tail["elapsed"]:
         return "elapsed"
-    if kind in ("wait", "took", "both", "elapsed", "samples", "wps", "wpb", "rate"):
+    if kind in ("wait", "took", "both", "elapsed", "samples", "rate"):
         return "took" if kind == "elapsed" and field.name["unit"] else kind
     has_unit = field.unit_s is not None
     if kind.endswith("?"):

@@ -10,7 +10,7 @@ import numpy as np
 from .fields import NAN, Recent
 from .markers import Doing, Marker
 from .reader import LogContent
-from .series import COLUMNS, Series, StepStore, build_series
+from .series import Series, StepStore, build_series
 
 FILE_STRIDE = 10**10  # line numbers of the second log start here: one axis for all
 
@@ -129,7 +129,7 @@ def _chained(stores: list[StepStore]) -> list[StepStore]:
     chains: list[StepStore] = []
     for store in sorted(filter(len, stores), key=_begin):
         if chains and _follows(chains[-1], store):
-            chains[-1] = _concatenated(chains[-1], store)
+            chains[-1].take_over(store)
         else:
             chains.append(store)
     return chains
@@ -141,20 +141,6 @@ def _follows(earlier: StepStore, later: StepStore) -> bool:
         return end <= begin + 1.0
     last = np.nan_to_num([earlier.column(name)[-1] for name in ("epoch", "step")]).tolist()
     return bool(last <= _begin(later)[1:])
-
-
-def _concatenated(earlier: StepStore, later: StepStore) -> StepStore:
-    joined = StepStore(earlier.name)
-    joined.is_bar, joined.is_slow_only = earlier.is_bar, earlier.is_slow_only
-    joined.is_epochs = earlier.is_epochs
-    joined.is_averaged = earlier.is_averaged or later.is_averaged
-    joined.unit_known = earlier.unit_known and later.unit_known
-    joined.resolution_s = min(earlier.resolution_s, later.resolution_s)
-    joined.of = max(earlier.of, later.of)
-    for store in (earlier, later):
-        for values in zip(*(store.column(name) for name in COLUMNS), strict=True):
-            joined.add(*values)
-    return joined
 
 
 def _side_by_side(ranks: list[Series]) -> Series:

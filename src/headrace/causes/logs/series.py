@@ -65,6 +65,14 @@ class StepStore:
         for index in range(0, len(self._rows), len(COLUMNS)):
             self._rows[index] += offset
 
+    def take_over(self, later: StepStore) -> None:
+        """Append the records of another part of the same log."""
+        self.is_averaged |= later.is_averaged
+        self.unit_known &= later.unit_known
+        self.resolution_s, self.of = min(self.resolution_s, later.resolution_s), max(self.of, later.of)
+        for values in zip(*(later.column(name) for name in COLUMNS), strict=True):
+            self.add(*values)
+
     def column(self, name: str) -> array[float]:
         """Return one column."""
         return self._rows[COLUMNS.index(name) :: len(COLUMNS)]
@@ -127,9 +135,6 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     columns["block"] = np.zeros(len(store))
     for number, (first, end) in enumerate(store.blocks()):
         columns["block"][first:end] = number
-    num_of = len(np.unique(columns["of"]))
-    if num_of > max(FEWEST, len(np.unique(columns["step"]))):  # "Batch 4/203700": the epoch, and the step
-        columns["epoch"], columns["step"], columns["of"] = columns["step"], columns["of"], np.zeros(len(store))
     columns, num_streams = _longest_stream(columns, is_bar=store.is_bar)
     columns = _joined(columns, is_bar=store.is_bar, of=store.of)
     if not len(columns["step"]):
