@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -297,12 +298,31 @@ class UsedUp(ShardByShard):
         (lambda numbers, bad: itertools.chain.from_iterable(map(open_list, shards(numbers, bad))), None),
         (lambda numbers, bad: map(abs, itertools.chain.from_iterable(map(open_list, shards(numbers, bad)))), None),
         (lambda numbers, bad: filter(lambda one: read(one, bad) >= 0, behind_a_chain(numbers)), 39),
+        (lambda numbers, bad: map(sum, zip(mapped(numbers, bad), numbers, strict=False)), None),
+        (lambda numbers, bad: map(sum, zip(Going(numbers, bad), iter(numbers), strict=False)), None),
+        (lambda numbers, bad: map(sum, zip(numbers, mapped(numbers, bad), strict=False)), 39),
+        (lambda numbers, bad: map(partial(read_first, bad=bad), zip(numbers, numbers, strict=False)), 39),
+        (lambda numbers, bad: map(sum, itertools.zip_longest(numbers, mapped(numbers, bad))), None),
         (lambda numbers, bad: itertools.chain(Going(numbers, bad)), 39),
         (lambda numbers, bad: UsedUp(numbers, bad), 35),
         (lambda numbers, bad: itertools.starmap(read, [(number, bad) for number in numbers]), 39),
         (lambda numbers, bad: itertools.accumulate(Going(numbers, bad)), 39),
     ],
-    ids=["pairwise", "chain of what fails", "in map", "behind a chain", "chain", "used up", "starmap", "accumulate"],
+    ids=[
+        "pairwise",
+        "chain of what fails",
+        "in map",
+        "behind a chain",
+        "zip",
+        "zip of a class",
+        "zip, last",
+        "around zip",
+        "zip_longest",
+        "chain",
+        "used up",
+        "starmap",
+        "accumulate",
+    ],
 )
 def test_what_itertools_lose_with_an_error_is_an_error(make: Any, num_left: int | None) -> None:
     loader = DataLoader(Rows(make, {14}), 4, on_error="quarantine", num_workers=0)
@@ -311,6 +331,10 @@ def test_what_itertools_lose_with_an_error_is_an_error(make: Any, num_left: int 
             values(loader)
     else:
         assert len(values(loader)) == num_left
+
+
+def read_first(pair: tuple[int, int], bad: set[int]) -> int:
+    return read(pair[0], bad)
 
 
 def behind_a_chain(numbers: range) -> Iterator[int]:

@@ -63,7 +63,8 @@ class Steps:
                     raise
                 self._tell(error)
                 self._failed, self.passed_over = error, self.passed_over + 1
-                if holds_ended(self._iterator, ended_generators(error)):
+                iterator = self._iterator
+                if holds_ended(iterator, ended_generators(error)) or is_shifted(iterator, _raised_in(error)):
                     raise self._lost_rest(error) from error
             else:
                 self._failed = None
@@ -98,8 +99,8 @@ class Steps:
 
     def _lost_rest(self, failed: Exception) -> NotSupported:
         return NotSupported(
-            f"{self._whose} ended with the error of one sample: a generator or islice (pairwise, batched, chain of "
-            "what fails) cannot go on after an exception, and what it had yet to give is lost",
+            f"{self._whose} ended with the error of one sample: a generator or islice (pairwise, batched, zip, chain "
+            "of what fails) cannot go on after an exception: what it had yet to give is lost, or would come shifted",
             error=describe_error(failed),
             came_before=f"{self.taken} samples",
             next_step="catch the exception inside of it and continue with the next sample, or write the "
@@ -134,17 +135,59 @@ def holds_ended(holder: object, codes: set[CodeType]) -> bool:
     )
 
 
+def is_shifted(iterator: object, code: CodeType | None) -> bool:
+    """Whether a `zip`, or a `map` over several, failed within a row: some have moved on, so what follows is shifted.
+
+    `code` raised. Where that is what a `map` around it calls, or its last iterator, no row is torn apart.
+    """
+    if not _is_of_c(iterator):
+        return False
+    asked = _asked_by(iterator)
+    calls = [one for one in gc.get_referents(iterator) if callable(one)]
+    if any(_code_of(one) is code for one in calls):
+        return False
+    if isinstance(iterator, itertools.zip_longest):
+        return True
+    if len(asked) > 1 and isinstance(iterator, (zip, map)) and any(_raises(one, code) for one in asked[:-1]):
+        return True
+    return any(is_shifted(one, code) for one in asked)
+
+
+def _raises(iterator: object, code: CodeType | None) -> bool:
+    """Whether what raised is called by an iterator, or by one that it asks."""
+    if not _is_of_c(iterator):
+        return code is not None and getattr(getattr(type(iterator), "__next__", None), "__code__", None) is code
+    calls = [one for one in gc.get_referents(iterator) if callable(one)]
+    return any(_code_of(one) is code for one in calls) or any(_raises(one, code) for one in _asked_by(iterator))
+
+
+def _raised_in(error: BaseException) -> CodeType | None:
+    """The code that an iterator called and that raised; None: it was C's."""
+    trace = traceback_of(error)
+    return trace.tb_next.tb_frame.f_code if trace is not None and trace.tb_next is not None else None
+
+
+def _code_of(called: object) -> CodeType | None:
+    called = getattr(called, "func", called)  # a partial
+    found = getattr(called, "__code__", None) or getattr(type(called).__dict__.get("__call__"), "__code__", None)
+    return found if isinstance(found, CodeType) else None
+
+
+def _is_of_c(iterator: object) -> bool:
+    return type(iterator).__module__ in ("builtins", "itertools") and not isinstance(iterator, GeneratorType)
+
+
 def _is_ended_chain(iterator: object) -> bool:
     """Whether what gives a `chain` its iterables has failed, as `map(open, paths)` may; not inside of a class."""
-    is_of_c = type(iterator).__module__ in ("builtins", "itertools") and not isinstance(iterator, GeneratorType)
-    asked = _asked_by(iterator) if is_of_c else []
+    asked = _asked_by(iterator) if _is_of_c(iterator) else []
     return any(map(_is_ended_chain, asked)) if asked else isinstance(iterator, itertools.chain)
 
 
 def _asked_by(iterator: object) -> list[object]:
     """The iterators that one of C asks; `map` and `zip` keep theirs in a tuple."""
     held = gc.get_referents(iterator)
-    held += [one for each in held if type(each) is tuple for one in each]
+    for one in [one for one in held if type(one) is tuple]:  # it may have holes, and is told from its end
+        held += reversed(gc.get_referents(one))
     return [one for one in held if isinstance(one, Iterator)]
 
 
