@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.model import (
     Bottleneck,
     Cause,
+    Confidence,
     Finding,
     Severity,
     Text,
@@ -388,10 +389,14 @@ def find_contention(account: CoreAccount | None, data: Finding | None, *, wait_s
     # What it waits for may be its own work: fetching, unpickling.
     is_own = data is not None and (data.bottleneck is Bottleneck.IPC_COPY or not figures.get("num_workers", 1.0))
     own, rest = min(account.no_core, account.taken) if account.no_core >= _WAITS_FROM else 0.0, max(0.0, 1 - wait_share)
-    in_waits = 0.0
-    if data is not None and (is_own or task_no_core >= _WAITS_FROM):
-        in_waits = own * data.share if is_own else min(data.share, wait_share, account.taken, task_no_core)
-    itself = own * rest if is_own else min(rest, own)
+    in_waits, itself = 0.0, min(rest, own)
+    if data is not None and is_own:
+        in_waits, itself = own * data.share, own * rest
+    elif data is not None:
+        # Workers are what it waits for: of its own delays only what goes beyond theirs would come back.
+        most = min(account.taken, task_no_core if task_no_core >= _WAITS_FROM else 0.0)
+        in_waits = min(most, data.share, wait_share)
+        itself = min(itself, most - in_waits)
     if in_waits + itself < _LEAST_SHARE:
         return None
     lost = Text(
@@ -400,7 +405,9 @@ def find_contention(account: CoreAccount | None, data: Finding | None, *, wait_s
         "可以运行却没有核心：训练进程占其时间的 {own}，读取 batch 占 {task}",
     ).filled(own=format_share(account.no_core), task=format_share(task_no_core))
     known = {f"{name}_cores": getattr(account, name) for name in _WHOSE} | {"no_core_share": account.no_core}
-    finding = make_finding(Cause.CPU_CONTENDED, in_waits + itself, [account.said, lost], figures=known)
+    finding = make_finding(
+        Cause.CPU_CONTENDED, in_waits + itself, [account.said, lost], figures=known, confidence=Confidence.LIKELY
+    )
     if account.ranks > account.others:  # it is the run itself that has more processes than cores
         finding = replace(finding, fix=tuple(text for text in finding.fix if text is not FREE_CORES))
     return finding, in_waits / data.share if data is not None and in_waits else 0.0, itself / rest if rest else 0.0
