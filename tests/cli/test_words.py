@@ -41,7 +41,7 @@ COUNTED = re.compile(
     r"|processes|windows|alarms|messages|tasks)\b"
 )
 # never one: rates and factors, distances of slow steps, and what is told of several only
-SEVERAL = {"supply", "rate", "gain", "most", "factor", "period", "every", "at_once", "n", "count"}
+SEVERAL = {"supply", "rate", "gain", "most", "times", "factor", "period", "every", "at_once", "n", "count"}
 
 
 def test_one_of_a_thing_is_told_in_the_singular() -> None:

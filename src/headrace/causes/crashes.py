@@ -122,7 +122,7 @@ def signal_finding(number: int, after_s: float | None = None, *, kills: int | No
     return replace(
         finding,
         title=title,
-        cause=Cause.UNKNOWN if kills == 0 else finding.cause,
+        cause=finding.cause if kills else Cause.UNKNOWN,
         confidence=finding.confidence if is_killed else Confidence.CERTAIN,  # of the signal, whoever sent it
         fix=finding.fix if found.decided else (_FIND_SENDER, *finding.fix),
         evidence=(found.entry.meaning,),

@@ -116,7 +116,7 @@ _PYTHON_OR_LAUNCHES = Text(
 _LOST_TO = {
     HostLoss.CORES: Text(
         "hardly a core is idle ({idle} of them), and the training thread waits for one for {no_core} of the time: "
-        "{workers} workers and it share what there is",
+        "{workers:worker(s)} and it share what there is",
         "几乎没有空闲核心（{idle} 个），训练线程有 {no_core} 的时间在等核心：{workers} 个 worker 在与它争抢",
     ),
     HostLoss.LOCK: Text(

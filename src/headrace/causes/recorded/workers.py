@@ -25,7 +25,7 @@ _AT_ONCE_FROM = 1.5  # tasks of one process: fewer need no second core,
 _ONE_CORE = 1.2  # and more than one core's worth is no lock that only one can hold
 _NO_CORE_FROM = 0.3  # of a task's time: so much is more than the moment that it takes to be woken
 _THREADS_FROM = 1.2  # of a core, used and waited for: more than one thread can; a thread that sends takes some, too
-_MANY_THREADS, _MANY_FROM = 6, 1.05  # unless so many are seen: a worker has three by itself
+_OWN_THREADS, _MANY_THREADS, _MANY_FROM = 3, 6, 1.05  # unless so many are seen: a worker has three by itself
 _BESIDE_FROM = 0.3  # of a core: sending takes less
 _PARALLEL_FROM = 1.4  # samples that end in the time of the shortest one: one at a time would be 1
 _APART_FROM = 0.4  # of the mean distance of their ends: what comes by chance comes closer together
@@ -63,6 +63,7 @@ class Resources:
             return Bottleneck.GIL
         several = _MANY_FROM if self.threads >= _MANY_THREADS else _THREADS_FROM
         is_beside = self.cpu + self.no_core >= several or self.beside >= _BESIDE_FROM
+        is_beside = is_beside and not 0 < self.threads <= _OWN_THREADS
         if self.at_once < _AT_ONCE_FROM and is_beside and (self.cores_are_full or self.no_core >= _NO_CORE_FROM):
             return Bottleneck.THREADS
         if self.cpu + self.no_core >= _CPU_FROM:
