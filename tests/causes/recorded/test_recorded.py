@@ -194,7 +194,7 @@ def test_a_save_of_ten_steps_is_noted_whatever_its_share_and_is_not_the_verdict(
     tasks, saves = [0.01] * 160, {100: (EventKind.CHECKPOINT, 0.36)}
     found = explain(*simulate(workers=2, task_s=tasks, step_s=0.037, interruptions=saves))
     assert (found.findings, found.verdict) == ((), Verdict.COMPUTE_BOUND)
-    said = "one step in 160 takes 11 times as long: saving, 360 ms beside steps of 37.1 ms, 5.7 % of the time"
+    said = "one step in 160 takes 11 times as long: saving, 360 ms instead of 37.1 ms, 5.7 % of the time"
     assert [note.en for note in found.notes] == [said]
 
 

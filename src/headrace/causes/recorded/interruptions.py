@@ -63,7 +63,7 @@ def stall_notes(trainer: Trainer, found: Sequence[Finding]) -> Iterator[Text]:
         if cause in told or not len(long) or (cause is Cause.GC and len(long) < _FEWEST_COLLECTIONS):
             continue
         yield Text(
-            "one step in {every} takes {times} times as long: {what}, {typical} beside steps of {usual}, {share} of "
+            "one step in {every} takes {times} times as long: {what}, {typical} instead of {usual}, {share} of "
             "the time",
             "每 {every} 步有一步耗时为平常的 {times} 倍：{what} {typical}，平常一步 {usual}，占时间的 {share}",
         ).filled(
