@@ -6,6 +6,7 @@ import _thread
 import multiprocessing
 import os
 import random
+import re
 import signal
 import time
 from collections import deque
@@ -176,7 +177,9 @@ def test_workers_that_are_started_anew_stay_whatever_rings_meanwhile(monkeypatch
 
 
 def _workers_left() -> list[Any]:
-    return [child for child in psutil.Process().children() if "resource_tracker" not in " ".join(child.cmdline())]
+    """All children but the helpers that multiprocessing keeps for as long as the interpreter lives."""
+    helpers = re.compile("multiprocessing.(resource_tracker|forkserver)")
+    return [child for child in psutil.Process().children() if not helpers.search(" ".join(child.cmdline()))]
 
 
 @pytest.mark.usefixtures("_alarms")
