@@ -21,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from headrace.forensics import (
+    DeathFacts,
     DeathWatch,
     MemoryWatch,
     Pressure,
@@ -94,13 +95,12 @@ def main() -> int:
         memory = MemoryWatch(os.getpid())
         memory.sample(1.0, pids)
         deaths = DeathWatch(0.0)
+        death = DeathFacts(workers=(0,), pid=pids[0], exit_code=-9, died_at_s=1.0, memory=memory.recent())
         result: dict[str, object] = {
             "workers": workers,
             "watching_in_the_loop": loop,
             "not_due_s": timed(lambda: memory.sample(0.0, pids), 10_000),
-            "facts_and_sentence_of_a_death_s": timed(
-                lambda: describe_death(deaths.facts((0,), pids[0], -9, now_s=1.0, memory=memory.recent())), count
-            ),
+            "facts_and_sentence_of_a_death_s": timed(lambda: describe_death(deaths.complete(death)), count),
             "holdings_of_a_worker_s": timed(lambda: read_worker_memory(pids[0], 0.0), count),
             "look_at_a_stuck_worker_s": timed(
                 lambda: look_at(pids[0], stack_file=files[0], use_py_spy=False), min(count, 10)

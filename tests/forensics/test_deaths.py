@@ -15,13 +15,11 @@ from headrace.forensics.deaths import (
     DeathFacts,
     DeathWatch,
     SampleInHand,
-    ShmRoom,
     describe_death,
     judge,
 )
 from headrace.forensics.memory import MemorySample
 from headrace.knowledge import entry
-from headrace.model import Text
 from headrace.signals.system import (
     MemoryGroup,
     OomCounts,
@@ -59,7 +57,7 @@ def counts(kills: int | None, *, hits: int | None = 0, machine: int | None = Non
 
 
 def killed(**changes: object) -> DeathFacts:
-    return replace(DeathFacts(workers=(3,), pid=77, exit_code=-9), **changes)  # type: ignore[arg-type]
+    return replace(DeathFacts(workers=(3,), pid=77, exit_code=-9, died_at_s=1.5), **changes)  # type: ignore[arg-type]
 
 
 def test_the_sentence_of_a_limit_that_killed() -> None:
@@ -113,7 +111,7 @@ def test_a_kill_without_a_limit_that_was_hit() -> None:
     assert judge(unseen) is DeathCause.MEMORY_UNSEEN
     short = replace(unseen, memory=(sampled(BEFORE, at_s=1, tree_bytes=200 * GIB, available=GIB),))
     assert judge(short) is DeathCause.MACHINE_MEMORY
-    assert "(252 GiB in all, 1.00 GiB available, tree at 200 GiB)" in describe_death(short).sentence
+    assert "(252 GiB in all, 1.00 GiB available, tree at 200 GiB 0.5 s before)" in describe_death(short).sentence
 
 
 @pytest.mark.parametrize(
@@ -132,10 +130,10 @@ def test_what_cannot_be_known_is_not_said(before: OomCounts, after: OomCounts, e
 
 
 def test_a_bus_error_with_and_without_room_in_shm() -> None:
-    full = killed(exit_code=-signal.SIGBUS, shm=ShmRoom(free_bytes=0, total_bytes=64 << 20))
+    full = killed(exit_code=-signal.SIGBUS, shm=(0, 64 << 20))
     assert "while /dev/shm was full: 0 B free of 64.0 MiB" in describe_death(full).sentence
     assert "--shm-size" in describe_death(full).next_step
-    roomy = replace(full, shm=ShmRoom(free_bytes=GIB, total_bytes=2 * GIB), stack=("lmdb_data.py:40 in __getitem__",))
+    roomy = replace(full, shm=(GIB, 2 * GIB), stack=("lmdb_data.py:40 in __getitem__",))
     death = describe_death(roomy)
     assert death.cause is DeathCause.MAPPED_FILE
     assert "truncated" in death.sentence
@@ -160,7 +158,7 @@ def test_crashes_of_other_kinds_say_what_they_are() -> None:
 
 def test_threads_of_one_process_die_together() -> None:
     samples = (SampleInHand(position=5, age_s=1.0), SampleInHand(position=6, index="b"), SampleInHand())
-    death = describe_death(DeathFacts(workers=(0, 1, 2), pid=9, exit_code=3, samples=samples))
+    death = describe_death(DeathFacts(workers=(0, 1, 2), pid=9, exit_code=3, died_at_s=0.0, samples=samples))
     assert death.sentence == (
         "the process of workers 0, 1, 2 ended itself with exit code 3: the data set, or a library that it uses, left "
         "the process while working on the sample at position 5 (for 1.0 s), sample b"
@@ -181,7 +179,7 @@ _FACTS = st.builds(
     oom_before=st.builds(counts, _COUNT, hits=_COUNT, machine=_COUNT),
     oom_after=st.builds(counts, _COUNT, hits=_COUNT, machine=_COUNT),
     memory=st.just(()) | st.just((sampled(BEFORE, at_s=1.0, tree_bytes=GIB),)),
-    died_at_s=st.none() | st.floats(0, 1e4),
+    died_at_s=st.floats(0, 1e4),
     samples=st.lists(
         st.builds(
             SampleInHand,
@@ -193,7 +191,7 @@ _FACTS = st.builds(
         max_size=3,
     ).map(tuple),
     has_begun=st.booleans(),
-    shm=st.none() | st.builds(ShmRoom, free_bytes=st.integers(0, GIB), total_bytes=st.just(GIB)),
+    shm=st.none() | st.tuples(st.integers(0, GIB), st.just(GIB)),
     stack=st.just(()) | st.just(("a.py:1 in f",)),
     sent_by_guard=st.none() | st.just("it hung {really}"),
     cpu_limit_s=st.none() | st.just(10.0),
@@ -230,15 +228,19 @@ class Machine:
         (self.group / "memory.events").write_text(f"oom {kills}\noom_kill {kills}\n")
 
 
+def judged(watch: DeathWatch, worker: int, now_s: float) -> DeathCause:
+    return judge(watch.complete(killed(workers=(worker,), pid=70 + worker, died_at_s=now_s)))
+
+
 def test_each_kill_explains_one_death(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     watch = DeathWatch(0.0, root=tmp_path)
     machine.set_kills(2)
-    causes = [judge(watch.facts((w,), 70 + w, -9, now_s=0.1)) for w in range(3)]
+    causes = [judged(watch, w, 0.1) for w in range(3)]
     assert causes == [DeathCause.MEMORY_LIMIT, DeathCause.MEMORY_LIMIT, DeathCause.KILLED]
     watch.note(5.0)
     machine.set_kills(3)
-    assert judge(watch.facts((4,), 74, -9, now_s=5.1)) is DeathCause.MEMORY_LIMIT
+    assert judged(watch, 4, 5.1) is DeathCause.MEMORY_LIMIT
 
 
 def test_a_kill_of_long_ago_explains_nothing(tmp_path: Path) -> None:
@@ -247,15 +249,16 @@ def test_a_kill_of_long_ago_explains_nothing(tmp_path: Path) -> None:
     machine.set_kills(1)  # another job of the same group
     for second in range(1, 20):
         watch.note(float(second))
-    assert judge(watch.facts((0,), 70, -9, now_s=20.0)) is DeathCause.KILLED
+    assert judged(watch, 0, 20.0) is DeathCause.KILLED
 
 
 @pytest.mark.parametrize("cause", DeathCause)
-def test_a_death_and_the_knowledge_base_agree(cause: DeathCause) -> None:
-    """What it refers to exists, under that name, and its true cause too."""
-    about = cause.value
-    if about.entry:
-        names = {one.name for one in entry(about.entry).true_causes}
-        assert isinstance(about.step, Text) or not about.step or about.step in names
-    else:
-        assert isinstance(about.step, Text) or not about.step
+def test_a_death_refers_to_an_entry_that_exists(cause: DeathCause) -> None:
+    assert not cause.value.entry or entry(cause.value.entry).true_causes
+
+
+def test_a_kill_by_somebody_and_the_knowledge_base_advise_the_same() -> None:
+    step, known = DeathCause.KILLED.value.step, entry("worker_killed").true_causes
+    (fix,) = [one.fix for one in known if one.name == "someone_killed_it"]
+    assert step is not None
+    assert (fix.en, fix.zh) == (f"{step.en}.", f"{step.zh}。")

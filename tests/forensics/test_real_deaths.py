@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.forensics.deaths import Death, DeathCause, DeathWatch, describe_death
+from headrace.forensics.deaths import Death, DeathCause, DeathFacts, DeathWatch, describe_death
 from headrace.signals.system import memory_groups
 
 FORK = multiprocessing.get_context("fork")
@@ -31,9 +31,9 @@ def death_of(target: Callable[[], None], *, then: Callable[[int], None] = lambda
     assert process.pid is not None
     then(process.pid)
     process.join(60)
-    facts = watch.facts((0,), process.pid, process.exitcode, now_s=time.monotonic())
+    known = DeathFacts(workers=(0,), pid=process.pid, exit_code=process.exitcode, died_at_s=time.monotonic())
     process.close()
-    return describe_death(facts)
+    return describe_death(watch.complete(known))
 
 
 def plainly(target: Callable[[], None]) -> None:
@@ -90,7 +90,7 @@ def test_a_death_is_told_as_what_it_was(
 _IN_A_GROUP = """
 import json, multiprocessing, os, pathlib, sys, time
 from headrace.signals.system import memory_groups, read_limits
-from headrace.forensics import DeathWatch, MemoryWatch, SampleInHand, describe_death
+from headrace.forensics import DeathFacts, DeathWatch, MemoryWatch, SampleInHand, describe_death
 
 def hog():
     kept = []
@@ -108,8 +108,9 @@ while process.is_alive():
     process.join(0.05)
 sample = SampleInHand(position=118, index=4711, age_s=0.1, file="scan_0031.npz")
 now = time.monotonic()
-facts = watch.facts((3,), process.pid, process.exitcode, now_s=now, memory=memory.recent(), samples=(sample,))
-death = describe_death(facts)
+known = {"memory": memory.recent(), "samples": (sample,)}
+facts = DeathFacts(workers=(3,), pid=process.pid, exit_code=process.exitcode, died_at_s=now, **known)
+death = describe_death(watch.complete(facts))
 last = max(memory.recent(), key=lambda sample: sample.tree_bytes)
 limits = [m.limit_bytes for m in read_limits(watch.groups)]
 print(json.dumps([death.cause.name, death.sentence, dict(death.evidence), limits, last.tree_bytes]))

@@ -6,12 +6,13 @@
 - `pressure`: whether memory gets short: a judgement over recent samples. Pure.
 """
 
-from .deaths import DeathWatch, SampleInHand, describe_death
+from .deaths import DeathFacts, DeathWatch, SampleInHand, describe_death
 from .hangs import describe_stuck, format_report, look_at, next_step_for, recognise
 from .memory import MemoryWatch, WorkerMemory, find_growth, read_worker_memory
 from .pressure import Level, Pressure, PressureLimits, assess, describe_pressure
 
 __all__ = [
+    "DeathFacts",
     "DeathWatch",
     "Level",
     "MemoryWatch",

@@ -3,6 +3,7 @@
 import enum
 import os
 import resource
+import shutil
 import signal
 from collections import deque
 from collections.abc import Mapping
@@ -40,32 +41,20 @@ class SampleInHand:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShmRoom:
-    """/dev/shm at the moment of a death."""
-
-    free_bytes: int
-    total_bytes: int
-
-    @property
-    def is_full(self) -> bool:
-        return self.free_bytes < max(_SHM_FULL_BYTES, _SHM_FULL_SHARE * self.total_bytes)
-
-
-@dataclass(frozen=True, kw_only=True)
 class DeathFacts:
-    """All that is known of a death; only `workers`, `pid` and `exit_code` must be."""
+    """All that is known of a death: by the loader, and by `DeathWatch.complete`."""
 
     workers: tuple[int, ...]  # several where they are threads of one process
     pid: int
     exit_code: int | None  # as multiprocessing has it: negative is a signal
+    died_at_s: float  # on the clock of `memory`
     oom_before: OomCounts = _NOT_COUNTED
     oom_after: OomCounts = _NOT_COUNTED
     memory: tuple[MemorySample, ...] = ()  # oldest first
     limits: tuple[GroupMemory, ...] = ()  # control groups with a limit, read after the death
-    died_at_s: float | None = None  # on the clock of `memory`
     samples: tuple[SampleInHand, ...] = ()
     has_begun: bool = True  # False: it never came to its first sample
-    shm: ShmRoom | None = None
+    shm: tuple[int, int] | None = None  # free bytes of /dev/shm, and all of them
     stack: tuple[str, ...] = ()  # Python frames at the crash, innermost first: "decode.py:12 in __getitem__"
     sent_by_guard: str | None = None  # why Headrace itself ended it
     cpu_limit_s: float | None = None  # RLIMIT_CPU's hard end, where there is one: it ends in SIGKILL too
@@ -78,8 +67,7 @@ class DeathFacts:
         """
         if not self.memory:
             return None
-        end_s = self.memory[-1].at_s if self.died_at_s is None else self.died_at_s
-        moments = [sample for sample in self.memory if end_s - sample.at_s <= _LAST_MOMENTS_S]
+        moments = [sample for sample in self.memory if self.died_at_s - sample.at_s <= _LAST_MOMENTS_S]
         return max(moments or self.memory[-1:], key=lambda sample: sample.tree_bytes)
 
     @property
@@ -106,7 +94,7 @@ def _rise(before: int | None, after: int | None) -> int | None:
 
 
 class DeathWatch:
-    """Follows the kernel's counters of memory kills for one loader: `note` now and then, `facts` after a death."""
+    """Follows the kernel's counters of memory kills for one loader: `note` now and then, `complete` after a death."""
 
     def __init__(self, now_s: float, *, root: Path = Path("/")) -> None:
         self._root = root
@@ -125,40 +113,21 @@ class DeathWatch:
         while self._claims and self._claims[0] < self._counts[0][0]:
             self._claims.popleft()
 
-    def facts(
-        self,
-        workers: tuple[int, ...],
-        pid: int,
-        exit_code: int | None,
-        *,
-        now_s: float,
-        memory: tuple[MemorySample, ...] = (),
-        samples: tuple[SampleInHand, ...] = (),
-        has_begun: bool = True,
-        stack: tuple[str, ...] = (),
-        sent_by_guard: str | None = None,
-    ) -> DeathFacts:
-        """Everything known of a death, read now. Each kill that the kernel counted explains one death at most."""
+    def complete(self, known: DeathFacts) -> DeathFacts:
+        """Add what the system tells of a death now. Each kill that the kernel counted explains one death at most."""
         after = read_oom_counts(self.groups, self._root)
         before = self._less_claims(self._counts[0][1], after)
-        is_kill = exit_code == -signal.SIGKILL and sent_by_guard is None
+        is_kill = known.exit_code == -signal.SIGKILL and known.sent_by_guard is None
         if is_kill and (kill_count(after) or 0) > (kill_count(before) or 0):
-            self._claims.append(now_s)
+            self._claims.append(known.died_at_s)
         _, cpu_limit = resource.getrlimit(resource.RLIMIT_CPU)
-        return DeathFacts(
-            workers=workers,
-            pid=pid,
-            exit_code=exit_code,
+        shm = shutil.disk_usage("/dev/shm") if os.path.isdir("/dev/shm") else None
+        return replace(
+            known,
             oom_before=before,
             oom_after=after,
-            memory=memory,
             limits=read_limits(self.groups),
-            died_at_s=now_s,
-            samples=samples,
-            has_begun=has_begun,
-            shm=read_shm_room(),
-            stack=stack,
-            sent_by_guard=sent_by_guard,
+            shm=(shm.free, shm.total) if shm is not None else None,
             cpu_limit_s=None if cpu_limit == resource.RLIM_INFINITY else float(cpu_limit),
         )
 
@@ -173,22 +142,13 @@ class DeathWatch:
         return OomCounts(groups=tuple(groups), machine=moved(before.machine, after.machine))
 
 
-def read_shm_room(path: Path = Path("/dev/shm")) -> ShmRoom | None:
-    """How full /dev/shm is now; None where there is none."""
-    try:
-        stat = os.statvfs(path)
-    except OSError:
-        return None
-    return ShmRoom(free_bytes=stat.f_bavail * stat.f_frsize, total_bytes=stat.f_blocks * stat.f_frsize)
-
-
 @dataclass(frozen=True)
 class _Cause:
     """What is said of a cause, and what to do."""
 
     said: Text
     entry: str = ""  # of the knowledge base
-    step: Text | str = ""  # a setting of this loader, or the true cause of the entry whose fix it is
+    step: Text | None = None
     brackets: str = ""  # what stands in brackets after it: "memory", or where a "crash" happened
 
 
@@ -233,7 +193,8 @@ class DeathCause(enum.Enum):
             "was killed: somebody sent SIGKILL, not the kernel's memory killer, whose count did not change ({count})",
             "被杀死：有人发送了 SIGKILL，不是内核的内存查杀，其计数没有变化（{count}）",
         ),
-        *("worker_killed", "someone_killed_it"),
+        "worker_killed",
+        Text("Find who; nothing in the loader is wrong", "找出是谁杀的；数据加载本身没有问题"),
     )
     KILLED_UNKNOWN = _Cause(  # no counter can be read
         Text(
@@ -328,7 +289,9 @@ def judge(facts: DeathFacts) -> DeathCause:
     if number == signal.SIGKILL:
         return _judge_kill(facts)
     if number == signal.SIGBUS and facts.shm is not None:
-        return DeathCause.SHM_FULL if facts.shm.is_full else DeathCause.MAPPED_FILE
+        free, total = facts.shm
+        is_full = free < max(_SHM_FULL_BYTES, _SHM_FULL_SHARE * total)
+        return DeathCause.SHM_FULL if is_full else DeathCause.MAPPED_FILE
     return _BY_SIGNAL.get(number, DeathCause.OTHER_SIGNAL)
 
 
@@ -354,7 +317,7 @@ def _judge_kill(facts: DeathFacts) -> DeathCause:
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """What happened, in words."""
+    """What happened, in words; `evidence` and `next_step` have the shape that `HeadraceError` takes."""
 
     cause: DeathCause
     sentence: str
@@ -363,19 +326,10 @@ class Death:
 
 
 def describe_death(facts: DeathFacts, *, language: str = "en") -> Death:
-    """Say what ended a worker, in one sentence that the facts bear out.
-
-    Where they do not tell the cause, the sentence says what is known. `evidence` and `next_step` have the shape that
-    `HeadraceError` takes.
-    """
-    cause = judge(facts)
-    words = _DeathWords(facts, language)
-    return Death(
-        cause=cause,
-        sentence=f"{words.subject()} {words.what(cause)}{words.activity()}",
-        evidence=words.evidence(),
-        next_step=words.next_step(cause),
-    )
+    """Say what ended a worker, in one sentence that the facts bear out; where they tell no cause, what is known."""
+    cause, words = judge(facts), _DeathWords(facts, language)
+    sentence = f"{words.subject()} {words.what(cause)}{words.activity()}"
+    return Death(cause=cause, sentence=sentence, evidence=words.evidence(), next_step=words.next_step(cause))
 
 
 _COMMA = Text(", ", "，")
@@ -388,34 +342,36 @@ class _DeathWords:
         self._facts, self._language = facts, language
         self._comma = _COMMA.of(language)
 
-    def _say(self, english: str, chinese: str, **values: object) -> str:
-        return Text(english, chinese).of(self._language).format(**values)
+    def _say(self, english: str, chinese: str) -> str:
+        return Text(english, chinese).of(self._language)
 
     def subject(self) -> str:
         workers = ", ".join(map(str, self._facts.workers))
         if len(self._facts.workers) == 1:
             return f"worker {workers}"
-        return self._say("the process of workers {workers}", "worker {workers} 所在的进程", workers=workers)
+        return self._say(f"the process of workers {workers}", f"worker {workers} 所在的进程")
 
     def what(self, cause: DeathCause) -> str:
-        facts, about = self._facts, cause.value
+        facts, about, inside = self._facts, cause.value, []
+        free, total = map(format_bytes, facts.shm or (0, 0))
         text = about.said.of(self._language).format(
             signal=_signal_name(facts.exit_code),
             crash=_CRASHES.get(-(facts.exit_code or 0), _COMMA).of(self._language),
             code=facts.exit_code,
             count=kill_count(facts.oom_after),
-            shm=self._shm(),
+            shm=self._say(f"{free} free of {total}", f"剩余 {free}，共 {total}"),
             why=facts.sent_by_guard or "",
         )
         if cause is DeathCause.KILLED and facts.cpu_limit_s is not None:
+            limit = f"{facts.cpu_limit_s:.0f}"
             text += self._say(
-                " (or it reached the hard limit of {limit:.0f} s of processor time)",
-                "（也可能是达到了 {limit:.0f} 秒的 CPU 时间硬上限）",
-                limit=facts.cpu_limit_s,
+                f" (or it reached the hard limit of {limit} s of processor time)",
+                f"（也可能是达到了 {limit} 秒的 CPU 时间硬上限）",
             )
-        inside = self._memory_texts(cause) if about.brackets == "memory" else []
-        if about.brackets == "crash" and facts.stack:
-            inside.append(self._say("at {line}", "位于 {line}", line=facts.stack[0]))
+        if about.brackets == "memory":
+            inside = self._memory_texts(cause)
+        elif about.brackets == "crash" and facts.stack:
+            inside = [self._say(f"at {facts.stack[0]}", f"位于 {facts.stack[0]}")]
         return text + self._in_brackets(inside)
 
     def _memory_texts(self, cause: DeathCause) -> list[str]:
@@ -423,11 +379,10 @@ class _DeathWords:
         last, limit, found = self._facts.fullest, self._facts.limit_hit, []
         if cause is DeathCause.MEMORY_LIMIT and limit is not None:
             name, size = limit.group.name, format_bytes(limit.limit_bytes or 0)
-            found.append(self._say("{name} limit {size}", "{name} 上限 {size}", name=name, size=size))
-        if cause is DeathCause.MACHINE_MEMORY and last is not None and last.total_bytes:
-            total, free = format_bytes(last.total_bytes), format_bytes(last.available_bytes or 0)
-            said = self._say("{total} in all, {free} available", "整机共 {total}，可用 {free}", total=total, free=free)
-            found.append(said)
+            found.append(self._say(f"{name} limit {size}", f"{name} 上限 {size}"))
+        if cause is DeathCause.MACHINE_MEMORY and last is not None:
+            total, free = format_bytes(last.total_bytes or 0), format_bytes(last.available_bytes or 0)
+            found.append(self._say(f"{total} in all, {free} available", f"整机共 {total}，可用 {free}"))
         return found + ([self._tree(last)] if last is not None else [])
 
     def activity(self) -> str:
@@ -437,40 +392,32 @@ class _DeathWords:
         if not known:
             return self._say(" between two samples", "，当时手上没有样本")
         samples = self._comma.join(map(self._sample, known))
-        return self._say(" while working on {samples}", "，当时正在处理{samples}", samples=samples)
+        return self._say(f" while working on {samples}", f"，当时正在处理{samples}")
 
     def _sample(self, sample: SampleInHand) -> str:
         if sample.is_collation:
             text = self._say("the collation of a batch", "一个 batch 的拼接（collate）")
         elif sample.index is not None:
-            text = self._say("sample {index}", "样本 {index}", index=sample.index)
+            text = self._say(f"sample {sample.index}", f"样本 {sample.index}")
         else:
-            text = self._say("the sample at position {at}", "本 epoch 第 {at} 个位置的样本", at=sample.position)
+            at = sample.position
+            text = self._say(f"the sample at position {at}", f"本 epoch 第 {at} 个位置的样本")
         inside = [sample.file] if sample.file else []
         if sample.age_s is not None:
-            inside.append(self._say("for {age}", "已用 {age}", age=_seconds(sample.age_s)))
+            inside.append(self._say(f"for {_seconds(sample.age_s)}", f"已用 {_seconds(sample.age_s)}"))
         return text + self._in_brackets(inside)
 
     def _in_brackets(self, texts: list[str]) -> str:
-        return self._say(" ({text})", "（{text}）", text=self._comma.join(texts)) if texts else ""
+        text = self._comma.join(texts)
+        return self._say(f" ({text})", f"（{text}）") if texts else ""
 
     def _tree(self, last: MemorySample) -> str:
-        tree = format_bytes(last.tree_bytes)
-        if self._facts.died_at_s is None:
-            return self._say("tree at {tree}", "进程树占用 {tree}", tree=tree)
-        before = _seconds(max(0.0, self._facts.died_at_s - last.at_s))
-        return self._say("tree at {tree} {before} before", "{before} 前进程树占用 {tree}", tree=tree, before=before)
-
-    def _shm(self) -> str:
-        shm = self._facts.shm
-        if shm is None:
-            return ""
-        free, total = format_bytes(shm.free_bytes), format_bytes(shm.total_bytes)
-        return self._say("{free} free of {total}", "剩余 {free}，共 {total}", free=free, total=total)
+        tree, before = format_bytes(last.tree_bytes), _seconds(max(0.0, self._facts.died_at_s - last.at_s))
+        return self._say(f"tree at {tree} {before} before", f"{before} 前进程树占用 {tree}")
 
     def evidence(self) -> dict[str, str]:
         facts, say, last = self._facts, self._say, self._facts.fullest
-        ended = _signal_name(facts.exit_code) or say("exit code {code}", "退出码 {code}", code=facts.exit_code)
+        ended = _signal_name(facts.exit_code) or say(f"exit code {facts.exit_code}", f"退出码 {facts.exit_code}")
         if facts.exit_code is None:
             ended = say("not known: somebody else waited for it", "未知：已被其他代码回收")
         found = {say("exit", "结束方式"): ended}
@@ -485,9 +432,9 @@ class _DeathWords:
                 found[say("queued_data", "排队数据")] = format_bytes(last.queued_bytes)
         for memory in facts.known_limits:
             used, limit = format_bytes(memory.used_bytes), format_bytes(memory.limit_bytes or 0)
-            text = say("{used} of {limit}", "已用 {used}，上限 {limit}", used=used, limit=limit)
+            text = say(f"{used} of {limit}", f"已用 {used}，上限 {limit}")
             if memory.peak_bytes is not None:
-                text += self._comma + say("peak {peak}", "峰值 {peak}", peak=format_bytes(memory.peak_bytes))
+                text += self._comma + say("peak ", "峰值 ") + format_bytes(memory.peak_bytes)
             found[f"{memory.group.name} {memory.group.folder.name}"] = text
         if facts.stack:
             found[say("stack", "调用栈")] = " < ".join(facts.stack[:4])
@@ -495,11 +442,9 @@ class _DeathWords:
 
     def next_step(self, cause: DeathCause) -> str:
         """What to do, and the entry of the knowledge base that says more."""
-        about, step = cause.value, cause.value.step
+        about = cause.value
         known = entry(about.entry) if about.entry else None
-        if known is not None and isinstance(step, str):
-            step = next((one.fix for one in known.true_causes if one.name == step), "")
-        parts = [step.of(self._language).rstrip(".。")] if isinstance(step, Text) else []
+        parts = [about.step.of(self._language)] if about.step else []
         parts += [f"`headrace explain --message {known.id}`"] if known is not None else []
         return self._say("; ", "；").join(parts)
 

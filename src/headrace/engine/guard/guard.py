@@ -12,6 +12,7 @@ from pathlib import Path
 
 from headrace.errors import WorkerHang, WorkerLost
 from headrace.forensics import (
+    DeathFacts,
     DeathWatch,
     Level,
     MemoryWatch,
@@ -120,22 +121,21 @@ class Guard:
 
     def explain(self, loss: Loss) -> WorkerLost | WorkerHang:
         """Say in one sentence what happened to a lost worker, with the evidence."""
-        now = time.monotonic()
         claims = [c for worker in loss.workers if (c := self._recovery.claims.of(worker)) is not None]
         has_begun = any(self._words[Board.record_at(w) + Record.STATE] != STARTING for w in loss.workers)
         killed = self._killed.pop(loss.pid, None)
-        facts = self._deaths.facts(
-            loss.workers,
-            loss.pid,
-            loss.exit_code,
-            now_s=now,
+        facts = DeathFacts(
+            workers=loss.workers,
+            pid=loss.pid,
+            exit_code=loss.exit_code,
+            died_at_s=time.monotonic(),
             memory=self._memory.recent(),
             samples=tuple(self._in_hand(claim) for claim in claims if claim.position != NO_SAMPLE),
             has_begun=has_begun,
             stack=loss.stack,
             sent_by_guard=killed.why if killed is not None else None,
         )
-        death = describe_death(facts, language=language())
+        death = describe_death(self._deaths.complete(facts), language=language())
         kind = WorkerHang if killed is not None else WorkerLost
         evidence: dict[str, object] = {"pid": loss.pid, **death.evidence}
         next_step = killed.next_step if killed is not None and killed.next_step else death.next_step
