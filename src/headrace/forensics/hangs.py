@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
 
 from headrace.model import OwnStep, Text, step_of
 from headrace.signals import (
@@ -50,9 +49,6 @@ _POOLS = {
     "libmkl": "MKL",
 }
 _STANDARD = sysconfig.get_path("stdlib")
-_SOCKET_CALLS = {"recvfrom", "recvmsg", "recvmmsg", "connect", "accept", "accept4"}
-_WAITS_FOR_SEVERAL = {"epoll_wait", "epoll_pwait", "select", "pselect6", "poll", "ppoll"}
-_NETWORK_MODULES = ("socket.py", "ssl.py", "/http/client.py", "/urllib3/", "/requests/", "/botocore/", "/aiohttp/")
 _F_SETLKW = (7, 38)  # fcntl commands that wait for a lock (of the process, of the open file)
 
 
@@ -107,8 +103,7 @@ def look_at(
 ) -> StuckReport:
     """See where a process stands, in a tenth of a second (longer where py-spy is asked). Changes nothing about it.
 
-    `thread_ids`: the threads whose waits are of interest, where workers share a process; else its first one. Works for
-    a process that has not come to its first sample, and for one of which little may be seen: the rest is left out.
+    `thread_ids`: the threads whose waits are of interest, where workers share a process; else its first one.
     """
     first = read_threads(pid)
     start_s = time.monotonic()
@@ -279,16 +274,15 @@ def recognise(report: StuckReport, tid: int | None = None) -> Diagnosis:
     thread = report.thread(tid)
     if report.is_forked is None or thread is None:
         return Diagnosis(kind=StuckKind.ENDED, pid=report.pid)
-    found = _by_state(report, thread) or _by_work(report, thread) or _by_wait(report, thread)
-    if found is not None:
-        return found
-    channel = thread.wait_channel or (thread.call.name if thread.call else "")
-    return _make(report, thread, StuckKind.UNKNOWN, detail=channel)
-
-
-def _make(report: StuckReport, thread: ThreadState, kind: StuckKind, **more: Any) -> Diagnosis:
     stack = report.stack(thread)
-    return Diagnosis(kind=kind, pid=report.pid, at=user_frame(stack.python) if stack is not None else None, **more)
+    kind, detail = _by_state(report, thread, stack) or _by_wait(report, thread, stack)
+    return Diagnosis(
+        kind=kind,
+        pid=report.pid,
+        at=user_frame(stack.python) if stack is not None else None,
+        file=report.file_in_hand(thread),
+        detail=detail,
+    )
 
 
 def user_frame(frames: tuple[Frame, ...]) -> Frame | None:
@@ -298,72 +292,66 @@ def user_frame(frames: tuple[Frame, ...]) -> Frame | None:
 
 
 _BY_STATE = {"Z": StuckKind.ENDED, "X": StuckKind.ENDED, "T": StuckKind.STOPPED, "t": StuckKind.TRACED}
+_Found = tuple[StuckKind, str]  # and the detail
 
 
-def _by_state(report: StuckReport, thread: ThreadState) -> Diagnosis | None:
+def _by_state(report: StuckReport, thread: ThreadState, stack: ThreadStack | None) -> _Found | None:
+    """Stopped, ended, in an uninterruptible sleep, or at work."""
     if (kind := _BY_STATE.get(thread.state)) is not None:
-        return _make(report, thread, kind)
-    before = report.earlier(thread)
+        return kind, ""
+    before, cpu_share = report.earlier(thread), report.cpu_share(thread)
     stays = before is not None and before.state == "D" and before.wait_channel == thread.wait_channel
-    if thread.state == "D" and stays and report.cpu_share(thread) < 0.01:
-        file = report.file_in_hand(thread)
-        return _make(report, thread, StuckKind.DISK_SLEEP, file=file, detail=thread.wait_channel)
-    return None
-
-
-def _by_work(report: StuckReport, thread: ThreadState) -> Diagnosis | None:
-    if report.cpu_share(thread) < _BUSY_SHARE:
+    if thread.state == "D" and stays and cpu_share < 0.01:
+        return StuckKind.DISK_SLEEP, thread.wait_channel
+    if cpu_share < _BUSY_SHARE:
         return None
-    stack = report.stack(thread)
     inner = stack.frames[0] if stack is not None and stack.frames else None
     if inner is not None and inner.is_native and not os.path.basename(inner.file).startswith(("libpython", "python")):
-        return _make(report, thread, StuckKind.BUSY_NATIVE, detail=str(inner))
-    return _make(report, thread, StuckKind.BUSY)
+        return StuckKind.BUSY_NATIVE, str(inner)
+    return StuckKind.BUSY, ""
 
 
-def _by_wait(report: StuckReport, thread: ThreadState) -> Diagnosis | None:
-    call = thread.call
+_BY_CALL = {
+    **dict.fromkeys(("nanosleep", "clock_nanosleep"), StuckKind.SLEEP),
+    **dict.fromkeys(("wait4", "waitid"), StuckKind.CHILD),
+    **dict.fromkeys(("recvfrom", "recvmsg", "recvmmsg", "connect", "accept", "accept4"), StuckKind.NETWORK),
+    "flock": StuckKind.FILE_LOCK,
+}
+_BY_FILE = {"socket": StuckKind.NETWORK, "pipe": StuckKind.PIPE, "file": StuckKind.FILE}
+
+
+def _by_wait(report: StuckReport, thread: ThreadState, stack: ThreadStack | None) -> _Found:
+    """By the system call, and by the file that it is about."""
+    call, file, channel = thread.call, report.file_in_hand(thread), thread.wait_channel
     if call is None:
-        return None
+        return StuckKind.UNKNOWN, channel
     if call.name == "futex":
         return _by_lock(report, thread)
-    if call.name in ("nanosleep", "clock_nanosleep"):
-        return _make(report, thread, StuckKind.SLEEP)
-    if call.name in ("wait4", "waitid"):
-        return _make(report, thread, StuckKind.CHILD)
-    file = report.file_in_hand(thread)
-    if call.name == "flock" or (call.name == "fcntl" and call.args[1] in _F_SETLKW):
-        return _make(report, thread, StuckKind.FILE_LOCK, file=file)
-    kernel = (thread.wait_channel, *thread.kernel_stack)
+    if call.name == "fcntl" and call.args[1] in _F_SETLKW:
+        return StuckKind.FILE_LOCK, ""
+    kernel = (channel, *thread.kernel_stack)
     is_remote = any(name.startswith(("nfs", "rpc_", "fuse_", "request_wait_answer", "cifs_")) for name in kernel)
-    if is_remote or (file is not None and file.is_remote):
-        return _make(report, thread, StuckKind.REMOTE_FILE, file=file, detail=thread.wait_channel)
-    if call.name in _SOCKET_CALLS or (file is not None and file.kind == "socket"):
-        return _make(report, thread, StuckKind.NETWORK, file=file)
-    stack = report.stack(thread)
-    frames: tuple[Frame, ...] = stack.python if stack is not None else ()
-    if call.name in _WAITS_FOR_SEVERAL and any(part in frame.file for frame in frames for part in _NETWORK_MODULES):
-        return _make(report, thread, StuckKind.NETWORK)
-    if file is not None and file.kind == "pipe":
-        is_idle = any(step_of(frame.file, frame.function) is OwnStep.TASK_WAIT for frame in frames[:1])
-        return _make(report, thread, StuckKind.IDLE if is_idle else StuckKind.PIPE, file=file)
-    if file is not None and file.kind == "file":
-        return _make(report, thread, StuckKind.FILE, file=file)
-    return None
+    if call.name not in _BY_CALL and (is_remote or (file is not None and file.is_remote)):
+        return StuckKind.REMOTE_FILE, channel
+    kind = _BY_CALL.get(call.name) or _BY_FILE.get(file.kind if file is not None else "", StuckKind.UNKNOWN)
+    inner = stack.python[:1] if stack is not None else ()
+    if kind is StuckKind.PIPE and any(step_of(frame.file, frame.function) is OwnStep.TASK_WAIT for frame in inner):
+        kind = StuckKind.IDLE
+    return kind, channel or call.name
 
 
-def _by_lock(report: StuckReport, thread: ThreadState) -> Diagnosis:
+def _by_lock(report: StuckReport, thread: ThreadState) -> _Found:
     """Waits for another thread. If there is none that could let go, it is a deadlock."""
     others = [one for one in report.threads if one.tid != thread.tid and one.name not in _OWN_THREADS]
     if not _waits_for_ever(thread) or any(not _waits_for_ever(one) or report.cpu_share(one) for one in others):
-        return _make(report, thread, StuckKind.LOCK_WAIT)
-    libraries = report.libraries.get(thread.tid, ())
-    # beyond Python's own code lie callers, and what finished calls left on the stack
-    inner = takewhile(lambda library: not library.startswith(("libpython", "python")), libraries[:3])
-    pool = next((name for library in inner for start, name in _POOLS.items() if library.startswith(start)), "")
+        return StuckKind.LOCK_WAIT, ""
     if not report.is_forked:
-        return _make(report, thread, StuckKind.DEADLOCK)
-    return _make(report, thread, StuckKind.FORKED_POOL if pool else StuckKind.FORK_DEADLOCK, detail=pool)
+        return StuckKind.DEADLOCK, ""
+    # beyond Python's own code lie callers, and what finished calls left on the stack
+    libraries = report.libraries.get(thread.tid, ())[:3]
+    inner = takewhile(lambda library: not library.startswith(("libpython", "python")), libraries)
+    pool = next((name for library in inner for start, name in _POOLS.items() if library.startswith(start)), "")
+    return StuckKind.FORKED_POOL if pool else StuckKind.FORK_DEADLOCK, pool
 
 
 def _waits_for_ever(thread: ThreadState) -> bool:
