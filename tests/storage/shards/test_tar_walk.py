@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.storage.shards.tar_headers import BLOCK, find_header, parse_header, parse_pax, scan_blocks
-from headrace.storage.shards.tar_walk import walk_tar
+from headrace.storage.shards.tar_walk import BLOCK, find_header, parse_header, parse_pax, scan_blocks, walk_tar
 
 Walk = tuple[list[tuple[bytes, int, int]], list[tuple[str, int, int]], list[bytes]]
 

@@ -7,8 +7,7 @@
 - `pairing`: which members make a sample: rules from names to keys and fields, and members grouped by them.
 - `sample_reading`: from the records of a sample to its fields: which bytes to read, and what they become.
 - `survey`: what is in shards, and what is wrong with them, shard by shard.
-- `tar_headers`: what a tar header block says: one block in plain Python, or all blocks of a window at once.
-- `tar_walk`: the way from header to header through a tar file, over damage too, without its data.
+- `tar_walk`: the way through a tar file without its data: header blocks, and from each to the next, over damage too.
 - `urls`: shards as people name them: braces, globs, lists, folders.
 - `writer`: samples written into tar shards: plain tar, the same bytes for the same samples.
 """

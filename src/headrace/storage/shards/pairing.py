@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from .index_file import text_of
-from .tar_headers import Numbers
-from .tar_walk import Members
+from .tar_walk import Members, Numbers
 
 UNPAIRED, IGNORED = -1, -2  # in place of a field: no rule fits the name; it is metadata, as WebDataset has it
 DUPLICATE = -3  # beside UNPAIRED and IGNORED: the sample has this field already

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from headrace.errors import UnusableInput
 from headrace.model import parse_bytes, write_step
 
-from .tar_headers import BLOCK
+from .tar_walk import BLOCK
 
 _MOST_BYTES = 3 << 30  # as WebDataset's writer
 _MOST_COUNT = 100_000
