@@ -110,10 +110,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             terminal.parts(_kind_parts(args.path, kind, say))
         return EXIT_OK
 
-    def tell(phase: Text) -> None:
-        with terminal.progress(phase.of(language)):
-            pass
-
     # a quarter of a minute needs no line in a log
     is_watched = sys.stderr.isatty() or args.verbosity > 0
     progress = terminal.progress(say(_READING, path=args.path)) if is_watched else nullcontext()
@@ -124,7 +120,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             seconds=args.seconds,
             depth_max=args.depth_max,
             write_test_bytes=None if args.write_test is None else args.write_test << 20,
-            on_phase=tell if args.verbosity > 0 else None,
         )
     if args.json:
         terminal.json(head | _plain(result, language))

@@ -78,8 +78,7 @@ def _all_readings(result: ProbeResult) -> list[MeasuredReading]:
 
 def test_a_folder_is_measured_and_left_as_it_was(data: Path) -> None:
     before = _state(data)
-    phases: list[str] = []
-    result = probe(data, seconds=1.5, depth_max=4, on_phase=lambda text: phases.append(text.zh))
+    result = probe(data, seconds=1.5, depth_max=4)
     assert _state(data) == before
     assert (result.num_files, result.file_bytes) == (2, 2 * LARGE_BYTES + MIB + 200)
     assert {os.path.basename(path) for path in result.examples} == {"shard-0.tar", "shard-1.tar"}
@@ -90,7 +89,6 @@ def test_a_folder_is_measured_and_left_as_it_was(data: Path) -> None:
     assert all(len(reading.rates) >= 2 for reading in result.random)
     assert result.suggestion.io_depth >= 1
     assert result.kind == kind_of(data, use_remembered=False)
-    assert phases[:2] == ["顺序读取", "随机读取，1 路并发"]
     with pytest.raises(FrozenInstanceError):
         result.seconds = 0.0  # type: ignore[misc]  # that is the question
 
@@ -156,7 +154,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnusableInput, match="cannot write the test file") as caught:
         probe("/dev/null", write_test_bytes=MIB)
     assert "a folder on the same storage" in caught.value.next_step
-    for wrong in ({"seconds": 0.1}, {"depth_max": 0}, {"depth_max": 5000}, {"read_bytes": 100}, {"read_bytes": "x"}):
+    for wrong in ({"seconds": 0.1}, {"depth_max": 0}, {"depth_max": 5000}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             probe(tmp_path, **wrong)  # type: ignore[arg-type]
 

@@ -245,9 +245,6 @@ def _file_system(mount: Mount) -> tuple[Medium | None, str]:
     return medium, f"{name} ({facts})" if facts else name
 
 
-# ------------------------------------------------------------------ mounts
-
-
 class Mount(NamedTuple):
     """One line of the table of mounts."""
 
@@ -299,8 +296,6 @@ def mount_of(path: str, mounts: list[Mount]) -> Mount | None:
     over = [mount for mount in mounts if PurePosixPath(path).is_relative_to(mount.mount_point)]
     return max(reversed(over), key=lambda mount: len(mount.mount_point), default=None)
 
-
-# ------------------------------------------------------------------ block devices
 
 _MAPPED = {"LVM-": "LVM", "CRYPT-": "crypt", "mpath-": "multipath"}  # by how a device-mapper's uuid begins
 _BY_NAME = {
@@ -376,8 +371,6 @@ def _text(path: Path) -> str:
     except OSError:
         return ""
 
-
-# ------------------------------------------------------------------ what was measured before
 
 MAX_AGE_S = 30 * 86400.0  # disks are replaced and networks change
 _SCHEMA = "headrace/remembered-depth/2"

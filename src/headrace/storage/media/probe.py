@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +28,7 @@ from headrace.model import Text, format_bytes, parse_bytes
 from .kinds import Medium, StorageKind, kind_of
 from .knee import Coldness, MeasuredReading, ProbeResult, find_knee, suggest_depth
 
-_IN_ORDER = Text("reading in order", "顺序读取")
-_AT_RANDOM = Text("reading at random, {depth} at a time", "随机读取，{depth} 路并发")
+_READ_BYTES = 128 << 10  # of a read at random
 
 
 def probe(
@@ -37,19 +36,15 @@ def probe(
     *,
     seconds: float = 15.0,
     depth_max: int = 64,
-    read_bytes: int | str = 128 << 10,
     write_test_bytes: int | str | None = None,
-    on_phase: Callable[[Text], None] | None = None,
 ) -> ProbeResult:
     """Measure what is under a file or folder, reading existing files and writing nothing.
 
     It ends after about `seconds`; slow reads may make it longer by their own time. The pages of the files that it reads
     are dropped from the page cache. With `write_test_bytes` it writes a file of that size under the path, reads that
-    one, and removes it in any case. `read_bytes` is the size of a read at random.
+    one, and removes it in any case.
     """
-    size = parse_bytes(read_bytes, name="read_bytes")
-    allowed = {"seconds": (seconds, 0.5, 3600), "depth_max": (depth_max, 1, 1024), "read_bytes": (size, 512, 8 << 20)}
-    for name, (value, lowest, highest) in allowed.items():
+    for name, value, lowest, highest in (("seconds", seconds, 0.5, 3600), ("depth_max", depth_max, 1, 1024)):
         if not lowest <= value <= highest:
             raise ValueError(f"{name} must be between {lowest} and {highest}, got {value}")
     begin, given = time.monotonic(), os.fspath(path)
@@ -59,10 +54,8 @@ def probe(
         if write_test_bytes is not None:
             target = write_test_file(given, parse_bytes(write_test_bytes, name="write_test_bytes"), stack)
         files, num_passed_over = draw_files(target, 0.1 * seconds, stack)
-        say, end = on_phase or (lambda _: None), begin + seconds
-        say(_IN_ORDER)
-        in_order, warm = _read_in_order(kind, files, 0.2 * (end - time.monotonic()))
-        ladder = _climb(kind, files, size, depth_max, end, say)
+        in_order, warm = _read_in_order(kind, files, 0.2 * (begin + seconds - time.monotonic()))
+        ladder = _climb(kind, files, depth_max, begin + seconds)
         advise(files, os.POSIX_FADV_DONTNEED)
     knee = find_knee({reading.depth: reading.rates for reading in ladder})
     return ProbeResult(
@@ -82,8 +75,6 @@ def probe(
         seconds=time.monotonic() - begin,
     )
 
-
-# ------------------------------------------------------------------ which files
 
 LARGE_BYTES = 8 << 20  # files of this size are shards; smaller ones are read where there are none
 _SMALLEST_BYTES, _LEAST_BYTES = 4096, 1 << 20  # of a file, and of all together
@@ -177,8 +168,6 @@ def write_test_file(folder: str, size: int, stack: contextlib.ExitStack) -> str:
     return file.name
 
 
-# ------------------------------------------------------------------ the page cache
-
 _IN_CACHE = bytes(byte & 1 for byte in range(256))  # only the lowest bit of what `mincore` says of a page is defined
 
 _IS_MEMORY = Text("it is memory: nothing is ever cold", "本身就是内存，没有“冷”可言")
@@ -237,8 +226,6 @@ def judge_coldness(kind: StorageKind, cached: float | None) -> tuple[Coldness, T
         return Coldness.COLD, _DROPPED
     return Coldness.PARTLY, _LEFT.filled(share=f"{100 * cached:.0f} %")
 
-
-# ------------------------------------------------------------------ reading
 
 RAMP_S = 0.1  # until then queues fill, and a disk with a limit gives its savings away
 _STUCK_AFTER_S = 30.0  # beyond the window: a read of a healthy storage is back by then
@@ -363,12 +350,10 @@ def _read_in_order(
     return _reading(1, size, [cold], is_cold), _reading(1, size, [warm], is_warm)
 
 
-def _climb(
-    kind: StorageKind, files: list[ProbedFile], size: int, depth_max: int, end: float, say: Callable[[Text], None]
-) -> tuple[MeasuredReading, ...]:
+def _climb(kind: StorageKind, files: list[ProbedFile], depth_max: int, end: float) -> tuple[MeasuredReading, ...]:
     """Blocks at random at depth 1, 2, 4, …, in rounds: up and down, so that a drift does not look like a knee."""
     advise(files, os.POSIX_FADV_RANDOM)  # no readahead
-    blocks = blocks_at_random(files, size)
+    blocks = blocks_at_random(files, _READ_BYTES)
     depths = [*(1 << power for power in range(depth_max.bit_length()) if 1 << power < depth_max), depth_max]
     windows: dict[int, list[Window]] = {}
     cached: list[float | None] = []
@@ -381,15 +366,14 @@ def _climb(
             left_s = end - time.monotonic()
             if number == 2 and left_s < 0:
                 break  # two rounds there must be
-            say(_AT_RANDOM.filled(depth=depth))
             cached.append(drop_and_look(files))
             window_s = left_s / ((_ROUNDS - number) * len(depths) - place) - RAMP_S
-            window = read_window(blocks[: max(1, _MOST_WINDOW_BYTES // size)], depth, window_s)
+            window = read_window(blocks[: _MOST_WINDOW_BYTES // _READ_BYTES], depth, window_s)
             windows.setdefault(depth, []).append(window)
             # in turn, so that none is read again before all of them were
             blocks = blocks[len(window.latencies) :] + blocks[: len(window.latencies)]
     judged = judge_coldness(kind, None if None in cached else max(filter(None, cached), default=0.0))
-    return tuple(_reading(depth, size, each, judged) for depth, each in sorted(windows.items()))
+    return tuple(_reading(depth, _READ_BYTES, each, judged) for depth, each in sorted(windows.items()))
 
 
 def _reading(depth: int, size: int, windows: list[Window], judged: tuple[Coldness, Text]) -> MeasuredReading:

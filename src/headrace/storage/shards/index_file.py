@@ -21,16 +21,9 @@ HAS_DATA_CRC = 1  # a bit of `IndexHead.flags`
 CUT, UNREAD = 1, 2  # bits of a member's flags: its data is cut short; it is sparse, or not in the shard
 
 MEMBER = np.dtype(
-    [
-        ("offset", "<u8"),
-        ("size", "<u8"),
-        ("name_at", "<u8"),
-        ("name_len", "<u4"),
-        ("header_sum", "<u4"),
-        ("data_crc", "<u4"),
-        ("field", "<i2"),
-        ("flags", "<u2"),
-    ]
+    [(name, "<u8") for name in ("offset", "size", "name_at")]
+    + [(name, "<u4") for name in ("name_len", "header_sum", "data_crc")]
+    + [("field", "<i2"), ("flags", "<u2")]
 )
 SAMPLE = np.dtype(
     [("first", "<u8"), ("key_at", "<u8"), ("key_len", "<u4"), ("num", "<u4"), ("signature", "<u4"), ("spare", "<u4")]
