@@ -82,8 +82,7 @@ class QuarantineFile:
         """Raise now what the first bad sample would find out: no path to write to, or somebody's other file."""
         problem = why_unwritable(self.path)
         try:
-            with self._open() as file:
-                any(isinstance(entry, SampleFailure) for entry in read_lines(self.path, file))  # or it raises
+            any(isinstance(entry, SampleFailure) for entry in self.entries())  # or it raises
         except FileNotFoundError:
             pass  # the first bad sample makes it
         except OSError as error:
@@ -100,13 +99,10 @@ class QuarantineFile:
 
     def entries(self) -> Iterator[SampleFailure | DamagedLine]:
         """Read line by line, in the memory of one line; raise `NotAQuarantine` if no line is ours."""
-        with self._open() as file:
-            yield from read_lines(self.path, file)
-
-    def _open(self) -> BinaryIO:
         if self.path.is_fifo():  # it would be waited for
             raise NotAQuarantine(f"{self.path} is a pipe", next_step=_ANOTHER_FILE)
-        return self.path.open("rb")
+        with self.path.open("rb") as file:
+            yield from _read_lines(self.path, file)
 
     def read(self) -> Quarantine:
         """Return all samples, each once, and all damaged lines."""
@@ -211,8 +207,7 @@ def _dump(failure: SampleFailure) -> bytes:
         return json.dumps(document).encode()
 
 
-def read_lines(path: Path, file: BinaryIO) -> Iterator[SampleFailure | DamagedLine]:
-    """Yield what each line holds, in the memory of one line; raise `NotAQuarantine` if no line is ours."""
+def _read_lines(path: Path, file: BinaryIO) -> Iterator[SampleFailure | DamagedLine]:
     number = foreign_lines = foreign_bytes = 0
     has_own, last_reason = False, ""
     while line := file.readline(_LONGEST_LINE_BYTES):
