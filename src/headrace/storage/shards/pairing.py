@@ -53,19 +53,24 @@ class ByFirstDot:
 
     def split(self, names: bytes, name_at: Numbers, name_len: Numbers) -> Split:
         """Take all names apart; they lie one after the other in `names`."""
-        fields: dict[str, int] = {}
-        numbers: dict[bytes, int] = {}  # as names spell them
-        key_len, field = [0] * len(name_at), [UNPAIRED] * len(name_at)
-        for k, name in enumerate(_cut(names, name_at, name_len)):
-            if name.startswith(b"__") and _METADATA.match(name):
+        letters, end = np.frombuffer(names + b"\0", np.uint8), name_at + name_len
+        slashes, dots = np.flatnonzero(letters == ord("/")), np.flatnonzero(letters == ord("."))
+        begin = np.maximum(name_at, np.append(-1, slashes)[np.searchsorted(slashes, end)] + 1)  # of the file name
+        dot = np.append(dots, len(names))[np.searchsorted(dots, begin)]
+        odd = (dot <= begin) | (dot >= end) | (letters[name_at] == ord("_")) | (b"\n" in names)
+        field = np.full(len(name_at), UNPAIRED)
+        for k in np.flatnonzero(odd).tolist():  # metadata; no dot, or nothing before it; what lines end with
+            name = names[name_at[k] : end[k]]
+            if _METADATA.match(name):
                 field[k] = IGNORED
             elif (found := _BY_FIRST_DOT.match(name)) is not None:
-                key_len[k], spelt = found.end(1), found[2]
-                if spelt not in numbers:
-                    numbers[spelt] = fields.setdefault(text_of(spelt).lower(), len(fields))
-                field[k] = numbers[spelt]
-        key_at = np.zeros(len(name_at), np.int64)
-        return Split(key_at, np.array(key_len, np.int64), np.array(field, np.int64), None, tuple(fields))
+                dot[k], odd[k] = name_at[k] + found.end(1), False
+        plain = np.flatnonzero(~odd)
+        spelt = _cut(names, dot[plain] + 1, (end - dot)[plain] - 1)
+        fields: dict[str, int] = {}
+        numbers = {text: fields.setdefault(text_of(text).lower(), len(fields)) for text in dict.fromkeys(spelt)}
+        field[plain] = [numbers[text] for text in spelt]
+        return Split(np.zeros_like(name_at), np.where(odd, 0, dot - name_at), field, None, tuple(fields))
 
 
 class ByPatterns:
