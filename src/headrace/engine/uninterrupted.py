@@ -69,10 +69,12 @@ def _put_back() -> None:
 
 
 def _call_others() -> None:
-    """Let the main thread call handlers, each after a moment: what one raises must not take the place of another's."""
+    """Let the main thread call handlers, each after a moment: what one raises must not take the place of another's, or
+    come while what the callback's owner held is given up, in a callback of multiprocessing, and be lost.
+    """
     with suppress(KeyError):
         while True:
-            time.sleep(0.001)
+            time.sleep(0.02)
             _thread.interrupt_main(_came.pop())
 
 
