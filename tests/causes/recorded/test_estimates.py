@@ -27,9 +27,9 @@ def supply(*, step_s: float = 0.1, batch_s: float = 0.4, error: float = 0.0, num
 
 @given(step_s=st.floats(0.01, 1.0), deficit=st.floats(0.3, 20.0), factor=st.floats(1.0, 40.0))
 def test_a_gain_is_bounded_by_what_is_lost_and_by_the_factor(step_s: float, deficit: float, factor: float) -> None:
-    gain, error = supply(step_s=step_s, batch_s=deficit * step_s).gain_with(factor, per_doubling=0)
+    gain, error = supply(step_s=step_s, batch_s=deficit * step_s).gain_with(factor)
     assert 1 <= gain <= max(1.0, min(deficit, factor)) * (1 + 1e-9)
-    assert error == pytest.approx(0.05 * gain)  # no model is nearer to another run
+    assert error >= 0.05 * gain * (1 - 1e-9)  # no model is nearer to another run
     if factor >= deficit >= 1:
         assert gain == pytest.approx(deficit)
     elif deficit >= 1:
@@ -43,12 +43,18 @@ def test_a_faster_pool_never_brings_less(deficit: float, low: float, high: float
     assert one.gain_with(low)[0] <= one.gain_with(high)[0] + 1e-9
 
 
-@given(deficit=st.floats(1.5, 10.0), error=st.floats(0.01, 0.3))
+@given(deficit=st.floats(3.0, 10.0), error=st.floats(0.1, 0.3))
 def test_noise_of_the_measurement_is_in_the_error(deficit: float, error: float) -> None:
     sure, unsure = supply(batch_s=0.1 * deficit), supply(batch_s=0.1 * deficit, error=error)
-    assert unsure.gain_with(2.0, per_doubling=0)[1] >= sure.gain_with(2.0, per_doubling=0)[1]
-    assert sure.gain_with(1.4, per_doubling=0.2)[1] > sure.gain_with(1.4, per_doubling=0)[1]
+    assert unsure.gain_with(1.4)[1] >= sure.gain_with(1.4)[1]
     assert unsure.deficit == pytest.approx(deficit)
+
+
+def test_workers_that_each_pass_must_start_bring_less() -> None:
+    one = supply()  # 40 s
+    assert one.gain_with(2.0)[0] == pytest.approx(2.0)
+    assert one.gain_with(2.0, added_s=10.0)[0] == pytest.approx(40 / 30)
+    assert one.gain_with(1.1, added_s=10.0)[0] < 1
 
 
 def test_an_effect_within_its_error_is_withheld() -> None:

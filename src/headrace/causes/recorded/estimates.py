@@ -32,6 +32,7 @@ _UNSURE_STEP = 0.05  # of a step: no two runs take the same, and loop and pool s
 _DRAWS = 500
 _FASTER = 2.0  # times: what a faster decoder is taken for
 _WORTH_SENDING_S = 0.01  # of fetching a batch: for less, the way from a worker to the loop takes as long
+_START_S = 0.1  # of the workers of a pass
 _SLICE = 0.5  # of a core: what hardly computes finds its slice on a machine without an idle core, too
 _NO_CORE_FROM = 0.1  # of a task's time: who waits so long for a core, on full ones, takes it from others
 _DISK_FULL = 0.9  # of the time with a request in flight: more readers would queue
@@ -86,13 +87,14 @@ class Supply:
         """Return how many times as fast the pool is if tasks take this share of their time less."""
         return 1 / max(0.01, 1 - min(1.0, saved) * self.tasks)
 
-    def gain_with(self, factor: float, *, per_doubling: float = _PER_DOUBLING) -> tuple[float, float]:
-        """Return the gain of a pool that is so many times as fast, and its error."""
-        factor_error = per_doubling * math.log2(max(1.0, factor)) * 1.96
+    def gain_with(self, factor: float, *, added_s: float = 0.0) -> tuple[float, float]:
+        """Return the gain of a pool that is so many times as fast, and its error; it takes `added_s` to start."""
+        factor_error = _PER_DOUBLING * math.log2(max(1.0, factor)) * 1.96
 
         def gains(step: Any, batch: Any, factor: Any, most_s: float = math.inf) -> Any:
             saved_s = self.num_steps * (np.maximum(step, batch) - np.maximum(step, batch / factor))
-            return self.train_s / np.maximum(self.train_s - np.clip(saved_s, 0.0, most_s), 0.01 * self.train_s)
+            left_s = self.train_s + added_s - np.clip(saved_s, 0.0, most_s)
+            return self.train_s / np.maximum(left_s, 0.01 * self.train_s)
 
         draws = np.random.default_rng(0).standard_normal((3, _DRAWS)) / 1.96
         step = np.maximum(0.0, self.step.value + _finite(self.step.error) * draws[0])
@@ -177,10 +179,14 @@ def _estimate_more_workers(
     account = around.account if around is not None else None
     if resources.no_core >= _NO_CORE_FROM and (account is None or account.is_full):
         return None
+    added_s = 0.0
     if not current:  # the first ones: an iterable gives all to each of them unless it is told not to
-        is_short = supply.batch.value * supply.tasks < _WORTH_SENDING_S
-        if is_short or verdict.is_iterable or (account is not None and account.idle < _SLICE * resources.cpu):
+        fetch_s = supply.batch.value * supply.tasks
+        is_idle = account is None or account.idle >= _SLICE * resources.cpu
+        if fetch_s < _WORTH_SENDING_S or verdict.is_iterable or not is_idle:
             return None
+        # Each pass starts them, and waits for a first batch with nothing beside it.
+        added_s = float(np.count_nonzero(verdict.loader.batch == 0)) * (_START_S + fetch_s)
     ahead = max(1, current)  # the first worker takes over from the loop itself, and so does its core
     needed = math.ceil(supply.deficit * supply.tasks * ahead * _HEADROOM)
     # Other ranks need likewise.
@@ -188,7 +194,7 @@ def _estimate_more_workers(
     workers = min(needed, most)
     if workers <= current:
         return None
-    gain, error = supply.gain_with(workers / ahead / supply.tasks)
+    gain, error = supply.gain_with(workers / ahead / supply.tasks, added_s=added_s)
     return Estimate(remedy=Remedy.MORE_WORKERS, gain=gain, error=error, workers=workers, is_short=needed > most)
 
 
