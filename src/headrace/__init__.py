@@ -7,23 +7,7 @@ torch nor numpy.
 from typing import TYPE_CHECKING
 
 from . import errors
-from .errors import (
-    BatchTimeout,
-    BatchTooLarge,
-    CannotLoadTarget,
-    ChaosCouldNotRun,
-    DecodeError,
-    HeadraceError,
-    InternalError,
-    NotAQuarantine,
-    NotSupported,
-    ShardDamaged,
-    StaleQuarantine,
-    TooManyBad,
-    UnusableInput,
-    WorkerHang,
-    WorkerLost,
-)
+from .errors import *  # noqa: F403
 from .lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -40,26 +24,11 @@ __all__ = [
     "RAISE",
     "RETRY",
     "SKIP",
-    "BatchTimeout",
-    "BatchTooLarge",
-    "CannotLoadTarget",
-    "ChaosCouldNotRun",
     "DataLoader",
-    "DecodeError",
-    "HeadraceError",
-    "InternalError",
     "LoaderStats",
-    "NotAQuarantine",
-    "NotSupported",
     "SampleFailure",
-    "ShardDamaged",
     "ShardWriter",
     "Shards",
-    "StaleQuarantine",
-    "TooManyBad",
-    "UnusableInput",
-    "WorkerHang",
-    "WorkerLost",
     "__version__",
     "codecs",
     "decode",
@@ -70,6 +39,7 @@ __all__ = [
     "stage",
     "storage",
 ]
+__all__ += errors.__all__
 
 __getattr__, __dir__ = lazy_names(
     __name__,

@@ -1,7 +1,5 @@
 """`headrace demo`: one training loop with torch's loader and with ours, in turn, each in a process of its own."""
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """Pictures from JPEG, by libjpeg-turbo (simplejpeg)."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,6 +68,15 @@ def jpeg(
         return finish(source, pixels, wanted, out)
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    height: int
+    width: int
+    is_cmyk: bool
+    is_adobe: bool
+    orientation: int  # as EXIF counts, 1 to 8
+
+
 def _factor(shrink: Shrink, facts: _Facts, wanted: Finish) -> int:
     if shrink != "auto":
         if shrink not in (1, 2, 4, 8):
@@ -121,15 +128,6 @@ def _from_cmyk(inks: Pixels, *, is_adobe: bool) -> Pixels:
     light = inks if is_adobe else 255 - inks
     product = light[..., :3].astype(np.uint16) * light[..., 3:]
     return ((product + 128 + ((product + 128) >> 8)) >> 8).astype(np.uint8)
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    height: int
-    width: int
-    is_cmyk: bool
-    is_adobe: bool
-    orientation: int  # as EXIF counts, 1 to 8
 
 
 def _read_facts(source: Source, data: memoryview) -> _Facts:

@@ -1,13 +1,11 @@
 """What a codec reads from: bytes in memory, a view into a shard, or a file named by its path."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import mmap
 import os
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +63,7 @@ class Source:
             self._view = view if view.format == "B" and view.ndim == 1 else view.cast("B")
             self.size = self._view.nbytes
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

@@ -1,10 +1,8 @@
 """Volumes made ready for training: crop, clip, resize, normalise and convert in one pass, slab by slab."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -183,7 +181,7 @@ class _Taps:
     is_identity: bool
 
     @classmethod
-    def between(cls, num_in: int, num_out: int) -> _Taps:
+    def between(cls, num_in: int, num_out: int) -> Self:
         """The taps of torch's `align_corners=False`, as it rounds them.
 
         It computes in float32 with one rounding at the end (a fused multiply-add); in float64 the product is exact.

@@ -1,7 +1,5 @@
 """One epoch after another through a pool: plan, issue, collect, deliver."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator
@@ -37,7 +35,7 @@ class Feed:
         condemned: Condemned,
         *,
         earlier: npt.NDArray[np.int64] | None = None,
-        before: Feed | None = None,
+        before: "Feed | None" = None,
     ) -> None:
         """`before`: one that an exception left in the middle of its work, and whose epoch this one goes on with."""
         self.pool, self.settings, self._condemned = pool, settings, condemned

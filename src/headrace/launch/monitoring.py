@@ -1,7 +1,5 @@
 """A line of code for those who prefer one: `for batch in headrace.monitor(loader):`, `with headrace.phase("save"):`."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import Counter, deque
@@ -12,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from headrace.model import EventKind, format_share
 
@@ -55,7 +53,7 @@ class Phase(ContextDecorator):
     def __repr__(self) -> str:
         return f"phase({self._name!r})"
 
-    def __enter__(self) -> Phase:
+    def __enter__(self) -> Self:
         self._starts_ns.append(now())
         return self
 

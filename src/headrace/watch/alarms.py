@@ -1,7 +1,5 @@
 """When to raise an alarm (a state machine, looks in, alarms out), and the user's command that is run for it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from headrace.model import Text, format_bytes, format_seconds, format_share, parse_bytes
 
@@ -29,7 +28,7 @@ class MemoryLine:
     size_bytes: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> MemoryLine:
+    def parse(cls, text: str) -> Self:
         """Read "90%" or "40GiB".
 
         >>> MemoryLine.parse("90%").share, MemoryLine.parse("1GiB").size_bytes

@@ -1,12 +1,11 @@
 """Watching a training: stretch by stretch, what its processes did, until it ends or nobody asks any more."""
 
-from __future__ import annotations
-
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from typing import Self
 
 from headrace.errors import UnusableInput
 from headrace.forensics import describe_stuck, format_report, look_at, recognise
@@ -87,7 +86,7 @@ class WatchSession:
             raise
         self._began_s = time.monotonic()
 
-    def __enter__(self) -> WatchSession:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

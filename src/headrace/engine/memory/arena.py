@@ -1,13 +1,12 @@
 """One anonymous memory file that every process of a loader maps once."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import mmap
 import os
 from dataclasses import dataclass
 from multiprocessing import reduction
+from typing import Self
 
 from headrace.errors import NotSupported
 from headrace.model import format_bytes
@@ -69,7 +68,7 @@ class Arena:
         self._map()
 
     @classmethod
-    def create(cls, size: int) -> Arena:
+    def create(cls, size: int) -> Self:
         """Make an arena with `size` bytes of address space."""
         if not hasattr(os, "memfd_create"):
             raise NotSupported(
@@ -121,7 +120,7 @@ class Arena:
         """Close the descriptor. The mapping ends with the last view of it, so tensors that a user holds stay valid."""
         self.fd.close()
 
-    def __reduce__(self) -> tuple[type[Arena], tuple[Fd, int]]:
+    def __reduce__(self) -> "tuple[type[Arena], tuple[Fd, int]]":
         return Arena, (self.fd, self.size)
 
 
@@ -143,9 +142,7 @@ class ArenaPlan:
     total: int
 
     @classmethod
-    def for_budget(
-        cls, budget_bytes: int, *, room_bytes: int | None = None, num_workers: int = MAX_WORKERS
-    ) -> ArenaPlan:
+    def for_budget(cls, budget_bytes: int, *, room_bytes: int | None = None, num_workers: int = MAX_WORKERS) -> Self:
         """Lay out generously, or within `room_bytes` for so many workers, and as many more."""
         # several times the budget, for slots may be laid out anew while old ones are still held; a process has 128 TiB
         # of addresses, and a training several loaders, each mapped by all that are forked later
@@ -164,7 +161,7 @@ class ArenaPlan:
         return cls._laid_out(part, 4 * part, 3 * part // num_regions, num_regions)
 
     @classmethod
-    def _laid_out(cls, main_bytes: int, slots_bytes: int, region_bytes: int, num_regions: int) -> ArenaPlan:
+    def _laid_out(cls, main_bytes: int, slots_bytes: int, region_bytes: int, num_regions: int) -> Self:
         def round_up(size: int) -> int:
             return -(-size // _MIB) * _MIB
 

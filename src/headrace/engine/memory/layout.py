@@ -5,8 +5,6 @@ tuples of tensors, arrays and numbers. Texts keep their place in the structure a
 A sample that differs in any way (a key, a type, a shape, a dtype) raises `Misfit` and takes the general path.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +59,7 @@ class Node:
     """A container of a sample: "dict", "list", "tuple" or "namedtuple"."""
 
     kind: str
-    children: tuple[Node | Leaf, ...]
+    children: "tuple[Node | Leaf, ...]"
     keys: tuple[Any, ...] = ()
     cls: type | None = None
 

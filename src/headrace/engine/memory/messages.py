@@ -4,13 +4,11 @@ A pipe delivers a message of this size whole to exactly one reader, keeps the or
 survives the death of any of them; no lock of ours is involved.
 """
 
-from __future__ import annotations
-
 import pickle
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 from headrace.errors import HeadraceError
 from headrace.model import ErrorText, FailureKind, SampleFailure, describe_error
@@ -104,9 +102,7 @@ class CaughtError:
     kind: FailureKind = FailureKind.EXCEPTION
 
     @classmethod
-    def from_exception(
-        cls, error: BaseException, worker: int, *, is_sample: bool = True, tries: int = 1
-    ) -> CaughtError:
+    def from_exception(cls, error: BaseException, worker: int, *, is_sample: bool = True, tries: int = 1) -> Self:
         return cls(describe_error(error), worker, pickle_error(error), is_sample, tries)
 
     def as_exception(self) -> Exception:

@@ -1,7 +1,5 @@
 """An iterable data set in a worker: the samples of its own iterator, one after the other, and where it stands."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import itertools
@@ -9,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from types import CodeType, GeneratorType
-from typing import Any
+from typing import Any, Self
 
 from headrace.errors import NotSupported
 from headrace.model import describe_error, traceback_of
@@ -45,7 +43,7 @@ class Steps:
         self.taken = self.passed_over = 0
         self.ends_in_doubt = False  # right after a failure
 
-    def __iter__(self) -> Steps:
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:

@@ -1,7 +1,5 @@
 """Samples into rows of batch slots: a batch is bound to one, each sample is checked against its layout and written."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -126,7 +124,7 @@ class Placer:
         num_rows = self._words[entry + Entry.NUM_ROWS]
         return read_samples(self._writer(layout).layout, memory, num_rows, range(row), joined)
 
-    def _writer(self, number: int) -> RowWriter:
+    def _writer(self, number: int) -> "RowWriter":
         while len(self._writers) <= number:
             block = self._board.layout_block(len(self._writers))
             self._writers.append(RowWriter(peek(self._arena, block), self._slot_memory))

@@ -1,7 +1,5 @@
 """What the parts of one worker work with: what it is told, its memory, its record, its means of answering."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +29,26 @@ from .fetch import Fetcher, SampleSeeds
 from .record import WorkerRecord
 from .room_for_blocks import Entering
 from .rows import Placer
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """One worker: its pipes, its region of the arena, and how samples are taken from the data set."""
+
+    worker: int
+    work: Fd
+    urgent: Fd | None
+    results: Fd
+    region_start: int
+    region_bytes: int
+    largest_block: int
+    budget_bytes: int
+    is_iterable: bool
+    is_batched: bool  # False: batch_size=None
+    drop_last: bool
+    uses_slots: bool  # the default collation
+    has_getitems: bool
+    goes_on: bool  # a failing sample is reported alone, and the others of its chunk go on
 
 
 class Workbench:
@@ -69,26 +87,6 @@ class Workbench:
         self.placer = Placer(
             arena, lock, self.ledger, self.region, self.record, self.teller.propose, budget_bytes=budget
         )
-
-
-@dataclass(frozen=True)
-class WorkerPlan:
-    """One worker: its pipes, its region of the arena, and how samples are taken from the data set."""
-
-    worker: int
-    work: Fd
-    urgent: Fd | None
-    results: Fd
-    region_start: int
-    region_bytes: int
-    largest_block: int
-    budget_bytes: int
-    is_iterable: bool
-    is_batched: bool  # False: batch_size=None
-    drop_last: bool
-    uses_slots: bool  # the default collation
-    has_getitems: bool
-    goes_on: bool  # a failing sample is reported alone, and the others of its chunk go on
 
 
 class Teller:

@@ -8,8 +8,6 @@ which round of the ring wrote it, 1 to 255; 0: being written. `struct` clears a 
 a record with the lap that it expects has all of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os
@@ -17,6 +15,7 @@ import struct
 import time
 from collections.abc import Iterator
 from enum import IntEnum
+from typing import Self
 
 from headrace.errors import NotSupported
 
@@ -91,7 +90,7 @@ class Area:
         return f"Area(lanes={self.num_lanes}, records={self.lane_records}, in use={len(self.claimed())})"
 
     @classmethod
-    def create(cls, *, num_lanes: int = NUM_LANES, lane_records: int = LANE_RECORDS) -> Area:
+    def create(cls, *, num_lanes: int = NUM_LANES, lane_records: int = LANE_RECORDS) -> Self:
         """Make the memory of a new recording; `lane_records` is a power of two."""
         if not hasattr(os, "memfd_create"):
             raise NotSupported("recording needs Linux: its events lie in an anonymous memory file")
@@ -110,7 +109,7 @@ class Area:
             raise
 
     @classmethod
-    def find(cls, place: str) -> Area | None:
+    def find(cls, place: str) -> Self | None:
         """Open the area at a `place`; None: the recorder is gone, or of another PID namespace or user."""
         try:
             fd = os.open(place.rpartition(":")[0], os.O_RDWR | os.O_CLOEXEC)

@@ -1,7 +1,5 @@
 """`events.bin`: a header, then frames whose checksums tell a torn tail (`docs/reference/run-directory.md`)."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

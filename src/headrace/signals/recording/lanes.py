@@ -1,7 +1,5 @@
 """Where a process writes its events: a lane of its own, which a fork exchanges for a new one."""
 
-from __future__ import annotations
-
 import os
 import struct
 import threading
@@ -31,12 +29,12 @@ _FIELDS = 7
 _UNFIT = (struct.error, TypeError, ValueError, OverflowError)  # and nothing that a signal handler raises
 _BLOCK = struct.Struct("<" + RECORD.format.removeprefix("<") * _MOST)
 
-_own: Lane | None = None
+_own: "Lane | None" = None
 _opening = threading.Lock()
-_alive: weakref.WeakSet[Lane] = weakref.WeakSet()
+_alive: "weakref.WeakSet[Lane]" = weakref.WeakSet()
 
 
-def open_lane(role: str = "") -> Lane | None:
+def open_lane(role: str = "") -> "Lane | None":
     """Return this process's lane; None where nothing records, so that a caller may skip all of its own work.
 
     A process has one lane: whoever asks again gets the same. `role` says what the process is ("trainer", "worker",

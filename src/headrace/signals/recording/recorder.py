@@ -1,7 +1,5 @@
 """Whoever owns a recording: drains the lanes and samples the system into a run directory, and outlives the training."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -10,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +94,7 @@ class Recorder:
             f"records={drain.num_records}, lost={drain.num_lost}, bytes={self._events.num_bytes})"
         )
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -199,7 +197,7 @@ class _Writer:
     pid: int
     born: int
     lane: LaneMemory
-    reader: RingReader
+    reader: "RingReader"
     name_bytes: int = 0
     role: int = 0
     lost: int = 0

@@ -1,7 +1,5 @@
 """What was run, where, and how it ended: `run.json`."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -11,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 RUN_FILE = "run.json"
 RUN_SCHEMA = "headrace/run/1"
@@ -66,7 +64,7 @@ class RunFacts:
         return datetime.fromtimestamp(self.start_wall_s, UTC).isoformat(timespec="milliseconds")
 
     @classmethod
-    def here(cls, command: Sequence[str] = ()) -> RunFacts:
+    def here(cls, command: Sequence[str] = ()) -> Self:
         """What can be said of this machine and this moment. Imports none of the packages whose versions it tells."""
         working_directory = ""
         with contextlib.suppress(OSError):  # it may have been removed
@@ -89,7 +87,7 @@ class RunFacts:
         return {**document, "duration_s": self.duration_s}
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> RunFacts:
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
         """Read what `as_json` wrote. Fields that are unknown to this version are passed over."""
         known = {one.name for one in fields(cls)}
         told: dict[str, Any] = {name: value for name, value in document.items() if name in known}

@@ -1,7 +1,5 @@
 """What /proc says of a process: its line in `stat`, its status, its memory, its open files, and the tree below it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat
@@ -57,7 +55,7 @@ class ProcessStat(NamedTuple):
     def cpu_s(self) -> float:
         return self.cpu_user_s + self.cpu_system_s
 
-    def is_forked_from(self, parent: ProcessStat | None) -> bool:
+    def is_forked_from(self, parent: "ProcessStat | None") -> bool:
         """Whether it runs its parent's program: the same places in both, so no `exec` came between."""
         return parent is not None and self.place is not None and self.place == parent.place
 

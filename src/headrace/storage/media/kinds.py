@@ -5,8 +5,6 @@ Found by looking, not by reading data: in the kernel's table of mounts (/proc/se
 `md/` and `loop/` in those of stacked devices, and in `slaves/` a link to each device that one is stacked on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import hashlib
@@ -17,7 +15,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from headrace.model import Text, cache_folder, format_seconds
 
@@ -48,7 +46,7 @@ class Medium(enum.StrEnum):
 
     def __new__(
         cls, value: str, label: Text, depth: int, reason: Text, file_systems: str = "", fuse_programs: str = ""
-    ) -> Medium:
+    ) -> Self:
         medium = str.__new__(cls, value)
         medium._value_, medium.label, medium.depth, medium.reason = value, label, depth, reason
         medium.file_systems, medium.fuse_programs = file_systems, fuse_programs
@@ -129,7 +127,7 @@ class StorageKind:
     def __str__(self) -> str:
         return f"{self.medium.label.en}: {self.name}"
 
-    def _under(self, *layers: str, evidence: str) -> StorageKind:
+    def _under(self, *layers: str, evidence: str) -> Self:
         """The same with other layers on top."""
         return replace(self, layers=(*layers, *self.layers), evidence=f"{evidence}; {self.evidence}")
 
@@ -150,6 +148,28 @@ def starting_depth(path: str) -> tuple[int, str]:
     if kind.medium is Medium.MEMORY:
         return 0, f"{kind}: there is nothing to wait for"
     return kind.starting_depth, f"{kind}"
+
+
+class Mount(NamedTuple):
+    """One line of the table of mounts."""
+
+    device: str  # "259:2"; a major of 0 means that there is no block device of this number
+    root: str  # what of the file system is mounted here: not "/" for bind mounts and subvolumes
+    mount_point: str
+    fs_type: str  # "ext4", "nfs4", "fuse.sshfs"
+    source: str
+    options: dict[str, str]  # of the file system; one without a value has ""
+
+    @property
+    def is_bind(self) -> bool:
+        """Whether only a folder of a file system is mounted here (a subvolume of btrfs looks alike, and is not one)."""
+        return self.root not in ("/", "") and self.fs_type not in ("btrfs", "cgroup", "cgroup2", "nsfs")
+
+    def overlaid(self) -> list[str]:
+        """The folders that an overlay shows as one, the one written to first."""
+        texts = [self.options.get(name, "") for name in ("upperdir", "lowerdir", "lowerdir+")]
+        # `::` starts those that hold data only
+        return [path.replace("\\:", ":") for text in texts for path in re.split(r"(?<!\\):", text) if path]
 
 
 class _Look:
@@ -243,28 +263,6 @@ def _file_system(mount: Mount) -> tuple[Medium | None, str]:
     told = ((option, mount.options[option]) for option in _TELLING if option in mount.options)
     facts = " ".join(f"{option}={value}" if value else option for option, value in told)
     return medium, f"{name} ({facts})" if facts else name
-
-
-class Mount(NamedTuple):
-    """One line of the table of mounts."""
-
-    device: str  # "259:2"; a major of 0 means that there is no block device of this number
-    root: str  # what of the file system is mounted here: not "/" for bind mounts and subvolumes
-    mount_point: str
-    fs_type: str  # "ext4", "nfs4", "fuse.sshfs"
-    source: str
-    options: dict[str, str]  # of the file system; one without a value has ""
-
-    @property
-    def is_bind(self) -> bool:
-        """Whether only a folder of a file system is mounted here (a subvolume of btrfs looks alike, and is not one)."""
-        return self.root not in ("/", "") and self.fs_type not in ("btrfs", "cgroup", "cgroup2", "nsfs")
-
-    def overlaid(self) -> list[str]:
-        """The folders that an overlay shows as one, the one written to first."""
-        texts = [self.options.get(name, "") for name in ("upperdir", "lowerdir", "lowerdir+")]
-        # `::` starts those that hold data only
-        return [path.replace("\\:", ":") for text in texts for path in re.split(r"(?<!\\):", text) if path]
 
 
 def parse_mountinfo(text: str) -> list[Mount]:

@@ -11,8 +11,6 @@ holds a record lock on its number: the kernel releases it with the process, howe
 more.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl
@@ -25,6 +23,7 @@ import time
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Self
 
 from .read_plan import GRANULE, MAX_BLOCKS, page_up
 
@@ -135,7 +134,7 @@ class BlockTable:
         self.marks = self.bytes[_MARKS_AT : _MARKS_AT + space_bytes // GRANULE]
 
     @classmethod
-    def create(cls, space_bytes: int) -> BlockTable:
+    def create(cls, space_bytes: int) -> Self:
         fd = os.memfd_create("headrace-reader", os.MFD_CLOEXEC)
         try:
             return cls(fd, space_bytes)

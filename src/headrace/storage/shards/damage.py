@@ -1,11 +1,9 @@
 """What is wrong with a shard: where, what was lost, and what is still readable."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from headrace.model import Text
 
@@ -90,5 +88,5 @@ it, 0 after it
         return {name: value for name, value in vars(self).items() if name != "shard"}
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any], shard: str) -> DamagedPlace:
+    def from_json(cls, document: Mapping[str, Any], shard: str) -> Self:
         return cls(**{**document, "kind": DamageKind(document["kind"]), "shard": shard})

@@ -1,13 +1,11 @@
 """`Shards`: a data set over tar shards, by index or as a stream."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -111,7 +109,7 @@ class Shards:
         """By the number of a shard; those used last stay open, in each process for itself."""
         return lru_cache(_MOST_OPEN)(lambda number: self._open_reader(self._indexed()[number].indexed))
 
-    def prepare(self) -> Shards:
+    def prepare(self) -> Self:
         """Make the indexes that are missing now, in place of at the first use; return the data set itself."""
         self._indexed()
         return self

@@ -1,14 +1,12 @@
 """The index of a shard as a file: fixed-width records, mapped into memory, read where they are touched."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import mmap
 import os
 import struct
 import zlib
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -57,7 +55,7 @@ class IndexHead(NamedTuple):
         return (packed + _CRC.pack(zlib.crc32(packed))).ljust(HEAD_BYTES, b"\0")
 
     @classmethod
-    def unpack(cls, data: bytes) -> IndexHead | None:
+    def unpack(cls, data: bytes) -> Self | None:
         """Return the head that bytes hold; None where they are none of ours, or damaged."""
         if len(data) < HEAD_BYTES:
             return None

@@ -1,7 +1,5 @@
 """Which members make a sample: rules from a member's name to its key and field, and members grouped by their keys."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -29,19 +27,6 @@ class Split(NamedTuple):
     field: Numbers  # a place in `fields`, or UNPAIRED, or IGNORED
     frame: Numbers | None
     fields: tuple[str, ...]
-
-
-def find_pairing(pairing: PairingLike) -> Pairing:
-    """Return the rule that was asked for: "webdataset", patterns by field, or a rule of its own."""
-    if pairing == "webdataset":
-        return ByFirstDot()
-    if isinstance(pairing, Mapping):
-        return ByPatterns(pairing)
-    if isinstance(pairing, str):
-        raise ValueError(
-            f'pairing={pairing!r}: write "webdataset" or patterns by field, such as {{"jpg": "{{key}}.jpg"}}'
-        )
-    return pairing
 
 
 class ByFirstDot:
@@ -123,6 +108,19 @@ def _compile(field: str, pattern: str) -> tuple[re.Pattern[bytes], int]:
 
 Pairing: TypeAlias = ByFirstDot | ByPatterns
 PairingLike: TypeAlias = str | Mapping[str, str] | Pairing
+
+
+def find_pairing(pairing: PairingLike) -> Pairing:
+    """Return the rule that was asked for: "webdataset", patterns by field, or a rule of its own."""
+    if pairing == "webdataset":
+        return ByFirstDot()
+    if isinstance(pairing, Mapping):
+        return ByPatterns(pairing)
+    if isinstance(pairing, str):
+        raise ValueError(
+            f'pairing={pairing!r}: write "webdataset" or patterns by field, such as {{"jpg": "{{key}}.jpg"}}'
+        )
+    return pairing
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,11 @@
 """Samples written into tar shards: plain tar, the same bytes for the same samples."""
 
-from __future__ import annotations
-
 import json
 import os
 import tarfile
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from headrace.errors import UnusableInput
 from headrace.model import parse_bytes, write_step
@@ -110,7 +108,7 @@ class ShardWriter:
             self._file = None
             os.unlink(self._temporary)
 
-    def __enter__(self) -> ShardWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
