@@ -1,19 +1,16 @@
 """What becomes of samples that fail and of workers that are lost.
 
-- `losses`: both of one feed, and what is done about each.
+- `losses`: both of one feed, and what is done about each; how far iterable data sets have come.
 - `condemned`: the samples that a loader leaves out: found bad by itself, or by an earlier run.
-- `incidents`: what goes wrong, as events of a recording where there is one.
 - `judging`: a sample failed: ask the loader's policy, and do what it says.
 - `recovery`: what a lost worker leaves behind: find what it owed, and put right what it left half done.
 - `lost_work`: samples under suspicion, tried alone, and what is in nobody's hands.
 - `replanning`: batches are planned anew without a sample, and rows that are done are carried over.
 - `rows_again`: rows are given out once more, or taken out of the hands of all workers.
 - `sample_names`: which file a data set means by an index, found without running any of its code.
-- `streams`: how far iterable data sets have come, and their recovery.
 """
 
-from .condemned import Condemned
-from .incidents import record_incident
+from .condemned import Condemned, record_incident
 from .losses import Losses
 from .recovery import Guilty, Recovery
 from .rows_again import Claim

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,8 +21,7 @@ from headrace.model import (
     write_step,
 )
 from headrace.signals import QuarantineFile, skip_set
-
-from .incidents import record_incident
+from headrace.signals.recording import open_lane
 
 _log = logging.getLogger(__name__)
 
@@ -106,3 +106,11 @@ class Condemned:
                 next_step="look at the last one's traceback in loader.quarantine; is the path right, is the disk "
                 "mounted? A larger max_bad= (a number, or a share such as 0.05) lets more of them pass",
             )
+
+
+def record_incident(kind: EventKind, value: int, *, lasted_s: float = 0.0) -> None:
+    """Write an event that ends now; `value` is the process of a worker, or the key of a sample, -1 for no number."""
+    lane = open_lane()
+    if lane is not None:
+        duration_ns = int(lasted_s * 1e9)
+        lane.write(kind, time.perf_counter_ns() - duration_ns, duration_ns, value)
