@@ -20,9 +20,9 @@ from .limits import Budget, find_budget, usable_processors, workers_for
 from .local import GuardedLocal, LocalFetcher
 from .losses import Condemned
 from .memory import lies_in_dev_shm
-from .pool import Pool, PoolPlan
+from .pool import Pool
 from .uninterrupted import Ending, signals_later
-from .worker import Steps, mix_seed, named_samples, named_steps, say_doubt
+from .worker import PoolPlan, Steps, mix_seed, named_samples, named_steps, say_doubt
 
 __all__ = [
     "Budget",

@@ -49,7 +49,7 @@ class Feed:
         self.waits: WaitLog = WaitLog() if before is None else before.waits
         # plan, issue, collect, deliver; where samples may be left out, they are kept until their batch leaves
         is_out = condemned.is_out if condemned.is_active else None
-        self.plan: EpochPlan = EpochPlan(pool, settings, is_out) if before is None else before.plan
+        self.plan: EpochPlan = EpochPlan(pool, is_out) if before is None else before.plan
         self.scheduler = scheduler = Scheduler(in_order=settings.in_order, keeps_samples=not raises_at_once)
         start, size, budget = pool.arena_plan.slots_start, pool.arena_plan.slots_bytes, pool.plan.budget_bytes
         self.slots = slots = Slots(pool.arena, pool.board, pool.lock, start=start, size=size, budget_bytes=budget)
@@ -97,7 +97,7 @@ class Feed:
         self.losses.start_epoch()
         self.epoch_started = time.perf_counter()
         self.waits.pause()
-        if self.settings.is_iterable:
+        if self.pool.plan.is_iterable:
             self._issuing.turns.begin(self.pool.num_workers)
             if self.plan.progress.epoch:
                 for worker in self._issuing.turns.active:
@@ -151,7 +151,7 @@ class Feed:
 
     def _issue_next(self) -> bool:
         """Issue one batch; False where there is none."""
-        if self.settings.is_iterable and not self._issuing.turns.active:
+        if self.pool.plan.is_iterable and not self._issuing.turns.active:
             self.plan.is_exhausted = True
             return False
         taken = self.plan.take()
@@ -160,7 +160,7 @@ class Feed:
         if taken.planned is None:
             self.plan.note_issued(self._issuing.issue(taken, run=self.plan.run))
             return True
-        carries = self.losses.are_any and self.settings.uses_slots and not self._issuing.is_whole
+        carries = self.losses.are_any and self.pool.plan.uses_slots and not self._issuing.is_whole
         place, done = self.losses.carried_over(taken.planned) if carries else (UNBOUND, [])
         # the rows of a chunk count when all are done, and what is in hand when another sample fails is fetched again
         chunk_part = 8 if self._condemned.failures else 1
@@ -182,7 +182,7 @@ class Feed:
             scheduler.to_free.clear()
 
     def _note(self, result: Result) -> None:
-        if self.settings.is_iterable and self.losses.note_stream(result):
+        if self.pool.plan.is_iterable and self.losses.note_stream(result):
             return
         answer, batches = result.answer, self.scheduler.batches
         self.pacing.has_answer = True

@@ -7,7 +7,9 @@ import sys
 import termios
 from collections import deque
 
-from .memory import RESULT_BYTES, WORK_BYTES, Fd, Head, Result, Task, Work, unpack_results, unpack_work
+from headrace.signals.system import Fd
+
+from .memory import RESULT_BYTES, WORK_BYTES, Head, Result, Task, Work, unpack_results, unpack_work
 
 _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20

@@ -11,8 +11,8 @@ import signal
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
@@ -22,7 +22,7 @@ from headrace.signals import StackFile
 from .memory import ENDED, Arena, ArenaPlan, Board, BoardLock, Head, Ledger, Record, Region, Task, Work
 from .pipes import Pipes
 from .uninterrupted import signals_later
-from .worker import HostPlan, WorkerPlan, ask_to_go, has_green_threads, reopen_record, reset_record, run_host
+from .worker import HostPlan, PoolPlan, WorkerPlan, ask_to_go, has_green_threads, reopen_record, reset_record, run_host
 
 _log = logging.getLogger(__name__)
 
@@ -38,28 +38,6 @@ def _disown(processes: Iterable[Any]) -> None:
 
 
 os.register_at_fork(after_in_child=lambda: _disown(_started))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolPlan:
-    """What every worker of a pool shares."""
-
-    dataset: Any
-    collate: Callable[[Any], Any] | None
-    init_fn: Callable[[int], None] | None
-    context: Any  # a multiprocessing context
-    base_seed: int
-    is_iterable: bool
-    is_batched: bool
-    drop_last: bool
-    uses_slots: bool
-    has_getitems: bool
-    in_threads: bool
-    keeps_stats: bool
-    budget_bytes: int
-    num_workers: int  # to begin with
-    room_bytes: int | None = None  # of addresses, where the system limits them
-    goes_on: bool = False  # workers report a failing sample alone and go on with the others
 
 
 @dataclass
@@ -202,37 +180,26 @@ class Pool:
 
     def _start_host(self, workers: tuple[int, ...]) -> None:
         plan, places = self.plan, self.arena_plan
+        shared = replace(plan, context=None)  # which may not travel
+        stacks = StackFile.create()
         plans = tuple(
             WorkerPlan(
+                pool=shared,
                 worker=worker,
                 work=self.pipes.source_of(worker),
                 urgent=self.pipes.urgent_source,
                 results=self.pipes.answers_to,
                 region_start=places.regions_start + worker * places.region_bytes,
                 region_bytes=places.region_bytes,
-                largest_block=min(plan.budget_bytes, places.region_bytes // 2),
-                budget_bytes=plan.budget_bytes,
-                is_iterable=plan.is_iterable,
-                is_batched=plan.is_batched,
-                drop_last=plan.drop_last,
-                uses_slots=plan.uses_slots,
-                has_getitems=plan.has_getitems,
-                goes_on=plan.goes_on,
             )
             for worker in workers
         )
-        stacks = StackFile.create()
         host_plan = HostPlan(
+            pool=shared,
             arena=self.arena,
             stacks=stacks,
             workers=plans,
-            in_threads=plan.in_threads,
-            dataset=plan.dataset,
-            collate=plan.collate,
-            init_fn=plan.init_fn,
             num_workers=self.num_workers,
-            budget_bytes=plan.budget_bytes,
-            base_seed=plan.base_seed,
             parent_pid=os.getpid(),
         )
         name = "headrace-loader" if plan.in_threads else f"headrace-worker-{workers[0]}"

@@ -175,9 +175,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         if ahead is None and loader._asked_prefetch_factor is not None:
             ahead = max(1, loader._asked_prefetch_factor * loader.num_workers)
         return FeedSettings(
-            is_iterable=loader._is_iterable,
-            is_batched=loader._auto_collation,
-            uses_slots=loader._uses_slots,
             whole_batches=not loader._auto_collation or (loader._has_getitems and not loader._uses_slots),
             in_order=loader.in_order,
             timeout_s=loader.timeout,

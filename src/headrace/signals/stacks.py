@@ -1,7 +1,5 @@
 """Python stacks of a worker from outside: a signal handler that needs no user code, or py-spy where it is installed."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import faulthandler
@@ -16,11 +14,10 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from multiprocessing import reduction
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from .system import anonymous_file, catches, read_status
+from .system import Fd, anonymous_file, catches, read_status
 
 _HEADER = "headrace-stacks signal="
 _FRAME = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d+|\?+) in (?P<function>.+)')
@@ -68,40 +65,22 @@ class Stacks:
     problem: str = ""
 
 
-class StackFile:
+class StackFile(Fd):
     """A small memory file into which a worker's signal handler writes; travels to the worker by any start method."""
 
-    _fd = -1
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
     @classmethod
-    def create(cls) -> StackFile:
+    def create(cls) -> Self:
         """Make one in the training process, for one worker process."""
         fd = anonymous_file("headrace-stacks")
         # every process that has it shares one file position: writes go to the end instead
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
         return cls(fd)
 
-    def __getstate__(self) -> object:
-        return reduction.DupFd(self._fd)
-
-    def __setstate__(self, state: object) -> None:
-        self._fd = state.detach()  # type: ignore[attr-defined]  # one of multiprocessing's own handle classes
-
-    def __del__(self) -> None:
-        with contextlib.suppress(OSError):
-            self.close()
-
-    def fileno(self) -> int:
-        return self._fd
-
     def read(self, start: int = 0) -> str:
-        return os.pread(self._fd, self.size(), start).decode("utf-8", "replace")
+        return os.pread(self.fd, self.size(), start).decode("utf-8", "replace")
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        return os.fstat(self.fd).st_size
 
     def signal_number(self) -> int | None:
         """Which signal the worker listens to; None before it has said so."""
@@ -116,11 +95,6 @@ class StackFile:
         threads = parse_dump(text)
         crashed = next((thread for thread in threads if thread.is_main), threads[0] if threads else None)
         return crashed.frames if crashed is not None else ()
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
 
 
 def register_stack_dump(stack_file: StackFile, *, tracer_pid: int | None = None) -> int | None:

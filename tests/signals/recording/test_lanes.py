@@ -368,5 +368,5 @@ def test_a_freed_lane_is_empty_for_the_next() -> None:
 def test_an_area_costs_only_what_is_written() -> None:
     area = Area.create()
     assert area.num_lanes == NUM_LANES
-    assert os.fstat(area._fd).st_blocks * 512 < 1 << 16
+    assert os.fstat(area._own.fd).st_blocks * 512 < 1 << 16
     area.close()

@@ -64,7 +64,7 @@ class Issuing:
         num_rows, position, worker = taken.num_rows, taken.position, -1
         self._delivery.layouts.make_room(num_rows)
         seq = self._scheduler.next_seq
-        if self._settings.is_iterable:
+        if self._pool.plan.is_iterable:
             batches = () if self._settings.in_order else self._scheduler.batches.values()
             worker = self.turns.take([batch.worker for batch in batches if not batch.is_settled])
             works = [self._scheduler.issue_whole(num_rows, position, worker=worker)]
@@ -75,9 +75,9 @@ class Issuing:
             chunk = max(1, self._pacing.chunk_for(num_rows) // chunk_part)
             works = self._scheduler.issue(num_rows, position, chunk, gaps=gaps, done=done)
         payload = row_words = 0
-        if not self._settings.is_iterable:
+        if not self._pool.plan.is_iterable:
             payload, row_words = write_indices(
-                self._pool.arena, self._pool.region, taken.indices, num_rows, is_batched=self._settings.is_batched
+                self._pool.arena, self._pool.region, taken.indices, num_rows, is_batched=self._pool.plan.is_batched
             )
             self._delivery.keep_payload(seq, payload)
         self._pool.ledger.open(
@@ -88,7 +88,7 @@ class Issuing:
             base_seed=self._base_seed,
             payload=payload,
             row_words=row_words,
-            place=place if self._settings.uses_slots else GENERAL,
+            place=place if self._pool.plan.uses_slots else GENERAL,
             done=done,
         )
         for work in works:

@@ -87,7 +87,7 @@ class Pacing:
         figures: Figures,
         waits: WaitLog,
     ) -> None:
-        self._pool, self._settings, self._slots, self._scheduler = pool, settings, slots, scheduler
+        self._pool, self._slots, self._scheduler = pool, slots, scheduler
         self._delivery, self._figures, self._waits = delivery, figures, waits
         self.asked_ahead = settings.batches_ahead
         self._ahead, self._ahead_reason, self.chunk = 1, "until the first sample has come", 1
@@ -109,7 +109,7 @@ class Pacing:
         """Follow what was measured: samples a chunk, batches ahead."""
         pace = self.pace()
         self.chunk = chunk_samples(pace)
-        if self._settings.is_iterable:
+        if self._pool.plan.is_iterable:
             self._ahead, self._ahead_reason = 2 * self._pool.num_workers, "2 x workers, each fills its own batches"
         else:
             self._ahead, self._ahead_reason = batches_ahead(pace, most=_MOST_AHEAD)
@@ -134,7 +134,7 @@ class Pacing:
         general_bytes = self._delivery.expected_bytes(max(1, self._delivery.layouts.rows))
         if not self._delivery.layouts.known and not general_bytes:
             # nobody knows yet how large a batch is: just enough to keep every worker busy
-            rows = 1 if self._settings.is_iterable else max(1, self._delivery.layouts.rows)
+            rows = 1 if self._pool.plan.is_iterable else max(1, self._delivery.layouts.rows)
             return max(1, -(-self._pool.num_workers // rows))
         limit = self._ahead if self.asked_ahead is None else self.asked_ahead
         if self._delivery.layouts.known:

@@ -21,9 +21,6 @@ _log = logging.getLogger(__name__)
 class FeedSettings:
     """What a loader asks of its feed."""
 
-    is_iterable: bool
-    is_batched: bool
-    uses_slots: bool
     whole_batches: bool  # never split a batch: no batching, or a custom collation over `__getitems__`
     in_order: bool
     timeout_s: float
@@ -58,8 +55,8 @@ class TakenBatch(NamedTuple):
 class EpochPlan:
     """The batches of one epoch after another, until all of its samples are accounted for."""
 
-    def __init__(self, pool: Pool, settings: FeedSettings, is_out: Callable[[Any], bool] | None) -> None:
-        self._settings, self._words = settings, pool.board.words
+    def __init__(self, pool: Pool, is_out: Callable[[Any], bool] | None) -> None:
+        self._plan, self._words = pool.plan, pool.board.words
         self._is_out = is_out  # None: no sample may be left out, and batches are what the sampler gives
         self._indices: Iterator[Any] = iter(())
         self._order: EpochOrder | None = None
@@ -82,8 +79,8 @@ class EpochPlan:
         self._indices = indices if self.replay is None else map(self._remember, indices)
         self.is_exhausted = self.is_torn = False
         self._taken, self._in_flight, self._left, self._again = None, {}, deque(), deque()
-        if self._is_out is not None and not self._settings.is_iterable:
-            batches = self._indices if self._settings.is_batched else ([index] for index in self._indices)
+        if self._is_out is not None and not self._plan.is_iterable:
+            batches = self._indices if self._plan.is_batched else ([index] for index in self._indices)
             self._order = EpochOrder(batches, self._is_out)
 
     def move_to(self, pool: Pool) -> None:
@@ -132,7 +129,7 @@ class EpochPlan:
             self.is_exhausted, self.is_torn = True, False
             return None
         num_rows, progress = 1, self.progress
-        if self._settings.is_batched:
+        if self._plan.is_batched:
             num_rows = len(indices)
             if isinstance(indices, (Set, Mapping)):
                 indices = list(indices)  # it has an order, but no rows to point at
@@ -140,7 +137,7 @@ class EpochPlan:
             (indices,) = indices
         position = planned.first_position if planned is not None else progress.position
         progress.position = position + num_rows
-        if not self._settings.is_iterable:  # there it says only how many are asked for
+        if not self._plan.is_iterable:  # there it says only how many are asked for
             progress.given_out += num_rows
         self._taken, self.is_torn = TakenBatch(indices, num_rows, position, planned), False
         return self._taken
@@ -177,7 +174,7 @@ class EpochPlan:
     def note_left(self, batch: Batch) -> None:
         """A batch is delivered; an empty one of an iterable data set is not."""
         left, seq = self._in_flight[batch.seq], batch.seq
-        left = left._replace(num_rows=batch.count_rows if self._settings.is_batched else 1)
+        left = left._replace(num_rows=batch.count_rows if self._plan.is_batched else 1)
         if not batch.is_empty:
             self._left += (left,)  # no call: an interruption must find it in one place
         del self._in_flight[seq]

@@ -75,11 +75,11 @@ class Upkeep:
             loss = self._pool.losses[0]
             error, is_borne = self._judge(loss)
             if not is_borne:
-                if not self._settings.is_iterable:
+                if not self._pool.plan.is_iterable:
                     error.evidence["lost_before"] = f"{self._losses.recovery.num_losses} workers"
                 record_incident(EventKind.WORKER_LOST, loss.pid)
                 raise _as_raised(error, loss)
-            if self._settings.is_iterable:
+            if self._pool.plan.is_iterable:
                 self._make_good_stream(loss, error)
                 continue
             guilty = self._losses.take_over(loss)

@@ -11,7 +11,7 @@
 - `slots`: the training process's side of batch slots: how many there are, which are out on lease, what comes back.
 """
 
-from .arena import Arena, ArenaPlan, Fd, lies_in_dev_shm
+from .arena import Arena, ArenaPlan, lies_in_dev_shm
 from .blocks import NoRoom, Region, free_block, mark_told, release_block
 from .board import (
     BUSY,
@@ -95,7 +95,6 @@ __all__ = [
     "BoardLock",
     "CaughtError",
     "Entry",
-    "Fd",
     "Head",
     "Holding",
     "IndexReader",

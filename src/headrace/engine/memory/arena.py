@@ -5,12 +5,11 @@ import functools
 import mmap
 import os
 from dataclasses import dataclass
-from multiprocessing import reduction
 from typing import Self
 
 from headrace.errors import NotSupported
 from headrace.model import format_bytes
-from headrace.signals.system import anonymous_file
+from headrace.signals.system import Fd, anonymous_file
 
 from .board import BOARD_BYTES, MAX_WORKERS
 
@@ -26,33 +25,6 @@ def lies_in_dev_shm() -> bool:
     except (OSError, AttributeError):
         return True
     return False
-
-
-class Fd:
-    """A file descriptor that travels to a child process under every start method, and is closed once."""
-
-    fd = -1
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def fileno(self) -> int:
-        return self.fd
-
-    def close(self) -> None:
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __getstate__(self) -> object:
-        return reduction.DupFd(self.fd)
-
-    def __setstate__(self, state: object) -> None:
-        self.fd = state.detach()  # type: ignore[attr-defined]  # one of multiprocessing's own handle classes
-
-    def __del__(self) -> None:
-        with contextlib.suppress(OSError):
-            self.close()
 
 
 class Arena:

@@ -21,12 +21,13 @@ from .own_iterator import Steps, say_doubt
 from .record import ask_to_go, ask_to_weigh, read_weight, reopen_record, reset_record
 from .rows import SMALL_ROW_BYTES
 from .staging import named_samples, named_steps
-from .workbench import WorkerPlan
+from .workbench import PoolPlan, WorkerPlan
 
 __all__ = [
     "SMALL_ROW_BYTES",
     "Fetcher",
     "HostPlan",
+    "PoolPlan",
     "SampleSeeds",
     "Steps",
     "WorkerPlan",

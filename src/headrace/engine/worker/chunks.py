@@ -21,7 +21,7 @@ class _MapTasks:
     """What chunks and whole batches have in common."""
 
     def __init__(self, bench: Workbench, sharing: Sharing) -> None:
-        self._plan, self._words, self._dataset = bench.plan, bench.words, bench.dataset
+        self._plan, self._words, self._dataset = bench.pool, bench.words, bench.dataset
         self._record, self._indices, self._fetcher = bench.record, bench.indices, bench.fetcher
         self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
         self._events, self._entering = bench.events, bench.entering
@@ -58,7 +58,7 @@ class Chunks(_MapTasks):
     def __init__(self, bench: Workbench, sharing: Sharing) -> None:
         super().__init__(bench, sharing)
         # threads share the generators, so samples cannot be seeded one by one: only notice that somebody draws
-        is_watched = not bench.is_seeded and not bench.plan.is_iterable
+        is_watched = not bench.is_seeded and not bench.pool.is_iterable
         self._watch = SampleSeeds(bench.dataset, trial_samples=0, is_shared=True) if is_watched else None
 
     def _serve_one(self, work: Work, entry: int) -> bool:

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import BuiltinFunctionType
 from typing import Any
@@ -22,7 +21,7 @@ from ..memory import Arena, BoardLock
 from .fetch import SampleSeeds, seed_worker
 from .heap import keep_heap_pages, kept_heap_bytes, name_thread
 from .staging import named_samples, worker_table
-from .workbench import Workbench, WorkerPlan
+from .workbench import PoolPlan, Workbench, WorkerPlan
 from .worker import Worker
 
 _PR_SET_PDEATHSIG = 1
@@ -32,16 +31,11 @@ _PR_SET_PDEATHSIG = 1
 class HostPlan:
     """All that a new process of the loader gets."""
 
+    pool: PoolPlan  # without its context
     arena: Arena
     stacks: StackFile
     workers: tuple[WorkerPlan, ...]
-    in_threads: bool
-    dataset: Any
-    collate: Callable[[Any], Any] | None  # None: torch's default_collate, imported only where it is needed
-    init_fn: Callable[[int], None] | None
     num_workers: int
-    budget_bytes: int
-    base_seed: int
     parent_pid: int
 
 
@@ -59,7 +53,7 @@ def run_host(plan: HostPlan) -> None:
     gc.freeze()
     _follow_parent(plan.parent_pid)
     register_stack_dump(plan.stacks, tracer_pid=plan.parent_pid)
-    keep_heap_pages(threads=len(plan.workers), most_bytes=kept_heap_bytes(plan.budget_bytes, plan.num_workers))
+    keep_heap_pages(threads=len(plan.workers), most_bytes=kept_heap_bytes(plan.pool.budget_bytes, plan.num_workers))
     plan.arena.attach()
     lock = BoardLock(plan.arena.fd.fileno())
     torch: Any = sys.modules.get("torch")
@@ -67,13 +61,15 @@ def run_host(plan: HostPlan) -> None:
         # one thread a worker, as in torch's own
         torch.set_num_threads(1)
         _stack_in_own_memory(torch)
-    if not plan.in_threads:
+    if not plan.pool.in_threads:
         (only,) = plan.workers
         _run_worker(plan, only, lock)
         return
-    seeds = SampleSeeds(plan.dataset)  # once: threads share the generators, and a fork has those of the last epoch's
+    seeds = SampleSeeds(
+        plan.pool.dataset
+    )  # once: threads share the generators, and a fork has those of the last epoch's
     seeds.begin_chunk()
-    seeds.begin_sample(plan.base_seed, plan.workers[0].worker)
+    seeds.begin_sample(plan.pool.base_seed, plan.workers[0].worker)
     infos = _thread_worker_infos()
     threads = [
         threading.Thread(target=_run_worker, args=(plan, w, lock, infos), name=f"headrace-worker-{w.worker}")
@@ -99,18 +95,18 @@ def _stack_in_own_memory(torch: Any) -> None:
 
 def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos: Any = None) -> None:
     name_thread(f"{WORKER_THREAD}{worker_plan.worker}")
-    worker_number, dataset = worker_plan.worker, named_samples(plan.dataset)
-    collate = plan.collate or _default_collate
-    bench = Workbench(worker_plan, plan.arena, lock, dataset, collate, is_seeded=not plan.in_threads)
+    worker_number, dataset = worker_plan.worker, named_samples(plan.pool.dataset)
+    collate = plan.pool.collate or _default_collate
+    bench = Workbench(worker_plan, plan.arena, lock, dataset, collate, is_seeded=not plan.pool.in_threads)
     worker = Worker(bench)
     stages = worker_table(bench.words, worker_number)
 
     def prepare() -> None:
-        if not plan.in_threads:
-            seed_worker(plan.base_seed, worker_number)
+        if not plan.pool.in_threads:
+            seed_worker(plan.pool.base_seed, worker_number)
         _set_worker_info(plan, worker_number, infos)
-        if plan.init_fn is not None:
-            plan.init_fn(worker_number)
+        if plan.pool.init_fn is not None:
+            plan.pool.init_fn(worker_number)
 
     try:
         # threads that a data set starts by itself record with the first worker of their process
@@ -118,7 +114,7 @@ def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos:
         with record_stages(stages, for_process=is_first), bench.fetcher.seeds or contextlib.nullcontext():
             worker.run(prepare)
     except BaseException:
-        if not plan.in_threads:
+        if not plan.pool.in_threads:
             raise
         # the other threads would go on, and nobody would notice that one is gone with the rows that it owes
         try:
@@ -135,8 +131,8 @@ def _set_worker_info(plan: HostPlan, worker: int, infos: Any) -> None:
     module: Any = sys.modules.get("torch.utils.data._utils.worker")
     if module is None:
         return
-    seed = plan.base_seed + worker
-    info = module.WorkerInfo(id=worker, num_workers=plan.num_workers, seed=seed, dataset=plan.dataset)
+    seed = plan.pool.base_seed + worker
+    info = module.WorkerInfo(id=worker, num_workers=plan.num_workers, seed=seed, dataset=plan.pool.dataset)
     if infos is None:
         module._worker_info = info
     else:

@@ -193,10 +193,10 @@ class OwnIterator:
     """Serves batches of an iterable data set, as torch's fetcher does."""
 
     def __init__(self, bench: Workbench, sharing: Sharing) -> None:
-        self._plan, self._words, self._dataset = bench.plan, bench.words, bench.dataset
+        self._plan, self._words, self._dataset = bench.pool, bench.words, bench.dataset
         self._arena, self._region, self._record = bench.arena, bench.region, bench.record
         self._placer, self._teller, self._sharing = bench.placer, bench.teller, sharing
-        self._events = bench.events
+        self._worker, self._events = bench.plan.worker, bench.events
         self._steps = self._steps_of(iter(()))
         self._work: Work | None = None  # what is being served
         self._is_ended = False
@@ -219,7 +219,7 @@ class OwnIterator:
 
     def _steps_of(self, iterator: Iterator[Any]) -> Steps:
         tell = self._tell_aside if self._plan.goes_on else None
-        return Steps(iterator, tell=tell, whose=f"the iterator of worker {self._plan.worker}")
+        return Steps(iterator, tell=tell, whose=f"the iterator of worker {self._worker}")
 
     def serve(self, work: Work, entry: int) -> None:
         """The next samples of this worker's own iterator, as torch's fetcher takes them."""
@@ -293,7 +293,7 @@ class OwnIterator:
         assert self._work is not None
         if self._words[Head.STOP]:
             raise Stopped
-        caught = CaughtError.from_exception(error, self._plan.worker)
+        caught = CaughtError.from_exception(error, self._worker)
         block, _ = dump(caught, self._region, self._arena)
         self._teller.answer(self._work, Answer.PASSED_OVER, block=block, row=0, rows=0)
         self._record.begin_again()

@@ -17,7 +17,7 @@ class Sharing:
     """Shares samples of the general path, and collates them."""
 
     def __init__(self, bench: Workbench) -> None:
-        self._plan, self._arena, self._region, self._ledger = bench.plan, bench.arena, bench.region, bench.ledger
+        self._plan, self._arena, self._worker, self._ledger = bench.pool, bench.arena, bench.plan.worker, bench.ledger
         self._words, self._all_words = bench.words, bench.all_words
         self._record, self._teller, self._fetcher = bench.record, bench.teller, bench.fetcher
         self._collate, self._entering, self._events = bench.collate, bench.entering, bench.events
@@ -33,7 +33,7 @@ class Sharing:
             self._events.handed_over(started)
         self._record.add_bytes(size)
         tries = split_tries(work.argument)[0]
-        is_last = self._ledger.count_shared(entry, row, rows, block, tries=tries, worker=self._plan.worker)
+        is_last = self._ledger.count_shared(entry, row, rows, block, tries=tries, worker=self._worker)
         if is_last is None:
             free_block(self._all_words, block)
             return

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.signals.recording import open_lane
+from headrace.signals.system import Fd
 
 from ..memory import (
     Answer,
@@ -13,7 +14,6 @@ from ..memory import (
     Board,
     BoardLock,
     CaughtError,
-    Fd,
     IndexReader,
     Ledger,
     Region,
@@ -31,24 +31,39 @@ from .room_for_blocks import Entering
 from .rows import Placer
 
 
+@dataclass(frozen=True, kw_only=True)
+class PoolPlan:
+    """What every worker of a pool shares."""
+
+    dataset: Any
+    collate: Callable[[Any], Any] | None  # None: torch's default_collate, imported only where it is needed
+    init_fn: Callable[[int], None] | None
+    context: Any  # a multiprocessing context
+    base_seed: int
+    is_iterable: bool
+    is_batched: bool  # False: batch_size=None
+    drop_last: bool
+    uses_slots: bool  # the default collation
+    has_getitems: bool
+    in_threads: bool
+    keeps_stats: bool
+    budget_bytes: int
+    num_workers: int  # to begin with
+    room_bytes: int | None = None  # of addresses, where the system limits them
+    goes_on: bool = False  # a failing sample is reported alone, and the others of its chunk go on
+
+
 @dataclass(frozen=True)
 class WorkerPlan:
-    """One worker: its pipes, its region of the arena, and how samples are taken from the data set."""
+    """One worker: its pipes, and its region of the arena."""
 
+    pool: PoolPlan  # without its context
     worker: int
     work: Fd
     urgent: Fd | None
     results: Fd
     region_start: int
     region_bytes: int
-    largest_block: int
-    budget_bytes: int
-    is_iterable: bool
-    is_batched: bool  # False: batch_size=None
-    drop_last: bool
-    uses_slots: bool  # the default collation
-    has_getitems: bool
-    goes_on: bool  # a failing sample is reported alone, and the others of its chunk go on
 
 
 class Workbench:
@@ -64,24 +79,24 @@ class Workbench:
         *,
         is_seeded: bool,
     ) -> None:
-        self.plan, self.arena, self.lock = plan, arena, lock
+        self.plan, self.pool, self.arena, self.lock = plan, plan.pool, arena, lock
+        pool, worker, budget = plan.pool, plan.worker, plan.pool.budget_bytes
         self.is_seeded = is_seeded  # its random generators are its own
         lane = open_lane(role="worker")
         self.events = None if lane is None else WorkerEvents(lane)  # None where nobody records: nothing is timed for it
         self.dataset, self.collate = dataset, collate
         self.words = Board(arena.bytes).words
         self.all_words = arena.bytes.cast("q")
-        self.region = Region(arena, plan.region_start, plan.region_bytes, largest=plan.largest_block)
-        self.record = WorkerRecord(self.words, plan.worker, self.events)
-        worker, budget = plan.worker, plan.budget_bytes
+        self.region = Region(arena, plan.region_start, plan.region_bytes, largest=min(budget, plan.region_bytes // 2))
+        self.record = WorkerRecord(self.words, worker, self.events)
         self.entering = Entering(arena, lock, self.region, self.record, worker=worker, budget_bytes=budget)
-        self.indices = IndexReader(arena, self.words, is_batched=plan.is_batched)
+        self.indices = IndexReader(arena, self.words, is_batched=pool.is_batched)
         seeds = None
-        if is_seeded and not plan.is_iterable:
-            has_getitems, uses_slots = plan.has_getitems, plan.uses_slots
+        if is_seeded and not pool.is_iterable:
+            has_getitems, uses_slots = pool.has_getitems, pool.uses_slots
             needs_to_know, seeds_all = has_getitems and uses_slots, has_getitems and not uses_slots
             seeds = SampleSeeds(dataset, needs_to_know=needs_to_know, seeds_all=seeds_all)
-        self.fetcher = Fetcher(dataset, has_getitems=plan.has_getitems, seeds=seeds, is_patient=plan.goes_on)
+        self.fetcher = Fetcher(dataset, has_getitems=pool.has_getitems, seeds=seeds, is_patient=pool.goes_on)
         self.ledger = Ledger(arena, lock)
         self.teller = Teller(plan, arena, self.ledger, self.region, self.fetcher)
         self.placer = Placer(

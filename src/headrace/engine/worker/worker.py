@@ -40,7 +40,7 @@ class Worker:
         record.open()
         try:
             prepare()
-            if self._plan.is_iterable:
+            if self._plan.pool.is_iterable:
                 self._own_iterator.begin()
         except Exception as error:
             self._init_error = error

@@ -19,7 +19,7 @@ from typing import Self
 
 from headrace.errors import NotSupported
 
-from ..system import anonymous_file, lock_file, read_stat
+from ..system import Fd, anonymous_file, lock_file, read_stat
 
 RECORD = struct.Struct("<QQqIHBB")
 RECORD_BYTES = RECORD.size
@@ -69,7 +69,7 @@ class LaneMemory:
 class Area:
     """The memory of a recording, in the process that created it or in one that found it."""
 
-    _fd = -1  # of its creator alone: the area can be found as long as this is open
+    _own = Fd(-1)  # of its creator alone: the area can be found as long as this is open
 
     def __init__(self, fd: int, place: str) -> None:
         self.place = place  # what `HEADRACE_RECORDING` says: where it is, and how to tell that it is this one
@@ -96,17 +96,13 @@ class Area:
             raise NotSupported("recording needs Linux: its events lie in an anonymous memory file")
         # whole pages, so that a lane's memory can be given back
         lane_bytes = -(-(LANE_HEAD_BYTES + lane_records * RECORD_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
-        fd = anonymous_file("headrace-recording")
-        try:
-            os.ftruncate(fd, _head_bytes(num_lanes) + num_lanes * lane_bytes)
-            token = int.from_bytes(os.urandom(7))
-            os.pwrite(fd, _HEAD.pack(_MAGIC, num_lanes, lane_records, lane_bytes, token), 0)
-            area = cls(fd, f"/proc/{own_pid()}/fd/{fd}:{token}")
-            area._fd = fd
-            return area
-        except BaseException:
-            os.close(fd)
-            raise
+        own = Fd(anonymous_file("headrace-recording"))  # which closes it, whatever comes in between
+        os.ftruncate(own.fd, _head_bytes(num_lanes) + num_lanes * lane_bytes)
+        token = int.from_bytes(os.urandom(7))
+        os.pwrite(own.fd, _HEAD.pack(_MAGIC, num_lanes, lane_records, lane_bytes, token), 0)
+        area = cls(own.fd, f"/proc/{own_pid()}/fd/{own.fd}:{token}")
+        area._own = own
+        return area
 
     @classmethod
     def find(cls, place: str) -> Self | None:
@@ -167,9 +163,7 @@ class Area:
 
     def close(self) -> None:
         """Close the descriptor. The mapping ends with the last view of it."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._own.close()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[bool]:

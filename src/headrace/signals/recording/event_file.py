@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..system import Fd
 from .area import RECORD_BYTES
 from .thinning import Thinner
 
@@ -124,12 +125,12 @@ def _next_frame(data: memoryview, at: int) -> int:
     return len(data)
 
 
-class AppendedFile:
+class AppendedFile(Fd):
     """A file of one writer that grows in whole pieces; if the disk is full it stops growing and says so."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         self._path = path
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self.num_bytes = 0
         self.num_left_out = 0  # pieces that could not be written
         self._last_error = ""
@@ -139,10 +140,10 @@ class AppendedFile:
         rest = memoryview(data)
         try:
             while rest:
-                rest = rest[os.write(self._fd, rest) :]
+                rest = rest[os.write(self.fd, rest) :]
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self.num_bytes)
+                os.ftruncate(self.fd, self.num_bytes)
             if not self.num_left_out:
                 _log.warning("cannot write %s: %s", self._path, error)
             self.num_left_out += 1
@@ -155,11 +156,6 @@ class AppendedFile:
     def problems(self) -> list[str]:
         said = f"{self._path.name} could not be written {self.num_left_out} times ({self._last_error})"
         return [said] if self.num_left_out else []
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
 
 
 class EventFile(AppendedFile):

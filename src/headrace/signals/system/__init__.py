@@ -19,7 +19,7 @@ from .cgroups import (
     read_quotas,
     sample_groups,
 )
-from .kernel_files import LOCK_IS_HELD, anonymous_file, lock_file, read_text, why_unwritable
+from .kernel_files import LOCK_IS_HELD, Fd, anonymous_file, lock_file, read_text, why_unwritable
 from .machine import GpuReader, find_disks, read_available, read_disks, read_machine, read_pressures, read_swapped_in
 from .processes import (
     OpenFile,
@@ -51,6 +51,7 @@ __all__ = [
     "Call",
     "CpuGroupSample",
     "DiskSample",
+    "Fd",
     "GpuReader",
     "GpuSample",
     "GroupMemory",

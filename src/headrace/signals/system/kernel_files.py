@@ -1,15 +1,44 @@
 """Reading the small files of /proc and /sys, any of which may be gone; our own, locked, unnamed, unwritable."""
 
+import contextlib
 import errno
 import fcntl
 import os
 import tempfile
 import time
+from multiprocessing import reduction
 from pathlib import Path
 
 _PIECE = 1 << 16
 LOCK_IS_HELD = (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR)
 _LOOK_AGAIN_S = 0.001
+
+
+class Fd:
+    """A file descriptor that travels to a child process under every start method, and is closed once."""
+
+    fd = -1
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __getstate__(self) -> object:
+        return reduction.DupFd(self.fd)
+
+    def __setstate__(self, state: object) -> None:
+        self.fd = state.detach()  # type: ignore[attr-defined]  # one of multiprocessing's own handle classes
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
 
 
 def anonymous_file(name: str, folder: str | None = None) -> int:
