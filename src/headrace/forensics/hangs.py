@@ -355,4 +355,4 @@ def _by_lock(report: StuckReport, thread: ThreadState) -> _Found:
 
 
 def _waits_for_ever(thread: ThreadState) -> bool:
-    return thread.call is not None and thread.call.is_lock_wait and thread.call.is_private
+    return thread.call is not None and thread.call.waits_for_thread

@@ -51,14 +51,10 @@ class Call:
         return self.args[0] if self.name in _ON_A_FILE else None
 
     @property
-    def is_lock_wait(self) -> bool:
-        """Waits for another thread, without an end of its own: a futex without a timeout."""
-        return self.name == "futex" and self.args[1] & _FUTEX_COMMAND in (0, 9) and not self.args[3]
-
-    @property
-    def is_private(self) -> bool:
-        """Of a futex: only threads of the same process can end the wait."""
-        return self.name == "futex" and bool(self.args[1] & _FUTEX_PRIVATE)
+    def waits_for_thread(self) -> bool:
+        """Whether only another thread of the same process can end it: a private futex without a timeout."""
+        is_wait = self.name == "futex" and self.args[1] & _FUTEX_COMMAND in (0, 9) and not self.args[3]
+        return is_wait and bool(self.args[1] & _FUTEX_PRIVATE)
 
 
 @dataclass(frozen=True, kw_only=True)
