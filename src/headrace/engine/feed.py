@@ -54,15 +54,10 @@ class Feed:
         start, size, budget = pool.arena_plan.slots_start, pool.arena_plan.slots_bytes, pool.plan.budget_bytes
         self.slots = slots = Slots(pool.arena, pool.board, pool.lock, start=start, size=size, budget_bytes=budget)
         self.delivery = delivery = Delivery(pool, slots, settings.collate)
-        self.pacing = Pacing(
-            pool, settings, scheduler=scheduler, slots=slots, delivery=delivery, figures=figures, waits=self.waits
-        )
-        self._issuing = issuing = Issuing(pool, settings, scheduler, delivery, self.pacing)
+        self.pacing = Pacing(pool, settings, scheduler, delivery, figures, self.waits)
+        self._issuing = Issuing(pool, settings, scheduler, delivery, self.pacing)
         # beside it: what is asked when something fails, is lost, or stands still
-        plan, layouts = self.plan, delivery.layouts
-        self.losses = Losses(
-            pool, settings, condemned, scheduler=scheduler, issuing=issuing, plan=plan, slots=slots, layouts=layouts
-        )
+        self.losses = Losses(self._issuing, self.plan, condemned)
         recovery, timeout_s = self.losses.recovery, settings.timeout_s
         self.guard = Guard(pool, recovery, figures=figures, delivery=delivery, timeout_s=timeout_s)
         self._upkeep = Upkeep(pool, settings, guard=self.guard, losses=self.losses, slots=slots, figures=figures)
@@ -79,7 +74,7 @@ class Feed:
 
     def start_epoch(self, indices: Iterator[Any], base_seed: int) -> None:
         """Begin an epoch; whatever is left of the one before is given up."""
-        self.scheduler.cancel_all()
+        self.scheduler.cancel_from(0)
         self._words[Head.NEXT] = self.scheduler.next_seq - 1
         self._words[Head.REISSUED] = 0
         self.plan.begin(indices)
@@ -93,7 +88,7 @@ class Feed:
         self._start(base_seed)
 
     def _start(self, base_seed: int) -> None:
-        self._issuing.begin(base_seed)
+        self._issuing.base_seed = base_seed
         self.losses.start_epoch()
         self.epoch_started = time.perf_counter()
         self.waits.pause()
@@ -161,7 +156,7 @@ class Feed:
             self.plan.note_issued(self._issuing.issue(taken, run=self.plan.run))
             return True
         carries = self.losses.are_any and self.pool.plan.uses_slots and not self._issuing.is_whole
-        place, done = self.losses.carried_over(taken.planned) if carries else (UNBOUND, [])
+        place, done = self.losses.replanning.fill(taken.planned) if carries else (UNBOUND, [])
         # the rows of a chunk count when all are done, and what is in hand when another sample fails is fetched again
         chunk_part = 8 if self._condemned.failures else 1
         seq = self._issuing.issue(taken, run=self.plan.run, place=place, done=done, chunk_part=chunk_part)
@@ -223,7 +218,7 @@ class Feed:
             if losses.are_any and losses.fatal is not None:
                 raise losses.fatal
             batch = scheduler.ready()
-            if batch is not None and not (losses.are_any and losses.is_in_hand(batch.seq)):
+            if batch is not None and not (losses.are_any and losses.recovery.claims.is_in_hand(batch.seq)):
                 scheduler.take(batch)
                 if not batch.is_empty:
                     return batch

@@ -25,15 +25,17 @@ class Pipes:
         self._own: dict[int, tuple[Fd, Fd]] = {}  # by worker; the read end is closed once its process has it
         self._shared: tuple[Fd, Fd] | None = None
         self._urgent: tuple[Fd, Fd] | None = None
+        self.urgent_source: Fd | None = None
         if is_shared:
             self._shared, self._urgent = _pipe(), _pipe()
+            self.urgent_source = self._urgent[0]
             for end in (self._shared[1], *self._urgent):
                 os.set_blocking(end.fd, False)
         # what went into the pipes last: with the number of unread bytes it tells what no worker has taken yet
         self._written: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
         self._written_urgent: deque[bytes] = deque(maxlen=_PIPE_BYTES // WORK_BYTES)
-        self._results = _pipe()
-        os.set_blocking(self._results[0].fd, False)
+        self.answers, self.answers_to = _pipe()  # of which workers have the second
+        os.set_blocking(self.answers.fd, False)
 
     # ------------------------------------------------------------------------------------ a worker's ends
 
@@ -52,20 +54,6 @@ class Pipes:
         """A worker's process has its ends: ours of a pipe of its own is of no use any more."""
         if self._shared is None:
             self._own[worker][0].close()
-
-    @property
-    def urgent_source(self) -> Fd | None:
-        return self._urgent[0] if self._urgent is not None else None
-
-    @property
-    def answers_to(self) -> Fd:
-        """Where workers write their answers."""
-        return self._results[1]
-
-    @property
-    def answers_fd(self) -> int:
-        """What becomes readable when an answer has come."""
-        return self._results[0].fd
 
     # ------------------------------------------------------------------------------------ talk
 
@@ -139,7 +127,7 @@ class Pipes:
         results: list[Result] = []
         while True:
             try:
-                data = os.read(self._results[0].fd, RESULT_BYTES * _MOST_RESULTS)
+                data = os.read(self.answers.fd, RESULT_BYTES * _MOST_RESULTS)
             except BlockingIOError:
                 return results
             results += unpack_results(data)
@@ -160,11 +148,11 @@ class Pipes:
                 os.set_blocking(fd, False)
                 os.write(fd, message)
         with contextlib.suppress(OSError):
-            while os.read(self._results[0].fd, 1 << 16):
+            while os.read(self.answers.fd, 1 << 16):
                 pass
 
     def close(self) -> None:
-        for pipe in (self._shared or (), self._urgent or (), self._results, *self._own.values()):
+        for pipe in (self._shared or (), self._urgent or (), (self.answers, self.answers_to), *self._own.values()):
             for end in pipe:
                 end.close()
 

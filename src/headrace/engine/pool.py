@@ -126,7 +126,7 @@ class Pool:
         self._recycled: set[int] = set()
         self._undead: list[_Host] = []  # killed, and not gone yet
         self._poller = select.poll()
-        self._poller.register(self.pipes.answers_fd, select.POLLIN)
+        self._poller.register(self.pipes.answers.fd, select.POLLIN)
         self._sentinels: dict[int, _Host] = {}
         self._ending = 0  # workers told to retire that have not ended yet
         self._is_closed = False

@@ -63,7 +63,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule()
     def cancel_all(self) -> None:
-        self.scheduler.cancel_all()
+        self.scheduler.cancel_from(0)
         self.run += 1
         assert self.scheduler.in_flight == 0
         assert self.scheduler.ready() is None
@@ -259,7 +259,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """When workers have answered all they owe, nothing is left: no batch, no block."""
         if not hasattr(self, "scheduler"):
             return
-        self.scheduler.cancel_all()
+        self.scheduler.cancel_from(0)
         while self.pending or self.collating:
             for work in [self.pending.pop() for _ in range(len(self.pending))]:
                 self.say(work, Answer.DROPPED, work.row, work.rows)

@@ -9,7 +9,7 @@
 - `figures`: what the workers' records on the board say.
 """
 
-from .delivery import Delivery, KnownLayouts
+from .delivery import Delivery
 from .figures import Figures
 from .issuing import Issuing
 from .pacing import Pacing, WaitLog
@@ -23,7 +23,6 @@ __all__ = [
     "FeedSettings",
     "Figures",
     "Issuing",
-    "KnownLayouts",
     "Pacing",
     "Scheduler",
     "WaitLog",

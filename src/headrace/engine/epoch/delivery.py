@@ -68,7 +68,7 @@ class Delivery:
         self._arena, self._board, self._words, self._ledger = pool.arena, pool.board, pool.board.words, pool.ledger
         self._all_words = pool.arena.bytes.cast("q")
         self._budget_bytes, self._is_batched = pool.plan.budget_bytes, pool.plan.is_batched
-        self._slots, self._collate = slots, collate
+        self.slots, self._collate = slots, collate
         self.layouts = KnownLayouts(pool, slots)
         self._payloads: dict[int, int] = {}  # batch -> block of its indices
         self._plans: dict[tuple[int, int, int], TensorPlan] = {}  # by layout, rows of the slot, rows of the batch
@@ -96,7 +96,7 @@ class Delivery:
         """A batch has left: its slot (unless leased) and its indices are free again."""
         place = self._ledger.place_of(batch.seq)
         if place >= 0 and not keep_slot:
-            self._slots.free(split_place(place)[1])
+            self.slots.free(split_place(place)[1])
         if block := self._payloads.pop(batch.seq, 0):
             self.free([block])
 
@@ -117,10 +117,10 @@ class Delivery:
         if batch.samples:
             return self._deliver_mixed(batch, layout, slot)
         texts = self._texts_of(batch) if layout.has_objects else []
-        total, leased = self._slots.counts()
+        total, leased = self.slots.counts()
         # of two slots, a loop gives one back as it gets the other; only one that keeps both needs copies
         is_short = leased >= total - 1 and (total != 2 or leased > 1 or self._keeps_all)
-        owner = self._slots.lease(slot)
+        owner = self.slots.lease(slot)
         tensors = slot_tensors(self._plan(number, layout, batch), owner, texts)
         del owner
         self.slot_batches += 1
@@ -184,7 +184,7 @@ class Delivery:
 
     def make_way(self, batch: Batch) -> None:
         """The loop waits for a batch and holds every slot: none will be free for it, so it takes the general path."""
-        total, leased = self._slots.counts()
+        total, leased = self.slots.counts()
         if total and leased >= total and self._ledger.take_general_path(batch.seq):
             self._keeps_all = True
             self._warn_held(total, leased)
@@ -203,7 +203,7 @@ class Delivery:
         for first, rows, block in batch.texts:
             columns = load(self._arena, block)
             texts.update({first + row: [[column[row]] for column in columns] for row in range(rows)})
-        memory = self._slots.memory(slot)
+        memory = self.slots.memory(slot)
         for row in set(range(batch.num_rows)) - set(samples):
             samples[row] = read_samples(layout, memory, batch.num_rows, range(row, row + 1), texts.get(row, []))[0]
         self.release(batch)

@@ -44,15 +44,11 @@ class Issuing:
     def __init__(
         self, pool: Pool, settings: FeedSettings, scheduler: Scheduler, delivery: Delivery, pacing: Pacing
     ) -> None:
-        self._pool, self._settings, self._scheduler = pool, settings, scheduler
-        self._delivery, self._pacing = delivery, pacing
-        self._base_seed = 0
+        self.pool, self.settings, self.scheduler, self.delivery = pool, settings, scheduler, delivery
+        self._pacing = pacing
+        self.base_seed = 0  # of the epoch
         self.turns = Turns()
         self.is_whole = settings.whole_batches  # from here on, batches are not split
-
-    def begin(self, base_seed: int) -> None:
-        """Begin an epoch."""
-        self._base_seed = base_seed
 
     def issue(
         self, taken: TakenBatch, *, run: int, place: int = UNBOUND, done: Sequence[int] = (), chunk_part: int = 1
@@ -62,41 +58,41 @@ class Issuing:
         `place` and `done`: a slot that has some of its rows already. `chunk_part` divides its chunks.
         """
         num_rows, position, worker = taken.num_rows, taken.position, -1
-        self._delivery.layouts.make_room(num_rows)
-        seq = self._scheduler.next_seq
-        if self._pool.plan.is_iterable:
-            batches = () if self._settings.in_order else self._scheduler.batches.values()
+        self.delivery.layouts.make_room(num_rows)
+        seq = self.scheduler.next_seq
+        if self.pool.plan.is_iterable:
+            batches = () if self.settings.in_order else self.scheduler.batches.values()
             worker = self.turns.take([batch.worker for batch in batches if not batch.is_settled])
-            works = [self._scheduler.issue_whole(num_rows, position, worker=worker)]
+            works = [self.scheduler.issue_whole(num_rows, position, worker=worker)]
         elif self.is_whole:
-            works = [self._scheduler.issue_whole(num_rows, position)]
+            works = [self.scheduler.issue_whole(num_rows, position)]
         else:
             gaps = taken.planned.gaps if taken.planned is not None else ()
             chunk = max(1, self._pacing.chunk_for(num_rows) // chunk_part)
-            works = self._scheduler.issue(num_rows, position, chunk, gaps=gaps, done=done)
+            works = self.scheduler.issue(num_rows, position, chunk, gaps=gaps, done=done)
         payload = row_words = 0
-        if not self._pool.plan.is_iterable:
+        if not self.pool.plan.is_iterable:
             payload, row_words = write_indices(
-                self._pool.arena, self._pool.region, taken.indices, num_rows, is_batched=self._pool.plan.is_batched
+                self.pool.arena, self.pool.region, taken.indices, num_rows, is_batched=self.pool.plan.is_batched
             )
-            self._delivery.keep_payload(seq, payload)
-        self._pool.ledger.open(
+            self.delivery.keep_payload(seq, payload)
+        self.pool.ledger.open(
             seq,
             run=run,
             num_rows=num_rows,
             first_position=position,
-            base_seed=self._base_seed,
+            base_seed=self.base_seed,
             payload=payload,
             row_words=row_words,
-            place=place if self._pool.plan.uses_slots else GENERAL,
+            place=place if self.pool.plan.uses_slots else GENERAL,
             done=done,
         )
         for work in works:
-            self._pool.pipes.send(work, worker=worker)
+            self.pool.pipes.send(work, worker=worker)
         return seq
 
     def note(self, result: Result) -> None:
         """Let the scheduler know of an answer, and send what has to go out again because of it."""
-        for work in self._scheduler.note(result):
-            self._pool.ledger.forget_rows(work.seq, work.rows)
-            self._pool.pipes.send_again(work)
+        for work in self.scheduler.note(result):
+            self.pool.ledger.forget_rows(work.seq, work.rows)
+            self.pool.pipes.send_again(work)

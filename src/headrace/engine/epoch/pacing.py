@@ -5,7 +5,7 @@ from collections import deque
 
 from headrace.model import WaitStats
 
-from ..memory import MAX_ENTRIES, Record, Slots, batches_that_fit
+from ..memory import MAX_ENTRIES, Record, batches_that_fit
 from ..pool import Pool
 from .delivery import Delivery
 from .depth import Pace, batches_ahead, chunk_samples
@@ -80,14 +80,12 @@ class Pacing:
         self,
         pool: Pool,
         settings: FeedSettings,
-        *,
         scheduler: Scheduler,
-        slots: Slots,
         delivery: Delivery,
         figures: Figures,
         waits: WaitLog,
     ) -> None:
-        self._pool, self._slots, self._scheduler = pool, slots, scheduler
+        self._pool, self._slots, self._scheduler = pool, delivery.slots, scheduler
         self._delivery, self._figures, self._waits = delivery, figures, waits
         self.asked_ahead = settings.batches_ahead
         self._ahead, self._ahead_reason, self.chunk = 1, "until the first sample has come", 1

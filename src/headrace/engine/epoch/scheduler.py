@@ -259,12 +259,8 @@ class Scheduler:
         self.order.remove(batch.seq)
         del self.batches[batch.seq]
 
-    def cancel_all(self) -> None:
-        """Give up every batch in flight; those that workers still hold go to `dropped` once they are settled."""
-        self.cancel_from(self.order[0] if self.order else 0)
-
     def cancel_from(self, first: int) -> list[int]:
-        """Give up the batches from one on; returns which."""
+        """Give up the batches from one on; returns which. Those that workers still hold are `dropped` once settled."""
         cancelled = [seq for seq in self.order if seq >= first]
         for seq in cancelled:
             batch = self.batches[seq]

@@ -1,8 +1,7 @@
 """What becomes of samples that fail and of workers that are lost.
 
-- `losses`: both of one feed, and what is done about each; how far iterable data sets have come.
+- `losses`: both of one feed: what the loader's policy says of a sample, how far iterable data sets have come.
 - `condemned`: the samples that a loader leaves out: found bad by itself, or by an earlier run.
-- `judging`: a sample failed: ask the loader's policy, and do what it says.
 - `recovery`: what a lost worker leaves behind: find what it owed, and put right what it left half done.
 - `lost_work`: samples under suspicion, tried alone, and what is in nobody's hands.
 - `replanning`: batches are planned anew without a sample, and rows that are done are carried over.

@@ -1,21 +1,25 @@
 """Bad samples and lost workers of one feed, and what is done about each."""
 
+from typing import Any
+
+from headrace.errors import TooManyBad
+from headrace.model import RAISE, RETRY, Replacement, SampleFailure, is_from_signal
 from headrace.order import PlannedBatch
 
-from ..epoch import EpochPlan, FeedSettings, Issuing, KnownLayouts, Scheduler
-from ..memory import Answer, Result, Slots, Task, Work, free_block
-from ..pool import Loss, Pool
+from ..epoch import Batch, EpochPlan, Issuing
+from ..memory import Answer, CaughtError, Result, Task, Work, dump, free_block, load, mark_told, peek
+from ..pool import Loss
 from .condemned import Condemned
-from .judging import Judge
 from .recovery import MOST_LOSSES, Guilty, Recovery
 from .replanning import Replanning
+from .sample_names import name_sample, place_sample
 
 
 class Streams:
     """How far each worker's iterator has come, and what to do when one is lost with it."""
 
-    def __init__(self, pool: Pool, scheduler: Scheduler) -> None:
-        self._pool, self._scheduler = pool, scheduler
+    def __init__(self, issuing: Issuing) -> None:
+        self._pool, self._scheduler = issuing.pool, issuing.scheduler
         self._taken: dict[int, int] = {}  # worker: samples of settled batches, and those that failed before them
         self._aside: dict[int, int] = {}  # worker: samples that failed in the batch that it is at
         self._known: dict[int, int] = {}  # worker: of these, told by one that is lost: they fail again in the next one
@@ -74,45 +78,24 @@ class Losses:
     `are_any` says whether anything ever did: until then the feed asks nothing.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        settings: FeedSettings,
-        condemned: Condemned,
-        *,
-        scheduler: Scheduler,
-        issuing: Issuing,
-        plan: EpochPlan,
-        slots: Slots,
-        layouts: KnownLayouts,
-    ) -> None:
+    def __init__(self, issuing: Issuing, plan: EpochPlan, condemned: Condemned) -> None:
+        pool, self._scheduler, self._rank = issuing.pool, issuing.scheduler, issuing.settings.rank
         self._pool, self._plan, self._issuing, self.condemned = pool, plan, issuing, condemned
+        self._all_words = pool.arena.bytes.cast("q")
         self.are_any = False
         self._counted = plan.progress.total_samples  # delivered samples that the tally of good and bad ones knows of
-        self.recovery = Recovery(pool, scheduler, issuing)
-        self._streams = Streams(pool, scheduler) if pool.plan.is_iterable else None
-        self._replanning = Replanning(pool, scheduler, plan, slots, layouts, self.recovery.claims)
-        self._judge = Judge(
-            pool,
-            condemned,
-            scheduler=scheduler,
-            issuing=issuing,
-            plan=plan,
-            again=self.recovery.again,
-            replanning=self._replanning,
-            rank=settings.rank,
-        )
+        self.recovery = Recovery(issuing)
+        self._streams = Streams(issuing) if pool.plan.is_iterable else None
+        self.replanning = Replanning(issuing, plan, self.recovery.claims)
+        self._tries: dict[tuple[int, int], int] = {}  # (batch, row): how often it was tried again
+        # what ends the epoch, and its workers: too many bad samples, or what `on_error` raised for a stream
+        self.fatal: Exception | None = None
 
     def start_epoch(self) -> None:
         self.recovery.start_epoch()
-        self._replanning.clear()
+        self.replanning.clear()
         if self._streams is not None:
             self._streams.start_epoch()
-
-    @property
-    def fatal(self) -> Exception | None:
-        """What ends the epoch, and its workers: too many bad samples, or what `on_error` raised for a stream."""
-        return self._judge.fatal
 
     # ------------------------------------------------------------------------------------ samples that fail
 
@@ -122,20 +105,81 @@ class Losses:
         self.condemned.good(delivered - self._counted)
         self._counted = delivered
 
-    def is_in_hand(self, seq: int) -> bool:
-        """Whether a worker may still write into a batch: one whose chunk was given out twice."""
-        return self.recovery.claims.is_in_hand(seq)
-
     def fail(self, result: Result) -> None:
         """A sample failed, or a batch as a whole."""
         self.are_any = True
         self.count_good()
-        if not self._judge.consider(result):
+        if not self._consider(result):
             self._issuing.note(result)
 
-    def carried_over(self, planned: PlannedBatch) -> tuple[int, list[int]]:
-        """The slot of a batch that is planned anew, and the rows of it that are done already."""
-        return self._replanning.fill(planned)
+    def _consider(self, result: Result) -> bool:
+        """Deal with the failure of a sample. False: the batch fails, as torch's would."""
+        batch = self._scheduler.batches.get(result.seq)
+        plan = self._plan.planned(result.seq)
+        if batch is None or batch.is_cancelled or plan is None or self.fatal is not None:
+            return False
+        caught: CaughtError = peek(self._pool.arena, result.block)
+        if not caught.is_sample:
+            return False
+        failure = self._failure(caught, batch, result.row, plan)
+        try:
+            decision = self.condemned.policy.judge(failure)
+        except Exception as error:  # the user's function raised: the batch fails with that
+            if is_from_signal(error):
+                raise
+            self._fail_with(result, error)
+            return True
+        if decision is RAISE:
+            return False
+        try:
+            if decision is RETRY:
+                self._tries[result.seq, result.row] = self._tries.get((result.seq, result.row), 0) + 1
+                self.recovery.again.retry(batch, result.row, result.rows)
+            elif isinstance(decision, Replacement):
+                self.condemned.condemn(failure, is_replaced=True)
+                self._put(batch, result, decision.sample)
+            else:
+                self.condemned.condemn(failure)
+                self._tries.pop((result.seq, result.row), None)
+                self.replanning.give_up_from(batch.seq)
+                self._issuing.note(result)  # of a batch that is given up: only its rows are counted
+                return True
+        except TooManyBad as error:
+            self.fatal = error
+        free_block(self._all_words, result.block)
+        return True
+
+    def _failure(self, caught: CaughtError, batch: Batch, row: int, plan: PlannedBatch) -> SampleFailure:
+        dataset = self._pool.plan.dataset
+        place = place_sample(dataset, plan.keys[row])
+        file = caught.said.file or (place.key if place is not None else name_sample(dataset, plan.keys[row]))
+        return caught.as_failure(
+            key=plan.keys[row],
+            position=plan.positions[row],
+            epoch=self._plan.progress.epoch,
+            tries=caught.tries + self._tries.get((batch.seq, row), 0),
+            shard=None if place is None else place.shard,
+            offset=None if place is None else place.offset,
+            file=file,
+            rank=self._rank,
+            num_samples=self.condemned.num_samples,
+        )
+
+    def _fail_with(self, result: Result, error: Exception) -> None:
+        free_block(self._all_words, result.block)
+        caught = CaughtError.from_exception(error, -1, is_sample=False)
+        block, _ = dump(caught, self._pool.region, self._pool.arena)
+        self._issuing.note(result._replace(block=block))
+
+    def _put(self, batch: Batch, result: Result, sample: Any) -> None:
+        """Use a sample of the user's instead of the one that failed."""
+        if batch.is_whole:
+            self._fail_with(result, TypeError("on_error gave a sample for a batch that is fetched in one piece"))
+            self._pool.ledger.fail(batch.seq)
+            return
+        block, _ = dump([sample], self._pool.region, self._pool.arena)
+        mark_told(self._all_words, block)
+        self.recovery.again.put(batch, result.row, block)
 
     def note_stream(self, result: Result) -> bool:
         """Take an answer of an iterable data set into account, before the others do. True: it concerns nobody else."""
@@ -145,13 +189,27 @@ class Losses:
         if result.answer != Answer.PASSED_OVER:
             return False
         if not num_new:  # told already by a worker that is lost, or of an epoch that was given up
-            free_block(self._pool.arena.bytes.cast("q"), result.block)
+            free_block(self._all_words, result.block)
             return True
         self.are_any = True
         self.count_good()
-        if self._judge.pass_over(result):
+        if self._pass_over(result):
             self._plan.note_passed_over()
         return True
+
+    def _pass_over(self, result: Result) -> bool:
+        """A sample of an iterable data set failed. False: it is not left out, and the epoch ends with an error."""
+        caught: CaughtError = load(self._pool.arena, result.block)
+        failure = caught.as_failure(key=None, epoch=self._plan.progress.epoch, rank=self._rank)
+        try:
+            if self.condemned.pass_over(failure):
+                return True
+            raise caught.as_exception()
+        except Exception as error:
+            if is_from_signal(error):
+                raise
+            self.fatal = self.fatal or error
+            return False
 
     # ------------------------------------------------------------------------------------ workers that are lost
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..epoch import Batch, Issuing, Scheduler
+from ..epoch import Batch, Issuing
 from ..memory import COLLATING, STARTING, TOLD, Answer, Board, Head, Record, Result, mark_told, split_place
-from ..pool import Loss, Pool
+from ..pool import Loss
 from .lost_work import Sweep, TriedAlone
 from .rows_again import LOCK_PATIENCE_S, Claim, Claims, RowsAgain, runs, split
 
@@ -36,7 +36,8 @@ class Guilty:
 class Recovery:
     """Makes losses good. The training process's side."""
 
-    def __init__(self, pool: Pool, scheduler: Scheduler, issuing: Issuing) -> None:
+    def __init__(self, issuing: Issuing) -> None:
+        pool, scheduler = issuing.pool, issuing.scheduler
         self._pool, self._scheduler, self._issuing = pool, scheduler, issuing
         self._words, self._ledger, self._lock = pool.board.words, pool.ledger, pool.lock
         self._all_words = pool.arena.bytes.cast("q")
@@ -45,7 +46,7 @@ class Recovery:
         self.num_losses = 0
         self._allowance = Allowance()
         self.claims = Claims(pool)
-        self.again = RowsAgain(pool, scheduler, issuing)
+        self.again = RowsAgain(issuing)
         self._tried_alone = TriedAlone(pool, scheduler, self.claims, self.again)
         self._sweep = Sweep(pool, scheduler, self.claims, self.again, self._tried_alone)
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from headrace.order import PlannedBatch
 
-from ..epoch import Batch, EpochPlan, KnownLayouts, Scheduler
-from ..memory import QUIET, UNBOUND, Layout, Slots, join_place, split_place
-from ..pool import Pool
+from ..epoch import Batch, EpochPlan, Issuing
+from ..memory import QUIET, UNBOUND, Layout, join_place, split_place
 from .rows_again import LOCK_PATIENCE_S, Claims
 
 # copies lie outside of the budget until the next batches go out: no more than this, and than a quarter of it
@@ -32,12 +31,10 @@ class _Copy:
 class Replanning:
     """Gives batches up, and keeps their finished rows for the batches that follow."""
 
-    def __init__(
-        self, pool: Pool, scheduler: Scheduler, plan: EpochPlan, slots: Slots, layouts: KnownLayouts, claims: Claims
-    ) -> None:
-        self._pool, self._scheduler, self._plan = pool, scheduler, plan
-        self._slots, self._layouts, self._claims, self._ledger = slots, layouts, claims, pool.ledger
-        self._most_bytes = min(_MOST_BYTES, pool.plan.budget_bytes // 4)
+    def __init__(self, issuing: Issuing, plan: EpochPlan, claims: Claims) -> None:
+        self._pool, self._scheduler, self._plan, self._claims = issuing.pool, issuing.scheduler, plan, claims
+        self._slots, self._layouts, self._ledger = issuing.delivery.slots, issuing.delivery.layouts, self._pool.ledger
+        self._most_bytes = min(_MOST_BYTES, self._pool.plan.budget_bytes // 4)
         self._kept: dict[int, tuple[Any, _Copy, int]] = {}  # position: key, where its row is
 
     def clear(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.errors import InternalError
 
-from ..epoch import Batch, Issuing, Scheduler
+from ..epoch import Batch, Issuing
 from ..memory import BUSY, GENERAL, TOLD, Answer, Board, Head, Record, Result
 from ..pool import Pool
 
@@ -53,8 +53,9 @@ class Claims:
 class RowsAgain:
     """Changes who owes which rows, on the board and in the scheduler."""
 
-    def __init__(self, pool: Pool, scheduler: Scheduler, issuing: Issuing) -> None:
-        self._pool, self._scheduler, self._issuing, self._ledger = pool, scheduler, issuing, pool.ledger
+    def __init__(self, issuing: Issuing) -> None:
+        self._pool, self._scheduler, self._issuing = issuing.pool, issuing.scheduler, issuing
+        self._ledger = issuing.pool.ledger
 
     def give_out(self, batch: Batch, row: int, rows: int, *, is_alone: bool = False) -> None:
         """Give rows to the next free worker, as a new try."""

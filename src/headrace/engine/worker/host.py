@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.model import WORKER_THREAD, record_stages
 from headrace.signals import StackFile, register_stack_dump
+from headrace.signals.system import read_stat
 
 from ..memory import Arena, BoardLock
 from .fetch import SampleSeeds, seed_worker
@@ -180,7 +181,7 @@ def _follow_parent(parent_pid: int) -> None:
             poller = select.poll()
             poller.register(parent, select.POLLIN)
             poller.poll()
-        while parent < 0 and _is_running(parent_pid):
+        while parent < 0 and read_stat(parent_pid) is not None:
             time.sleep(1.0)
         os._exit(1)
 
@@ -190,10 +191,3 @@ def _follow_parent(parent_pid: int) -> None:
 def has_green_threads() -> bool:
     """Whether gevent or eventlet has patched the standard library: threads take turns, and only where one waits."""
     return not isinstance(select.select, BuiltinFunctionType)
-
-
-def _is_running(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, 0)
-        return True
-    return False
