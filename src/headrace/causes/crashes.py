@@ -53,6 +53,9 @@ _FAULTHANDLER = Text(
     "run it again with `PYTHONFAULTHANDLER=1`: it prints the Python line in which it crashes",
     "设置 `PYTHONFAULTHANDLER=1` 再运行一次：会打印崩溃时所在的 Python 行",
 )
+_IF = Text("if {why}: {fix}", "若是“{why}”：{fix}")
+_IN_TRUTH = Text("{title}: {truth}", "{title}：{truth}")
+_TO_DECIDE = Text("find out whether it is this: {why}: {run}{check}", "确认是否如此：{why}：{run}{check}")
 
 
 def findings_of(found: Sequence[MessageFound], *, end: LogEnd | None = None) -> list[Finding]:
@@ -182,6 +185,7 @@ def _finding(one: MessageFound, more: dict[str, list[Text]], end: LogEnd | None)
     ended = _has_ended(one, end)
     causes = one.open_causes
     is_decided = len(causes) == 1
+    wrong = [_IN_TRUTH.filled(title=known.title, truth=known.truth) for known in advice_for(one.entry)]
     # a kill is no proof of memory, unless the text speaks of it
     is_guessed = (
         _cause_of(one) is Cause.MEMORY_PRESSURE and "mem" not in one.text.lower() and "oom" not in one.text.lower()
@@ -192,21 +196,8 @@ def _finding(one: MessageFound, more: dict[str, list[Text]], end: LogEnd | None)
         severity=Severity.FATAL if ended else Severity.HIGH if one.entry.severity.value == "fatal" else Severity.MEDIUM,
         confidence=Confidence.CERTAIN if is_decided and not is_guessed else Confidence.LIKELY,
         evidence=(*_evidence(one), *more.get(one.entry.id, ())),
-        fix=tuple(
-            cause.fix
-            if is_decided
-            else Text(
-                f"if {cause.why.en.rstrip('.')}: {cause.fix.en}", f"若是“{cause.why.zh.rstrip('。')}”：{cause.fix.zh}"
-            )
-            for cause in causes
-        ),
-        futile=(
-            *one.entry.avoid,
-            *(
-                Text("{title}: {truth}", "{title}：{truth}").filled(title=known.title, truth=known.truth)
-                for known in advice_for(one.entry)
-            ),
-        ),
+        fix=tuple(cause.fix if is_decided else _IF.filled(why=_why(cause), fix=cause.fix) for cause in causes),
+        futile=(*one.entry.avoid, *wrong),
         measure=() if is_decided else tuple(map(_check, causes)),
         figures={"line": float(one.first_line), "count": float(one.count)},
         title=_own_words(one),
@@ -234,12 +225,13 @@ def _evidence(one: MessageFound) -> Iterator[Text]:
         yield Text("decided by: {text}", "由此确定：{text}").filled(text=_shortened(one.because))
 
 
+def _why(cause: TrueCause) -> Text:
+    return Text(cause.why.en.rstrip("."), cause.why.zh.rstrip("。"))
+
+
 def _check(cause: TrueCause) -> Text:
-    en, zh = (f"run `{cause.command}`; ", f"运行 `{cause.command}`；") if cause.command else ("", "")
-    return Text(
-        f"find out whether it is this: {cause.why.en.rstrip('.')}: {en}{cause.check.en}",
-        f"确认是否如此：{cause.why.zh.rstrip('。')}：{zh}{cause.check.zh}",
-    )
+    run = Text("run `{command}`; ", "运行 `{command}`；").filled(command=cause.command) if cause.command else ""
+    return _TO_DECIDE.filled(why=_why(cause), run=run, check=cause.check)
 
 
 def _quoted(said: Text, line: int, text: str) -> Text:

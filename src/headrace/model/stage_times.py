@@ -4,7 +4,7 @@ import math
 import threading
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import add
 
 from .environment import language
@@ -80,15 +80,9 @@ class StageRow:
 
     def plus(self, other: "StageRow") -> "StageRow":
         """The same stage in both."""
-        return StageRow(
-            self.name,
-            tuple(map(add, self.histogram, other.histogram)),
-            self.count + other.count,
-            self.total_ns + other.total_ns,
-            self.own_ns + other.own_ns,
-            max(self.worst_ns, other.worst_ns),
-            self.nbytes + other.nbytes,
-        )
+        sums = {name: getattr(self, name) + getattr(other, name) for name in ("count", "total_ns", "own_ns", "nbytes")}
+        histogram = tuple(map(add, self.histogram, other.histogram))
+        return replace(self, histogram=histogram, worst_ns=max(self.worst_ns, other.worst_ns), **sums)
 
     def quantile_ns(self, q: float) -> float:
         """From the histogram, so within 10 %; never above the worst that was seen."""
