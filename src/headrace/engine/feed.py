@@ -54,13 +54,12 @@ class Feed:
         start, size, budget = pool.arena_plan.slots_start, pool.arena_plan.slots_bytes, pool.plan.budget_bytes
         self.slots = slots = Slots(pool.arena, pool.board, pool.lock, start=start, size=size, budget_bytes=budget)
         self.delivery = delivery = Delivery(pool, slots, settings.collate)
-        self.pacing = Pacing(pool, settings, scheduler, delivery, figures, self.waits)
+        self.pacing = Pacing(settings, scheduler, delivery, figures, self.waits)
         self._issuing = Issuing(pool, settings, scheduler, delivery, self.pacing)
         # beside it: what is asked when something fails, is lost, or stands still
         self.losses = Losses(self._issuing, self.plan, condemned)
-        recovery, timeout_s = self.losses.recovery, settings.timeout_s
-        self.guard = Guard(pool, recovery, figures=figures, delivery=delivery, timeout_s=timeout_s)
-        self._upkeep = Upkeep(pool, settings, guard=self.guard, losses=self.losses, slots=slots, figures=figures)
+        self.guard = Guard(self.losses.recovery, figures, delivery, settings.timeout_s)
+        self._upkeep = Upkeep(settings, self.guard, self.losses, slots, figures)
         self._valve = Valve(pool, scheduler)
         self.epoch_started = 0.0
         self.delivering = -1  # the batch that is on its last way to the loop

@@ -19,13 +19,13 @@ class Figures:
     """Reads a pool's records."""
 
     def __init__(self, pool: Pool, earlier: npt.NDArray[np.int64] | None = None) -> None:
-        self._pool, self._words = pool, pool.board.words
+        self.pool, self._words = pool, pool.board.words
         self._earlier = np.zeros(HISTOGRAM_BUCKETS, np.int64) if earlier is None else earlier
         self.earlier_bytes = 0  # that workers wrote which were started before these
         self._marks = (0, 0, 0, 0)  # faults and samples at the mark before last, and at the last
 
     def _workers(self) -> range:
-        return range(min(MAX_WORKERS, self._pool.most_workers))
+        return range(min(MAX_WORKERS, self.pool.most_workers))
 
     def total(self, field: int) -> int:
         """Sum of a field over all workers."""
@@ -47,7 +47,7 @@ class Figures:
     def mark_faults(self) -> None:
         """Begin a new stretch of samples for `faults_per_sample`, once the last one is long enough."""
         samples = self.total(Record.SAMPLES_DONE)
-        if samples - self._marks[3] > 64 * max(1, self._pool.num_workers):
+        if samples - self._marks[3] > 64 * max(1, self.pool.num_workers):
             self._marks = (*self._marks[2:], self.total(Record.FAULTS), samples)
 
     def faults_per_sample(self) -> float | None:

@@ -6,7 +6,6 @@ from collections import deque
 from headrace.model import WaitStats
 
 from ..memory import MAX_ENTRIES, Record, batches_that_fit
-from ..pool import Pool
 from .delivery import Delivery
 from .depth import Pace, batches_ahead, chunk_samples
 from .figures import Figures
@@ -77,15 +76,9 @@ class Pacing:
     """Batches in flight and samples a chunk, as the figures and the slots allow."""
 
     def __init__(
-        self,
-        pool: Pool,
-        settings: FeedSettings,
-        scheduler: Scheduler,
-        delivery: Delivery,
-        figures: Figures,
-        waits: WaitLog,
+        self, settings: FeedSettings, scheduler: Scheduler, delivery: Delivery, figures: Figures, waits: WaitLog
     ) -> None:
-        self._pool, self._slots, self._scheduler = pool, delivery.slots, scheduler
+        self._pool, self._slots, self._scheduler = figures.pool, delivery.slots, scheduler
         self._delivery, self._figures, self._waits = delivery, figures, waits
         self.asked_ahead = settings.batches_ahead
         self._ahead, self._ahead_reason, self.chunk = 1, "until the first sample has come", 1

@@ -92,13 +92,7 @@ class Scheduler:
         return sum(self.batches[seq].is_settled for seq in self.order)
 
     def issue(
-        self,
-        num_rows: int,
-        first_position: int,
-        chunk: int,
-        *,
-        gaps: Sequence[tuple[int, int]] = (),
-        done: Sequence[int] = (),
+        self, num_rows: int, position: int, chunk: int, gaps: Sequence[tuple[int, int]] = (), done: Sequence[int] = ()
     ) -> list[Work]:
         """Enter a batch; returns the chunks to send: none of the rows that are `done`.
 
@@ -106,8 +100,8 @@ class Scheduler:
         rows say, because some before them were left out. No chunk crosses one.
         """
         if num_rows == 0:  # a sampler may give an empty batch; collation decides what that means
-            return [self.issue_whole(0, first_position)]
-        batch = self._enter(num_rows, first_position)
+            return [self.issue_whole(0, position)]
+        batch = self._enter(num_rows, position)
         if not gaps and not done:
             batch.chunks = {row: (min(chunk, num_rows - row), 0, 0) for row in range(0, num_rows, chunk)}
             return [Work(batch.seq, row, rows, Task.CHUNK) for row, (rows, _, _) in batch.chunks.items()]

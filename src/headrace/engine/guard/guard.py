@@ -36,7 +36,7 @@ from headrace.signals.system import PressureSample, read_pressures, read_stat, r
 from ..epoch import Delivery, Figures
 from ..losses import Claim, Recovery, name_sample, record_incident
 from ..memory import COLLATING, NO_SAMPLE, STARTING, Board, Record
-from ..pool import Loss, Pool
+from ..pool import Loss
 from ..worker import ask_to_weigh, read_weight
 
 _log = logging.getLogger(__name__)
@@ -87,10 +87,8 @@ class _Ended:
 class Guard:
     """The watch over one pool. Costs a fraction of a millisecond, four times a second."""
 
-    def __init__(
-        self, pool: Pool, recovery: Recovery, *, figures: Figures, delivery: Delivery, timeout_s: float
-    ) -> None:
-        now = time.monotonic()
+    def __init__(self, recovery: Recovery, figures: Figures, delivery: Delivery, timeout_s: float) -> None:
+        now, pool = time.monotonic(), figures.pool
         self._pool, self._recovery, self._timeout_s = pool, recovery, timeout_s
         self._figures, self._delivery = figures, delivery
         self._words = pool.board.words

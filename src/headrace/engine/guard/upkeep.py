@@ -25,10 +25,8 @@ LOOK_EVERY_S = 0.1
 class Upkeep:
     """What a feed does beside feeding, while it waits and a few times a second."""
 
-    def __init__(
-        self, pool: Pool, settings: FeedSettings, *, guard: Guard, losses: Losses, slots: Slots, figures: Figures
-    ) -> None:
-        self._pool, self._settings, self._guard, self._losses = pool, settings, guard, losses
+    def __init__(self, settings: FeedSettings, guard: Guard, losses: Losses, slots: Slots, figures: Figures) -> None:
+        self._pool, self._settings, self._guard, self._losses = figures.pool, settings, guard, losses
         self._slots, self._figures = slots, figures
         self._judged: tuple[Loss, WorkerLost | WorkerHang, bool] | None = None
         self._watch_at = 0.0

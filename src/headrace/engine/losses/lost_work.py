@@ -5,9 +5,8 @@ import time
 from collections import deque
 from dataclasses import replace
 
-from ..epoch import Batch, Scheduler
+from ..epoch import Batch, Issuing
 from ..memory import NO_SAMPLE, Head
-from ..pool import Pool
 from .rows_again import LOCK_PATIENCE_S, Claim, Claims, RowsAgain, runs
 
 _log = logging.getLogger(__name__)
@@ -22,9 +21,9 @@ class TriedAlone:
     Threads die together, each with a sample in hand, and only one of those is guilty.
     """
 
-    def __init__(self, pool: Pool, scheduler: Scheduler, claims: Claims, again: RowsAgain) -> None:
-        self._scheduler, self._claims, self._again = scheduler, claims, again
-        self._words, self._ledger = pool.board.words, pool.ledger
+    def __init__(self, issuing: Issuing, claims: Claims, again: RowsAgain) -> None:
+        self._scheduler, self._claims, self._again = issuing.scheduler, claims, again
+        self._words, self._ledger = issuing.pool.board.words, issuing.pool.ledger
         self.waiting: deque[tuple[int, int, int]] = deque()  # batch, row, rows: not sent yet
         self._alone: tuple[int, int, int] | None = None
 
@@ -80,10 +79,8 @@ class Sweep:
     Such work is in no pipe, in no worker's record, and not done.
     """
 
-    def __init__(
-        self, pool: Pool, scheduler: Scheduler, claims: Claims, again: RowsAgain, tried_alone: TriedAlone
-    ) -> None:
-        self._pool, self._scheduler, self._claims = pool, scheduler, claims
+    def __init__(self, issuing: Issuing, claims: Claims, again: RowsAgain, tried_alone: TriedAlone) -> None:
+        self._pool, self._scheduler, self._claims = issuing.pool, issuing.scheduler, claims
         self._again, self._tried_alone = again, tried_alone
         self._suspects: set[tuple[int, int]] = set()
         self._sweep_at = 0.0

@@ -37,8 +37,8 @@ class Recovery:
     """Makes losses good. The training process's side."""
 
     def __init__(self, issuing: Issuing) -> None:
-        pool, scheduler = issuing.pool, issuing.scheduler
-        self._pool, self._scheduler, self._issuing = pool, scheduler, issuing
+        pool = issuing.pool
+        self._pool, self._scheduler, self._issuing = pool, issuing.scheduler, issuing
         self._words, self._ledger, self._lock = pool.board.words, pool.ledger, pool.lock
         self._all_words = pool.arena.bytes.cast("q")
         self._counts: dict[int, int] = {}  # position in the epoch: workers lost with that sample in hand
@@ -47,8 +47,8 @@ class Recovery:
         self._allowance = Allowance()
         self.claims = Claims(pool)
         self.again = RowsAgain(issuing)
-        self._tried_alone = TriedAlone(pool, scheduler, self.claims, self.again)
-        self._sweep = Sweep(pool, scheduler, self.claims, self.again, self._tried_alone)
+        self._tried_alone = TriedAlone(issuing, self.claims, self.again)
+        self._sweep = Sweep(issuing, self.claims, self.again, self._tried_alone)
 
     def start_epoch(self) -> None:
         self._counts.clear()

@@ -47,18 +47,9 @@ class Ledger:
     ) -> None:
         """Enter a batch before its chunks are sent; `done` are rows that need no worker any more."""
         w, at = self._words, Board.entry_at(seq)
-        w[at + Entry.RUN] = run
-        w[at + Entry.NUM_ROWS] = num_rows
-        w[at + Entry.FIRST_POSITION] = first_position
-        w[at + Entry.BASE_SEED] = base_seed
-        w[at + Entry.PAYLOAD] = payload
-        w[at + Entry.PLACE] = place
-        w[at + Entry.QUIET_ROWS] = 0
-        w[at + Entry.ROWS_DONE] = len(done)
-        w[at + Entry.FAILED] = 0
-        w[at + Entry.LAST] = 0
-        w[at + Entry.ROW_WORDS] = row_words
-        w[at + Entry.CLOSED] = 0
+        # all but its number, in the order of `Entry`
+        told = (run, num_rows, first_position, base_seed, payload, place, 0, len(done), 0, 0, row_words, 0)
+        w[at + Entry.RUN : at + Entry.CLOSED + 1] = memoryview(array("q", told))
         w[at + Entry.SEQ] = seq
         for row in done:
             self._all_words[row_words + row] = TOLD

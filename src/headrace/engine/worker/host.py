@@ -21,7 +21,7 @@ from headrace.signals.system import read_stat
 from ..memory import Arena, BoardLock
 from .fetch import SampleSeeds, seed_worker
 from .heap import keep_heap_pages, kept_heap_bytes, name_thread
-from .staging import named_samples, worker_table
+from .staging import worker_table
 from .workbench import PoolPlan, Workbench, WorkerPlan
 from .worker import Worker
 
@@ -38,12 +38,6 @@ class HostPlan:
     workers: tuple[WorkerPlan, ...]
     num_workers: int
     parent_pid: int
-
-
-def _default_collate(samples: Any) -> Any:
-    from torch.utils.data import default_collate
-
-    return default_collate(samples)
 
 
 def run_host(plan: HostPlan) -> None:
@@ -96,9 +90,7 @@ def _stack_in_own_memory(torch: Any) -> None:
 
 def _run_worker(plan: HostPlan, worker_plan: WorkerPlan, lock: BoardLock, infos: Any = None) -> None:
     name_thread(f"{WORKER_THREAD}{worker_plan.worker}")
-    worker_number, dataset = worker_plan.worker, named_samples(plan.pool.dataset)
-    collate = plan.pool.collate or _default_collate
-    bench = Workbench(worker_plan, plan.arena, lock, dataset, collate, is_seeded=not plan.pool.in_threads)
+    worker_number, bench = worker_plan.worker, Workbench(worker_plan, plan.arena, lock)
     worker = Worker(bench)
     stages = worker_table(bench.words, worker_number)
 
@@ -137,20 +129,16 @@ def _set_worker_info(plan: HostPlan, worker: int, infos: Any) -> None:
     if infos is None:
         module._worker_info = info
     else:
-        infos.set_mine(info)
+        infos.info = info
 
 
-class _ThreadWorkerInfo:
+class _ThreadWorkerInfo(threading.local):
     """Stands in for torch's WorkerInfo where workers are threads: each sees its own."""
 
-    def __init__(self) -> None:
-        self._local = threading.local()
-
-    def set_mine(self, info: Any) -> None:
-        self._local.info = info
+    info: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_local"].info, name)
+        return getattr(self.info, name)
 
 
 def _thread_worker_infos() -> Any:

@@ -29,6 +29,7 @@ from .fetch import Fetcher, SampleSeeds
 from .record import WorkerRecord
 from .room_for_blocks import Entering
 from .rows import Placer
+from .staging import named_samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,25 +67,22 @@ class WorkerPlan:
     region_bytes: int
 
 
+def _default_collate(samples: Any) -> Any:
+    from torch.utils.data import default_collate
+
+    return default_collate(samples)
+
+
 class Workbench:
     """One worker's data set, memory, record and means of answering."""
 
-    def __init__(
-        self,
-        plan: WorkerPlan,
-        arena: Arena,
-        lock: BoardLock,
-        dataset: Any,
-        collate: Callable[[Any], Any],
-        *,
-        is_seeded: bool,
-    ) -> None:
+    def __init__(self, plan: WorkerPlan, arena: Arena, lock: BoardLock) -> None:
         self.plan, self.pool, self.arena, self.lock = plan, plan.pool, arena, lock
         pool, worker, budget = plan.pool, plan.worker, plan.pool.budget_bytes
-        self.is_seeded = is_seeded  # its random generators are its own
+        self.is_seeded = not pool.in_threads  # its random generators are its own
         lane = open_lane(role="worker")
         self.events = None if lane is None else WorkerEvents(lane)  # None where nobody records: nothing is timed for it
-        self.dataset, self.collate = dataset, collate
+        self.dataset, self.collate = named_samples(pool.dataset), pool.collate or _default_collate
         self.words = Board(arena.bytes).words
         self.all_words = arena.bytes.cast("q")
         self.region = Region(arena, plan.region_start, plan.region_bytes, largest=min(budget, plan.region_bytes // 2))
@@ -92,11 +90,11 @@ class Workbench:
         self.entering = Entering(arena, lock, self.region, self.record, worker=worker, budget_bytes=budget)
         self.indices = IndexReader(arena, self.words, is_batched=pool.is_batched)
         seeds = None
-        if is_seeded and not pool.is_iterable:
+        if self.is_seeded and not pool.is_iterable:
             has_getitems, uses_slots = pool.has_getitems, pool.uses_slots
             needs_to_know, seeds_all = has_getitems and uses_slots, has_getitems and not uses_slots
-            seeds = SampleSeeds(dataset, needs_to_know=needs_to_know, seeds_all=seeds_all)
-        self.fetcher = Fetcher(dataset, has_getitems=pool.has_getitems, seeds=seeds, is_patient=pool.goes_on)
+            seeds = SampleSeeds(self.dataset, needs_to_know=needs_to_know, seeds_all=seeds_all)
+        self.fetcher = Fetcher(self.dataset, has_getitems=pool.has_getitems, seeds=seeds, is_patient=pool.goes_on)
         self.ledger = Ledger(arena, lock)
         self.teller = Teller(plan, arena, self.ledger, self.region, self.fetcher)
         self.placer = Placer(
