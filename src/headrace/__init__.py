@@ -43,11 +43,9 @@ __all__ += errors.__all__
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {
-        "codecs": "decode",
-        "launch": "monitor phase",
-        "loader": "DataLoader",
-        "model": "LoaderStats RAISE RETRY SKIP SampleFailure sample stage",
-        "storage": "ShardWriter Shards",
-    },
+    codecs="decode",
+    launch="monitor phase",
+    loader="DataLoader",
+    model="LoaderStats RAISE RETRY SKIP SampleFailure sample stage",
+    storage="ShardWriter Shards",
 )

@@ -1,12 +1,12 @@
 """Faces that load a name when it is first used, so that `import headrace` loads neither torch nor numpy."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from sys import modules
 
 
-def lazy_names(face: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a face: `homes` says which module has the names, {"loader": "DataLoader"}.
+def lazy_names(face: str, **homes: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` for a face: `homes` say which module has which names, loader="DataLoader".
 
     A home with no names of its own is offered itself.
     """

@@ -35,10 +35,8 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {
-        "crashes": "signal_finding",
-        "log_findings": "explain_logs explain_message",
-        "recorded": "explain_recording",
-        "remedies": "LOOP_MAKES_DATA CauseAdvice advice_on bottleneck_fix make_finding",
-    },
+    crashes="signal_finding",
+    log_findings="explain_logs explain_message",
+    recorded="explain_recording",
+    remedies="LOOP_MAKES_DATA CauseAdvice advice_on bottleneck_fix make_finding",
 )

@@ -35,11 +35,9 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {
-        "child": "Ended run_recorded",
-        "command": "command_of new_run_directory",
-        "live": "LiveStatus LiveTally",
-        "monitoring": "monitor phase",
-        "tape": "read_notes",
-    },
+    child="Ended run_recorded",
+    command="command_of new_run_directory",
+    live="LiveStatus LiveTally",
+    monitoring="monitor phase",
+    tape="read_notes",
 )

@@ -32,9 +32,7 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {
-        "media": "Medium ProbeResult StorageKind kind_of probe",
-        "reading": "Extent read_ahead read_extent",
-        "shards": "SamplePlace ShardWriter Shards",
-    },
+    media="Medium ProbeResult StorageKind kind_of probe",
+    reading="Extent read_ahead read_extent",
+    shards="SamplePlace ShardWriter Shards",
 )

@@ -38,11 +38,9 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {
-        "lanes": "KeptEvents Lane close_lane open_lane",
-        "recorder": "Recorder",
-        "recording": "Recording event_dtype read_run",
-        "run_facts": "RunFacts",
-        "system_samples": "SystemSampler",
-    },
+    lanes="KeptEvents Lane close_lane open_lane",
+    recorder="Recorder",
+    recording="Recording event_dtype read_run",
+    run_facts="RunFacts",
+    system_samples="SystemSampler",
 )
