@@ -16,7 +16,7 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from headrace.launch.hooks import worker as hooks_worker
 from headrace.launch.tape import tape
 from headrace.model import EventKind
-from headrace.signals.timing import SHORT_TASK_NS, TaskPace, TaskResources
+from headrace.signals.timing import SHORT_TASK_NS, TaskPace, TaskUsage
 
 SHORT_NS, LONG_NS = 50_000, 20_000_000
 durations = st.lists(st.sampled_from([SHORT_NS, LONG_NS]), max_size=60)
@@ -38,7 +38,7 @@ def looked_at(durations_ns: list[int], *, apart_ns: int = 0) -> list[bool]:
 
 def test_a_process_holds_the_files_of_its_resources_open_once(written: list[int]) -> None:
     for number in range(50):
-        resources = TaskResources(tape)
+        resources = TaskUsage(tape)
         resources.start()
         resources.write(1, LONG_NS)
         if number == 0:

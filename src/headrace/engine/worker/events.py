@@ -5,15 +5,7 @@ from typing import Any
 
 from headrace.model import EventKind
 from headrace.signals.recording import KeptEvents, Lane
-from headrace.signals.timing import (
-    SHORT_TASK_NS,
-    SampleClock,
-    TaskPace,
-    TaskResources,
-    begin_sample,
-    born_ns,
-    end_sample,
-)
+from headrace.signals.timing import SHORT_TASK_NS, SampleClock, TaskPace, TaskUsage, begin_sample, born_ns, end_sample
 
 _FETCH, _COLLATE, _SEND, _IDLE, _WORKER_START = (
     int(kind) for kind in (EventKind.FETCH, EventKind.COLLATE, EventKind.SEND, EventKind.IDLE, EventKind.WORKER_START)
@@ -30,7 +22,7 @@ class WorkerEvents:
         self._lane = lane
         # pages come one by one: hundreds of workers would hold a megabyte each from the start
         self._keep = KeptEvents(lane, first=_FIRST_EVENTS, populates=False)
-        self._pace, self._resources = TaskPace(), TaskResources(lane)
+        self._pace, self._resources = TaskPace(), TaskUsage(lane)
         self._task, self._next_look = -1, 0
         self._looks = False  # at the task in hand
         self._times_samples = False
@@ -43,7 +35,6 @@ class WorkerEvents:
         return f"WorkerEvents(tasks={self._task + 1}, {self._lane!r})"
 
     def begin_idle(self) -> None:
-        """There is nothing to do from here on."""
         self._idle_since_ns = _now()
         if not self._has_begun:
             self._has_begun = True
@@ -52,7 +43,6 @@ class WorkerEvents:
         self._lane.mark_task(0)
 
     def end_idle(self) -> None:
-        """A message has come."""
         now = _now()
         self._lane.mark_task(now)
         self._keep.keep(_IDLE, self._idle_since_ns, now - self._idle_since_ns)
@@ -69,7 +59,6 @@ class WorkerEvents:
         self._task_since_ns = _now()
 
     def end_task(self, rows: int) -> None:
-        """The task is done, whatever came of it."""
         since = self._task_since_ns
         duration = _now() - since
         self._keep.keep(_FETCH, since, duration, rows)
@@ -94,7 +83,6 @@ class WorkerEvents:
             self._samples_ns += end_sample(clock, number, self._lane)
 
     def collated(self, since_ns: int) -> None:
-        """A batch was collated, since then."""
         self._lane.write(_COLLATE, since_ns, _now() - since_ns)
 
     def handed_over(self, since_ns: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.model import EventKind
 
-from .wrapping import Inside, replace, timed
+from .wrapping import Inside, instead_of, replace, timed
 
 _KIND = int(EventKind.CHECKPOINT)
 _COMPLETIONS = ("staging_completion", "upload_completion")
@@ -38,15 +38,13 @@ def time_distributed_save(saver: ModuleType) -> None:
         replace(saver, name, _KIND, f"torch.distributed.checkpoint.{name}", in_checkpoint, saved_bytes)
     original: Any = saver.async_save
 
-    @functools.wraps(original)
+    @instead_of(saver, "async_save")
     def async_save(*args: Any, **kwargs: Any) -> Any:
         response = original(*args, **kwargs)
         for future in (response, *(getattr(response, name, None) for name in _COMPLETIONS)):
             if isinstance(future, Future):
                 replace(future, "result", _KIND, "async_save().result", in_checkpoint)
         return response
-
-    saver.async_save = async_save  # type: ignore[attr-defined]
 
 
 def time_safetensors(safetensors: ModuleType) -> None:

@@ -8,7 +8,6 @@ no copy; and one to a stream that has nothing to do, for there is nothing else t
 """
 
 import atexit
-import functools
 import os
 import sys
 import threading
@@ -20,7 +19,7 @@ from typing import Any
 from headrace.model import LAUNCH_NS, EventKind, copy_arg
 
 from ..tape import note, now, tape
-from .wrapping import Inside, replace, timed
+from .wrapping import Inside, instead_of, replace, timed
 
 _H2D, _SYNC = int(EventKind.H2D), int(EventKind.SYNC)
 _WORTH_NS = 2_000  # a scalar that is there already
@@ -142,7 +141,7 @@ def watch_captures(graph: Any, switch: Switch) -> None:
     """Count the captures that are under way, whichever thread makes them. `graph` is `torch.cuda.CUDAGraph`."""
     begin, end = graph.capture_begin, graph.capture_end
 
-    @functools.wraps(begin)
+    @instead_of(graph, "capture_begin")
     def capture_begin(*args: Any, **kwargs: Any) -> Any:
         switch.num_captures += 1
         try:
@@ -151,14 +150,12 @@ def watch_captures(graph: Any, switch: Switch) -> None:
             switch.num_captures -= 1
             raise
 
-    @functools.wraps(end)
+    @instead_of(graph, "capture_end")
     def capture_end(*args: Any, **kwargs: Any) -> Any:
         try:
             return end(*args, **kwargs)
         finally:
             switch.num_captures = max(0, switch.num_captures - 1)
-
-    graph.capture_begin, graph.capture_end = capture_begin, capture_end
 
 
 _HOST_CLOCK = CopyClock(None, Switch(is_off=True), kind="")  # no events: copies are timed on the host alone
@@ -196,7 +193,7 @@ def _time_copy(tensor: Any, name: str, clock: CopyClock) -> None:
     """Time a method whose result may lie elsewhere than its source: by both is known what it was."""
     original = getattr(tensor, name)
 
-    @functools.wraps(original)
+    @instead_of(tensor, name)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         source = args[0] if name == "copy_" and args else self
         is_from_host = getattr(source, "is_cpu", True)
@@ -221,8 +218,6 @@ def _time_copy(tensor: Any, name: str, clock: CopyClock) -> None:
         elif result.is_cpu and duration >= _WORTH_NS:
             tape.write(_SYNC, start, duration, 0, tape.name(".cpu()" if name == "cpu" else f".{name}(cpu)"))
         return result
-
-    setattr(tensor, name, method)
 
 
 def _bytes_of(tensor: Any) -> int:
@@ -250,11 +245,9 @@ def _time_read(tensor: Any, name: str, what: str) -> None:
     original = getattr(tensor, name)
     timing = timed(original, _SYNC, what, _in_copy, least_ns=_WORTH_NS)
 
-    @functools.wraps(original)
+    @instead_of(tensor, name)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return (original if self.is_cpu else timing)(self, *args, **kwargs)
-
-    setattr(tensor, name, method)
 
 
 def time_collectives(distributed: ModuleType) -> None:

@@ -18,7 +18,7 @@ from .device import say_rank
 from .replay import with_replay
 from .step import look_for_models
 from .worker import time_fetchers, time_worker_loop
-from .wrapping import nbytes_of, replace
+from .wrapping import instead_of, nbytes_of, replace
 
 _LOADER, _EPOCH, _WAIT, _QUEUE_GET, _PIN = (
     int(kind) for kind in (EventKind.LOADER, EventKind.EPOCH, EventKind.WAIT, EventKind.QUEUE_GET, EventKind.PIN)
@@ -86,13 +86,11 @@ def name_of(loader: Any) -> str:
 def _note_places(cls: Any) -> None:
     original = cls.__init__
 
-    @functools.wraps(original)
+    @instead_of(cls, "__init__")
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         with contextlib.suppress(Exception):  # whatever a class of the script's own makes of its hash
             _places[self] = _place_here()
         original(self, *args, **kwargs)
-
-    cls.__init__ = __init__
 
 
 def _place_here() -> tuple[str, ...]:
@@ -121,24 +119,20 @@ def time_endless_loader(module: ModuleType) -> None:
     cls = module.InfiniteDataLoader
     original = cls.__iter__
 
-    @functools.wraps(original)
+    @instead_of(cls, "__iter__")
     def __iter__(self: Any) -> Any:
         if self.iterator is not None:
             _begin_epoch(self, lambda: self.iterator)
         yield from original(self)
-
-    cls.__iter__ = __iter__
 
 
 def _time_beginning(cls: Any, name: str) -> None:
     """Have an epoch begin where a method makes an iterator, once: a loader may have an `__iter__` of its own."""
     original = getattr(cls, name)
 
-    @functools.wraps(original)
+    @instead_of(cls, name)
     def begin(self: Any) -> Any:
         return original(self) if id(self) in _beginning else _begin_epoch(self, lambda: original(self))
-
-    setattr(cls, name, begin)
 
 
 def _begin_epoch(loader: Any, begin: Callable[[], Any]) -> Any:

@@ -16,7 +16,7 @@ from headrace.model import EventKind, watch_stages
 from headrace.signals.timing import PartFrame, current_sample
 
 from ..tape import now, tape
-from .wrapping import Inside, replace_part, timed_part
+from .wrapping import Inside, instead_of, replace_part, timed_part
 
 _STAGE, _DECODE = int(EventKind.STAGE), int(EventKind.DECODE)
 _SHARD_OPEN = int(EventKind.SHARD_OPEN)
@@ -108,7 +108,7 @@ def _time_pillow(files: Any) -> None:
     original = files.ImageFile.load
     timed = timed_part(original, "decode Pillow")
 
-    @functools.wraps(original)
+    @instead_of(files.ImageFile, "load")
     def load(self: Any) -> Any:
         sample = current_sample.sample
         if sample is None or not self.tile:
@@ -117,8 +117,6 @@ def _time_pillow(files: Any) -> None:
         if not self.tile:
             sample.parts["decode Pillow"][1] += self.width * self.height * _BYTES_OF_MODE.get(self.mode, 0)
         return result
-
-    files.ImageFile.load = load
 
 
 def _time_torchvision(module: ModuleType) -> None:

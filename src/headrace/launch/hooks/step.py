@@ -21,7 +21,7 @@ from headrace.model import EventKind
 
 from ..tape import now, tape
 from .device import say_rank
-from .wrapping import Inside
+from .wrapping import Inside, instead_of
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _EVALUATION = (
     int(kind) for kind in (EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER, EventKind.EVALUATION)
@@ -178,15 +178,13 @@ def _optimizer_ends(*_: Any) -> None:
 def _time_modes(module_class: Any) -> None:
     original = module_class.train
 
-    @functools.wraps(original)
+    @instead_of(module_class, "train")
     def train(self: Any, mode: bool = True) -> Any:
         if not mode and self.training and get_ident() not in in_evaluation and _is_model(self):
             _evaluating.setdefault(self, now())
         elif mode and _evaluating and (start := _evaluating.pop(self, 0)):
             tape.write(_EVALUATION, start, now() - start)
         return original(self, mode)
-
-    module_class.train = train
 
 
 def _is_model(module: Any) -> bool:

@@ -9,10 +9,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from headrace.model import EventKind
-from headrace.signals.timing import SHORT_TASK_NS, TaskPace, TaskResources, begin_sample, born_ns, end_sample
+from headrace.signals.timing import SHORT_TASK_NS, TaskPace, TaskUsage, begin_sample, born_ns, end_sample
 
 from ..tape import note, now, tape
 from .parts import time_stages
+from .wrapping import instead_of
 
 _FETCH, _COLLATE, _SEND, _IDLE, _WORKER_START = (
     int(kind) for kind in (EventKind.FETCH, EventKind.COLLATE, EventKind.SEND, EventKind.IDLE, EventKind.WORKER_START)
@@ -128,7 +129,7 @@ def _timed_fetch(
     original: Callable[[Any], Any], use_stand_in: Callable[[], None], use_plain: Callable[[], None]
 ) -> Callable[[Any], Any]:
     """Return `fetch` with a FETCH for each call; of some tasks, samples and resources are looked at, too."""
-    task, pace, resources = _task, TaskPace(), TaskResources(tape)
+    task, pace, resources = _task, TaskPace(), TaskUsage(tape)
     number, next_look = -1, 0
 
     def fetch(index: Any) -> Any:
@@ -164,7 +165,7 @@ def time_worker_loop(worker: ModuleType) -> None:
     original = worker._worker_loop
     signature = inspect.signature(original)
 
-    @functools.wraps(original)
+    @instead_of(worker, "_worker_loop")
     def _worker_loop(*args: Any, **kwargs: Any) -> None:
         try:
             tape.say_role("worker")
@@ -177,8 +178,6 @@ def time_worker_loop(worker: ModuleType) -> None:
             original(*args, **kwargs)
         finally:
             tape.write_kept()
-
-    worker._worker_loop = _worker_loop  # type: ignore[attr-defined]
 
 
 def _timed_idling(original: Callable[..., Any]) -> Callable[..., Any]:

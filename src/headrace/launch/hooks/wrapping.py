@@ -20,6 +20,11 @@ ValueOf = Callable[[tuple[Any, ...], dict[str, Any]], int]
 _no_value: ValueOf = lambda _args, _kwargs: 0  # noqa: E731
 
 
+def instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+    """Put the function that follows in the place of `owner.name`, under that one's name."""
+    return lambda ours: setattr(owner, name, functools.wraps(getattr(owner, name))(ours))
+
+
 def outermost(function: Callable[..., Any], inside: Inside, tell: Callable[..., None]) -> Callable[..., Any]:
     """Return the function; of each thread's outermost call `tell` gets start, duration and arguments."""
 

@@ -5,7 +5,7 @@
 """
 
 from .sample_clock import NextWatch, PartFrame, SampleClock, begin_sample, current_sample, end_sample
-from .tasks import SHORT_TASK_NS, TaskPace, TaskResources, born_ns
+from .tasks import SHORT_TASK_NS, TaskPace, TaskUsage, born_ns
 
 __all__ = [
     "SHORT_TASK_NS",
@@ -13,7 +13,7 @@ __all__ = [
     "PartFrame",
     "SampleClock",
     "TaskPace",
-    "TaskResources",
+    "TaskUsage",
     "begin_sample",
     "born_ns",
     "current_sample",

@@ -75,7 +75,7 @@ class TaskPace:
         return self._next_resources
 
 
-class TaskResources:
+class TaskUsage:
     """CPU time, time without a core and bytes read of this process, over a task."""
 
     def __init__(self, sink: EventSink) -> None:
