@@ -30,7 +30,7 @@ from headrace.forensics import (
     look_at,
     read_worker_memory,
 )
-from headrace.signals import StackFile, find_py_spy, register_stack_dump
+from headrace.signals import StackFile, find_py_spy
 from headrace.signals.system import read_pressures, read_swapped_in
 from probes import machine_facts
 
@@ -39,7 +39,7 @@ _LOOK_S = 0.25
 
 
 def sleep_with(size: int, stack_file: StackFile) -> None:
-    register_stack_dump(stack_file, tracer_pid=os.getppid())
+    stack_file.register(tracer_pid=os.getppid())
     kept = bytearray(b"x" * size)
     time.sleep(600)
     del kept

@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 from headrace.forensics.hangs import (
     StuckKind,
     StuckReport,
-    describe_stuck,
-    format_report,
-    next_step_for,
     recognise,
     user_frame,
 )
@@ -51,7 +48,7 @@ def test_a_dead_nfs_server_in_uninterruptible_sleep() -> None:
     )
     diagnosis = recognise(report(waits, files=(remote("nfs4"),)))
     assert diagnosis.kind is StuckKind.DISK_SLEEP
-    assert "/mnt/ct/scan_0031.npz rpc_wait_bit_killable" in describe_stuck(diagnosis)
+    assert "/mnt/ct/scan_0031.npz rpc_wait_bit_killable" in diagnosis.said()
 
 
 def test_a_moment_of_disk_sleep_is_reading_not_hanging() -> None:
@@ -74,7 +71,7 @@ def test_opening_a_file_of_a_dead_server_has_no_descriptor_yet() -> None:
 
 def test_held_by_a_debugger() -> None:
     diagnosis = recognise(report(replace(SLEEPING, state="t")))
-    assert describe_stuck(diagnosis) == "is held by a debugger"
+    assert diagnosis.said() == "is held by a debugger"
 
 
 @pytest.mark.parametrize(
@@ -85,8 +82,8 @@ def test_thread_pools_that_a_fork_breaks(library: str, name: str) -> None:
     waits = replace(SLEEPING, call=call("futex", 1, 0x80))
     diagnosis = recognise(report(waits, libraries={PID: ("libc.so.6", library)}))
     assert diagnosis.kind is StuckKind.FORKED_POOL
-    assert name in describe_stuck(diagnosis)
-    assert "setNumThreads" in next_step_for(diagnosis)
+    assert name in diagnosis.said()
+    assert "setNumThreads" in diagnosis.next_step()
 
 
 def test_our_own_watching_thread_holds_nothing() -> None:
@@ -149,5 +146,5 @@ def test_whatever_is_seen_there_is_an_answer(
 ) -> None:
     seen = StuckReport(pid=PID, watched_s=watched_s, is_forked=is_forked, first=first, threads=threads, files=files)
     diagnosis = recognise(seen)
-    assert describe_stuck(diagnosis, language=language)
-    assert format_report(seen)
+    assert diagnosis.said(language)
+    assert str(seen)

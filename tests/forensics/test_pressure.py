@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.forensics.memory import MemorySample
-from headrace.forensics.pressure import Level, Pressure, SignKind, assess, describe_pressure
+from headrace.forensics.pressure import Level, Pressure, SignKind, assess
 from headrace.signals.system import GroupMemory, MemoryGroup, PressureSample
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -124,14 +124,14 @@ def test_a_new_sign_ends_the_calm() -> None:
 
 def test_it_says_why_in_both_languages() -> None:
     pressure = assess([at(0, 7.9 * GIB, available=3 * GIB)], Pressure(), psi=[stalled(0.08)])
-    assert describe_pressure(pressure) == (
+    assert pressure.said() == (
         "cgroup v2: 102 MiB left below the limit; machine: 3.00 GiB available; "
         "cgroup v2: tasks wait for memory 8% of the time"
     )
-    assert describe_pressure(pressure, language="zh") == (
+    assert pressure.said("zh") == (
         "cgroup v2：距上限只剩 102 MiB；整机：可用内存只剩 3.00 GiB；cgroup v2：任务有 8% 的时间在等内存"
     )
-    assert describe_pressure(Pressure()) == "no sign of a shortage any more"
+    assert Pressure().said() == "no sign of a shortage any more"
 
 
 def test_no_samples_change_nothing() -> None:
@@ -159,4 +159,4 @@ def test_a_level_above_none_has_evidence_or_is_cooling_down(
             assert second - before.calm_since_s >= 10
         if pressure.level and not pressure.signs:
             assert pressure.calm_since_s is not None or pressure.level < before.level
-        assert describe_pressure(pressure, language=tongue)
+        assert pressure.said(tongue)

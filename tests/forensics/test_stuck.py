@@ -24,10 +24,7 @@ from headrace.forensics.hangs import (
     Diagnosis,
     StuckKind,
     StuckReport,
-    describe_stuck,
-    format_report,
     look_at,
-    next_step_for,
     recognise,
 )
 from headrace.signals import StackFile, find_py_spy
@@ -55,9 +52,9 @@ def seen(
         diagnosis = recognise(report, tid)
         if diagnosis.kind is kind:
             for language in ("en", "zh"):
-                assert describe_stuck(diagnosis, language=language)
+                assert diagnosis.said(language)
             return diagnosis, report
-        assert time.monotonic() < deadline, f"{diagnosis}\n{format_report(report)}"
+        assert time.monotonic() < deadline, f"{diagnosis}\n{report!s}"
 
 
 # ---------------------------------------------------------------------------------------- deadlocks inherited by fork
@@ -95,11 +92,11 @@ def test_a_lock_that_was_held_at_the_fork(use_py_spy: bool) -> None:
         diagnosis, report = seen(StuckKind.FORK_DEADLOCK, pid, stack_file, use_py_spy=use_py_spy)
     assert diagnosis.at is not None
     assert diagnosis.at.function.endswith("decode")
-    sentence = describe_stuck(diagnosis)
+    sentence = diagnosis.said()
     assert sentence.startswith(f"is in a deadlock ({HERE}:")
     assert "another thread of the training process held it at the moment of the fork" in sentence
-    assert "spawn" in next_step_for(diagnosis)
-    assert "decode" in format_report(report)
+    assert "spawn" in diagnosis.next_step()
+    assert "decode" in str(report)
 
 
 def test_a_condition_that_nobody_will_signal() -> None:
@@ -146,13 +143,13 @@ pid = os.fork()
 if pid == 0:
     torch.exp(torch.rand(size))        # waits for threads that the fork did not copy
     os._exit(0)
-from headrace.forensics import describe_stuck, look_at, recognise
+from headrace.forensics import look_at, recognise
 deadline = time.monotonic() + 60
 while time.monotonic() < deadline:
     diagnosis = recognise(look_at(pid, use_py_spy=False))
     if diagnosis.kind.name in ("FORKED_POOL", "ENDED"):
         break
-print(diagnosis.kind.name, describe_stuck(diagnosis), sep="|")
+print(diagnosis.kind.name, diagnosis.said(), sep="|")
 os.kill(pid, 9)
 os.waitpid(pid, 0)
 """
@@ -175,7 +172,7 @@ def test_stopped(use_py_spy: bool) -> None:
     with running(lambda: time.sleep(60)) as (pid, stack_file):
         os.kill(pid, signal.SIGSTOP)
         diagnosis, _ = seen(StuckKind.STOPPED, pid, stack_file, use_py_spy=use_py_spy)
-        assert f"`kill -CONT {pid}`" in describe_stuck(diagnosis)
+        assert f"`kill -CONT {pid}`" in diagnosis.said()
         assert (diagnosis.at is not None) == use_py_spy  # py-spy reads memory; a stopped process answers no signal
 
 
@@ -187,7 +184,7 @@ def test_uninterruptible_sleep() -> None:
 
     with running(vfork) as (pid, stack_file):
         _, report = seen(StuckKind.DISK_SLEEP, pid, stack_file)
-    assert "does not answer" in format_report(report)
+    assert "does not answer" in str(report)
 
 
 def test_a_dead_child_and_a_gone_one() -> None:
@@ -199,7 +196,7 @@ def test_a_dead_child_and_a_gone_one() -> None:
     process.join()
     process.close()
     diagnosis = recognise(look_at(pid))
-    assert (diagnosis.kind, describe_stuck(diagnosis)) == (StuckKind.ENDED, "has ended")
+    assert (diagnosis.kind, diagnosis.said()) == (StuckKind.ENDED, "has ended")
 
 
 def spin() -> None:
@@ -260,7 +257,7 @@ def test_waiting_for_a_file_lock(tmp_path: Path) -> None:
             diagnosis, _ = seen(StuckKind.FILE_LOCK, pid, stack_file)
         assert diagnosis.file is not None
         assert diagnosis.file.path == str(path)
-        assert str(path) in describe_stuck(diagnosis)
+        assert str(path) in diagnosis.said()
 
 
 def test_waiting_for_a_child_a_pipe_and_the_clock() -> None:
@@ -288,8 +285,8 @@ def test_open_files_are_shown_with_their_positions(tmp_path: Path) -> None:
         _, report = seen(StuckKind.SLEEP, pid, stack_file)
     (file,) = [file for file in report.files if file.path == str(path)]
     assert (file.position, file.size, file.is_remote) == (300, 1000, False)
-    assert f"{path}" in format_report(report)
-    assert "at 300 of 1000" in format_report(report)
+    assert f"{path}" in str(report)
+    assert "at 300 of 1000" in str(report)
 
 
 def test_one_thread_of_a_process() -> None:
@@ -319,7 +316,7 @@ def test_a_process_that_never_came_to_register() -> None:
     assert process.pid is not None
     diagnosis, report = seen(StuckKind.FORK_DEADLOCK, process.pid, stack_file)
     assert diagnosis.at is None
-    assert "has not come to register" in format_report(report)
+    assert "has not come to register" in str(report)
     assert process.is_alive()
     process.kill()
     process.join()

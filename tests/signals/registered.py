@@ -11,14 +11,14 @@ from contextlib import contextmanager
 
 import psutil
 
-from headrace.signals import StackFile, register_stack_dump
+from headrace.signals import StackFile
 
 FORK = multiprocessing.get_context("fork")
 
 
 def run_registered(target: Callable[[], object], stack_file: StackFile) -> None:
     faulthandler.disable()  # pytest's own
-    register_stack_dump(stack_file, tracer_pid=os.getppid())
+    stack_file.register(tracer_pid=os.getppid())
     target()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.signals import StackFile, dump_with_py_spy, read_stacks, register_stack_dump
+from headrace.signals import StackFile, dump_with_py_spy
 from headrace.signals.stacks import parse_dump
 
 from .registered import FORK, run_registered, running
@@ -28,7 +28,7 @@ def test_stacks_come_again_and_again_and_harm_nothing() -> None:
 
     with running(echo) as (pid, stack_file):
         for number in range(20):
-            stacks = read_stacks(pid, stack_file)
+            stacks = stack_file.ask(pid)
             assert stacks.source == "faulthandler"
             ours.send(number)
             assert ours.recv() == number + 1
@@ -59,7 +59,7 @@ def test_a_signal_that_is_taken_is_left_alone() -> None:
     def run() -> None:
         last = signal.SIGRTMAX - 1
         signal.signal(last, lambda *_: None)
-        number = register_stack_dump(stack_file)
+        number = stack_file.register()
         caught.value = number or -1
         assert signal.getsignal(last) not in (signal.SIG_DFL, None)
 
@@ -80,7 +80,7 @@ def test_a_users_own_fault_handler_stays(tmp_path: Path) -> None:
     def run() -> None:
         with open(path, "w") as file:
             faulthandler.enable(file)
-            register_stack_dump(stack_file)
+            stack_file.register()
             os.abort()
 
     process = FORK.Process(target=run)

@@ -7,9 +7,9 @@
 """
 
 from .deaths import DeathFacts, DeathWatch, SampleInHand, describe_death
-from .hangs import describe_stuck, format_report, look_at, next_step_for, recognise
+from .hangs import look_at, recognise
 from .memory import MemoryWatch, WorkerMemory, find_growth, read_worker_memory
-from .pressure import Level, Pressure, PressureLimits, assess, describe_pressure
+from .pressure import Level, Pressure, PressureLimits, assess
 
 __all__ = [
     "DeathFacts",
@@ -22,12 +22,8 @@ __all__ = [
     "WorkerMemory",
     "assess",
     "describe_death",
-    "describe_pressure",
-    "describe_stuck",
     "find_growth",
-    "format_report",
     "look_at",
-    "next_step_for",
     "read_worker_memory",
     "recognise",
 ]

@@ -9,25 +9,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from headrace.model import OwnStep, Text, step_of
-from headrace.signals import (
-    Frame,
-    StackFile,
-    Stacks,
-    ThreadStack,
-    dump_with_py_spy,
-    find_py_spy,
-    format_stacks,
-    read_stacks,
-)
-from headrace.signals.system import (
-    OpenFile,
-    ThreadState,
-    libraries_of,
-    polled_descriptors,
-    read_open_files,
-    read_stat,
-    read_threads,
-)
+from headrace.signals import Frame, StackFile, Stacks, ThreadStack, dump_with_py_spy, find_py_spy
+from headrace.signals.system import OpenFile, ThreadState, read_open_files, read_stat, read_threads
 
 # long enough to see whether it computes
 _WATCH_S = 0.1
@@ -93,13 +76,36 @@ class StuckReport:
             exact = next((stack for stack in self.stacks.threads if stack.is_main and stack.tid is None), None)
         return exact
 
+    def __str__(self) -> str:
+        """Everything that was seen, for the log."""
+        if self.is_forked is None:
+            return f"process {self.pid}: gone"
+        count = len(self.threads)
+        lines = [f"process {self.pid}: {count} {'thread' if count == 1 else 'threads'}"]
+        for thread in self.threads:
+            call = f", in {thread.call.name}" if thread.call else ""
+            channel = f", waits in {thread.wait_channel}" if thread.wait_channel else ""
+            share = f", {self.cpu_share(thread):.0%} of a processor"
+            lines.append(f"  {thread.tid} {thread.name}: {thread.state}{call}{channel}{share}")
+            if thread.tid in self.libraries and thread.kernel_stack:
+                lines.append(f"    kernel: {' < '.join(thread.kernel_stack)}")
+            if self.libraries.get(thread.tid):
+                lines.append(f"    libraries on its stack: {', '.join(self.libraries[thread.tid])}")
+        for file in self.files:
+            if file.kind in ("file", "socket") and not file.path.startswith(("/dev/", "/memfd:")):
+                size = f" of {file.size}" if file.size is not None else ""
+                system = f" ({file.file_system})" if file.file_system else ""
+                lines.append(f"  open: {file.fd} {file.path}{system}, at {file.position}{size}")
+        if self.stacks.threads:
+            lines.append(f"  Python stacks ({self.stacks.source}), innermost call first:")
+            lines += [f"    {line}" for line in str(self.stacks).splitlines()]
+        elif self.stacks.problem:
+            lines.append(f"  no Python stacks: {self.stacks.problem}")
+        return "\n".join(lines)
+
 
 def look_at(
-    pid: int,
-    thread_ids: tuple[int, ...] | None = None,
-    *,
-    stack_file: StackFile | None = None,
-    use_py_spy: bool = True,
+    pid: int, thread_ids: tuple[int, ...] | None = None, *, stack_file: StackFile | None = None, use_py_spy: bool = True
 ) -> StuckReport:
     """See where a process stands, in a tenth of a second (longer where py-spy is asked). Changes nothing about it.
 
@@ -123,8 +129,8 @@ def look_at(
         is_forked=own.is_forked_from(read_stat(own.parent)),
         first=first,
         threads=threads,
-        libraries={tid: libraries_of(pid, call) for tid, call in calls.items()},
-        polled={tid: polled_descriptors(pid, call) for tid, call in calls.items()},
+        libraries={tid: call.libraries(pid) for tid, call in calls.items()},
+        polled={tid: call.polled(pid) for tid, call in calls.items()},
         files=read_open_files(pid),
         stacks=_take_stacks(pid, threads[0], stack_file, use_py_spy=use_py_spy),
     )
@@ -138,41 +144,13 @@ def _take_stacks(pid: int, main: ThreadState, stack_file: StackFile | None, *, u
     if use_py_spy and find_py_spy() is not None:
         found.append(dump_with_py_spy(pid, pauses=not stands_still))
     if stack_file is not None and not stands_still and not any(stacks.threads for stacks in found):
-        found.append(read_stacks(pid, stack_file))
+        found.append(stack_file.ask(pid))
     if found and found[-1].threads:
         return found[-1]
     problems = [stacks.problem for stacks in found]
     if stands_still and not found:
         problems.append(f"a process in state {main.state} does not answer")
     return Stacks(source="", problem="; ".join(filter(None, problems)))
-
-
-def format_report(report: StuckReport) -> str:
-    """Everything that was seen, for the log."""
-    if report.is_forked is None:
-        return f"process {report.pid}: gone"
-    count = len(report.threads)
-    lines = [f"process {report.pid}: {count} {'thread' if count == 1 else 'threads'}"]
-    for thread in report.threads:
-        call = f", in {thread.call.name}" if thread.call else ""
-        channel = f", waits in {thread.wait_channel}" if thread.wait_channel else ""
-        share = f", {report.cpu_share(thread):.0%} of a processor"
-        lines.append(f"  {thread.tid} {thread.name}: {thread.state}{call}{channel}{share}")
-        if thread.tid in report.libraries and thread.kernel_stack:
-            lines.append(f"    kernel: {' < '.join(thread.kernel_stack)}")
-        if report.libraries.get(thread.tid):
-            lines.append(f"    libraries on its stack: {', '.join(report.libraries[thread.tid])}")
-    for file in report.files:
-        if file.kind in ("file", "socket") and not file.path.startswith(("/dev/", "/memfd:")):
-            size = f" of {file.size}" if file.size is not None else ""
-            system = f" ({file.file_system})" if file.file_system else ""
-            lines.append(f"  open: {file.fd} {file.path}{system}, at {file.position}{size}")
-    if report.stacks.threads:
-        lines.append(f"  Python stacks ({report.stacks.source}), innermost call first:")
-        lines += [f"    {line}" for line in format_stacks(report.stacks.threads).splitlines()]
-    elif report.stacks.problem:
-        lines.append(f"  no Python stacks: {report.stacks.problem}")
-    return "\n".join(lines)
 
 
 class StuckKind(enum.Enum):
@@ -236,6 +214,24 @@ class Diagnosis:
     file: OpenFile | None = None
     detail: str = ""  # a kernel function, a library
 
+    def said(self, language: str = "en") -> str:
+        """What holds a worker, as the rest of a sentence that begins with its name.
+
+        >>> Diagnosis(kind=StuckKind.STOPPED, pid=12).said()
+        "is stopped (SIGSTOP or a terminal's ^Z): `kill -CONT 12` lets it go on"
+        """
+        at = Text(" ({at})", "（{at}）").of(language).format(at=self.at) if self.at else ""
+        return self.kind.value.of(language).format(
+            pid=self.pid,
+            at=at,
+            file=f" {self.file.path}" if self.file is not None else "",
+            detail=f" {self.detail}" if self.detail else "",
+        )
+
+    def next_step(self, language: str = "en") -> str:
+        """What to do about a worker that was ended for it; empty where nothing sure can be said."""
+        return _STEPS.get(self.kind, Text("", "")).of(language)
+
 
 # What helps, by kind: a setting or command that exists.
 _NO_FORK = Text(
@@ -247,26 +243,6 @@ _STEPS = {
     StuckKind.FORKED_POOL: _NO_FORK,
     StuckKind.NETWORK: Text("give the request a timeout in the data set", "在数据集里为请求设置超时"),
 }
-
-
-def describe_stuck(diagnosis: Diagnosis, *, language: str = "en") -> str:
-    """What holds a worker, as the rest of a sentence that begins with its name.
-
-    >>> describe_stuck(Diagnosis(kind=StuckKind.STOPPED, pid=12))
-    "is stopped (SIGSTOP or a terminal's ^Z): `kill -CONT 12` lets it go on"
-    """
-    at = Text(" ({at})", "（{at}）").of(language).format(at=diagnosis.at) if diagnosis.at else ""
-    return diagnosis.kind.value.of(language).format(
-        pid=diagnosis.pid,
-        at=at,
-        file=f" {diagnosis.file.path}" if diagnosis.file is not None else "",
-        detail=f" {diagnosis.detail}" if diagnosis.detail else "",
-    )
-
-
-def next_step_for(diagnosis: Diagnosis, *, language: str = "en") -> str:
-    """What to do about a worker that was ended for it; empty where nothing sure can be said."""
-    return _STEPS.get(diagnosis.kind, Text("", "")).of(language)
 
 
 def recognise(report: StuckReport, tid: int | None = None) -> Diagnosis:

@@ -11,6 +11,7 @@ from headrace.signals.system import PressureSample
 from .memory import MemorySample
 
 _GIB, _MIB = 1 << 30, 1 << 20
+_NO_SIGN = Text("no sign of a shortage any more", "已没有内存紧张的迹象")
 
 
 class Level(enum.IntEnum):
@@ -77,6 +78,15 @@ class Pressure:
     level: Level = Level.NONE
     calm_since_s: float | None = None
     signs: tuple[Sign, ...] = ()
+
+    def said(self, language: str = "en") -> str:
+        """The evidence of a judgement, the gravest first."""
+        texts = []
+        for sign in sorted(self.signs, key=lambda sign: -sign.level):
+            source = "整机" if language == "zh" and sign.source == "machine" else sign.source
+            said = sign.kind.value.of(language)
+            texts.append(said.format(source=source, bytes=format_bytes(sign.value), value=sign.value))
+        return Text("; ", "；").of(language).join(texts) or _NO_SIGN.of(language)
 
 
 _DEFAULT_LIMITS = PressureLimits()
@@ -165,16 +175,3 @@ def _left_s(room: float, history: Sequence[tuple[float, int]]) -> float | None:
     if earlier is None or now <= earlier[1]:
         return None
     return room * (now_s - earlier[0]) / (now - earlier[1])
-
-
-_NO_SIGN = Text("no sign of a shortage any more", "已没有内存紧张的迹象")
-
-
-def describe_pressure(pressure: Pressure, *, language: str = "en") -> str:
-    """The evidence of a judgement, the gravest first."""
-    texts = []
-    for sign in sorted(pressure.signs, key=lambda sign: -sign.level):
-        source = "整机" if language == "zh" and sign.source == "machine" else sign.source
-        said = sign.kind.value.of(language)
-        texts.append(said.format(source=source, bytes=format_bytes(sign.value), value=sign.value))
-    return Text("; ", "；").of(language).join(texts) or _NO_SIGN.of(language)

@@ -8,17 +8,7 @@
 """
 
 from .quarantine import DamagedLine, QuarantinedSample, QuarantineFile, merge_failures, skip_set
-from .stacks import (
-    Frame,
-    StackFile,
-    Stacks,
-    ThreadStack,
-    dump_with_py_spy,
-    find_py_spy,
-    format_stacks,
-    read_stacks,
-    register_stack_dump,
-)
+from .stacks import Frame, StackFile, Stacks, ThreadStack, dump_with_py_spy, find_py_spy
 
 __all__ = [
     "DamagedLine",
@@ -30,9 +20,6 @@ __all__ = [
     "ThreadStack",
     "dump_with_py_spy",
     "find_py_spy",
-    "format_stacks",
     "merge_failures",
-    "read_stacks",
-    "register_stack_dump",
     "skip_set",
 ]

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -64,6 +63,15 @@ class Stacks:
     threads: tuple[ThreadStack, ...] = ()
     problem: str = ""
 
+    def __str__(self) -> str:
+        """Stacks for a log, innermost call first."""
+        lines = []
+        for thread in self.threads:
+            name = thread.name or ("main thread" if thread.is_main else "another thread")
+            lines.append(f"{name}{' (holds the GIL)' if thread.owns_gil else ''}:")
+            lines += [f"  {frame}" for frame in thread.frames] or ["  no Python frame"]
+        return "\n".join(lines)
+
 
 class StackFile(Fd):
     """A small memory file into which a worker's signal handler writes; travels to the worker by any start method."""
@@ -96,59 +104,56 @@ class StackFile(Fd):
         crashed = next((thread for thread in threads if thread.is_main), threads[0] if threads else None)
         return crashed.frames if crashed is not None else ()
 
+    def register(self, *, tracer_pid: int | None = None) -> int | None:
+        """In a worker, at its start: let a signal dump all Python stacks into the file, and a crash its own stack.
 
-def register_stack_dump(stack_file: StackFile, *, tracer_pid: int | None = None) -> int | None:
-    """In a worker, at its start: let a signal dump all Python stacks into the file, and a crash its own stack.
+        The signal is a real-time one that nobody has a handler for; None where there is none, and then nothing is
+        changed. A user's own `faulthandler.enable()` stays as it is. `tracer_pid`: lets that process and its children
+        (py-spy) look into this one where Yama restricts it.
+        """
+        status = read_status(Path("/proc/self"))
+        taken = int(status.get("SigCgt", "0"), 16) | int(status.get("SigIgn", "0"), 16)
+        # from the end: libraries that want a real-time signal take the first ones
+        free = (n for n in range(signal.SIGRTMAX - 1, signal.SIGRTMIN + 1, -1) if not taken >> (n - 1) & 1)
+        number = next(free, None)
+        if number is None:
+            return None
+        faulthandler.register(number, file=self.fd, all_threads=True, chain=False)
+        if not faulthandler.is_enabled():
+            faulthandler.enable(file=self.fd, all_threads=True)
+        if tracer_pid is not None:
+            with contextlib.suppress(OSError, AttributeError):
+                ctypes.CDLL(None).prctl(_PR_SET_PTRACER, tracer_pid, 0, 0, 0)
+        os.write(self.fd, f"{_HEADER}{number}\n".encode())
+        return number
 
-    The signal is a real-time one that nobody has a handler for; None where there is none, and then nothing is
-    changed. A user's own `faulthandler.enable()` stays as it is. `tracer_pid`: lets that process and its children
-    (py-spy) look into this one where Yama restricts it.
-    """
-    status = read_status(Path("/proc/self"))
-    taken = int(status.get("SigCgt", "0"), 16) | int(status.get("SigIgn", "0"), 16)
-    # from the end: libraries that want a real-time signal take the first ones
-    free = (n for n in range(signal.SIGRTMAX - 1, signal.SIGRTMIN + 1, -1) if not taken >> (n - 1) & 1)
-    number = next(free, None)
-    if number is None:
-        return None
-    fd = stack_file.fileno()
-    faulthandler.register(number, file=fd, all_threads=True, chain=False)
-    if not faulthandler.is_enabled():
-        faulthandler.enable(file=fd, all_threads=True)
-    if tracer_pid is not None:
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PTRACER, tracer_pid, 0, 0, 0)
-    os.write(fd, f"{_HEADER}{number}\n".encode())
-    return number
+    def ask(self, pid: int, *, timeout_s: float = 1.0) -> Stacks:
+        """Ask a worker for its stacks. It answers from a signal handler, also while it waits for a lock or computes.
 
-
-def read_stacks(pid: int, stack_file: StackFile, *, timeout_s: float = 1.0) -> Stacks:
-    """Ask a worker for its stacks. It answers from a signal handler, also while it waits for a lock or computes.
-
-    A worker that has not registered yet is not asked (the signal would end it); one that is stopped, or in
-    uninterruptible sleep, does not answer.
-    """
-    number = stack_file.signal_number()
-    if number is None or not catches(pid, number):
-        return Stacks(source="", problem="the worker has not come to register its signal handler yet")
-    start = stack_file.size()
-    try:
-        os.kill(pid, number)
-    except OSError as error:
-        return Stacks(source="", problem=f"it cannot be asked: {error.strerror}")
-    deadline = time.monotonic() + timeout_s
-    size, changed_at = start, time.monotonic()
-    while time.monotonic() < deadline:
-        time.sleep(0.002)
-        now = stack_file.size()
-        if now != size:
-            size, changed_at = now, time.monotonic()
-        elif size > start and time.monotonic() - changed_at > _QUIET_S:
-            break
-    text = stack_file.read(start)
-    if not text:
-        return Stacks(source="", problem=f"it did not answer within {timeout_s:.1f} s")
-    return Stacks(source="faulthandler", threads=parse_dump(text))
+        A worker that has not registered yet is not asked (the signal would end it); one that is stopped, or in
+        uninterruptible sleep, does not answer.
+        """
+        number = self.signal_number()
+        if number is None or not catches(pid, number):
+            return Stacks(source="", problem="the worker has not come to register its signal handler yet")
+        start = self.size()
+        try:
+            os.kill(pid, number)
+        except OSError as error:
+            return Stacks(source="", problem=f"it cannot be asked: {error.strerror}")
+        deadline = time.monotonic() + timeout_s
+        size, changed_at = start, time.monotonic()
+        while time.monotonic() < deadline:
+            time.sleep(0.002)
+            now = self.size()
+            if now != size:
+                size, changed_at = now, time.monotonic()
+            elif size > start and time.monotonic() - changed_at > _QUIET_S:
+                break
+        text = self.read(start)
+        if not text:
+            return Stacks(source="", problem=f"it did not answer within {timeout_s:.1f} s")
+        return Stacks(source="faulthandler", threads=parse_dump(text))
 
 
 def parse_dump(text: str) -> tuple[ThreadStack, ...]:
@@ -211,13 +216,3 @@ def _thread_of(entry: dict[str, Any], pid: int) -> ThreadStack:
         is_main=tid == pid or name == "MainThread",
         owns_gil=bool(entry.get("owns_gil")),
     )
-
-
-def format_stacks(threads: Iterable[ThreadStack]) -> str:
-    """Stacks for a log, innermost call first."""
-    lines = []
-    for thread in threads:
-        name = thread.name or ("main thread" if thread.is_main else "another thread")
-        lines.append(f"{name}{' (holds the GIL)' if thread.owns_gil else ''}:")
-        lines += [f"  {frame}" for frame in thread.frames] or ["  no Python frame"]
-    return "\n".join(lines)

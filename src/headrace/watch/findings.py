@@ -5,18 +5,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from headrace.causes import LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix, make_finding
-from headrace.model import (
-    Bottleneck,
-    Cause,
-    Confidence,
-    Count,
-    Finding,
-    Findings,
-    Severity,
-    Text,
-    Verdict,
-    format_share,
-)
+from headrace.model import Bottleneck, Cause, Confidence, Finding, Findings, Severity, Text, Verdict, format_share
 
 from .look import Alarm, Look, TrainerLook, WorkerLook
 from .reading import Detail, TrainerActivity, WorkerActivity
@@ -260,21 +249,20 @@ def _finding(
 
 
 def _share_text(share: Share, activity: TrainerActivity) -> Text:
-    name, count = activity.value, Count(share.num_samples)
     value, low, high = (format_share(one) for one in (share.value, share.low, share.high))
     return Text(
-        f"{name.en}: {value} of the time ({low} to {high} at 95 % confidence, {count:sample(s)} of its stack)",
-        f"{name.zh}：占时间的 {value}（95% 置信区间 {low} 到 {high}，{count} 次栈采样）",
-    )
+        "{name}: {value} of the time ({low} to {high} at 95 % confidence, {count:sample(s)} of its stack)",
+        "{name}：占时间的 {value}（95% 置信区间 {low} 到 {high}，{count} 次栈采样）",
+    ).filled(name=activity.value, value=value, low=low, high=high, count=share.num_samples)
 
 
 def _busy_text(workers: Sequence[WorkerLook], busy: Sequence[float]) -> Text:
-    count = Count(sum(worker.num_workers for worker in workers if worker.busy.num_samples))
+    count = sum(worker.num_workers for worker in workers if worker.busy.num_samples)
     low, middle, high = (format_share(share) for share in (busy[0], busy[len(busy) // 2], busy[-1]))
     return Text(
-        f"{count:worker(s) (is|are)} busy {low} to {high} of the time, {middle} in the middle",
-        f"{count} 个 worker 的忙碌时间占比为 {low} 到 {high}，中位 {middle}",
-    )
+        "{count:worker(s) (is|are)} busy {low} to {high} of the time, {middle} in the middle",
+        "{count} 个 worker 的忙碌时间占比为 {low} 到 {high}，中位 {middle}",
+    ).filled(count=count, low=low, middle=middle, high=high)
 
 
 def _doing_text(doing: Mapping[WorkerActivity, float], workers: Sequence[WorkerLook]) -> Text:

@@ -171,6 +171,23 @@ def crews_of(processes: Sequence[ProcessFacts], roles: Mapping[int, Role]) -> di
     return crews
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cast:
+    """Who is who at one moment."""
+
+    processes: tuple[ProcessFacts, ...]
+    roles: dict[int, Role]
+    crews: dict[int, list[ProcessFacts]]  # the workers of each trainer, in the order in which they were started
+
+    def of(self, role: Role) -> tuple[ProcessFacts, ...]:
+        return tuple(process for process in self.processes if self.roles[process.pid] is role)
+
+
+def cast_of(processes: tuple[ProcessFacts, ...], stacks: Stacks) -> Cast:
+    roles = assign_roles(processes, stacks)
+    return Cast(processes=processes, roles=roles, crews=crews_of(processes, roles))
+
+
 def _alone(process: ProcessFacts, threads: Sequence[ThreadStack]) -> Role:
     """What a process is, without regard to the others."""
     words = process.command_line

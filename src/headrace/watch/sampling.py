@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headrace.model import worker_number
 from headrace.signals import Frame, ThreadStack, find_py_spy
-from headrace.signals.system import Call, OpenFile, anonymous_file, polled_descriptors, read_moment, read_open_files
+from headrace.signals.system import Call, OpenFile, anonymous_file, read_moment, read_open_files
 
 from .processes import thread_names
 from .reading import KernelLook
@@ -188,7 +188,7 @@ class KernelSampler:
     def _reads(self, pid: int, state: str, call: Call | None) -> KernelLook:
         if call is None or state not in "SD" or call.name not in _READS:
             return KernelLook(state=state, call=call)
-        fds = polled_descriptors(pid, call) or (call.args[0],)
+        fds = call.polled(pid) or (call.args[0],)
         files = [file for file in self.files.get(pid, ()) if file.fd in fds]
         pipes = self.worker_pipes.get(pid, frozenset())
         return KernelLook(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.errors import UnusableInput
-from headrace.forensics import describe_stuck, format_report, look_at, recognise
+from headrace.forensics import look_at, recognise
 from headrace.model import utc_now
 from headrace.signals import ThreadStack, dump_with_py_spy, find_py_spy
 from headrace.signals.recording import SystemSampler
@@ -17,17 +17,7 @@ from headrace.signals.system import SystemSample, read_text
 from .alarms import AlarmSettings, AlarmState
 from .judging import Stretch, StretchJudge
 from .look import Look, machine_look
-from .processes import (
-    End,
-    EndWatch,
-    ProcessFacts,
-    Role,
-    TrainingTree,
-    assign_roles,
-    crews_of,
-    explain_refusal,
-    is_running,
-)
+from .processes import Cast, End, EndWatch, ProcessFacts, Role, TrainingTree, cast_of, explain_refusal, is_running
 from .sampling import KernelSampler, StackSampler, StackWindow
 
 _KERNEL_LOOKS_PER_S = 10
@@ -45,18 +35,6 @@ class WatchSettings:
     rate_per_s: int = 20  # stacks: a wait of 50 ms is seen, and py-spy takes a few percent of one core
     use_stacks: bool = True
     alarms: AlarmSettings = field(default_factory=AlarmSettings)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cast:
-    """Who is who at one moment."""
-
-    processes: tuple[ProcessFacts, ...]
-    roles: dict[int, Role]
-    crews: dict[int, list[ProcessFacts]]  # the workers of each trainer, in the order in which they were started
-
-    def of(self, role: Role) -> tuple[ProcessFacts, ...]:
-        return tuple(process for process in self.processes if self.roles[process.pid] is role)
 
 
 class WatchSession:
@@ -155,8 +133,7 @@ class WatchSession:
         if self.settings.use_stacks and find_py_spy() is not None:
             self._ask_newcomers(processes)
         stacks = {one.pid: known for one in processes if (known := self._stacks.get(one.identity))}
-        roles = assign_roles(processes, stacks)
-        return Cast(processes=processes, roles=roles, crews=crews_of(processes, roles))
+        return cast_of(processes, stacks)
 
     def _ask_newcomers(self, processes: Sequence[ProcessFacts]) -> None:
         """One stack of each Python process that was not seen before: it tells a worker from a trainer."""
@@ -274,7 +251,7 @@ class WatchSession:
             role, report = self.cast.roles[process.pid], look_at(process.pid, use_py_spy=process.is_python)
             rank = "" if process.rank is None else f", rank {process.rank}"
             lines += ["", f"=== {role.value} {process.pid}{rank}: {process.command_line}"]
-            lines += [f"it {describe_stuck(recognise(report))}", format_report(report)]
+            lines += [f"it {recognise(report).said()}", str(report)]
         pids = {str(process.pid) for process in self.cast.processes}
         locks = [line for line in read_text("/proc/locks").splitlines() if pids & set(line.split())]
         lines += ["", "file locks of these processes (/proc/locks):", *locks] if locks else []

@@ -13,7 +13,7 @@ import psutil
 
 from headrace import DataLoader
 from headrace.forensics.hangs import Diagnosis, StuckKind, look_at, recognise
-from headrace.signals import StackFile, register_stack_dump
+from headrace.signals import StackFile
 
 
 class OneHangs:
@@ -39,7 +39,7 @@ def test_the_one_that_hangs_is_told_from_the_one_that_waits() -> None:
         batch_size=1,
         num_workers=2,
         multiprocessing_context="fork",
-        worker_init_fn=lambda worker: register_stack_dump(files[worker]) and None,
+        worker_init_fn=lambda worker: files[worker].register() and None,
     )
     before = {child.pid for child in psutil.Process().children()}
     iterator = iter(loader)

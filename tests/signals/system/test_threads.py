@@ -3,7 +3,7 @@
 import struct
 from pathlib import Path
 
-from headrace.signals.system import Call, libraries_of
+from headrace.signals.system import Call
 
 _PID = 4711
 _STACK = 0x1000
@@ -21,7 +21,7 @@ def libraries(tmp_path: Path, *words: int) -> tuple[str, ...]:
     (folder / "maps").write_text(_MAPS)
     (folder / "mem").write_bytes(bytes(_STACK) + struct.pack(f"{len(words)}Q", *words))
     call = Call(name="futex", args=(0, 0x189, 0, 0, 0, 0), stack_pointer=_STACK, code_pointer=0x7F1501E80000)
-    return libraries_of(_PID, call, root=tmp_path)
+    return call.libraries(_PID, root=tmp_path)
 
 
 def test_the_innermost_comes_first(tmp_path: Path) -> None:

@@ -22,12 +22,8 @@ from headrace.forensics import (
     WorkerMemory,
     assess,
     describe_death,
-    describe_pressure,
-    describe_stuck,
     find_growth,
-    format_report,
     look_at,
-    next_step_for,
     recognise,
 )
 from headrace.model import EventKind, language
@@ -93,12 +89,8 @@ class Guard:
         self._figures, self._delivery = figures, delivery
         self._words = pool.board.words
         self._deaths = DeathWatch(now, root=_ROOT)
-        self._memory = MemoryWatch(
-            os.getpid(),
-            is_forked=pool.plan.context.get_start_method() == "fork",
-            groups=self._deaths.groups,
-            root=_ROOT,
-        )
+        is_forked, groups = pool.plan.context.get_start_method() == "fork", self._deaths.groups
+        self._memory = MemoryWatch(os.getpid(), is_forked=is_forked, groups=groups, root=_ROOT)
         self._killed: dict[int, _Ended] = {}  # by pid
         self._psi_due = self._deaths_due = 0.0
         self._psi: tuple[PressureSample, ...] = ()  # read, and not judged yet
@@ -220,8 +212,7 @@ class Guard:
         tids = self._pool.thread_ids(worker)
         report = look_at(pid, tids, stack_file=self._pool.stacks_of(pid))
         diagnosis, words = recognise(report, tids[0] if tids else None), language()
-        held, next_step = describe_stuck(diagnosis, language=words), next_step_for(diagnosis, language=words)
-        return held, next_step, format_report(report)
+        return diagnosis.said(words), diagnosis.next_step(words), str(report)
 
     def is_report_due(self) -> bool:
         """Whether it is time, once, to say where each worker stands: the first batch has not come for a minute."""
@@ -255,21 +246,13 @@ class Guard:
         pids = list(self._pool.running().values())
         if self._memory.sample(now, pids, queued_bytes=self._pool.arena.used_bytes()) is None:
             return
-        before, psi = self.pressure, self._psi
+        before, recent, swap_in = self.pressure, self._memory.recent(), self._swap_in_bytes_per_s
+        self.pressure = assess(recent, before, psi=self._psi, swap_in_bytes_per_s=swap_in, limits=_PRESSURE_LIMITS)
         self._psi = ()
-        self.pressure = assess(
-            self._memory.recent(),
-            before,
-            psi=psi,
-            swap_in_bytes_per_s=self._swap_in_bytes_per_s,
-            limits=_PRESSURE_LIMITS,
-        )
         if self.pressure.level != before.level:
             self.most_ahead = {Level.NONE: _NO_LIMIT, Level.TIGHT: 2, Level.CRITICAL: 1}[self.pressure.level]
             words = {Level.NONE: "is no longer short", Level.TIGHT: "gets short", Level.CRITICAL: "is very short"}
-            _log.warning(
-                "memory %s: %s", words[self.pressure.level], describe_pressure(self.pressure, language=language())
-            )
+            _log.warning("memory %s: %s", words[self.pressure.level], self.pressure.said(language()))
         if now >= self._holdings_due:
             self._holdings_due = now + _HOLDINGS_EVERY_S
             self._look_at_heaps()

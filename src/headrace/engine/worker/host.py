@@ -15,7 +15,7 @@ from types import BuiltinFunctionType
 from typing import Any
 
 from headrace.model import WORKER_THREAD, record_stages
-from headrace.signals import StackFile, register_stack_dump
+from headrace.signals import StackFile
 from headrace.signals.system import read_stat
 
 from ..memory import Arena, BoardLock
@@ -47,7 +47,7 @@ def run_host(plan: HostPlan) -> None:
     # what came along the fork stays out of garbage collections: they would copy its pages, one by one
     gc.freeze()
     _follow_parent(plan.parent_pid)
-    register_stack_dump(plan.stacks, tracer_pid=plan.parent_pid)
+    plan.stacks.register(tracer_pid=plan.parent_pid)
     keep_heap_pages(threads=len(plan.workers), most_bytes=kept_heap_bytes(plan.pool.budget_bytes, plan.num_workers))
     plan.arena.attach()
     lock = BoardLock(plan.arena.fd.fileno())

@@ -44,7 +44,7 @@ from .samples import (
     ProcessSample,
     SystemSample,
 )
-from .threads import Call, ThreadState, libraries_of, polled_descriptors, read_moment, read_threads
+from .threads import Call, ThreadState, read_moment, read_threads
 
 __all__ = [
     "LOCK_IS_HELD",
@@ -70,10 +70,8 @@ __all__ = [
     "catches",
     "cpu_groups",
     "find_disks",
-    "libraries_of",
     "lock_file",
     "memory_groups",
-    "polled_descriptors",
     "read_all_stats",
     "read_available",
     "read_disks",

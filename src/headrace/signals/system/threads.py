@@ -56,6 +56,32 @@ class Call:
         is_wait = self.name == "futex" and self.args[1] & _FUTEX_COMMAND in (0, 9) and not self.args[3]
         return is_wait and bool(self.args[1] & _FUTEX_PRIVATE)
 
+    def libraries(self, pid: int, *, root: Path = Path("/")) -> tuple[str, ...]:
+        """Shared libraries in whose code a waiting thread is, innermost first: its code pointer, then its stack."""
+        # The stack is searched for addresses of code, so that no debugger is needed; one that a finished call left
+        # there counts too. A parent may read this of its child (`ptrace_scope` 1 allows it).
+        code = []
+        for line in read_text(root / f"proc/{pid}/maps").splitlines():
+            fields = line.split(maxsplit=5)
+            name = os.path.basename(fields[5]) if len(fields) == 6 else ""
+            if "x" in fields[1] and (".so" in name or name.startswith("python")):
+                first, _, last = fields[0].partition("-")
+                code.append((int(first, 16), int(last, 16), name))
+        data = _read_memory(root, pid, self.stack_pointer, _STACK_BYTES)
+        # an int that was stored over the lower half of an old pointer (the futex's own operation, say) is no address,
+        # and where a library is mapped across a multiple of 4 GiB it would look like one
+        words = (word for (word,) in struct.iter_unpack("Q", data[: len(data) // 8 * 8]))
+        on_stack = (word for word in words if word & 0xFFFFFFFF >= _MOST_SMALL)
+        found = (name for at in (self.code_pointer, *on_stack) for start, end, name in code if start <= at < end)
+        return tuple(dict.fromkeys(found))
+
+    def polled(self, pid: int, *, root: Path = Path("/")) -> tuple[int, ...]:
+        """The descriptors that a thread waits for in `poll`; empty where it is in another call."""
+        if self.name not in ("poll", "ppoll"):
+            return ()
+        data = _read_memory(root, pid, self.args[0], 8 * min(self.args[1], 16))
+        return tuple(fd for fd, _ in struct.iter_unpack("ii", data[: len(data) // 8 * 8]) if fd >= 0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadState:
@@ -104,34 +130,6 @@ def _read_thread(root: Path, pid: int, tid: int) -> ThreadState | None:
         kernel_stack=tuple(re.findall(r"\] *([^\s+]+)", read_text(folder / "stack"))),  # [<0>] futex_wait+0x1/0x2
         cpu_s=int(exact[0]) / 1e9 if exact else stat.cpu_s,  # from the scheduler where it tells, else in ticks of 10 ms
     )
-
-
-def libraries_of(pid: int, call: Call, *, root: Path = Path("/")) -> tuple[str, ...]:
-    """Shared libraries in whose code a waiting thread is, innermost first: its code pointer, then its stack."""
-    # The stack is searched for addresses of code, so that no debugger is needed; an address that a finished call left
-    # there counts too. A parent may read this of its child (`ptrace_scope` 1 allows it).
-    code = []
-    for line in read_text(root / f"proc/{pid}/maps").splitlines():
-        fields = line.split(maxsplit=5)
-        name = os.path.basename(fields[5]) if len(fields) == 6 else ""
-        if "x" in fields[1] and (".so" in name or name.startswith("python")):
-            first, _, last = fields[0].partition("-")
-            code.append((int(first, 16), int(last, 16), name))
-    data = _read_memory(root, pid, call.stack_pointer, _STACK_BYTES)
-    # an int that was stored over the lower half of an old pointer (the futex's own operation, say) is no address,
-    # and where a library is mapped across a multiple of 4 GiB it would look like one
-    words = (word for (word,) in struct.iter_unpack("Q", data[: len(data) // 8 * 8]))
-    on_stack = (word for word in words if word & 0xFFFFFFFF >= _MOST_SMALL)
-    found = (name for at in (call.code_pointer, *on_stack) for start, end, name in code if start <= at < end)
-    return tuple(dict.fromkeys(found))
-
-
-def polled_descriptors(pid: int, call: Call, *, root: Path = Path("/")) -> tuple[int, ...]:
-    """The descriptors that a thread waits for in `poll`; empty where it is in another call."""
-    if call.name not in ("poll", "ppoll"):
-        return ()
-    data = _read_memory(root, pid, call.args[0], 8 * min(call.args[1], 16))
-    return tuple(fd for fd, _ in struct.iter_unpack("ii", data[: len(data) // 8 * 8]) if fd >= 0)
 
 
 def _read_memory(root: Path, pid: int, address: int, size: int) -> bytes:
