@@ -9,7 +9,7 @@ from collections import deque
 
 from headrace.signals.system import Fd
 
-from .memory import RESULT_BYTES, WORK_BYTES, Head, Result, Task, Work, unpack_results, unpack_work
+from .memory import RESULT_BYTES, WORK_BYTES, Head, Result, Task, Work
 
 _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
@@ -120,7 +120,7 @@ class Pipes:
                 waiting += list(written)[len(written) - count :]
         if self._urgent is not None and not _unread_bytes(self._urgent[0].fd):
             self._words[Head.URGENT] = 0
-        return [unpack_work(message) for message in waiting]
+        return [*map(Work.unpack, waiting)]
 
     def receive(self) -> list[Result]:
         """Answers that have come, without waiting."""
@@ -130,7 +130,7 @@ class Pipes:
                 data = os.read(self.answers.fd, RESULT_BYTES * _MOST_RESULTS)
             except BlockingIOError:
                 return results
-            results += unpack_results(data)
+            results += Result.unpack_all(data)
             if len(data) < RESULT_BYTES * _MOST_RESULTS:
                 return results
 

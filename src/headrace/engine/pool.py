@@ -194,14 +194,7 @@ class Pool:
             )
             for worker in workers
         )
-        host_plan = HostPlan(
-            pool=shared,
-            arena=self.arena,
-            stacks=stacks,
-            workers=plans,
-            num_workers=self.num_workers,
-            parent_pid=os.getpid(),
-        )
+        host_plan = HostPlan(shared, self.arena, stacks, plans, num_workers=self.num_workers, parent_pid=os.getpid())
         name = "headrace-loader" if plan.in_threads else f"headrace-worker-{workers[0]}"
         process = plan.context.Process(target=run_host, args=(host_plan,), name=name, daemon=True)
         try:

@@ -14,7 +14,7 @@ from torch.utils.data import dataloader as torch_loader
 
 from headrace.engine import Condemned, usable_processors
 from headrace.errors import NotSupported
-from headrace.model import EpochAccount, ErrorPolicy, LoaderStats, SampleFailure, keeps_statistics, parse_bytes
+from headrace.model import EpochAccount, ErrorPolicy, LoaderStats, SampleFailure, keeps_stats, parse_bytes
 
 from .batches import count_rows, is_default_collation
 from .local import LocalIterator, SeededLocalIterator
@@ -109,7 +109,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         self.memory, self.backend, self.on_error = memory, backend, on_error
         self.io_depth, self.readahead = io_depth, readahead
         self.device = None if device is None else torch.device(device)
-        self._keep_stats = keeps_statistics() if keep_stats is None else keep_stats
+        self._keep_stats = keeps_stats() if keep_stats is None else keep_stats
         self._is_chosen = num_workers == "auto"
         self._is_decided = not self._is_chosen
         self._workers_reason = f"num_workers={num_workers}"

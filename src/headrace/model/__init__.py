@@ -17,15 +17,7 @@
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
 
-from .environment import (
-    cache_folder,
-    find_rank,
-    keeps_statistics,
-    language,
-    num_local_ranks,
-    recording_place,
-    replay_steps,
-)
+from .environment import cache_folder, find_rank, keeps_stats, language, num_local_ranks, recording_place, replay_steps
 from .error_policy import BadTally, ErrorPolicy, Replacement
 from .error_text import ErrorText, describe_error, error_name, is_from_signal, shorten, traceback_of, write_step
 from .events import LAUNCH_NS, EventKind, LoaderSettings, copied_ns, copy_arg, is_copy_timed
@@ -114,7 +106,7 @@ __all__ = [
     "is_from_signal",
     "is_json_key",
     "is_transient",
-    "keeps_statistics",
+    "keeps_stats",
     "key_text",
     "language",
     "lies_in_room",

@@ -37,10 +37,10 @@ def replay_steps(environ: Mapping[str, str] = os.environ) -> int:
     return int(value) if value.isdigit() else 0
 
 
-def keeps_statistics(environ: Mapping[str, str] = os.environ) -> bool:
+def keeps_stats(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether loaders record by default.
 
-    >>> keeps_statistics({}), keeps_statistics({"HEADRACE_STATS": "0"})
+    >>> keeps_stats({}), keeps_stats({"HEADRACE_STATS": "0"})
     (True, False)
     """
     return environ.get("HEADRACE_STATS", "1") not in ("0", "off", "false")

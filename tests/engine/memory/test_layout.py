@@ -17,10 +17,6 @@ from torch.utils.data import default_collate
 from headrace.engine.memory.layout import (
     Layout,
     Misfit,
-    build_batch,
-    learn_layout,
-    plan_tensors,
-    read_samples,
     slot_tensors,
 )
 from headrace.engine.worker.rows import RowWriter
@@ -134,8 +130,8 @@ class Slot:
 
     def batch(self, count: int | None = None) -> Any:
         count = self.num_rows if count is None else count
-        plan = plan_tensors(self.layout, self.num_rows, count)
-        return build_batch(self.layout, slot_tensors(plan, self.bytes, self.joined_texts(count)))
+        plan = self.layout.plan_tensors(self.num_rows, count)
+        return self.layout.build_batch(slot_tensors(plan, self.bytes, self.joined_texts(count)))
 
 
 @given(spec=specs, num_rows=st.integers(1, 5), seed=st.integers(0, 2**31), data=st.data())
@@ -143,7 +139,7 @@ class Slot:
 def test_rows_make_the_batch_that_torch_makes(spec: Spec, num_rows: int, seed: int, data: st.DataObject) -> None:
     rng = np.random.default_rng(seed)
     samples = [make(spec, rng) for _ in range(num_rows)]
-    layout = learn_layout(data.draw(st.sampled_from(samples), label="learnt from"))
+    layout = Layout.learn(data.draw(st.sampled_from(samples), label="learnt from"))
     assert layout is not None
     slot = Slot(layout, num_rows)
     row = 0
@@ -161,12 +157,12 @@ def test_rows_make_the_batch_that_torch_makes(spec: Spec, num_rows: int, seed: i
 def test_samples_come_back_from_their_rows(spec: Spec, num_rows: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     samples = [make(spec, rng) for _ in range(num_rows)]
-    layout = learn_layout(samples[0])
+    layout = Layout.learn(samples[0])
     assert layout is not None
     slot = Slot(layout, num_rows)
     slot.write(samples, 0)
     memory = memoryview(slot.bytes)
-    back = read_samples(layout, memory, num_rows, range(num_rows), slot.joined_texts(num_rows))
+    back = layout.read_samples(memory, num_rows, range(num_rows), slot.joined_texts(num_rows))
     slot.bytes[:] = 0  # they are copies
     assert_same(back, samples)
 
@@ -230,7 +226,7 @@ def test_a_sample_that_differs_is_refused_and_leaves_its_neighbours_alone(
 ) -> None:
     rng = np.random.default_rng(seed)
     samples = [make(spec, rng) for _ in range(3)]
-    layout = learn_layout(samples[0])
+    layout = Layout.learn(samples[0])
     assert layout is not None
     slot = Slot(layout, 3)
     slot.write(samples, 0)
@@ -252,7 +248,7 @@ def test_a_sample_that_differs_is_refused_and_leaves_its_neighbours_alone(
 
 @pytest.mark.parametrize(("low", "high"), [(2**63, 2**63), (-(2**63) - 1, 0), (0, 10**30)])
 def test_a_number_beyond_64_bits_does_not_fit(low: int, high: int) -> None:
-    layout = learn_layout(3)
+    layout = Layout.learn(3)
     assert layout is not None
     slot = Slot(layout, 2)
     with pytest.raises(Misfit):
@@ -271,25 +267,25 @@ def test_a_number_beyond_64_bits_does_not_fit(low: int, high: int) -> None:
     ids=repr,
 )  # fmt: skip
 def test_what_a_slot_cannot_hold_has_no_layout(sample: Any) -> None:
-    assert learn_layout(sample) is None
+    assert Layout.learn(sample) is None
 
 
 def test_deep_nesting_ends_in_no_layout_instead_of_a_crash() -> None:
     sample: Any = 1
     for _ in range(5000):
         sample = [sample]
-    assert learn_layout(sample) is None
+    assert Layout.learn(sample) is None
 
 
 def test_a_layout_is_a_value() -> None:
-    first, second = learn_layout({"a": np.zeros(3), "b": 1}), learn_layout({"a": np.ones(3), "b": 2})
+    first, second = Layout.learn({"a": np.zeros(3), "b": 1}), Layout.learn({"a": np.ones(3), "b": 2})
     assert first == second
     assert copy.deepcopy(first) == first
-    assert learn_layout({"b": 1, "a": np.zeros(3)}) != first
+    assert Layout.learn({"b": 1, "a": np.zeros(3)}) != first
 
 
 def test_views_are_not_mixed_up_between_slots_and_sizes() -> None:
-    layout = learn_layout(np.zeros(4, "f4"))
+    layout = Layout.learn(np.zeros(4, "f4"))
     assert layout is not None
     memories = [np.zeros(layout.places(8)[1], np.uint8) for _ in range(2)]
     writer = RowWriter(layout, lambda slot: memoryview(memories[slot]))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.engine.epoch.scheduler import Batch, Scheduler
 from headrace.engine.memory.messages import Answer, Result, Work
-from headrace.engine.memory.room import Holding, Turn, batches_that_fit, is_small, may_enter
+from headrace.engine.memory.room import Holding, Turn, batches_that_fit
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Model:
 
     def may_write(self, hand: Hand) -> bool:
         holding = self.holding(hand)
-        return is_small(hand.size, holding) or may_enter(hand.size, self.turn(hand.work.seq), holding)
+        return holding.admits_at_once(hand.size) or holding.admits(hand.size, self.turn(hand.work.seq))
 
     def write(self, worker: int) -> None:
         hand = self.hands[worker]
@@ -221,7 +221,7 @@ def test_with_samples_of_one_size_the_budget_is_never_exceeded(case: Case, seed:
 
 def test_nobody_but_the_next_batch_enters_before_anything_is_known() -> None:
     holding = Holding(budget_bytes=1000, used_bytes=0)
-    assert [may_enter(100, turn, holding) for turn in Turn] == [True, True, False]
+    assert [holding.admits(100, turn) for turn in Turn] == [True, True, False]
 
 
 def test_a_scheduled_batch_frees_its_samples_when_it_is_collated() -> None:

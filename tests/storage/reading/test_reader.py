@@ -21,11 +21,11 @@ from headrace.storage.reading import (
     Extent,
     ReaderSettings,
     close_files,
-    install_source,
     read_extent,
 )
 from headrace.storage.reading.block_source import BlockSource
 from headrace.storage.reading.block_table import HeadWord, Row, State
+from headrace.storage.reading.extents import install_source
 
 MIB = 1 << 20
 DEADLINE_S = 30.0

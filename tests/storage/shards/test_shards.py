@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import headrace
 from headrace import codecs
 from headrace.errors import DecodeError, NotSupported, UnusableInput
-from headrace.storage.reading import Extent, install_source
+from headrace.storage.reading import Extent
+from headrace.storage.reading.extents import install_source
 from headrace.storage.shards import Shards
 
 from ..tars import expected, pairs, write_tar

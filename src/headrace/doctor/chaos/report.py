@@ -194,5 +194,4 @@ def _worst_wait(facts: RoundFacts, fault: Fault, at_s: float) -> float:
 
 
 def num_struck(rounds: Sequence[RoundFacts]) -> int:
-    """How many faults have struck."""
     return sum(len({fault for fault, _ in facts.strikes}) for facts in rounds)

@@ -16,14 +16,4 @@ from .pacing import Pacing, WaitLog
 from .plan import EpochPlan, FeedSettings
 from .scheduler import Batch, Scheduler
 
-__all__ = [
-    "Batch",
-    "Delivery",
-    "EpochPlan",
-    "FeedSettings",
-    "Figures",
-    "Issuing",
-    "Pacing",
-    "Scheduler",
-    "WaitLog",
-]
+__all__ = ["Batch", "Delivery", "EpochPlan", "FeedSettings", "Figures", "Issuing", "Pacing", "Scheduler", "WaitLog"]

@@ -15,12 +15,9 @@ from ..memory import (
     Slots,
     TensorPlan,
     block_bytes,
-    build_batch,
     dump,
     load,
-    plan_tensors,
     read_index,
-    read_samples,
     release_block,
     slot_tensors,
     split_place,
@@ -129,7 +126,7 @@ class Delivery:
             tensors = [t if isinstance(t, list) else t.clone() for t in tensors]
             self.copied_batches += 1
         self.release(batch, keep_slot=True)
-        return build_batch(layout, tensors)
+        return layout.build_batch(tensors)
 
     def _plan(self, number: int, layout: Layout, batch: Batch) -> TensorPlan:
         key = (number, batch.num_rows, batch.count_rows)
@@ -137,7 +134,7 @@ class Delivery:
         if plan is None:
             if len(self._plans) >= _MOST_PLANS:  # batches of ever other sizes
                 self._plans.clear()
-            plan = self._plans[key] = plan_tensors(layout, batch.num_rows, batch.count_rows)
+            plan = self._plans[key] = layout.plan_tensors(batch.num_rows, batch.count_rows)
         return plan
 
     def _lend(self, block: int) -> Any:
@@ -205,7 +202,7 @@ class Delivery:
             texts.update({first + row: [[column[row]] for column in columns] for row in range(rows)})
         memory = self.slots.memory(slot)
         for row in set(range(batch.num_rows)) - set(samples):
-            samples[row] = read_samples(layout, memory, batch.num_rows, range(row, row + 1), texts.get(row, []))[0]
+            samples[row] = layout.read_samples(memory, batch.num_rows, range(row, row + 1), texts.get(row, []))[0]
         self.release(batch)
         self.general_batches += 1
         try:

@@ -28,7 +28,6 @@ class Figures:
         return range(min(MAX_WORKERS, self.pool.most_workers))
 
     def total(self, field: int) -> int:
-        """Sum of a field over all workers."""
         return sum(self._words[Board.record_at(w) + field] for w in self._workers())
 
     def bytes_written(self) -> int:

@@ -37,7 +37,6 @@ class WaitLog:
             self._steps.append(now - self._returned_at)
 
     def give(self, wait_s: float, now: float, *, since_start_s: float) -> None:
-        """The loop gets a batch."""
         self._returned_at = now
         self.count += 1
         self._total_s += wait_s
@@ -146,7 +145,6 @@ class Pacing:
         return min(limit, in_flight + fits)
 
     def chunk_for(self, num_rows: int) -> int:
-        """Samples a chunk for a batch."""
         if not self.has_answer:
             return max(1, num_rows // (4 * max(1, self._pool.num_workers)))
         chunk = min(self.chunk, num_rows)
@@ -158,7 +156,6 @@ class Pacing:
 
     @property
     def ahead(self) -> tuple[int, str]:
-        """Batches ahead, and why."""
         if self.asked_ahead is not None:
             return self.asked_ahead, "as asked for"
         return self._ahead, self._ahead_reason

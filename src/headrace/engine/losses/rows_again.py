@@ -34,7 +34,6 @@ class Claims:
         self._pool, self._words = pool, pool.board.words
 
     def of(self, worker: int) -> Claim | None:
-        """What a worker has in hand."""
         w, at = self._words, Board.record_at(worker)
         if w[at + Record.STATE] != BUSY or w[at + Record.SEQ] < 0:
             return None
@@ -42,7 +41,6 @@ class Claims:
         return Claim(worker, *(w[at + part] for part in parts))
 
     def all(self) -> list[Claim]:
-        """What all workers have in hand."""
         return [claim for worker in range(self._pool.most_workers) if (claim := self.of(worker)) is not None]
 
     def is_in_hand(self, seq: int) -> bool:

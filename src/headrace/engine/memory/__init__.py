@@ -38,36 +38,11 @@ from .board import (
     join_place,
     split_place,
 )
-from .layout import (
-    Layout,
-    Leaf,
-    Misfit,
-    Node,
-    TensorPlan,
-    build_batch,
-    learn_layout,
-    plan_tensors,
-    read_samples,
-    row_views,
-    slot_tensors,
-)
+from .layout import Layout, Leaf, Misfit, Node, TensorPlan, slot_tensors
 from .ledger import IndexReader, Ledger, read_index, write_indices
-from .messages import (
-    RESULT_BYTES,
-    WORK_BYTES,
-    Answer,
-    CaughtError,
-    Result,
-    Task,
-    Work,
-    join_tries,
-    pickle_error,
-    split_tries,
-    unpack_results,
-    unpack_work,
-)
+from .messages import RESULT_BYTES, WORK_BYTES, Answer, CaughtError, Result, Task, Work, join_tries, pickle_error
 from .parcels import block_bytes, dump, load, peek, read_block
-from .room import Holding, Turn, batches_that_fit, is_small, may_enter
+from .room import Holding, Turn, batches_that_fit
 from .slots import Slots
 
 __all__ = [
@@ -115,29 +90,19 @@ __all__ = [
     "Work",
     "batches_that_fit",
     "block_bytes",
-    "build_batch",
     "dump",
     "free_block",
-    "is_small",
     "join_place",
     "join_tries",
-    "learn_layout",
     "lies_in_dev_shm",
     "load",
     "mark_told",
-    "may_enter",
     "peek",
     "pickle_error",
-    "plan_tensors",
     "read_block",
     "read_index",
-    "read_samples",
     "release_block",
-    "row_views",
     "slot_tensors",
     "split_place",
-    "split_tries",
-    "unpack_results",
-    "unpack_work",
     "write_indices",
 ]

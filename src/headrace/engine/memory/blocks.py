@@ -98,7 +98,6 @@ class Region:
         self._words[self._start >> 3] = self.top_bytes = top
 
     def _add(self, offset: int, capacity: int) -> None:
-        """Make a free block."""
         self._by_capacity.setdefault(capacity, []).append(offset)
         self._words[(offset >> 3) + _STATE] = 0
         self._words[(offset >> 3) + _CAPACITY] = capacity

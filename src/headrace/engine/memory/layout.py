@@ -64,6 +64,10 @@ class Node:
     cls: type | None = None
 
 
+# how to make a leaf's tensor: (dtype, numbers, offset, shape); None for a text
+TensorPlan = list[tuple[Any, int, int, tuple[int, ...]] | None]
+
+
 @dataclass(frozen=True)
 class Layout:
     """The structure of a sample and the place of each leaf in a slot of a given number of rows."""
@@ -91,6 +95,15 @@ class Layout:
         is_flat = isinstance(self.root, Node) and all(isinstance(child, Leaf) for child in self.root.children)
         object.__setattr__(self, "is_flat", is_flat)
 
+    @classmethod
+    def learn(cls, sample: object) -> "Layout | None":
+        """Return the layout of a sample, or None where it has none that a slot could hold."""
+        try:
+            layout = cls(_learn(sample, depth=0))
+        except Misfit:
+            return None
+        return None if all(leaf.kind == "object" for leaf in layout.leaves) else layout
+
     def places(self, num_rows: int) -> tuple[list[int], int]:
         """Offset of each leaf's rows in a slot, and the bytes that the slot must have."""
         offsets, at = [], 0
@@ -99,15 +112,53 @@ class Layout:
             at += -(-leaf.row_bytes * num_rows // _ALIGN) * _ALIGN
         return offsets, max(at, _ALIGN)  # rows of empty arrays need a slot, too
 
+    def row_views(self, memory: memoryview, num_rows: int) -> list[npt.NDArray[Any]]:
+        """The rows of each leaf as arrays over a slot's memory."""
+        offsets, _ = self.places(num_rows)
+        views = []
+        for leaf, offset in zip(self.leaves, offsets, strict=True):
+            count = int(np.prod(leaf.shape, dtype=np.int64)) * num_rows
+            if leaf.kind == "object" or count == 0:
+                views.append(np.empty((num_rows, *leaf.shape), leaf.numpy_dtype or "u1"))
+            else:
+                views.append(np.frombuffer(memory, leaf.numpy_dtype, count, offset).reshape(num_rows, *leaf.shape))
+        return views
 
-def learn_layout(sample: object) -> Layout | None:
-    """Return the layout of a sample, or None where it has none that a slot could hold."""
-    try:
-        root = _learn(sample, depth=0)
-    except Misfit:
-        return None
-    layout = Layout(root)
-    return None if all(leaf.kind == "object" for leaf in layout.leaves) else layout
+    def build_batch(self, tensors: Sequence[Any]) -> Any:
+        """Put one tensor (or list of texts) per leaf into the structure that `default_collate` gives."""
+        root = self.root
+        if self.is_flat and not self.has_objects and isinstance(root, Node):
+            if root.kind == "dict":
+                return dict(zip(root.keys, tensors, strict=True))
+            return list(tensors) if root.cls is None else root.cls(*tensors)
+        return _build(self.root, iter(tensors), is_sample=False)
+
+    def plan_tensors(self, num_rows: int, count_rows: int) -> TensorPlan:
+        """How to make the tensors of batches that have `count_rows` in a slot laid out for `num_rows`."""
+        import torch
+
+        plan: TensorPlan = []
+        for leaf, offset in zip(self.leaves, self.places(num_rows)[0], strict=True):
+            if leaf.kind == "object":
+                plan.append(None)
+                continue
+            shape = (count_rows, *leaf.shape)
+            dtype = getattr(torch, leaf.torch_dtype.removeprefix("torch."))
+            plan.append((dtype, int(np.prod(shape, dtype=np.int64)), offset, shape))
+        return plan
+
+    def read_samples(self, memory: memoryview, num_rows: int, rows: range, texts: Sequence[list[Any]]) -> list[Any]:
+        """Rebuild samples from their rows, as copies of the types that the data set gave (for the rare mixed batch)."""
+        views = self.row_views(memory, num_rows)
+        samples = []
+        for row in rows:
+            beside = iter(texts)
+            leaves = [
+                next(beside)[row - rows.start] if leaf.kind == "object" else _read_leaf(leaf, view[row])
+                for leaf, view in zip(self.leaves, views, strict=True)
+            ]
+            samples.append(_build(self.root, iter(leaves), is_sample=True))
+        return samples
 
 
 def _learn(value: Any, depth: int) -> Node | Leaf:
@@ -158,29 +209,6 @@ def _array_types(dtype: np.dtype[Any]) -> tuple[str, str]:
     return _NUMPY_TO_TORCH[code], code
 
 
-def row_views(layout: Layout, memory: memoryview, num_rows: int) -> list[npt.NDArray[Any]]:
-    """The rows of each leaf as arrays over a slot's memory."""
-    offsets, _ = layout.places(num_rows)
-    views = []
-    for leaf, offset in zip(layout.leaves, offsets, strict=True):
-        count = int(np.prod(leaf.shape, dtype=np.int64)) * num_rows
-        if leaf.kind == "object" or count == 0:
-            views.append(np.empty((num_rows, *leaf.shape), leaf.numpy_dtype or "u1"))
-        else:
-            views.append(np.frombuffer(memory, leaf.numpy_dtype, count, offset).reshape(num_rows, *leaf.shape))
-    return views
-
-
-def build_batch(layout: Layout, tensors: Sequence[Any]) -> Any:
-    """Put one tensor (or list of texts) per leaf into the structure that `default_collate` gives."""
-    root = layout.root
-    if layout.is_flat and not layout.has_objects and isinstance(root, Node):
-        if root.kind == "dict":
-            return dict(zip(root.keys, tensors, strict=True))
-        return list(tensors) if root.cls is None else root.cls(*tensors)
-    return _build(layout.root, iter(tensors), is_sample=False)
-
-
 def _build(node: Node | Leaf, leaves: Iterator[Any], *, is_sample: bool) -> Any:
     # not a closure that calls itself: such a cycle would keep a slot leased until the garbage collector runs
     if isinstance(node, Leaf):
@@ -196,25 +224,6 @@ def _build(node: Node | Leaf, leaves: Iterator[Any], *, is_sample: bool) -> Any:
     if node.cls is not None:
         return node.cls(*children)
     return tuple(children) if is_sample and node.kind == "tuple" else children
-
-
-# how to make a leaf's tensor: (dtype, numbers, offset, shape); None for a text
-TensorPlan = list[tuple[Any, int, int, tuple[int, ...]] | None]
-
-
-def plan_tensors(layout: Layout, num_rows: int, count_rows: int) -> TensorPlan:
-    """How to make the tensors of batches that have `count_rows` in a slot laid out for `num_rows`."""
-    import torch
-
-    plan: TensorPlan = []
-    for leaf, offset in zip(layout.leaves, layout.places(num_rows)[0], strict=True):
-        if leaf.kind == "object":
-            plan.append(None)
-            continue
-        shape = (count_rows, *leaf.shape)
-        dtype = getattr(torch, leaf.torch_dtype.removeprefix("torch."))
-        plan.append((dtype, int(np.prod(shape, dtype=np.int64)), offset, shape))
-    return plan
 
 
 def slot_tensors(plan: TensorPlan, owner: npt.NDArray[np.uint8], texts: Sequence[list[Any]]) -> list[Any]:
@@ -233,22 +242,6 @@ def slot_tensors(plan: TensorPlan, owner: npt.NDArray[np.uint8], texts: Sequence
         else:
             tensors.append(torch.empty(shape, dtype=dtype))
     return tensors
-
-
-def read_samples(
-    layout: Layout, memory: memoryview, num_rows: int, rows: range, texts: Sequence[list[Any]]
-) -> list[Any]:
-    """Rebuild samples from their rows, as copies of the types that the data set gave (for the rare mixed batch)."""
-    views = row_views(layout, memory, num_rows)
-    samples = []
-    for row in rows:
-        beside = iter(texts)
-        leaves = [
-            next(beside)[row - rows.start] if leaf.kind == "object" else _read_leaf(leaf, view[row])
-            for leaf, view in zip(layout.leaves, views, strict=True)
-        ]
-        samples.append(_build(layout.root, iter(leaves), is_sample=True))
-    return samples
 
 
 def _read_leaf(leaf: Leaf, cell: Any) -> Any:

@@ -142,7 +142,6 @@ class Ledger:
     # ------------------------------------------------------------------------------------ rows are given out again
 
     def row_words(self, seq: int) -> list[int]:
-        """The words of a batch's rows."""
         entry = Board.entry_at(seq)
         table = self._words[entry + Entry.ROW_WORDS]
         return self._all_words[table : table + self._words[entry + Entry.NUM_ROWS]].tolist()

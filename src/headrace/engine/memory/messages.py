@@ -53,10 +53,24 @@ class Work(NamedTuple):
     row: int
     rows: int
     task: int  # a Task; a plain integer where it came through the pipe
-    argument: int = 0  # of a chunk: which try it is, and how far its samples lie ahead of their rows (`join_tries`)
+    argument: int = 0  # of a chunk: `tries` and `shift`, joined
+
+    @property
+    def tries(self) -> int:
+        """How often it was given out before."""
+        return self.argument & 255
+
+    @property
+    def shift(self) -> int:
+        """How many samples were left out between the batch's first one and this chunk: so far ahead of its rows."""
+        return self.argument >> 8
 
     def pack(self) -> bytes:
         return _WORK.pack(*self)
+
+    @classmethod
+    def unpack(cls, message: bytes) -> Self:
+        return cls._make(_WORK.unpack(message))
 
 
 class Result(NamedTuple):
@@ -72,22 +86,14 @@ class Result(NamedTuple):
     def pack(self) -> bytes:
         return _RESULT.pack(*self)
 
+    @classmethod
+    def unpack_all(cls, messages: bytes) -> list[Self]:
+        return [*map(cls._make, _RESULT.iter_unpack(messages))]
+
 
 def join_tries(tries: int, shift: int) -> int:
-    """The argument of a chunk: earlier tries, and the samples left out between the batch's first one and this chunk."""
+    """The argument of a chunk."""
     return shift << 8 | min(tries, 255)
-
-
-def split_tries(argument: int) -> tuple[int, int]:
-    return argument & 255, argument >> 8
-
-
-def unpack_work(message: bytes) -> Work:
-    return Work(*_WORK.unpack(message))
-
-
-def unpack_results(messages: bytes) -> list[Result]:
-    return [Result(*fields) for fields in _RESULT.iter_unpack(messages)]
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,6 @@ def read_block(memory: memoryview) -> Any:
 
 
 def block_bytes(arena: Arena, offset: int) -> int:
-    """Bytes of an object's block."""
     return int(_HEAD.unpack_from(arena.bytes, offset)[2])
 
 

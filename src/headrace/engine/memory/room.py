@@ -35,27 +35,25 @@ class Holding:
         """What is kept free for the oldest batch that is not collated: its samples, and what they are collated to."""
         return 2 * self.batch_bytes if self.batch_bytes else self.budget_bytes
 
+    def admits_at_once(self, size: int) -> bool:
+        """Whether a block may be let in without looking at the others: the oldest batch has room whatever they hold."""
+        budget = self.budget_bytes
+        is_empty = (self.used_bytes + size) * _EMPTY_PART <= budget
+        return is_empty and size * _SMALL_PART <= budget and self.batch_bytes * _BATCH_PART <= budget
 
-def is_small(size: int, holding: Holding) -> bool:
-    """Whether a block may be let in without looking at the others: the oldest batch has room whatever they hold."""
-    budget = holding.budget_bytes
-    is_empty = (holding.used_bytes + size) * _EMPTY_PART <= budget
-    return is_empty and size * _SMALL_PART <= budget and holding.batch_bytes * _BATCH_PART <= budget
+    def admits(self, size: int, turn: Turn) -> bool:
+        """Whether a block of `size` bytes may be written now; otherwise the worker keeps what it has until it may.
 
-
-def may_enter(size: int, turn: Turn, holding: Holding) -> bool:
-    """Whether a block of `size` bytes may be written now; otherwise the worker keeps what it has until it may.
-
-    >>> holding = Holding(budget_bytes=100, used_bytes=40, batch_bytes=20)
-    >>> [may_enter(20, turn, holding) for turn in Turn], [may_enter(30, turn, holding) for turn in Turn]
-    ([True, True, True], [True, True, False])
-    """
-    taken = holding.used_bytes + holding.promised_bytes + size
-    if turn is Turn.NEXT:
-        return True
-    if turn is Turn.OPEN:
-        return taken <= holding.budget_bytes
-    return taken + holding.reserve_bytes <= holding.budget_bytes
+        >>> holding = Holding(budget_bytes=100, used_bytes=40, batch_bytes=20)
+        >>> [holding.admits(20, turn) for turn in Turn], [holding.admits(30, turn) for turn in Turn]
+        ([True, True, True], [True, True, False])
+        """
+        taken = self.used_bytes + self.promised_bytes + size
+        if turn is Turn.NEXT:
+            return True
+        if turn is Turn.OPEN:
+            return taken <= self.budget_bytes
+        return taken + self.reserve_bytes <= self.budget_bytes
 
 
 def batches_that_fit(*, budget_bytes: int, queued_bytes: int, batch_bytes: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.errors import BatchTooLarge
 
-from ..memory import GENERAL, Answer, Entry, Head, NoRoom, Task, Work, split_tries
+from ..memory import GENERAL, Answer, Entry, Head, NoRoom, Task, Work
 from .fetch import CannotSplit, SampleSeeds
 from .rows import SMALL_ROW_BYTES, Placed, append_placed
 from .sharing import Sharing
@@ -37,7 +37,7 @@ class _MapTasks:
                 elif answer is Answer.SHARED:
                     self._sharing.share(work, entry, row, rows, content)
                 elif answer is Answer.NEEDS_WHOLE:
-                    self._ask_for_whole(work, entry, row, rows)
+                    self._teller.tell(work, entry, Answer.NEEDS_WHOLE, row, rows, is_void=True)
                 else:
                     block = self._entering.dump(content, entry, rows=rows)[0] if content else 0
                     self._teller.tell(work, entry, answer, row, rows, block=block)
@@ -46,10 +46,7 @@ class _MapTasks:
                     self._teller.fail(work, entry, row, error)
                     return
                 # a sample that cannot be pickled: the collation may make something of it that can
-                self._ask_for_whole(work, entry, row, rows)
-
-    def _ask_for_whole(self, work: Work, entry: int, row: int, rows: int) -> None:
-        self._teller.tell(work, entry, Answer.NEEDS_WHOLE, row, rows, is_void=True)
+                self._teller.tell(work, entry, Answer.NEEDS_WHOLE, row, rows, is_void=True)
 
 
 class Chunks(_MapTasks):
@@ -106,10 +103,9 @@ class Chunks(_MapTasks):
 
     def _position(self, work: Work, entry: int) -> int:
         """Where in the epoch's order a chunk's first sample stands; samples that were left out lie in between."""
-        return self._words[entry + Entry.FIRST_POSITION] + work.row + split_tries(work.argument)[1]
+        return self._words[entry + Entry.FIRST_POSITION] + work.row + work.shift
 
     def serve(self, work: Work, entry: int) -> None:
-        """Fetch the samples of a chunk and hand them over."""
         if work.rows == 1 and self._serve_one(work, entry):
             return
         indices = self._indices.of(work, entry)
@@ -269,7 +265,7 @@ class WholeBatches(_MapTasks):
         if self._events is not None:
             self._events.begin_sample()
         try:
-            if split_tries(work.argument)[0] and self._plan.is_batched:
+            if work.tries and self._plan.is_batched:
                 self._fetch_alone(indices, base_seed, position)
                 started = self._record.begin_sample(position, max(1, work.rows))
             samples = self._fetcher.whole_patiently(indices, base_seed, position, is_batch=self._plan.is_batched)

@@ -259,7 +259,6 @@ class SampleSeeds:
         return [held.keep() for held in self._held]
 
     def begin_sample(self, base_seed: int, position: int) -> None:
-        """Seed for one sample."""
         seed = mix_seed(base_seed, position)
         for source in self._sources if self._trial else self._used:
             source.seed(seed)

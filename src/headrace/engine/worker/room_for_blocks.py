@@ -21,8 +21,6 @@ from ..memory import (
     Turn,
     block_bytes,
     dump,
-    is_small,
-    may_enter,
 )
 from .record import WorkerRecord
 
@@ -62,7 +60,7 @@ class Entering:
             return
         # the oldest batch may have samples as large as these
         self._board.expect_batch(size * self._words[entry + Entry.NUM_ROWS] // max(1, rows))
-        if is_small(size, self._holding()):
+        if self._holding().admits_at_once(size):
             return
         self._check_batch(size, entry)
         if self._enter(size, entry):
@@ -97,7 +95,7 @@ class Entering:
             # what a dead worker was promised is gone with its record
             records = [Board.record_at(worker) for worker in range(words[Head.NUM_RECORDS])]
             promised = sum(words[at + Record.PROMISED] for at in records)
-            if not may_enter(size, self._turn(entry), self._holding(promised_bytes=promised)):
+            if not self._holding(promised_bytes=promised).admits(size, self._turn(entry)):
                 return False
             words[self._promised_at] = size
         return True

@@ -28,10 +28,7 @@ from ..memory import (
     Slot,
     dump,
     join_place,
-    learn_layout,
     peek,
-    read_samples,
-    row_views,
     split_place,
 )
 from .record import WorkerRecord
@@ -122,7 +119,7 @@ class Placer:
         memory = self._slot_memory(slot)
         joined = [[t for column in leaf for t in column] for leaf in zip(*texts, strict=True)]
         num_rows = self._words[entry + Entry.NUM_ROWS]
-        return read_samples(self._writer(layout).layout, memory, num_rows, range(row), joined)
+        return self._writer(layout).layout.read_samples(memory, num_rows, range(row), joined)
 
     def _writer(self, number: int) -> "RowWriter":
         while len(self._writers) <= number:
@@ -183,7 +180,7 @@ class Placer:
         for number in range(known - 1, -1, -1):
             if self._writer(number).fits(sample):
                 return number
-        layout = learn_layout(sample)
+        layout = Layout.learn(sample)
         if layout is None or layout in self._refused:
             return -1
         block, _ = dump(layout, self._region, self._arena)
@@ -260,7 +257,7 @@ class RowWriter:
         """
         views = self._views.get(slot)
         if views is None:
-            views = self._views[slot] = row_views(self.layout, self._slot_memory(slot[0]), slot[1])
+            views = self._views[slot] = self.layout.row_views(self._slot_memory(slot[0]), slot[1])
         if len(samples) <= _FEW_SAMPLES and self._put_one is not None:
             try:
                 for offset, sample in enumerate(samples):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..memory import TOLD, Answer, Arena, Entry, Head, Work, block_bytes, free_block, peek, read_block, split_tries
+from ..memory import TOLD, Answer, Arena, Entry, Head, Work, block_bytes, free_block, peek, read_block
 from .heap import kept_heap_bytes, trim_heap
 from .workbench import Workbench
 
@@ -32,8 +32,7 @@ class Sharing:
         if self._events is not None:
             self._events.handed_over(started)
         self._record.add_bytes(size)
-        tries = split_tries(work.argument)[0]
-        is_last = self._ledger.count_shared(entry, row, rows, block, tries=tries, worker=self._worker)
+        is_last = self._ledger.count_shared(entry, row, rows, block, tries=work.tries, worker=self._worker)
         if is_last is None:
             free_block(self._all_words, block)
             return

@@ -22,7 +22,6 @@ from ..memory import (
     Work,
     dump,
     free_block,
-    split_tries,
 )
 from .events import WorkerEvents
 from .fetch import Fetcher, SampleSeeds
@@ -147,7 +146,7 @@ class Teller:
         """
         if work.task != Task.CHUNK:
             return True
-        tries, worker = split_tries(work.argument)[0], self._worker
+        tries, worker = work.tries, self._worker
         quiet = self._ledger.count_done(entry, row, rows, tries=tries, worker=worker, quietly=quietly, is_void=is_void)
         if quiet > 0:
             self.answer(work, Answer.ROWS, row=0, rows=quiet)

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable
 
-from ..memory import ENDED, IDLE, WORK_BYTES, Answer, Board, Entry, Head, Task, Work, split_tries, unpack_work
+from ..memory import ENDED, IDLE, WORK_BYTES, Answer, Board, Entry, Head, Task, Work
 from .chunks import Chunks, WholeBatches
 from .own_iterator import OwnIterator
 from .record import Stopped
@@ -53,7 +53,7 @@ class Worker:
                 events.end_idle()
             if len(message) < WORK_BYTES or words[Head.STOP]:
                 break
-            work = unpack_work(message)
+            work = Work.unpack(message)
             if words[Head.TRIM] != self._trimmed:
                 self._trimmed = words[Head.TRIM]
                 self._region.trim()
@@ -84,7 +84,7 @@ class Worker:
                 return message
             else:
                 message = os.read(self._plan.work.fd, WORK_BYTES)
-                if not words[Head.HOLD] or unpack_work(message).task not in _WITH_SAMPLES:
+                if not words[Head.HOLD] or Work.unpack(message).task not in _WITH_SAMPLES:
                     return message
                 self._held = message
 
@@ -140,4 +140,4 @@ class Worker:
             return False
         if self._words[entry + Entry.SEQ] != work.seq:
             return True
-        return bool(self._all_words[self._words[entry + Entry.ROW_WORDS] + work.row] != -split_tries(work.argument)[0])
+        return bool(self._all_words[self._words[entry + Entry.ROW_WORDS] + work.row] != -work.tries)

@@ -67,7 +67,6 @@ def source_installed(source: Source) -> Iterator[None]:
 
 
 def read_file(extent: Extent) -> memoryview:
-    """The bytes of an extent from its file."""
     path, offset, size = extent
     file = _kept_open(path)
     data = os.pread(file.fd, size, offset)
