@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -37,7 +38,7 @@ from headrace.order import EpochOrder
 
 from .batches import pin_batch
 from .reading import Reading
-from .snapshot import empty_stats
+from .snapshot import empty_stats, make_turns
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -72,7 +73,7 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter):
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         self.opened_at, self.is_open = time.perf_counter(), True
-        self._loader = loader
+        self._loader, self._turns = loader, make_turns()
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
         self._waits, self._num_samples = WaitLog(), 0
         self._reading = Reading.start(loader, self)
@@ -86,6 +87,10 @@ class LocalIterator(torch_loader._SingleProcessDataLoaderIter):
         self._steps = self._guard_steps()
         self._taken = 0  # samples of an iterable data set, in the batches that were delivered
         loader._live.add(self)
+
+    def __next__(self) -> Any:
+        with self._turns[os.getpid()]:
+            return super().__next__()
 
     def _next_data(self) -> Any:
         started = time.perf_counter()

@@ -1,8 +1,11 @@
-"""What iterators share: a loader's figures before it has one, and what is said of it."""
+"""What iterators share: a loader's figures before it has one, what is said of it, and whose turn it is."""
 
 from __future__ import annotations
 
 import logging
+import os
+import threading
+from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +29,11 @@ def empty_stats(loader: DataLoader[Any]) -> LoaderStats:
         budget_bytes=budget.bytes,
         budget_reason=budget.reason,
     )
+
+
+def make_turns() -> defaultdict[int, threading.RLock]:
+    """By process, what lets one thread at a time into an iterator: in a forked child nobody is, whoever was before."""
+    return defaultdict(threading.RLock, {os.getpid(): threading.RLock()})
 
 
 @cache

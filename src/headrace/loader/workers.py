@@ -39,7 +39,7 @@ from headrace.signals.timing import NextWatch
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches
 from .reading import Reading
-from .snapshot import cannot_go_on, say_once
+from .snapshot import cannot_go_on, make_turns, say_once
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -56,6 +56,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         super().__init__(loader)
         self.opened_at, self.is_open, self._pid = time.perf_counter(), True, os.getpid()
         self._fatal: Exception | None = None
+        self._turns = make_turns()
         # a loader with persistent workers holds its iterator: did that hold it in return, the workers of a loader that
         # nobody uses any more would stay until a garbage collection
         self._maker, self._settings = weakref.ref(loader), copy(loader) if loader.persistent_workers else loader
@@ -189,6 +190,10 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         return (pins or copies) and torch.cuda.is_available() and torch.version.cuda is not None
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        with self._turns[os.getpid()]:
+            self._begin_epoch(loader, first_iter)
+
+    def _begin_epoch(self, loader: Any, first_iter: bool) -> None:
         super()._reset(loader, first_iter)
         if self._is_torn:
             with signals_later():
@@ -205,9 +210,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         self._feed.start_epoch(self._sampler_iter, self._seed)
 
     def __next__(self) -> Any:
-        if NextWatch.wrap is not None:
+        with self._turns[os.getpid()]:
             return NextWatch.take(WorkersIterator._next_batch)(self)
-        return self._next_batch()
 
     def _next_batch(self) -> Any:
         # torch's own adds a mark for its profiler and counts an IterableDataset's batches: only then is it needed

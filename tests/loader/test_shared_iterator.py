@@ -1,0 +1,85 @@
+"""One iterator that several threads of the training process ask: every batch comes once, whoever gets it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from torch.utils.data import Dataset
+
+from headrace import DataLoader
+from headrace.errors import NotSupported
+
+from ..engine.datasets import Streamed
+from .test_forked_children import in_child
+
+SAMPLES, BATCH = 1200, 4
+
+
+class Numbers(Dataset[int]):
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(self._seconds)
+        return index
+
+
+@pytest.fixture
+def _hasty_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_hasty_switches")
+@pytest.mark.parametrize(
+    ("dataset", "arguments"),
+    [
+        (Numbers(), {}),
+        (Numbers(), {"backend": "thread"}),
+        (Numbers(), {"num_workers": "auto"}),
+        (Numbers(), {"num_workers": 0, "on_error": "quarantine"}),
+        (Streamed("number", SAMPLES), {}),
+    ],
+    ids=["processes", "threads", "auto", "in-process", "iterable"],
+)
+def test_several_threads_ask_and_every_sample_comes_once(dataset: Any, arguments: dict[str, Any]) -> None:
+    loader: DataLoader[Any] = DataLoader(dataset, BATCH, **{"num_workers": 2, **arguments})
+    iterator = iter(loader)
+
+    def take_all() -> list[int]:
+        return [int(value) for batch in iterator for value in batch]
+
+    with ThreadPoolExecutor(4) as threads:
+        taken = [threads.submit(take_all) for _ in range(4)]
+        assert sorted(number for one in taken for number in one.result(60)) == list(range(SAMPLES))
+    assert not loader.quarantine
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_forked_child_waits_for_no_thread_that_it_has_not(num_workers: int) -> None:
+    iterator = iter(DataLoader(Numbers(0.3), 1, num_workers=num_workers))
+    next(iterator)
+
+    def ask() -> None:
+        if num_workers:
+            with pytest.raises(NotSupported, match="forked child"):
+                next(iterator)
+        else:
+            assert next(iterator) > 0
+
+    inside = threading.Thread(target=lambda: next(iterator))
+    inside.start()
+    time.sleep(0.1)  # it is inside, and stays there for a sample
+    in_child(ask)
+    inside.join()
