@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +303,19 @@ class UsedUp(ShardByShard):
         (lambda numbers, bad: map(sum, zip(numbers, mapped(numbers, bad), strict=False)), 39),
         (lambda numbers, bad: map(partial(read_first, bad=bad), zip(numbers, numbers, strict=False)), 39),
         (lambda numbers, bad: map(sum, itertools.zip_longest(numbers, mapped(numbers, bad))), None),
+        (lambda numbers, bad: map(sum, zip(map(int, texts(numbers, bad)), numbers, strict=False)), None),
+        (lambda numbers, bad: map(sum, zip(numbers, map(int, texts(numbers, bad)), strict=False)), 39),
+        (lambda numbers, bad: Held(zip(mapped(numbers, bad), numbers, strict=False)), None),
+        (lambda numbers, bad: Held(Held(zip(Going(numbers, bad), numbers, strict=False))), None),
+        (lambda numbers, bad: Held(zip(map(int, texts(numbers, bad)), numbers, strict=False)), None),
+        (lambda numbers, bad: Held(itertools.zip_longest(numbers, mapped(numbers, bad))), None),
+        (lambda numbers, bad: Held(map(max, Going(numbers, bad), numbers)), None),
+        (lambda numbers, bad: Held(zip(numbers, mapped(numbers, bad), strict=False)), 39),
+        (lambda numbers, bad: Held(zip(map(int, numbers), numbers, strict=False), bad), 39),
+        (lambda numbers, bad: Held(itertools.zip_longest(numbers, numbers), bad), 39),
+        (lambda numbers, bad: map(int, map(Path.__fspath__, map(Path, texts(numbers, bad)))), 39),
+        (lambda numbers, bad: Held(zip(map(Path, texts(numbers, bad)), numbers, strict=False)), 39),
+        (lambda numbers, bad: Held(zip(map(cache(partial(read, bad=bad)), numbers), numbers, strict=False)), None),
         (lambda numbers, bad: itertools.chain(Going(numbers, bad)), 39),
         (lambda numbers, bad: UsedUp(numbers, bad), 35),
         (lambda numbers, bad: itertools.starmap(read, [(number, bad) for number in numbers]), 39),
@@ -318,6 +331,19 @@ class UsedUp(ShardByShard):
         "zip, last",
         "around zip",
         "zip_longest",
+        "zip, C raises",
+        "zip, C raises, last",
+        "zip in a class",
+        "zip in two classes",
+        "zip in a class, C raises",
+        "zip_longest in a class",
+        "map of two in a class",
+        "zip in a class, last",
+        "class around zip",
+        "class around zip_longest",
+        "maps",
+        "class around zip, C raises",
+        "zip in a class, cached",
         "chain",
         "used up",
         "starmap",
@@ -331,6 +357,27 @@ def test_what_itertools_lose_with_an_error_is_an_error(make: Any, num_left: int 
             values(loader)
     else:
         assert len(values(loader)) == num_left
+
+
+class Held:
+    """Gives what an iterator in one of its attributes gives, the first of each row; some rows it cannot use."""
+
+    def __init__(self, rows: Iterator[Any], bad: set[int] | None = None) -> None:
+        self.rows, self.bad = rows, bad or set()
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        row = next(self.rows)
+        number = row[0] if isinstance(row, tuple) else row
+        if number in self.bad:
+            raise ValueError(f"row {number} is broken")
+        return int(str(number))
+
+
+def texts(numbers: range, bad: set[int]) -> list[str]:
+    return ["broken" if number in bad else str(number) for number in numbers]
 
 
 def read_first(pair: tuple[int, int], bad: set[int]) -> int:

@@ -1,5 +1,6 @@
 """An iterable data set in a worker: the samples of its own iterator, one after the other, and where it stands."""
 
+import dis
 import gc
 import inspect
 import itertools
@@ -10,7 +11,7 @@ from types import CodeType, GeneratorType
 from typing import Any, Self
 
 from headrace.errors import NotSupported
-from headrace.model import describe_error, traceback_of
+from headrace.model import Count, describe_error, traceback_of
 
 from ..memory import Answer, CaughtError, Entry, Head, Work, dump
 from .fetch import reachable
@@ -61,8 +62,7 @@ class Steps:
                     raise
                 self._tell(error)
                 self._failed, self.passed_over = error, self.passed_over + 1
-                iterator = self._iterator
-                if holds_ended(iterator, ended_generators(error)) or is_shifted(iterator, _raised_in(error)):
+                if holds_ended(self._iterator, ended_generators(error)) or is_shifted(self._iterator, error):
                     raise self._lost_rest(error) from error
             else:
                 self._failed = None
@@ -100,7 +100,7 @@ class Steps:
             f"{self._whose} ended with the error of one sample: a generator or islice (pairwise, batched, zip, chain "
             "of what fails) cannot go on after an exception: what it had yet to give is lost, or would come shifted",
             error=describe_error(failed),
-            came_before=f"{self.taken} samples",
+            came_before=f"{Count(self.taken):sample(s)}",
             next_step="catch the exception inside of it and continue with the next sample, or write the "
             "iterator as a class with __next__, which can be asked again",
         )
@@ -113,12 +113,16 @@ def say_doubt(whose: str) -> None:
 
 def ended_generators(error: BaseException) -> set[CodeType]:
     """The code of the generators that an exception has left on its way, and ended."""
-    trace, codes = traceback_of(error), set()
+    return {code for code, _ in _way_of(error) if code.co_flags & inspect.CO_GENERATOR}
+
+
+def _way_of(error: BaseException) -> list[tuple[CodeType, int]]:
+    """The code that an exception has come through, and where in it, outermost first."""
+    trace, way = traceback_of(error), []
     while trace is not None:
-        if trace.tb_frame.f_code.co_flags & inspect.CO_GENERATOR:
-            codes.add(trace.tb_frame.f_code)
+        way.append((trace.tb_frame.f_code, trace.tb_lasti))
         trace = trace.tb_next
-    return codes
+    return way
 
 
 def holds_ended(holder: object, codes: set[CodeType]) -> bool:
@@ -133,42 +137,43 @@ def holds_ended(holder: object, codes: set[CodeType]) -> bool:
     )
 
 
-def is_shifted(iterator: object, code: CodeType | None) -> bool:
-    """Whether a `zip`, or a `map` over several, failed within a row: some have moved on, so what follows is shifted.
+def is_shifted(holder: object, error: BaseException) -> bool:
+    """Whether a `zip` that something is, or holds, failed within a row: some have moved on, what follows is shifted.
 
-    `code` raised. Where that is what a `map` around it calls, or its last iterator, no row is torn apart.
+    So is a `map` over several, and a `zip_longest` is over. Where the last one of them failed, no row is torn apart.
     """
+    codes, several = _raised_in(error), (zip, map, itertools.zip_longest)
+    for one in [one for one in reachable(holder) if isinstance(one, several)]:
+        asked = _asked_by(one)
+        is_over = isinstance(one, itertools.zip_longest)
+        if len(asked) > 1 and any(_raises(each, codes) for each in asked[: None if is_over else -1]):
+            return True
+    return False
+
+
+def _raises(iterator: object, codes: set[CodeType | None]) -> bool:
+    """Whether an iterator, or one that it asks, has called one of these."""
     if not _is_of_c(iterator):
-        return False
-    asked = _asked_by(iterator)
+        code = getattr(getattr(type(iterator), "__next__", None), "__code__", None)
+        return code in codes and not isinstance(iterator, GeneratorType)  # one that failed has ended
     calls = [one for one in gc.get_referents(iterator) if callable(one)]
-    if any(_code_of(one) is code for one in calls):
-        return False
-    if isinstance(iterator, itertools.zip_longest):
-        return True
-    if len(asked) > 1 and isinstance(iterator, (zip, map)) and any(_raises(one, code) for one in asked[:-1]):
-        return True
-    return any(is_shifted(one, code) for one in asked)
+    return any(_code_of(one) in codes for one in calls) or any(_raises(one, codes) for one in _asked_by(iterator))
 
 
-def _raises(iterator: object, code: CodeType | None) -> bool:
-    """Whether what raised is called by an iterator, or by one that it asks."""
-    if not _is_of_c(iterator):
-        return code is not None and getattr(getattr(type(iterator), "__next__", None), "__code__", None) is code
-    calls = [one for one in gc.get_referents(iterator) if callable(one)]
-    return any(_code_of(one) is code for one in calls) or any(_raises(one, code) for one in _asked_by(iterator))
+def _raised_in(error: BaseException) -> set[CodeType | None]:
+    """The code that an iterator, which somebody asked, may have called on the way to an error; None: that of C."""
+    way = _way_of(error)
+    calls = (code.co_name == "__next__" and dis.opname[code.co_code[at]] for code, at in way[-1:])
+    is_of_c = any(name and ("CALL" in name or name == "FOR_ITER") for name in calls)
+    return {code for code, _ in way[1:]} | ({None} if is_of_c else set())
 
 
-def _raised_in(error: BaseException) -> CodeType | None:
-    """The code that an iterator called and that raised; None: it was C's."""
-    trace = traceback_of(error)
-    return trace.tb_next.tb_frame.f_code if trace is not None and trace.tb_next is not None else None
-
-
-def _code_of(called: object) -> CodeType | None:
+def _code_of(called: Any) -> CodeType | None:
+    called = getattr(called, "__wrapped__", called)  # what is cached
     called = getattr(called, "func", called)  # a partial
-    found = getattr(called, "__code__", None) or getattr(type(called).__dict__.get("__call__"), "__code__", None)
-    return found if isinstance(found, CodeType) else None
+    names = ("__init__", "__new__") if isinstance(called, type) else ("__call__",)
+    codes = (getattr(one, "__code__", None) for one in (called, *(getattr(called, name, None) for name in names)))
+    return next((code for code in codes if isinstance(code, CodeType)), None)
 
 
 def _is_of_c(iterator: object) -> bool:
