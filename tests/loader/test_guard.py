@@ -495,6 +495,25 @@ def test_bad_arguments_are_refused(tmp_path: Path) -> None:
         DataLoader(Faulty(4, {}), max_bad="many")  # type: ignore[arg-type]
     with pytest.raises(OSError, match="nowhere"):
         DataLoader(Faulty(4, {}), on_error="quarantine", quarantine_file=tmp_path / "nowhere" / "bad.jsonl")
+    with pytest.raises(ValueError, match="timeout"):
+        DataLoader(Faulty(4, {}), timeout=float("nan"))
+    for skipped in (3, b"bad.jsonl"):
+        with pytest.raises(TypeError, match="skip_quarantined takes"):
+            DataLoader(Faulty(4, {}), skip_quarantined=skipped)  # type: ignore[arg-type]
+    for name in ("", "a\0b"):
+        with pytest.raises(ValueError, match="names no file"):
+            DataLoader(Faulty(4, {}), quarantine_file=name)
+    with pytest.raises(TypeError, match="3 names no file"):
+        DataLoader(Faulty(4, {}), quarantine_file=3)  # type: ignore[arg-type]
+
+
+def test_one_worker_is_told_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="headrace")
+    loader: DataLoader[Any] = DataLoader(Faulty(4, {}), num_workers=1)
+    assert len(list(loader)) == 4
+    assert "1 worker>" in repr(loader)
+    assert "1 worker (" in caplog.text
+    assert "1 workers" not in caplog.text
 
 
 class Zipped(Dataset[int]):

@@ -120,7 +120,7 @@ def test_under_pressure_fewer_batches_then_fewer_workers_and_all_are_back_later(
     fill(recorded, 0.985)
     take_until(iterator, lambda: loader.stats().num_workers == 1 and loader.stats().batches_in_flight <= 1)
     assert "memory is very short: cgroup v2" in messages(caplog)
-    assert "a worker is sent home, 1 workers now" in messages(caplog)
+    assert "a worker is sent home, 1 worker now" in messages(caplog)
     before = len(caplog.records)
     fill(recorded, 0.3)
     take_until(iterator, lambda: loader.stats().num_workers == 3 and loader.stats().batches_in_flight >= 10)
@@ -269,7 +269,7 @@ def test_in_a_real_group_that_fills_up_and_empties() -> None:
     text = "\n".join(said)
     assert "memory is very short: cgroup v" in text
     assert "left below the limit" in text
-    assert "a worker is sent home, 1 workers now" in text
+    assert "a worker is sent home, 1 worker now" in text
     assert "a worker is back, 3 workers now" in text
 
 

@@ -452,10 +452,16 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
 def test_what_cannot_be_a_quarantine_is_refused_with_a_next_step_that_fits(tmp_path: Path) -> None:
     """Room is for a full disk; a folder that is not there or is a file, and a file that is a folder, need another."""
     (tmp_path / "file").write_text("")
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "elsewhere").symlink_to(tmp_path / "gone" / "bad.jsonl")
     for name, kind, step in (
         ("nope/bad.jsonl", FileNotFoundError, f"try: `mkdir -p {tmp_path}/nope`"),
         ("file/bad.jsonl", NotADirectoryError, "try: another folder: a file has that name"),
         (".", IsADirectoryError, "try: a file: a folder has that name"),
+        ("nope/../bad.jsonl", FileNotFoundError, f"try: `mkdir -p {tmp_path}/nope/..`"),
+        ("elsewhere", FileNotFoundError, f"try: `mkdir -p {tmp_path}/gone`"),
+        ("circle", OSError, "try: another path: links in it lead back to themselves"),
+        ("x" * 300, OSError, "try: a shorter name"),
     ):
         with pytest.raises(kind) as caught:
             QuarantineFile(tmp_path / name).check()

@@ -14,7 +14,7 @@ from torch.utils.data import dataloader as torch_loader
 
 from headrace.engine import Condemned, usable_processors
 from headrace.errors import NotSupported
-from headrace.model import EpochAccount, ErrorPolicy, LoaderStats, SampleFailure, keeps_stats, parse_bytes
+from headrace.model import Count, EpochAccount, ErrorPolicy, LoaderStats, SampleFailure, keeps_stats, parse_bytes
 
 from .batches import count_rows, is_default_collation
 from .local import LocalIterator, SeededLocalIterator
@@ -102,6 +102,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             raise ValueError(
                 "assign='fixed' is torch's loader: it goes with no on_error=, backend='thread' or \"auto\""
             )
+        if str(timeout) == "nan":
+            raise ValueError("timeout must be a number of seconds, 0 for none, got nan")
         policy = ErrorPolicy.of(on_error, max_bad)
         if memory is not None:
             parse_bytes(memory)
@@ -247,7 +249,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         return self._last_stats or empty_stats(self)
 
     def __repr__(self) -> str:
-        known = f"{self.num_workers} workers" if self.num_workers else "in-process"
+        known = f"{Count(self.num_workers):worker(s)}" if self.num_workers else "in-process"
         workers = known if self._is_decided else "workers to be measured"
         return f"<headrace.DataLoader of {type(self.dataset).__name__}: batch {self.batch_size}, {workers}>"
 

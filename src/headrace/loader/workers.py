@@ -33,7 +33,7 @@ from headrace.engine import (
 )
 from headrace.errors import BatchTooLarge, InternalError, NotSupported, TooManyBad, WorkerHang, WorkerLost
 from headrace.knowledge import add_hint
-from headrace.model import LoaderStats, find_rank, is_from_signal, language
+from headrace.model import Count, LoaderStats, find_rank, is_from_signal, language
 from headrace.signals.timing import NextWatch
 
 from .batches import collate_as_workers_do, is_pinned, pin_batch
@@ -84,8 +84,14 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             raise
         loader._live.add(self)
         _log.info(
-            "%s: %s workers (%s), backend %s (%s), start method %s, memory budget %s",
-            *(loader, pool.num_workers, loader._workers_reason, self._backend, self._backend_reason),
+            "%s: %s (%s), backend %s (%s), start method %s, memory budget %s",
+            *(
+                loader,
+                f"{Count(pool.num_workers):worker(s)}",
+                loader._workers_reason,
+                self._backend,
+                self._backend_reason,
+            ),
             *(self._context.get_start_method(), self._budget.reason),
         )
 

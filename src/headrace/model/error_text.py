@@ -22,6 +22,8 @@ _WRITE_STEPS = {
     "EACCES EPERM": "`ls -la {folder}` shows who may read and write there",
     "EROFS": "a folder that is not mounted read-only, as {folder} is",
     "EISDIR": "a file: a folder has that name",
+    "ELOOP": "another path: links in it lead back to themselves",
+    "ENAMETOOLONG": "a shorter name",
     "EFBIG": "a larger `ulimit -f`",
     "EMFILE ENFILE": "a larger `ulimit -n`",
 }
@@ -94,7 +96,8 @@ def write_step(error: OSError, path: str | os.PathLike[str]) -> str:
     >>> write_step(OSError(errno.ENOENT, ""), "/data/runs/bad.jsonl")
     '`mkdir -p /data/runs`, or a folder that is there'
     """
-    name, folder = errno.errorcode.get(error.errno or 0), shlex.quote(os.path.dirname(os.path.abspath(path)))
+    # the folder as it was given: `missing/..` is none that is there
+    name, folder = errno.errorcode.get(error.errno or 0), shlex.quote(os.path.dirname(path) or ".")
     return next((step.format(folder=folder) for names, step in _WRITE_STEPS.items() if name in names.split()), "")
 
 

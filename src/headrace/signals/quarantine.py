@@ -72,6 +72,10 @@ class QuarantineFile:
     """A quarantine file, to which any number of processes on any number of hosts may append."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        name: Any = path
+        if not (is_path := isinstance(name, (str, os.PathLike))) or not str(name) or "\0" in str(name):
+            what = f"{path!r} names no file: a quarantine is named by its path, as in 'bad.jsonl'"
+            raise ValueError(what) if is_path else TypeError(what)
         self.path = Path(path)
         self._is_checked = False
 
@@ -135,12 +139,14 @@ def skip_set(source: str | os.PathLike[str] | Iterable[Any], *, num_samples: int
     name one file to read and to append to. `num_samples` is the length of the data set: if the file was written for
     another length, its indices may be other samples by now, and `StaleQuarantine` is raised.
     """
+    if isinstance(source, bytes) or not isinstance(source, (str, os.PathLike, Iterable)):
+        raise TypeError(f"skip_quarantined takes the path of a quarantine, or the keys of samples, not {source!r}")
     if not isinstance(source, (str, os.PathLike)):
         return SampleKeys(source)
-    path = Path(source)
-    keys, damages = [], []
+    file, keys, damages = QuarantineFile(source), [], []
+    path = file.path
     try:
-        for entry in QuarantineFile(path).entries():
+        for entry in file.entries():
             if isinstance(entry, DamagedLine):
                 damages.append(entry)
             elif entry.key is not None:
@@ -159,8 +165,8 @@ def _refused(error: OSError, path: Path, done: str) -> OSError:
     """Return an error of the system's as one that says what to do about it."""
     what = f"the quarantine {path} cannot be {done}: {error.strerror}"
     if isinstance(error, FileNotFoundError):
-        what = f"there is no folder {path.parent} to write the quarantine to"
-    step = write_step(error, path)
+        what = f"there is no folder {os.path.dirname(error.filename)} to write the quarantine to"
+    step = write_step(error, error.filename or path)
     return type(error)(f"{what}\n  try: {step}" if step else what)
 
 

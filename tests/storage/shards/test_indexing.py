@@ -207,3 +207,10 @@ def test_a_billion_samples_are_opened_without_being_read(tmp_path: Path) -> None
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown_kib < 64 << 10
     assert len(index.samples) == num
+
+
+def test_a_shard_that_is_not_there_is_no_reason_to_make_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(UnusableInput) as caught:
+        ensure_index(str(tmp_path / "gone" / "a.tar"), ByFirstDot())
+    assert "mkdir" not in str(caught.value)
+    assert f"try: the right path: `ls {tmp_path}/gone` shows what is there" in str(caught.value)

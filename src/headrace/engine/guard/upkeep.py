@@ -5,7 +5,7 @@ import time
 
 from headrace.errors import BatchTimeout, WorkerHang, WorkerLost
 from headrace.forensics import Level
-from headrace.model import ErrorText, EventKind, FailureKind, error_name
+from headrace.model import Count, ErrorText, EventKind, FailureKind, error_name
 
 from ..epoch import FeedSettings, Figures, Scheduler
 from ..losses import Guilty, Losses, record_incident
@@ -74,7 +74,7 @@ class Upkeep:
             error, is_borne = self._judge(loss)
             if not is_borne:
                 if not self._pool.plan.is_iterable:
-                    error.evidence["lost_before"] = f"{self._losses.recovery.num_losses} workers"
+                    error.evidence["lost_before"] = f"{Count(self._losses.recovery.num_losses):worker(s)}"
                 record_incident(EventKind.WORKER_LOST, loss.pid)
                 raise _as_raised(error, loss)
             if self._pool.plan.is_iterable:
@@ -151,7 +151,7 @@ class Upkeep:
             return
         if step:
             said = "a worker is sent home" if step < 0 else "a worker is back"
-            _log.warning("memory: %s, %d workers now", said, self._pool.num_workers)
+            _log.warning("memory: %s, %s now", said, f"{Count(self._pool.num_workers):worker(s)}")
 
 
 def _as_raised(error: WorkerLost | WorkerHang, loss: Loss) -> WorkerLost | WorkerHang:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import BatchTooLarge
-from headrace.model import SlotStats, format_bytes
+from headrace.model import Count, SlotStats, format_bytes
 
 from .arena import Arena
 from .board import BOUND, FREE, LEASED, MAX_SLOTS, RETIRED, Board, BoardLock, Head, Slot
@@ -68,7 +68,7 @@ class Slots:
             rows_that_fit = max(1, self._budget_bytes * num_rows // need // 3)
             raise BatchTooLarge(
                 "one batch does not fit the loader's memory budget",
-                batch=f"{format_bytes(need)} for {num_rows} samples",
+                batch=f"{format_bytes(need)} for {Count(num_rows):sample(s)}",
                 budget=format_bytes(self._budget_bytes),
                 next_step=f'batch_size={rows_that_fit}, or memory="{-(-3 * need >> 20)}MiB"',
             )

@@ -3,7 +3,7 @@
 import time
 
 from headrace.errors import BatchTooLarge
-from headrace.model import format_bytes
+from headrace.model import Count, format_bytes
 
 from ..memory import (
     GENERAL,
@@ -123,7 +123,7 @@ class Entering:
             rows_that_fit = max(1, self._budget_bytes * max(1, num_rows) // (samples + size) // 3)
             raise BatchTooLarge(
                 "one batch does not fit the loader's memory budget: its samples, and what they are collated to",
-                batch=f"{format_bytes(samples + size)} for {max(1, num_rows)} samples",
+                batch=f"{format_bytes(samples + size)} for {Count(max(1, num_rows)):sample(s)}",
                 budget=format_bytes(self._budget_bytes),
                 next_step=f'batch_size={rows_that_fit}, or memory="{-(-3 * (samples + size) >> 20)}MiB"',
             )

@@ -115,7 +115,8 @@ def lock_file(fd: int, longest_s: float) -> OSError | None:
 
 def why_unwritable(path: str | os.PathLike[str]) -> OSError | None:
     """What the system would say to whoever writes a file there, which may not be there yet; None: nothing."""
-    folder = os.path.join(os.path.dirname(os.path.abspath(path)), "")
+    path = os.path.join(os.path.dirname(path), os.readlink(path)) if os.path.islink(path) else path
+    folder = os.path.join(os.path.dirname(path) or ".", "")
     written = path if os.path.exists(path) else folder
     try:
         if os.access(written, os.W_OK) and (written == folder or not os.path.isdir(path)):

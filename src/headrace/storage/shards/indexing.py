@@ -5,6 +5,7 @@ import hashlib
 import logging
 import mmap
 import os
+import shlex
 import tempfile
 import time
 import zlib
@@ -218,8 +219,9 @@ def opened(shard: str) -> Iterator[tuple[Fetch, os.stat_result]]:
     try:
         fd = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        what, next_step = f"{shard} cannot be read: {error.strerror}", write_step(error, shard)
-        raise UnusableInput(what, next_step=next_step) from error
+        folder, is_missing = shlex.quote(os.path.dirname(shard) or "."), isinstance(error, FileNotFoundError)
+        next_step = f"the right path: `ls {folder}` shows what is there" if is_missing else write_step(error, shard)
+        raise UnusableInput(f"{shard} cannot be read: {error.strerror}", next_step=next_step) from error
     buffer: memoryview | None = None
 
     def fetch(offset: int, size: int) -> bytes | memoryview:
