@@ -56,7 +56,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         super().__init__(loader)
         self.opened_at, self.is_open, self._pid = time.perf_counter(), True, os.getpid()
         self._fatal: Exception | None = None
-        self._turns = make_turns()
         # a loader with persistent workers holds its iterator: did that hold it in return, the workers of a loader that
         # nobody uses any more would stay until a garbage collection
         self._maker, self._settings = weakref.ref(loader), copy(loader) if loader.persistent_workers else loader
@@ -69,7 +68,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         self._local: Iterator[Callable[[], Any]] | None = None
         self._copier = DeviceCopier(loader.device) if loader.device is not None else None
         self._registration: HostRegistration | None = None
-        self._epoch, self._seed = -1, 0
+        self._epoch, self._seed, self._turns = -1, 0, make_turns()
         self._is_inside = False  # `next` has begun, and has not come to its end
         self._on_its_way: tuple[Any] | None = None  # a batch that the loop has not got yet
         self._reading = Reading.start(loader, self, budget_bytes=self._budget.bytes)
@@ -83,15 +82,10 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             self._closer()
             raise
         loader._live.add(self)
+        workers = f"{Count(pool.num_workers):worker(s)}"
         _log.info(
             "%s: %s (%s), backend %s (%s), start method %s, memory budget %s",
-            *(
-                loader,
-                f"{Count(pool.num_workers):worker(s)}",
-                loader._workers_reason,
-                self._backend,
-                self._backend_reason,
-            ),
+            *(loader, workers, loader._workers_reason, self._backend, self._backend_reason),
             *(self._context.get_start_method(), self._budget.reason),
         )
 
