@@ -211,7 +211,9 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
 
     def __next__(self) -> Any:
         with self._turns[os.getpid()]:
-            return NextWatch.take(WorkersIterator._next_batch)(self)
+            if NextWatch.wrap is not None:
+                return NextWatch.take(WorkersIterator._next_batch)(self)
+            return self._next_batch()
 
     def _next_batch(self) -> Any:
         # torch's own adds a mark for its profiler and counts an IterableDataset's batches: only then is it needed
