@@ -11,7 +11,7 @@ import pytest
 
 from headrace.causes import explain_logs
 from headrace.causes.logs.bars import read_bar
-from headrace.causes.logs.fields import read_parts_s, read_plan, split_numbers
+from headrace.causes.logs.fields import read_plan, split_numbers
 from headrace.errors import UnusableInput
 from headrace.model import Cause, Confidence, Findings
 
@@ -75,7 +75,7 @@ def test_a_line_of_any_logger_is_read_by_its_names_and_units(line: str) -> None:
     told = plan.read(split_numbers(line)[1])
     expected = [np.nan if value is None else value for value in SHAPES[line][2:]]
     assert (told.step, told.of or None, plan.is_training) == (*SHAPES[line][:2], True)
-    assert np.allclose(told[3:], expected, equal_nan=True)
+    assert np.allclose(told[3:7], expected, equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,11 @@ def test_a_rate_is_read(line: str, step: int, seconds: float) -> None:
     assert (told.step, told.took_s) == (step, pytest.approx(seconds))
 
 
-def test_samples_parts_and_the_time_since_the_start_are_read() -> None:
+def test_samples_a_second_and_the_time_since_the_start_are_read() -> None:
     for line, seconds in (("Batch [50] Speed: 640.0 samples/sec", 0.1), ("avg. samples / sec: 32.00", 2.0)):
         assert read_plan(line).read(split_numbers(line)[1], batch_size=64).took_s == pytest.approx(seconds)
-    parts = "time (ms) | fwd_microstep: 193.6 | bwd_microstep: 329.2 | step_microstep: 0.9"
-    assert read_parts_s(parts) == pytest.approx(0.5237)
     for line, seconds in (("ups=0.4, wall=1034, train_wall=263", 1034), ("5276 tgt tok/s;  18191 s elapsed", 18191)):
-        assert read_plan(line).elapsed_s(split_numbers(line)[1]) == seconds
+        assert read_plan(line).read(split_numbers(line)[1]).at_s == seconds
 
 
 def test_a_percentage_is_no_time() -> None:
@@ -241,18 +239,6 @@ def test_a_step_and_its_times_may_stand_in_lines_of_their_own(explain: Callable[
         )
     ]
     assert explain(lines).figures["wait_share"] == pytest.approx(0.5, abs=0.01)
-
-
-def test_the_profile_of_lightning_is_read(explain: Callable[..., Findings]) -> None:
-    found = explain(
-        [
-            "Action | Mean duration (s) | Num calls | Total time (s) | Percentage %",
-            "run_training_epoch |  91.6   |  1   |  91.6  |  91.9  |",
-            "run_training_batch |  0.3    |  16  |  4.8   |  5.0   |",
-            "[_TrainingEpochLoop].train_dataloader_next |  5.3  |  16  |  84.8  |  84.9  |",
-        ]
-    )
-    assert found.figures["wait_share"] == pytest.approx(84.8 / 91.6, abs=0.01)
 
 
 def test_a_log_of_an_evaluation_alone_has_steps_too(explain: Callable[..., Findings]) -> None:

@@ -18,7 +18,7 @@ from .lines import LineCutter, read_chunks
 from .markers import Doing, Marker
 from .merging import FILE_STRIDE, LogStreams, join_logs
 from .reader import LogContent, LogReader
-from .series import FEWEST, Series, StepStore
+from .series import FEWEST, Series
 
 __all__ = [
     "FEWEST",
@@ -34,7 +34,6 @@ __all__ = [
     "Raised",
     "Recent",
     "Series",
-    "StepStore",
     "join_logs",
     "read_chunks",
     "read_end",

@@ -9,7 +9,6 @@ does, they are all that is used.
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -18,35 +17,26 @@ from numpy.typing import NDArray
 
 from .fields import NAN, NOT_TRAIN, read_plan, split_numbers
 
-_AMOUNT = r"(?P<n>\d+(?:\.\d+)?[kMG]?)"
-_BARS = (
-    # 65%|██████▍   | 2949/4570 [34:14<04:19,  6.25it/s, tb(ms)=160]
-    re.compile(
-        rf"{_AMOUNT}/(?P<of>\d+(?:\.\d+)?[kMG]?|\?)\s*\[(?P<elapsed>\d+:\d\d(?::\d\d)?)<(?P<left>[^,\]]*)"
-        r"(?:,\s*(?P<rate>[\d.]+\s*\S+?/\S+?|\?[^,\]]*))?(?=[,\]]|$)"
-    ),
-    # 150it [00:09, 15.3it/s]
-    re.compile(
-        rf"(?<![\d.]){_AMOUNT}(?P<of>)it \[(?P<elapsed>\d+:\d\d(?::\d\d)?),\s*(?P<rate>[\d.]+\s*\S+?/\S+?)(?=[,\]]|$)"
-    ),
-    # 32: 27% ━━━╸──────── 41/150 13.2it/s 3.1s<8.3s
-    re.compile(
-        rf"%\s*[━─╸╺]+\s*{_AMOUNT}/(?P<of>\d+)\s+(?P<rate>[\d.]+(?:it/s|s/it))\s+(?P<elapsed>[\d.:]+)s?(?:<(?P<left>"
-        rf"\S+))?"
-    ),
-    # Epoch 0/0  ━━━━━━━━ 150/150 0:00:09 • 0:00:00 15.68it/s
-    re.compile(
-        rf"[━╸╺─]\s*{_AMOUNT}/(?P<of>\d+)\s+(?P<elapsed>\d+:\d\d:\d\d)\s*•\s*(?P<left>\S+)\s+(?P<rate>[\d"
-        rf".]+(?:it/s|s/it))"
-    ),
-    # 11/88 [==>...........................] - ETA: 33s - loss: 5.9
-    re.compile(rf"{_AMOUNT}/(?P<of>\d+) \[[=>.]+\] - ETA: (?P<left>[\d:]+)s?(?P<elapsed>)(?P<rate>)"),
-    # 1875/1875 [==============================] - 5s 3ms/step - loss: 0.3: Keras, once an epoch is done
-    re.compile(
-        rf"{_AMOUNT}/(?P<of>(?P=n)) (?:\[=+\] -|━+) (?P<elapsed>\d+)s(?P<left>)"
-        r"(?: (?P<rate>[\d.]+(?:us|ms|s)/(?P<whole>step|epoch)))?"
-    ),
-)
+_N = r"(?P<n>\d+(?:\.\d+)?[kMG]?)"
+_ELAPSED = r"(?P<elapsed>\d+:\d\d(?::\d\d)?)"
+_RATE, _ANY_RATE = r"(?P<rate>[\d.]+(?:it/s|s/it))", r"(?P<rate>[\d.]+\s*\S+?/\S+?|\?[^,\]]*)(?=[,\]]|$)"
+_BARS = [
+    re.compile(shape)
+    for shape in (
+        # 65%|██████▍   | 2949/4570 [34:14<04:19,  6.25it/s, tb(ms)=160]
+        rf"{_N}/(?P<of>\d+(?:\.\d+)?[kMG]?|\?)\s*\[{_ELAPSED}<[^,\]]*(?:,\s*{_ANY_RATE}|(?=[,\]]|$))",
+        # 150it [00:09, 15.3it/s]
+        rf"(?<![\d.]){_N}(?P<of>)it \[{_ELAPSED},\s*{_ANY_RATE}",
+        # 32: 27% ━━━╸──────── 41/150 13.2it/s 3.1s<8.3s
+        rf"%\s*[━─╸╺]+\s*{_N}/(?P<of>\d+)\s+{_RATE}\s+(?P<elapsed>[\d.:]+)s?(?:<\S+)?",
+        # Epoch 0/0  ━━━━━━━━ 150/150 0:00:09 • 0:00:00 15.68it/s
+        rf"[━╸╺─]\s*{_N}/(?P<of>\d+)\s+{_ELAPSED}\s*•\s*\S+\s+{_RATE}",
+        # 11/88 [==>...........................] - ETA: 33s - loss: 5.9
+        rf"{_N}/(?P<of>\d+) \[[=>.]+\] - ETA: (?P<left>[\d:]+)s?(?P<elapsed>)(?P<rate>)",
+        # 1875/1875 [==============================] - 5s 3ms/step - loss: 0.3: Keras, once an epoch is done
+        rf"{_N}/(?P<of>(?P=n)) (?:\[=+\] -|━+) (?P<elapsed>\d+)s(?: (?P<rate>[\d.]+[um]?s/(?P<whole>step|epoch)))?",
+    )
+]
 _SIZES = {"k": 1e3, "M": 1e6, "G": 1e9}
 _ALSO_NOT_TRAIN = re.compile(r"\binfer\w*|mAP50", re.IGNORECASE)  # the second: the head of Ultralytics' validation
 _OTHER_WORK = re.compile(
@@ -65,16 +55,15 @@ _TOLERATED_MISFIT = 0.1  # of the elapsed time
 class Bar:
     """One redraw of a bar."""
 
-    title: str
+    stamp: str  # what stands before it, if a time of day is in it
     step: int
-    of: int | None
+    of: int  # 0: not told
     elapsed_s: float
     resolution_s: float
     rate_s: float  # seconds a step, as the bar says it: smoothed, or the mean since the start
-    epoch: int | None
+    epoch: float
     kind: str  # "train", "evaluate" or "other"
     behind: str  # what stands behind the rate
-    is_stamped: bool  # a time of day stands before it
     is_whole: bool  # the one line of a whole epoch
 
 
@@ -83,7 +72,7 @@ def read_bar(line: str) -> Bar | None:
 
     >>> bar = read_bar("Epoch 2:  65%|██▍ | 2949/4570 [34:14<04:19,  6.25it/s, tb(ms)=160]")
     >>> bar.step, bar.of, bar.elapsed_s, bar.rate_s, bar.epoch, bar.kind, bar.behind
-    (2949, 4570, 2054.0, 0.16, 2, 'train', ', tb(ms)=160]')
+    (2949, 4570, 2054.0, 0.16, 2.0, 'train', ', tb(ms)=160]')
     """
     match = next((match for shape in _BARS if (match := shape.search(line))), None)
     if match is None:
@@ -99,27 +88,26 @@ def read_bar(line: str) -> Bar | None:
     if kind != "other" and "B/s" in rate_text:
         kind = "other"  # a download
     return Bar(
-        title=title.strip(" :"),
+        stamp=title.strip(" :") if is_stamped else "",
         step=step,
-        of=_amount(match["of"]) if match["of"] not in ("", "?") else None,
+        of=_amount(match["of"]) if match["of"] not in ("", "?") else 0,
         elapsed_s=_clock_s(elapsed) if elapsed else NAN,
         resolution_s=0.1 if "." in elapsed else 1.0,
         rate_s=_rate_s(rate_text) if elapsed else _clock_s(match["left"]) / max(1, int(match["of"]) - step),
         epoch=epoch,
         kind=kind,
         behind=line[match.end() :],
-        is_stamped=is_stamped,
         is_whole="whole" in match.re.groupindex,
     )
 
 
 @lru_cache(maxsize=4096)
-def _title(title: str) -> tuple[str, int | None, bool]:
+def _title(title: str) -> tuple[str, float, bool]:
     """Return what a title says: the kind of bar, the epoch, and whether a time of day is in it."""
     is_evaluation = NOT_TRAIN.search(title) or _ALSO_NOT_TRAIN.search(title)
     kind = "other" if _OTHER_WORK.search(title) else "evaluate" if is_evaluation else "train"
     found = _EPOCH.search(title)
-    epoch = int(next(group for group in found.groups() if group)) if found else None
+    epoch = float(next(group for group in found.groups() if group)) if found else NAN
     return kind, epoch, _CLOCK.search(title) is not None
 
 
@@ -144,66 +132,44 @@ def _clock_s(text: str) -> float:
     return seconds
 
 
-@dataclass(frozen=True)
-class BarTimes:
-    """When each redraw happened, and how finely that is known."""
+def bar_times(n: Floats, shown: Floats, rates: Floats, resolution_s: float) -> tuple[Floats, float]:
+    """Return the times of the redraws of one bar from its start, and how finely they are known.
 
-    at_s: Floats
-    resolution_s: float
-
-
-def bar_times(n: Floats, shown: Floats, rates: Floats, resolution_s: float) -> BarTimes:
-    """Return the times of the redraws of one bar from its start, by its steps, elapsed seconds and seconds a step.
+    They come from its steps, the elapsed seconds that it shows, and its seconds a step.
 
     >>> steps = np.array([10.0, 20, 30, 40])
-    >>> bar_times(steps, steps // 10, np.full(4, 0.1), 1.0).at_s.round(3).tolist()
+    >>> bar_times(steps, steps // 10, np.full(4, 0.1), 1.0)[0].round(3).tolist()
     [1.5, 2.5, 3.5, 4.5]
     """
+    best = shown, resolution_s
     if resolution_s < 1.0 or len(n) < 4 or np.isnan(rates[1:]).mean() > 0.1:
-        return BarTimes(shown, resolution_s)
-    total_s = max(float(shown[-1] - shown[0]), 1.0)
-    best: BarTimes | None = None
-    best_misfit = _TOLERATED_MISFIT
-    rules: tuple[Callable[[Floats, Floats], Floats], ...] = (
-        partial(_undo_moving, skip_same=False),
-        partial(_undo_moving, skip_same=True),
-        _mean_since_start,
-    )
-    for rule in rules:
+        return best
+    least_s = _TOLERATED_MISFIT * max(float(shown[-1] - shown[0]), 1.0)
+    for rule in (partial(_undo_moving, skip_same=False), partial(_undo_moving, skip_same=True), _mean_since_start):
         at_s, misfit_s = _held_to(shown, rule(n, rates), resolution_s)
-        if misfit_s / total_s < best_misfit:
-            best_misfit = misfit_s / total_s
-            best = BarTimes(at_s, min(resolution_s, _digits_s(n, rates, from_start=rule is _mean_since_start)))
-    return best or BarTimes(shown, resolution_s)
+        if misfit_s < least_s:
+            least_s = misfit_s
+            best = at_s, min(resolution_s, _digits_s(n, rates, from_start=rule is _mean_since_start))
+    return best
 
 
 def _undo_moving(n: Floats, rates: Floats, *, skip_same: bool) -> Floats:
     """Undo the moving average; `skip_same`: a redraw between updates (`set_postfix`) shows the rate of before."""
     seconds = np.zeros(len(n))
     steps_avg = time_avg = last_n = 0.0
-    last_rate = float("nan")
-    is_started = False
-    for index in range(len(n)):
-        rate = float(rates[index])
+    last_rate = NAN
+    if n[0] > 16 and not np.isnan(rates[0]):  # seen from the middle on: as if it had been steady so far
+        steps_avg, time_avg = float(n[1] - n[0]), float((n[1] - n[0]) * rates[0])
+        last_n = float(n[0]) - steps_avg
+    for index, (now, rate) in enumerate(zip(n.tolist(), rates.tolist(), strict=True)):
+        new = now - last_n
         if math.isnan(rate):
-            last_n = float(n[index])
-            continue
-        new = float(n[index]) - last_n
-        if not is_started:
-            # Seen from its first update on (n small) the averages start at nothing; otherwise take it as steady so far.
-            is_started = True
-            if new > 16:
-                new = float(n[1] - n[0]) if len(n) > 1 else 1.0
-                steps_avg, time_avg = new, new * rate
-                seconds[index] = new * rate
-                last_n, last_rate = float(n[index]), rate
-                continue
-        if new <= 0 or (skip_same and rate == last_rate):
-            continue
-        steps_now = _SMOOTHING * new + (1 - _SMOOTHING) * steps_avg
-        time_now = rate * steps_now
-        seconds[index] = max(0.0, (time_now - (1 - _SMOOTHING) * time_avg) / _SMOOTHING)
-        steps_avg, time_avg, last_n, last_rate = steps_now, time_now, float(n[index]), rate
+            last_n = now
+        elif new > 0 and not (skip_same and rate == last_rate):
+            steps_avg = _SMOOTHING * new + (1 - _SMOOTHING) * steps_avg
+            time_before, time_avg = time_avg, rate * steps_avg
+            seconds[index] = max(0.0, (time_avg - (1 - _SMOOTHING) * time_before) / _SMOOTHING)
+            last_n, last_rate = now, rate
     return seconds
 
 
@@ -229,15 +195,10 @@ def _held_to(shown: Floats, seconds: Floats, resolution_s: float) -> tuple[Float
     most = float(np.quantile((shown + resolution_s - run)[early], 0.05))
     now = min(max((least + most) / 2, float(shown[0])), float(shown[0]) + resolution_s)
     slack = 0.02 * resolution_s
-    for index in range(len(shown)):
-        if index:
-            now += float(seconds[index])
-        low, high = float(shown[index]), float(shown[index]) + resolution_s
-        if now < low - slack:
-            bent_s += low - now if index else 0.0
-            now = low
-        elif now > high + slack:
-            bent_s += now - high
-            now = high
+    for index, low in enumerate(shown.tolist()):
+        due = now + float(seconds[index]) if index else now
+        high = low + resolution_s
+        now = low if due < low - slack else high if due > high + slack else due
+        bent_s += abs(now - due) if index else 0.0
         at_s[index] = now
     return at_s, bent_s

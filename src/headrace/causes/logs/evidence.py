@@ -64,7 +64,7 @@ def find_spans(columns: dict[str, Floats], *, is_bar: bool) -> Spans:
     span += np.where(is_same_run, np.where(of > 0, np.clip(of - last, 0, None), usual // 2), 0.0)
     is_back = went_back & (new_epoch == 0) & (epoch >= 0) | (new_epoch < 0)  # a run that begins again in the same log
     is_back |= went_back & (epoch < 0) & (last < 0.5 * of)
-    cut = np.diff(columns["block"], prepend=0) != 0
+    cut = np.diff(columns["block"], prepend=0) > 1
     is_hole = cut | (~is_first & (span > 4 * usual + 1)) | (anew & (step > 4 * usual + 1)) | (is_back & (not is_bar))
     is_hole[0] = False  # a log may begin in the middle
     runs = np.cumsum(is_first).astype(float)
@@ -191,9 +191,7 @@ def _error(took_s: Floats, wait_s: Floats) -> float:
     return float(np.sqrt((off**2).sum() * len(off) / (len(off) - 1)) / took_s.sum())
 
 
-def undo_smoothing(
-    took_s: Floats, wait_s: Floats, is_hole: NDArray[np.bool_], *, window: int = WINDOW
-) -> tuple[Floats, Floats]:
+def undo_smoothing(took_s: Floats, wait_s: Floats, is_hole: Flags) -> tuple[Floats, Floats]:
     """Return step times and waits with the smoothing undone, or as they are where there was none.
 
     >>> plain = np.array([0.1] * 20 + [2.1] + [0.1] * 19)
@@ -202,22 +200,18 @@ def undo_smoothing(
     >>> bool(np.allclose(undone, plain)), undo_smoothing(plain, plain, np.zeros(40, bool))[0] is plain
     (True, True)
     """
-    if len(took_s) < 2 * window or is_hole.any():
+    if len(took_s) < 2 * WINDOW or is_hole.any():
         return took_s, wait_s
-    own = _undone(took_s, window)
+    own = _undone(took_s)
     # Undone where there was no smoothing, it gives negative steps: ten times the difference of two neighbours.
     if float(own.min()) < -0.25 * float(np.median(took_s)):
         return took_s, wait_s
     own = np.maximum(own, 0.0)
-    return own, np.clip(_undone(wait_s, window), 0.0, own) if not np.isnan(wait_s).any() else wait_s
+    return own, np.clip(_undone(wait_s), 0.0, own) if not np.isnan(wait_s).any() else wait_s
 
 
-def _undone(means: Floats, window: int) -> Floats:
-    own = np.empty(len(means))
-    own[0] = means[0]
-    for index in range(1, len(means)):
-        if index < window:
-            own[index] = (index + 1) * means[index] - index * means[index - 1]
-        else:
-            own[index] = window * (means[index] - means[index - 1]) + own[index - window]
+def _undone(means: Floats) -> Floats:
+    own = np.diff(means * np.minimum(np.arange(1, len(means) + 1), WINDOW), prepend=0.0)
+    for index in range(WINDOW, len(means)):  # a step enters the window, and one leaves it
+        own[index] += own[index - WINDOW]
     return own

@@ -17,7 +17,7 @@ NAN = float("nan")
 _WORD_PAIRS = (
     "数据 data 加载 load 读取 read 取数 fetch 等待 wait 时间 time 耗时 time 用时 time 每步 step 单步 step "
     "本步 step 步数 step 步 step 轮 epoch 迭代次数 iter 次迭代 iter 迭代 iter "
-    "批次 batch 毫秒 ms 微秒 us 分钟 min 秒 s 第 #"
+    "批次 batch 毫秒 ms 微秒 us 分钟 min 秒 s 第 # 慢 slow 最近 recent 平均 avg 最大 max"
 )
 _CHINESE = dict(zip(_WORD_PAIRS.split()[::2], _WORD_PAIRS.split()[1::2], strict=True))
 _IS_CHINESE = re.compile("|".join(sorted(_CHINESE, key=len, reverse=True)))
@@ -71,11 +71,8 @@ NOT_TRAIN = re.compile(
     r"\b(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w+)?|test(?:ing)?|predict\w*|sanity)\b|(?-i:\bCV\b)|验证|评估|测试",
     re.IGNORECASE,
 )
-_PARTS = re.compile(
-    r"\b(?:forward|fwd)[\w-]*: ?([\d.]+).*?\b(?:backward|bwd)[\w-]*: ?([\d.]+).*?\b(?:step|optimizer)[\w-]*: ?([\d.]+)"
-)
 _BESIDE = re.compile(r"\s*\]?\s*\[\s*$")  # [3][ 10/5005], Train: 2 [ 100/1251
-_IN_A_PAIR = re.compile(r",\s*\]:?\s*[A-Za-z]")  # [1, 100] loss
+_IN_A_PAIR = re.compile(r",\s*\d+\]:?\s*[A-Za-z]")  # [1, 100] loss
 _NAME_AT_MOST = 64  # characters before a number
 _LATEST_S = 1e9  # more is a date, as seconds since 1970
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -87,7 +84,7 @@ _SHAPES = (
     re.compile(rf"(?<![\d/.-])(?P<Y>\d\d)[-/](?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 25-11-15, BasicSR
     re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 11/15, mmengine
     re.compile(rf"^[IWEF](?P<M>\d\d)(?P<D>\d\d)\s+{_CLOCK}"),  # glog, absl
-    re.compile(rf"\b(?P<N>[A-Z][a-z]{{2}})\s+(?P<D>\d{{1,2}}),?\s+{_CLOCK}(?:\s+(?P<Y>\d{{4}}))?"),  # syslog, ctime
+    re.compile(rf"\b(?P<M>[A-Z][a-z]{{2}})\s+(?P<D>\d{{1,2}}),?\s+{_CLOCK}(?:\s+(?P<Y>\d{{4}}))?"),  # syslog, ctime
     re.compile(rf"^\s*(?:[A-Z]+\s+)?[\[(]?{_CLOCK}[\])]?(?=[\s:|,-]|$)"),  # the time of day alone
     # seconds, or milliseconds, since 1970
     re.compile(r"^\s*[\[(]?(?P<E>1[4-9]\d{8}(?:\.\d{1,9}|\d{3})?)[\])]?(?=[\s:|,-]|$)"),
@@ -96,8 +93,8 @@ _SHAPES = (
 _LOOK_AT = 96  # characters of a line; a time further to the right belongs to the message
 _DAY_S = 86400.0
 _NAMES = {
-    "num_workers": r"(?:dataloader_|train_)?num[_ ]workers|workers_per_gpu|\bworkers\b|n_workers|nworkers|-j",
-    "prefetch_factor": r"(?:dataloader_)?prefetch_factor",
+    "num_workers": r"(?:dataloader_|train_)?num[_ ]workers|workers_per_gpu|\bworkers\b|n_workers|nworkers|-j"
+    r"|This DataLoader will create",  # torch's own warning
     "all_batch": r"(?:total|global|effective)[_ ](?:train[_ ])?batch[_ ]size(?: is set to)?",
     "batch_size": r"(?:train_|per_device_train_|micro_)?batch[_ ]size|samples_per_gpu",
     "accumulate": r"gradient[_ ]accumulation[_ ]steps|accumulate_grad_batches|accum(?:ulation)?_steps|grad_accum\w*",
@@ -111,24 +108,17 @@ _NAMES = {
 }
 _SETTINGS = re.compile("|".join(rf"(?P<{name}>{pattern})" for name, pattern in _NAMES.items()), re.IGNORECASE)
 _VALUE = re.compile(r"['\"]?\s*(?:[:=：]|\s)\s*(?:\{\"value\": )?(\d+)(?![\d.]|\s*(?:-|~|→|->|到)\s*\d)")
-_CREATED = re.compile(r"This DataLoader will create (\d+) worker processes")  # torch's own warning
-_WAIT_UNIT = r"(ms|毫秒|s|sec|seconds|秒)\b"
+_WAIT = r"(\d+(?:\.\d+)?)\s*(ms|s|sec|seconds)\b"
 # [SLOW BATCH #2950] 20.69s - prefetch_buffer_exhausted (after 31 fast batches)
 _SLOW = re.compile(
-    r"\b(?:slow|late|stalled)[ _-]?(?:data[ _-]?)?(?:batch|step|iter(?:ation)?|load)\b[\s#:=\[\]]{0,4}(\d+)(?!\d"
-    r"|[-~]\d)[^\d×*/~%\n]{1,12}?(\d+(?:\.\d+)?)\s*"
-    + _WAIT_UNIT
-    + r"|慢\s*(?:batch|批次|步|迭代)[\s#:：=\[\]【】第]{0,4}(\d+)(?!\d|[-~]\d)[^\d×*/~%\n]{1,12}?(\d+(?:\.\d+)?)\s*"
-    + _WAIT_UNIT,
+    r"\b(?:slow|late|stalled)[ _-]*(?:data[ _-]?)?(?:batch|step|iter(?:ation)?|load)\b[\s#:：=\[\]【】]{0,8}(\d+)"
+    rf"(?!\d|[-~]\d)[^\d×*/~%]{{1,16}}?{_WAIT}",
     re.IGNORECASE,
 )
 # Recent 50 batches: avg=449.1ms, min=0.4ms, max=22409.4ms, std=3137.2ms
 _RECENT = re.compile(
-    r"(?:recent|last|最近)\s*(\d+)\s*(?:batches|steps|iters?|个?\s*(?:batch|批次|步))\W{0,4}"
-    r"(?:avg|mean|average|平均)\s*[=:：]?\s*([\d.]+)\s*"
-    + _WAIT_UNIT
-    + r".{0,40}?(?:max|worst|最大)\s*[=:：]?\s*([\d.]+)\s*"
-    + _WAIT_UNIT,
+    r"(?:recent|last)\s*(\d+)\s*个?\s*(?:batch(?:es)?|steps?|iters?)\W{0,4}"
+    rf"(?:avg|mean|average)\s*[=:：]?\s*{_WAIT}.{{0,40}}?(?:max|worst)\s*[=:：]?\s*{_WAIT}",
     re.IGNORECASE,
 )
 
@@ -141,6 +131,10 @@ def split_numbers(line: str) -> tuple[str, list[str]]:
     """
     parts = _NUMBER.split(line)
     return "0".join(parts[::2]), parts[1::2]
+
+
+def _in_english(line: str) -> str:
+    return line if line.isascii() else _IS_CHINESE.sub(lambda match: f" {_CHINESE[match[0]]} ", line)
 
 
 class Field(NamedTuple):
@@ -156,11 +150,6 @@ class Field(NamedTuple):
     of: int | None
     mean: int | None
     unit_s: float | None  # what it is in seconds; negative: a rate
-
-    @property
-    def behind(self) -> str:
-        """The text behind it, a little of it."""
-        return self.tail.string[self.tail.end() :][:9]
 
 
 @lru_cache(maxsize=4096)
@@ -243,15 +232,18 @@ Place = tuple[int, float]  # which number of a line, and what to multiply it by;
 
 
 class StepLine(NamedTuple):
-    """What a line tells of a step: where in the training, its time and wait in seconds, and their means so far."""
+    """What a line, or a redraw of a bar, tells of a step: where in the training, and seconds (NaN: not told)."""
 
     step: int
-    of: int  # 0: not told
-    epoch: float
+    of: int = 0  # 0: not told
+    epoch: float = NAN
     took_s: float = NAN
     wait_s: float = NAN
-    took_mean_s: float = NAN
+    took_mean_s: float = NAN  # the mean so far
     wait_mean_s: float = NAN
+    at_s: float = NAN  # its time stamp, else the time since the start
+    elapsed_s: float = NAN  # by a bar's own clock
+    rate_s: float = NAN  # a step, by a bar: smoothed, or the mean since the start
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +264,11 @@ class LinePlan:
         """Whether it tells a step time or a wait."""
         return any(self.times) or bool(self.spare)
 
-    def read(self, numbers: Sequence[str], *, batch_size: int = 0) -> StepLine:
+    def read(self, numbers: Sequence[str], *, at_s: float = NAN, batch_size: int = 0) -> StepLine:
         """Return what a line's numbers tell; samples a second tell it with a batch size only."""
-        took, *others = (NAN if place is None else _seconds_at(numbers, place) for place in self.times)
+        if self.elapsed is not None and isnan(at_s):
+            at_s = _seconds_at(numbers, self.elapsed)
+        took, wait, *means = (NAN if place is None else _seconds_at(numbers, place) for place in self.times)
         for place in self.spare:
             spare = _seconds_at(numbers, place)
             # beside a rate of steps a time that is many times as long is that of all steps since the line before
@@ -287,12 +281,11 @@ class LinePlan:
             0 if of is None else int(_float(numbers[of])),
             NAN if self.epoch is None else _float(numbers[self.epoch]),
             took,
-            *others,
+            wait,
+            means[0],
+            means[1],
+            at_s,
         )
-
-    def elapsed_s(self, numbers: Sequence[str]) -> float:
-        """Return the seconds since the start that a line tells, or NaN."""
-        return NAN if self.elapsed is None else _seconds_at(numbers, self.elapsed)
 
 
 def _float(text: str) -> float:
@@ -308,8 +301,7 @@ def _seconds_at(numbers: Sequence[str], place: Place) -> float:
 
 def read_plan(line: str) -> LinePlan:
     """Return where the numbers of this line stand, and of all lines that differ from it in their numbers only."""
-    if not line.isascii():
-        line = _IS_CHINESE.sub(lambda match: f" {_CHINESE[match[0]]} ", line)
+    line = _in_english(line)
     fields, numbers = _fields(line), split_numbers(line)[1]
     times: dict[str, Field] = {}
     for field in fields:
@@ -330,7 +322,7 @@ def read_plan(line: str) -> LinePlan:
         for one, place in zip(told, places, strict=True)
     ]
     spare = [times[kind] for kind in ("rate", "bare") if kind in times]
-    step, epoch = _position(fields)
+    step, epoch = _position(line, fields)
     elapsed = times.get("elapsed")
     return LinePlan(
         position=(step.at, step.of) if step else None,
@@ -366,7 +358,7 @@ def _time_kind(field: Field, number: str) -> str:
     return "bare" if kind == "" and tail["unit"] and field.name["sep"] in (None, "|") else ""
 
 
-def _position(fields: Sequence[Field]) -> tuple[Field | None, int | None]:
+def _position(line: str, fields: Sequence[Field]) -> tuple[Field | None, int | None]:
     """Return the number that counts steps, and which one is the epoch."""
     found: list[tuple[int, Field]] = []
     epoch: int | None = None
@@ -389,7 +381,7 @@ def _position(fields: Sequence[Field]) -> tuple[Field | None, int | None]:
                 found.append((3 if is_next else 2, field))
         elif (is_step and not field.unit_s) or (field.tail["counts"] and field.gap.rstrip().endswith(("#", "-"))):
             found.append((1, field))  # 第 12 步, 1epoch:train:1-100batch
-        elif before is not None and before.name["open"] == "[" and _IN_A_PAIR.match(field.gap + field.behind):
+        elif before is not None and before.name["open"] == "[" and _IN_A_PAIR.match(line, field.start - len(field.gap)):
             epoch = before.at
             found.append((1, field))
     if not found and [one.gap.strip() for one in fields[-3:]] == [":", "]", ""] and fields[-2].is_whole:
@@ -398,86 +390,69 @@ def _position(fields: Sequence[Field]) -> tuple[Field | None, int | None]:
     return (best[1] if best else None), epoch
 
 
-def read_parts_s(text: str) -> float:
-    """Return the seconds of a step whose parts a line tells, or NaN."""
-    match = _PARTS.search(text)
-    return sum(map(float, match.groups())) * (1e-3 if "(ms)" in text else 1.0) if match else NAN
-
-
 class Stamps:
     """Reads the time stamp of each line; keeps the shape that this log uses, and counts midnights.
 
     >>> stamps = Stamps()
     >>> a = stamps.read("2025-11-15 19:26:27,537 WARNING: slow"); b = stamps.read("2025-11-15 19:26:50,852 INFO: x")
-    >>> round(b - a, 3), stamps.resolution_s
-    (23.315, 0.001)
-    >>> stamps.read("no time here") is None
-    True
+    >>> round(b - a, 3), stamps.resolution_s, stamps.read("no time here")
+    (23.315, 0.001, nan)
     """
 
     def __init__(self) -> None:
         self.resolution_s = 1.0
         self._shapes = list(_SHAPES)
-        self._days: dict[tuple[str | None, ...], float] = {}
         self._last_clock_s = -1.0
         self._midnights = 0
 
-    def read(self, line: str) -> float | None:
-        """Return the line's time in seconds, on a scale that only differences of have a meaning."""
+    def read(self, line: str) -> float:
+        """Return the line's time in seconds, on a scale that only differences of have a meaning; NaN: it has none."""
         head = line[:_LOOK_AT]
         if ":" not in head and head.lstrip("[( ")[:1] != "1":
-            return None
+            return NAN
         for index, shape in enumerate(self._shapes):
             match = shape.search(head)
-            if match is not None and (seconds := self._seconds(match)) is not None:
+            if match is not None and not isnan(seconds := self._seconds(match.groupdict())):
                 if index:  # a log keeps to its shape: look for this one first from now on
                     self._shapes.insert(0, self._shapes.pop(index))
                 return seconds
-        return None
+        return NAN
 
-    def _seconds(self, match: re.Match[str]) -> float | None:
-        groups = match.re.groupindex
-        if "E" in groups:
-            epoch = match["E"]
+    def _seconds(self, told: dict[str, str | None]) -> float:
+        if epoch := told.get("E"):
             self.resolution_s = 0.001 if len(epoch) > 10 else self.resolution_s
             return float(epoch) if len(epoch.partition(".")[0]) == 10 else float(epoch) / 1000
-        h, m, s, fraction = match.group("h", "m", "s", "f")
-        hour, minute, second = int(h), int(m), int(s)
+        hour, minute, second = (int(told[name] or 0) for name in "hms")
         if hour > 23 or minute > 59 or second > 60:
-            return None
+            return NAN
         clock_s = 3600.0 * hour + 60 * minute + second
-        if fraction:
+        if fraction := told["f"]:
             clock_s += int(fraction) / 10 ** len(fraction)
             self.resolution_s = min(self.resolution_s, 10.0 ** -min(3, len(fraction)))
-        if "D" not in groups:
-            if clock_s < self._last_clock_s - _DAY_S / 2:
-                self._midnights += 1
-            self._last_clock_s = clock_s
-            return self._midnights * _DAY_S + clock_s
-        day_s = self._day(match["Y"] if "Y" in groups else None, match["M" if "M" in groups else "N"], match["D"])
-        return None if day_s is None else day_s + clock_s
+        if month := told.get("M"):
+            return _day_s(told.get("Y"), month, told["D"] or "") + clock_s
+        self._midnights += clock_s < self._last_clock_s - _DAY_S / 2
+        self._last_clock_s = clock_s
+        return self._midnights * _DAY_S + clock_s
 
-    def _day(self, year: str | None, month: str, day: str) -> float | None:
-        key = (year, month, day)
-        if key not in self._days:
-            try:
-                number = _MONTHS.index(month.lower()) + 1 if month.isalpha() else int(month)
-                # Without a year 2024 serves: it has a 29 February, and only differences matter.
-                self._days[key] = _DAY_S * date(int(year or 2024) % 2000 + 2000, number, int(day)).toordinal()
-            except ValueError:
-                return None
-        return self._days[key]
+
+@lru_cache(maxsize=64)
+def _day_s(year: str | None, month: str, day: str) -> float:
+    """Return the seconds at which a day begins; without a year 2024 serves, which has a 29 February."""
+    try:
+        number = _MONTHS.index(month.lower()) + 1 if month.isalpha() else int(month)
+        return _DAY_S * date(int(year or 2024) % 2000 + 2000, number, int(day)).toordinal()
+    except ValueError:
+        return NAN
 
 
 def read_settings(text: str) -> dict[str, int]:
     """Return the settings that a line tells; a range such as `16-20` is advice, not a setting.
 
-    >>> read_settings("- num_workers: 32, prefetch_factor=12"), read_settings("num_workers: 16-20")
-    ({'num_workers': 32, 'prefetch_factor': 12}, {})
+    >>> read_settings("- num_workers: 32, batch_size=12"), read_settings("num_workers: 16-20")
+    ({'num_workers': 32, 'batch_size': 12}, {})
     """
     found: dict[str, int] = {}
-    if created := _CREATED.search(text):
-        found["num_workers"] = int(created[1])
     for match in _SETTINGS.finditer(text):
         value = _VALUE.match(text, match.end())
         if value is not None and match.lastgroup is not None:
@@ -494,34 +469,18 @@ class Recent:
     worst_s: float
 
 
-def read_slow_batch(text: str) -> tuple[int, float] | None:
-    """Return (batch, wait in seconds) from a report of one slow batch.
+def read_watcher(text: str) -> StepLine | Recent | None:
+    """Return what a watcher reports: one slow batch, or its figures of the last batches.
 
-    >>> read_slow_batch("WARNING: [SLOW BATCH #2950] 20.69s - prefetch_buffer_exhausted")
-    (2950, 20.69)
-    """
-    match = _SLOW.search(text)
-    if match is None:
-        return None
-    step, value, unit = match.groups()[:3] if match[1] else match.groups()[3:]
-    return int(step), _seconds(value, unit)
-
-
-def read_recent(text: str) -> Recent | None:
-    """Return a watcher's figures of its last batches.
-
-    >>> read_recent("[DATA LOAD] Recent 50 batches: avg=449.1ms, min=0.4ms, max=22409.4ms, std=3137.2ms")
+    >>> read_watcher("WARNING: [SLOW BATCH #2950] 20.69s - prefetch_buffer_exhausted").wait_s
+    20.69
+    >>> read_watcher("[DATA LOAD] Recent 50 batches: avg=449.1ms, min=0.4ms, max=22409.4ms, std=3137.2ms")
     Recent(count=50, mean_s=0.4491, worst_s=22.4094)
     """
-    match = _RECENT.search(text)
+    text = _in_english(text)
+    match = _SLOW.search(text) or _RECENT.search(text)
     if match is None:
         return None
-    count, mean, mean_unit, worst, worst_unit = match.groups()
-    return Recent(int(count), _seconds(mean, mean_unit), _seconds(worst, worst_unit))
-
-
-def _seconds(value: str, unit: str) -> float:
-    try:
-        return round(float(value) * (1e-3 if unit.lower() in ("ms", "毫秒") else 1.0), 9)
-    except ValueError:
-        return NAN
+    number, *told = match.groups()
+    waits_s = [round(float(wait) * _UNIT_S[unit.lower()], 9) for wait, unit in zip(told[::2], told[1::2], strict=True)]
+    return StepLine(int(number), wait_s=waits_s[0]) if len(waits_s) == 1 else Recent(int(number), *waits_s)

@@ -7,7 +7,7 @@ import lzma
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
@@ -16,8 +16,13 @@ from headrace.errors import UnusableInput
 
 _CHUNK_BYTES = 1 << 18
 _Readable = IO[bytes] | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+_PACKED: dict[bytes, Callable[[str], _Readable]] = {  # by how such a file begins
+    b"\x1f\x8b": gzip.GzipFile,
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\x00": lzma.LZMAFile,
+}
 _STDIN = "-"
-_TEXT_CONTROLS = frozenset(b"\t\n\r\x0b\x0c\x1b\x08\x07\x00")
+_NO_TEXT = bytes(set(range(32)) - set(b"\t\n\r\x0b\x0c\x1b\x08\x07\x00"))
 # Colours, cursor movements, window titles: what a terminal would have obeyed.
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _LONGEST_BYTES = 1 << 16  # a longer line is a dump of something; its beginning is enough
@@ -30,10 +35,8 @@ def read_chunks(path: str) -> Iterator[bytes]:
     """
     with ExitStack() as stack:
         try:
-            if path == _STDIN:
-                stream: _Readable = sys.stdin.buffer
-            else:
-                stream = _opened(path)
+            stream: _Readable = sys.stdin.buffer if path == _STDIN else _opened(path)
+            if path != _STDIN:
                 stack.callback(stream.close)
             yield from _plain(path, stream.read(_CHUNK_BYTES), stream)
         except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
@@ -49,13 +52,8 @@ def _opened(path: str) -> _Readable:
         raise UnusableInput(f"{path} is a folder", next_step=f"name its logs, for example {path.rstrip('/')}/*.log")
     with Path(path).open("rb") as file:
         magic = file.read(6)
-    if magic.startswith(b"\x1f\x8b"):
-        return gzip.open(path, "rb")
-    if magic.startswith(b"BZh"):
-        return bz2.open(path, "rb")
-    if magic.startswith(b"\xfd7zXZ\x00"):
-        return lzma.open(path, "rb")
-    return Path(path).open("rb")
+    unpack = next((one for head, one in _PACKED.items() if magic.startswith(head)), None)
+    return unpack(path) if unpack else Path(path).open("rb")
 
 
 def _plain(path: str, first: bytes, stream: _Readable) -> Iterator[bytes]:
@@ -79,7 +77,7 @@ def is_binary(sample: bytes) -> bool:
     seen = sample[:65536].replace(b"\0", b"")  # a log truncated in place begins with a hole of them
     if not seen:
         return len(sample) > 0
-    odd = sum(count for byte in range(32) if byte not in _TEXT_CONTROLS and (count := seen.count(bytes([byte]))))
+    odd = len(seen) - len(seen.translate(None, _NO_TEXT))
     return odd > 0.02 * len(seen) or sample[:65536].count(0) > 0.3 * len(sample[:65536]) + 4096
 
 

@@ -39,8 +39,8 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
         streams.recent += content.recent
         for name, value in content.settings.items():
             streams.settings.setdefault(name, value)
-    shapes: dict[str, dict[str, list[StepStore]]] = {}
-    kinds = {name.split(" ")[-1] for content in contents for name in content.stores}
+    shapes: dict[str, dict[tuple[str, str], list[StepStore]]] = {}
+    kinds = {store.kind for content in contents for store in content.stores.values()}
     # Steps without a number, lines of whole epochs, those of an evaluation: they count where there are no better ones.
     order = ["test", "epochs", "steps"]
     beside = set(order if kinds - set(order) else order[: max(map(order.index, kinds), default=0)])
@@ -48,13 +48,10 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
         streams.markers = [marker for marker in streams.markers if marker.doing is not Doing.EVALUATION]
     for content in contents:
         streams.markers += _bars_between(content.stores)
-        for name, store in content.stores.items():
-            if name.split(" ")[-1] in beside:
-                continue
-            shape, rank = name.split(" ", 1)
-            store.is_epochs = rank.endswith(" epochs")
-            shapes.setdefault(shape, {}).setdefault(rank, []).append(store)
-            streams.per_epoch = max(streams.per_epoch, store.of)
+        for store in content.stores.values():
+            if store.kind not in beside:
+                shapes.setdefault(store.shape, {}).setdefault((store.rank, store.kind), []).append(store)
+                streams.per_epoch = max(streams.per_epoch, store.of)
     streams.markers.sort(key=lambda marker: marker.line)
     fast: list[float] = []
     for shape, ranks in shapes.items():
@@ -74,7 +71,7 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
     return streams
 
 
-def _bars_between(stores: dict[str, StepStore]) -> list[Marker]:
+def _bars_between(stores: dict[tuple[str, ...], StepStore]) -> list[Marker]:
     """Take out bars that are no training, though no name says so: they run in the pauses of the one that began first.
 
     Returns them as evaluations, one each time.
@@ -94,7 +91,7 @@ def _bars_between(stores: dict[str, StepStore]) -> list[Marker]:
         for index, (_, end, took_s) in zip(after, others, strict=True):
             took_s += found[index].took_s if index in found else 0.0
             found[index] = Marker(Doing.EVALUATION, end, NAN, NAN, took_s)
-        del stores[store.name]
+        del stores[store.key]
     return list(found.values())
 
 
@@ -147,22 +144,15 @@ def _side_by_side(ranks: list[Series]) -> Series:
     """Take each step as its slowest rank had it: the others wait for that one."""
     if len(ranks) == 1:
         return ranks[0]
-    segment = np.concatenate([series.segment for series in ranks])
-    step = np.concatenate([series.step for series in ranks])
-    owner = np.concatenate([np.full(len(series), index) for index, series in enumerate(ranks)])
-    order = np.lexsort((owner, step, segment))
-    is_new = (np.diff(step[order], prepend=np.nan) != 0) | (np.diff(segment[order], prepend=np.nan) != 0)
-    starts = np.flatnonzero(is_new)
-
-    def by_step(name: str) -> np.ndarray[tuple[int], np.dtype[Any]]:
-        values = np.concatenate([getattr(series, name) for series in ranks])[order]
-        return np.fmax.reduceat(values, starts) if name in ("wall_s", "wait_s") else values[starts]
-
-    names = ("step", "span", "wall_s", "wait_s", "line", "at_s", "is_first", "is_hole", "is_new_bar", "segment")
-    columns: dict[str, Any] = {name: by_step(name) for name in names}
-    return replace(
-        ranks[0],
-        **columns,
-        per_epoch=max(series.per_epoch for series in ranks),
-        has_time=any(series.has_time for series in ranks),
-    )
+    names = [name for name, value in vars(ranks[0]).items() if isinstance(value, np.ndarray)]
+    columns = {name: np.concatenate([getattr(series, name) for series in ranks]) for name in names}
+    order = np.lexsort((columns["step"], columns["segment"]))
+    columns = {name: column[order] for name, column in columns.items()}
+    is_new = [np.diff(columns[name], prepend=np.nan) != 0 for name in ("step", "segment")]
+    starts = np.flatnonzero(is_new[0] | is_new[1])
+    joined: dict[str, Any] = {
+        name: np.fmax.reduceat(column, starts) if name in ("wall_s", "wait_s") else column[starts]
+        for name, column in columns.items()
+    }
+    has_time = any(series.has_time for series in ranks)
+    return replace(ranks[0], **joined, per_epoch=max(series.per_epoch for series in ranks), has_time=has_time)

@@ -17,11 +17,9 @@ from .fields import (
     Recent,
     Stamps,
     StepLine,
-    read_parts_s,
     read_plan,
-    read_recent,
     read_settings,
-    read_slow_batch,
+    read_watcher,
     split_numbers,
 )
 from .markers import Doing, Marker, read_marker
@@ -51,15 +49,9 @@ _MARK_WORDS = re.compile(
 _FORMATS = {"timed": "timed steps", "bare": "timed steps", "stamped": "stamped steps"}
 _MOST_HEADER, _FEWEST_HEADER = 300, 6  # lines of a header that are remembered; shorter ones tell nothing
 _MOST_SHAPES = 20_000  # of lines that are remembered; later ones are read with care each time
-_WITH_CARE = "with care"
-_UNSEEN = "unseen"
-_FOLDED = "folded"
-_EPOCH_ALONE = re.compile(r"(?:^|: |\] |- )\W*epoch\W{0,4}(\d+)(?:/\d+)?\W*$", re.IGNORECASE)
+_WITH_CARE = "with care"  # how to read each line of a shape whose words count, not only its numbers
 _EPOCH_TOOK = re.compile(r"epoch[_ ]?(?:time|took|duration)\W{0,3}(\d+\.?\d*)(?![\d:])", re.IGNORECASE)
 _NO_EPOCH = re.compile(r"\b(?:val\w*|eval\w*|test\w*)\b|val_", re.IGNORECASE)
-_PROFILED = re.compile(
-    r"(?:(?P<epoch>run_training_epoch)|(?P<batch>run_training_batch)|train_dataloader_next)\s*\|\s*[\d.]+\s*\|\s*(?P<calls>\d+)\s*\|\s*(?P<total>[\d.]+)\s*\|"
-)
 _FOLD_WORDS = re.compile(
     r"(?:step|iter|batch|load|data|read|fetch|wait)\w*[_ ](?:time|cost|wait)|batch-generator|^loaded:"
     r"|\b(?:speed|timer):",
@@ -72,14 +64,13 @@ class LogContent:
     """Everything that one log tells, before anybody judges it."""
 
     name: str
-    stores: dict[str, StepStore] = field(default_factory=dict)
+    stores: dict[tuple[str, ...], StepStore] = field(default_factory=dict)  # by shape, rank and kind
     markers: list[Marker] = field(default_factory=list)
     settings: dict[str, int] = field(default_factory=dict)
     recent: list[Recent] = field(default_factory=list)
     formats: Counter[str] = field(default_factory=Counter)
-    unread: dict[str, list[Any]] = field(
-        default_factory=dict
-    )  # lines that look like steps and tell none: how many, one
+    # lines that look like steps and tell none, by shape: how many, one
+    unread: dict[str, list[Any]] = field(default_factory=dict)
     num_lines: int = 0
     num_bytes: int = 0
     num_bytes_read: int = 0  # of which steps were read; the rest was only looked through for messages
@@ -103,11 +94,10 @@ class LogReader:
         self._rank = "-"
         self._last_store: StepStore | None = None
         self._last_line = 0.0  # of a step
-        self._bar_steps: dict[str, int] = {}  # where each bar stands
-        self._last_bar: tuple[StepStore, int] | None = None  # that moved
+        self._last_bar: StepStore | None = None  # that moved
         self._batch = 0  # samples, where a bar counts them
-        self._profiled_s, self._num_epochs, self._epoch_begun = 0.0, 0, -1
-        self._plans: dict[str, LinePlan | str | None] = {}  # by the shape of a line
+        self._num_epochs = 0
+        self._plans: dict[str, LinePlan | None] = {}  # by the shape of a line; None: nothing in it
         self._header: set[str] = set()  # shapes of the lines before the first step
         self._header_again: set[str] = set()  # those that came again since the last step
 
@@ -136,33 +126,25 @@ class LogReader:
                     self._read(behind)
                 return
         shape, numbers = split_numbers(line)
-        plan = self._plans.get(shape, _UNSEEN)
-        self._note_header(shape)
-        if self._epoch_begun >= 0:
-            self._stamp_epoch(line)
-        if plan is None:
-            if shape in self.content.unread:
-                self.content.unread[shape][0] += 1
-            return
-        if plan is _FOLDED:
-            self._fold(line)
-            return
-        if isinstance(plan, LinePlan):
-            self._add_step(plan, numbers, line, self._time_of(line))
-            return
-        plan = self._read_with_care(line)
-        if len(self._plans) < _MOST_SHAPES:
-            self._plans[shape] = plan
-            if plan is None and _LIKE_A_STEP.search(line) and len(numbers) >= 3:
-                self.content.unread[shape] = [1, line.strip()]
-
-    def _note_header(self, shape: str) -> None:
-        """Notice where a run begins anew in the same log: most of what stands before its first step comes again."""
+        # A run begins anew in the same log where most of what stands before its first step comes again.
         if not self.content.last_step_line:
             if len(self._header) < _MOST_HEADER:
                 self._header.add(shape)
         elif shape in self._header:
             self._header_again.add(shape)
+        if shape not in self._plans:
+            found = self._read_with_care(line)
+            if not isinstance(found, str) and len(self._plans) < _MOST_SHAPES:
+                self._plans[shape] = found
+                if found is None and _LIKE_A_STEP.search(line) and len(numbers) >= 3:
+                    self.content.unread[shape] = [1, line.strip()]
+        elif (plan := self._plans[shape]) is None:
+            if shape in self.content.unread:
+                self.content.unread[shape][0] += 1
+        elif plan.position is None:
+            self._fold(plan, numbers, line)
+        else:
+            self._add_step(plan, numbers, line, self._stamps.read(line))
 
     def _read_with_care(self, line: str) -> LinePlan | str | None:
         """Read a line of a shape not seen before; return how to read others like it: None, not at all."""
@@ -172,55 +154,37 @@ class LogReader:
                 self._read(piece)
             return _WITH_CARE
         low = line.lower()
-        at_s = self._time_of(line)
+        at_s = self._stamps.read(line)
         if _SLOW_WORDS.search(low) and self._read_watcher(line, at_s):
-            return _WITH_CARE
-        if (alone := _EPOCH_ALONE.search(line)) is not None:
-            self._epoch_begun = int(alone[1])
-            self._stamp_epoch(line)
-            return _WITH_CARE
-        if (row := _PROFILED.search(line)) is not None:
-            self._read_profile(row)
             return _WITH_CARE
         marker = read_marker(line, line=self._line, at_s=at_s) if _MARK_WORDS.search(low) else None
         if marker is not None:
             self._mark(marker)
         for name, value in read_settings(line).items():
             self.content.settings.setdefault(name, value)
-        plan: LinePlan | str | None = None
-        is_folded = self._last_store is not None and marker is None and _FOLD_WORDS.search(line) is not None
-        if is_folded or _STEP_WORDS.search(low):
-            found = read_plan(line)
-            if is_folded and found.position is None:
-                self._fold(line)
-                return _FOLDED
-            plan = self._read_step(found, line, at_s, marker) if _STEP_WORDS.search(low) else None
-        is_settled = marker is None and (plan is not None or not _FOLD_WORDS.search(line))
-        return plan if is_settled else _WITH_CARE
+        how: LinePlan | str | None = None
+        is_step, is_timer = _STEP_WORDS.search(low) is not None, _FOLD_WORDS.search(line) is not None
+        may_fold = is_timer and marker is None and self._last_store is not None
+        if is_step or may_fold:
+            numbers, plan = split_numbers(line)[1], read_plan(line)
+            told = plan.read(numbers, at_s=at_s)
+            if may_fold and plan.position is None:
+                self._fold(plan, numbers, line)
+                return plan
+            if is_step and plan.position is None:
+                how = self._read_epoch(plan, told, line, marker)
+            elif is_step and not plan.is_training:
+                how = self._read_test(plan, told, line, marker)
+            elif is_step and (marker is None or plan.has_times):  # else "Saving checkpoint at 30 iterations"
+                self._add_step(plan, numbers, line, at_s)
+                how = plan
+        return how if marker is None and (how is not None or not is_timer) else _WITH_CARE
 
-    def _stamp_epoch(self, line: str) -> None:
-        """Note when an epoch began, by the first time stamp in or behind the line that names it alone."""
-        if not isnan(at_s := self._time_of(line)):
-            last, number, self._epoch_begun = self.content.last_step_line, self._epoch_begun, -1
-            self._add(StepLine(number, 0, NAN), at_s, True, kind="epochs")
-            self.content.last_step_line = last
-
-    def _read_profile(self, row: re.Match[str]) -> None:
-        """Read Lightning's profiler: what all epochs took, how many steps there were, and all `next(loader)`."""
-        if row["epoch"]:
-            self._profiled_s = float(row["total"])
-        elif self._profiled_s and (steps := int(row["calls"])) >= 2:
-            times = self._profiled_s / steps, NAN if row["batch"] else float(row["total"]) / steps
-            for step in (steps // 2, steps):  # as means so far, in two lines
-                self._line += 0.25
-                self._add(StepLine(step, 0, NAN, *times, *times), NAN, True, kind=row["batch"] or "")
-
-    def _fold(self, line: str) -> None:
+    def _fold(self, plan: LinePlan, numbers: list[str], line: str) -> None:
         """Give a step the times that stand in lines behind its own, where its own tells none."""
         if self._last_store is None:
             return
-        plan = read_plan(line)
-        told = plan.read(split_numbers(line)[1])
+        told = plan.read(numbers)
         last = self.content.markers[-1] if self.content.markers else None
         is_evaluated = last is not None and last.doing is Doing.EVALUATION and last.line > self._last_line
         if last is not None and is_evaluated and "epoch" not in line.lower():
@@ -228,11 +192,7 @@ class LogReader:
             return
         unit_s = 1e-3 if "(ms)" in line and not plan.unit_known else 1.0  # time (ms) | batch-generator: 1.2
         self._last_store.unit_known &= plan.unit_known or unit_s < 1
-        self._last_store.fill_last([seconds * unit_s for seconds in told[3:]])
-
-    def _time_of(self, text: str) -> float:
-        at_s = self._stamps.read(text)
-        return NAN if at_s is None else at_s
+        self._last_store.fill_last([seconds * unit_s for seconds in told[3:7]])
 
     def _read_bar(self, bar: Bar) -> None:
         if bar.kind == "other":
@@ -240,152 +200,126 @@ class LogReader:
         if isnan(bar.elapsed_s) or bar.is_whole:  # Keras may count samples: then they come in whole batches
             self._batch = gcd(self._batch, 0 if bar.is_whole or bar.step == bar.of else bar.step)
             many = max(1, self._batch)
-            bar = replace(bar, step=-(-bar.step // many), of=-(-(bar.of or 0) // many), rate_s=bar.rate_s * many)
+            bar = replace(bar, step=-(-bar.step // many), of=-(-bar.of // many), rate_s=bar.rate_s * many)
         if isnan(bar.elapsed_s):  # Keras tells what is left, by the mean so far
-            self._add(StepLine(bar.step, bar.of or 0, NAN, bar.rate_s), NAN, True)
+            self._add(StepLine(bar.step, bar.of, NAN, bar.rate_s), True)
             return
         if bar.kind == "evaluate":
             self._mark(Marker(Doing.EVALUATION, self._line, NAN, NAN, bar.elapsed_s))
             return
-        store = self._store(f"bar/{bar.of or 0} {self._rank}", is_bar=True, resolution_s=bar.resolution_s)
+        store = self._store(f"bar/{bar.of}", resolution_s=bar.resolution_s)
         if store is None:
             return
         self.content.formats["progress bar"] += 1
-        if self._bar_steps.get(store.name) != bar.step:  # else it is only drawn again, perhaps by its end
+        is_drawn_again = store.last_step == bar.step  # perhaps by its end
+        if not is_drawn_again:
             self.content.last_step_line = self._number
-        store.of = max(store.of, bar.of or 0)
-        behind = (bar.elapsed_s / bar.step if bar.is_whole and bar.elapsed_s else NAN, NAN, NAN, NAN)
-        if not bar.is_whole and ("=" in bar.behind or ":" in bar.behind):
+        behind, epoch = (NAN, NAN, NAN, NAN), bar.epoch
+        if bar.is_whole:
+            behind, epoch = (bar.elapsed_s / bar.step if bar.elapsed_s else NAN, NAN, NAN, NAN), store.num_seen
+        elif "=" in bar.behind or ":" in bar.behind:
             behind = self._measures_behind(bar.behind, store)
-        last = self._last_bar
-        if last is not None and last[0] is not store and self._bar_steps.get(store.name) == bar.step:
+        if self._last_bar is not None and self._last_bar is not store and is_drawn_again:
             if not isnan(behind[0]):  # a bar of epochs that shows the times of the steps of another one
-                last[0].unit_known &= store.unit_known
-                last[0].fill_last(behind)
+                self._last_bar.unit_known &= store.unit_known
+                self._last_bar.fill_last(behind)
             return
-        self._bar_steps[store.name], self._last_bar = bar.step, (store, bar.step)
-        store.add(
-            self._line,
-            bar.step,
-            float(store.num_seen) if bar.is_whole else NAN if bar.epoch is None else float(bar.epoch),
-            self._time_of(bar.title) if bar.is_stamped else NAN,
-            *behind[:2],
-            bar.elapsed_s,
-            bar.rate_s,
-            *behind[2:],
-            bar.of or 0,
-        )
+        self._last_bar = store
+        at_s = self._stamps.read(bar.stamp) if bar.stamp else NAN
+        store.add(self._line, StepLine(bar.step, bar.of, epoch, *behind, at_s, bar.elapsed_s, bar.rate_s))
 
     def _measures_behind(self, behind: str, store: StepStore) -> tuple[float, float, float, float]:
         """Return the times that stand behind a bar; shapes without any are remembered."""
         shape, numbers = split_numbers(behind)
-        plan = self._plans.get(shape, _UNSEEN)
-        if plan is _UNSEEN:
+        if shape in self._plans:
+            plan = self._plans[shape]
+        else:
             found = read_plan(behind)
             plan = found if any(found.times) else None
             if len(self._plans) < _MOST_SHAPES:
                 self._plans[shape] = plan
-        if not isinstance(plan, LinePlan):
+        if plan is None:
             return NAN, NAN, NAN, NAN
         store.unit_known &= plan.unit_known
-        return plan.read(numbers)[3:]
+        return plan.read(numbers)[3:7]
 
     def _read_watcher(self, line: str, at_s: float) -> bool:
-        slow = read_slow_batch(line)
-        if slow is not None:
-            store = self._store(f"slow {self._rank}", resolution_s=self._stamps.resolution_s)
-            if store is not None:
-                store.is_slow_only = True
-                self.content.formats["slow batches"] += 1
-                self.content.last_step_line = self._number
-                store.add(self._line, slow[0], NAN, at_s, NAN, slow[1], NAN, NAN, NAN, NAN, 0)
-            return True
-        recent = read_recent(line)
-        if recent is not None:
+        told = read_watcher(line)
+        if isinstance(told, Recent):
             self.content.formats["last batches"] += 1
             if len(self.content.recent) < _MOST_MARKERS:
-                self.content.recent.append(recent)
-        return recent is not None
-
-    def _read_step(self, plan: LinePlan, line: str, at_s: float, marker: Marker | None) -> LinePlan | str | None:
-        if plan.position is None:
-            return self._read_epoch(plan, line, at_s, marker)
-        if not plan.is_training:
-            return self._read_test(plan, line, at_s, marker)
-        if marker is not None and not plan.has_times:
-            return _WITH_CARE  # "Saving checkpoint at 30 iterations": a marker, not a step
-        self._add_step(plan, split_numbers(line)[1], line, at_s)
-        return plan
+                self.content.recent.append(told)
+        elif told is not None and (store := self._store("slow", resolution_s=self._stamps.resolution_s)) is not None:
+            self.content.formats["slow batches"] += 1
+            self.content.last_step_line = self._number
+            store.add(self._line, told._replace(at_s=at_s))
+        return told is not None
 
     def _add_step(self, plan: LinePlan, numbers: list[str], line: str, at_s: float) -> None:
-        at_s = plan.elapsed_s(numbers) if isnan(at_s) else at_s
         settings = self.content.settings
         batch_size = settings.get("all_batch", settings.get("batch_size", 0))
-        self._add(plan.read(numbers, batch_size=batch_size), at_s, plan.unit_known, line)
+        self._add(plan.read(numbers, at_s=at_s, batch_size=batch_size), plan.unit_known, line)
 
-    def _read_test(self, plan: LinePlan, line: str, at_s: float, marker: Marker | None) -> str | None:
+    def _read_test(self, plan: LinePlan, told: StepLine, line: str, marker: Marker | None) -> str | None:
         """Read a step of an evaluation: it marks one, and a log of nothing else has steps, too."""
-        told, took_s = plan.read(split_numbers(line)[1]), NAN
+        took_s = NAN
         if plan.times[0] is not None:
-            self._add(told._replace(epoch=NAN), at_s, plan.unit_known, line, kind="test")
+            self._add(told._replace(epoch=NAN), plan.unit_known, line, kind="test")
             took_s = (told.took_s if isnan(told.took_mean_s) else told.took_mean_s) * (told.step + 1)
         if marker is not None and not isnan(took_s) and self.content.markers[-1] is marker:
             self.content.markers[-1] = replace(marker, took_s=took_s)
-        elif marker is None and (any(plan.times) or told.of or not isnan(at_s)):
-            self._mark(Marker(Doing.EVALUATION, self._line, at_s, NAN, took_s))
+        elif marker is None and (any(plan.times) or told.of or not isnan(told.at_s)):
+            self._mark(Marker(Doing.EVALUATION, self._line, told.at_s, NAN, took_s))
             return _WITH_CARE
         return None
 
-    def _read_epoch(self, plan: LinePlan, line: str, at_s: float, marker: Marker | None) -> str | None:
+    def _read_epoch(self, plan: LinePlan, told: StepLine, line: str, marker: Marker | None) -> str | None:
         """Read a line that tells of a whole epoch: what its steps took, or all of it. For logs without steps."""
-        told = plan.read(split_numbers(line)[1])
-        took_s, parts_s, unit_known = told.took_s if any(plan.times) else NAN, read_parts_s(line), plan.unit_known
-        if (whole := _EPOCH_TOOK.search(line)) is not None:
-            took_s, unit_known = float(whole[1]), True
-        if not isnan(parts_s):
-            took_s, unit_known = parts_s, True
+        whole = _EPOCH_TOOK.search(line)
+        took_s = float(whole[1]) if whole else told.took_s if any(plan.times) else NAN
         if isnan(took_s) or marker is not None or _NO_EPOCH.search(line):
             return None
         kind = "epochs"
         if isnan(told.epoch) and "epoch" not in line.lower():
-            if isnan(told.wait_s) and isnan(parts_s):
+            if isnan(told.wait_s):
                 return None
             kind = "steps"  # without a number, but a step: both of its times are there
         self._num_epochs += 1
         number = self._num_epochs if isnan(told.epoch) else int(told.epoch)
-        self._add(StepLine(number, 0, NAN, took_s, told.wait_s), at_s, unit_known, line, kind=kind)
+        told = StepLine(number, took_s=took_s, wait_s=told.wait_s, at_s=told.at_s)
+        self._add(told, plan.unit_known or whole is not None, line, kind=kind)
         return _WITH_CARE
 
-    def _add(self, values: StepLine, at_s: float, unit_known: bool, line: str = "", *, kind: str = "") -> None:
+    def _add(self, told: StepLine, unit_known: bool, line: str = "", *, kind: str = "") -> None:
         if len(self._header_again) >= max(_FEWEST_HEADER, 0.5 * len(self._header)):
-            self._mark(Marker(Doing.RESTART, self._line - 0.25, at_s, NAN, NAN))
+            self._mark(Marker(Doing.RESTART, self._line - 0.25, told.at_s, NAN, NAN))
         self._header_again.clear()
-        step, of, epoch, took_s, wait_s, *means = values
         # Numbers without a unit stand apart: in a log that has units, such a line was cut off before its own.
         shape = "timed" if unit_known else "bare"
-        if isnan(took_s) and isnan(wait_s):
-            shape = "alone" if isnan(at_s) else "stamped"  # alone: its times may stand in lines of their own behind it
-        store = self._store(f"{shape} {self._rank} {kind}".rstrip(), resolution_s=self._stamps.resolution_s)
+        if isnan(told.took_s) and isnan(told.wait_s):  # alone: its times may stand in lines of their own behind it
+            shape = "alone" if isnan(told.at_s) else "stamped"
+        store = self._store(shape, kind, resolution_s=self._stamps.resolution_s)
         if store is None:
             return
         store.unit_known &= unit_known
         store.is_averaged |= "(train)" in line  # mmengine's
-        store.of = max(store.of, of)
-        self.content.formats.update([_FORMATS[shape]] if shape in _FORMATS else [])
+        if shape in _FORMATS:
+            self.content.formats[_FORMATS[shape]] += 1
         self.content.last_step_line = self._number
         self._last_store, self._last_line = None if kind == "steps" else store, self._line
-        store.add(self._line, step, epoch, at_s, took_s, wait_s, NAN, NAN, *means, of)
+        store.add(self._line, told)
 
     def _mark(self, marker: Marker) -> None:
         if len(self.content.markers) < _MOST_MARKERS:
             self.content.markers.append(marker)
 
-    def _store(self, name: str, *, is_bar: bool = False, resolution_s: float) -> StepStore | None:
-        store = self.content.stores.get(name)
+    def _store(self, shape: str, kind: str = "", *, resolution_s: float) -> StepStore | None:
+        key = shape, self._rank, kind
+        store = self.content.stores.get(key)
         if store is None:
             if len(self.content.stores) >= _MOST_STORES:
                 return None
-            store = self.content.stores[name] = StepStore(name)
-            store.is_bar, store.resolution_s = is_bar, resolution_s
+            store = self.content.stores[key] = StepStore(*key)
+            store.resolution_s = resolution_s
         store.resolution_s = min(store.resolution_s, resolution_s)
         return store

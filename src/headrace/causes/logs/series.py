@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from .bars import bar_times
 from .evidence import Flags, Floats, Known, find_spans, weigh
+from .fields import StepLine
 
 _BLOCK = 4096  # consecutive records; patterns are looked for within blocks
 MOST_RECORDS = 40 * _BLOCK
-COLUMNS = tuple("line step epoch at_s took_s wait_s elapsed_s rate_s took_mean_s wait_mean_s of".split())  # noqa: SIM905
+COLUMNS = ("line", "block", *StepLine._fields)
 FEWEST = 6  # records; fewer have no pattern
 _LATER_S = 60.0
 _MOST_STREAMS = 16  # that write into one log by turns
@@ -24,29 +25,30 @@ _MOST_STREAMS = 16  # that write into one log by turns
 class StepStore:
     """Records of steps in columns. Past `MOST_RECORDS` every other block is dropped: evenly spread windows stay."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_bar = False
-        self.is_slow_only = False
-        self.is_epochs = False  # a record is an epoch, not a step
+    def __init__(self, shape: str, rank: str = "-", kind: str = "") -> None:
+        self.key = self.shape, self.rank, self.kind = shape, rank, kind
+        self.is_bar = shape.startswith("bar/")
+        self.is_epochs = kind == "epochs"  # a record is an epoch, not a step
         self.unit_known = True
         self.is_averaged = False  # by the logger, over its last steps
         self.resolution_s = 1.0  # of the time stamps, or of a bar's clock
         self.of = 0  # steps an epoch, if the lines tell
         self.num_seen = 0
+        self.last_step = -1
         self._rows = array("d")  # one record behind the other
         self._stride = 1
 
     def __len__(self) -> int:
         return len(self._rows) // len(COLUMNS)
 
-    def add(self, *values: float) -> None:
-        """Append one record, its values in the order of `COLUMNS`."""
+    def add(self, line: float, told: StepLine) -> None:
+        """Append one record."""
         block = self.num_seen // _BLOCK
         self.num_seen += 1
+        self.last_step, self.of = told.step, max(self.of, told.of)
         if block % self._stride:
             return
-        self._rows.extend(values)
+        self._rows.extend((line, block, *told))
         if len(self._rows) >= MOST_RECORDS * len(COLUMNS):
             length = _BLOCK * len(COLUMNS)
             blocks = [self._rows[first : first + length] for first in range(0, len(self._rows), 2 * length)]
@@ -69,19 +71,13 @@ class StepStore:
         """Append the records of another part of the same log."""
         self.is_averaged |= later.is_averaged
         self.unit_known &= later.unit_known
-        self.resolution_s, self.of = min(self.resolution_s, later.resolution_s), max(self.of, later.of)
-        for values in zip(*(later.column(name) for name in COLUMNS), strict=True):
-            self.add(*values)
+        self.resolution_s = min(self.resolution_s, later.resolution_s)
+        for line, _, *values in zip(*(later.column(name) for name in COLUMNS), strict=True):
+            self.add(line, StepLine(*values))
 
     def column(self, name: str) -> array[float]:
         """Return one column."""
         return self._rows[COLUMNS.index(name) :: len(COLUMNS)]
-
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Yield (first, end) of each stretch of records that follow each other in the log."""
-        length = _BLOCK if self._stride > 1 else max(1, len(self))
-        for first in range(0, len(self), length):
-            yield first, min(first + length, len(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,17 +125,14 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
 
     `per_epoch` is for a counter that runs through all epochs: an epoch begins behind each such number of steps.
     """
-    if not len(store) or store.is_slow_only:
+    if not len(store):
         return None
     columns = {name: np.asarray(store.column(name)) for name in COLUMNS}
-    columns["block"] = np.zeros(len(store))
-    for number, (first, end) in enumerate(store.blocks()):
-        columns["block"][first:end] = number
     columns, num_streams = _longest_stream(columns, is_bar=store.is_bar)
     columns = _joined(columns, is_bar=store.is_bar, of=store.of)
     if not len(columns["step"]):
         return None
-    if len(columns["step"]) > 2 and np.ptp(columns["step"]) == 0 and "stamped" in store.name:
+    if len(columns["step"]) > 2 and np.ptp(columns["step"]) == 0 and store.shape == "stamped":
         return None  # nothing moves: no step
     spans = find_spans(columns, is_bar=store.is_bar)
     step, is_first, is_hole, span = columns["step"], spans.is_first, spans.is_hole, spans.span
@@ -152,22 +145,21 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     resolution_s = store.resolution_s
     at_s = columns["at_s"]
     if store.is_bar:
-        at_s, resolution_s = _bar_clock(columns, runs, at_s, resolution_s)
+        if np.isnan(at_s).any():
+            at_s, resolution_s = _bar_clock(columns, runs, resolution_s)
         if (np.diff(runs) > 0).all():  # of each bar only the end
             columns["took_s"] = columns["elapsed_s"] / np.maximum(step, 1)
     if _is_cumulative(columns["took_s"], at_s, is_first | is_hole):  # the time since the start: a clock
         at_s = at_s if not np.isnan(at_s).any() else columns["took_s"]
         resolution_s, columns["took_s"] = min(resolution_s, 0.01), np.full(len(step), np.nan)
-    took_s = columns["took_s"]
-    if not (store.unit_known or store.is_epochs):
-        took_s = _in_seconds(took_s, at_s, span, is_first | is_hole)
-    factor = _factor(columns["took_s"], took_s)
-    times = {"took": took_s} | {name: columns[f"{name}_s"] * factor for name in ("wait", "took_mean", "wait_mean")}
     inside, dt = ~is_first & ~is_hole, np.diff(at_s, prepend=np.nan)
+    is_open = not (store.unit_known or store.is_epochs)
+    unit_s = 1e-3 if is_open and _is_ms(columns["took_s"], dt, span, inside) else 1.0
+    times = {name: columns[f"{name}_s"] * unit_s for name in ("took", "wait", "took_mean", "wait_mean")}
     told = weigh(times, replace(spans, is_first=is_first), dt, resolution_s, is_averaged=store.is_averaged)
     took_s, wait_s, span = told.took_s, told.wait_s, told.span
     own, waits_s = _over(took_s, span, spans.head, inside), _over(wait_s, span, spans.head, inside)
-    wall_s, has_time = _wall(own, dt, span, is_first, is_hole, resolution_s)
+    wall_s = _wall(own, dt, span, inside, is_hole, resolution_s)
     if wall_s is None:
         return None
     if told.known is Known.SAMPLE:
@@ -184,7 +176,7 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
         is_new_bar=(np.diff(runs, prepend=0) != 0) if store.is_bar else np.zeros(len(step), dtype=bool),
         segment=segment,
         per_epoch=per_epoch or store.of,
-        has_time=has_time,
+        has_time=_is_stamped(dt),
         known=told.known,
         error=told.error,
         is_epochs=store.is_epochs,
@@ -209,26 +201,23 @@ def _longest_stream(columns: dict[str, Floats], *, is_bar: bool) -> tuple[dict[s
     on = np.round(np.diff(step) % max(of, 1.0))
     if float((on == np.median(on)).mean()) > 0.8:
         return columns, 1
-    usual = float(np.median(ahead))
-    rows: list[list[float]] = []  # last step, first record, last record, how many
-    owner = np.empty(len(step), dtype=int)
-    recent: list[int] = []  # the one that moved last is the first
-    for index, now in enumerate(step.tolist()):
-        gaps = [(now - rows[row][0], row) for row in recent]
+    usual, steps = float(np.median(ahead)), step.tolist()
+    rows: list[list[int]] = []  # the records of each
+    recent: list[list[int]] = []  # the one that moved last is the first
+    for index, now in enumerate(steps):
+        gaps = [(now - steps[row[-1]], row) for row in recent]
         fits = [row for gap, row in gaps if 0 <= gap <= usual] or [row for gap, row in gaps if 0 < gap <= 4 * usual]
-        row = fits[0] if fits else len(rows)
         if not fits:
-            rows.append([now, index, index, 0])
-        rows[row] = [now, rows[row][1], index, rows[row][3] + 1]
-        recent = [row, *(one for one in recent if one != row)][:_MOST_STREAMS]
-        owner[index] = row
+            rows.append([])
+        row = fits[0] if fits else rows[-1]
+        row.append(index)
+        recent = [row, *(one for one in recent if one is not row)][:_MOST_STREAMS]
     streams: list[list[int]] = []
-    for row, (_, first, _, _) in enumerate(rows):  # one behind the other: epochs, or starts, of one stream
-        free = next((one for one in streams if rows[one[-1]][2] < first), None)
-        streams.append([row]) if free is None else free.append(row)
-    longest = max(streams, key=lambda one: sum(rows[row][3] for row in one))
-    chosen = np.isin(owner, longest)
-    return {name: column[chosen] for name, column in columns.items()}, len(streams)
+    for row in rows:  # one behind the other: epochs, or starts, of one stream
+        free = next((one for one in streams if one[-1] < row[0]), None)
+        streams.append(row) if free is None else free.extend(row)
+    longest = max(streams, key=len)
+    return {name: column[longest] for name, column in columns.items()}, len(streams)
 
 
 def _returns(step: Floats, far: float) -> list[float]:
@@ -265,8 +254,7 @@ def _joined(columns: dict[str, Floats], *, is_bar: bool, of: int) -> dict[str, F
     else:  # and one that stands there again much later is of another run
         same &= ~(np.abs(np.diff(columns["at_s"], prepend=np.nan)) > _LATER_S)
     if not is_bar and same.mean() > 0.2:  # several ranks write into one log, each a little earlier or later
-        big_drop = np.diff(step, prepend=step[0]) < -8
-        part = np.cumsum(big_drop)
+        part = np.cumsum(np.diff(step, prepend=step[0]) < -8)
         order = np.lexsort((columns["line"], step, part))
         columns = {name: column[order] for name, column in columns.items()}
         step = columns["step"]
@@ -289,18 +277,15 @@ def _joined(columns: dict[str, Floats], *, is_bar: bool, of: int) -> dict[str, F
     return joined
 
 
-def _bar_clock(columns: dict[str, Floats], segment: Floats, at_s: Floats, resolution_s: float) -> tuple[Floats, float]:
-    if not np.isnan(at_s).any():
-        return at_s, resolution_s
+def _bar_clock(columns: dict[str, Floats], segment: Floats, resolution_s: float) -> tuple[Floats, float]:
     times = np.empty(len(segment))
     finest = offset = 0.0
     for number in np.unique(segment):
         chosen = np.flatnonzero(segment == number)
         steps, elapsed_s, rates_s = (columns[name][chosen] for name in ("step", "elapsed_s", "rate_s"))
-        bar = bar_times(steps, elapsed_s, rates_s, resolution_s)
-        times[chosen] = bar.at_s + offset  # bars one after the other, as if nothing lay between them
-        offset = float(times[chosen[-1]])
-        finest = max(finest, bar.resolution_s)
+        shown_s, known_to_s = bar_times(steps, elapsed_s, rates_s, resolution_s)
+        times[chosen] = shown_s + offset  # bars one after the other, as if nothing lay between them
+        offset, finest = float(times[chosen[-1]]), max(finest, known_to_s)
     return times, finest
 
 
@@ -314,62 +299,54 @@ def _is_cumulative(took: Floats, at_s: Floats, begins: Flags) -> bool:
     return len(grows) >= 8 and bool(np.nanmedian(took) > 3 * np.nanmedian(grows))
 
 
-def _in_seconds(took: Floats, at_s: Floats, span: Floats, no_step: Flags) -> Floats:
-    """Return step times in seconds: bare numbers are milliseconds where the time stamps say so or they are huge."""
+def _is_ms(took: Floats, dt: Floats, span: Floats, inside: Flags) -> bool:
+    """Whether bare numbers are milliseconds: the time stamps say so, or they are huge."""
     if np.isnan(took).all():
-        return took
-    dt = np.diff(at_s, prepend=np.nan)
-    usable = (~no_step if (~no_step).sum() >= FEWEST else np.ones(len(took), dtype=bool)) & ~np.isnan(dt)
-    is_ms = float(np.nanmedian(took)) >= 100 and float(np.nanmin(took)) >= 10
-    if usable.sum() >= FEWEST and dt[usable].sum() > 2:
-        ratio = float(np.nansum((took * span)[usable]) / dt[usable].sum()) / 1000
-        is_ms = 0.2 < ratio < 5 or (is_ms and ratio < 5)
-    return took / 1000 if is_ms else took
+        return False
+    usable = (inside if inside.sum() >= FEWEST else np.ones(len(took), dtype=bool)) & ~np.isnan(dt)
+    is_huge = float(np.nanmedian(took)) >= 100 and float(np.nanmin(took)) >= 10
+    if usable.sum() < FEWEST or dt[usable].sum() <= 2:
+        return is_huge
+    ratio = float(np.nansum((took * span)[usable]) / dt[usable].sum()) / 1000
+    return 0.2 < ratio < 5 or (is_huge and ratio < 5)
 
 
-def _factor(before: Floats, after: Floats) -> float:
-    with np.errstate(all="ignore"):
-        ratio = np.nanmedian(after / before) if not np.isnan(after / before).all() else np.nan
-    return float(ratio) if ratio > 0 else 1.0
-
-
-def _wall(
-    own: Floats, dt: Floats, span: Floats, is_first: Flags, is_hole: Flags, resolution_s: float
-) -> tuple[Floats | None, bool]:
+def _wall(own: Floats, dt: Floats, span: Floats, inside: Flags, is_hole: Flags, resolution_s: float) -> Floats | None:
     """Return the wall time of each record: from the clock where it is fine enough, else from the loop's own figures."""
-    inside = ~is_first & ~is_hole
-    stamped = len(dt) > 1 and float(np.isnan(dt[1:]).mean()) < 0.1
     told = float(np.isnan(own).mean()) < 0.2
     if told:
         own = np.where(np.isnan(own), np.nanmedian(own / span) * span, own)
-    if not stamped:
-        return (own, False) if told else (None, False)
+    if not _is_stamped(dt):
+        return own if told else None
     dt = np.where(np.isnan(dt), np.nan_to_num(own) if told else 0.0, dt)
     dt = np.maximum(dt, 0.0)
     if told:
         # Of single steps the loop's own figure is the finer one; the clock knows what happened between two of them.
         by_clock = (dt - own > np.maximum(1.5 * resolution_s, 0.25 * own)) | ((span > 1) & (dt > 8 * resolution_s))
-        return np.where(by_clock & ~is_hole, dt, own), True
+        return np.where(by_clock & ~is_hole, dt, own)
     if not inside.any() or dt[inside].sum() <= 0:
-        return None, True
+        return None
     if resolution_s > 0.2 * float(np.median(dt[inside])):
         dt = _even(dt, span, inside, resolution_s)
-    return dt, True
+    return dt
+
+
+def _is_stamped(dt: Floats) -> bool:
+    return len(dt) > 1 and float(np.isnan(dt[1:]).mean()) < 0.1
 
 
 def _even(dt: Floats, span: Floats, inside: Flags, resolution_s: float) -> Floats:
     """Even out what a coarse clock makes uneven, and keep what is longer than it could make."""
     out = dt.copy()
-    window = 64
-    for first in range(0, len(dt), window):
-        part = slice(first, first + window)
+    for first in range(0, len(dt), 64):
+        part = slice(first, first + 64)
         chosen = inside[part].copy()
-        for _ in range(3):
+        for turn in range(4):
             if not chosen.any():
                 break
-            base = float(dt[part][chosen].sum() / span[part][chosen].sum())
-            chosen &= dt[part] <= base * span[part] + 1.5 * resolution_s
-        if chosen.any():
-            base = float(dt[part][chosen].sum() / span[part][chosen].sum())
-            out[part] = np.where(chosen, base * span[part], dt[part])
+            even = span[part] * float(dt[part][chosen].sum() / span[part][chosen].sum())
+            if turn < 3:
+                chosen &= dt[part] <= even + 1.5 * resolution_s
+            else:
+                out[part] = np.where(chosen, even, dt[part])
     return out
