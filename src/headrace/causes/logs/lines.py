@@ -121,12 +121,8 @@ class LineCutter:
         pieces = _text(whole).split("\n")
         first = self.num_lines + 1
         self.num_lines += len(pieces) - 1
-        lines = []
-        for number, piece in enumerate(pieces, start=first):
-            if "\r" in piece:
-                lines += [(number, part) for part in piece.split("\r") if part]
-            elif piece:
-                lines.append((number, piece))
+        numbered = enumerate(pieces, start=first)
+        lines = [(number, part) for number, piece in numbered for part in piece.split("\r") if part]
         if self._is_broken:
             lines, self._is_broken = lines[1:], False
         return lines

@@ -78,15 +78,7 @@ def read_marker(text: str, *, line: float, at_s: float) -> Marker | None:
     match = _WORDS.search(text)
     if match is None or match.lastgroup is None or _NOT_NOW.search(text):
         return None
-    step = _STEP.search(text)
-    took = _TOOK.search(text)
-    took_s = NAN
-    if took is not None:
-        took_s = float(took[1]) * (1e-3 if took[2] in ("ms", "毫秒") else 1.0)
-    return Marker(
-        doing=Doing(match.lastgroup),
-        line=line,
-        at_s=at_s,
-        step=float(next(group for group in step.groups() if group)) if step else NAN,
-        took_s=took_s,
-    )
+    step, took = _STEP.search(text), _TOOK.search(text)
+    number = float(next(group for group in step.groups() if group)) if step else NAN
+    took_s = float(took[1]) * (1e-3 if took[2] in ("ms", "毫秒") else 1.0) if took else NAN
+    return Marker(Doing(match.lastgroup), line, at_s, number, took_s)

@@ -320,6 +320,5 @@ class LogReader:
             if len(self.content.stores) >= _MOST_STORES:
                 return None
             store = self.content.stores[key] = StepStore(*key)
-            store.resolution_s = resolution_s
         store.resolution_s = min(store.resolution_s, resolution_s)
         return store

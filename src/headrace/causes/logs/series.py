@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import inf, isnan
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ class StepStore:
         self.is_epochs = kind == "epochs"  # a record is an epoch, not a step
         self.unit_known = True
         self.is_averaged = False  # by the logger, over its last steps
-        self.resolution_s = 1.0  # of the time stamps, or of a bar's clock
+        self.resolution_s = inf  # of the time stamps, or of a bar's clock
         self.of = 0  # steps an epoch, if the lines tell
         self.num_seen = 0
         self.last_step = -1
@@ -58,9 +59,9 @@ class StepStore:
     def fill_last(self, values: Sequence[float]) -> None:
         """Give the last record the times that it has not: step time and wait, and their means so far."""
         last = len(self._rows) - len(COLUMNS)
-        for name, value in zip(("took_s", "wait_s", "took_mean_s", "wait_mean_s"), values, strict=True):
-            if last >= 0 and self._rows[last + COLUMNS.index(name)] != self._rows[last + COLUMNS.index(name)]:
-                self._rows[last + COLUMNS.index(name)] = value
+        for at, value in enumerate(values, start=last + COLUMNS.index("took_s")):
+            if last >= 0 and isnan(self._rows[at]):
+                self._rows[at] = value
 
     def move_lines(self, offset: float) -> None:
         """Count lines from another number on."""
@@ -318,8 +319,7 @@ def _wall(own: Floats, dt: Floats, span: Floats, inside: Flags, is_hole: Flags, 
         own = np.where(np.isnan(own), np.nanmedian(own / span) * span, own)
     if not _is_stamped(dt):
         return own if told else None
-    dt = np.where(np.isnan(dt), np.nan_to_num(own) if told else 0.0, dt)
-    dt = np.maximum(dt, 0.0)
+    dt = np.maximum(np.where(np.isnan(dt), np.nan_to_num(own) if told else 0.0, dt), 0.0)
     if told:
         # Of single steps the loop's own figure is the finer one; the clock knows what happened between two of them.
         by_clock = (dt - own > np.maximum(1.5 * resolution_s, 0.25 * own)) | ((span > 1) & (dt > 8 * resolution_s))
