@@ -77,6 +77,14 @@ def test_the_report_of_a_user_is_one_phenomenon(explain: Callable[..., Findings]
     assert any("60.6 min" in text.en for text in found.facts)  # 4570 batches at 1.26/s, not the 75.5 of the report
 
 
+@pytest.mark.parametrize(
+    ("line", "verdict"), [("Evaluating the model", Verdict.ELSEWHERE), ("Saving checkpoint", Verdict.STUTTERING)]
+)
+def test_an_evaluation_is_no_stutter(line: str, verdict: Verdict, explain: Callable[..., Findings]) -> None:
+    found = explain(steps(every(50, 20.0), before=lambda step: line if step % 50 == 0 else ""))
+    assert (found.verdict, len(found.findings)) == (verdict, 1)
+
+
 def test_a_pause_that_nothing_speaks_of_is_unknown_and_no_checkpoint(explain: Callable[..., Findings]) -> None:
     found = explain(steps(every(50, 5.0)))
     first = found.findings[0]

@@ -26,7 +26,7 @@ from .logs import (
 )
 from .remedies import advice_on, make_finding
 from .slow_reports import epoch_fact, explain_slow_reports
-from .steps import LOCKSTEP_LIMIT, SUPPLY_CAUSES, Analysis, LostTime, analyse, evidence_of
+from .steps import LOCKSTEP_LIMIT, SUPPLY_CAUSES, Analysis, LostTime, analyse, evidence_of, verdict_of
 
 # Steps are read from all of the first 32 MiB, then from windows of 1 MiB, evenly spread, a 32nd of the rest: a
 # pattern shows within a window, and a long log stays quick to read. Messages are looked for in all of it.
@@ -171,10 +171,12 @@ def _explain(
     figures: dict[str, float] = {}
     verdict = Verdict.UNKNOWN
     if analysis is not None and (reports is None or analysis.losses):
-        findings += [_finding(loss, analysis) for loss in analysis.losses]
+        lost = [_finding(loss, analysis) for loss in analysis.losses]
+        findings += lost
         facts += _facts(analysis, streams)
         figures |= _figures(analysis, streams)
-        verdict = _verdict(analysis)
+        drifts = lost and all(loss.drift is not None for loss in analysis.losses)
+        verdict = Verdict.UNKNOWN if drifts else verdict_of(lost, analysis.wait_share)
         if analysis.wait_share is None:
             limits.append(_NO_WAIT)
         if analysis.series.num_streams > 1:
@@ -188,7 +190,7 @@ def _explain(
         findings.append(slow)
         facts += slow_facts
         figures |= slow.figures
-        verdict = Verdict.DATA_BOUND if slow.cause in SUPPLY_CAUSES and slow.share >= 0.1 else Verdict.STUTTERING
+        verdict = verdict_of([slow], None)
     if any(finding.cause is Cause.BATCH_LOCKSTEP for finding in findings):
         limits.append(LOCKSTEP_LIMIT)
     num_read = sum(len(series) for series in streams.series)
@@ -306,15 +308,3 @@ def _figures(analysis: Analysis, streams: LogStreams) -> dict[str, float]:
     if analysis.humps is not None:
         figures |= {"low_hump_s": analysis.humps.low_s, "high_hump_s": analysis.humps.high_s}
     return figures
-
-
-def _verdict(analysis: Analysis) -> Verdict:
-    causes = {loss.cause: analysis.share(loss) for loss in reversed(analysis.losses)}
-    bound = max((causes.get(cause, 0.0) for cause in SUPPLY_CAUSES), default=0.0)
-    if bound >= 0.1:
-        return Verdict.DATA_BOUND
-    if analysis.losses:
-        return Verdict.UNKNOWN if all(loss.drift is not None for loss in analysis.losses) else Verdict.STUTTERING
-    if analysis.wait_share is None:
-        return Verdict.UNKNOWN
-    return Verdict.COMPUTE_BOUND if analysis.wait_share < 0.05 else Verdict.BALANCED

@@ -36,6 +36,10 @@ VERDICTS = {
     Verdict.STUTTERING: Text(
         "stuttering: typical steps are fine, some take much longer", "时快时慢：多数步正常，少数步明显更久"
     ),
+    Verdict.ELSEWHERE: Text(
+        "neither data nor single slow steps: {what}, {share} of the time",
+        "不是数据，也不是个别慢步：{what}，占时间的 {share}",
+    ),
     Verdict.UNKNOWN: Text("undecided: this evidence does not tell", "无法判断：现有证据不足"),
 }
 _RUN_ENDED = Text("the run was ended: {title}", "运行终止：{title}")
@@ -46,6 +50,8 @@ _NOTHING_WRONG = Text("Nothing wrong was found.", "没有发现问题。")
 def headline_of(findings: Findings, language: str) -> str:
     """Return the verdict, or by what the run was ended, and the verdict behind it where there is one."""
     first, verdict = findings.findings[0] if findings.findings else None, VERDICTS[findings.verdict]
+    if (costly := next((one for one in findings.findings if one.severity is not Severity.FATAL), None)) is not None:
+        verdict = verdict.filled(what=costly.title or CAUSES[costly.cause], share=format_share(costly.share))
     if first is None or first.severity is not Severity.FATAL:
         return verdict.of(language)
     ended = _RUN_ENDED.filled(title=first.title or CAUSES[first.cause])
@@ -205,6 +211,7 @@ _WALLS = {  # by the figure that shares are of
     "watched_s": Text("the {wall} watched", "观察的 {wall}"),
     "wall_s": Text("the log's {wall}", "日志的 {wall}"),
 }
+_SAID_BY_FIRST = {Verdict.UNKNOWN, Verdict.ELSEWHERE}  # nothing, or what the first line says already
 _ENDED = Text("{ended}, {sure}", "{ended}，{sure}")
 _DO = Text("do: {what}", "怎么办：{what}")
 _CHECK = Text("check: {what}", "先查：{what}")
@@ -257,7 +264,7 @@ def _what_was_lost(first: Finding, findings: Findings, language: str) -> str:
 def brief_of(findings: Findings, language: str) -> Iterator[str]:
     """Yield what stands behind the first lines, as far as a tired person reads: the evidence, what else there is."""
     first, others = findings.findings[:1], findings.findings[1:]
-    if first and first[0].severity is not Severity.FATAL and findings.verdict is not Verdict.UNKNOWN:
+    if first and first[0].severity is not Severity.FATAL and findings.verdict not in _SAID_BY_FIRST:
         yield headline_of(findings, language)
     most = 2 if findings.times else 3  # a table comes behind it
     facts = findings.facts[: most - 1 if findings.times and first else most]

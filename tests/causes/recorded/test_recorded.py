@@ -187,7 +187,15 @@ def test_interruptions_are_named_with_their_distance(kind: EventKind, cause: str
     assert finding.share == pytest.approx(5 / 10, abs=0.05)
     assert finding.figures["period_steps"] == 10
     assert finding.fix
-    assert (found.verdict is Verdict.STUTTERING) == (kind is not EventKind.EVALUATION)  # that is a cost that was chosen
+    # evaluation is a cost that was chosen; copies are in every step of a training
+    is_stutter = kind not in {EventKind.EVALUATION, EventKind.H2D}
+    assert found.verdict is (Verdict.STUTTERING if is_stutter else Verdict.ELSEWHERE)
+
+
+def test_a_log_that_is_written_in_every_step_is_no_stutter() -> None:
+    writes = dict.fromkeys(range(100), (EventKind.LOGGING, 0.03))
+    found = explain(*simulate(workers=2, task_s=[0.01] * 100, step_s=0.05, interruptions=writes))
+    assert (causes(found), found.verdict) == (["logging"], Verdict.ELSEWHERE)
 
 
 def test_a_save_of_ten_steps_is_noted_whatever_its_share_and_is_not_the_verdict() -> None:

@@ -26,7 +26,7 @@ from headrace.model import (
 )
 
 from ..remedies import LOOP_MAKES_DATA, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
-from ..steps import SUPPLY_CAUSES
+from ..steps import SUPPLY_CAUSES, verdict_of
 from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text
 from .data_waits import DataVerdict, data_evidence, judge_data, undecided_turns
 from .ending import end_facts, find_ending
@@ -44,14 +44,11 @@ if TYPE_CHECKING:
     from headrace.signals.recording import Recording
     from headrace.signals.system import SystemSample
 
-_MOSTLY_WAITS = 0.5  # a straggler that takes this much of the time is what the run is bound by
-_STUTTERS_FROM = 0.10
 _MOMENT_S = 1.0
 _REST_FROM = 0.10  # of the time: what other waits must cost beside starts of shards, or hangs, to be told too
 _UNTIMED = (Activity.BETWEEN_STEPS, Activity.OTHER)  # where a loop without a loader makes its data
 _SOME = 0.05  # of the time
 _WAITS = {*SUPPLY_CAUSES, Cause.STRAGGLER_SAMPLE, Cause.SHARD_BOUNDARY}
-_BEHIND_WAITS = {Cause.MEMORY_PRESSURE, Cause.CPU_CONTENDED}  # reads that were not needed, cores that others had
 
 _NO_TRAINER = Text(
     "no process asked a DataLoader for a batch while it was recorded, so nothing is known of its waits",
@@ -151,11 +148,13 @@ def explain_processes(
         limits = (*limits, _NO_DRIVER)
     is_busy = not trainer.is_fed and trainer.share(*_UNTIMED) < _SOME
     return Findings(
-        verdict=_verdict(found, trainer) if data is not None or found or is_busy else Verdict.UNKNOWN,
+        verdict=verdict_of(found, wait_share, num_steps=num_steps),
         findings=findings,
         notes=(*(ceiling_facts(ceiling) if ceiling is not None else ()), *stall_notes(trainer, found)),
         facts=(
             *end_facts(trainers, processes, exit_code),
+    wait_share = trainer.share(Activity.WAIT) if data is not None or is_busy else None
+    num_steps = trainer.num_batches if data is None else len(data.wait_s)
             *_rank_facts(trainer, trainers),
             *_facts_of(trainer, data),
         ),
@@ -193,22 +192,6 @@ def _judge(
             each = max(1, int(cores / ranks / max(1, loader.num_workers)))
             found += _data_findings(verdict, trainer, known, cores_each=each)
     return [*found, *interruption_findings(trainer)], data, ceiling, around
-
-
-def _verdict(findings: Sequence[Finding], trainer: Trainer) -> Verdict:
-    for finding in findings:
-        if finding.cause in SUPPLY_CAUSES and finding.share >= 0.1:
-            return Verdict.DATA_BOUND
-        if finding.cause in _BEHIND_WAITS and min(finding.share, trainer.share(Activity.WAIT)) >= 0.1:
-            return Verdict.DATA_BOUND
-        if finding.cause is Cause.STRAGGLER_SAMPLE and finding.share >= _MOSTLY_WAITS:
-            return Verdict.DATA_BOUND
-        if finding.cause is Cause.HOST_BOUND:
-            return Verdict.HOST_BOUND
-    # A cost that was chosen, or a few percent, does not make a training stutter.
-    if any(one.cause is not Cause.EVALUATION and one.share >= _STUTTERS_FROM for one in findings):
-        return Verdict.STUTTERING
-    return Verdict.COMPUTE_BOUND if trainer.share(Activity.WAIT) < 0.05 else Verdict.BALANCED
 
 
 def _data_findings(

@@ -17,7 +17,7 @@ from .data_waits import (
     supply_and_demand,
     waits_evidence,
 )
-from .losses import SLOW_STEPS, Analysis, analyse, evidence_of, report_from
+from .losses import SLOW_STEPS, Analysis, analyse, evidence_of, report_from, verdict_of
 from .periods import LostTime, StepPeriod, find_period, find_rhythm
 from .stalls import Cost, cost_of, of_weight
 from .timeline import Span, exclusive_times
@@ -44,5 +44,6 @@ __all__ = [
     "of_weight",
     "report_from",
     "supply_and_demand",
+    "verdict_of",
     "waits_evidence",
 ]

@@ -1,5 +1,6 @@
 """Where the time of a series of steps went: to data, to what the log speaks of, or to nobody knows what. Pure."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -7,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Cause, Confidence, Text, format_seconds, format_share
+from headrace.model import Cause, Confidence, Finding, Text, Verdict, format_seconds, format_share
 
 from ..logs import FEWEST, FILE_STRIDE, Doing, Marker, Series
-from .data_waits import judge_waits, lockstep_rounds, supply_and_demand, waits_evidence
+from .data_waits import SUPPLY_CAUSES, judge_waits, lockstep_rounds, supply_and_demand, waits_evidence
 from .periods import Judged, LostTime, by_segment, by_step, find_period, find_rhythm, judge_period
 from .stalls import Flags, Floats, Humps, Stalls, cost_of, find_drift, find_humps, find_stalls, of_weight
 
@@ -20,6 +21,11 @@ _CAUSE_OF = {Doing.CHECKPOINT: Cause.CHECKPOINT, Doing.EVALUATION: Cause.EVALUAT
 _REPORT_FROM = {Cause.EVALUATION: 0.10, Cause.EPOCH_START: 0.10}
 _REPORT_FROM_ELSE = 0.05
 _REPORT_ONCE_FROM = 0.10  # what happened once is no pattern
+_VERDICT_FROM = 0.10  # of the time: a few percent are not what a training is like
+_MOSTLY_WAITS = 0.5  # a straggler that takes this much of the time is what the run is bound by
+_BEHIND_WAITS = {Cause.MEMORY_PRESSURE, Cause.CPU_CONTENDED}  # reads that were not needed, cores that others had
+# A cost that was chosen, or one that every step has, makes no training stutter.
+_NO_STUTTER = {*_BEHIND_WAITS, Cause.EVALUATION, Cause.H2D_COPY, Cause.CPU_THROTTLED, Cause.SWAP}
 SLOW_STEPS = Text(
     "slow steps: {count} ({where}), {lost} in all, {typical} each ({worst} at worst)",
     "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
@@ -129,6 +135,25 @@ def report_from(cause: Cause, count: int) -> float:
     """
     share = _REPORT_FROM.get(cause, _REPORT_FROM_ELSE)
     return max(share, _REPORT_ONCE_FROM) if count == 1 else share
+
+
+def verdict_of(found: Sequence[Finding], wait_share: float | None, *, num_steps: float = math.inf) -> Verdict:
+    """Return a run in one word, by what cost its time: data, the host, or whatever else is the largest."""
+    largest = max(found, key=lambda one: one.share, default=None)
+    for one in found if largest is None or largest.cause is not Cause.EVALUATION else ():
+        waited = one.share if one.cause in SUPPLY_CAUSES else 0.0
+        waited = min(one.share, wait_share or 0.0) if one.cause in _BEHIND_WAITS else waited
+        is_late = one.cause is Cause.STRAGGLER_SAMPLE and one.share >= _MOSTLY_WAITS
+        if waited >= _VERDICT_FROM or is_late:
+            return Verdict.DATA_BOUND
+        if one.cause is Cause.HOST_BOUND:
+            return Verdict.HOST_BOUND
+    if largest is not None and largest.share >= _VERDICT_FROM:
+        is_usual = 2 * largest.figures.get("count", 0.0) >= num_steps
+        return Verdict.ELSEWHERE if is_usual or largest.cause in _NO_STUTTER else Verdict.STUTTERING
+    if wait_share is None:
+        return Verdict.UNKNOWN
+    return Verdict.COMPUTE_BOUND if wait_share < 0.05 else Verdict.BALANCED
 
 
 def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Doing]) -> dict[int, Doing]:
