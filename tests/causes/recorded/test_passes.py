@@ -105,6 +105,29 @@ def test_one_inside_the_epoch_before_the_first_step_and_at_the_end() -> None:
     assert seconds(found, Activity.EVALUATION) == pytest.approx(6 * 0.001 + 24 * 0.06 - 4 * 0.01 + 0.001)
 
 
+def test_one_batch_of_validation_between_a_batch_and_its_backward_is_evaluation() -> None:
+    script = Script()
+    for number in script.over(_TRAIN, 40, wait_s=0.0001):
+        if number % 4 == 3:
+            since = script.now
+            script.evaluate(1, ends=False)
+            script.tape.add(EventKind.EVALUATION, since, script.now - since)
+        script.step()
+    found = script.explain()
+    assert roles(found) == {"Train#1": [("training", 1, 40)], "Valid#1": [("evaluation", 10, 10)]}
+    assert seconds(found, Activity.EVALUATION) == pytest.approx(10 * 0.061)
+
+
+def test_a_batch_that_is_fetched_before_train_is_called_is_trained_on() -> None:
+    script = Script()
+    for _ in range(20):
+        since = script.now
+        for _ in script.over(_TRAIN, 1, ends=False):
+            script.tape.add(EventKind.EVALUATION, since - 0.01, script.now - since + 0.01)
+            script.step()
+    assert roles(script.explain()) == {"Train#1": [("training", 20, 20)]}
+
+
 @pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize("batches", [1, 2, 30])
 def test_wrappers_that_are_a_batch_ahead(ahead: int, batches: int) -> None:

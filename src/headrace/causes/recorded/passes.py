@@ -37,7 +37,7 @@ def read_passes(process: ProcessEvents, thread: int) -> list[LoaderPass]:
     worked = starts_of(process.of(EventKind.BACKWARD, EventKind.OPTIMIZER, thread=thread))
     called = np.sort(ends_of(process.of(EventKind.FORWARD, thread=thread)))
     used = np.sort(ends_of(process.of(EventKind.FORWARD, EventKind.SYNC, thread=thread)))
-    found = []
+    quiet, found = _quiet(process, thread, worked), []
     for loader in np.unique(waits["arg"]).tolist():
         own = np.flatnonzero(waits["arg"] == loader)
         begun, values = starts_of(epochs[epochs["arg"] == loader]), waits["value"][own]
@@ -54,8 +54,11 @@ def read_passes(process: ProcessEvents, thread: int) -> list[LoaderPass]:
                 start = iterated  # nothing else came in between
             if not trains and _next(worked, end) >= later:  # else what is called now is called to train
                 end = max(end, _last(used, later + 1))
-            evaluates = len(worked) > 0 and _count(called, start, end + 1) > 0
-            role = LoaderRole.TRAINING if trains else LoaderRole.EVALUATION if evaluates else LoaderRole.OTHER
+            evaluates = not trains and len(worked) > 0 and _count(called, start, end + 1) > 0
+            # a single batch of it may come between the batch of a step and its backward pass
+            within = int(np.searchsorted(quiet[:, 0], starts[places[0]], side="right")) - 1
+            evaluates |= within >= 0 and _count(called, end, int(quiet[within, 1]) + 1) > 0
+            role = LoaderRole.EVALUATION if evaluates else LoaderRole.TRAINING if trains else LoaderRole.OTHER
             found.append(LoaderPass(loader=loader, role=role, waits=places, start_ns=start, end_ns=end))
     return found
 
@@ -76,6 +79,13 @@ def _last(times: Times, before: int) -> int:
     return int(times[place - 1]) if place else 0
 
 
+def _quiet(process: ProcessEvents, thread: int, worked: Times) -> NDArray[np.int64]:
+    """Return from when to when a model was in `eval()`, without the times in which one is trained like that."""
+    events = process.of(EventKind.EVALUATION, thread=thread)
+    spans = np.stack((starts_of(events), ends_of(events)), axis=1)
+    return np.asarray(spans[np.diff(np.searchsorted(worked, spans), axis=1)[:, 0] == 0])
+
+
 def evaluations(process: ProcessEvents, thread: int, passes: Sequence[LoaderPass]) -> list[tuple[int, int]]:
     """Return from when to when a thread evaluated: by its passes, by `eval()` and `train()`, by what frameworks say."""
     starts = starts_of(process.of(EventKind.WAIT, thread=thread))
@@ -84,10 +94,8 @@ def evaluations(process: ProcessEvents, thread: int, passes: Sequence[LoaderPass
     asked = np.sort(np.concatenate((begun, *(starts[one.waits] for one in trained))))
     worked = starts_of(process.of(EventKind.BACKWARD, EventKind.OPTIMIZER, thread=thread))
     found = [(one.start_ns, one.end_ns) for one in passes if one.role is LoaderRole.EVALUATION]
-    events = process.of(EventKind.EVALUATION, thread=thread)
-    for start, end in zip(starts_of(events).tolist(), ends_of(events).tolist(), strict=True):
-        if not _count(worked, start, end):  # else it is a model that is trained in `eval()` mode
-            found.append((start, min(end, _next(asked, start))))  # `train()` may be called as late as in the next step
+    # `train()` may be called as late as in the next step
+    found += [(start, min(end, _next(asked, start))) for start, end in _quiet(process, thread, worked).tolist()]
     return Coverage(*np.array(found, np.int64).reshape(-1, 2).T).stretches
 
 
