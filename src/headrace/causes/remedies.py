@@ -364,8 +364,9 @@ def advice_on(
         idle |= {_HEADRACE, _OUT_OF_ORDER}
     if bottleneck is Bottleneck.IPC_COPY:  # batches lie there: the buffer is full, and each of them has its price
         idle |= {_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE, _HEADRACE}
-    if bottleneck is Bottleneck.SERIAL:  # whoever gives them out, samples come one at a time
-        idle |= {_FEWER_WORKERS_FUTILE, _HEADRACE, _OUT_OF_ORDER}
+    # whoever gives them out, samples come one at a time; or as slowly, while threads take the cores from each other
+    if bottleneck in {Bottleneck.SERIAL, Bottleneck.THREADS}:
+        idle |= {_FEWER_WORKERS_FUTILE, _HEADRACE, _OUT_OF_ORDER, MORE_SUPPLY}
     if not has_workers:
         idle |= {_PREFETCH_FUTILE, _FEWER_WORKERS_FUTILE, _BUSY_SHARE}
     parts = (advice.fix, advice.futile, advice.measure)

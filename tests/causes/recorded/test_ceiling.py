@@ -95,6 +95,8 @@ def test_the_replay_is_a_row_of_the_table_and_no_part_of_the_training() -> None:
     assert row.seconds == pytest.approx(40 * 0.01, rel=0.1)
     # the share is of the training without it, and the batches that lay ready after it do not thin it out
     assert found.findings[0].share == pytest.approx(0.9, abs=0.03)
+    waited_s = sum(row.seconds for row in found.times if row.activity in {Activity.WAIT, Activity.EPOCH_START})
+    assert found.loaders[0].wait_share == pytest.approx(waited_s / found.figures["train_s"], abs=0.01)
     assert found.findings[0].gain == pytest.approx(10, rel=0.1)
     assert "the demand is measured" in " ".join(text.en for text in found.findings[0].evidence)
     assert "10" in said(found)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.causes.recorded import ProcessEvents, explain_processes
-from headrace.model import Bottleneck, EventKind, Finding
+from headrace.model import Bottleneck, Cause, EventKind, Finding, Text
 from headrace.signals.system import SystemSample
 
 from .test_cores import waits_for_cores
@@ -15,6 +15,7 @@ from .test_recorded import explain, simulate
 from .test_surroundings import SECOND, machine, process
 
 _S = 1_000_000_000
+THREADS = Text("too many threads in each worker", "每个 worker 的线程太多")
 
 
 def first(processes: list[ProcessEvents], end_s: float, cores: float = 8) -> Finding:
@@ -56,7 +57,10 @@ def test_workers_that_take_turns_are_not_told_to_be_more(workers: int) -> None:
     assert finding.bottleneck is Bottleneck.SERIAL
     assert "more_workers_gain" not in finding.figures
     assert "More workers bring nothing" in finding.fix[0].en
-    assert any("workers take turns" in text.en for text in finding.evidence)
+    assert "workers take turns" in finding.evidence[1].en
+    assert finding.cause is Cause.LOADER_THROUGHPUT  # the rounds, where there are some, are how it looks
+    assert finding.title is not None
+    assert finding.title.en == "the workers take turns at something they share"
     assert "fewer workers" not in futile(finding)
     assert "from headrace import DataLoader" not in fixes(finding)
 
@@ -84,6 +88,8 @@ def test_threads_in_each_worker_are_what_is_named() -> None:
     assert all(word in finding.fix[0].en for word in ("OMP_NUM_THREADS=1", "cv2.setNumThreads(", "set_num_threads(1)"))
     assert not {"more_workers_gain", "faster_decode_gain"} & finding.figures.keys()
     assert "codecs" not in fixes(finding)
+    assert "from headrace import DataLoader" not in fixes(finding)
+    assert (finding.cause, finding.title) == (Cause.LOADER_THROUGHPUT, THREADS)
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(10, Bottleneck.THREADS), (3, Bottleneck.CPU_DECODE)])
@@ -104,6 +110,26 @@ def test_on_a_busy_machine_the_number_of_threads_decides(threads: int, expected:
     found = explain_processes(processes, start_ns=0, end_ns=round(end_s * SECOND), cores=2, system=samples)
     data = next(one for one in found.findings if one.bottleneck is not None)
     assert data.bottleneck is expected
+
+
+@pytest.mark.parametrize("others", [0.8, 1.5])
+def test_threads_come_before_the_others_on_the_cores(others: float) -> None:
+    processes, end_s = simulate(workers=2, task_s=[0.4] * 60, step_s=0.02, cpu=0.3)
+    waits_for_cores(processes, 0.9)
+    own = (2 - others) / 2
+    samples = [
+        SystemSample(
+            at_ns=round(at * SECOND),
+            machine=machine(cpu_user_s=2 * at),
+            processes=(process(100, 0.0), *(process(pid, own * at, parent=100, threads=10) for pid in (200, 201))),
+        )
+        for at in (0.0, end_s)
+    ]
+    found = explain_processes(processes, start_ns=0, end_ns=round(end_s * SECOND), cores=2, system=samples)
+    assert [(one.cause, one.bottleneck) for one in found.findings] == [
+        (Cause.LOADER_THROUGHPUT, Bottleneck.THREADS),
+        (Cause.CPU_CONTENDED, None),
+    ]
 
 
 def test_threads_that_a_task_waits_for_are_threads_too() -> None:

@@ -52,12 +52,13 @@ def simulate(
     puts_early: bool = False,
     taking_s: float = 1e-4,
     by: str = "torch",
+    place: str = "",
 ) -> tuple[list[ProcessEvents], float]:
     """Play torch's loader: worker k makes batches k, k + workers, …, with two in flight each; delivery is in order.
 
     `puts_early`: half of the batches count as queued before the worker's thread has sent them.
     """
-    asked_for = LoaderSettings(by=by, batch_size=4, num_workers=workers)
+    asked_for = LoaderSettings(by=by, place=place, batch_size=4, num_workers=workers)
     trainer = Tape(_TRAINER, "trainer", names={1: "Samples#1"}, loaders={1: asked_for})
     pool = [Tape(_FIRST_WORKER + number, "worker") for number in range(workers)]
     now = 1.0
@@ -138,6 +139,17 @@ def test_workers_that_keep_step_are_in_lockstep(workers: int) -> None:
     found = explain(*simulate(workers=workers, task_s=[4 * workers * 0.05] * (20 * workers), step_s=0.05))
     assert causes(found) == ["batch_lockstep"]
     assert found.findings[0].figures["period_steps"] == workers
+
+
+def test_the_line_to_change_is_named_by_its_place_in_the_script() -> None:
+    processes, end_s = simulate(workers=2, task_s=[0.4] * 40, step_s=0.05, place="/home/u/train.py:42")
+    change = explain(processes, end_s).findings[0].change
+    assert change == Text(
+        "`num_workers=2` to `num_workers=9`, train.py:42", "train.py:42：把 `num_workers=2` 改为 `num_workers=9`"
+    )
+    change = explain(*simulate(workers=2, task_s=[0.4] * 40, step_s=0.05)).findings[0].change
+    assert change is not None
+    assert change.en.endswith(", in the DataLoader over Samples#1")
 
 
 def test_rounds_of_our_own_workers_are_the_throughput_of_the_pool() -> None:

@@ -154,7 +154,7 @@ def judge_data(
     fetchers = workers or (trainer,)
     if ceiling is not None and ceiling.loader != loader.name:
         ceiling = None
-    return DataVerdict(
+    verdict = DataVerdict(
         loader=loader,
         pool=pool,
         cause=cause,
@@ -176,6 +176,9 @@ def judge_data(
         else None,
         ceiling=ceiling,
     )
+    # They are in step because they wait for the same thing, or hinder each other: the rounds are how that looks.
+    is_looks = verdict.bottleneck in {Bottleneck.SERIAL, Bottleneck.THREADS}
+    return replace(verdict, cause=Cause.LOADER_THROUGHPUT) if is_looks else verdict
 
 
 def _cause(
@@ -306,6 +309,8 @@ def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
         )
     else:
         yield waits_evidence(share, float(np.median(verdict.wait_s)), float(verdict.wait_s.max()))
+    if verdict.resources is not None and cause is not Cause.STRAGGLER_SAMPLE:
+        yield from _resource_evidence(verdict, verdict.resources)
     if cause is not Cause.STRAGGLER_SAMPLE:
         yield supply_and_demand(verdict.supply_per_s, verdict.demand_per_s)
     if verdict.ceiling is not None:
@@ -322,8 +327,6 @@ def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
         yield from (
             parts_evidence(verdict.parts) if cause is not Cause.STRAGGLER_SAMPLE else heavy_evidence(verdict.parts)
         )
-    if verdict.resources is not None and cause is not Cause.STRAGGLER_SAMPLE:
-        yield from _resource_evidence(verdict, verdict.resources)
 
 
 def _pool_evidence(pool: PoolWork, num_workers: int, *, is_straggler: bool) -> Iterator[Text]:

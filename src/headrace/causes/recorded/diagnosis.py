@@ -73,10 +73,16 @@ _TOO_FEW = Text(
 
 
 _TAKING = Text("batches were ready, and taking them takes long", "batch 已经就绪，取用耗时长")
+_TITLES = {  # what is to be changed, where the cause alone does not say it
+    Bottleneck.COLLATE: Text("`collate_fn` takes long", "`collate_fn` 耗时长"),
+    Bottleneck.THREADS: Text("too many threads in each worker", "每个 worker 的线程太多"),
+    Bottleneck.SERIAL: Text("the workers take turns at something they share", "worker 在轮流等待共用的东西"),
+}
 _CHANGE = Text(
-    "`num_workers={now}` to `num_workers={workers}` in the DataLoader over {data}",
-    "{data} 的 DataLoader：把 `num_workers={now}` 改为 `num_workers={workers}`",
+    "`num_workers={now}` to `num_workers={workers}`, {place}",
+    "{place}：把 `num_workers={now}` 改为 `num_workers={workers}`",
 )
+_PLACE = Text("in the DataLoader over {data}", "{data} 的 DataLoader")
 
 
 def explain_recording(recording: Recording, *, exit_code: int | None = None) -> Findings:
@@ -147,14 +153,14 @@ def explain_processes(
     if host is None and trainer.seconds(Activity.H2D) and not any(one.gpus for one in system):
         limits = (*limits, _NO_DRIVER)
     is_busy = not trainer.is_fed and trainer.share(*_UNTIMED) < _SOME
+    wait_share = trainer.share(Activity.WAIT) if data is not None or is_busy else None
+    num_steps = trainer.num_batches if data is None else len(data.wait_s)
     return Findings(
         verdict=verdict_of(found, wait_share, num_steps=num_steps),
         findings=findings,
         notes=(*(ceiling_facts(ceiling) if ceiling is not None else ()), *stall_notes(trainer, found)),
         facts=(
             *end_facts(trainers, processes, exit_code),
-    wait_share = trainer.share(Activity.WAIT) if data is not None or is_busy else None
-    num_steps = trainer.num_batches if data is None else len(data.wait_s)
             *_rank_facts(trainer, trainers),
             *_facts_of(trainer, data),
         ),
@@ -269,6 +275,7 @@ def _data_finding(
     )
     gain = verdict.ceiling.gain if verdict.ceiling is not None else finding.gain  # measured, where it was
     workers = [one.workers for one in estimates if one.remedy is Remedy.MORE_WORKERS]
+    place = verdict.loader.settings.place.rpartition("/")[2] or _PLACE.filled(data=verdict.loader.name)
     return replace(
         finding,
         fix=tuple(fix),
@@ -276,8 +283,8 @@ def _data_finding(
         gain=gain,
         bottleneck=bottleneck,
         measure=measure,
-        title=_TAKING if verdict.is_taking else None,
-        change=_CHANGE.filled(data=verdict.loader.name, now=verdict.loader.num_workers, workers=workers[0])
+        title=_TAKING if verdict.is_taking else _TITLES.get(bottleneck) if bottleneck is not None else None,
+        change=_CHANGE.filled(place=place, now=verdict.loader.num_workers, workers=workers[0])
         if workers and fix[0] == estimate_text(estimates[0])
         else None,
     )

@@ -45,6 +45,7 @@ _LEAST_SHARE = 0.05
 _IDLE_FROM = 0.15  # of the cores: less is what is left between one task and the next
 _TAKEN_FROM = 0.15  # of the cores: every machine has a little besides
 _WAITS_FROM = 0.1  # of the time without a core: more than the moment that it takes to be woken
+_BESIDE_THREADS = 0.4  # of the waits for workers with too many threads: the most that others are given of them
 _THROTTLED_FROM = 0.2  # of the periods: a quota that is used up now and then costs little
 _SWAP_FROM = 1e6  # bytes a second
 _REFAULTS_FROM = 5e6  # bytes a second: below, the disk hardly notices
@@ -395,6 +396,8 @@ def find_contention(account: CoreAccount | None, data: Finding | None, *, wait_s
     elif data is not None:
         # Workers are what it waits for: of its own delays only what goes beyond theirs would come back.
         most = min(account.taken, task_no_core if task_no_core >= _WAITS_FROM else 0.0)
+        if data.bottleneck is Bottleneck.THREADS:  # they crowd the cores themselves, and that can be changed here
+            most = min(most, _BESIDE_THREADS * data.share)
         in_waits = min(most, data.share, wait_share)
         itself = min(itself, most - in_waits)
     if in_waits + itself < _LEAST_SHARE:

@@ -172,6 +172,7 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     lasts = [span.end for span in spans if span.label[0] not in {Activity.GC, Activity.LOGGING}]
     train_end = max(train_start, min(end_ns, max(lasts, default=end_ns)))
     training = exclusive_times(spans, train_start, train_end, rest=(Activity.OTHER, ""))
+    replayed = training.get((Activity.REPLAY, ""), 0)
     outside = {(Activity.STARTUP, ""): train_start - start_ns, (Activity.ENDING, ""): end_ns - train_end}
     return Trainer(
         process=process,
@@ -189,7 +190,7 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
         exclusive_s={label: ns / 1e9 for label, ns in training.items()},
         spans=tuple(spans),
         loaders=_loaders(process, thread, spans, passes),
-        loader_rows=tuple(loader_rows(process, thread, passes, (train_end - train_start) / 1e9)),
+        loader_rows=tuple(loader_rows(process, thread, passes, (train_end - train_start - replayed) / 1e9)),
         saves=saves,
     )
 
