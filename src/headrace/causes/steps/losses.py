@@ -22,8 +22,8 @@ _REPORT_FROM = {Cause.EVALUATION: 0.10, Cause.EPOCH_START: 0.10}
 _REPORT_FROM_ELSE = 0.05
 _REPORT_ONCE_FROM = 0.10  # what happened once is no pattern
 _VERDICT_FROM = 0.10  # of the time: a few percent are not what a training is like
-_MOSTLY_WAITS = 0.5  # a straggler that takes this much of the time is what the run is bound by
 _BEHIND_WAITS = {Cause.MEMORY_PRESSURE, Cause.CPU_CONTENDED}  # reads that were not needed, cores that others had
+_BOUND_BY = dict.fromkeys((*SUPPLY_CAUSES, *_BEHIND_WAITS), _VERDICT_FROM) | {Cause.STRAGGLER_SAMPLE: 0.5}
 # A cost that was chosen, or one that every step has, makes no training stutter.
 _NO_STUTTER = {*_BEHIND_WAITS, Cause.EVALUATION, Cause.H2D_COPY, Cause.CPU_THROTTLED, Cause.SWAP}
 SLOW_STEPS = Text(
@@ -141,10 +141,8 @@ def verdict_of(found: Sequence[Finding], wait_share: float | None, *, num_steps:
     """Return a run in one word, by what cost its time: data, the host, or whatever else is the largest."""
     largest = max(found, key=lambda one: one.share, default=None)
     for one in found if largest is None or largest.cause is not Cause.EVALUATION else ():
-        waited = one.share if one.cause in SUPPLY_CAUSES else 0.0
-        waited = min(one.share, wait_share or 0.0) if one.cause in _BEHIND_WAITS else waited
-        is_late = one.cause is Cause.STRAGGLER_SAMPLE and one.share >= _MOSTLY_WAITS
-        if waited >= _VERDICT_FROM or is_late:
+        waited = min(one.share, wait_share or 0.0) if one.cause in _BEHIND_WAITS else one.share
+        if waited >= _BOUND_BY.get(one.cause, math.inf):
             return Verdict.DATA_BOUND
         if one.cause is Cause.HOST_BOUND:
             return Verdict.HOST_BOUND
