@@ -6,6 +6,9 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from headrace.model import (
@@ -140,8 +143,8 @@ def test_nothing_wrong_is_said_in_words() -> None:
     assert "没有发现问题" in findings_markdown(HEALTHY, language="zh")
 
 
-def brief_of(findings: Findings, language: str) -> list[str]:
-    console = Console(width=100, file=StringIO())
+def brief_of(findings: Findings, language: str, width: int = 100) -> list[str]:
+    console = Console(width=width, file=StringIO())
     console.print(findings_text(findings, language=language, is_verbose=False))
     written = console.file
     assert isinstance(written, StringIO)
@@ -164,6 +167,72 @@ def test_the_first_lines_say_what_was_lost_what_to_do_and_what_decides(language:
     assert lines[1:3] == [second, third]
     assert len(lines) <= 22  # `headrace run` adds three of its own
     assert format_share(sum(row.share for row in ROWS)) in lines[-2]  # what is not shown is in the sum
+
+
+_WORDS = st.integers(1, 60).map(lambda count: Text(" ".join(["some words"] * count), "几个字" * 3 * count))
+_FINDING = st.builds(
+    Finding,
+    cause=st.sampled_from(Cause),
+    share=st.floats(0.01, 1.0),
+    severity=st.sampled_from(Severity),
+    confidence=st.sampled_from(Confidence),
+    evidence=st.lists(_WORDS, min_size=1, max_size=6).map(tuple),
+    fix=st.lists(_WORDS, max_size=4).map(tuple),
+    measure=st.lists(_WORDS, max_size=2).map(tuple),
+    title=st.none() | _WORDS,
+    change=st.none() | st.integers(1, 120).map(lambda length: Text(f"{'x' * length}.py:42", f"{'x' * length}.py:42")),
+)
+_LOADER = st.integers(1, 90).map(
+    lambda length: LoaderRow(
+        name="D#1",
+        place="p" * length,
+        role=LoaderRole.OTHER,
+        num_made=1,
+        passes=1,
+        batches=9,
+        wait_median_s=0.1,
+        wait_share=0.1,
+    )
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    findings=st.lists(_FINDING, max_size=4),
+    loaders=st.lists(_LOADER, max_size=6).map(tuple),
+    texts=st.lists(_WORDS, max_size=5).map(tuple),
+    verdict=st.sampled_from([one for one in Verdict if one is not Verdict.ELSEWHERE]),
+    has_times=st.booleans(),
+    language=st.sampled_from(["en", "zh"]),
+    width=st.integers(90, 200),
+)
+def test_a_report_is_a_screen_whatever_was_found(
+    findings: list[Finding],
+    loaders: tuple[LoaderRow, ...],
+    texts: tuple[Text, ...],
+    verdict: Verdict,
+    has_times: bool,
+    language: str,
+    width: int,
+) -> None:
+    """At most 25 lines with the three that `headrace run` adds, but for first lines that fill them by themselves."""
+    found = Findings(
+        verdict=verdict,
+        findings=Findings.in_order(findings),
+        notes=texts[:2],
+        facts=texts,
+        limits=texts,
+        figures={"train_s": 10.0},
+        times=ROWS if has_times else (),
+        loaders=loaders,
+    )
+    first = sum(1 + cell_len(line) * 11 // (10 * width) + 1 for line in contents.opening_of(found, language))
+    lines = brief_of(found, language, width)
+    assert len(lines) <= max(22, first + 1)
+    said = " ".join(" ".join(lines).split())
+    if first <= 12 and findings and language == "en":  # then the table fits, and the evidence is told where it is short
+        assert "wall clock" in said or not has_times
+        assert found.findings[0].evidence[0].en in said or len(found.findings[0].evidence[0].en) > width
 
 
 @pytest.mark.parametrize("is_verbose", [False, True])

@@ -318,7 +318,7 @@ def test_a_pool_that_is_too_slow(tmp_path: Path) -> None:
     assert "the whole pool is too slow" in str(first["evidence"])
     _, lost, *lines = done.stderr.strip().splitlines()
     assert re.match(r"[\d.]+ m?s of the training's [\d.]+ m?s \(\d+ %\) lost: workers in lock-step", lost)
-    assert len(lines) <= 21 + 2 * len(causes_of(found))
+    assert len(lines) <= 23  # a screen, whatever was found
     assert [line for line in done.stderr.splitlines() if line != line.rstrip()] == []
     assert_adds_up(found)
 

@@ -153,10 +153,10 @@ def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended
     if ended.problem:
         early = Text(f"the recording ended early: {ended.problem}", f"录制提前结束：{ended.problem}")
         findings = replace(findings, limits=(*findings.limits, early))
-    document = findings_json(findings, language=language)
+    document = findings_json(findings, language=language) + "\n"
     for path in filter(None, (directory / "findings.json", args.json)):
         try:
-            Path(path).write_text(document + "\n", encoding="utf-8")
+            Path(path).write_text(document, encoding="utf-8")
         except OSError as error:
             problem = Text(f"cannot write {path}: {error.strerror}", f"无法写入 {path}：{error.strerror}")
             terminal.aside(f"headrace: {problem.of(language)}")

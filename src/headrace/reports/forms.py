@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text as Line
@@ -25,7 +26,8 @@ from .contents import (
     what_was_read,
 )
 
-_MOST_TIMES = 5  # rows of the table of times in the first lines: with the rest, they are a screenful
+_MOST_TIMES = 5  # rows of the table of times in the first lines
+_MOST_LINES = 22  # `headrace run` adds three of its own: a screenful
 _STYLES = {Severity.FATAL: "bold red", Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold"}
 
 
@@ -45,11 +47,26 @@ def findings_text(
     if is_verbose:
         return _full(findings, language)
     first, *opening = opening_of(findings, language)
-    parts: list[RenderableType] = [Line(first, style="bold"), *map(Line, opening)]
-    parts += map(_bullet, brief_of(findings, language))
-    for table in tables_of(findings, language, most_times=_MOST_TIMES, is_verbose=False):
-        parts += _titled(*table)
-    return Group(*parts, Line(MORE.filled(how=more).of(language), style="dim"))
+    parts: list[tuple[int, RenderableType]] = [(0, Line(first, style="bold")), *((0, Line(one)) for one in opening)]
+    parts += ((rank, _bullet(said)) for rank, said in brief_of(findings, language))
+    tables = tables_of(findings, language, most_times=_MOST_TIMES, is_verbose=False)
+    parts += ((1 if table[-1] else 3, Group(*_titled(*table))) for table in tables)  # times before loaders
+    return _Screen([*parts, (0, Line(MORE.filled(how=more).of(language), style="dim"))])
+
+
+class _Screen(NamedTuple):
+    """Parts in their order, as many as a screen holds: higher ranks give way, of one rank the later ones."""
+
+    parts: Sequence[tuple[int, RenderableType]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+        heights = [len(console.render_lines(part, options)) for _, part in self.parts]
+        kept, room = set[int](), _MOST_LINES
+        for place in sorted(range(len(heights)), key=lambda one: self.parts[one][0]):
+            if self.parts[place][0] == 0 or heights[place] <= room:
+                kept.add(place)
+                room -= heights[place]
+        return [part for place, (_, part) in enumerate(self.parts) if place in kept]
 
 
 def _full(findings: Findings, language: str) -> RenderableType:
