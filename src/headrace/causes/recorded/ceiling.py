@@ -79,7 +79,6 @@ class Ceiling:
     step: Mean  # seconds of such a step; of those that count
     is_undisturbed: bool  # no worker made a batch meanwhile
     has_copied: bool  # each time a copy was given, whose time is not in the steps
-    estimated_step_s: float  # what a real step without its wait was taken for
     real: Mean  # seconds of a real step with its wait, without what interrupts training
     au: float  # 0 to 1
     gain: float  # of the whole training, with a perfect loader
@@ -127,7 +126,6 @@ def measure_ceiling(trainer: Trainer, processes: Sequence[ProcessEvents]) -> Cei
         step=step,
         is_undisturbed=is_undisturbed,
         has_copied=bool(np.median(served["duration_ns"]) > 0.02e9 * step.value),
-        estimated_step_s=float(np.nanmedian(loader.step_s[loader.batch > 0])),
         real=real,
         au=min(1.0, step.value * len(begin) / running_s) if running_s > 0 else 0.0,
         gain=gain,
@@ -192,10 +190,6 @@ def ceiling_facts(ceiling: Ceiling) -> Iterator[Text]:
         "加速器利用率（AU）{au}，按 MLPerf Storage 的定义：计算时间 / 运行时间。计算时间 = 真实步数 × 缓存 batch 的"
         "单步耗时；每个 epoch 的第一步两边都不计，检查点和评估不计入运行时间",
     ).filled(au=format_share(ceiling.au))
-    yield Text(
-        "without the replay, a step without its wait would have been taken for {estimate} instead of {step}",
-        "如果没有回放，只能把去掉等待的一步当作 {estimate}，而实测为 {step}",
-    ).filled(estimate=format_seconds(ceiling.estimated_step_s), step=format_seconds(ceiling.step.value))
 
 
 def ceiling_evidence(ceiling: Ceiling) -> Text:

@@ -334,7 +334,6 @@ def _figures_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | N
             "ceiling_step_s": ceiling.step.value,
             "ceiling_step_error_s": ceiling.step.error,
             "ceiling_steps_per_s": ceiling.steps_per_s,
-            "estimated_step_s": ceiling.estimated_step_s,
             "real_step_s": ceiling.real.value,
             "accelerator_utilisation": ceiling.au,
             "perfect_loader_gain": ceiling.gain,
