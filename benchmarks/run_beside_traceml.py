@@ -177,6 +177,10 @@ words (version 0.5.0) are its own. It asks two lines of a plain loop; without th
 that were tried show. The body column has `trace_step` around the whole body of the loop rather than around the step, as
 its documentation shows it, so that saving, evaluating and logging are in its sight; it was tried where that can make a
 difference. What was lost is measured by the training itself, on its own clock, in the run under `headrace run`.
+
+The verdicts of `headrace run` are those of revision 15806e5: what it calls `stuttering` for `evaluation`,
+`cpu_throttled` and `swap` is `elsewhere` since, a heavy collation has the bottleneck `collate`, and of a run that was
+ended that comes first.
 """
 _NOTE = """What to make of it. TraceML measures the share of each phase of a step, and for that its verdict is right
 wherever the loop waits for data or computes; it does so with the same two lines on GPUs and over ranks,
