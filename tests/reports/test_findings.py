@@ -230,7 +230,7 @@ def test_a_report_is_a_screen_whatever_was_found(
     lines = brief_of(found, language, width)
     assert len(lines) <= max(22, first + 1)
     said = " ".join(" ".join(lines).split())
-    if first <= 12 and findings and language == "en":  # then the table fits, and the evidence is told where it is short
+    if first <= 12 and findings and not texts and language == "en":  # then the table fits, and evidence that is short
         assert "wall clock" in said or not has_times
         assert found.findings[0].evidence[0].en in said or len(found.findings[0].evidence[0].en) > width
 
@@ -274,3 +274,14 @@ def test_findings_come_by_share_and_the_fatal_one_first() -> None:
     large = Finding(cause=Cause.SWAP, share=1.0, severity=Severity.HIGH, **rest)  # type: ignore[arg-type]
     fatal = Finding(cause=Cause.SHM_FULL, share=1.0, severity=Severity.FATAL, **rest)  # type: ignore[arg-type]
     assert Findings.in_order([small, large, fatal]) == (fatal, large, small)
+
+
+def test_what_a_replay_measured_and_changed_is_told_before_the_evidence() -> None:
+    told = Text("a perfect loader would bring nothing", "换成完美的加载器也看不出区别")
+    changed = Text("this is not the training it would have been", "这次训练已不是原来的训练")
+    long = replace(FOUND.findings[0], evidence=(Text("why " * 300, "为什么" * 300),) * 2)
+    figures = {"train_s": 10.0, "replayed_steps": 64.0}
+    found = replace(FOUND, findings=(long,), notes=(told,), limits=(changed,), figures=figures, times=ROWS)
+    lines = brief_of(found, "en")
+    assert {f"- {told.en}", f"- {changed.en}"} <= {*lines}
+    assert len(lines) <= 22

@@ -264,7 +264,8 @@ def _what_was_lost(first: Finding, findings: Findings, language: str) -> str:
 def brief_of(findings: Findings, language: str) -> Iterator[tuple[int, str]]:
     """Yield what stands behind the first lines, as far as a tired person reads, each with its rank.
 
-    Lower ones come first. 2: verdict, evidence, what else was found; 4: what else was measured, what stays open.
+    Lower ones come first. 1: what must not be overlooked, as what a replay measured and changed; 2: verdict, evidence,
+    what else was found; 4: what else was measured, what stays open.
     """
     first, others = findings.findings[:1], findings.findings[1:]
     if first and first[0].severity is not Severity.FATAL and findings.verdict not in _SAID_BY_FIRST:
@@ -273,8 +274,10 @@ def brief_of(findings: Findings, language: str) -> Iterator[tuple[int, str]]:
     facts = findings.facts[: most - 1 if findings.times and first else most]
     yield from ((2, text.of(language)) for one in first for text in one.evidence[:most])
     yield from ((2, _ALSO.filled(what=title_of(other, language)).of(language)) for other in others[:most])
-    yield from ((2, text.of(language)) for text in findings.notes)
-    yield from ((4, text.of(language)) for text in (*facts, *findings.limits[: most - 1]))
+    yield from ((1, text.of(language)) for text in findings.notes)
+    yield from ((4, text.of(language)) for text in facts)
+    rank = 1 if "replayed_steps" in findings.figures else 4
+    yield from ((rank, text.of(language)) for text in findings.limits[: most - 1])
 
 
 # ---------------------------------------------------------------------------------------------- tables

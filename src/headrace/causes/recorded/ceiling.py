@@ -184,11 +184,8 @@ def ceiling_facts(ceiling: Ceiling) -> Iterator[Text]:
         )
     yield would.filled(gain=with_error(ceiling.gain, ceiling.gain_error))
     yield Text(
-        "accelerator utilisation (AU) {au}, as MLPerf Storage defines it: compute time / running time. Compute time is "
-        "the real steps × the step on cached batches; the first step of each epoch counts in neither, and checkpoints "
-        "and evaluation are not running time",
-        "加速器利用率（AU）{au}，按 MLPerf Storage 的定义：计算时间 / 运行时间。计算时间 = 真实步数 × 缓存 batch 的"
-        "单步耗时；每个 epoch 的第一步两边都不计，检查点和评估不计入运行时间",
+        "accelerator utilisation (AU) {au}, as MLPerf Storage defines it: compute time / running time",
+        "加速器利用率（AU）{au}，按 MLPerf Storage 的定义：计算时间 / 运行时间",
     ).filled(au=format_share(ceiling.au))
 
 

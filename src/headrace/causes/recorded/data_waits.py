@@ -177,8 +177,8 @@ def judge_data(
         ceiling=ceiling,
     )
     # They are in step because they wait for the same thing, or hinder each other: the rounds are how that looks.
-    is_looks = verdict.bottleneck in {Bottleneck.SERIAL, Bottleneck.THREADS}
-    return replace(verdict, cause=Cause.LOADER_THROUGHPUT) if is_looks else verdict
+    is_shared = verdict.bottleneck in {Bottleneck.SERIAL, Bottleneck.THREADS}
+    return replace(verdict, cause=Cause.LOADER_THROUGHPUT) if is_shared else verdict
 
 
 def _cause(
