@@ -241,6 +241,18 @@ def test_a_step_and_its_times_may_stand_in_lines_of_their_own(explain: Callable[
     assert explain(lines).figures["wait_share"] == pytest.approx(0.5, abs=0.01)
 
 
+def test_the_profile_of_lightning_is_read(explain: Callable[..., Findings]) -> None:
+    found = explain(
+        [
+            "Action | Mean duration (s) | Num calls | Total time (s) | Percentage %",
+            "run_training_epoch |  91.6   |  1   |  91.6  |  91.9  |",
+            "run_training_batch |  0.3    |  16  |  4.8   |  5.0   |",
+            "[_TrainingEpochLoop].train_dataloader_next |  5.3  |  16  |  84.8  |  84.9  |",
+        ]
+    )
+    assert found.figures["wait_share"] == pytest.approx(84.8 / 91.6, abs=0.01)
+
+
 def test_a_log_of_an_evaluation_alone_has_steps_too(explain: Callable[..., Findings]) -> None:
     found = explain(f"Test: [{10 * n}/900] Data 0.300 (0.300) Batch 0.400 (0.400)." for n in range(20))
     assert found.figures["wait_share"] == pytest.approx(0.75, abs=0.01)

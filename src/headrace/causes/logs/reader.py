@@ -52,6 +52,9 @@ _MOST_SHAPES = 20_000  # of lines that are remembered; later ones are read with 
 _WITH_CARE = "with care"  # how to read each line of a shape whose words count, not only its numbers
 _EPOCH_TOOK = re.compile(r"epoch[_ ]?(?:time|took|duration)\W{0,3}(\d+\.?\d*)(?![\d:])", re.IGNORECASE)
 _NO_EPOCH = re.compile(r"\b(?:val\w*|eval\w*|test\w*)\b|val_", re.IGNORECASE)
+_PROFILED = re.compile(  # by Lightning: name, mean, calls, total
+    r"(run_training_epoch|run_training_batch|train_dataloader_next)\s*\|\s*[\d.]+\s*\|\s*(\d+)\s*\|\s*([\d.]+)\s*\|"
+)
 _FOLD_WORDS = re.compile(
     r"(?:step|iter|batch|load|data|read|fetch|wait)\w*[_ ](?:time|cost|wait)|batch-generator|^loaded:"
     r"|\b(?:speed|timer):",
@@ -96,7 +99,7 @@ class LogReader:
         self._last_line = 0.0  # of a step
         self._last_bar: StepStore | None = None  # that moved
         self._batch = 0  # samples, where a bar counts them
-        self._num_epochs = 0
+        self._num_epochs, self._profiled_s = 0, 0.0
         self._plans: dict[str, LinePlan | None] = {}  # by the shape of a line; None: nothing in it
         self._header: set[str] = set()  # shapes of the lines before the first step
         self._header_again: set[str] = set()  # those that came again since the last step
@@ -157,6 +160,9 @@ class LogReader:
         at_s = self._stamps.read(line)
         if _SLOW_WORDS.search(low) and self._read_watcher(line, at_s):
             return _WITH_CARE
+        if (row := _PROFILED.search(line)) is not None:
+            self._read_profile(row[1], int(row[2]), float(row[3]))
+            return _WITH_CARE
         marker = read_marker(line, line=self._line, at_s=at_s) if _MARK_WORDS.search(low) else None
         if marker is not None:
             self._mark(marker)
@@ -179,6 +185,17 @@ class LogReader:
                 self._add_step(plan, numbers, line, at_s)
                 how = plan
         return how if marker is None and (how is not None or not is_timer) else _WITH_CARE
+
+    def _read_profile(self, name: str, calls: int, total_s: float) -> None:
+        """Read Lightning's profiler: what all epochs took, how many steps there were, and all `next(loader)`."""
+        if name == "run_training_epoch":
+            self._profiled_s = total_s
+        elif self._profiled_s and calls >= 2:
+            is_wait = name == "train_dataloader_next"
+            times = self._profiled_s / calls, total_s / calls if is_wait else NAN
+            for step in (calls // 2, calls):  # as means so far, in two lines
+                self._line += 0.25
+                self._add(StepLine(step, 0, NAN, *times, *times), True, kind="" if is_wait else name)
 
     def _fold(self, plan: LinePlan, numbers: list[str], line: str) -> None:
         """Give a step the times that stand in lines behind its own, where its own tells none."""
