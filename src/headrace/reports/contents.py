@@ -87,7 +87,7 @@ CAUSES = {
     Cause.H2D_COPY: Text("copies to the GPU", "拷贝到 GPU"),
     Cause.CPU_THROTTLED: Text("the CPU is throttled", "CPU 被限流"),
     Cause.HOST_BOUND: Text("the host does not keep the GPU busy", "主机端喂不满 GPU"),
-    Cause.CPU_CONTENDED: Text("no free core: others use them", "没有空闲核心：被其他进程占用"),
+    Cause.CPU_CONTENDED: Text("no free core: all of them are in use", "没有空闲核心：全部被占用"),
     Cause.COMPUTE: Text("computing", "计算"),
     Cause.UNKNOWN: Text("slow steps that the evidence does not explain", "原因不明的慢步"),
 }
