@@ -208,7 +208,9 @@ def main() -> int:
     for why in score.failed:
         print(f"failed: {why}")
     if options.markdown:
-        Path(options.markdown).write_text(page(score.runs, score.left_out, machines))
+        kept = Path(options.markdown).read_text() if Path(options.markdown).exists() else ""
+        _, head, world = kept.partition("\n## Scripts of other people\n")  # of run_world.py
+        Path(options.markdown).write_text(page(score.runs, score.left_out, machines) + head + world)
     return 0
 
 

@@ -1,0 +1,220 @@
+"""How right is `headrace run` on training scripts that other people wrote?
+
+`run_world.jsonl` names the repository, the revision and the command of each, what `world/data.py` makes for it to read,
+the truth, what was said and what came of doing it. The scripts are not ours, so they are no part of this repository:
+FOLDER holds the checkouts, one folder for each repository by its name. They run as they are; a case lists its patches.
+
+The truth is measured without Headrace, by timers of a few lines (`world/timers/`), and what a person concludes from it
+is a rule (`expected_of`). The first advice of a report is done, and both run in turns (A B A B): does its gain come?
+Needs a machine on which nothing else runs. Without FOLDER, what is written down is judged and printed.
+
+python benchmarks/run_world.py FOLDER --only timm --out reports      # measure, run, judge, write down
+python benchmarks/run_world.py --markdown docs/reference/run-score.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+CASES = HERE / "run_world.jsonl"
+Case = dict[str, Any]
+_DATA = {"loader_throughput", "batch_lockstep", "straggler_sample"}
+_LOSS = re.compile(r"loss\W{1,6}(-?\d[\d.]*(?:e[+-]?\d+)?)", re.IGNORECASE)
+_GAIN = re.compile(r"about ([\d.]+) ± ([\d.]+) times")
+_SURE, _SMALL, _NEAR = 0.10, 0.04, 0.05  # worth a finding; may be one; as large as the largest, as far as one can tell
+_FULL = 0.9  # of the cores: then that none is free is right as well
+_NOISE = 0.03  # of a gain: two runs of the same script
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was said of one script, held against the truth."""
+
+    case: Case
+    verdict: str  # right, partly, wrong
+    why: str
+    advice: str  # what was advised, told and measured
+    did_come: bool | None  # the gain; None: nothing could be done, or nothing was told
+
+
+def run(folder: Path, case: Case, change: dict[str, Any], said: Path | None = None) -> tuple[dict[str, Any], list[str]]:
+    """Run a script under our timers, or under `headrace run`: what was measured or said, and the losses it printed."""
+    launcher, outcome = case.get("launcher", []), Path(tempfile.mkdtemp()) / "times"
+    command = [str(Path(sys.executable).parent / launcher[0]), *launcher[1:]] if launcher else []
+    texts = json.dumps([[*case["run"], *change.get("add", ())], case.get("env", {})])
+    script, own = json.loads(texts.replace("{data}", f"{folder}/generated").replace("{folder}", str(folder)))
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", **own}
+    if said is not None:
+        shutil.rmtree(said, ignore_errors=True)
+        ours = [sys.executable, "-m", "headrace", "run", "--out", str(said), "--json", f"{said}.json"]
+        command = [*ours, *(["--", *command] if launcher else []), *script]
+    else:
+        env |= {"WORLD_TIMES": str(outcome), "WORLD_CHANGE": json.dumps(change)}
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE / "world/timers"), env.get("PYTHONPATH", "")]))
+        command = [*(command or [sys.executable]), *script]
+    where = folder / case["in"]
+    child = subprocess.run(command, cwd=where, env=env, capture_output=True, text=True, timeout=200, check=False)
+    script_said, mark, report = child.stderr.rpartition("headrace run: ")
+    losses = _LOSS.findall(child.stdout + (script_said or ("" if mark else report)))
+    if child.returncode != case.get("exit_code", 0):
+        raise RuntimeError(f"{case['name']} ended with {child.returncode}: {(child.stdout + child.stderr)[-1500:]}")
+    if said is not None:
+        Path(f"{said}.txt").write_text(mark + report)
+        return dict(json.loads(Path(f"{said}.json").read_text())), losses
+    ranks = [json.loads(line) for line in outcome.read_text().splitlines()]
+    return max(ranks, key=lambda one: int(one["steps"])), losses
+
+
+def measure(folder: Path, case: Case, out: Path, *, is_known: bool) -> None:
+    """Write into a case its truth, what `headrace run` says, and what its first advice brings if it is done."""
+    before, losses = (case["truth"], case.get("losses", [])) if is_known else run(folder, case, {})
+    document, their_losses = run(folder, case, {}, out / case["name"])
+    keys = ("cause", "share", "severity", "confidence", "gain")
+    case["truth"] = {key: round(value, 4) if isinstance(value, float) else value for key, value in before.items()}
+    case["losses"] = losses if case.get("is_seeded", True) else []
+    case["said"] = {
+        "verdict": document["verdict"],
+        "findings": [{**{key: one.get(key) for key in keys}, "fix": one["fix"][:2]} for one in document["findings"]],
+        "has_same_losses": case["losses"] == their_losses if case["losses"] else None,
+    }
+    case.setdefault("done", {})
+    if (found := change_of(case)) and not (is_known and found[0] in case["done"]):
+        gains = list[float]()
+        while len(gains) < 2 or (len(gains) < 4 and max(gains) > 1.08 * min(gains)):
+            before = run(folder, case, {})[0] if gains or is_known else before
+            gains.append(round(before["wall_s"] / run(folder, case, found[1])[0]["wall_s"], 3))
+        case["done"][found[0]] = gains
+
+
+def change_of(case: Case) -> tuple[str, dict[str, Any]] | None:
+    """What to change in a script to do what is advised first; None where that cannot be done by options and timers."""
+    options, findings = case.get("options", {}), case["said"]["findings"]
+    advice = "".join(findings[0]["fix"][:1]) if findings else ""
+    if match := re.search(r"num_workers=(\d+)", advice):
+        if "num_workers" in options:
+            return match[0], {"add": [options["num_workers"], match[1]]}
+        return match[0], {"loader": {"num_workers": int(match[1])}, "where": options.get("where")}
+    if "persistent_workers=True" in advice and not advice.startswith("evaluate"):
+        return "persistent_workers=True", {"loader": {"persistent_workers": True}}
+    if "twice as fast" in advice:
+        part = re.search(r"instead of (Pillow)|cheaper [a-z]+ \((\w+)\)", advice)
+        name = (part[1] or part[2]) if part else "samples"
+        return f"{name} at half the cost", {"half": name}
+    if "evaluate less often" in advice and "evaluation" in options:
+        return "half of the evaluations", options["evaluation"]
+    return None
+
+
+def expected_of(case: Case) -> tuple[dict[str, float], set[str]]:
+    """What was lost to what, and which first causes are right: a rule, so that no report can have shaped it."""
+    truth = case["truth"]
+    losses = {"data": truth["wait_share"] - truth["first_waits_share"], "epoch_start": truth["first_waits_share"]}
+    losses |= {"evaluation": truth["evaluation_share"], "checkpoint": truth["save_share"]}
+    if case.get("exit_code"):
+        return losses, {"fatal"}
+    largest = max(losses.values())
+    first = {name for name, share in losses.items() if share >= max(_SMALL, largest - _NEAR)}
+    first |= {"none"} if largest < _SURE else set()
+    first |= {"evaluation"} if not truth["batches"] else set()  # no loader: what is between its steps is not known
+    return losses, first | ({"cpu_contended"} if truth["cores_busy"] >= _FULL else set())
+
+
+def judge(case: Case) -> Judged:
+    losses, first = expected_of(case)
+    findings, faults = case["said"]["findings"], list[str]()
+
+    def kind(one: Case) -> str:
+        return "fatal" if one["severity"] == "fatal" else "data" if one["cause"] in _DATA else str(one["cause"])
+
+    named = kind(findings[0]) if findings else "none"
+    if named not in first:
+        faults.append(f"first {named}, not {' or '.join(sorted(first))}")
+    for one in findings:
+        if one["confidence"] == "certain" and kind(one) in losses and case["truth"]["batches"]:
+            # time without a core is part of what is waited for data, on full cores
+            kinds = {kind(one), "cpu_contended"} if kind(one) == "data" and "cpu_contended" in first else {kind(one)}
+            told, lost = sum(other["share"] for other in findings if kind(other) in kinds), losses[kind(one)]
+            if lost < _SMALL or abs(told - lost) > 2 * _NEAR:
+                word = "certain" if lost < _SMALL else "share"
+                faults.append(f"{word} of {one['cause']} {told:.0%}, {lost:.0%} measured")
+    if case["said"]["has_same_losses"] is False:
+        faults.append("other losses than without us")
+    advice, did_come = "", None
+    if (change := change_of(case)) and (gains := case["done"].get(change[0])):
+        measured = median(gains)
+        advice = f"{change[0]}: {measured:.2f} measured ({min(gains):.2f} to {max(gains):.2f})"
+        if match := _GAIN.search(findings[0]["fix"][0]):
+            told, error = float(match[1]), float(match[2])
+            did_come = measured >= told - error - _NOISE
+            advice += f", {told:.2f} ± {error:.2f} told"
+        else:  # what is lost is told, and that without it is the most that can be gained
+            did_come = measured >= 1 + 0.25 * ((findings[0]["gain"] or 1.0) - 1)
+            advice += f", at most {findings[0]['gain'] or 1.0:.2f} told"
+        if not did_come:
+            faults.append(f"its gain does not come: {advice}")
+    is_wrong = any(fault.startswith(("first", "certain", "its", "other")) for fault in faults)
+    return Judged(case, "wrong" if is_wrong else "partly" if faults else "right", "; ".join(faults), advice, did_come)
+
+
+def table(judged: list[Judged]) -> str:
+    rows = ["| script | what is true | what `run` says | the first advice, done | |", "| --- | --- | --- | --- | --- |"]
+    for one in judged:
+        case, losses = one.case, expected_of(one.case)[0]
+        said = [f"{each['cause']} {each['share']:.0%} {each['confidence']}" for each in case["said"]["findings"][:3]]
+        parts = [f"{name} {share:.0%}" for name, share in losses.items() if share >= 0.01]
+        if not case["truth"]["batches"]:
+            parts = ["ends with an error" if case.get("exit_code") else "no DataLoader"]
+        true = f"{', '.join(parts) or 'hardly a wait'}; cores {case['truth']['cores_busy']:.0%} busy"
+        rows.append(f"| {case['name']}, {case['source']} | {true} | {'; '.join([case['said']['verdict'], *said])} | ")
+        rows[-1] += f"{one.advice} | {one.verdict}{': ' * bool(one.why)}{one.why} |"
+    counts, came = Counter(one.verdict for one in judged), [one.did_come for one in judged if one.did_come is not None]
+    data = [one.did_come for one in judged if one.did_come is not None and "data" in expected_of(one.case)[1]]
+    is_first = sum("first " not in one.why for one in judged)
+    same = Counter(one.case["said"]["has_same_losses"] for one in judged)
+    rows += ["", f"First cause right: {is_first} of {len(judged)}. {dict(counts)}. Exit codes kept in all, losses in "]
+    rows[-1] += f"{same[True]} of the {same[True] + same[False]} that print some and set a seed. Advice done: its gain "
+    rows[-1] += f"came in {sum(came)} of {len(came)}, on data-bound runs in {sum(data)} of {len(data)}."
+    return "\n".join(rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="the checkouts")
+    parser.add_argument("--quick", action="store_true", help="run nothing: judge what is written down")
+    parser.add_argument("--only", default="", help="only this one")
+    parser.add_argument("--again", action="store_true", help="keep the truth that is known: only `headrace run`")
+    parser.add_argument("--out", type=Path, default=Path("world-reports"), help="keep reports and recordings there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="put the table there, below its own heading")
+    options = parser.parse_args()
+    cases = [json.loads(line) for line in CASES.read_text().splitlines()]
+    chosen = [one for one in cases if options.only in ("", one["name"])]
+    for case in chosen if options.folder and not options.quick else ():
+        from world.data import prepare
+
+        options.out.mkdir(parents=True, exist_ok=True)
+        prepare(options.folder.resolve(), case)
+        measure(options.folder.resolve(), case, options.out.resolve(), is_known=options.again and "said" in case)
+        CASES.write_text("".join(json.dumps(one) + "\n" for one in cases))
+    judged = [judge(one) for one in chosen if "said" in one]
+    print(table(judged))
+    if options.markdown:
+        text, _, _ = options.markdown.read_text().partition("| script |")
+        options.markdown.write_text(f"{text}{table(judged)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
