@@ -27,7 +27,8 @@ _HEADROOM = 1.05  # as many workers as needed on average are late half of the ti
 _PER_DOUBLING = 0.1  # of the factor: the further from what was measured, the less sure it is
 # of a gain: the least error. Runs that were changed as told and run again came within 1.3 % of it on a quiet machine
 # (benchmarks/results/gain_check.json), within 26 % on cores that others filled four times over.
-_MODEL_ERROR, _CROWDED_ERROR = 0.05, 0.25
+# Public scripts that got their first worker came within 9 % (docs/reference/run-score.md).
+_MODEL_ERROR, _FIRST_ERROR, _CROWDED_ERROR = 0.05, 0.1, 0.25
 _UNSURE_STEP = 0.05  # of a step: no two runs take the same, and loop and pool share cores and memory
 _DRAWS = 500
 _FASTER = 2.0  # times: what a faster decoder is taken for
@@ -195,6 +196,7 @@ def _estimate_more_workers(
     if workers <= current:
         return None
     gain, error = supply.gain_with(workers / ahead / supply.tasks, added_s=added_s)
+    error = max(error, 0.0 if current else _FIRST_ERROR * gain)
     return Estimate(remedy=Remedy.MORE_WORKERS, gain=gain, error=error, workers=workers, is_short=needed > most)
 
 
