@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import multiprocessing
 import os
 import random
@@ -104,6 +105,32 @@ def test_every_batch_comes_once_and_is_the_same_whatever_interrupts_next(options
         caught, whole = caught + num, whole + is_whole
     assert caught > 2
     assert whole >= 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_a_handler_raises_as_a_batch_leaves_next_loses_no_batch() -> None:
+    """It raises in the frame of `next` alone, so also behind all that `next` calls."""
+    frames, caught, got = {type(iter(DataLoader(Slow(), num_workers=1))).__next__.__code__}, 0, list[int]()
+
+    def ring(_: int, frame: Any) -> None:
+        if frame is not None and frame.f_code in frames:
+            raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    iterator = iter(DataLoader(torch.arange(12_000), 1, num_workers=1))
+    signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+    try:
+        while len(got) < 12_000:
+            with contextlib.suppress(Alarm):
+                for batch in iterator:
+                    got.append(int(batch))
+                break
+            caught += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert got == list(range(12_000))
+    assert caught > 0
 
 
 class Slow(Dataset[int]):

@@ -535,3 +535,46 @@ def test_an_iterator_with_holes_inside_is_looked_at_without_harm() -> None:
     loader = headrace.DataLoader(LongestOf(), 2, num_workers=0, on_error="quarantine", max_bad=5)
     with pytest.raises(headrace.NotSupported):
         list(loader)
+
+
+class Mapped(Iterator[Any]):
+    def __init__(self, function: Callable[[Any], Any], source: Any) -> None:
+        self.function, self.source = function, iter(source)
+
+    def __next__(self) -> Any:
+        return self.function(next(self.source))
+
+
+class Parsed(Mapped):
+    def __next__(self) -> Any:
+        return int(next(self.source)[0])
+
+
+class Helped(Mapped):
+    def _row(self) -> Any:
+        return next(self.source)
+
+    def __next__(self) -> Any:
+        return self._row()
+
+
+def _refuse_two(row: Any) -> Any:
+    return row if row[0] != 2 else int("two")
+
+
+@pytest.mark.parametrize(
+    ("make", "is_torn"),
+    [
+        (lambda *_: Mapped(_refuse_two, zip(Mapped(int, "01234"), "abcde", strict=True)), False),
+        (lambda *_: Parsed(int, zip(map(str.strip, "01x34"), "abcde", strict=True)), False),
+        (lambda *_: Helped(int, zip("abcde", map(int, "01x34"), "abcde", strict=True)), True),
+    ],
+    ids=["one class around another", "parsed behind zip", "helper"],
+)
+def test_only_an_error_within_a_row_tears_it(make: Any, is_torn: bool) -> None:
+    loader = DataLoader(Rows(make, set()), None, on_error="quarantine", num_workers=0)
+    if is_torn:
+        with pytest.raises(NotSupported, match="come shifted"):
+            list(loader)
+    else:
+        assert len(list(loader)) == 4

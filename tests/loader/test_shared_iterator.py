@@ -69,7 +69,8 @@ def test_several_threads_ask_and_every_sample_comes_once(dataset: Any, arguments
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_forked_child_waits_for_no_thread_that_it_has_not(num_workers: int) -> None:
     iterator = iter(DataLoader(Numbers(0.3), 1, num_workers=num_workers))
-    next(iterator)
+    for _ in range(max(1, num_workers)):  # those that come together
+        next(iterator)
 
     def ask() -> None:
         if num_workers:
@@ -81,5 +82,28 @@ def test_a_forked_child_waits_for_no_thread_that_it_has_not(num_workers: int) ->
     inside = threading.Thread(target=lambda: next(iterator))
     inside.start()
     time.sleep(0.1)  # it is inside, and stays there for a sample
+    assert inside.is_alive()
     in_child(ask)
     inside.join()
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_who_waits_while_another_thread_closes_is_at_the_end(backend: str) -> None:
+    iterator: Any = iter(DataLoader(Numbers(1.0), 4, num_workers=1, backend=backend))
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(lambda: list(iterator))
+        time.sleep(0.3)
+        iterator.close()
+        assert waiting.result(30) == []
+
+
+def test_an_iterator_is_not_asked_inside_of_its_own_next() -> None:
+    class Failing(Numbers):
+        def __getitem__(self, index: int) -> int:
+            if index == 5:
+                raise ValueError("bad")
+            return index
+
+    iterator: Any = iter(DataLoader(Failing(), 2, num_workers=2, on_error=lambda failure: next(iterator)))
+    with pytest.raises(NotSupported, match="inside of its own"):
+        list(iterator)

@@ -190,7 +190,7 @@ def _explain(
         findings.append(slow)
         facts += slow_facts
         figures |= slow.figures
-        verdict = verdict_of([slow], None)
+        verdict = verdict_of([slow], None) if slow.share else Verdict.STUTTERING  # which it is, by how much is not told
     if any(finding.cause is Cause.BATCH_LOCKSTEP for finding in findings):
         limits.append(LOCKSTEP_LIMIT)
     num_read = sum(len(series) for series in streams.series)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
-import os
-import threading
 from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -31,9 +30,9 @@ def empty_stats(loader: DataLoader[Any]) -> LoaderStats:
     )
 
 
-def make_turns() -> defaultdict[int, threading.RLock]:
+def make_turns() -> defaultdict[int, Any]:
     """By process, what lets one thread at a time into an iterator: in a forked child nobody is, whoever was before."""
-    return defaultdict(threading.RLock, {os.getpid(): threading.RLock()})
+    return defaultdict(_thread.RLock)
 
 
 @cache

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from functools import partial
 from itertools import chain
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,7 +71,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         self._registration: HostRegistration | None = None
         self._epoch, self._seed, self._turns = -1, 0, make_turns()
         self._is_inside = False  # `next` has begun, and has not come to its end
-        self._on_its_way: tuple[Any] | None = None  # a batch that the loop has not got yet
+        self._on_its_way: dict[int, tuple[Any] | None] = {}  # by thread: a batch that its loop has not got yet
         self._reading = Reading.start(loader, self, budget_bytes=self._budget.bytes)
         pool = self._open(1 if self._is_undecided else loader.num_workers)
         try:
@@ -198,7 +199,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         if self._is_torn:
             with signals_later():
                 self._open_anew().launch()
-        self._is_inside, self._on_its_way = False, None
+        self._is_inside, self._on_its_way = False, {}
         self._epoch += 1
         if self._reading is not None:
             self._sampler_iter = self._reading.follow(self._sampler_iter)
@@ -210,26 +211,31 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         self._feed.start_epoch(self._sampler_iter, self._seed)
 
     def __next__(self) -> Any:
-        with self._turns[os.getpid()]:
-            if NextWatch.wrap is not None:
-                return NextWatch.take(WorkersIterator._next_batch)(self)
-            return self._next_batch()
+        turn, thread = self._turns[os.getpid()], get_ident()
+        if turn._is_owned():
+            raise NotSupported(
+                "`next` of an iterator was called inside of its own `next`, by `on_error` or a signal handler",
+                next_step="call it when the batch has come, or use a second iterator of the loader",
+            )
+        with turn:
+            take = WorkersIterator._next_batch
+            batch = take(self) if NextWatch.wrap is None else NextWatch.take(take)(self)
+        self._on_its_way[thread] = None  # no call behind this: what a signal handler raises comes before it
+        return batch
 
     def _next_batch(self) -> Any:
         # torch's own adds a mark for its profiler and counts an IterableDataset's batches: only then is it needed
         if self._dataset_kind == torch_loader._DatasetKind.Map and not _is_profiling():
             batch = self._next_data()
             self._num_yielded += 1
-        else:
-            batch = super().__next__()  # calls `_next_data`
-        self._on_its_way = None
-        return batch
+            return batch
+        return super().__next__()  # calls `_next_data`
 
     def _next_data(self) -> Any:
         if self._fatal is not None:
             raise copy(self._fatal)
-        if self._on_its_way is not None:  # an exception struck in torch's code, and the loop has not got it
-            return self._on_its_way[0]
+        if kept := self._on_its_way.get(get_ident()):  # an exception struck behind it: this thread has not got it
+            return kept[0]
         try:
             if not self.is_open:
                 raise StopIteration
@@ -256,7 +262,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             waits.give(now - started, now, since_start_s=now - self._feed.epoch_started)
             if self._local is None:
                 self._feed.plan.note_received()
-            self._on_its_way = (batch,)
+            self._on_its_way[get_ident()] = (batch,)
             self._is_inside = False
             return batch
         except StopIteration:
@@ -268,6 +274,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             self._give_up(error)
             raise
         except Exception as error:
+            if isinstance(error, (OSError, ValueError)) and not self.is_open:
+                raise StopIteration from None  # another thread has closed it
             self._is_inside, is_foreign = error is not self._feed.raised, is_from_signal(error)
             if self._is_inside and not is_foreign:
                 self._feed.plan.is_torn = False  # the sampler raised by itself, and can be asked what comes after it

@@ -62,7 +62,9 @@ class Verdict(Enum):
     HOST_BOUND = "host_bound"  # neither data nor the device is the limit: the host does not keep the device busy
     BALANCED = "balanced"  # data arrives about as fast as it is used
     STUTTERING = "stuttering"  # typical steps are fine, some take much longer
-    ELSEWHERE = "elsewhere"  # neither data nor single slow steps: the largest finding says what takes the time
+    ELSEWHERE = (
+        "elsewhere"  # the largest finding, which is no waiting for data or single slow steps, says what takes the time
+    )
     UNKNOWN = "unknown"
 
 

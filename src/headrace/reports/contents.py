@@ -37,8 +37,8 @@ VERDICTS = {
         "stuttering: typical steps are fine, some take much longer", "时快时慢：多数步正常，少数步明显更久"
     ),
     Verdict.ELSEWHERE: Text(
-        "neither data nor single slow steps: {what}, {share} of the time",
-        "不是数据，也不是个别慢步：{what}，占时间的 {share}",
+        "the largest cost is no waiting for data: {what}, {share} of the time",
+        "最大的开销不是等数据：{what}，占时间的 {share}",
     ),
     Verdict.UNKNOWN: Text("undecided: this evidence does not tell", "无法判断：现有证据不足"),
 }

@@ -8,6 +8,7 @@
 - `parts`: what a sample's time went into.
 - `shard_starts`: what the starts of shards cost.
 - `interruptions`: checkpoints, evaluation, logging, collections, copies, starts of epochs, slow steps.
+- `host`: whether the host kept the device busy, and whose time it lost.
 - `ceiling`: what a perfect loader would bring, measured by a replay.
 - `estimates`: what would help, by how much.
 - `surroundings`: what the system did meanwhile, whose cores they were, and what it did not give.

@@ -147,7 +147,7 @@ def verdict_of(found: Sequence[Finding], wait_share: float | None, *, num_steps:
         if one.cause is Cause.HOST_BOUND:
             return Verdict.HOST_BOUND
     if largest is not None and largest.share >= _VERDICT_FROM:
-        is_usual = 2 * largest.figures.get("count", 0.0) >= num_steps
+        is_usual = 2 * largest.figures.get("count", 0.0) >= num_steps > 0
         return Verdict.ELSEWHERE if is_usual or largest.cause in _NO_STUTTER else Verdict.STUTTERING
     if wait_share is None:
         return Verdict.UNKNOWN

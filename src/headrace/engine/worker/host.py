@@ -60,9 +60,8 @@ def run_host(plan: HostPlan) -> None:
         (only,) = plan.workers
         _run_worker(plan, only, lock)
         return
-    seeds = SampleSeeds(
-        plan.pool.dataset
-    )  # once: threads share the generators, and a fork has those of the last epoch's
+    # once: threads share the generators, and a fork has those of the last epoch's
+    seeds = SampleSeeds(plan.pool.dataset)
     seeds.begin_chunk()
     seeds.begin_sample(plan.pool.base_seed, plan.workers[0].worker)
     infos = _thread_worker_infos()

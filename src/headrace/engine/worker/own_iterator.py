@@ -7,7 +7,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
-from types import CodeType, GeneratorType
+from types import CodeType, GeneratorType, TracebackType
 from typing import Any, Self
 
 from headrace.errors import NotSupported
@@ -23,6 +23,7 @@ from .workbench import Workbench
 _log = logging.getLogger(__name__)
 
 # what lets go of its iterator when that raises
+_PARSERS = {"int", "float", "complex", "str", "bytes", "open"}  # which ask no iterator
 _ENDED_BY_ERRORS = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", ()))
 
 
@@ -113,14 +114,14 @@ def say_doubt(whose: str) -> None:
 
 def ended_generators(error: BaseException) -> set[CodeType]:
     """The code of the generators that an exception has left on its way, and ended."""
-    return {code for code, _ in _way_of(error) if code.co_flags & inspect.CO_GENERATOR}
+    return {trace.tb_frame.f_code for trace in _way_of(error) if trace.tb_frame.f_code.co_flags & inspect.CO_GENERATOR}
 
 
-def _way_of(error: BaseException) -> list[tuple[CodeType, int]]:
-    """The code that an exception has come through, and where in it, outermost first."""
-    trace, way = traceback_of(error), []
+def _way_of(error: BaseException) -> list[TracebackType]:
+    """What an exception has come through, outermost first."""
+    trace, way = traceback_of(error), list[TracebackType]()
     while trace is not None:
-        way.append((trace.tb_frame.f_code, trace.tb_lasti))
+        way.append(trace)
         trace = trace.tb_next
     return way
 
@@ -142,30 +143,40 @@ def is_shifted(holder: object, error: BaseException) -> bool:
 
     So is a `map` over several, and a `zip_longest` is over. Where the last one of them failed, no row is torn apart.
     """
-    codes, several = _raised_in(error), (zip, map, itertools.zip_longest)
+    way, several = _way_of(error), (zip, map, itertools.zip_longest)
     for one in [one for one in reachable(holder) if isinstance(one, several)]:
         asked = _asked_by(one)
         is_over = isinstance(one, itertools.zip_longest)
-        if len(asked) > 1 and any(_raises(each, codes) for each in asked[: None if is_over else -1]):
+        if len(asked) > 1 and any(_raises(each, way) for each in asked[: None if is_over else -1]):
             return True
     return False
 
 
-def _raises(iterator: object, codes: set[CodeType | None]) -> bool:
-    """Whether an iterator, or one that it asks, has called one of these."""
-    if not _is_of_c(iterator):
-        code = getattr(getattr(type(iterator), "__next__", None), "__code__", None)
-        return code in codes and not isinstance(iterator, GeneratorType)  # one that failed has ended
+def _raises(iterator: object, way: list[TracebackType]) -> bool:
+    """Whether an error came out of an iterator, or of what it asks or calls."""
+    if not _is_of_c(iterator):  # a generator that failed has ended
+        return not isinstance(iterator, GeneratorType) and any(_object_of(trace) is iterator for trace in way)
+    codes: set[CodeType | None] = {trace.tb_frame.f_code for trace in way}
+    codes |= {None} if _asks_in_c(way[-1]) else set()
     calls = [one for one in gc.get_referents(iterator) if callable(one)]
-    return any(_code_of(one) in codes for one in calls) or any(_raises(one, codes) for one in _asked_by(iterator))
+    return any(_code_of(one) in codes for one in calls) or any(_raises(one, way) for one in _asked_by(iterator))
 
 
-def _raised_in(error: BaseException) -> set[CodeType | None]:
-    """The code that an iterator, which somebody asked, may have called on the way to an error; None: that of C."""
-    way = _way_of(error)
-    calls = (code.co_name == "__next__" and dis.opname[code.co_code[at]] for code, at in way[-1:])
-    is_of_c = any(name and ("CALL" in name or name == "FOR_ITER") for name in calls)
-    return {code for code, _ in way[1:]} | ({None} if is_of_c else set())
+def _object_of(trace: TracebackType) -> object:
+    """Whose method an error came through, or whatever the first argument was."""
+    names = trace.tb_frame.f_code.co_varnames
+    return trace.tb_frame.f_locals.get(names[0]) if names else None
+
+
+def _asks_in_c(trace: TracebackType) -> bool:
+    """Whether an error may have come out of an iterator that a method of another one asked, without code of Python."""
+    steps = list(dis.get_instructions(trace.tb_frame.f_code))
+    failed = next(step for step in steps if step.offset == trace.tb_lasti)
+    if not isinstance(_object_of(trace), Iterator) or not ("CALL" in failed.opname or failed.opname == "FOR_ITER"):
+        return False
+    where = failed.positions and failed.positions[:3:2]  # what is called stands where the call begins
+    begins = [step for step in steps if "LOAD" in step.opname and step.positions and step.positions[:3:2] == where]
+    return not any(step.argval in _PARSERS for step in begins)
 
 
 def _code_of(called: Any) -> CodeType | None:
