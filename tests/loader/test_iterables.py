@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
+import operator
 import os
 import signal
 import time
@@ -556,6 +559,41 @@ class Helped(Mapped):
 
     def __next__(self) -> Any:
         return self._row()
+
+
+def _lines(numbers: range, bad: set[int]) -> Iterator[int]:
+    data = b"".join(b"\xff\n" if number in bad else b"%d\n" % number for number in numbers)
+    return map(int, csv_column(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")))
+
+
+def csv_column(lines: Iterator[str]) -> Iterator[str]:
+    return map(operator.itemgetter(0), csv.reader(lines))
+
+
+def _read_each(numbers: range, bad: set[int]) -> Iterator[int]:
+    def read_one(number: int) -> int:
+        return int((b"\xff" if number in bad else b"%d" % number).decode())
+
+    return map(read_one, numbers)
+
+
+@pytest.mark.parametrize(
+    ("make", "is_lost"),
+    [
+        (_lines, True),
+        (_read_each, False),
+        (lambda numbers, bad: map(operator.itemgetter(1), enumerate(_read_each(numbers, bad))), True),
+        (lambda numbers, bad: itertools.compress(_read_each(numbers, bad), itertools.repeat(1)), True),
+    ],
+    ids=["text file", "bytes", "enumerate", "compress"],
+)
+def test_what_counts_or_reads_on_past_an_error_is_refused(make: Any, is_lost: bool) -> None:
+    loader = DataLoader(Rows(make, {3}), None, on_error="quarantine", num_workers=0)
+    if is_lost:
+        with pytest.raises(NotSupported, match="no text"):
+            list(loader)
+    else:
+        assert list(loader) == [number for number in range(40) if number != 3]
 
 
 def _refuse_two(row: Any) -> Any:

@@ -142,7 +142,8 @@ def verdict_of(found: Sequence[Finding], wait_share: float | None, *, num_steps:
     largest = max(found, key=lambda one: one.share, default=None)
     for one in found if largest is None or largest.cause is not Cause.EVALUATION else ():
         waited = min(one.share, wait_share or 0.0) if one.cause in _BEHIND_WAITS else one.share
-        if waited >= _BOUND_BY.get(one.cause, math.inf):
+        is_small = largest is not None and largest.cause not in _BOUND_BY and waited < 0.5 * largest.share
+        if waited >= _BOUND_BY.get(one.cause, math.inf) and not is_small:
             return Verdict.DATA_BOUND
         if one.cause is Cause.HOST_BOUND:
             return Verdict.HOST_BOUND

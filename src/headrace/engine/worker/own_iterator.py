@@ -3,6 +3,7 @@
 import dis
 import gc
 import inspect
+import io
 import itertools
 import logging
 import time
@@ -98,8 +99,9 @@ class Steps:
 
     def _lost_rest(self, failed: Exception) -> NotSupported:
         return NotSupported(
-            f"{self._whose} ended with the error of one sample: a generator or islice (pairwise, batched, zip, chain "
-            "of what fails) cannot go on after an exception: what it had yet to give is lost, or would come shifted",
+            f"{self._whose} ended with the error of one sample: a generator or islice (pairwise, batched, zip, "
+            "enumerate, chain of what fails, a text file with bytes that are no text) cannot go on after an exception: "
+            "what it had yet to give is lost, or would come shifted",
             error=describe_error(failed),
             came_before=f"{Count(self.taken):sample(s)}",
             next_step="catch the exception inside of it and continue with the next sample, or write the "
@@ -141,13 +143,17 @@ def holds_ended(holder: object, codes: set[CodeType]) -> bool:
 def is_shifted(holder: object, error: BaseException) -> bool:
     """Whether a `zip` that something is, or holds, failed within a row: some have moved on, what follows is shifted.
 
-    So is a `map` over several, and a `zip_longest` is over. Where the last one of them failed, no row is torn apart.
+    So is a `map` over several; where the last one of them failed, no row is torn. `enumerate` and `compress` do not
+    count what failed, a `zip_longest` is over, and a text file loses what it had read when it meets bytes that are none.
     """
-    way, several = _way_of(error), (zip, map, itertools.zip_longest)
-    for one in [one for one in reachable(holder) if isinstance(one, several)]:
-        asked = _asked_by(one)
-        is_over = isinstance(one, itertools.zip_longest)
-        if len(asked) > 1 and any(_raises(each, way) for each in asked[: None if is_over else -1]):
+    way = _way_of(error)
+    for one in reachable(holder):
+        if isinstance(one, io.TextIOWrapper) and isinstance(error, UnicodeDecodeError) and not one.closed:
+            return True
+        if isinstance(one, (enumerate, itertools.compress, itertools.zip_longest)):
+            if any(_raises(each, way) for each in _asked_by(one)):
+                return True
+        elif isinstance(one, (zip, map)) and any(_raises(each, way) for each in _asked_by(one)[:-1]):
             return True
     return False
 
