@@ -144,7 +144,7 @@ def is_shifted(holder: object, error: BaseException) -> bool:
     """Whether a `zip` that something is, or holds, failed within a row: some have moved on, what follows is shifted.
 
     So is a `map` over several; where the last one of them failed, no row is torn. `enumerate` and `compress` do not
-    count what failed, a `zip_longest` is over, and a text file loses what it had read when it meets bytes that are none.
+    count what failed, a `zip_longest` is over, and a text file that meets bytes that are none loses what it had read.
     """
     way = _way_of(error)
     for one in reachable(holder):
