@@ -56,6 +56,20 @@ for step in range(60):
 """
 
 
+_A_PASS_A_STEP = """
+import torch
+from torch.utils.data import DataLoader
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader([torch.ones(4)] * 400, batch_size=4, num_workers=1)
+    for step in range(25):
+        model(next(iter(loader))).mean().backward()
+        optimizer.step()
+"""
+
+
 def run(tmp_path: Path, text: str) -> tuple[str, dict[str, Any]]:
     path = script(tmp_path, text, "train.py")
     done = subprocess.run(
@@ -95,3 +109,10 @@ def test_a_loop_without_a_loader_has_its_table(tmp_path: Path) -> None:
     assert "between steps: data made by the loop itself, or other Python" in said
     assert 'headrace.phase("data")' in said
     assert found["verdict"] == "unknown"
+
+
+def test_who_takes_one_batch_of_each_pass_is_told_to_keep_the_iterator(tmp_path: Path) -> None:
+    said, found = run(tmp_path, _A_PASS_A_STEP)
+    assert found["findings"][0]["cause"] == "epoch_start"
+    assert "do: keep one iterator for many steps" in said
+    assert "after 1 batch on average" in " ".join(said.split())

@@ -22,7 +22,7 @@ from headrace.model import (
     is_copy_timed,
 )
 
-from ..remedies import make_finding
+from ..remedies import advice_on, make_finding
 from ..steps import SLOW_STEPS, SUPPLY_CAUSES, Cost, StepPeriod, cost_of, find_period, of_weight, report_from
 from .estimates import estimate_async_checkpoint, estimate_figures, estimate_text
 from .processes import Times, ends_of, starts_of
@@ -247,7 +247,16 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
     elif not loader.settings.persistent_workers:
         anew = "persistent_workers is off: each epoch starts its workers anew"
         evidence.append(Text(anew, "persistent_workers 未开启：每个 epoch 都重新启动 worker"))
-    yield make_finding(Cause.EPOCH_START, share, evidence, figures={"count": float(cost.count)})
+    advice = advice_on(Cause.EPOCH_START)
+    if 2 * len(loader.end_s) < len(first):  # most were left before their end, as `next(iter(loader))` does
+        kept = Text(
+            "keep one iterator for many steps (`batches = iter(loader)` before the loop, another when it has ended): "
+            "most passes were left before their end, after {taken:batch(es)} on average, and each started its workers",
+            "让一个迭代器用于多步（循环前 `batches = iter(loader)`，用完再建）：多数遍历没有走完，平均只取 {taken} 个 "
+            "batch，每次都要启动 worker",
+        ).filled(taken=round(len(loader.batch) / (len(first) + 1)))
+        advice = replace(advice, fix=(kept, *advice.fix))
+    yield make_finding(Cause.EPOCH_START, share, evidence, figures={"count": float(cost.count)}, advice=advice)
 
 
 def _slow_steps(loader: LoaderWaits, train_s: float) -> Iterator[Finding]:
