@@ -274,7 +274,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             self._give_up(error)
             raise
         except Exception as error:
-            if isinstance(error, (OSError, ValueError)) and not self.is_open:
+            if not self.is_open and issubclass(type(error), (OSError, ValueError)):
                 raise StopIteration from None  # another thread has closed it
             self._is_inside, is_foreign = error is not self._feed.raised, is_from_signal(error)
             if self._is_inside and not is_foreign:

@@ -148,7 +148,7 @@ def is_shifted(holder: object, error: BaseException) -> bool:
     """
     way = _way_of(error)
     for one in reachable(holder):
-        if isinstance(one, io.TextIOWrapper) and isinstance(error, UnicodeDecodeError) and not one.closed:
+        if type(error) is UnicodeDecodeError and isinstance(one, io.TextIOWrapper) and not one.closed:
             return True
         if isinstance(one, (enumerate, itertools.compress, itertools.zip_longest)):
             if any(_raises(each, way) for each in _asked_by(one)):
