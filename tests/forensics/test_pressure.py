@@ -34,7 +34,9 @@ def at(
 
 
 def stalled(full: float, some: float = 0.0) -> PressureSample:
-    return PressureSample(resource="memory", scope="group", some_avg10=some, full_avg10=full, some_total_s=0)
+    return PressureSample(
+        resource="memory", scope="group", some_avg10=some, full_avg10=full, some_total_s=0, full_total_s=0
+    )
 
 
 def level(samples: list[MemorySample], **also: object) -> Level:

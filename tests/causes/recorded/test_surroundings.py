@@ -32,7 +32,7 @@ def machine(**values: int) -> MachineSample:
 
 def process(pid: int, cpu_s: float, **values: float | None) -> ProcessSample:
     known: dict[str, Any] = dict.fromkeys(ProcessSample._fields, 0)
-    known |= {"pid": pid, "name": "python", "state": "R", "cpu_user_s": cpu_s}
+    known |= {"pid": pid, "name": "python", "state": "R", "wait_channel": "", "cpu_user_s": cpu_s}
     return ProcessSample(**(known | values))
 
 
@@ -47,7 +47,7 @@ def memory_group(**values: int | None) -> MemoryGroupSample:
 
 
 def stalls(seconds: float, scope: str = "machine", resource: str = "memory") -> PressureSample:
-    return PressureSample(resource, scope, 0.0, 0.0, seconds)
+    return PressureSample(resource, scope, 0.0, 0.0, seconds, seconds)
 
 
 def data_finding(share: float, bottleneck: Bottleneck | None = None, **figures: float) -> Finding:

@@ -72,8 +72,10 @@ def test_a_tree_of_processes(busy: tuple[int, int]) -> None:
     assert (parent.pid, parent.parent, child.pid, child.parent) == (pid, os.getpid(), child_pid, pid)
     assert parent.cpu_user_s + parent.cpu_system_s >= 0.25
     assert parent.rss_bytes > 64 << 20
+    assert parent.uss_bytes is not None
     assert parent.pss_bytes is not None
-    assert 64 << 20 < parent.pss_bytes <= parent.rss_bytes + (1 << 20)
+    assert 64 << 20 < parent.uss_bytes <= parent.pss_bytes <= parent.rss_bytes + (1 << 20)
+    assert parent.minor_faults > 1000
     assert parent.write_calls_bytes is not None
     assert parent.write_calls_bytes >= 8 << 20
     assert parent.threads == 1
@@ -120,6 +122,7 @@ def test_the_machine_now() -> None:
     assert machine is not None
     assert machine.total_bytes == psutil.virtual_memory().total
     assert 0 < machine.available_bytes <= machine.total_bytes
+    assert 0 < machine.page_cache_bytes < machine.total_bytes
     assert machine.cpu_user_s > 0
     assert machine.cpu_idle_s > 0
     room = shutil.disk_usage("/dev/shm")
@@ -139,7 +142,8 @@ def test_disks_are_those_of_the_kernel(tmp_path: Path) -> None:
     )
     (disk,) = read_disks(["nvme0n1"], tmp_path)
     assert (disk.name, disk.reads, disk.read_bytes, disk.read_s) == ("nvme0n1", 1277110, 76043426 * 512, 4945.901)
-    assert (disk.write_bytes, disk.busy_s) == (73043680 * 512, 296.06)
+    assert (disk.writes, disk.write_bytes, disk.write_s) == (77595, 73043680 * 512, 203.173)
+    assert (disk.in_flight, disk.busy_s, disk.queue_s) == (3, 296.06, 5168.6)
     assert read_disks(["nvme0n1"], tmp_path / "nowhere") == ()
 
 
@@ -288,14 +292,16 @@ sys.stdin.read()
                 time.sleep(0.02)
     group = sample.memory_groups[0]
     assert (group.version, group.limit_bytes, group.kills) == (1, 32 << 20, 0)
-    assert 0 < group.used_bytes <= 32 << 20
+    assert group.limit_hits is not None
+    assert group.limit_hits > 0
+    assert group.inactive_file_bytes + group.active_file_bytes > 0
 
 
 def test_a_recorded_v2_machine() -> None:
     sampler = SystemSampler(999_999_999, root=DATA / "slurm-v2-after", gpus=False)
     sample = sampler.sample()
     limited = [one for one in sample.memory_groups if one.limit_bytes is not None]
-    assert [(one.limit_bytes, one.depth, one.kills) for one in limited] == [(2 << 30, 3, 1)]
+    assert [(one.limit_bytes, one.depth, one.ooms, one.kills) for one in limited] == [(2 << 30, 3, 1, 1)]
     assert sample.processes == ()
     assert sample.gpus is None
 
@@ -324,12 +330,12 @@ def test_a_whole_sample_and_its_line(tmp_path: Path, busy: tuple[int, int]) -> N
 
 def test_lines_of_another_version_give_what_is_known(tmp_path: Path) -> None:
     file = SystemFile(tmp_path / "system.jsonl", limit_bytes=1 << 20, start_s=0.0, interval_s=1.0)
-    group = MemoryGroupSample(2, 0, 5, None, 1, None, 6)
+    group = MemoryGroupSample(2, 0, 5, None, None, 1, 2, None, None, 3, 4, 5, 6)
     file.write(SystemSample(at_ns=7, machine=None, memory_groups=(group,)), now_s=0.0)
     file.close()
     text = (tmp_path / "system.jsonl").read_text()
     newer = text.replace('"used_bytes",', '"new_in_2030","used_bytes",').replace("[[2,0,5,", "[[2,0,99,5,")
-    newer = newer.replace(',"kills"', "").replace(",6,null]", ",null]")
+    newer = newer.replace(',"kills"', "").replace(",5,6,null]", ",5,null]")
     (sample,), problems = read_samples(newer.encode())
     assert sample.memory_groups == (group._replace(kills=None),)
     assert problems == []
@@ -344,7 +350,7 @@ def test_damaged_lines_are_said() -> None:
 def test_past_a_quarter_of_its_limit_the_system_is_sampled_less_often(tmp_path: Path) -> None:
     limit = 20_000
     file = SystemFile(tmp_path / "system.jsonl", limit_bytes=limit, start_s=0.0, interval_s=1.0)
-    group = MemoryGroupSample(2, 0, 5, None, 1, None, 6)
+    group = MemoryGroupSample(2, 0, 5, None, None, 1, 2, None, None, 3, 4, 5, 6)
     now_s, looks = 0.0, 0
     while now_s < 10 * 86_400:
         if file.is_due(now_s):

@@ -12,6 +12,7 @@ Facts about the kernel that the readers rest on:
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from .kernel_files import find_number, read_int, read_table, read_text
 from .samples import CpuGroupSample, MemoryGroupSample
@@ -149,28 +150,26 @@ def _read_kills(group: MemoryGroup) -> GroupKills:
 
 
 def sample_groups(groups: tuple[MemoryGroup, ...]) -> tuple[MemoryGroupSample, ...]:
-    """Some groups now, for a recording; those that are gone are left out."""
+    """All that is to be said of some groups now, for a recording; those that are gone are left out."""
     found = []
     for depth, group in enumerate(groups):
         memory = read_group(group)
         if memory is None:
             continue
+        folder = group.folder
         if group.version == 1:
-            both = read_int(group.folder / "memory.memsw.usage_in_bytes")
+            both = read_int(folder / "memory.memsw.usage_in_bytes")
             swap = None if both is None else max(0, both - memory.used_bytes)
+            events = read_table(folder / "memory.oom_control")
+            limit_hits = read_int(folder / "memory.failcnt")
         else:
-            swap = read_int(group.folder / "memory.swap.current")
-        sample = MemoryGroupSample(
-            version=group.version,
-            depth=depth,
-            used_bytes=memory.used_bytes,
-            limit_bytes=memory.limit_bytes,
-            inactive_file_bytes=memory.inactive_file_bytes,
-            swap_bytes=swap,
-            kills=_read_kills(group).kills,
-            refault_pages=memory.refault_pages,
-        )
-        found.append(sample)
+            swap = read_int(folder / "memory.swap.current")
+            events = read_table(folder / "memory.events")
+            limit_hits = events.get("max")
+        told: dict[str, Any] = {name: value for name, value in vars(memory).items() if name != "group"}
+        told |= {"throttle_hits": events.get("high"), "ooms": events.get("oom"), "kills": events.get("oom_kill")}
+        told |= {"swap_bytes": swap, "limit_hits": limit_hits}
+        found.append(MemoryGroupSample(version=group.version, depth=depth, **told))
     return tuple(found)
 
 

@@ -32,11 +32,21 @@ def read_machine(root: Path = Path("/")) -> MachineSample | None:
         cpu_idle_s=ticks[3] * _TICK_S,
         cpu_iowait_s=ticks[4] * _TICK_S,
         cpu_steal_s=ticks[7] * _TICK_S,
+        running=find_number(stat, "procs_running ") or 0,
+        blocked=find_number(stat, "procs_blocked ") or 0,
         total_bytes=find_bytes(memory, "MemTotal:") or 0,
         available_bytes=find_bytes(memory, "MemAvailable:") or 0,
+        free_bytes=find_bytes(memory, "MemFree:") or 0,
+        page_cache_bytes=find_bytes(memory, "Cached:") or 0,
+        dirty_bytes=find_bytes(memory, "Dirty:") or 0,
+        writeback_bytes=find_bytes(memory, "Writeback:") or 0,
+        shared_bytes=find_bytes(memory, "Shmem:") or 0,
+        swap_total_bytes=find_bytes(memory, "SwapTotal:") or 0,
+        swap_free_bytes=find_bytes(memory, "SwapFree:") or 0,
         swap_in_pages=find_number(counts, "pswpin ") or 0,
         swap_out_pages=find_number(counts, "pswpout ") or 0,
         major_faults=find_number(counts, "pgmajfault ") or 0,
+        read_ahead_bytes=find_bytes(counts, "pgpgin ") or 0,
         shm_total_bytes=shm.f_frsize * shm.f_blocks if shm else None,
         shm_free_bytes=shm.f_frsize * shm.f_bavail if shm else None,
         refault_pages=find_number(counts, "workingset_refault_file "),
@@ -50,7 +60,10 @@ def read_disks(names: Iterable[str], root: Path = Path("/")) -> tuple[DiskSample
         if len(numbers) < 11 or name not in wanted:
             continue
         n = [int(number) for number in numbers[:11]]
-        disks.append(DiskSample(name, n[0], n[2] * _SECTOR, n[3] / 1e3, n[6] * _SECTOR, n[9] / 1e3))
+        disk = DiskSample(
+            name, n[0], n[2] * _SECTOR, n[3] / 1e3, n[4], n[6] * _SECTOR, n[7] / 1e3, n[8], n[9] / 1e3, n[10] / 1e3
+        )
+        disks.append(disk)
     return tuple(disks)
 
 
@@ -100,6 +113,7 @@ def _read_psi(path: Path, resource: str, scope: str) -> PressureSample | None:
             some_avg10=some["avg10"] / 100,
             full_avg10=full.get("avg10", 0.0) / 100,
             some_total_s=some["total"] / 1e6,
+            full_total_s=full.get("total", 0.0) / 1e6,
         )
     except (ValueError, KeyError):
         return None
@@ -150,11 +164,22 @@ class GpuReader:
         nvml = self._nvml
         rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
         memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        power = self._ask(nvml.nvmlDeviceGetPowerUsage, handle)
+        received = self._ask(nvml.nvmlDeviceGetPcieThroughput, handle, nvml.NVML_PCIE_UTIL_RX_BYTES)
+        sent = self._ask(nvml.nvmlDeviceGetPcieThroughput, handle, nvml.NVML_PCIE_UTIL_TX_BYTES)
         return GpuSample(
             number=number,
             utilisation=None if rates is None else rates.gpu / 100,
+            memory_utilisation=None if rates is None else rates.memory / 100,
             used_bytes=None if memory is None else int(memory.used),
             total_bytes=None if memory is None else int(memory.total),
+            sm_mhz=self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            most_sm_mhz=self._ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+            throttle_reasons=self._ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
+            power_w=None if power is None else power / 1000,
+            temperature_c=self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            pcie_rx_bytes_per_s=None if received is None else received * 1000,  # NVML counts in KB/s
+            pcie_tx_bytes_per_s=None if sent is None else sent * 1000,
         )
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:

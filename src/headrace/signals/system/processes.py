@@ -36,6 +36,7 @@ class ProcessStat(NamedTuple):
     state: str  # R running or ready, S asleep, D in the kernel and not to be woken, T stopped, t traced, Z ended
     parent: int
     session: int
+    minor_faults: int
     major_faults: int
     cpu_user_s: float
     cpu_system_s: float
@@ -44,6 +45,7 @@ class ProcessStat(NamedTuple):
     born_ticks: int  # its start since boot: a pid alone may come back
     rss_bytes: int
     place: tuple[str, str] | None  # where its code and its first stack lie; None: hidden from us
+    block_io_s: float
     exit_status: int  # of one that has ended, as `wait` gives it; others than its owner are told 0
 
     @property
@@ -74,6 +76,7 @@ def read_stat(pid: int | str, *, tid: int | None = None, root: Path | str = "/")
         state=fields[0].decode("ascii", "replace"),
         parent=int(fields[1]),
         session=int(fields[3]),
+        minor_faults=int(fields[7]),
         major_faults=int(fields[9]),
         cpu_user_s=int(fields[11]) * _TICK_S,
         cpu_system_s=int(fields[12]) * _TICK_S,
@@ -82,6 +85,7 @@ def read_stat(pid: int | str, *, tid: int | None = None, root: Path | str = "/")
         born_ticks=int(fields[19]),
         rss_bytes=int(fields[21]) * _PAGE,
         place=None if fields[25] in (b"0", b"1") else (fields[23].decode(), fields[25].decode()),
+        block_io_s=int(fields[39]) * _TICK_S if len(fields) > 39 else 0.0,
         exit_status=int(fields[49]) if len(fields) > 49 else 0,
     )
 
@@ -134,14 +138,20 @@ def read_resident(pid: int, *, root: Path | str = "/") -> tuple[int, int] | None
     return resident, max(0, resident - shared)
 
 
-def _read_pss(pid: int, *, root: Path | str = "/") -> tuple[int, int] | None:
-    """(PSS, of it shared memory) of a process: shared pages are divided between those who share them.
+class Rollup(NamedTuple):
+    """Exact figures of a process's memory: shared pages are divided between those who share them (PSS)."""
 
-    Its page tables are walked, which takes milliseconds; None where it is gone or not ours to read.
-    """
+    pss_bytes: int
+    shared_pss_bytes: int  # of it, shared memory
+    own_bytes: int  # pages that are this process's alone (USS)
+
+
+def read_rollup(pid: int, *, root: Path | str = "/") -> Rollup | None:
+    """Walk the page tables of a process, which takes milliseconds; None where it is gone or not ours to read."""
     text = read_start(f"{root}/proc/{pid}/smaps_rollup", 4096).decode("ascii", "replace")
-    pss, shared = (find_bytes(text, name) for name in ("Pss:", "Pss_Shmem:"))
-    return None if pss is None else (pss, shared or 0)
+    names = ("Pss:", "Pss_Shmem:", "Private_Clean:", "Private_Dirty:")
+    pss, shared, clean, dirty = (find_bytes(text, name) for name in names)
+    return None if pss is None else Rollup(pss, shared or 0, (clean or 0) + (dirty or 0))
 
 
 # ---------------------------------------------------------------------------------------- the tree below a training
@@ -154,15 +164,15 @@ def read_tree_memory(pid: int) -> int | None:
     while: shared memory counts with what its segments have allocated where that is more than what is mapped.
     """
     pids = [one.pid for one in walk_tree([pid])]
-    told = [both for both in map(_read_pss, pids) if both is not None]
+    told = [rollup for rollup in map(read_rollup, pids) if rollup is not None]
     segments: dict[tuple[int, int], int] = {}  # allocated bytes by device and inode
     for link in (link for one in pids for link in glob(f"/proc/{one}/fd/*")):
         with contextlib.suppress(OSError):  # closed since we listed it
             if os.readlink(link).startswith(("/dev/shm/", "/memfd:")):
                 entry = os.stat(link)
                 segments[entry.st_dev, entry.st_ino] = 512 * entry.st_blocks
-    mapped = sum(shared for _, shared in told)
-    private = sum(pss for pss, _ in told) - mapped
+    mapped = sum(rollup.shared_pss_bytes for rollup in told)
+    private = sum(rollup.pss_bytes for rollup in told) - mapped
     return private + max(mapped, sum(segments.values())) if told else None
 
 
@@ -171,7 +181,7 @@ class _Member:
     """A process of the tree, and what was last read of it that is too dear to read each time."""
 
     born_ticks: int
-    pss_bytes: int | None = None
+    memory: Rollup | None = None
     read_at_s: float = -1.0
 
 
@@ -215,21 +225,27 @@ class ProcessTree:
             for name, size in (("io", 512), ("status", 4096))
         )
         schedule = read_start(f"{base}/schedstat", 128).split()
+        channel = read_start(f"{base}/wchan", 128)
         return ProcessSample(
             pid=pid,
             parent=own.parent,
             name=own.name,
             state=own.state,
+            wait_channel="" if channel in (b"0", b"") else channel.decode("ascii", "replace"),
             threads=own.threads,
             cpu_user_s=own.cpu_user_s,
             cpu_system_s=own.cpu_system_s,
             main_cpu_s=int(schedule[0]) / 1e9 if len(schedule) > 1 else None,
             run_delay_s=int(schedule[1]) / 1e9 if len(schedule) > 1 else None,
+            block_io_s=own.block_io_s,
             rss_bytes=own.rss_bytes,
-            pss_bytes=member.pss_bytes,
+            pss_bytes=member.memory.pss_bytes if member.memory else None,
+            uss_bytes=member.memory.own_bytes if member.memory else None,
             swap_bytes=find_bytes(status, "VmSwap:"),
+            minor_faults=own.minor_faults,
             major_faults=own.major_faults,
             read_bytes=find_number(io, "read_bytes:"),
+            write_bytes=find_number(io, "write_bytes:"),
             read_calls_bytes=find_number(io, "rchar:"),
             write_calls_bytes=find_number(io, "wchar:"),
             voluntary_switches=find_number(status, "voluntary_ctxt_switches:"),
@@ -245,7 +261,7 @@ class ProcessTree:
         pid, member = min(self._members.items(), key=lambda one: one[1].read_at_s)
         start, resident = time.perf_counter(), read_resident(pid, root=self._root)
         if resident is not None and resident[0] <= _MOST_ROLLUP_BYTES:
-            member.pss_bytes, _ = _read_pss(pid, root=self._root) or (None, 0)
+            member.memory = read_rollup(pid, root=self._root)
         member.read_at_s = now_s
         self._dear_due_s = now_s + (time.perf_counter() - start) / self._dear_share
 
