@@ -104,3 +104,18 @@ def test_what_an_exception_kept_from_its_end_the_next_one_ends(monkeypatch: pyte
     assert closed == ["first"]
     ending()
     assert closed == ["first", "second"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_a_signal_strikes_as_it_gets_an_ending_is_closed_with_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    owner = Owner()
+    Ending(owner, lambda: signal.raise_signal(signal.SIGALRM))
+    with monkeypatch.context() as patch:
+        patch.setattr(uninterrupted_module, "signals_later", lambda **_: (_ for _ in ()).throw(Rung))
+        del owner  # its end is left to the next one that is made
+    owner = Owner()
+    with pytest.raises(Rung):
+        Ending(owner, lambda: closed.append("it"))
+    del owner
+    assert closed == ["it"]

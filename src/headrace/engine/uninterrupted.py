@@ -95,9 +95,9 @@ class Ending:
     """
 
     def __init__(self, owner: object, close: Callable[[], None]) -> None:
-        _close_forsaken()
         self._close, self.owner = close, weakref.ref(owner, _close_forsaken)
         _endings[self] = None
+        _close_forsaken()  # behind that: a handler called at its end may raise
 
     def __call__(self) -> None:
         with signals_later():

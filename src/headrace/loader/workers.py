@@ -98,13 +98,14 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
     def _open(self, num_workers: int, before: Feed | None = None) -> Pool:
         """Make a pool, its workers yet to be launched, and what drives it (in place of another one)."""
         loader = self._loader
-        pool = Pool(self._pool_plan(loader))
-        earlier = loader._histogram if before is None else before.figures.histogram()
-        self._feed = Feed(pool, self._feed_settings(loader), loader._condemned, earlier=earlier, before=before)
-        if self._wants_registration():
-            self._registration = HostRegistration(pool.arena)
-            self._feed.slots.on_first_lease = self._registration.add
-        self._closer = Ending(self, partial(_close_pool, pool, self._copier, self._registration))
+        with signals_later():  # or what one raises here would leave the pool's files without an owner
+            pool = Pool(self._pool_plan(loader))
+            earlier = loader._histogram if before is None else before.figures.histogram()
+            self._feed = Feed(pool, self._feed_settings(loader), loader._condemned, earlier=earlier, before=before)
+            if self._wants_registration():
+                self._registration = HostRegistration(pool.arena)
+                self._feed.slots.on_first_lease = self._registration.add
+            self._closer = Ending(self, partial(_close_pool, pool, self._copier, self._registration))
         try:
             pool.reserve(num_workers)
         except BaseException:
