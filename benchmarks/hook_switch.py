@@ -122,10 +122,9 @@ def wrapped_places() -> list[Place]:
 
 def _own_places() -> list[Place]:
     """What our own loader writes while it is recorded, in the training process and in its workers."""
-    places: list[Place] = []
-    if (loader := sys.modules.get("headrace.loader.workers")) is not None:
-        iterator = loader.WorkersIterator
-        places.append((iterator, "__next__", iterator.__next__, iterator._next_batch))
+    from headrace.signals.timing import NextWatch
+
+    places: list[Place] = [(NextWatch, "wrap", NextWatch.wrap, None)]
     if (events := sys.modules.get("headrace.engine.worker.events")) is not None:
         methods = [name for name, value in vars(events.WorkerEvents).items() if type(value) is FunctionType]
         own = [name for name in methods if not name.startswith("__")]
