@@ -8,12 +8,16 @@ import itertools
 import operator
 import os
 import signal
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch.utils.data as torch_data
 from torch.utils.data import IterableDataset
@@ -577,15 +581,34 @@ def _read_each(numbers: range, bad: set[int]) -> Iterator[int]:
     return map(read_one, numbers)
 
 
+class Listed(Iterator[int]):
+    """Samples with a text each, by a list in an open text file."""
+
+    def __init__(self, numbers: range, bad: set[int], *, is_torn: bool = False) -> None:
+        self.lines, self.bad = tempfile.TemporaryFile("w+", encoding="utf-8"), bad  # noqa: SIM115 - until it is gone
+        lines = [b"\xff\n" if is_torn and number in bad else b"%d\n" % number for number in numbers]
+        self.lines.buffer.write(b"".join(lines))
+        self.lines.seek(0)
+
+    def __del__(self) -> None:
+        self.lines.close()
+
+    def __next__(self) -> int:
+        number = int(next(self.lines))
+        return int((b"\xff" if number in self.bad else b"%d" % number).decode("utf-8"))
+
+
 @pytest.mark.parametrize(
     ("make", "is_lost"),
     [
         (_lines, True),
+        (Listed, False),
+        (partial(Listed, is_torn=True), True),
         (_read_each, False),
         (lambda numbers, bad: map(operator.itemgetter(1), enumerate(_read_each(numbers, bad))), True),
         (lambda numbers, bad: itertools.compress(_read_each(numbers, bad), itertools.repeat(1)), True),
     ],
-    ids=["text file", "bytes", "enumerate", "compress"],
+    ids=["text file", "beside a list", "list", "bytes", "enumerate", "compress"],
 )
 def test_what_counts_or_reads_on_past_an_error_is_refused(make: Any, is_lost: bool) -> None:
     loader = DataLoader(Rows(make, {3}), None, on_error="quarantine", num_workers=0)
@@ -600,14 +623,25 @@ def _refuse_two(row: Any) -> Any:
     return row if row[0] != 2 else int("two")
 
 
+def _refuse_from_afar(text: str) -> int:
+    """As an error that came from another process with its traceback, which fits no code here."""
+    if text == "x":
+        raise ValueError(text).with_traceback(TracebackType(None, sys._getframe(), 1_000_001, 1))
+    return int(text)
+
+
 @pytest.mark.parametrize(
     ("make", "is_torn"),
     [
         (lambda *_: Mapped(_refuse_two, zip(Mapped(int, "01234"), "abcde", strict=True)), False),
         (lambda *_: Parsed(int, zip(map(str.strip, "01x34"), "abcde", strict=True)), False),
         (lambda *_: Helped(int, zip("abcde", map(int, "01x34"), "abcde", strict=True)), True),
+        (lambda *_: zip(map(np.random.default_rng().integers, (1, 2, -1, 3, 4)), "abcde", strict=True), True),
+        (lambda *_: zip("abcde", map(np.random.default_rng().integers, (1, 2, -1, 3, 4)), strict=True), False),
+        (lambda *_: zip(map(_refuse_from_afar, "01x34"), "abcde", strict=True), True),
+        (lambda *_: Mapped(_refuse_two, zip(map(_refuse_from_afar, "01234"), "abcde", strict=True)), False),
     ],
-    ids=["one class around another", "parsed behind zip", "helper"],
+    ids=["one class around another", "parsed behind zip", "helper", "Cython", "Cython last", "from afar", "afar, fine"],
 )
 def test_only_an_error_within_a_row_tears_it(make: Any, is_torn: bool) -> None:
     loader = DataLoader(Rows(make, set()), None, on_error="quarantine", num_workers=0)

@@ -6,10 +6,11 @@ import inspect
 import io
 import itertools
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from types import CodeType, GeneratorType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from headrace.errors import NotSupported
 from headrace.model import Count, describe_error, traceback_of
@@ -120,12 +121,17 @@ def ended_generators(error: BaseException) -> set[CodeType]:
 
 
 def _way_of(error: BaseException) -> list[TracebackType]:
-    """What an exception has come through, outermost first."""
+    """What code of Python an exception has come through, outermost first."""
     trace, way = traceback_of(error), list[TracebackType]()
     while trace is not None:
-        way.append(trace)
+        way += [trace] if _is_python(trace.tb_frame.f_code) else []
         trace = trace.tb_next
     return way
+
+
+def _is_python(code: object) -> bool:
+    """Whether something is the code of a function of Python's; what Cython shows as such is C."""
+    return isinstance(code, CodeType) and not code.co_filename.endswith((".pyx", ".pxi", ".pxd"))
 
 
 def holds_ended(holder: object, codes: set[CodeType]) -> bool:
@@ -148,7 +154,7 @@ def is_shifted(holder: object, error: BaseException) -> bool:
     """
     way = _way_of(error)
     for one in reachable(holder):
-        if type(error) is UnicodeDecodeError and isinstance(one, io.TextIOWrapper) and not one.closed:
+        if type(error) is UnicodeDecodeError and isinstance(one, io.TextIOWrapper) and _has_read(one, error.object):
             return True
         if isinstance(one, (enumerate, itertools.compress, itertools.zip_longest)):
             if any(_raises(each, way) for each in _asked_by(one)):
@@ -156,6 +162,17 @@ def is_shifted(holder: object, error: BaseException) -> bool:
         elif isinstance(one, (zip, map)) and any(_raises(each, way) for each in _asked_by(one)[:-1]):
             return True
     return False
+
+
+def _has_read(file: io.TextIOWrapper, data: bytes) -> bool:
+    """Whether bytes are what a text file has read last. Where that cannot be asked, they may be."""
+    if file.closed or type(getattr(file.buffer, "raw", None)) is not io.FileIO:
+        return not file.closed
+    tail, buffer = data[-4096:], cast("io.BufferedReader", file.buffer)
+    try:
+        return os.pread(file.fileno(), len(tail), max(0, buffer.tell() - len(tail))) == tail
+    except OSError:  # it is a pipe
+        return True
 
 
 def _raises(iterator: object, way: list[TracebackType]) -> bool:
@@ -177,8 +194,9 @@ def _object_of(trace: TracebackType) -> object:
 def _asks_in_c(trace: TracebackType) -> bool:
     """Whether an error may have come out of an iterator that a method of another one asked, without code of Python."""
     steps = list(dis.get_instructions(trace.tb_frame.f_code))
-    failed = next(step for step in steps if step.offset == trace.tb_lasti)
-    if not isinstance(_object_of(trace), Iterator) or not ("CALL" in failed.opname or failed.opname == "FOR_ITER"):
+    failed = next((step for step in steps if step.offset == trace.tb_lasti), None)  # a trace may be made by hand
+    is_asking = failed is not None and ("CALL" in failed.opname or failed.opname == "FOR_ITER")
+    if failed is None or not is_asking or not isinstance(_object_of(trace), Iterator):
         return False
     where = failed.positions and failed.positions[:3:2]  # what is called stands where the call begins
     begins = [step for step in steps if "LOAD" in step.opname and step.positions and step.positions[:3:2] == where]
@@ -190,7 +208,7 @@ def _code_of(called: Any) -> CodeType | None:
     called = getattr(called, "func", called)  # a partial
     names = ("__init__", "__new__") if isinstance(called, type) else ("__call__",)
     codes = (getattr(one, "__code__", None) for one in (called, *(getattr(called, name, None) for name in names)))
-    return next((code for code in codes if isinstance(code, CodeType)), None)
+    return next(filter(_is_python, codes), None)
 
 
 def _is_of_c(iterator: object) -> bool:
