@@ -23,6 +23,7 @@ def in_hard_place(
     full: Path | None = None,
     read_only: tuple[Path, ...] = (),
     hides_pids: bool = False,
+    has_proc: bool = True,
     monotonic_s: int = 0,
 ) -> Any:
     """What a function returns in a forked child of its own; what it raises is raised here."""
@@ -45,6 +46,8 @@ def in_hard_place(
                     os.waitpid(inner, 0)
                     os._exit(0)
                 _arrange(full, read_only, hides_pids)
+                if not has_proc:
+                    _mount("-t", "tmpfs", "no-proc", "/proc")
                 is_there = True
                 said = act()
             except BaseException as error:

@@ -126,6 +126,18 @@ def test_where_proc_hides_other_users_processes(way: dict[str, Any]) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("way", WAYS[1:], ids=IDS[1:])
+def test_where_there_is_no_proc_and_an_old_kernel(way: dict[str, Any]) -> None:
+    """Workers ask in another way whether their training is there: no file descriptor of it can be had."""
+
+    def act() -> Any:
+        del os.pidfd_open
+        return an_epoch(way)[:3]
+
+    assert in_hard_place(act, has_proc=False) == ([*GOOD, 0], 1, 0)
+
+
+@pytest.mark.root
 def test_where_no_more_processes_may_be_started() -> None:
     """A control group of a pod: `pids.max`."""
     tops = [top for top in map(Path, ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")) if (top / "cgroup.procs").exists()]

@@ -16,7 +16,6 @@ from typing import Any
 
 from headrace.model import WORKER_THREAD, record_stages
 from headrace.signals import StackFile
-from headrace.signals.system import read_stat
 
 from ..memory import Arena, BoardLock
 from .fetch import SampleSeeds, seed_worker
@@ -168,8 +167,10 @@ def _follow_parent(parent_pid: int) -> None:
             poller = select.poll()
             poller.register(parent, select.POLLIN)
             poller.poll()
-        while parent < 0 and read_stat(parent_pid) is not None:
-            time.sleep(1.0)
+        with contextlib.suppress(OSError):
+            while parent < 0:
+                os.kill(parent_pid, 0)  # asks whether it is there: /proc may not show it
+                time.sleep(1.0)
         os._exit(1)
 
     threading.Thread(target=watch, name="headrace-watch", daemon=True).start()
