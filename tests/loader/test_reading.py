@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
@@ -280,6 +281,15 @@ def test_what_lies_in_the_page_cache_is_not_read_ahead_by_itself(
     with caplog.at_level(logging.INFO):
         assert len(seen_of(loader_of(packed, io_depth=3), packed)) == 240
     assert "extents are read ahead, 3 reads of up to" in caplog.text
+
+
+def test_workers_that_cannot_be_started_leave_no_reader(packed: Packed) -> None:
+    loader = loader_of(packed, multiprocessing_context="spawn", worker_init_fn=lambda _: None)
+    with pytest.warns(UserWarning, match="pickle error"), pytest.raises((AttributeError, TypeError)) as caught:
+        iter(loader)
+    # the traceback holds the iterator, as `sys.last_value` of a notebook does
+    assert [child for child in psutil.Process().children() if "reader_process" in " ".join(child.cmdline())] == []
+    del caught
 
 
 @pytest.mark.parametrize("options", [{}, {"on_error": "quarantine"}], ids=str)

@@ -8,6 +8,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from copy import copy
 from functools import partial
 from itertools import chain
@@ -73,15 +74,16 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         self._is_inside = False  # `next` has begun, and has not come to its end
         self._on_its_way: dict[int, tuple[Any] | None] = {}  # by thread: a batch that its loop has not got yet
         self._reading = Reading.start(loader, self, budget_bytes=self._budget.bytes)
-        pool = self._open(1 if self._is_undecided else loader.num_workers)
-        try:
+        with ExitStack() as opened:  # an exception's traceback would keep it open, and us
+            if self._reading is not None:
+                opened.callback(self._reading.close)
+            pool = self._open(1 if self._is_undecided else loader.num_workers)
+            opened.callback(self._closer)
             if self._is_undecided:
                 self._feed.plan.replay = []
             self._reset(loader, first_iter=True)
             self._launch(pool)
-        except BaseException:
-            self._closer()
-            raise
+            opened.pop_all()
         loader._live.add(self)
         workers = f"{Count(pool.num_workers):worker(s)}"
         _log.info(

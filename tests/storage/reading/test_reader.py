@@ -1,5 +1,6 @@
 """A real reader: its blocks hold the files' bytes, views outlive everything, and its death costs nothing but time."""
 
+import errno
 import os
 import random
 import signal
@@ -323,6 +324,20 @@ def test_a_forked_child_tells_the_reader_nothing(data: Path) -> None:
         assert reader.stats().hits == 4
     finally:
         reader.close()
+
+
+def test_one_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    before = len(os.listdir("/proc/self/fd"))
+    reader = BlockReader(ReaderSettings(space_bytes=16 * MIB, block_bytes=MIB, depth=8, most_depth=8))
+    assert not reader.is_alive
+    reader.close()
+    reader.close()
+    del reader  # and its mapping
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_many_threads_each_get_their_bytes(data: Path) -> None:

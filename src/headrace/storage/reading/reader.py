@@ -100,7 +100,8 @@ class BlockReader:
         try:
             self._start()
         except OSError as error:
-            _log.warning("the reader could not be started (%s): workers read for themselves", error)
+            said = str(error)  # its traceback would hold us, wherever the log is kept
+            _log.warning("the reader could not be started (%s): workers read for themselves", said)
             self.table.words[HeadWord.STATE] = State.GONE
 
     def _start(self) -> None:
@@ -182,13 +183,14 @@ class BlockReader:
 
     def close(self) -> None:
         """End the reader. Views that somebody holds stay valid."""
-        if self._process is None or self._owner_pid != os.getpid():
+        if self._owner_pid != os.getpid():
             return
         process, self._process = self._process, None
         self._hang_up()
-        process.kill()  # it has nothing to put in order
-        try:
-            process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            _log.warning("the reader (process %d) does not end: a read of it stands still in the kernel", process.pid)
+        if process is not None:
+            process.kill()  # it has nothing to put in order
+            try:
+                process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                _log.warning("the reader (process %d) does not end: its read stands still in the kernel", process.pid)
         self.table.close()
