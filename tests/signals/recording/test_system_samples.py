@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -364,3 +365,15 @@ def test_past_a_quarter_of_its_limit_the_system_is_sampled_less_often(tmp_path: 
     assert len(samples) <= looks
     assert samples[-1].at_ns > 5 * 86_400 * 10**9  # it goes on to the end
     file.close()
+
+
+def test_the_reference_names_every_field(tmp_path: Path) -> None:
+    file = SystemFile(tmp_path / "system.jsonl", limit_bytes=1 << 20, start_s=0.0, interval_s=1.0)
+    file.close()
+    fields = json.loads((tmp_path / "system.jsonl").read_text())["fields"]
+    text = Path(__file__).parents[3].joinpath("docs/reference/run-directory.md").read_text(encoding="utf-8")
+    table = text.partition("| row | fields |")[2].partition("\n\n")[0]
+    rows = {row.split("`")[1]: set(row.split("`")[3::2]) for row in table.splitlines() if row.startswith("| `")}
+    assert {name: [one for one in names if one not in rows[name]] for name, names in fields.items()} == {
+        name: [] for name in fields
+    }
