@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import threading
 import time
@@ -95,6 +96,23 @@ def test_who_waits_while_another_thread_closes_is_at_the_end(backend: str) -> No
         time.sleep(0.3)
         iterator.close()
         assert waiting.result(30) == []
+
+
+@pytest.mark.usefixtures("_hasty_switches")
+@pytest.mark.parametrize("options", [{}, {"collate_fn": list}, {"on_error": "quarantine"}], ids=str)
+def test_who_is_at_work_while_another_thread_closes_is_at_the_end(
+    options: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """At whatever moment; and the workers that end then are no lost ones, to be replaced."""
+    draw, numbers = random.Random(4), list(range(100_000))
+    with ThreadPoolExecutor(1) as threads:
+        for _ in range(6):
+            iterator: Any = iter(DataLoader(numbers, 8, num_workers=2, **options))  # type: ignore[arg-type]
+            working = threads.submit(lambda: sum(1 for _ in iterator))  # noqa: B023 - it is waited for here
+            time.sleep(0.1 * draw.random())
+            iterator.close()
+            working.result(30)
+    assert capfd.readouterr().err == ""
 
 
 def test_an_iterator_is_not_asked_inside_of_its_own_next() -> None:

@@ -283,6 +283,8 @@ class Pool:
         self.is_at_rest = timeout_s > 0  # or this is a look in the middle of something else
         ready = self._poller.poll(timeout_s * 1000)
         self.is_at_rest = False
+        if self._is_closed:  # by another thread: who ends now was asked to
+            raise ValueError("the workers were ended while an answer was waited for")
         for fd, _ in ready:
             host = self._sentinels.get(fd)
             if host is not None:

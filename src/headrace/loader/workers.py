@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_ENDING = (WorkerLost, WorkerHang, BatchTooLarge, TooManyBad, NotSupported, InternalError)
 _is_profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 
 
@@ -273,13 +274,14 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             if self.is_open:
                 self._end_of_epoch()
             raise
-        except (WorkerLost, WorkerHang, BatchTooLarge, TooManyBad, NotSupported, InternalError) as error:
-            self._give_up(error)
-            raise
         except Exception as error:
-            if not self.is_open and issubclass(type(error), (OSError, ValueError)):
-                raise StopIteration from None  # another thread has closed it
-            self._is_inside, is_foreign = error is not self._feed.raised, is_from_signal(error)
+            own, is_foreign = (self._feed.raised, self._feed.losses.fatal), is_from_signal(error)
+            if not self.is_open and not is_foreign and all(error is not one for one in own):
+                raise StopIteration from None  # another thread has closed it, whatever was found missing
+            if issubclass(type(error), _ENDING):
+                self._give_up(error)
+                raise
+            self._is_inside = error is not self._feed.raised
             if self._is_inside and not is_foreign:
                 self._feed.plan.is_torn = False  # the sampler raised by itself, and can be asked what comes after it
                 if self._feed.delivering >= 0:
