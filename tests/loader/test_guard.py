@@ -516,6 +516,11 @@ def test_one_worker_is_told_in_the_singular(caplog: pytest.LogCaptureFixture) ->
     assert "1 workers" not in caplog.text
 
 
+def test_one_place_is_told_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
+    list(DataLoader(Faulty(4, {1: "raise"}), 2, num_workers=1, on_error="quarantine", max_bad=1))
+    assert "4 samples given out = 3 delivered + 1 quarantined; 1 place at the end was filled" in caplog.text
+
+
 class Zipped(Dataset[int]):
     """A data set in which one file is no archive."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.errors import InternalError
-from headrace.model import EpochAccount
+from headrace.model import Count, EpochAccount
 from headrace.order import EpochOrder, PlannedBatch
 
 from ..memory import Head
@@ -216,8 +216,9 @@ class EpochPlan:
                 quarantined=account.quarantined,
             )
         if account.quarantined:
+            given = f"{Count(account.given_out):sample(s)} given out"
+            filled = f"{Count(account.filled):place(s) at the end (was|were)} filled"
             _log.warning(
-                "epoch %d: %d samples given out = %d delivered + %d quarantined; %d places at the end were filled "
-                "with the epoch's first samples",
-                *(self.progress.epoch, account.given_out, account.delivered, account.quarantined, account.filled),
+                "epoch %d: %s = %d delivered + %d quarantined; %s with the epoch's first samples",
+                *(self.progress.epoch, given, account.delivered, account.quarantined, filled),
             )
