@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UnusableInput
-from headrace.model import Count, EventKind, Text, format_seconds, format_share, three_digits
+from headrace.model import (
+    Count,
+    EventKind,
+    Text,
+    feed_mode,
+    feeds_random,
+    format_seconds,
+    format_share,
+    three_digits,
+)
 
 from .arguments import Commands, add_command, add_language, check_output
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal
@@ -37,6 +46,7 @@ examples:
   headrace run --out runs/first -- torchrun --nproc_per_node 4 train.py
   headrace run --json why.json --lang zh -- accelerate launch train.py
   headrace run --replay train.py                    how fast with a perfect loader? (changes the training)
+  headrace run --feed train.py                      let our workers feed its DataLoaders
   headrace run --report headrace-runs/train-…       the report of a run directory, also after a crash
 
 The exit code is the script's own; of --report it is 0 without findings and 1 with some.
@@ -64,6 +74,14 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     add("--replay", action="store_true", help=replay)
     add("--replay-steps", type=_steps, metavar="N", help="the same, for N steps (at least 16)")
+    feed = (
+        "let our workers feed the script's torch DataLoaders, where its batches stay the same; with =measure after a "
+        "stretch with torch's workers, both shown beside each other (as HEADRACE_FEED=1 or =measure does)"
+    )
+    add("--feed", action="store_const", const="1", help=feed)
+    add("--feed=measure", dest="feed", action="store_const", const="measure", help=argparse.SUPPRESS)
+    random = "also where samples draw random numbers: they get others than torch's workers would give them"
+    add("--feed-random", action="store_true", help=random)
     report = "run nothing: report on a run directory, also one that a crash left or of monitor"
     add("--report", metavar="DIR", help=report)
     add("-m", dest="module", metavar="module", nargs=argparse.REMAINDER, help="run a module")
@@ -107,11 +125,15 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             "这次运行只用来看数字，不要保留它的权重",
         )
         terminal.aside(f"headrace: {changes.of(language)}")
+    feed = args.feed or ("1" if args.feed_random and not feed_mode() else feed_mode())
+    _check_feed(feed, replay_steps)
     with closing(display) if display is not None else nullcontext():
         ended = run_recorded(
             command,
             directory,
             replay_steps=replay_steps,
+            feed=feed,
+            feeds_random=args.feed_random or feeds_random(),
             observer=display.observe if display is not None else None,
             tick=display.tick if display is not None else load_report,
         )
@@ -126,6 +148,14 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             traceback.print_exc()
             terminal.warn(failed.of(language))
     return ended.end_likewise()
+
+
+def _check_feed(feed: str, replay_steps: int) -> None:
+    if feed not in ("", "1", "measure"):
+        raise UnusableInput(f"nothing is known of feeding by {feed!r}", next_step="--feed or --feed=measure")
+    if feed and replay_steps:
+        next_step = "one after the other: --feed first, then --replay without it"
+        raise UnusableInput("--feed and --replay do not go together: cached batches need nobody", next_step=next_step)
 
 
 def load_report() -> None:

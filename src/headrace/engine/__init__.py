@@ -22,7 +22,7 @@ from .losses import Condemned
 from .memory import lies_in_dev_shm
 from .pool import Pool
 from .uninterrupted import Ending, signals_later
-from .worker import PoolPlan, Steps, mix_seed, named_samples, named_steps, say_doubt
+from .worker import PoolPlan, SampleSeeds, Steps, mix_seed, named_samples, named_steps, say_doubt
 
 __all__ = [
     "Budget",
@@ -36,6 +36,7 @@ __all__ = [
     "LocalFetcher",
     "Pool",
     "PoolPlan",
+    "SampleSeeds",
     "Steps",
     "WaitLog",
     "find_budget",

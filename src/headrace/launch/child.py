@@ -64,13 +64,16 @@ def run_recorded(
     directory: Path,
     *,
     replay_steps: int = 0,
+    feed: str = "",
+    feeds_random: bool = False,
     observer: Callable[[int, Any], None] | None = None,
     tick: Callable[[], None] | None = None,
 ) -> Ended:
     """Run a command to its end and record it into a directory.
 
-    `replay_steps` are made on cached batches, which changes the training. `observer` gets the pid and the records of
-    each drain, `tick` is called about twice a second.
+    `replay_steps` are made on cached batches, which changes the training; `feed` ("1", "measure") has our workers make
+    the batches of torch's loaders, `feeds_random` also where samples draw random numbers. `observer` gets the pid and
+    the records of each drain, `tick` is called about twice a second.
     """
     waited_for = {*_PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
@@ -80,6 +83,8 @@ def run_recorded(
             environment = {
                 **os.environ,
                 **recorder.environment,
+                "HEADRACE_FEED": feed or "0",
+                "HEADRACE_FEED_RANDOM": str(int(feeds_random)),
                 "HEADRACE_REPLAY": str(replay_steps),
                 "HEADRACE_RUN_DIR": str(directory.resolve()),
                 "PYTHONPATH": with_site(os.environ.get("PYTHONPATH")),

@@ -56,6 +56,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     chooses, and says in the log and in `stats()` what it chose and why.
     """
 
+    _watches_draws = False  # whether it must be known if a sample ever draws
+
     def __init__(
         self,
         dataset: torch_data.Dataset[_T_co],

@@ -173,6 +173,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             num_workers=loader.num_workers if not loader._is_chosen else max(8, 4 * usable_processors()),
             room_bytes=self._budget.room_bytes,
             goes_on=not loader._condemned.policy.raises_at_once,
+            watches_draws=loader._watches_draws,
         )
 
     @staticmethod

@@ -17,16 +17,27 @@
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
 
-from .environment import cache_folder, find_rank, keeps_stats, language, num_local_ranks, recording_place, replay_steps
+from .environment import (
+    cache_folder,
+    feed_mode,
+    feeds_random,
+    find_rank,
+    keeps_stats,
+    language,
+    num_local_ranks,
+    recording_place,
+    replay_steps,
+)
 from .error_policy import BadTally, ErrorPolicy, Replacement
 from .error_text import ErrorText, describe_error, error_name, is_from_signal, shorten, traceback_of, write_step
-from .events import LAUNCH_NS, EventKind, LoaderSettings, copied_ns, copy_arg, is_copy_timed
+from .events import LAUNCH_NS, EventKind, FeedNote, FeedReason, LoaderSettings, copied_ns, copy_arg, is_copy_timed
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, utc_now
 from .findings import (
     Activity,
     Bottleneck,
     Cause,
     Confidence,
+    FeedRow,
     Finding,
     Findings,
     LoaderRole,
@@ -67,6 +78,9 @@ __all__ = [
     "ErrorText",
     "EventKind",
     "FailureKind",
+    "FeedNote",
+    "FeedReason",
+    "FeedRow",
     "Finding",
     "Findings",
     "LoaderRole",
@@ -96,6 +110,8 @@ __all__ = [
     "copy_arg",
     "describe_error",
     "error_name",
+    "feed_mode",
+    "feeds_random",
     "find_rank",
     "first_line",
     "format_bytes",

@@ -2,6 +2,8 @@
 
 | variable | meaning |
 | --- | --- |
+| `HEADRACE_FEED` | `1`, `measure`: `headrace run` feeds torch's loaders, as with `--feed`, `--feed=measure` |
+| `HEADRACE_FEED_RANDOM` | `1`: also where samples draw random numbers, as with `--feed-random` |
 | `HEADRACE_LANG` | language of the commands' output: `en` or `zh`; else the locale decides |
 | `HEADRACE_RECORDING` | set by `headrace run` for the processes it starts: where they leave their events |
 | `HEADRACE_REPLAY` | set by `headrace run --replay`: how many steps the training gets cached batches for |
@@ -35,6 +37,21 @@ def replay_steps(environ: Mapping[str, str] = os.environ) -> int:
     """
     value = environ.get("HEADRACE_REPLAY", "")
     return int(value) if value.isdigit() else 0
+
+
+def feed_mode(environ: Mapping[str, str] = os.environ) -> str:
+    """How torch's loaders are fed by ours under `headrace run`: "1", "measure"; empty: not at all.
+
+    >>> feed_mode({"HEADRACE_FEED": "measure"}), feed_mode({"HEADRACE_FEED": "0"})
+    ('measure', '')
+    """
+    value = environ.get("HEADRACE_FEED", "")
+    return "" if value in ("0", "off", "false") else value
+
+
+def feeds_random(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether samples that draw may get other random numbers than torch's workers would give them."""
+    return environ.get("HEADRACE_FEED_RANDOM", "0") not in ("", "0", "off", "false")
 
 
 def keeps_stats(environ: Mapping[str, str] = os.environ) -> bool:

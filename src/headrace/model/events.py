@@ -1,8 +1,9 @@
 """What can happen in a training, as numbers that a ring of fixed records can hold; what a loader was asked for."""
 
 import json
-from dataclasses import asdict, dataclass
-from enum import IntEnum, unique
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum, unique
+from typing import Self
 
 
 @unique
@@ -22,6 +23,10 @@ class EventKind(IntEnum):
     # what a loader was asked for, with each of its epochs; value: the number of the loader's name, arg: its settings, a
     # name that is a JSON object (`LoaderSettings`)
     LOADER = 4
+
+    # who makes the batches of a torch loader from now on, under `headrace run --feed`; value: the number of its name,
+    # arg: a name that is a JSON object (`FeedNote`)
+    FEED = 5
 
     # the training process
     EPOCH = 10  # `iter(loader)` until it returns; value: which epoch of this object, arg: the loader
@@ -100,8 +105,55 @@ def copied_ns(duration_ns: int, arg: int) -> int:
     return device_ns if arg and duration_ns - device_ns >= LAUNCH_NS else duration_ns
 
 
+class _Told:
+    """A dataclass that travels as a text: a JSON object."""
+
+    def as_text(self) -> str:
+        """Return it as a JSON object.
+
+        >>> LoaderSettings.from_text(LoaderSettings(by="torch", num_workers=2).as_text()).num_workers
+        2
+        """
+        return json.dumps(vars(self), separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what `as_text` wrote; fields that are not known here are left out, and any other text tells nothing."""
+        try:
+            values = dict(json.loads(text))
+        except (ValueError, TypeError):
+            return cls()
+        return cls(**{name: value for name, value in values.items() if name in cls.__annotations__})
+
+
+class FeedReason(StrEnum):
+    """Why a loader's batches are made by whom, under `headrace run --feed`."""
+
+    FED = "fed"  # by ours: nothing speaks against it
+    MEASURED = "measured"  # by torch's, to be measured; and then by ours
+    DRAINED = "drained"  # torch's workers bring what they have in hand, and then it is ours
+    PIPE = "data_pipe"
+    IN_PROCESS = "in_process"
+    OWN_ITERATOR = "own_iterator"  # of a class that makes its iterators itself
+    DRAWS = "draws"  # random numbers
+    DREW = "drew_after_all"  # though the first samples did not
+    ASKS_WORKER = "asks_worker"  # which worker it is, or for its seed
+    PROBE_FAILED = "probe_failed"
+    PROBE_LATE = "probe_late"
+    FAILED = "failed"  # our own failure
+
+
 @dataclass(frozen=True, kw_only=True)
-class LoaderSettings:
+class FeedNote(_Told):
+    """Who makes a loader's batches from now on, and why."""
+
+    by: str = "torch"  # or "headrace"
+    reason: str = ""  # a `FeedReason`
+    detail: str = ""  # what failed, or the class that has its own way
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderSettings(_Told):
     """The settings of a DataLoader that matter for its speed, and whose it is. None: not known, or not given."""
 
     by: str = ""  # the package that it is from: "torch", "headrace", …
@@ -116,20 +168,3 @@ class LoaderSettings:
     @property
     def is_ours(self) -> bool:
         return self.by == "headrace"
-
-    def as_text(self) -> str:
-        """Return it as a JSON object.
-
-        >>> LoaderSettings.from_text(LoaderSettings(by="torch", num_workers=2).as_text()).num_workers
-        2
-        """
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def from_text(cls, text: str) -> "LoaderSettings":
-        """Read what `as_text` wrote; fields that are not known here are left out, and any other text tells nothing."""
-        try:
-            values = dict(json.loads(text))
-        except (ValueError, TypeError):
-            return cls()
-        return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .events import FeedReason
 from .text import Text
 
 SCHEMA = "headrace/findings/1"
@@ -242,6 +243,31 @@ class LoaderRow(TableRow):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FeedRow(TableRow):
+    """One torch loader under `headrace run --feed`. Waits: but for the first batch of a pass; None: there were none."""
+
+    name: str
+    place: str  # file and line of the script that make it; empty: not known
+    by: str  # whose workers made its batches at the end, "torch" or "headrace"
+    reason: FeedReason
+    detail: str
+    torch_batches: int
+    torch_wait_median_s: float | None
+    torch_wait_worst_s: float | None
+    torch_wait_share: float | None  # of the time of these steps
+    ours_batches: int
+    ours_wait_median_s: float | None
+    ours_wait_worst_s: float | None
+    ours_wait_share: float | None
+    gain: float | None  # mean step with torch's workers / with ours; None where not both were measured
+
+    @property
+    def title(self) -> str:
+        """Its name, and its place without folders."""
+        return f"{self.name} ({self.place.rpartition('/')[2]})" if self.place else self.name
+
+
+@dataclass(frozen=True, kw_only=True)
 class Findings:
     """What a command that diagnoses has to say; what ended a run comes first, then the larger shares."""
 
@@ -256,6 +282,7 @@ class Findings:
     times: tuple[TimeRow, ...] = ()  # where the wall clock went, of a run that was recorded
     parts: tuple[PartRow, ...] = ()  # where the workers' time went, of such a run
     loaders: tuple[LoaderRow, ...] = ()  # of such a run
+    feeds: tuple[FeedRow, ...] = ()  # of one with `--feed`
 
     @classmethod
     def in_order(cls, findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -275,6 +302,7 @@ class Findings:
             "source": dict(self.source),
         }
         tables: dict[str, tuple[TableRow, ...]] = {"times": self.times, "parts": self.parts, "loaders": self.loaders}
+        tables["feeds"] = self.feeds
         return document | {name: [row.as_json() for row in rows] for name, rows in tables.items() if rows}
 
 

@@ -31,6 +31,7 @@ from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no
 from .data_waits import DataVerdict, data_evidence, judge_data, undecided_turns
 from .ending import end_facts, find_ending
 from .estimates import Estimate, Remedy, cheaper_part, estimate_data, estimate_figures, estimate_text
+from .feeding import feed_notes, feed_rows
 from .host import find_host_bound, read_host_time
 from .interruptions import interruption_findings, stall_notes
 from .parts import part_rows, untimed_advice
@@ -155,10 +156,15 @@ def explain_processes(
     is_busy = not trainer.is_fed and trainer.share(*_UNTIMED) < _SOME
     wait_share = trainer.share(Activity.WAIT) if data is not None or is_busy else None
     num_steps = trainer.num_batches if data is None else len(data.wait_s)
+    feeds = feed_rows(trainer.process)
     return Findings(
         verdict=verdict_of(found, wait_share, num_steps=num_steps),
         findings=findings,
-        notes=(*(ceiling_facts(ceiling) if ceiling is not None else ()), *stall_notes(trainer, found)),
+        notes=(
+            *feed_notes(feeds),
+            *(ceiling_facts(ceiling) if ceiling is not None else ()),
+            *stall_notes(trainer, found),
+        ),
         facts=(
             *end_facts(trainers, processes, exit_code),
             *_rank_facts(trainer, trainers),
@@ -172,6 +178,7 @@ def explain_processes(
         ),
         parts=part_rows(data.parts, data.fetchers) if data is not None else (),
         loaders=trainer.loader_rows,
+        feeds=feeds,
     )
 
 

@@ -51,6 +51,7 @@ class PoolPlan:
     num_workers: int  # to begin with
     room_bytes: int | None = None  # of addresses, where the system limits them
     goes_on: bool = False  # a failing sample is reported alone, and the others of its chunk go on
+    watches_draws: bool = False  # generators are looked at for ever, also where samples are slow
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class Workbench:
         if self.is_seeded and not pool.is_iterable:
             has_getitems, uses_slots = pool.has_getitems, pool.uses_slots
             needs_to_know, seeds_all = has_getitems and uses_slots, has_getitems and not uses_slots
+            needs_to_know |= pool.watches_draws
             seeds = SampleSeeds(self.dataset, needs_to_know=needs_to_know, seeds_all=seeds_all)
         self.fetcher = Fetcher(self.dataset, has_getitems=pool.has_getitems, seeds=seeds, is_patient=pool.goes_on)
         self.ledger = Ledger(arena, lock)

@@ -3,6 +3,7 @@
 - `installing`: which modules are timed once they are imported, and by whom; of frameworks, which methods are what.
 - `wrapping`: a function timed from outside, as an event or as a part of a sample.
 - `loader`: torch's DataLoader in the training process: epochs, every `next`, waiting for workers, pinning.
+- `feeding`: our workers for torch's loaders, for `headrace run --feed`.
 - `worker`: torch's workers, and its fetching in the training process: tasks, samples, collation, sending, idling.
 - `parts`: what happens inside a sample: reading, decoding, transforms, stages, shards that are opened.
 - `step`: the training step: forward, backward, optimizer, evaluation, garbage collections.

@@ -15,6 +15,7 @@ from headrace.signals.timing import NextWatch
 
 from ..tape import now, tape
 from .device import say_rank
+from .feeding import feed_loaders, is_fed, marked
 from .replay import with_replay
 from .step import look_for_models
 from .worker import time_fetchers, time_worker_loop
@@ -38,6 +39,7 @@ _beginning: set[int] = set()  # the ids of loaders whose `__iter__` is under way
 
 def time_loaders(dataloader: ModuleType) -> None:
     """Time the loader's iterators, single and multi process, and have its workers timed."""
+    feed_loaders(dataloader)
     for name in ("__iter__", "_get_iterator"):
         _time_beginning(dataloader.DataLoader, name)
     _note_places(dataloader.DataLoader)
@@ -105,7 +107,7 @@ def settings_of(loader: Any) -> LoaderSettings:
     packages = [cls.__module__.split(".")[0] for cls in type(loader).__mro__]
     numbers = {name: getattr(loader, name) for name in ("batch_size", "num_workers", "prefetch_factor")}
     return LoaderSettings(
-        by="headrace" if "headrace" in packages else packages[0],
+        by="headrace" if "headrace" in packages or is_fed(loader) else packages[0],
         place=next(iter(_places.get(loader, ())), ""),
         **{name: value for name, value in numbers.items() if isinstance(value, int)},
         pin_memory=bool(loader.pin_memory),
@@ -153,7 +155,7 @@ def _begin_epoch(loader: Any, begin: Callable[[], Any]) -> Any:
         tape.write(_LOADER, start, 0, number, tape.name(settings_of(loader).as_text()))
         tape.write(_EPOCH, start, now() - start, epoch, number)
     if hasattr(iterator, "__dict__"):
-        iterator.__dict__.update(_headrace_loader=text, _headrace_batches=0)
+        marked(iterator).__dict__.update(_headrace_loader=text, _headrace_batches=0)
     return iterator
 
 

@@ -1,0 +1,147 @@
+"""Which torch loaders `headrace run --feed` fed, why not the others, and what that brought. Pure.
+
+Waits of torch's workers and of ours are those of one run, told apart by what was written down when one took the
+other's place. The first batch of a pass, or behind such a change, pays for starting and is no part of either.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.model import EventKind, FeedNote, FeedReason, FeedRow, Text, format_seconds, format_share, three_digits
+
+from .processes import ProcessEvents, ends_of, starts_of
+
+_STAYS = {
+    FeedReason.PIPE: Text("data pipes run in torch's loader", "data pipe 由 torch 的加载器运行"),
+    FeedReason.IN_PROCESS: Text(
+        "num_workers=0: samples are made in the training process, as the script has it",
+        "num_workers=0：样本在训练进程内生成，这是脚本的选择",
+    ),
+    FeedReason.OWN_ITERATOR: Text("{detail} makes its iterators itself", "{detail} 自己创建迭代器"),
+    FeedReason.DRAWS: Text(
+        "its samples draw random numbers, which ours would give by position and torch's by worker: --feed-random, if "
+        "other ones are as good",
+        "样本会抽取随机数，我们按位置设种子，torch 按 worker：若换一组随机数也可以，请用 --feed-random",
+    ),
+    FeedReason.ASKS_WORKER: Text("its samples ask which worker they are made in", "样本会查询自己在哪个 worker 里"),
+    FeedReason.PROBE_FAILED: Text("its first samples failed when they were tried", "试取最初的样本时出错"),
+    FeedReason.PROBE_LATE: Text(
+        "its first two samples took too long to tell whether they draw random numbers",
+        "最初两个样本太慢，无法判断是否抽取随机数",
+    ),
+    FeedReason.FAILED: Text("feeding it failed: {detail}", "喂数据失败：{detail}"),
+    FeedReason.MEASURED: Text("torch's stretch was not over when the run was", "运行结束时，torch 的测量段还没有结束"),
+}
+_STAYS[FeedReason.DRAINED] = _STAYS[FeedReason.MEASURED]
+_STAY = Text("torch's own loader: {loaders}: {why}", "仍由 torch 加载：{loaders}：{why}")
+_FED = Text("fed by Headrace: {loader}: {ours}", "由 Headrace 喂数据：{loader}：{ours}")
+_MEASURED = Text(
+    "fed by Headrace: {loader}: {ours}; before, with torch's workers, {torchs}; {gain} times as many steps a second",
+    "由 Headrace 喂数据：{loader}：{ours}；此前用 torch 的 worker：{torchs}；每秒步数为 {gain} 倍",
+)
+_WAITS = Text(
+    "{count:batch(es)}, waits {median} typically, {worst} at worst, {share} of the time",
+    "{count} 个 batch，通常等待 {median}，最长 {worst}，占时间 {share}",
+)
+_NO_WAITS = Text("too few batches to tell of waits", "batch 太少，说不出等待")
+_DREW = Text(
+    "{loader} drew random numbers after all: its batches may be others than with torch's workers",
+    "{loader} 后来还是抽取了随机数：它的 batch 可能与 torch 的不同",
+)
+
+
+def feed_rows(process: ProcessEvents) -> tuple[FeedRow, ...]:
+    """Return a row for each torch loader of a process, in the order in which they were met; none without `--feed`."""
+    said, waits, settings = process.of(EventKind.FEED), process.of(EventKind.WAIT), process.loader_settings()
+    rows = []
+    for loader in dict.fromkeys(said["value"].tolist()):
+        own = said[said["value"] == loader]
+        notes = [FeedNote.from_text(process.names.get(int(arg), "")) for arg in own["arg"]]
+        name = process.names.get(loader, "loader")
+        came = waits[waits["arg"] == loader]
+        at = np.searchsorted(starts_of(own), starts_of(came), side="right") - 1
+        by = np.array([_kind(note) for note in notes])[at] if len(came) else np.empty(0, int)
+        torchs, ours = (_figures(came, at, by == kind) for kind in (0, 1))
+        rows.append(
+            FeedRow(
+                name=name,
+                place=settings[name].place if name in settings else "",
+                by=notes[-1].by,
+                reason=_reason(notes),
+                detail=notes[-1].detail,
+                torch_batches=torchs.batches,
+                torch_wait_median_s=torchs.median_s,
+                torch_wait_worst_s=torchs.worst_s,
+                torch_wait_share=torchs.share,
+                ours_batches=ours.batches,
+                ours_wait_median_s=ours.median_s,
+                ours_wait_worst_s=ours.worst_s,
+                ours_wait_share=ours.share,
+                gain=torchs.step_s / ours.step_s if torchs.step_s and ours.step_s else None,
+            )
+        )
+    return tuple(rows)
+
+
+def _kind(note: FeedNote) -> int:
+    return 1 if note.by == "headrace" else -1 if note.reason == FeedReason.DRAINED else 0
+
+
+def _reason(notes: Sequence[FeedNote]) -> FeedReason:
+    known = [FeedReason(note.reason) for note in notes if note.reason in {*FeedReason}]
+    return FeedReason.DREW if FeedReason.DREW in known else known[-1] if known else FeedReason.FED
+
+
+class _Waits(NamedTuple):
+    batches: int
+    median_s: float | None = None
+    worst_s: float | None = None
+    share: float | None = None
+    step_s: float | None = None  # from one `next` to the following one, on average
+
+
+def _figures(waits: NDArray[np.void], at: NDArray[np.int64], is_chosen: NDArray[np.bool_]) -> _Waits:
+    """Return what some of a loader's waits were."""
+    batch, starts = waits["value"].astype(np.int64), starts_of(waits)
+    found = _Waits(int((is_chosen & (batch >= 0)).sum()))
+    is_usual, has_next = np.zeros(len(waits), bool), np.zeros(len(waits), bool)
+    is_usual[1:] = is_chosen[1:] & (at[1:] == at[:-1]) & (batch[1:] == batch[:-1] + 1)
+    has_next[:-1] = is_usual[:-1] & is_usual[1:]
+    if not has_next.any():
+        return found
+    wait_s, steps_s = (ends_of(waits) - starts) / 1e9, np.diff(starts)[has_next[:-1]] / 1e9
+    return found._replace(
+        median_s=float(np.median(wait_s[is_usual])),
+        worst_s=float(wait_s[is_usual].max()),
+        share=float(wait_s[has_next].sum() / steps_s.sum()),
+        step_s=float(steps_s.mean()),
+    )
+
+
+def feed_notes(rows: Sequence[FeedRow]) -> Iterator[Text]:
+    """Yield what feeding did, in sentences: loaders that are fed, each with its waits; the others by their reasons."""
+    for row in rows:
+        if row.ours_batches:
+            ours, torchs = (_waits_text(row, which) for which in ("ours", "torch"))
+            said = _FED if row.gain is None else _MEASURED
+            yield said.filled(loader=row.title, ours=ours, torchs=torchs, gain=three_digits(row.gain or 0.0))
+        if row.reason is FeedReason.DREW:
+            yield _DREW.filled(loader=row.title)
+    by_reason: dict[tuple[FeedReason, str], list[str]] = {}
+    for row in rows:
+        if row.by != "headrace":
+            by_reason.setdefault((row.reason, row.detail), []).append(row.title)
+    for (reason, detail), titles in by_reason.items():
+        yield _STAY.filled(loaders=", ".join(titles), why=_STAYS[reason].filled(detail=detail))
+
+
+def _waits_text(row: FeedRow, which: str) -> Text:
+    median, worst, share = (getattr(row, f"{which}_wait_{name}") for name in ("median_s", "worst_s", "share"))
+    if median is None or share is None:
+        return _NO_WAITS
+    count = getattr(row, f"{which}_batches")
+    times = {"median": format_seconds(median), "worst": format_seconds(worst), "share": format_share(share)}
+    return _WAITS.filled(count=count, **times)

@@ -1,0 +1,266 @@
+"""A script's own torch loader with our workers in the place of torch's: the same batches, for the same draws.
+
+`FedIterator` is what the script gets. It goes over from torch's workers to ours, or back, between two batches: the
+script's sampler is asked when torch would ask it, and what it gave and nobody has delivered is known.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils.data as torch_data
+from torch.utils.data import dataloader as torch_loader
+from torch.utils.data.distributed import DistributedSampler
+
+from headrace.errors import BatchTimeout, WorkerHang, WorkerLost
+from headrace.model import is_from_signal
+
+from .dataloader import DataLoader
+from .workers import WorkersIterator
+
+# Samplers that draw when a pass begins, or from a generator of their own: how far ahead they are asked changes nothing.
+_ASKED_AT_WILL = {
+    *(torch_data.SequentialSampler, torch_data.RandomSampler, torch_data.SubsetRandomSampler),
+    *(torch_data.WeightedRandomSampler, DistributedSampler, torch_loader._InfiniteConstantSampler),
+}
+_TORCHS_PREFETCH = 2  # where nobody gave one
+_TorchsWorkers = torch_loader._MultiProcessingDataLoaderIter
+
+
+class _Shadow(DataLoader[Any]):
+    """Our loader over what a script's loader holds; what is to be warned of, that one has said."""
+
+    _watches_draws = True
+
+    def check_worker_number_rationality(self) -> None:
+        pass
+
+
+class _Indices:
+    """A script's sampler, asked whenever torch would ask it; what it gave and nobody has delivered is kept."""
+
+    def __init__(self, sampler: Any, ahead: int) -> None:
+        self._sampler, self._ahead = sampler, ahead
+        self._source: Iterator[Any] = iter(())
+        self._asked, self._given = deque[Any](), deque[Any]()
+        self._num_asked = self._num_delivered = 0
+        self.is_paused = self.goes_on = False
+        self.raised: Exception | None = None  # by the sampler
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> "_Indices":
+        if not self.goes_on:
+            self.begin()
+        return self
+
+    def begin(self) -> None:
+        """Begin a pass."""
+        self._source, self.is_paused = iter(self._sampler), False
+        self._asked.clear()
+        self._given.clear()
+        self._num_asked = self._num_delivered = 0
+
+    def __next__(self) -> Any:
+        if self.goes_on:  # whoever asks now begins with what nobody has delivered
+            self.goes_on, self.is_paused = False, False
+            self._asked.extendleft(reversed(self._given))
+            self._given.clear()
+        if self.is_paused:
+            raise StopIteration
+        self._ask_as_torch()
+        if not self._asked:
+            self._ask()
+        self._given.append(self._asked.popleft())
+        return self._given[-1]
+
+    def delivered(self) -> None:
+        """A batch has left, or its error."""
+        if self._given:
+            self._given.popleft()
+        self._num_delivered += 1
+        self._ask_as_torch()
+
+    def _ask_as_torch(self) -> None:
+        try:
+            while self._num_asked < self._ahead + self._num_delivered:
+                self._ask()
+        except StopIteration:
+            self._num_asked = 1 << 62
+
+    def _ask(self) -> None:
+        try:
+            self._asked.append(next(self._source))
+        except Exception as error:
+            self.raised = error
+            raise
+        self._num_asked += 1
+
+
+@dataclass
+class Stretch:
+    """So many batches of a loader are still to be made by torch's workers; none where a pass has come to its end."""
+
+    left: int = 0
+
+
+class FedIterator(torch_loader._BaseDataLoaderIter):
+    """The iterator of a script's loader: one of ours or of torch's inside, which takes the place of the other.
+
+    While a `stretch` lasts it is torch's, then ours. `told` gets this iterator whenever that changes, with the reason
+    and the one that was inside before, if any: "begun" with each pass, "drained" where torch's workers are to bring
+    what they have in hand, "measured" behind that, "drew" where a sample draws random numbers, or what failed in ours.
+    """
+
+    inner: Any
+
+    def __init__(
+        self, loader: Any, *, stretch: Stretch | None = None, told: Callable[["FedIterator", str, Any], None]
+    ) -> None:
+        self._told, self._stretch = told, stretch or Stretch()
+        # as it is now, and not the loader itself: that one holds this, where its workers are persistent
+        self._parts = dict(vars(loader))
+        self._is_iterable = loader._dataset_kind == torch_loader._DatasetKind.Iterable
+        self._is_exact = not self._is_iterable and bool(getattr(loader, "in_order", True))
+        factor, sampler = loader.prefetch_factor or _TORCHS_PREFETCH, loader._index_sampler
+        self._indices = _Indices(sampler, factor * loader.num_workers)
+        innermost = sampler.sampler if type(sampler) is torch_data.BatchSampler else sampler
+        self._is_at_will = type(innermost) in _ASKED_AT_WILL
+        self._has_failed, self._is_torchs, self._has_drawn = False, self._stretch.left > 0, False
+        put_back = _keep_generators(loader)
+        try:
+            self._open()
+        except BaseException:
+            put_back()
+            raise
+        self._told(self, "begun", None)
+
+    def _open(self) -> None:
+        self.inner = self._torchs() if self._is_torchs else self._ours()._get_iterator()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether our workers make the batches now."""
+        return not self._is_torchs
+
+    def __next__(self) -> Any:
+        try:
+            batch = next(self.inner)
+        except StopIteration:
+            if not self._indices.is_paused:
+                self._stretch.left = 0
+                raise
+            self._go_over("measured")
+            return self.__next__()
+        except Exception as error:
+            if not self._is_failure(error):
+                if self._is_torchs or error is self.inner._feed.raised:
+                    self._indices.delivered()
+                raise
+            self._go_over(f"{type(error).__name__}: {error}")
+            return self.__next__()
+        self._indices.delivered()
+        if self._is_torchs:
+            self._measured()
+        elif not self._has_drawn and self.inner._feed.figures.draws:
+            self._has_drawn = True
+            self._told(self, "drew", None)
+        return batch
+
+    def _measured(self) -> None:
+        """A batch of torch's has come, perhaps the last that is measured."""
+        if self._stretch.left:
+            self._stretch.left -= 1
+            if not self._stretch.left and self._is_exact:
+                self._indices.is_paused = True
+                self._told(self, "drained", None)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        """Begin another pass with persistent workers."""
+        if self._is_torchs and not self._has_failed and not self._stretch.left:
+            self._indices.begin()
+            self._go_over("measured")
+            return
+        if isinstance(self.inner, WorkersIterator) and not self.inner.is_open:  # its workers were lost
+            self._open()
+        else:
+            self.inner._reset(loader, first_iter)
+        self._told(self, "begun", None)
+
+    def _is_failure(self, error: Exception) -> bool:
+        """Whether an error is ours: no sample, collation or sampler raised it, and torch's workers would not either."""
+        if self._is_torchs or not self._is_exact or isinstance(error, (BatchTimeout, WorkerHang, WorkerLost)):
+            return False
+        feed = self.inner._feed
+        theirs = (feed.raised, feed.losses.fatal, self._indices.raised)
+        return not any(error is one for one in theirs) and not is_from_signal(error)
+
+    def _go_over(self, why: str) -> None:
+        """Let the other kind of workers go on behind the last batch that was delivered."""
+        self._is_torchs = not self._is_torchs
+        self._has_failed |= self._is_torchs
+        self._indices.goes_on = True
+        self.inner._shutdown_workers()
+        before, put_back = self.inner, _keep_generators(self._plain())
+        try:
+            self._open()
+        finally:
+            put_back()  # torch would not have drawn another seed here
+        self.inner._num_yielded = before._num_yielded
+        self._told(self, why, before)
+
+    def _plain(self, **others: Any) -> Any:
+        """Return a loader of torch's own class with what the script's holds."""
+        plain = object.__new__(torch_data.DataLoader)
+        plain.__dict__.update(self._parts, _iterator=None, **others)
+        return plain
+
+    def _torchs(self) -> Any:
+        parts = self._parts
+        name = "sampler" if parts["batch_sampler"] is None else "batch_sampler"
+        return _TorchsWorkers(self._plain() if self._is_iterable else self._plain(**{name: self._indices}))
+
+    def _ours(self) -> _Shadow:
+        parts = self._parts
+        names = ("collate_fn", "pin_memory", "timeout", "worker_init_fn", "generator", "num_workers")
+        options = {name: parts[name] for name in (*names, "persistent_workers", "pin_memory_device")}
+        options["multiprocessing_context"] = self._plain().multiprocessing_context
+        options["in_order"] = parts.get("in_order", True)
+        if self._is_iterable:
+            options |= {"batch_size": parts["batch_size"], "drop_last": parts["drop_last"]}
+        elif parts["batch_sampler"] is None:
+            options |= {"batch_size": None, "sampler": self._indices}
+        else:
+            options["batch_sampler"] = self._indices
+        if not self._is_at_will:
+            options |= {"prefetch_factor": parts["prefetch_factor"], "io_depth": 0}
+        elif parts["prefetch_factor"] != _TORCHS_PREFETCH:
+            options["prefetch_factor"] = parts["prefetch_factor"]
+        shadow = _Shadow(parts["dataset"], **options)
+        shadow._IterableDataset_len_called = parts["_IterableDataset_len_called"]
+        return shadow
+
+
+def _keep_generators(loader: Any) -> Callable[[], None]:
+    """Remember where the generators stand that a loader may draw from; returns what puts them back."""
+    held = (torch.default_generator, loader.generator, getattr(loader.sampler, "generator", None))
+    states = [(one, one.get_state()) for one in held if isinstance(one, torch.Generator)]
+    python, legacy = random.getstate(), np.random.get_state()
+
+    def put_back() -> None:
+        for generator, state in states:
+            generator.set_state(state)
+        random.setstate(python)
+        np.random.set_state(legacy)
+
+    return put_back
