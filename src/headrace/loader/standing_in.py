@@ -131,6 +131,8 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         self._indices = _Indices(sampler, factor * loader.num_workers)
         innermost = sampler.sampler if type(sampler) is torch_data.BatchSampler else sampler
         self._is_at_will = type(innermost) in _ASKED_AT_WILL
+        if self._is_iterable and loader.persistent_workers:  # its workers' generators go on from pass to pass
+            self._stretch.left = 0
         self._has_failed, self._is_torchs, self._has_drawn = False, self._stretch.left > 0, False
         put_back = _keep_generators(loader)
         try:
