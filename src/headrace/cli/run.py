@@ -74,13 +74,11 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     add("--replay", action="store_true", help=replay)
     add("--replay-steps", type=_steps, metavar="N", help="the same, for N steps (at least 16)")
-    feed = (
-        "let our workers feed the script's torch DataLoaders, where its batches stay the same; with =measure after a "
-        "stretch with torch's workers, both shown beside each other (as HEADRACE_FEED=1 or =measure does)"
-    )
+    feed = "let our workers feed the script's torch DataLoaders, where its batches stay the same (or HEADRACE_FEED=1)"
     add("--feed", action="store_const", const="1", help=feed)
-    add("--feed=measure", dest="feed", action="store_const", const="measure", help=argparse.SUPPRESS)
-    random = "also where samples draw random numbers: they get others than torch's workers would give them"
+    measure = "the same after a stretch with torch's workers: the waits of both are shown (or HEADRACE_FEED=measure)"
+    add("--feed=measure", dest="feed", action="store_const", const="measure", help=measure)
+    random = "feed also where samples draw random numbers: they get others than torch's workers would give them"
     add("--feed-random", action="store_true", help=random)
     report = "run nothing: report on a run directory, also one that a crash left or of monitor"
     add("--report", metavar="DIR", help=report)

@@ -255,11 +255,12 @@ class FeedRow(TableRow):
     torch_wait_median_s: float | None
     torch_wait_worst_s: float | None
     torch_wait_share: float | None  # of the time of these steps
+    torch_step_s: float | None  # on average, with its wait
     ours_batches: int
     ours_wait_median_s: float | None
     ours_wait_worst_s: float | None
     ours_wait_share: float | None
-    gain: float | None  # mean step with torch's workers / with ours; None where not both were measured
+    ours_step_s: float | None
 
     @property
     def title(self) -> str:

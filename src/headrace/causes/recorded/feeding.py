@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import EventKind, FeedNote, FeedReason, FeedRow, Text, format_seconds, format_share, three_digits
+from headrace.model import EventKind, FeedNote, FeedReason, FeedRow, Text, format_seconds, format_share
 
 from .processes import ProcessEvents, ends_of, starts_of
 
@@ -39,12 +39,12 @@ _STAYS[FeedReason.DRAINED] = _STAYS[FeedReason.MEASURED]
 _STAY = Text("torch's own loader: {loaders}: {why}", "仍由 torch 加载：{loaders}：{why}")
 _FED = Text("fed by Headrace: {loader}: {ours}", "由 Headrace 喂数据：{loader}：{ours}")
 _MEASURED = Text(
-    "fed by Headrace: {loader}: {ours}; before, with torch's workers, {torchs}; {gain} times as many steps a second",
-    "由 Headrace 喂数据：{loader}：{ours}；此前用 torch 的 worker：{torchs}；每秒步数为 {gain} 倍",
+    "fed by Headrace: {loader}: {ours}; before, with torch's workers: {torchs}",
+    "由 Headrace 喂数据：{loader}：{ours}；此前用 torch 的 worker：{torchs}",
 )
 _WAITS = Text(
-    "{count:batch(es)}, waits {median} typically, {worst} at worst, {share} of the time",
-    "{count} 个 batch，通常等待 {median}，最长 {worst}，占时间 {share}",
+    "{count:batch(es)}, waits {median} typically, {worst} at worst, {share} of the time; {step} a step",
+    "{count} 个 batch，通常等待 {median}，最长 {worst}，占时间 {share}；每步 {step}",
 )
 _NO_WAITS = Text("too few batches to tell of waits", "batch 太少，说不出等待")
 _DREW = Text(
@@ -76,11 +76,12 @@ def feed_rows(process: ProcessEvents) -> tuple[FeedRow, ...]:
                 torch_wait_median_s=torchs.median_s,
                 torch_wait_worst_s=torchs.worst_s,
                 torch_wait_share=torchs.share,
+                torch_step_s=torchs.step_s,
                 ours_batches=ours.batches,
                 ours_wait_median_s=ours.median_s,
                 ours_wait_worst_s=ours.worst_s,
                 ours_wait_share=ours.share,
-                gain=torchs.step_s / ours.step_s if torchs.step_s and ours.step_s else None,
+                ours_step_s=ours.step_s,
             )
         )
     return tuple(rows)
@@ -126,8 +127,8 @@ def feed_notes(rows: Sequence[FeedRow]) -> Iterator[Text]:
     for row in rows:
         if row.ours_batches:
             ours, torchs = (_waits_text(row, which) for which in ("ours", "torch"))
-            said = _FED if row.gain is None else _MEASURED
-            yield said.filled(loader=row.title, ours=ours, torchs=torchs, gain=three_digits(row.gain or 0.0))
+            said = _MEASURED if row.torch_step_s else _FED
+            yield said.filled(loader=row.title, ours=ours, torchs=torchs)
         if row.reason is FeedReason.DREW:
             yield _DREW.filled(loader=row.title)
     by_reason: dict[tuple[FeedReason, str], list[str]] = {}
@@ -139,9 +140,10 @@ def feed_notes(rows: Sequence[FeedRow]) -> Iterator[Text]:
 
 
 def _waits_text(row: FeedRow, which: str) -> Text:
-    median, worst, share = (getattr(row, f"{which}_wait_{name}") for name in ("median_s", "worst_s", "share"))
-    if median is None or share is None:
+    names = ("wait_median_s", "wait_worst_s", "step_s", "wait_share")
+    *times, share = (getattr(row, f"{which}_{name}") for name in names)
+    if share is None:
         return _NO_WAITS
+    median, worst, step = map(format_seconds, times)
     count = getattr(row, f"{which}_batches")
-    times = {"median": format_seconds(median), "worst": format_seconds(worst), "share": format_share(share)}
-    return _WAITS.filled(count=count, **times)
+    return _WAITS.filled(count=count, median=median, worst=worst, step=step, share=format_share(share))
