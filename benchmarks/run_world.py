@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -49,32 +50,56 @@ class Judged:
     did_come: bool | None  # the gain; None: nothing could be done, or nothing was told
 
 
-def run(folder: Path, case: Case, change: dict[str, Any], said: Path | None = None) -> tuple[dict[str, Any], list[str]]:
-    """Run a script under our timers, or under `headrace run`: what was measured or said, and the losses it printed."""
-    launcher, outcome = case.get("launcher", []), Path(tempfile.mkdtemp()) / "times"
+def execute(
+    folder: Path,
+    case: Case,
+    added: Sequence[str] = (),
+    *,
+    said: Path | None = None,
+    flags: Sequence[str] = (),
+    timers: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a script of a case to its end, under `headrace run` if `said` names its directory, or under our timers."""
+    launcher = case.get("launcher", [])
     command = [str(Path(sys.executable).parent / launcher[0]), *launcher[1:]] if launcher else []
-    texts = json.dumps([[*case["run"], *change.get("add", ())], case.get("env", {})])
-    script, own = json.loads(texts.replace("{data}", f"{folder}/generated").replace("{folder}", str(folder)))
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", **own}
+    texts = json.dumps([[*case["run"], *added], case.get("env", {})])
+    for name, value in (("data", f"{folder}/generated"), ("folder", str(folder)), ("here", str(HERE / "world"))):
+        texts = texts.replace(f"{{{name}}}", value)
+    script, own = json.loads(texts)
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", **own, **(timers or {})}
+    if timers is not None:
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE / "world/timers"), env.get("PYTHONPATH", "")]))
     if said is not None:
         shutil.rmtree(said, ignore_errors=True)
-        ours = [sys.executable, "-m", "headrace", "run", "--out", str(said), "--json", f"{said}.json"]
+        ours = [sys.executable, "-m", "headrace", "run", *flags, "--out", str(said), "--json", f"{said}.json"]
         command = [*ours, *(["--", *command] if launcher else []), *script]
     else:
-        env |= {"WORLD_TIMES": str(outcome), "WORLD_CHANGE": json.dumps(change)}
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE / "world/timers"), env.get("PYTHONPATH", "")]))
         command = [*(command or [sys.executable]), *script]
     where = folder / case["in"]
     child = subprocess.run(command, cwd=where, env=env, capture_output=True, text=True, timeout=200, check=False)
-    script_said, mark, report = child.stderr.rpartition("headrace run: ")
-    losses = _LOSS.findall(child.stdout + (script_said or ("" if mark else report)))
     if child.returncode != case.get("exit_code", 0):
         raise RuntimeError(f"{case['name']} ended with {child.returncode}: {(child.stdout + child.stderr)[-1500:]}")
+    return child
+
+
+def losses_of(child: subprocess.CompletedProcess[str]) -> list[str]:
+    """The losses that a script printed, wherever; not what our report says."""
+    script_said, mark, report = child.stderr.rpartition("headrace run: ")
+    return _LOSS.findall(child.stdout + (script_said or ("" if mark else report)))
+
+
+def run(folder: Path, case: Case, change: dict[str, Any], said: Path | None = None) -> tuple[dict[str, Any], list[str]]:
+    """Run a script under our timers, or under `headrace run`: what was measured or said, and the losses it printed."""
     if said is not None:
+        child = execute(folder, case, change.get("add", ()), said=said)
+        _, mark, report = child.stderr.rpartition("headrace run: ")
         Path(f"{said}.txt").write_text(mark + report)
-        return dict(json.loads(Path(f"{said}.json").read_text())), losses
+        return dict(json.loads(Path(f"{said}.json").read_text())), losses_of(child)
+    outcome = Path(tempfile.mkdtemp()) / "times"
+    timers = {"WORLD_TIMES": str(outcome), "WORLD_CHANGE": json.dumps(change)}
+    child = execute(folder, case, change.get("add", ()), timers=timers)
     ranks = [json.loads(line) for line in outcome.read_text().splitlines()]
-    return max(ranks, key=lambda one: int(one["steps"])), losses
+    return max(ranks, key=lambda one: int(one["steps"])), losses_of(child)
 
 
 def measure(folder: Path, case: Case, out: Path, *, is_known: bool) -> None:

@@ -38,6 +38,27 @@ def photos(folder: Path, *, each: int = 60, val: int = 10, classes: int = 4, siz
                 _photo(number * 1000 + one, size).save(folder / split / f"c{number}" / f"{one}.jpg", quality=90)
 
 
+def bsds(folder: Path, *, train: int = 120, test: int = 20, size: Sequence[int] = (1600, 1200)) -> None:
+    """`train/N.jpg` and `test/N.jpg`, as in the Berkeley segmentation data set."""
+    for split, count in (("train", train), ("test", test)):
+        (folder / split).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            _photo(number, size).save(folder / split / f"{number}.jpg", quality=90)
+
+
+def modelnet(folder: Path, *, train: int = 120, test: int = 24, points: int = 10_000) -> None:
+    """ModelNet's clouds as text, ten kinds: `KIND/KIND_0001.txt`, a line a point with its normal."""
+    kinds, draw = [f"kind{number}" for number in range(10)], np.random.default_rng(0)
+    (folder / "modelnet10_shape_names.txt").write_text("\n".join(kinds))
+    for split, count in (("train", train), ("test", test)):
+        names = [f"{kinds[number % 10]}_{split}{number:04}" for number in range(count)]
+        (folder / f"modelnet10_{split}.txt").write_text("\n".join(names))
+        for name in names:
+            (folder / name.partition("_")[0]).mkdir(exist_ok=True)
+            values = draw.standard_normal((points, 6)).astype(np.float32)
+            np.savetxt(folder / name.partition("_")[0] / f"{name}.txt", values, fmt="%.6f", delimiter=",")
+
+
 def pets(folder: Path, *, count: int = 160, size: Sequence[int] = (500, 375)) -> None:
     """`breed_N.jpg`, all in one folder."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, WeightedRandomSampler, get_worker_info
 
 from headrace.errors import BatchTooLarge
-from headrace.loader import FedIterator, Stretch
+from headrace.loader import FedIterator, TorchsTurn
 from headrace.loader.workers import WorkersIterator
 
 
@@ -109,7 +109,7 @@ def plain(batch: Any) -> Any:
 def feeding(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Makes torch's loaders give our iterators; returns what is told."""
 
-    def feed(stretch: Stretch | None = None) -> list[str]:
+    def feed(stretch: TorchsTurn | None = None) -> list[str]:
         said: list[str] = []
 
         def told(iterator: FedIterator, why: str, _before: Any) -> None:
@@ -134,7 +134,7 @@ def test_batches_and_draws_are_torchs(name: str, feeding: Callable[..., list[str
 @pytest.mark.parametrize("batches", [1, 7])
 def test_a_stretch_of_torchs_changes_nothing(name: str, batches: int, feeding: Callable[..., list[str]]) -> None:
     expected = train(LOADERS[name](), passes=3)
-    said = feeding(Stretch(batches))
+    said = feeding(TorchsTurn(batches))
     assert train(LOADERS[name](), passes=3) == expected
     assert said[0] == ("begun ours" if name == "a persistent stream" else "begun torchs")
     assert said[-1] == "begun ours"

@@ -12,6 +12,6 @@
 
 from .dataloader import DataLoader
 from .probing import Dependence, probe_samples
-from .standing_in import FedIterator, Stretch
+from .standing_in import FedIterator, TorchsTurn
 
-__all__ = ["DataLoader", "Dependence", "FedIterator", "Stretch", "probe_samples"]
+__all__ = ["DataLoader", "Dependence", "FedIterator", "TorchsTurn", "probe_samples"]

@@ -103,7 +103,7 @@ class _Indices:
 
 
 @dataclass
-class Stretch:
+class TorchsTurn:
     """So many batches of a loader are still to be made by torch's workers; none where a pass has come to its end."""
 
     left: int = 0
@@ -120,9 +120,9 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
     inner: Any
 
     def __init__(
-        self, loader: Any, *, stretch: Stretch | None = None, told: Callable[["FedIterator", str, Any], None]
+        self, loader: Any, *, stretch: TorchsTurn | None = None, told: Callable[["FedIterator", str, Any], None]
     ) -> None:
-        self._told, self._stretch = told, stretch or Stretch()
+        self._told, self._stretch = told, stretch or TorchsTurn()
         # as it is now, and not the loader itself: that one holds this, where its workers are persistent
         self._parts = dict(vars(loader))
         self._is_iterable = loader._dataset_kind == torch_loader._DatasetKind.Iterable

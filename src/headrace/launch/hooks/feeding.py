@@ -14,7 +14,7 @@ from ..tape import now, tape
 from .wrapping import instead_of
 
 if TYPE_CHECKING:
-    from headrace.loader import FedIterator, Stretch
+    from headrace.loader import FedIterator, TorchsTurn
 
 _FEED = int(EventKind.FEED)
 _STRETCH = 64  # batches of torch's that are measured: some rounds over its workers
@@ -28,7 +28,7 @@ class _Feeding:
 
     name: str
     note: FeedNote
-    stretch: "Stretch | None" = None  # of torch's, to be measured
+    stretch: "TorchsTurn | None" = None  # of torch's, to be measured
 
 
 _known: weakref.WeakKeyDictionary[Any, _Feeding] = weakref.WeakKeyDictionary()
@@ -65,7 +65,7 @@ def _fed(loader: Any, dataloader: ModuleType, *, has_own_iterator: bool) -> "Fed
     from .loader import name_of
 
     try:
-        from headrace.loader import DataLoader, FedIterator, Stretch
+        from headrace.loader import DataLoader, FedIterator, TorchsTurn
 
         if isinstance(loader, DataLoader):
             return None
@@ -73,7 +73,7 @@ def _fed(loader: Any, dataloader: ModuleType, *, has_own_iterator: bool) -> "Fed
         if feeding is None:
             note = _examine(loader, dataloader, has_own_iterator=has_own_iterator)
             feeding = _known[loader] = _Feeding(
-                name_of(loader), note, Stretch(_STRETCH if feed_mode() == "measure" else 0)
+                name_of(loader), note, TorchsTurn(_STRETCH if feed_mode() == "measure" else 0)
             )
         if feeding.note.by != "headrace" and feeding.note.reason not in _ON_THE_WAY:
             _write(feeding)
