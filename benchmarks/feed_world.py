@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import glob
 import hashlib
+import importlib
 import json
 import re
 import shutil
@@ -76,7 +77,7 @@ def shape(output: str) -> list[str]:
 
 
 def tensors(folder: Path, case: Case) -> dict[str, str]:
-    """A digest of all tensors in each checkpoint, whatever else is in it; of one that only the script reads, of the file."""
+    """A digest of all tensors in each checkpoint, whatever else is in it; of the file, if only the script reads it."""
     found = {}
     for pattern in case.get("checkpoints", ()):
         for path in sorted(glob.glob(pattern.replace("{folder}", str(folder)), recursive=True)):
@@ -96,9 +97,7 @@ def _load(path: str) -> Any:
     import torch
 
     if path.endswith(".safetensors"):
-        from safetensors.torch import load_file
-
-        return load_file(path)
+        return importlib.import_module("safetensors.torch").load_file(path)
     return torch.load(path, map_location="cpu", weights_only=False)
 
 

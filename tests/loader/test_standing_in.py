@@ -131,7 +131,7 @@ def test_batches_and_draws_are_torchs(name: str, feeding: Callable[..., list[str
 
 
 @pytest.mark.parametrize("name", LOADERS)
-@pytest.mark.parametrize("batches", [1, 7])
+@pytest.mark.parametrize("batches", [pytest.param(1, marks=pytest.mark.slow), 7])
 def test_a_stretch_of_torchs_changes_nothing(name: str, batches: int, feeding: Callable[..., list[str]]) -> None:
     expected = train(LOADERS[name](), passes=3)
     said = feeding(TorchsTurn(batches))
@@ -162,6 +162,37 @@ def test_what_fails_in_ours_goes_on_with_torchs(
     assert train(LOADERS[name]()) == expected
     assert said[1].startswith("BatchTooLarge: a batch does not fit")
     assert said[1].endswith("torchs")
+
+
+@pytest.mark.parametrize("name", ["shuffled", "persistent"])
+def test_what_cannot_take_over_leaves_it_to_torchs(
+    name: str, feeding: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(self: WorkersIterator, *_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    expected = train(LOADERS[name](), passes=3)
+    monkeypatch.setattr(WorkersIterator, "_launch", no_room)
+    said = feeding(TorchsTurn(5))
+    assert train(LOADERS[name](), passes=1) == expected[: len(expected) // 3]
+    assert said[:2] == ["begun torchs", "drained torchs"]
+    assert said[2].startswith("OSError: [Errno 28] No space left on device")
+
+
+def test_a_pass_of_persistent_workers_that_cannot_begin_is_torchs(
+    feeding: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, begin = train(LOADERS["persistent"](), passes=3), WorkersIterator._begin_epoch
+
+    def fails(self: WorkersIterator, loader: Any, first_iter: bool) -> None:
+        begin(self, loader, first_iter)
+        if not first_iter:
+            raise RuntimeError("no more")
+
+    monkeypatch.setattr(WorkersIterator, "_begin_epoch", fails)
+    said = feeding()
+    assert train(LOADERS["persistent"](), passes=3) == expected
+    assert said == ["begun ours", "RuntimeError: no more torchs", "begun torchs"]
 
 
 def test_what_cannot_begin_leaves_the_draws_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:

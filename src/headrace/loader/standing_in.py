@@ -4,6 +4,7 @@
 script's sampler is asked when torch would ask it, and what it gave and nobody has delivered is known.
 """
 
+import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from torch.utils.data import dataloader as torch_loader
 from torch.utils.data.distributed import DistributedSampler
 
 from headrace.errors import BatchTimeout, WorkerHang, WorkerLost
-from headrace.model import is_from_signal
+from headrace.model import describe_error, is_from_signal
 
 from .dataloader import DataLoader
 from .workers import WorkersIterator
@@ -169,7 +170,7 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
                 if self._is_torchs or error is self.inner._feed.raised:
                     self._indices.delivered()
                 raise
-            self._go_over(f"{type(error).__name__}: {error}")
+            self._go_over(_said(error))
             return self.__next__()
         self._indices.delivered()
         if self._is_torchs:
@@ -193,10 +194,16 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
             self._indices.begin()
             self._go_over("measured")
             return
-        if isinstance(self.inner, WorkersIterator) and not self.inner.is_open:  # its workers were lost
-            self._open()
-        else:
-            self.inner._reset(loader, first_iter)
+        try:
+            if isinstance(self.inner, WorkersIterator) and not self.inner.is_open:  # its workers were lost
+                self._open()
+            else:
+                self.inner._reset(loader, first_iter)
+        except Exception as error:
+            if not self._is_failure(error):
+                raise
+            self._go_over(_said(error))
+            return
         self._told(self, "begun", None)
 
     def _is_failure(self, error: Exception) -> bool:
@@ -209,15 +216,24 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
 
     def _go_over(self, why: str) -> None:
         """Let the other kind of workers go on behind the last batch that was delivered."""
+        before, given = self.inner, self._parts["generator"]
+        with contextlib.suppress(Exception):  # it may be what has failed
+            before._shutdown_workers()
         self._is_torchs = not self._is_torchs
-        self._has_failed |= self._is_torchs
         self._indices.goes_on = True
-        self.inner._shutdown_workers()
-        before, put_back = self.inner, _keep_generators(self._plain())
+        # torch would not draw another base seed here, from whichever generator
+        self._parts["generator"] = torch.Generator().manual_seed(int(before._base_seed))
         try:
-            self._open()
+            try:
+                self._open()
+            except Exception as error:
+                if self._is_torchs:
+                    raise
+                self._is_torchs, self._indices.goes_on, why = True, True, _said(error)
+                self._open()
         finally:
-            put_back()  # torch would not have drawn another seed here
+            self._parts["generator"] = given
+        self._has_failed |= self._is_torchs
         self.inner._num_yielded = before._num_yielded
         self._told(self, why, before)
 
@@ -251,6 +267,10 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         shadow = _Shadow(parts["dataset"], **options)
         shadow._IterableDataset_len_called = parts["_IterableDataset_len_called"]
         return shadow
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {describe_error(error).message}"
 
 
 def _keep_generators(loader: Any) -> Callable[[], None]:
