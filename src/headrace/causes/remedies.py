@@ -55,10 +55,11 @@ _SAME_CORES_FUTILE = Text(
     "more workers or prefetch: they would share the same cores", "增加 worker 或预取：用的还是同样的核心"
 )
 _HEADRACE = Text(
-    "`from headrace import DataLoader`: it gives out samples instead of batches, so the waits become even and one "
-    "slow sample holds up nobody; what a sample costs stays the same",
-    "改用 `from headrace import DataLoader`：它按样本而不是按 batch 分派，等待变得均匀，单个慢样本不再拖住全队；但样"
-    "本本身的开销不变",
+    "`headrace run --feed`, without a change, or `from headrace import DataLoader` in the script: it gives out samples "
+    "instead of batches, so the waits become even and one slow sample holds up nobody; what a sample costs stays the "
+    "same",
+    "`headrace run --feed`（不改代码），或在脚本里用 `from headrace import DataLoader`：它按样本而不是按 batch 分派，"
+    "等待变得均匀，单个慢样本不再拖住全队；但样本本身的开销不变",
 )
 LOOP_MAKES_DATA = Text(
     "data that a loop makes itself (a memory map, a generator, a thread) is not told from its other Python: `with "
