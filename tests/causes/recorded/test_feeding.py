@@ -81,8 +81,9 @@ def test_a_failure_of_ours_and_a_late_draw_are_told() -> None:
     run.steps(2, [0.1] * 5)
     run.feed(2, FeedNote(reason=FeedReason.FAILED, detail="BatchTooLarge: 3 GiB"))
     run.steps(2, [0.1] * 5, first=5)
-    first, drew, second, stays = feed_notes(feed_rows(run.process()))
-    assert first.en.startswith("fed by Headrace: Photos#1 (train.py:7): 5 batches")
+    run.steps(1, [0.1], first=5)
+    first, drew, stays, second = feed_notes(feed_rows(run.process()))
+    assert first.en.startswith("fed by Headrace: Photos#1 (train.py:7): 6 batches")
     assert drew.en.startswith("Photos#1 (train.py:7) drew random numbers after all")
     assert second.en.startswith("fed by Headrace: Val#1")
     assert stays.en == "torch's own loader: Val#1: feeding it failed: BatchTooLarge: 3 GiB"

@@ -49,6 +49,7 @@ _MOMENT_S = 1.0
 _REST_FROM = 0.10  # of the time: what other waits must cost beside starts of shards, or hangs, to be told too
 _UNTIMED = (Activity.BETWEEN_STEPS, Activity.OTHER)  # where a loop without a loader makes its data
 _SOME = 0.05  # of the time
+_MOST_FED = 2  # sentences about loaders that are fed, in the first lines
 _WAITS = {*SUPPLY_CAUSES, Cause.STRAGGLER_SAMPLE, Cause.SHARD_BOUNDARY}
 
 _NO_TRAINER = Text(
@@ -157,11 +158,12 @@ def explain_processes(
     wait_share = trainer.share(Activity.WAIT) if data is not None or is_busy else None
     num_steps = trainer.num_batches if data is None else len(data.wait_s)
     feeds = feed_rows(trainer.process)
+    fed = [*feed_notes(feeds)]
     return Findings(
         verdict=verdict_of(found, wait_share, num_steps=num_steps),
         findings=findings,
         notes=(
-            *feed_notes(feeds),
+            *fed[:_MOST_FED],
             *(ceiling_facts(ceiling) if ceiling is not None else ()),
             *stall_notes(trainer, found),
         ),
@@ -169,6 +171,7 @@ def explain_processes(
             *end_facts(trainers, processes, exit_code),
             *_rank_facts(trainer, trainers),
             *_facts_of(trainer, data),
+            *fed[_MOST_FED:],
         ),
         limits=limits,
         measure=findings[0].measure if findings else () if trainer.is_fed or is_busy else (LOOP_MAKES_DATA,),

@@ -123,20 +123,24 @@ def _figures(waits: NDArray[np.void], at: NDArray[np.int64], is_chosen: NDArray[
 
 
 def feed_notes(rows: Sequence[FeedRow]) -> Iterator[Text]:
-    """Yield what feeding did, in sentences: loaders that are fed, each with its waits; the others by their reasons."""
-    for row in rows:
-        if row.ours_batches:
-            ours, torchs = (_waits_text(row, which) for which in ("ours", "torch"))
-            said = _MEASURED if row.torch_step_s else _FED
-            yield said.filled(loader=row.title, ours=ours, torchs=torchs)
-        if row.reason is FeedReason.DREW:
-            yield _DREW.filled(loader=row.title)
+    """Yield what feeding did, what matters most first: each fed loader with its waits, the others by their reasons."""
+    fed = []
+    for row in sorted((row for row in rows if row.ours_batches), key=lambda row: -row.ours_batches):
+        said, ours, torchs = (
+            _MEASURED if row.torch_step_s else _FED,
+            _waits_text(row, "ours"),
+            _waits_text(row, "torch"),
+        )
+        fed.append(said.filled(loader=row.title, ours=ours, torchs=torchs))
+    yield from fed[:1]
+    yield from (_DREW.filled(loader=row.title) for row in rows if row.reason is FeedReason.DREW)
     by_reason: dict[tuple[FeedReason, str], list[str]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.reason is not FeedReason.FAILED):
         if row.by != "headrace":
             by_reason.setdefault((row.reason, row.detail), []).append(row.title)
     for (reason, detail), titles in by_reason.items():
         yield _STAY.filled(loaders=", ".join(titles), why=_STAYS[reason].filled(detail=detail))
+    yield from fed[1:]
 
 
 def _waits_text(row: FeedRow, which: str) -> Text:
