@@ -16,6 +16,7 @@ import glob
 import hashlib
 import importlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -32,14 +33,14 @@ _NUMBER = re.compile(r"\d[\d.:,e+-]*")
 _FIGURE = re.compile(r"(?:loss|acc(?:uracy)?|psnr|dice)\w*\W{1,6}(-?\d[\d.]*(?:e[+-]?\d+)?)", re.IGNORECASE)
 
 
-def measure(folder: Path, case: Case, out: Path, rounds: int) -> None:
+def measure(folder: Path, case: Case, out: Path, rounds: int, *, adds: bool) -> None:
     """Write into a case what both loaders' waits were, and what differs from the plain run."""
     plain = start(folder, case)
     before = tensors(folder, case)
-    case["losses"], case["rounds"] = len(figures_in(plain)), []
+    case["losses"], case["rounds"] = len(figures_in(plain)), case.get("rounds", []) if adds else []
     same = dict.fromkeys(("losses", "output", "exit_code"), True) | ({"checkpoints": True} if before else {})
     for number in range(rounds):
-        turn = {}
+        turn: dict[str, Any] = {"others_load": round(os.getloadavg()[0], 1)}
         for name, flags in (("torch", []), ("ours", case["feed"])):
             said = out / f"{case['name']}-{name}-{number}"
             child = start(folder, case, said=said, flags=flags)
@@ -141,20 +142,25 @@ def figures(said: Path) -> dict[str, Any]:
 
 
 def table(cases: list[Case]) -> str:
-    rows = [
-        "| script | fed | waits with torch's workers | with ours | faster | losses | output, exit code | checkpoints |"
-    ]
-    rows.append(f"| --- |{' --- |' * 7}")
+    columns = (
+        "script",
+        "fed",
+        "waits with torch's workers",
+        "with ours",
+        "times as fast",
+        "losses",
+        "output",
+        "weights",
+    )
+    rows = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
     for case in cases:
         turns = case["rounds"]
         gains = [one["torch"]["train_s"] / one["ours"]["train_s"] for one in turns]
         fed = ", ".join(f"{name} {'yes' if by == 'headrace' else by}" for name, by in turns[0]["ours"]["fed"].items())
         same = case["same"]
         told = [f"{case['losses']} {_said(same['losses'])}" if case["losses"] else "none printed"]
-        told += [
-            _said(same["output"] and same["exit_code"]),
-            _said(same["checkpoints"]) if "checkpoints" in same else "",
-        ]
+        told.append(_said(same["output"] and same["exit_code"]))
+        told.append(_said(same["checkpoints"]) if "checkpoints" in same else "none saved")
         spread = f"{median(gains):.2f} ({min(gains):.2f} to {max(gains):.2f})"
         cells = [f"{case['name']}, {case['source']}", fed, _waits(turns, "torch"), _waits(turns, "ours"), spread, *told]
         rows.append(f"| {' | '.join(cells)} |")
@@ -176,6 +182,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="run nothing: show what is written down")
     parser.add_argument("--only", default="", help="only this one")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--add", action="store_true", help="keep the rounds that are written down")
     parser.add_argument("--out", type=Path, default=Path("feed-reports"), help="keep reports and recordings there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="put the table there, in place of the last")
     options = parser.parse_args()
@@ -186,7 +193,7 @@ def main() -> int:
 
         options.out.mkdir(parents=True, exist_ok=True)
         prepare(options.folder.resolve(), case)
-        measure(options.folder.resolve(), case, options.out.resolve(), options.rounds)
+        measure(options.folder.resolve(), case, options.out.resolve(), options.rounds, adds=options.add)
         CASES.write_text("".join(json.dumps(one) + "\n" for one in cases))
     shown = table([one for one in chosen if "rounds" in one])
     print(shown)

@@ -76,7 +76,7 @@ def execute(
     else:
         command = [*(command or [sys.executable]), *script]
     where = folder / case["in"]
-    child = subprocess.run(command, cwd=where, env=env, capture_output=True, text=True, timeout=200, check=False)
+    child = subprocess.run(command, cwd=where, env=env, capture_output=True, text=True, timeout=400, check=False)
     if child.returncode != case.get("exit_code", 0):
         raise RuntimeError(f"{case['name']} ended with {child.returncode}: {(child.stdout + child.stderr)[-1500:]}")
     return child
