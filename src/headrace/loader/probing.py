@@ -5,8 +5,6 @@ random generator of the training moves, and nothing that the data set prints is 
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
@@ -88,13 +86,15 @@ def _probe(
             init_fn(0)
         first = next(iter(sampler))
         fetcher = torch_fetch._MapDatasetFetcher(dataset, is_batched, collate, False)
-        with _initial_seed_watched(info):
-            try:
-                draws = _draws(fetcher, first[:_SAMPLES] if is_batched else first, (dataset, collate), info)
-            except Exception:
-                if not is_batched:
-                    raise
-                draws = _draws(fetcher, first, (dataset, collate), info)  # what makes sense for a whole batch only
+        places: tuple[Any, ...] = (torch, torch.random)
+        for place in places:
+            place.initial_seed = lambda: info.seed
+        try:
+            draws = _draws(fetcher, first[:_SAMPLES] if is_batched else first, (dataset, collate), info)
+        except Exception:
+            if not is_batched:
+                raise
+            draws = _draws(fetcher, first, (dataset, collate), info)  # what makes sense for a whole batch only
         found = Dependence.WORKER if info.was_asked else Dependence.RANDOM if draws else Dependence.NOTHING
     except BaseException:  # whatever it is, torch's own loader will say it
         found = Dependence.FAILED
@@ -112,21 +112,3 @@ def _draws(fetcher: Any, indices: Any, holders: Any, info: _Watched) -> bool:
         fetcher.fetch(indices)
         seeds.end_sample()
     return seeds.end_chunk() or seeds.is_drawing
-
-
-@contextmanager
-def _initial_seed_watched(info: _Watched) -> Iterator[None]:
-    ask: Any = torch.initial_seed
-
-    def asked() -> int:
-        info.was_asked = True
-        return int(ask())
-
-    places: tuple[Any, ...] = (torch, torch.random)
-    for place in places:
-        place.initial_seed = asked
-    try:
-        yield
-    finally:
-        for place in places:
-            place.initial_seed = ask

@@ -224,17 +224,11 @@ class LoaderRole(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoaderRow(TableRow):
-    """One loader in one role. One that is made anew at the same line, in each epoch say, is one loader."""
+class _OneLoader(TableRow):
+    """A row about a loader. One that is made anew at the same line, in each epoch say, is one loader."""
 
     name: str
     place: str  # file and line of the script that make it; empty: not known
-    role: LoaderRole
-    num_made: int  # how many times it was made
-    passes: int
-    batches: int
-    wait_median_s: float  # but for the first batch of a pass
-    wait_share: float  # of the training's time
 
     @property
     def title(self) -> str:
@@ -243,11 +237,21 @@ class LoaderRow(TableRow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedRow(TableRow):
+class LoaderRow(_OneLoader):
+    """One loader in one role."""
+
+    role: LoaderRole
+    num_made: int  # how many times it was made
+    passes: int
+    batches: int
+    wait_median_s: float  # but for the first batch of a pass
+    wait_share: float  # of the training's time
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedRow(_OneLoader):
     """One torch loader under `headrace run --feed`. Waits: but for the first batch of a pass; None: there were none."""
 
-    name: str
-    place: str  # file and line of the script that make it; empty: not known
     by: str  # whose workers made its batches at the end, "torch" or "headrace"
     reason: FeedReason
     detail: str
@@ -261,11 +265,6 @@ class FeedRow(TableRow):
     ours_wait_worst_s: float | None
     ours_wait_share: float | None
     ours_step_s: float | None
-
-    @property
-    def title(self) -> str:
-        """Its name, and its place without folders."""
-        return f"{self.name} ({self.place.rpartition('/')[2]})" if self.place else self.name
 
 
 @dataclass(frozen=True, kw_only=True)
