@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 class Rows(Dataset):
     def __len__(self):
-        return 120
+        return 400
     def __getitem__(self, index):
         return torch.full((4,), float(index)), index % 3
 
@@ -63,12 +63,14 @@ def test_a_training_is_fed_and_stays_what_it_is(mode: str, tmp_path: Path) -> No
     assert (tmp_path / "model.pt").read_bytes() == weights
     (row,) = feeds(tmp_path / "fed").values()
     assert (row["by"], row["reason"], row["place"]) == ("headrace", "fed", f"{path}:17")
+    (loader,) = document(tmp_path / "fed")["loaders"]  # type: ignore[misc]
+    assert (loader["passes"], loader["batches"]) == (3, 300)
     if "measure" in mode:
-        assert row["torch_batches"] == 30
-        assert row["ours_batches"] == 60
-        assert "before, with torch's workers: 30 batches" in " ".join(done.stderr.split())
+        assert row["torch_batches"] == 64
+        assert row["ours_batches"] == 300 - 64 - 4  # that torch's workers had in hand
+        assert "before, with torch's workers: 64 batches" in " ".join(done.stderr.split())
     else:
-        assert (row["torch_batches"], row["ours_batches"]) == (0, 90)
+        assert (row["torch_batches"], row["ours_batches"]) == (0, 300)
         assert row["ours_wait_worst_s"] >= row["ours_wait_median_s"] > 0
     assert "fed by Headrace: Rows#1 (script.py:17)" in " ".join(done.stderr.split())
     assert len(done.stderr.splitlines()) <= 27
@@ -197,4 +199,4 @@ def test_the_ranks_of_torchrun_are_fed(tmp_path: Path) -> None:
     )
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, sorted(plain.stdout.splitlines())), done.stderr
     (row,) = feeds(tmp_path / "fed").values()
-    assert (row["by"], row["ours_batches"]) == ("headrace", 90)
+    assert (row["by"], row["ours_batches"]) == ("headrace", 300)

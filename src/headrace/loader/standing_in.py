@@ -80,6 +80,11 @@ class _Indices:
         self._given.append(self._asked.popleft())
         return self._given[-1]
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether there is more to come, and nobody has any of it in hand."""
+        return self.is_paused and not self._given and bool(self._asked)
+
     def delivered(self) -> None:
         """A batch has left, or its error."""
         if self._given:
@@ -157,14 +162,13 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         return not self._is_torchs
 
     def __next__(self) -> Any:
+        if self._indices.is_drained:
+            self._go_over("measured")
         try:
             batch = next(self.inner)
         except StopIteration:
-            if not self._indices.is_paused:
-                self._stretch.left = 0
-                raise
-            self._go_over("measured")
-            return self.__next__()
+            self._stretch.left = 0
+            raise
         except Exception as error:
             if not self._is_failure(error):
                 if self._is_torchs or error is self.inner._feed.raised:
