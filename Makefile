@@ -13,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c c
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.installed  ## the same training loop with torch's loader and with ours, side by side (about half a minute)
+demo: $(VENV)/.installed  ## a training that waits for data, why, and the same one fed (about a minute)
 	$(BIN)/headrace demo
 
 # Tests kill, stop and race real processes, and wait for them more than they compute: files of tests run in two processes,

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -18,7 +19,7 @@ from headrace import SampleFailure
 from headrace.signals import QuarantineFile
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
-TINY = ("--samples", "12", "--batch-size", "3", "--workers", "2")
+TINY = ("--epochs", "1", "--batch-size", "16")
 
 
 def run(*args: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
@@ -53,8 +54,7 @@ def test_version_says_what_a_bug_report_needs() -> None:
         (("dmeo",), "dmeo"),
         (("demo", "--workers", "0"), "0 is not between 1 and 64"),
         (("demo", "--workers", "four"), "'four' is not a whole number"),
-        (("demo", "--batch-size", "-3"), "-3 is not between 1 and 256"),
-        (("demo", "--samples", "5"), "try --samples 192"),
+        (("demo", "--batch-size", "-3"), "-3 is not between 1 and 48"),
         (("demo", "--lang", "fr"), "'fr'"),
         (("-q", "-v", "demo"), "not allowed with"),
     ],
@@ -65,16 +65,16 @@ def test_wrong_usage_is_explained_on_stderr(args: Sequence[str], said: str) -> N
     assert said in done.stderr
 
 
-def test_demo_prints_both_loaders_side_by_side(tmp_path: Path) -> None:
+def test_demo_runs_a_training_feeds_it_and_compares(tmp_path: Path) -> None:
     done = run("demo", *TINY, env={"TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
-    for row in ("first batch", "wait for a batch, median", "samples per second", "peak memory"):
+    for row in ("first batch", "wait for a batch, median", "steps per second", "peak memory"):
         assert re.search(rf"{row}.*\d", done.stdout)
-    assert re.search(r"batches identical +yes, all 16", done.stdout)
-    assert "The disk is simulated" in done.stdout
-    assert re.search(r"^wait for a batch, worst .* m?s +[\d.]+x$", done.stdout, re.MULTILINE)
+    assert re.search(r"losses identical +yes, all 6", done.stdout)
+    assert "1  headrace run train.py\n" in done.stdout
+    assert re.search(r"2  headrace run --feed train.py\n(.*\n)+ +torch +[▁-█]{6}\n +headrace +[▁-█]{6}\n", done.stdout)
     assert "\x1b[" not in done.stdout  # no colour in a pipe
-    assert done.stderr.count("\n") == 1  # progress: one line, for nothing took a minute
+    assert done.stderr.count("\n") <= 2  # progress: a line, and one a minute
     assert list(tmp_path.iterdir()) == []
 
 
@@ -82,10 +82,10 @@ def test_demo_prints_both_loaders_side_by_side(tmp_path: Path) -> None:
 def test_demo_speaks_chinese(tmp_path: Path) -> None:
     done = run("-q", "demo", *TINY, "--color", "always", env={"LANG": "zh_CN.UTF-8", "TMPDIR": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")
-    for row in ("首个 batch 用时", "等待一个 batch，最长", "每秒样本数"):
+    for row in ("首个 batch 用时", "等待一个 batch，最长", "每秒步数"):
         assert re.search(rf"{row}.*\d", done.stdout)
-    assert "一致，共 16 个" in done.stdout
-    assert "samples per second" not in done.stdout
+    assert "一致，共 6 个" in done.stdout
+    assert "steps per second" not in done.stdout
     assert "\x1b[" in done.stdout
 
 
@@ -93,22 +93,15 @@ def test_demo_prints_one_json_document(tmp_path: Path) -> None:
     done = run("demo", *TINY, "--json", env={"TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["schema"] == "headrace/demo/2"
-    assert document["batches_identical"] is True
-    assert document["settings"]["workers"] == 2
-    assert [(run["round"], run["loader"]) for run in document["runs"]] == [
-        (1, "torch"),
-        (1, "headrace"),
-        (2, "torch"),
-        (2, "headrace"),
-    ]
+    assert document["schema"] == "headrace/demo/3"
+    assert document["losses_identical"] is True
+    assert document["settings"] == {"workers": 2, "batch_size": 16, "epochs": 1}
     figures = document["figures"]
     for loader in ("torch", "headrace"):
-        assert figures["samples_per_s"][loader] > 0
+        assert len(document["waits_s"][loader]) == 6
+        assert figures["steps_per_s"][loader] > 0
         assert 0 < figures["wait_median_s"][loader] <= figures["wait_worst_s"][loader]
-        assert 0 < figures["loader_memory_bytes"][loader] < figures["peak_memory_bytes"][loader]
-    for run_ in document["runs"]:
-        assert len(run_["loop"]["checksums"]) == 8
+        assert figures["peak_memory_bytes"][loader] > 100 << 20
 
 
 @pytest.mark.parametrize(
@@ -125,7 +118,7 @@ def test_a_demo_that_is_stopped_leaves_nothing_behind(
 ) -> None:
     """Stop it while the workers of a loader run, and look for processes and files."""
     demo = subprocess.Popen(
-        [HEADRACE, "-q", "demo", "--samples", "48"],
+        [HEADRACE, "-q", "demo"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -147,15 +140,15 @@ def test_a_demo_that_is_stopped_leaves_nothing_behind(
 
 
 def _wait_for_workers(pid: int, loader: str) -> list[psutil.Process]:
-    """Wait until the loop over a loader has children of its own, and return the demo's whole tree."""
+    """Wait until the training with a loader has children of its own, and return the demo's whole tree."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        for child in psutil.Process(pid).children():
-            try:
-                if f"{loader}-1.out" in " ".join(child.cmdline()) and child.children():
-                    return psutil.Process(pid).children(recursive=True)
-            except psutil.NoSuchProcess:
-                continue
+        tree = psutil.Process(pid).children(recursive=True)
+        for child in tree:
+            with suppress(psutil.NoSuchProcess):
+                record = child.environ().get("HEADRACE_RUN_DIR", "")  # of the training and its children
+                if record.endswith(f"/{loader}") and child.children():
+                    return tree
         time.sleep(0.02)
     raise TimeoutError(f"the demo started no workers of {loader}")
 

@@ -4,7 +4,7 @@
 - `arguments`: what several commands take: the parser of a command, ranges, lengths of time, languages, files to write.
 - `terminal`: how a command answers: stdout, stderr, colour, exit codes.
 - `chaos`: let faults strike a loader over the user's own data set, and check every sample.
-- `demo`: one training loop with torch's loader and with ours, side by side.
+- `demo`: a small training under `run`, the same one fed, and both side by side; `demo_training` is its script.
 - `explain`: why a training was slow or died, from its log alone.
 - `quarantine`: the samples that runs have condemned, shown, filtered and counted.
 - `run`: a training script as it is, timed, and why it waits.

@@ -4,7 +4,7 @@
 - `forms`: text for a terminal, Markdown for an issue or a wiki, JSON for scripts.
 """
 
-from .contents import headline_of
+from .contents import headline_of, opening_of
 from .forms import findings_json, findings_markdown, findings_text
 
-__all__ = ["findings_json", "findings_markdown", "findings_text", "headline_of"]
+__all__ = ["findings_json", "findings_markdown", "findings_text", "headline_of", "opening_of"]
