@@ -92,7 +92,8 @@ def findings_of(found: Sequence[MessageFound], *, end: LogEnd | None = None) -> 
 
 def _is_about(one: MessageFound, raised: Raised) -> bool:
     """Whether a known message is what an exception says; its words may stand in the lines below its name."""
-    is_there = any(raised.line <= line <= raised.line + 4 for line in (one.first_line, one.last_line))
+    before = 40 if one.text.lstrip().startswith('File "') else 0  # it may be one of its frames
+    is_there = any(raised.line - before <= line <= raised.line + 4 for line in (one.first_line, one.last_line))
     return one.entry.name != _LAUNCHER and (is_there or split_numbers(raised.text)[0] in split_numbers(one.text)[0])
 
 
@@ -141,7 +142,9 @@ def _own(raised: Raised, consequences: list[Text]) -> Finding:
     """Return the finding of an exception that no entry is about."""
     words, place = _shortened(raised.text, 160), [_RAISED_IN.filled(place=raised.place)] if raised.place else []
     said = [_quoted(_LINE, raised.line, raised.text)] if raised.line or not place else []  # else the title says it all
-    look = _LOOK_AT if raised.is_own_code else _READ_ABOVE if raised.line else _READ_LAST
+    look = _LOOK_AT if raised.is_own_code else _READ_ABOVE if raised.line and place else _READ_LAST
+    if raised.is_native:
+        look, said = _FAULTHANDLER, [*said, _NATIVE_CODE]
     found = _fatal(Text(words, words), *said, *place, *consequences, fix=look.filled(**vars(raised)))
     return replace(found, figures={"line": float(raised.line)} if raised.line else {})
 

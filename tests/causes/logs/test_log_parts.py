@@ -83,7 +83,7 @@ def test_a_line_read_by_its_places_says_the_same(step: int, took: float, wait: f
     lines = [f"2025-11-15 19:26:2{k} epoch 1 step {n} time {t:.3f}s data_time {w:.3f}s" for k, (n, t, w) in enumerate(
         [(5, 0.25, 0.001), (step, took, wait)])]  # fmt: skip
     reader.feed(list(enumerate(lines, start=1)))
-    store = reader.content.stores["timed", "-", ""]
+    store = reader.content.stores["timed+", "-", ""]
     assert store.column("step")[1] == step
     assert store.column("took_s")[1] == pytest.approx(round(took, 3), abs=1e-9)
     assert store.column("wait_s")[1] == pytest.approx(round(wait, 3), abs=1e-9)

@@ -21,7 +21,8 @@ _SURVIVED = re.compile(
     r"|\b[Ii]gnor(?:ed|ing)\b|\b[Rr]etrying\b"
 )
 _SIGNAL = re.compile(
-    r"(?:.*\d\.?\d*(?:it/s|s/it)[^\]]*\])?\s*(Killed|已杀死|Terminated|已终止|Hangup|挂起)(?:: 9)?\s*$"
+    r"(?:.*\d\.?\d*(?:it/s|s/it)[^\]]*\])?\s*(?:(Killed|已杀死|Terminated|已终止|Hangup|挂起)(?:: 9)?\s*$"
+    r"|zsh: (killed|terminated|hangup)\b)"
 )
 _FINISHED = re.compile(
     r"\b(?:train(?:ing)?|fit(?:ting)?|experiment|epochs)\b.{0,30}\b(?:completed?|finished|done|successful\w*)\b"
@@ -33,7 +34,15 @@ _FINISHED = re.compile(
 _OTHER_ENDS = re.compile(
     r"\s*(?:(?P<syntax>(?:Syntax|Indentation|Tab)Error(?=.*\b(?:invalid|unexpected|expected|unterminated)).*)"
     r"|\S+: (?P<usage>error: (?:argument |unrecognized arguments|the following arguments).*)"
-    r"|(?P<code>Exited with exit code [1-9]\d*))"
+    r"|(?P<code>Exited with exit code [1-9]\d*)|.*\bDetected (?P<stop>KeyboardInterrupt)"
+    r"|(?:\S+: line \d+: |srun: error: \S+: task\D+[\d,-]+: |Fatal Python error: )?(?: *\d+ )?"
+    r"(?P<native>(?:Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception|段错误|总线错误)\b"
+    r"(?! enc).*)|(?P<thrown>terminate called after .*))"
+)
+# The last line of a traceback of which nobody copied more.
+_BARE = re.compile(
+    r"[\s*`>_]*(?:\[rank\d+\]:\s*|.{0,60}?\b(?:ERROR|CRITICAL)\b[\s:|\]-]*)?"
+    r"((?:[A-Za-z_]\w*\.)*\w*[a-z](?:Error|Exception|Interrupt)(?:\(\w+\))?: \S.*)"
 )
 # Lines that a dying run still writes: other ranks, launchers, schedulers, trackers, native stacks.
 _AFTERMATH = re.compile(
@@ -61,8 +70,14 @@ class Raised:
 
     @property
     def is_echo(self) -> bool:
-        """Whether it only tells that another process is gone."""
-        return _ECHO.search(self.text) is not None
+        """Whether it only tells that another process is gone, or has no traceback, so that others are surer."""
+        return not self.place or _ECHO.search(self.text) is not None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is a shell's word for a crash of native code."""
+        found = _OTHER_ENDS.match(self.text)
+        return found is not None and found.lastgroup in ("native", "thrown")
 
 
 @dataclass
@@ -98,13 +113,14 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
     frames: list[tuple[str, ...]] = []
     before, is_open, is_heard, is_again = "", False, True, False
     header: set[str] = set()
+    bare: list[Raised] = []
     for number, text in lines:
         if _SURVIVED.search(text):
             end.quiet.add(number)
         if number > last_step and _FINISHED.search(text):
             end.finished = number
         if number >= last_step and (signal := _SIGNAL.match(text)):
-            end.signal = number, signal[1]
+            end.signal = number, signal[1] or signal[2].capitalize()
         if head := _HEAD.match(text):
             end.raised = [] if is_again else end.raised  # another start, which failed as well
             before, is_open, frames, is_again = head["before"], True, [], False
@@ -113,6 +129,7 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
         if number >= last_step and not is_open and (other := _OTHER_ENDS.match(text)):
             end.raised = [] if is_again else end.raised
             is_again = False
+            end.quiet.discard(number)
             end.raised.append(_raised(number, other[other.lastgroup or 0].rstrip(), frames))
         elif not is_open and _AFTERMATH.match(text) is None:
             header |= set() if end.raised else {text}  # what stood before the first error
@@ -121,6 +138,10 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
             is_heard = is_open = False
         elif "above exception" in text and end.raised and _ON_THE_WAY.match(end.raised[-1].text):
             end.raised.pop()
+        if not is_open and is_heard:
+            is_open = '  File "' in text  # a traceback whose beginning was cut off
+            if number >= last_step and (alone := _BARE.match(text)):
+                bare.append(_raised(number, alone[1].rstrip("*`_ "), ()))
         if not is_open and is_heard:
             continue
         body = text[len(before) :] if split_numbers(text[: len(before)])[0] == split_numbers(before)[0] else text
@@ -133,6 +154,7 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
             elif not is_heard:
                 end.quiet.add(number)
             is_open, is_heard = False, True
+    end.raised = end.raised or bare
     return end
 
 

@@ -93,6 +93,8 @@ def weigh(times: dict[str, Floats], spans: Spans, dt: Floats, resolution_s: floa
         took_s = wait_s = np.full(len(wait_s), np.nan)
     if (wait_s > 1.05 * took_s + 0.005).sum() > 0.002 * len(wait_s):  # a wait longer than its step stands beside it
         took_s, took_mean_s = took_s + np.nan_to_num(wait_s), took_mean_s + np.nan_to_num(times["wait_mean"])
+    elif _is_beside(took_s, wait_s, spans.span, dt, inside & (np.nan_to_num(dt) > 8 * resolution_s)):
+        took_s, took_mean_s = took_s + np.nan_to_num(wait_s), took_mean_s + np.nan_to_num(times["wait_mean"])
     if not is_averaged and (early := _since_begin(took_s, spans, inside)) is not None:
         took_s, wait_s = (np.where(early, _stretches(values, spans), values) for values in (took_s, wait_s))
         wait_s = np.clip(wait_s, 0.0, took_s)
@@ -110,6 +112,15 @@ def weigh(times: dict[str, Floats], spans: Spans, dt: Floats, resolution_s: floa
     if float(np.isnan(took_s).mean()) >= 0.2 or not inside.any():
         return sample
     return _beside_clock(sample, spans, dt, resolution_s, inside)
+
+
+def _is_beside(took_s: Floats, wait_s: Floats, span: Floats, dt: Floats, usable: Flags) -> bool:
+    """Whether the clock agrees with step and wait together, and much less with the step alone."""
+    usable = usable & ~np.isnan(took_s + wait_s)
+    if usable.sum() < 8:
+        return False
+    alone, both = (float(np.abs((one * span)[usable] / dt[usable] - 1).mean()) for one in (took_s, took_s + wait_s))
+    return both < 0.05 and alone > 3 * both
 
 
 def _beside_clock(told: Told, spans: Spans, dt: Floats, resolution_s: float, inside: Flags) -> Told:
@@ -146,8 +157,15 @@ def _from_means(means: Floats, spans: Spans, single: Floats) -> Floats | None:
     if alone.any() and (np.abs(single - means)[alone] > 0.02 * means[alone] + 1e-3).mean() > 0.2:
         return None  # they go on from epoch to epoch
     per_step = _stretches(means, spans)
-    is_mean = float((per_step >= -0.2 * np.median(per_step)).mean()) >= 0.95
-    return np.maximum(per_step, 0.0) if is_mean else None
+    off = _digit(means) * spans.count / np.maximum(spans.head, 1.0)  # what their digits leave open
+    is_mean = float((per_step >= -0.2 * np.median(per_step) - off).mean()) >= 0.95
+    return _stretches(means, spans, _digit(means), single) if is_mean else None
+
+
+def _digit(values: Floats) -> float:
+    """Return what the last digit of printed numbers is worth."""
+    worth = (10.0**-digits for digits in range(6))
+    return next((one for one in worth if np.allclose(values / one, np.round(values / one), atol=1e-4)), 0.0)
 
 
 def _since_begin(took_s: Floats, spans: Spans, inside: Flags) -> Flags | None:
@@ -164,10 +182,15 @@ def _since_begin(took_s: Floats, spans: Spans, inside: Flags) -> Flags | None:
     return early if off < 0.5 * off_before - 1e-4 and float(own[early].min()) >= -0.2 * typical else None
 
 
-def _stretches(means: Floats, spans: Spans) -> Floats:
-    """Return what a step took in each stretch, from means since the epoch began."""
+def _stretches(means: Floats, spans: Spans, digit: float = 0.0, single: Floats | None = None) -> Floats:
+    """Return what a step took in each stretch, from means since the epoch began, with `single` steps as a guess."""
     done = np.nan_to_num(means) * spans.count
     begins = spans.is_first | spans.is_hole
+    if single is not None:  # a mean is known to half a digit: within that, steps take what the printed one took
+        now, guess = 0.0, (np.nan_to_num(single) * spans.head).tolist()
+        for index, (at, off) in enumerate(zip(done.tolist(), (0.5 * digit * spans.count).tolist(), strict=True)):
+            now = at if begins[index] else max(now, min(max(now + guess[index], at - off), at + off))
+            done[index] = now
     took = np.where(begins, done, np.diff(done, prepend=0.0))
     return np.asarray(took / np.maximum(np.where(begins, spans.count, spans.head), 1.0))
 

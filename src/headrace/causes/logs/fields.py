@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
+from itertools import pairwise
 from math import isnan
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ def _words(text: str) -> set[str]:
 _DATA = _words("data dataload dataloader dataloading datatime load loader loading loaded fetch fetching wait waiting")
 _DATA |= _words("waited read reader reading input io next generator iterator dl")
 _TIME = {*_UNIT_S, *_words("time timing timer dur duration cost took taken dt elapsed")}
-_COUNTED = _words("step steps iter iters iteration iterations it itr batch batches minibatch update updates up")
+_COUNTED = _words("step steps iter iters iteration iterations it itr batch batches minibatch update updates up tick")
 _STEP = _COUNTED | _words("updt train training global per cur current local acc optim num b d tb mini")
 _MEAN = {"avg", "mean", "average"}
 _EPOCH = {"epoch", "ep"}
@@ -44,7 +45,7 @@ _OTHER |= _words("epoch start end running inference model loss optimizer sync gp
 _ALONE = {"s", "t", "b", "d", "per", "num", "min", "ms", "sec"}  # no names by themselves
 _VAGUE = _ALONE | {"acc", "cur", "train", "us"}  # nor together
 _TIMES = "|".join(sorted(_UNIT_S, key=len, reverse=True))
-_STEPS = r"(?:iterations?|iters?|itr|its?|steps?|batch(?:es)?|updates?)"
+_STEPS = r"(?:iterations?|iters?|itr|its?|steps?|batch(?:es)?|updates?|tick)"
 _SAMPLES = r"(?:samples?|images?|imgs?|examples?|sentences?|sequences?|seqs?)"
 _A_SECOND = r"s(?:ec(?:ond)?)?"
 _NUMBER = re.compile(r"(\d+(?:(?:,\d{3})+(?!,?\d|\.\d)|\.\d+)?(?:[eE][-+]\d+)?)")
@@ -72,6 +73,8 @@ NOT_TRAIN = re.compile(
     re.IGNORECASE,
 )
 _BESIDE = re.compile(r"\s*\]?\s*\[\s*$")  # [3][ 10/5005], Train: 2 [ 100/1251
+_HOURS = re.compile(r"\d+:\d\d:\d\d(?![:\d])")
+_THOUSANDS = re.compile(r"(?:(K)|M)\b")  # step:12K
 _IN_A_PAIR = re.compile(r",\s*\d+\]:?\s*[A-Za-z]")  # [1, 100] loss
 _NAME_AT_MOST = 64  # characters before a number
 _LATEST_S = 1e9  # more is a date, as seconds since 1970
@@ -164,7 +167,7 @@ def _kind(name: str) -> tuple[str, float | None]:
     """
     if inside := _IN.search(name):
         return _kind(name[: inside.start()])[0], _UNIT_S[inside["unit"].lower()]
-    tokens = name.replace(" / ", "/").split()
+    tokens = name.replace(" / ", "/").replace("num of ", "").split()
     last = tokens[-1].lower() if tokens else ""
     if not any(map(str.isalpha, last)):
         return "", None
@@ -256,7 +259,8 @@ class LinePlan:
     times: tuple[Place | None, ...]  # step time, wait, and their means so far
     spare: tuple[Place, ...]  # what else may tell the step time: rates, a time without a name
     samples: int | None  # samples a second
-    elapsed: Place | None  # the time since the start
+    elapsed: tuple[Place, ...]  # the time since the start: seconds, or hours, minutes and seconds
+    scale: float  # what a step number is rounded to: 1, or thousands
     unit_known: bool  # else times may be milliseconds
 
     @property
@@ -266,8 +270,8 @@ class LinePlan:
 
     def read(self, numbers: Sequence[str], *, at_s: float = NAN, batch_size: int = 0) -> StepLine:
         """Return what a line's numbers tell; samples a second tell it with a batch size only."""
-        if self.elapsed is not None and isnan(at_s):
-            at_s = _seconds_at(numbers, self.elapsed)
+        if self.elapsed and isnan(at_s):
+            at_s = sum(_seconds_at(numbers, place) for place in self.elapsed)
         took, wait, *means = (NAN if place is None else _seconds_at(numbers, place) for place in self.times)
         for place in self.spare:
             spare = _seconds_at(numbers, place)
@@ -277,7 +281,7 @@ class LinePlan:
             took = batch_size / rate
         step, of = self.position or (None, None)
         return StepLine(
-            -1 if step is None else int(_float(numbers[step])),
+            -1 if step is None else int(_float(numbers[step]) * self.scale),
             0 if of is None else int(_float(numbers[of])),
             NAN if self.epoch is None else _float(numbers[self.epoch]),
             took,
@@ -324,6 +328,8 @@ def read_plan(line: str) -> LinePlan:
     spare = [times[kind] for kind in ("rate", "bare") if kind in times]
     step, epoch = _position(line, fields)
     elapsed = times.get("elapsed")
+    rounded = _THOUSANDS.match(line, step.tail.start()) if step else None
+    units = (1.0,) if elapsed is None or not _HOURS.match(line, elapsed.start) else (3600.0, 60.0, 1.0)
     return LinePlan(
         position=(step.at, step.of) if step else None,
         epoch=epoch,
@@ -331,7 +337,8 @@ def read_plan(line: str) -> LinePlan:
         times=(*places, *means),
         spare=tuple((one.at, one.unit_s or 1.0) for one in spare),
         samples=times["samples"].at if "samples" in times else None,
-        elapsed=None if elapsed is None else (elapsed.at, elapsed.unit_s or 1.0),
+        elapsed=tuple((elapsed.at + index, unit) for index, unit in enumerate(units)) if elapsed else (),
+        scale=1.0 if rounded is None else 1e3 if rounded[1] else 1e6,
         unit_known=shared is not None or not any(told),
     )
 
@@ -339,7 +346,7 @@ def read_plan(line: str) -> LinePlan:
 def _time_kind(field: Field, number: str) -> str:
     """Return which time of a step a field tells: took, wait, both, or a spare one; "" for none."""
     kind, tail = field.kind, field.tail
-    if tail["no"] is not None or _float(number) > _LATEST_S:
+    if (tail["no"] is not None and kind != "elapsed") or _float(number) > _LATEST_S:
         return ""
     if tail["samples"]:
         return "samples"
@@ -384,6 +391,10 @@ def _position(line: str, fields: Sequence[Field]) -> tuple[Field | None, int | N
         elif before is not None and before.name["open"] == "[" and _IN_A_PAIR.match(line, field.start - len(field.gap)):
             epoch = before.at
             found.append((1, field))
+    for first, then in pairwise(fields if not found else ()):  # train 050 2.13e+00: a step and its loss
+        is_row = first.is_whole and then.gap == " " and not then.is_whole
+        if is_row and first.gap.split()[-1:] in (["train"], ["valid"], ["test"]):
+            return first, epoch
     if not found and [one.gap.strip() for one in fields[-3:]] == [":", "]", ""] and fields[-2].is_whole:
         found = [(1, fields[-2])]  # [Mar 29, 22:22:25] 2 6.748: a step and its loss
     best = max(found, key=lambda one: one[0], default=None)

@@ -85,8 +85,8 @@ def _bars_between(stores: dict[tuple[str, ...], StepStore]) -> list[Marker]:
         # In which pause of the first one does each lie? Within a run of it there is none.
         after = np.searchsorted([first for first, _, _ in runs[0]], [begin for begin, _, _ in others]).tolist()
         is_between = [runs[0][index - 1][1] < begin for index, (begin, _, _) in zip(after, others, strict=True)]
-        is_named = not np.isnan(store.column("epoch")).all()  # by its epoch: it may be another run's training
-        if is_named or not all(is_between) or len(set(after)) < max(2, 0.6 * (len(runs[0]) - 1)):
+        is_named = np.isnan(store.column("epoch")).mean() < 0.5  # by its epoch: it may be another run's training
+        if is_named or np.mean(is_between) < 0.9 or len(set(after)) < max(2, 0.5 * (len(runs[0]) - 1)):
             continue
         for index, (_, end, took_s) in zip(after, others, strict=True):
             took_s += found[index].took_s if index in found else 0.0

@@ -35,7 +35,7 @@ _PREFIX = re.compile(
     re.IGNORECASE,
 )
 _RANK_INSIDE = re.compile(r"\brank\s*[=:]?\s*(\d{1,5})\b", re.IGNORECASE)
-_STEP_WORDS = re.compile(r"step|iter|update|batch|epoch|it |train|步|迭代|批次|\[")
+_STEP_WORDS = re.compile(r"step|tick|iter|update|batch|epoch|it |train|步|迭代|批次|\[")
 _LIKE_A_STEP = re.compile(
     r"\b(?:step|iter(?:ation)?|batch|epoch)s?\b.*(?:\d\s*m?s\b|time|sec|it/s)|(?:time|sec).*\b(?:step|iter)s?\b",
     re.IGNORECASE,
@@ -46,18 +46,20 @@ _SLOW_WORDS = re.compile(r"slow|late|stalled|慢|recent|last|最近")
 _MARK_WORDS = re.compile(
     r"sav|writ|dump|eval|valid|upload|sync|test|resum|restart|flush|log|保存|写入|存储|验证|评估|评测|上传|同步|记录|恢复"
 )
-_FORMATS = {"timed": "timed steps", "bare": "timed steps", "stamped": "stamped steps"}
+_FORMATS = {**dict.fromkeys(("timed", "bare", "timed+", "bare+"), "timed steps"), "stamped": "stamped steps"}
 _MOST_HEADER, _FEWEST_HEADER = 300, 6  # lines of a header that are remembered; shorter ones tell nothing
 _MOST_SHAPES = 20_000  # of lines that are remembered; later ones are read with care each time
 _WITH_CARE = "with care"  # how to read each line of a shape whose words count, not only its numbers
 _EPOCH_TOOK = re.compile(r"epoch[_ ]?(?:time|took|duration)\W{0,3}(\d+\.?\d*)(?![\d:])", re.IGNORECASE)
-_NO_EPOCH = re.compile(r"\b(?:val\w*|eval\w*|test\w*)\b|val_", re.IGNORECASE)
+_NO_EPOCH = re.compile(  # the evaluation's line, or its time
+    r"^\W*(?:[\d:., -]*\W)?(?:val|eval|test)|(?:val|eval|test)\w*[ _-](?:time|took|duration)", re.IGNORECASE
+)
 _PROFILED = re.compile(  # by Lightning: name, mean, calls, total
     r"(run_training_epoch|run_training_batch|train_dataloader_next)\s*\|\s*[\d.]+\s*\|\s*(\d+)\s*\|\s*([\d.]+)\s*\|"
 )
 _FOLD_WORDS = re.compile(
     r"(?:step|iter|batch|load|data|read|fetch|wait)\w*[_ ](?:time|cost|wait)|batch-generator|^loaded:"
-    r"|\b(?:speed|timer):",
+    r"|\b(?:speed|timer):|elapsed",
     re.IGNORECASE,
 )
 
@@ -119,7 +121,7 @@ class LogReader:
             line = line[prefix.end() :]
         elif "rank" in line and (inside := _RANK_INSIDE.search(line[:120])):
             self._rank = inside[1]
-        if "/s" in line or "s/" in line or "?it" in line or "[==" in line:
+        if "/s" in line or "s/" in line or "?it" in line or "[==" in line or "%|" in line:
             bar = read_bar(line)
             if bar is not None:
                 self._read_bar(bar)
@@ -209,7 +211,7 @@ class LogReader:
             return
         unit_s = 1e-3 if "(ms)" in line and not plan.unit_known else 1.0  # time (ms) | batch-generator: 1.2
         self._last_store.unit_known &= plan.unit_known or unit_s < 1
-        self._last_store.fill_last([seconds * unit_s for seconds in told[3:7]])
+        self._last_store.fill_last([*(seconds * unit_s for seconds in told[3:7]), told.at_s])
 
     def _read_bar(self, bar: Bar) -> None:
         if bar.kind == "other":
@@ -275,7 +277,11 @@ class LogReader:
     def _add_step(self, plan: LinePlan, numbers: list[str], line: str, at_s: float) -> None:
         settings = self.content.settings
         batch_size = settings.get("all_batch", settings.get("batch_size", 0))
-        self._add(plan.read(numbers, at_s=at_s, batch_size=batch_size), plan.unit_known, line)
+        told = plan.read(numbers, at_s=at_s, batch_size=batch_size)
+        if plan.scale > 1 and (store := self._last_store) is not None:  # step:12K: as far on as the lines before
+            due = store.last_step + store.gap
+            told = told._replace(step=due if store.gap > 0 and abs(due - told.step) <= plan.scale / 2 else told.step)
+        self._add(told, plan.unit_known, line)
 
     def _read_test(self, plan: LinePlan, told: StepLine, line: str, marker: Marker | None) -> str | None:
         """Read a step of an evaluation: it marks one, and a log of nothing else has steps, too."""
@@ -293,7 +299,7 @@ class LogReader:
     def _read_epoch(self, plan: LinePlan, told: StepLine, line: str, marker: Marker | None) -> str | None:
         """Read a line that tells of a whole epoch: what its steps took, or all of it. For logs without steps."""
         whole = _EPOCH_TOOK.search(line)
-        took_s = float(whole[1]) if whole else told.took_s if any(plan.times) else NAN
+        took_s = float(whole[1]) if whole else told.took_s
         if isnan(took_s) or marker is not None or _NO_EPOCH.search(line):
             return None
         kind = "epochs"
@@ -311,8 +317,9 @@ class LogReader:
         if len(self._header_again) >= max(_FEWEST_HEADER, 0.5 * len(self._header)):
             self._mark(Marker(Doing.RESTART, self._line - 0.25, told.at_s, NAN, NAN))
         self._header_again.clear()
-        # Numbers without a unit stand apart: in a log that has units, such a line was cut off before its own.
-        shape = "timed" if unit_known else "bare"
+        # Numbers without a unit stand apart: in a log that has units, such a line was cut off before its own. So do
+        # those with a wait: beside lines that have none they tell of something else, the extraction of features.
+        shape = ("timed" if unit_known else "bare") + "+" * (not isnan(told.wait_s))
         if isnan(told.took_s) and isnan(told.wait_s):  # alone: its times may stand in lines of their own behind it
             shape = "alone" if isnan(told.at_s) else "stamped"
         store = self._store(shape, kind, resolution_s=self._stamps.resolution_s)

@@ -36,6 +36,7 @@ class StepStore:
         self.of = 0  # steps an epoch, if the lines tell
         self.num_seen = 0
         self.last_step = -1
+        self.gap = 0  # between the last two
         self._rows = array("d")  # one record behind the other
         self._stride = 1
 
@@ -46,6 +47,7 @@ class StepStore:
         """Append one record."""
         block = self.num_seen // _BLOCK
         self.num_seen += 1
+        self.gap = told.step - self.last_step
         self.last_step, self.of = told.step, max(self.of, told.of)
         if block % self._stride:
             return
@@ -293,11 +295,13 @@ def _bar_clock(columns: dict[str, Floats], segment: Floats, resolution_s: float)
 def _is_cumulative(took: Floats, at_s: Floats, begins: Flags) -> bool:
     """Whether figures are the time since the start: they grow from line to line, as the clock does if there is one."""
     grows, dt = np.diff(took, prepend=np.nan)[~begins], np.diff(at_s, prepend=np.nan)[~begins]
-    if len(grows) < 3 or float((grows > 0).mean()) <= 0.95:
+    if len(grows) < 2 or float((grows > 0).mean()) <= 0.95:
         return False
     if not np.isnan(dt).any():
         return bool(0.8 < np.median(grows / np.maximum(dt, 1e-3)) < 1.25)
-    return len(grows) >= 8 and bool(np.nanmedian(took) > 3 * np.nanmedian(grows))
+    if len(grows) >= 8:
+        return bool(np.nanmedian(took) > 3 * np.nanmedian(grows))
+    return bool(np.ptp(grows) < 0.5 * grows.min()) and took[-1] > 2 * grows.max()  # a few lines, each as much later
 
 
 def _is_ms(took: Floats, dt: Floats, span: Floats, inside: Flags) -> bool:

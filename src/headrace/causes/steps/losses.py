@@ -72,7 +72,8 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     # the start of the run: imports, workers, compilation, caches
     is_start = bool(series.step[0] <= 3 * series.median_span)  # else the log begins in the middle
     series = replace(series, is_first=series.is_first & ((np.arange(len(series)) > 0) | is_start))
-    is_told = series.wall_s[0] > 0 and (is_short or series.median_span > 1 or not is_start)
+    is_odd = len(series) > 2 and series.wall_s[0] > 3 * series.wall_s[1:].max()
+    is_told = series.wall_s[0] > 0 and ((is_short and not is_odd) or series.median_span > 1 or not is_start)
     start = slice(0, 0 if is_told else 3 if len(series) > 30 and series.median_span <= 1 else 1)
     counted[start] = False
     for marker in markers:
