@@ -38,9 +38,11 @@ _BARS = [
     )
 ]
 _SIZES = {"k": 1e3, "M": 1e6, "G": 1e9}
-_ALSO_NOT_TRAIN = re.compile(r"\binfer\w*|mAP50", re.IGNORECASE)  # the second: the head of Ultralytics' validation
+_ALSO_NOT_TRAIN = re.compile(
+    r"\binfer\w*|mAP(?:50|@)", re.IGNORECASE
+)  # the second: the head of Ultralytics' validation
 _OTHER_WORK = re.compile(
-    r"download|tokeniz|\bmap\b|filter|loading|caching|scanning|resolving|extract|generating|unpack|copying"
+    r"download|tokeniz|\bmap\b(?!@)|filter|loading|caching|scanning|resolving|extract|generating|unpack|copying"
     r"|下载|缓存|预处理",
     re.IGNORECASE,
 )

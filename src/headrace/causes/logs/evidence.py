@@ -91,12 +91,12 @@ def weigh(times: dict[str, Floats], spans: Spans, dt: Floats, resolution_s: floa
     took_s, wait_s, took_mean_s = times["took"], times["wait"], times["took_mean"]
     if (np.abs(wait_s - took_s) < 1e-6).mean() > 0.8:  # timers that are read behind the step: they tell nothing
         took_s = wait_s = np.full(len(wait_s), np.nan)
-    if (wait_s > 1.05 * took_s + 0.005).sum() > 0.002 * len(wait_s):  # a wait longer than its step stands beside it
-        took_s, took_mean_s = took_s + np.nan_to_num(wait_s), took_mean_s + np.nan_to_num(times["wait_mean"])
-    elif _is_beside(took_s, wait_s, spans.span, dt, inside & (np.nan_to_num(dt) > 8 * resolution_s)):
+    if (wait_s > 1.05 * took_s + 0.005).sum() > 0.002 * len(wait_s) or _is_beside(took_s, wait_s, spans.span, dt, inside & (np.nan_to_num(dt) > 8 * resolution_s)):  # a wait longer than its step stands beside it
         took_s, took_mean_s = took_s + np.nan_to_num(wait_s), took_mean_s + np.nan_to_num(times["wait_mean"])
     if not is_averaged and (early := _since_begin(took_s, spans, inside)) is not None:
-        took_s, wait_s = (np.where(early, _stretches(values, spans), values) for values in (took_s, wait_s))
+        took_s, wait_s = (
+            np.where(early & ~np.isnan(values), _stretches(values, spans), values) for values in (took_s, wait_s)
+        )
         wait_s = np.clip(wait_s, 0.0, took_s)
     if spans.usual <= 1:
         if is_averaged and not np.isnan(took_s).any():

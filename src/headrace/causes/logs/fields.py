@@ -35,7 +35,7 @@ _DATA = _words("data dataload dataloader dataloading datatime load loader loadin
 _DATA |= _words("waited read reader reading input io next generator iterator dl")
 _TIME = {*_UNIT_S, *_words("time timing timer dur duration cost took taken dt elapsed")}
 _COUNTED = _words("step steps iter iters iteration iterations it itr batch batches minibatch update updates up tick")
-_STEP = _COUNTED | _words("updt train training global per cur current local acc optim num b d tb mini")
+_STEP = _COUNTED | _words("updt train training global per cur current local acc optim num b d tb mini id idx")
 _MEAN = {"avg", "mean", "average"}
 _EPOCH = {"epoch", "ep"}
 _KNOWN = _DATA | _TIME | _STEP | _MEAN | _EPOCH
@@ -43,7 +43,7 @@ _KNOWN = _DATA | _TIME | _STEP | _MEAN | _EPOCH
 _OTHER = _words("left remaining forward backward fwd bwd total max min every log save warmup eval val test last")
 _OTHER |= _words("epoch start end running inference model loss optimizer sync gpu cpu for after of")
 _ALONE = {"s", "t", "b", "d", "per", "num", "min", "ms", "sec"}  # no names by themselves
-_VAGUE = _ALONE | {"acc", "cur", "train", "us"}  # nor together
+_VAGUE = _ALONE | {"acc", "cur", "train", "us", "id", "idx"}  # nor together
 _TIMES = "|".join(sorted(_UNIT_S, key=len, reverse=True))
 _STEPS = r"(?:iterations?|iters?|itr|its?|steps?|batch(?:es)?|updates?|tick)"
 _SAMPLES = r"(?:samples?|images?|imgs?|examples?|sentences?|sequences?|seqs?)"
@@ -273,8 +273,9 @@ class LinePlan:
         if self.elapsed and isnan(at_s):
             at_s = sum(_seconds_at(numbers, place) for place in self.elapsed)
         took, wait, *means = (NAN if place is None else _seconds_at(numbers, place) for place in self.times)
+        took = took or NAN  # 0.00: not measured yet
         for place in self.spare:
-            spare = _seconds_at(numbers, place)
+            spare = _seconds_at(numbers, place) or NAN
             # beside a rate of steps a time that is many times as long is that of all steps since the line before
             took = spare if isnan(took) or (place[1] < 0 and took > 5 * spare) else took
         if isnan(took) and self.samples is not None and batch_size and (rate := _float(numbers[self.samples])) > 0:
