@@ -36,7 +36,7 @@ _OTHER_ENDS = re.compile(
     r"|\S+: (?P<usage>error: (?:argument |unrecognized arguments|the following arguments).*)"
     r"|(?P<code>Exited with exit code [1-9]\d*)|.*\bDetected (?P<stop>KeyboardInterrupt)"
     r"|(?:\S+: line \d+: |srun: error: \S+: task\D+[\d,-]+: |Fatal Python error: )?(?: *\d+ )?"
-    r"(?P<native>(?:Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception|段错误|总线错误)\b"
+    r"(?P<native>(?:Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exc|段错误|总线错误)"
     r"(?! enc).*)|(?P<thrown>terminate called after .*))"
 )
 # The last line of a traceback of which nobody copied more.

@@ -91,7 +91,10 @@ def weigh(times: dict[str, Floats], spans: Spans, dt: Floats, resolution_s: floa
     took_s, wait_s, took_mean_s = times["took"], times["wait"], times["took_mean"]
     if (np.abs(wait_s - took_s) < 1e-6).mean() > 0.8:  # timers that are read behind the step: they tell nothing
         took_s = wait_s = np.full(len(wait_s), np.nan)
-    if (wait_s > 1.05 * took_s + 0.005).sum() > 0.002 * len(wait_s) or _is_beside(took_s, wait_s, spans.span, dt, inside & (np.nan_to_num(dt) > 8 * resolution_s)):  # a wait longer than its step stands beside it
+    timed = inside & (np.nan_to_num(dt) > 8 * resolution_s)
+    # a wait longer than its step stands beside it
+    is_longer = (wait_s > 1.05 * took_s + 0.005).sum() > 0.002 * len(wait_s)
+    if is_longer or _is_beside(took_s, wait_s, spans.span, dt, timed):
         took_s, took_mean_s = took_s + np.nan_to_num(wait_s), took_mean_s + np.nan_to_num(times["wait_mean"])
     if not is_averaged and (early := _since_begin(took_s, spans, inside)) is not None:
         took_s, wait_s = (

@@ -65,13 +65,14 @@ class Marker:
     at_s: float
     step: float
     took_s: float
+    since_s: float = NAN  # the stamped line before it
 
 
 def read_marker(text: str, *, line: float, at_s: float) -> Marker | None:
     """Return what a line says the loop is doing, if it says so.
 
     >>> read_marker("Saving checkpoint at 30 iterations", line=7, at_s=1.0)
-    Marker(doing=<Doing.CHECKPOINT: 'checkpoint'>, line=7, at_s=1.0, step=30.0, took_s=nan)
+    Marker(doing=<Doing.CHECKPOINT: 'checkpoint'>, line=7, at_s=1.0, step=30.0, took_s=nan, since_s=nan)
     >>> read_marker("will save a checkpoint every 500 steps", line=1, at_s=0.0) is None
     True
     """

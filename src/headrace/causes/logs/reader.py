@@ -5,7 +5,7 @@ its numbers blanked out); others of that shape are read by the place of each num
 """
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from math import gcd, isnan
 from typing import Any
@@ -97,6 +97,7 @@ class LogReader:
         self._line = 0.0  # where a line stands among all that were read
         self._number = 0  # its number, as an editor shows it
         self._rank = "-"
+        self._recent: deque[str] = deque(maxlen=32)  # the last lines
         self._last_store: StepStore | None = None
         self._last_line = 0.0  # of a step
         self._last_bar: StepStore | None = None  # that moved
@@ -111,6 +112,7 @@ class LogReader:
         for self._number, line in lines:
             self._line += 1
             self._read(line)
+            self._recent.append(line)
         self.content.num_lines = max(self.content.num_lines, self._number)
 
     def _read(self, line: str) -> None:
@@ -159,14 +161,18 @@ class LogReader:
                 self._read(piece)
             return _WITH_CARE
         low = line.lower()
+        may_mark = _MARK_WORDS.search(low) is not None
+        before = (self._stamps.read(one) for one in (reversed(self._recent) if may_mark else ()))
+        since_s = next((seconds for seconds in before if not isnan(seconds)), NAN)
         at_s = self._stamps.read(line)
         if _SLOW_WORDS.search(low) and self._read_watcher(line, at_s):
             return _WITH_CARE
         if (row := _PROFILED.search(line)) is not None:
             self._read_profile(row[1], int(row[2]), float(row[3]))
             return _WITH_CARE
-        marker = read_marker(line, line=self._line, at_s=at_s) if _MARK_WORDS.search(low) else None
+        marker = read_marker(line, line=self._line, at_s=at_s) if may_mark else None
         if marker is not None:
+            marker = replace(marker, since_s=since_s)
             self._mark(marker)
         for name, value in read_settings(line).items():
             self.content.settings.setdefault(name, value)

@@ -258,7 +258,11 @@ def _marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> di
         if marker.doing is Doing.RESTART:
             continue
         index = _record_of(series, is_stall, marker, is_own=int(marker.line // FILE_STRIDE) in own_files)
-        if index is not None and (index not in doing or marker.doing is Doing.EVALUATION):
+        if index is None or (index in doing and marker.doing is not Doing.EVALUATION):
+            continue
+        # Before the save another line stands, with a time of its own: what lies before that is no save.
+        is_later = marker.doing is not Doing.EVALUATION and series.line[index] > marker.line
+        if not (is_later and series.at_s[index] - marker.since_s < 0.5 * series.wall_s[index]):
             doing[index] = marker.doing
     return doing
 
