@@ -18,6 +18,7 @@ _WORDS = re.compile(
     r"(?:validation|evaluation|eval|test(?:ing)?)\b"
     r"|\b(?:Iter|Epoch)\((?:val|test)\)|\beval(?:uation)?_(?:loss|runtime|acc\w*|samples_per_second)\b|['\"]eval_"
     r"|\btesting net\b|\beval_start\b|\bevaluat(?:ing|ed)\b|\bvalidating\b|\bvalidat(?:ion|e)\b|^\s*Test:\s*\["
+    r"|(?:\b|_)(?:val|valid|test)[_.][a-z]\w*\W{1,3}\d"
     r"|(?:开始|正在|进行|运行|完成)?(?:验证|评估|评测)(?!集))"
     r"|(?P<logging>\bupload(?:ing|ed)?\b|\bsync(?:ing|ed)\b.{0,30}?(?:wandb|run|metrics|logs?)|\bwandb:.{0,20}"
     r"?(?:sync|upload|wait)"
