@@ -51,7 +51,8 @@ def judge(logs: Path, entry: dict[str, Any]) -> Judged:
         findings = explain_logs([str(logs / entry["folder"] / f"{entry['id']}.log")])
     except UnusableInput:
         # right where the person concludes nothing either
-        is_right = not {"none", "cannot_know"}.isdisjoint(_wanted(entry)) and not entry["expected"].get("step_s")
+        is_right = not {"none", "cannot_know"}.isdisjoint(_wanted(entry))
+        is_right &= not any(entry["expected"].get(name) for name in ("step_s", "epoch_s"))
         return Judged(entry, "right" if is_right else "silent", "refused", "")
     except Exception as error:
         return Judged(entry, "wrong", f"{type(error).__name__}: {error}", "an error of our own")
@@ -79,7 +80,7 @@ def _judge_timing(entry: dict[str, Any], findings: Findings) -> Judged:
     elif first is None:
         faults.append(f"no {want}")
     elif not any(one.cause.value in _CAUSES.get(want, {want}) for one in findings.findings):
-        faults.append(f"not {want}")
+        faults.append(f"{first.cause.value} {first.confidence.value}, not {want}")
     figures, missing = findings.figures, list[str]()
     # a time of an epoch is held against a figure only where that is one, too
     spans = {name: span for name in ("step_s", "epoch_s", "waiting_share") if (span := expected.get(name))}

@@ -44,6 +44,7 @@ _FIND_SENDER = Text(
     "查清是谁发的（到时限的调度器、某个人、监控程序），再从最近的检查点重新开始",
 )
 _CRASHED = Text("{name}{after}, a crash of native code", "原生代码崩溃 {name}{after}")
+_NATIVE_END = re.compile("Segm|Bus err|Aborted|Illegal|Floating|段错误|总线错误|terminate called")
 _NATIVE = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 _NATIVE_CODE = Text(
     "a library's native code crashed, in the training process itself, and Python could say nothing of it",
@@ -143,7 +144,7 @@ def _own(raised: Raised, consequences: list[Text]) -> Finding:
     words, place = _shortened(raised.text, 160), [_RAISED_IN.filled(place=raised.place)] if raised.place else []
     said = [_quoted(_LINE, raised.line, raised.text)] if raised.line or not place else []  # else the title says it all
     look = _LOOK_AT if raised.is_own_code else _READ_ABOVE if raised.line and place else _READ_LAST
-    if raised.is_native:
+    if _NATIVE_END.match(raised.text):
         look, said = _FAULTHANDLER, [*said, _NATIVE_CODE]
     found = _fatal(Text(words, words), *said, *place, *consequences, fix=look.filled(**vars(raised)))
     return replace(found, figures={"line": float(raised.line)} if raised.line else {})

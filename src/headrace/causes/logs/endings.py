@@ -73,12 +73,6 @@ class Raised:
         """Whether it only tells that another process is gone, or has no traceback, so that others are surer."""
         return not self.place or _ECHO.search(self.text) is not None
 
-    @property
-    def is_native(self) -> bool:
-        """Whether it is a shell's word for a crash of native code."""
-        found = _OTHER_ENDS.match(self.text)
-        return found is not None and found.lastgroup in ("native", "thrown")
-
 
 @dataclass
 class LogEnd:

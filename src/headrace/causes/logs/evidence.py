@@ -160,15 +160,10 @@ def _from_means(means: Floats, spans: Spans, single: Floats) -> Floats | None:
     if alone.any() and (np.abs(single - means)[alone] > 0.02 * means[alone] + 1e-3).mean() > 0.2:
         return None  # they go on from epoch to epoch
     per_step = _stretches(means, spans)
-    off = _digit(means) * spans.count / np.maximum(spans.head, 1.0)  # what their digits leave open
+    digit = float(np.diff(np.unique(means)).min(initial=0.01))  # what the last printed one is worth
+    off = digit * spans.count / np.maximum(spans.head, 1.0)
     is_mean = float((per_step >= -0.2 * np.median(per_step) - off).mean()) >= 0.95
-    return _stretches(means, spans, _digit(means), single) if is_mean else None
-
-
-def _digit(values: Floats) -> float:
-    """Return what the last digit of printed numbers is worth."""
-    worth = (10.0**-digits for digits in range(6))
-    return next((one for one in worth if np.allclose(values / one, np.round(values / one), atol=1e-4)), 0.0)
+    return _stretches(means, spans, digit, single) if is_mean else None
 
 
 def _since_begin(took_s: Floats, spans: Spans, inside: Flags) -> Flags | None:

@@ -330,7 +330,9 @@ def read_plan(line: str) -> LinePlan:
     step, epoch = _position(line, fields)
     elapsed = times.get("elapsed")
     rounded = _THOUSANDS.match(line, step.tail.start()) if step else None
-    units = (1.0,) if elapsed is None or not _HOURS.match(line, elapsed.start) else (3600.0, 60.0, 1.0)
+    units = [elapsed.unit_s or 1.0] if elapsed else []
+    if elapsed and _HOURS.match(line, elapsed.start):
+        units = [3600.0, 60.0, 1.0]
     return LinePlan(
         position=(step.at, step.of) if step else None,
         epoch=epoch,
@@ -338,7 +340,7 @@ def read_plan(line: str) -> LinePlan:
         times=(*places, *means),
         spare=tuple((one.at, one.unit_s or 1.0) for one in spare),
         samples=times["samples"].at if "samples" in times else None,
-        elapsed=tuple((elapsed.at + index, unit) for index, unit in enumerate(units)) if elapsed else (),
+        elapsed=tuple(enumerate(units, start=elapsed.at)) if elapsed else (),
         scale=1.0 if rounded is None else 1e3 if rounded[1] else 1e6,
         unit_known=shared is not None or not any(told),
     )

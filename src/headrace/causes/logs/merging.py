@@ -41,11 +41,7 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
             streams.settings.setdefault(name, value)
     shapes: dict[str, dict[tuple[str, str], list[StepStore]]] = {}
     stores = [store for content in contents for store in content.stores.values()]
-    # A number alone is no step, unless a line behind it told its time.
-    told = [
-        one for one in stores if one.shape != "alone" or np.isfinite([*one.column("at_s"), *one.column("took_s")]).any()
-    ]
-    kinds = {store.kind for store in told}
+    kinds = {one.kind for one in stores if one.shape != "alone"} or {one.kind for one in stores}
     # Steps without a number, lines of whole epochs, those of an evaluation: they count where there are no better ones.
     order = ["test", "epochs", "steps"]
     beside = set(order if kinds - set(order) else order[: max(map(order.index, kinds), default=0)])

@@ -51,9 +51,7 @@ _MOST_HEADER, _FEWEST_HEADER = 300, 6  # lines of a header that are remembered; 
 _MOST_SHAPES = 20_000  # of lines that are remembered; later ones are read with care each time
 _WITH_CARE = "with care"  # how to read each line of a shape whose words count, not only its numbers
 _EPOCH_TOOK = re.compile(r"epoch[_ ]?(?:time|took|duration)\W{0,3}(\d+\.?\d*)(?![\d:])", re.IGNORECASE)
-_NO_EPOCH = re.compile(  # the evaluation's line, or its time
-    r"^\W*(?:[\d:., -]*\W)?(?:val|eval|test)|(?:val|eval|test)\w*[ _-](?:time|took|duration)", re.IGNORECASE
-)
+_NO_EPOCH = re.compile(r"^[\W\d]*(?:val|eval|test)|(?:val|eval|test)\w*[ _-](?:time|took)", re.IGNORECASE)
 _PROFILED = re.compile(  # by Lightning: name, mean, calls, total
     r"(run_training_epoch|run_training_batch|train_dataloader_next)\s*\|\s*[\d.]+\s*\|\s*(\d+)\s*\|\s*([\d.]+)\s*\|"
 )
