@@ -85,6 +85,10 @@ COLUMNS: dict[str, tuple[str, float, str]] = {
     "next_batch_worst_ms": ("next batch, worst", 1, "ms"),
     "usual_batch_ms": ("usual", 1, "ms"),
     "repeated_most_ms": ("repeated, most", 1, "ms"),
+    "stage_1_per_s": ("stage 1", 1, ""),
+    "stage_2_per_s": ("stage 2", 1, ""),
+    "stage_3_per_s": ("stage 3", 1, ""),
+    "num_workers": ("workers, at last", 1, ""),
 }
 
 

@@ -7,6 +7,7 @@
 - `epoch`: which batch waits for which rows, and what the loop gets.
 - `losses`: what becomes of samples that fail and of workers that are lost.
 - `guard`: the watch over a loader's processes and memory.
+- `online`: how many workers and batches ahead, adjusted while it runs.
 - `feed`: one epoch after another through a pool: plan, issue, collect, deliver.
 - `local`: samples fetched in the training process.
 - `device`: copies to the accelerator on a side stream.
@@ -20,6 +21,7 @@ from .limits import Budget, find_budget, usable_processors, workers_for
 from .local import GuardedLocal, LocalFetcher
 from .losses import Condemned
 from .memory import lies_in_dev_shm
+from .online import Controller, OnlineTuner
 from .pool import Pool
 from .uninterrupted import Ending, signals_later
 from .worker import PoolPlan, SampleSeeds, Steps, mix_seed, named_samples, named_steps, say_doubt
@@ -27,6 +29,7 @@ from .worker import PoolPlan, SampleSeeds, Steps, mix_seed, named_samples, named
 __all__ = [
     "Budget",
     "Condemned",
+    "Controller",
     "DeviceCopier",
     "Ending",
     "Feed",
@@ -34,6 +37,7 @@ __all__ = [
     "GuardedLocal",
     "HostRegistration",
     "LocalFetcher",
+    "OnlineTuner",
     "Pool",
     "PoolPlan",
     "SampleSeeds",

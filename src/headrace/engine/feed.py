@@ -16,6 +16,7 @@ from .epoch import Batch, Delivery, EpochPlan, FeedSettings, Figures, Issuing, P
 from .guard import LOOK_EVERY_S, Guard, Upkeep, Valve
 from .losses import Condemned, Losses
 from .memory import UNBOUND, Answer, CaughtError, Head, Record, Result, Slots, Task, Work, load, mark_told
+from .online import OnlineTuner
 from .pool import Pool
 from .worker import say_doubt
 
@@ -61,6 +62,7 @@ class Feed:
         self.guard = Guard(self.losses.recovery, figures, delivery, settings.timeout_s)
         self._upkeep = Upkeep(settings, self.guard, self.losses, slots, figures)
         self._valve = Valve(pool, scheduler)
+        self.tuner: OnlineTuner | None = None  # of `tune="online"`
         self.epoch_started = 0.0
         self.delivering = -1  # the batch that is on its last way to the loop
         self.raised: Exception | None = None  # what `next` raised last where all is in order: the error of a batch
@@ -91,6 +93,8 @@ class Feed:
         self.losses.start_epoch()
         self.epoch_started = time.perf_counter()
         self.waits.pause()
+        if self.tuner is not None:
+            self.tuner.begin_epoch()
         if self.pool.plan.is_iterable:
             self._issuing.turns.begin(self.pool.num_workers)
             if self.plan.progress.epoch:
@@ -135,6 +139,8 @@ class Feed:
                 self._upkeep.look()
             if self.pool.losses:
                 self._make_good()
+        if self.tuner is not None and time.perf_counter() >= self.tuner.due_at_s:
+            self.tuner.look()
         if not self.plan.is_exhausted:
             limit = min(self.guard.most_ahead, self.pacing.limit())
             while self.scheduler.in_flight < limit and self._issue_next():

@@ -130,6 +130,7 @@ class Pool:
         self._sentinels: dict[int, _Host] = {}
         self._ending = 0  # workers told to retire that have not ended yet
         self._is_closed = False
+        self.asleep_s = 0.0  # waiting for workers
         self.is_at_rest = True  # an exception that comes now leaves nothing half done: nobody has begun, or it sleeps
         self._owner_pid = os.getpid()
 
@@ -141,6 +142,11 @@ class Pool:
     def grow(self, count: int, *, is_spare: bool = False) -> bool:
         self.reserve(count)
         return self.launch(is_spare=is_spare)
+
+    @property
+    def num_free(self) -> int:
+        """How many more workers there may be; those that were told to go count until they are gone."""
+        return len(self._free_numbers)
 
     def reserve(self, count: int) -> None:
         """Number `count` more workers and open their pipes, so that work can be sent before they run."""
@@ -271,6 +277,9 @@ class Pool:
         """Let every worker return the pages of blocks that nobody uses to the kernel: only the owner may."""
         self.board.words[Head.TRIM] += 1
         self.region.trim()
+        for worker in range(self.most_workers):
+            if worker in self._free_numbers:  # of those that were sent home, nobody else can
+                self.region_of(worker).trim()
         for worker in self.running():
             self.pipes.send(Work(-1, 0, 0, Task.LOOK), worker=worker if self.plan.is_iterable else -1)
         self.pipes.flush()
@@ -281,7 +290,9 @@ class Pool:
     def wait(self, timeout_s: float) -> None:
         """Sleep until an answer comes or a process ends. One that ended unasked is added to `losses`."""
         self.is_at_rest = timeout_s > 0  # or this is a look in the middle of something else
+        began = time.perf_counter()
         ready = self._poller.poll(timeout_s * 1000)
+        self.asleep_s += time.perf_counter() - began
         self.is_at_rest = False
         if self._is_closed:  # by another thread: who ends now was asked to
             raise ValueError("the workers were ended while an answer was waited for")

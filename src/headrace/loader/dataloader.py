@@ -12,7 +12,7 @@ import torch
 import torch.utils.data as torch_data
 from torch.utils.data import dataloader as torch_loader
 
-from headrace.engine import Condemned, usable_processors
+from headrace.engine import Condemned, Controller, usable_processors
 from headrace.errors import NotSupported
 from headrace.model import Count, EpochAccount, ErrorPolicy, LoaderStats, SampleFailure, keeps_stats, parse_bytes
 
@@ -24,6 +24,7 @@ from .workers import WorkersIterator
 
 _T_co = TypeVar("_T_co", covariant=True)
 _BACKENDS = ("auto", "process", "thread")
+_LEFT_OUT = type("_LeftOut", (int,), {})(0)  # no workers, as in torch, because nobody said anything
 _HAS_IN_ORDER = "in_order" in inspect.signature(torch_data.DataLoader.__init__).parameters
 
 
@@ -50,6 +51,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     - `assign`: "free", whichever worker is free takes the next samples; or "fixed": batch i comes from worker i modulo
       `num_workers`, by torch's own workers, for data sets whose random numbers depend on their worker. That is torch's
       loader then: no guard, no statistics.
+    - `tune`: "online" adjusts workers, batches ahead and reads in flight while it runs, and says why; `num_workers`,
+      `prefetch_factor` and `io_depth` are where it begins. Left out, `num_workers` is measured first, as "auto" does.
     - `keep_stats`: keep times and histograms for `stats()`; on by default, may be changed while it runs.
 
     `num_workers` is torch's: 0, in-process, unless given. "auto" measures the first samples of a map-style data set,
@@ -65,7 +68,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         shuffle: bool | None = None,
         sampler: torch_data.Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: torch_data.Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int | Literal["auto"] = 0,
+        num_workers: int | Literal["auto"] = _LEFT_OUT,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -88,6 +91,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         readahead: bool | Callable[[Any], Any] | None = None,
         device: torch.device | str | None = None,
         assign: str = "free",
+        tune: Literal["online"] | None = None,
         keep_stats: bool | None = None,
     ) -> None:
         if backend not in _BACKENDS:
@@ -104,12 +108,16 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             raise ValueError(
                 "assign='fixed' is torch's loader: it goes with no on_error=, backend='thread' or \"auto\""
             )
+        if tune is not None:
+            _check_tunable(tune, dataset, num_workers, is_left_out=num_workers is _LEFT_OUT, assign=assign)
+            num_workers = "auto" if num_workers is _LEFT_OUT else num_workers
         if str(timeout) == "nan":
             raise ValueError("timeout must be a number of seconds, 0 for none, got nan")
         policy = ErrorPolicy.of(on_error, max_bad)
         if memory is not None:
             parse_bytes(memory)
-        self.assign = assign
+        self.assign, self.tune = assign, tune
+        self._controller = Controller() if tune is not None else None
         self.memory, self.backend, self.on_error = memory, backend, on_error
         self.io_depth, self.readahead = io_depth, readahead
         self.device = None if device is None else torch.device(device)
@@ -161,7 +169,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         if self.num_workers == 0:
             guards = self._condemned.is_active and not self._is_iterable
             return SeededLocalIterator(self) if self._is_chosen or guards else LocalIterator(self)
-        if not self._is_chosen:
+        if not self._is_chosen and self.tune is None:
             self.check_worker_number_rationality()
         try:
             return WorkersIterator(self)
@@ -189,6 +197,12 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     def _decide(self, num_workers: int, reason: str) -> None:
         """The number of workers is chosen, for this epoch and the next ones."""
         self.num_workers, self._workers_reason, self._is_decided = num_workers, reason, True
+
+    def _tune_on(self, before: "DataLoader[Any]") -> None:
+        """Begin where the tuning of another loader over the same samples has come to: one that stood in earlier."""
+        self._controller, self._asked_ahead = before._controller, before._asked_ahead
+        if before._is_decided:
+            self._decide(before.num_workers, before._workers_reason)
 
     def _keep(self, stats: LoaderStats, histogram: Any = None) -> None:
         """Remember how an epoch went: its figures, and the sample times of all so far."""
@@ -254,6 +268,28 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         known = f"{Count(self.num_workers):worker(s)}" if self.num_workers else "in-process"
         workers = known if self._is_decided else "workers to be measured"
         return f"<headrace.DataLoader of {type(self.dataset).__name__}: batch {self.batch_size}, {workers}>"
+
+
+def _check_tunable(tune: Any, dataset: Any, num_workers: Any, *, is_left_out: bool, assign: str) -> None:
+    """Refuse `tune=` where nothing could be adjusted, or where that would change what the loop gets."""
+    if tune != "online":
+        raise ValueError(f"tune={tune!r}: there is 'online', or None")
+    next_step = "leave tune= out"
+    if isinstance(dataset, (torch_data.IterDataPipe, torch_data.MapDataPipe)) or assign == "fixed":
+        what = "a data pipe" if assign != "fixed" else "assign='fixed'"
+        raise NotSupported(f"{what} runs in torch's own loader, whose workers cannot be adjusted", next_step=next_step)
+    if isinstance(dataset, torch_data.IterableDataset):
+        raise NotSupported(
+            'tune="online" cannot adjust the workers of an IterableDataset: each owns a part of the data, so their '
+            "number decides which samples come together in a batch",
+            dataset=type(dataset).__name__,
+            next_step=f"{next_step}, and choose num_workers= yourself",
+        )
+    if num_workers == 0 and not is_left_out:
+        raise NotSupported(
+            "num_workers=0 fetches samples in the training process, where there is nothing to adjust",
+            next_step='num_workers="auto", or a number to begin with',
+        )
 
 
 def _check_measurable(dataset: Any) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch.utils.data as torch_data
 
-from headrace.engine import Ending, lies_in_dev_shm, signals_later
+from headrace.engine import Ending, lies_in_dev_shm, signals_later, usable_processors
 from headrace.model import format_bytes, is_from_signal
 from headrace.storage.media import starting_depth
 from headrace.storage.reading import BlockReader, Extent, ReaderSettings, cached_share, source_installed
@@ -37,6 +37,7 @@ _MOST_BLOCK_BYTES = 256 * _MIB
 _MOST_OWN_BYTES = 512 * _MIB
 MOST_DEPTH = 512  # reads in flight that may be asked for; each has a thread
 _MOST_OWN_DEPTH = 128
+_TUNED_DEPTH = 64  # that tune="online" may grow to, however badly it begins
 _TRIED_SAMPLES = 32
 # batches that are asked of the sampler at one time: the first batch must not wait for the plan of the hundredth
 _PULL_BATCHES, _MOST_AHEAD = 4, 512
@@ -133,7 +134,8 @@ class Reading:
             return None
         largest = max(extent.size for sample in some for extent in sample)
         sample_bytes = max(sum(extent.size for extent in sample) for sample in some)
-        why, most_depth = "as asked for", depth
+        # with tune="online" it is where the reader begins
+        why, most_depth = "as asked for", None if loader.tune else depth
         if depth is None:
             depth, why = starting_depth(some[0][0].path)
             cached = cached_share(extent for sample in some for extent in sample[:1])
@@ -141,14 +143,15 @@ class Reading:
                 reason = why if not depth else f"{cached:.0%} of it lies in the page cache"
                 _log.info("%s: nothing is read ahead (%s); io_depth= insists", loader, reason)
                 return None
-        num_workers = max(1, loader.num_workers)
+        num_workers = max(1, loader.num_workers, 4 * usable_processors() if loader.tune else 0)
         # so large that a few of the largest extents, and a sample for each worker, fit what is in flight
         need = max(4 * largest, (num_workers + 2) * sample_bytes)
         least = _LARGE_BLOCK_BYTES if depth <= _FEW_READS else _BLOCK_BYTES
         block_bytes = min(_MOST_BLOCK_BYTES, max(least, 1 << max(0, -(-need // depth) - 1).bit_length()))
         if most_depth is None:
             most_bytes = min(_MOST_OWN_BYTES, budget_bytes // 4) if budget_bytes is not None else _MOST_OWN_BYTES
-            most_depth = max(depth, min(_MOST_OWN_DEPTH, 8 * depth, most_bytes // block_bytes))
+            growth = max(8 * depth, _TUNED_DEPTH) if loader.tune else 8 * depth
+            most_depth = max(depth, min(_MOST_OWN_DEPTH, growth, most_bytes // block_bytes))
         # what workers hold while they decode comes on top
         leased = 2 * (num_workers + 1) * sample_bytes + 4 * _MIB
         settings = ReaderSettings(

@@ -27,6 +27,7 @@ def empty_stats(loader: DataLoader[Any]) -> LoaderStats:
         num_workers_reason=loader._workers_reason,
         budget_bytes=budget.bytes,
         budget_reason=budget.reason,
+        adjustments=tuple(loader._controller.told) if loader._controller is not None else (),
     )
 
 

@@ -24,6 +24,7 @@ from headrace.engine import (
     Feed,
     FeedSettings,
     HostRegistration,
+    OnlineTuner,
     Pool,
     PoolPlan,
     find_budget,
@@ -109,6 +110,11 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
                 self._registration = HostRegistration(pool.arena)
                 self._feed.slots.on_first_lease = self._registration.add
             self._closer = Ending(self, partial(_close_pool, pool, self._copier, self._registration))
+        # of two iterators at once, each would take what the other does for what its own change brought
+        if loader._controller is not None and all(one is self for one in loader._running()):
+            feed, reader = self._feed, self._reading.reader if self._reading is not None else None
+            parts = (pool, feed.waits, feed.pacing, feed.guard, reader)
+            feed.tuner = OnlineTuner(loader._controller, *parts)
         try:
             pool.reserve(num_workers)
         except BaseException:
@@ -267,6 +273,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             waits.give(now - started, now, since_start_s=now - self._feed.epoch_started)
             if self._local is None:
                 self._feed.plan.note_received()
+                if self._feed.tuner is not None:
+                    self._keep_tuned(self._feed.tuner)
             self._on_its_way[get_ident()] = (batch,)
             self._is_inside = False
             return batch
@@ -391,6 +399,14 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
     def keep_stats(self, is_on: bool) -> None:
         self._feed.pool.keep_stats(is_on)
 
+    def _keep_tuned(self, tuner: OnlineTuner) -> None:
+        """Let the next epoch begin with what was found in this one."""
+        if tuner.has_moved:
+            tuner.has_moved, loader = False, self._loader
+            loader._decide(tuner.num_workers, 'set by tune="online"')
+            if loader._asked_prefetch_factor is None:
+                loader._asked_ahead = tuner.asked_ahead
+
     def close(self) -> None:
         """End the workers; what was delivered stays valid."""
         with signals_later():
@@ -439,6 +455,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             workers_lost=feed.losses.recovery.num_losses,
             stages=self._local_stages.figures() if is_local else feed.figures.stages(),
             reader=self._reading.reader.stats() if self._reading is not None else None,
+            adjustments=tuple(loader._controller.told) if loader._controller is not None else (),
         )
 
 

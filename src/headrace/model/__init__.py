@@ -1,5 +1,6 @@
 """The words that several rooms share: plain values, no I/O, no torch.
 
+- `adjustments`: what a loader changes of itself while it runs, and why.
 - `environment`: the environment variables that are read.
 - `error_policy`: what to do about a sample that failed, and how many are too many.
 - `error_text`: what an exception of foreign code says of itself, whatever its methods do; what to do about a file that
@@ -17,6 +18,7 @@
 - `transient`: errors that may pass by themselves, and how long to wait.
 """
 
+from .adjustments import Adjustment, AdjustmentReason, Lever
 from .environment import (
     cache_folder,
     feed_mode,
@@ -67,6 +69,8 @@ __all__ = [
     "STAGE_TABLE_WORDS",
     "WORKER_THREAD",
     "Activity",
+    "Adjustment",
+    "AdjustmentReason",
     "BadTally",
     "Bottleneck",
     "Cause",
@@ -83,6 +87,7 @@ __all__ = [
     "FeedRow",
     "Finding",
     "Findings",
+    "Lever",
     "LoaderRole",
     "LoaderRow",
     "LoaderSettings",

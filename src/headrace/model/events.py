@@ -49,6 +49,9 @@ class EventKind(IntEnum):
     # many of its own ready or under way when that ended; -1: a batch was copied; -2: not done, arg: why
     REPLAY = 30
     CACHED = 31  # inside REPLAY: `next` gave a batch again; value: which of those that were kept, arg: the loader
+    TUNED = (
+        32  # `tune="online"`: a loader adjusted itself, or stays; value: four numbers, arg: what, why (`Adjustment`)
+    )
 
     # workers and whoever reads for them
     FETCH = 40  # one task of a worker, whole; value: batch number (torch) or samples (ours), arg: the loader

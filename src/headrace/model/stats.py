@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from .adjustments import Adjustment
 from .stage_times import Stages
 
 
@@ -133,3 +134,4 @@ class LoaderStats:
     workers_lost: int = 0  # and replaced
     stages: Stages = field(default_factory=Stages)
     reader: ReaderStats | None = None  # None: nothing is read ahead
+    adjustments: tuple[Adjustment, ...] = ()  # the last ones of `tune="online"`

@@ -330,3 +330,14 @@ def test_depth_finds_the_knee_of_a_disk(knee: int) -> None:
         depth.next(bytes_per_s=rate, waiting_share=0.3, full_share=1.0)
     assert min(knee, 2) <= depth.depth <= min(128, 2 * max(knee, 2))
     assert depth.depth >= min(knee, 128)
+
+
+def test_depth_falls_to_where_it_began_when_nobody_waits() -> None:
+    depth = ReadDepth(4, most=64)
+    for rate in (1e8, 2e8, 4e8):
+        depth.next(bytes_per_s=rate, waiting_share=0.5, full_share=1.0)
+    assert depth.depth == 32
+    seen = [depth.next(bytes_per_s=1e8, waiting_share=0.0, full_share=0.1) for _ in range(200)]
+    assert seen[0] == 16  # the last trial brought less
+    assert seen[-1] == 4
+    assert seen == sorted(seen, reverse=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from headrace.model import (
     Activity,
+    Adjustment,
     Bottleneck,
     Cause,
     Confidence,
@@ -172,6 +173,7 @@ def explain_processes(
             *_rank_facts(trainer, trainers),
             *_facts_of(trainer, data),
             *fed[_MOST_FED:],
+            *_tuned_facts(trainer),
         ),
         limits=limits,
         measure=findings[0].measure if findings else () if trainer.is_fed or is_busy else (LOOP_MAKES_DATA,),
@@ -328,6 +330,21 @@ def _facts_of(trainer: Trainer, data: DataVerdict | None) -> Iterator[Text]:
         yield Text("waiting for data: {share} of the time", "等待数据：占时间的 {share}").filled(
             share=format_share(trainer.share(Activity.WAIT))
         )
+
+
+_MOST_TUNED = 40
+
+
+def _tuned_facts(trainer: Trainer) -> Iterator[Text]:
+    """Yield what loaders with `tune="online"` changed of themselves, and why; the last ones where it was often."""
+    events = trainer.process.of(EventKind.TUNED)
+    for event in events[-_MOST_TUNED:]:
+        told = Adjustment.from_event(int(event["value"]), trainer.process.names.get(int(event["arg"]), ""))
+        if told is not None:
+            at_s = (int(event["start_ns"]) - trainer.train_start_ns) / 1e9
+            yield Text('tune="online", after {at}: {said}', 'tune="online"，{at} 后：{said}').filled(
+                at=format_seconds(max(0.0, at_s)), said=told.said()
+            )
 
 
 def _figures_of(trainer: Trainer, data: DataVerdict | None, ceiling: Ceiling | None) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from statistics import median
 
 from headrace.model import WaitStats
 
@@ -49,6 +50,11 @@ class WaitLog:
     def pause(self) -> None:
         """An epoch ended: the time until the next one begins is no step."""
         self._returned_at = 0.0
+
+    def steps_of(self, batches: int) -> tuple[float, float]:
+        """The usual step, and the longest of the last so many."""
+        steps = list(self._steps) or [0.0]
+        return median(steps), max(steps[-max(1, batches) :])
 
     def typical_interval_s(self) -> float:
         """Time from one batch to the next, the loop's own step plus its wait; 0 while too few are known."""
@@ -119,14 +125,14 @@ class Pacing:
             batch_bytes=max(self._slots.largest_bytes, self._delivery.general_bytes),
         )
 
-    def limit(self) -> int:
-        """How many batches may be in flight now."""
+    def limit(self, wanted: int | None = None) -> int:
+        """How many batches may be in flight now; `wanted`: if so many were asked for."""
         general_bytes = self._delivery.expected_bytes(max(1, self._delivery.layouts.rows))
         if not self._delivery.layouts.known and not general_bytes:
             # nobody knows yet how large a batch is: just enough to keep every worker busy
             rows = 1 if self._pool.plan.is_iterable else max(1, self._delivery.layouts.rows)
             return max(1, -(-self._pool.num_workers // rows))
-        limit = self._ahead if self.asked_ahead is None else self.asked_ahead
+        limit = self.ahead[0] if wanted is None else wanted
         if self._delivery.layouts.known:
             total, leased = self._slots.counts()
             limit = min(limit, total - leased)

@@ -53,6 +53,7 @@ _HOLDINGS_EVERY_S = 10.0
 # a worker's own memory beyond this is given back by starting it anew, where it grows steadily after its first while
 _RECYCLE_BYTES = 512 << 20
 _WARM_UP_S = 30.0
+_LEAST_WORKER_BYTES = 32 << 20  # an interpreter and what it touches of the data set
 # where the kernel's files are, and when memory is short: tests replay recorded files, and do not wait for minutes
 _ROOT = Path("/")
 _PRESSURE_LIMITS = PressureLimits()
@@ -256,6 +257,20 @@ class Guard:
         if now >= self._holdings_due:
             self._holdings_due = now + _HOLDINGS_EVERY_S
             self._look_at_heaps()
+
+    def room_for_workers(self) -> int | None:
+        """How many more workers memory has room for, by what the largest one holds; None where that is not known.
+
+        They may take half of what is free beside the rest of the budget.
+        """
+        sample = next(iter(self._memory.recent()[-1:]), None)
+        held = [] if sample is None else [size for pid, size in sample.own_bytes.items() if pid != os.getpid()]
+        if sample is None or not held:
+            return None
+        free = [group.limit_bytes - group.working_set_bytes for group in sample.groups if group.limit_bytes is not None]
+        free += [] if sample.available_bytes is None else [sample.available_bytes]
+        rest = max(0, self._pool.plan.budget_bytes - sample.queued_bytes)
+        return max(0, (min(free) - rest) // (2 * max(_LEAST_WORKER_BYTES, *held))) if free else None
 
     def _note_swap(self, now: float) -> None:
         pages = read_swapped_in(_ROOT)

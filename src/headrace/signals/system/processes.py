@@ -138,6 +138,13 @@ def read_resident(pid: int, *, root: Path | str = "/") -> tuple[int, int] | None
     return resident, max(0, resident - shared)
 
 
+def read_schedule(pid: int, *, tid: int | None = None, root: Path | str = "/") -> tuple[float, float] | None:
+    """Seconds on a core, and ready to run without one, of a process's first thread or of another; None: it is gone."""
+    name = f"{pid}/schedstat" if tid is None else f"{pid}/task/{tid}/schedstat"
+    fields = read_start(f"{root}/proc/{name}", 128).split()
+    return (int(fields[0]) / 1e9, int(fields[1]) / 1e9) if len(fields) > 1 else None
+
+
 class Rollup(NamedTuple):
     """Exact figures of a process's memory: shared pages are divided between those who share them (PSS)."""
 
@@ -224,7 +231,7 @@ class ProcessTree:
             read_start(f"{base}/{name}", size).decode("ascii", "replace")
             for name, size in (("io", 512), ("status", 4096))
         )
-        schedule = read_start(f"{base}/schedstat", 128).split()
+        schedule = read_schedule(pid, root=self._root)
         channel = read_start(f"{base}/wchan", 128)
         return ProcessSample(
             pid=pid,
@@ -235,8 +242,8 @@ class ProcessTree:
             threads=own.threads,
             cpu_user_s=own.cpu_user_s,
             cpu_system_s=own.cpu_system_s,
-            main_cpu_s=int(schedule[0]) / 1e9 if len(schedule) > 1 else None,
-            run_delay_s=int(schedule[1]) / 1e9 if len(schedule) > 1 else None,
+            main_cpu_s=schedule[0] if schedule is not None else None,
+            run_delay_s=schedule[1] if schedule is not None else None,
             block_io_s=own.block_io_s,
             rss_bytes=own.rss_bytes,
             pss_bytes=member.memory.pss_bytes if member.memory else None,

@@ -25,6 +25,8 @@ _BETTER = 1.05
 _WAITING_SHARE = 0.02
 # periods after which a depth that brought nothing is tried again: storage that is shared changes
 _TRY_AGAIN_PERIODS = 60
+_OTHER = 1.5  # a rate that is so many times what it was, or less of it, is of storage that has changed
+_QUIET_PERIODS = 20
 
 
 def page_down(size: int) -> int:
@@ -383,18 +385,21 @@ class FilePlan:
 
 
 class ReadDepth:
-    """Grows the depth while more of it brings more bytes and workers wait for them.
+    """Grows the depth while more of it brings more bytes and workers wait for them; where nobody waits, it falls again.
 
     >>> depth = ReadDepth(2, most=64)
     >>> busy = dict(waiting_share=0.5, full_share=1.0)
     >>> [depth.next(bytes_per_s=rate, **busy) for rate in (100e6, 150e6, 151e6, 150e6)]
     [4, 8, 4, 4]
+    >>> [depth.next(bytes_per_s=rate, **busy) for rate in (300e6, 310e6, 600e6)]  # storage that is shared changes
+    [8, 4, 8]
     """
 
     def __init__(self, depth: int, *, most: int) -> None:
-        self.depth, self._most = depth, most
+        self.depth, self._least, self._most = depth, depth, most
         self._before: tuple[int, float] | None = None  # the depth below this one on trial, and its rate
-        self._rest = 0  # periods to stay as it is
+        self._rest, self._rest_rate = 0, 0.0  # periods to stay as it is, and the rate for which that holds
+        self._quiet = 0  # periods in which nobody waited, and reads did not stand in line
 
     def next(self, *, bytes_per_s: float, waiting_share: float, full_share: float) -> int:
         """The depth for the next period, after one at this depth.
@@ -406,8 +411,13 @@ class ReadDepth:
             below, rate = self._before
             self._before = None
             if bytes_per_s < rate * _BETTER:
-                self.depth, self._rest = below, _TRY_AGAIN_PERIODS
+                self.depth, self._rest, self._rest_rate = below, _TRY_AGAIN_PERIODS, rate
                 return self.depth
+        if not 1 / _OTHER < bytes_per_s / max(1.0, self._rest_rate) < _OTHER:
+            self._rest = 0
+        self._quiet = self._quiet + 1 if waiting_share < _WAITING_SHARE and full_share < 0.5 else 0
+        if self._quiet >= _QUIET_PERIODS:
+            self.depth, self._quiet = max(self._least, self.depth // 2), 0
         if self._rest:
             self._rest -= 1
         elif waiting_share >= _WAITING_SHARE and full_share >= 0.5 and self.depth < self._most:
