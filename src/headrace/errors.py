@@ -8,7 +8,7 @@
     ├── TooManyBad               more samples failed than `max_bad=` allows     (also a RuntimeError)
     ├── NotAQuarantine           a file that should be a quarantine is not one  (also a ValueError)
     ├── StaleQuarantine          a quarantine of a data set of another length   (also a ValueError)
-    ├── CannotLoadTarget         `module:attribute` names nothing usable        (also a ValueError)
+    ├── CannotLoadTarget         `file.py:name` names nothing usable            (also a ValueError)
     ├── ChaosCouldNotRun         the process under test could not be started
     ├── NotSupported             this combination cannot work, here or at all   (also a RuntimeError)
     ├── ShardDamaged             a sample whose shard is damaged where it lies  (also a ValueError)
@@ -97,7 +97,7 @@ class StaleQuarantine(HeadraceError, ValueError):
 
 
 class CannotLoadTarget(HeadraceError, ValueError):
-    """What a user named as `module:attribute` or `file.py:attribute` cannot be had, or is of no use here."""
+    """What a user named as `file.py:name`, `pkg.mod:name` or shards cannot be had, or is of no use here."""
 
 
 class ChaosCouldNotRun(HeadraceError):

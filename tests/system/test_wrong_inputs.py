@@ -79,6 +79,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "run --json nope/x train.py",
         "run --json folder train.py",
         "run --json train.py/x train.py",
+        "plan",
+        "plan nope",
+        "plan folder",
+        "plan data.py:fails",
+        "plan data.py:number",
+        "config --profile nope",
     ],
 )
 def test_a_wrong_input_gets_a_sentence_and_a_next_step(place: Path, line: str) -> None:

@@ -1,11 +1,13 @@
 """The commands: parse, call, print. Nothing imports this room.
 
 - `entry`: the `headrace` command: its options, the way to each command.
-- `arguments`: what several commands take: the parser of a command, ranges, lengths of time, languages, files to write.
+- `arguments`: what several commands take: a parser, a target, ranges, lengths of time, languages, files to write.
 - `terminal`: how a command answers: stdout, stderr, colour, exit codes.
 - `chaos`: let faults strike a loader over the user's own data set, and check every sample.
+- `config`: the settings that loaders get here, each with its origin.
 - `demo`: a small training under `run`, the same one fed, and both side by side; `demo_training` is its script.
 - `explain`: why a training was slow or died, from its log alone.
+- `plan`: how much memory a loader takes, before anything runs.
 - `quarantine`: the samples that runs have condemned, shown, filtered and counted.
 - `run`: a training script as it is, timed, and why it waits.
 - `shards`: index tar shards, list them, and say what is wrong with them.

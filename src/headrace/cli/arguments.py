@@ -1,4 +1,4 @@
-"""What several commands take: the parser of a command, ranges, lengths of time, the language, files to write."""
+"""What several commands take: a parser, a target, ranges, lengths of time, the language, files to write."""
 
 import argparse
 import os
@@ -22,6 +22,12 @@ def add_command(
     parser = commands.add_parser(name, parents=[shared], help=summary, formatter_class=as_written, **texts)
     parser.set_defaults(parser=parser, run=run)
     return parser
+
+
+def add_target(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> None:
+    """Add what a command works on, which `headrace.loader.load_target` finds."""
+    said = "file.py:name or pkg.mod:name (a loader, a data set, or a function that returns one), or shards"
+    parser.add_argument("target", nargs=nargs, metavar="TARGET", help=said)
 
 
 def check_output(path: str | os.PathLike[str]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import __version__
 from headrace.model import Count, Text
 
-from .arguments import Commands, add_command, add_language, seconds, whole
+from .arguments import Commands, add_command, add_language, add_target, seconds, whole
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table
 
 if TYPE_CHECKING:
@@ -27,9 +27,10 @@ raise, hang and take long, memory is hogged, /dev/shm is full, file descriptors 
 gets an exception out of next(). Then compare every sample that was delivered, one by one, with the order that seed and
 epoch define, without the quarantined.
 
-TARGET is module:attribute or path/to/file.py:attribute: a data set with a length and an index, a function that makes
-one, or a loader, whose data set, batch size, collate_fn and worker_init_fn are used. Without it, an embedded data set.
-Nothing is changed in the data set; the faults come from a wrapper around it and from outside.
+TARGET is path/to/file.py:name or package.module:name of a data set with a length and an index, of a function that
+makes one, or of a loader, whose data set, batch size, collate_fn and worker_init_fn are used; or a pattern of tar
+shards. Without it, an embedded data set. Nothing is changed in the data set; the faults come from a wrapper around it
+and from outside.
 """
 
 _EPILOG = """\
@@ -87,7 +88,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "let faults strike a loader over your data set, and check every sample that comes"
     parser = add_command(commands, shared, "chaos", run, summary, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
-    add("target", nargs="?", metavar="TARGET", help="module:attribute or file.py:attribute")
+    add_target(parser, nargs="?")
     which = "which kinds (default: all of those below)"
     add("--faults", dest="kinds", type=_kinds, default=KINDS, metavar="KIND,…", help=which)
     # by the names of `ChaosSettings`, which they become

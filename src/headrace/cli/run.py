@@ -26,11 +26,11 @@ from headrace.model import (
     three_digits,
 )
 
-from .arguments import Commands, add_command, add_language, check_output
+from .arguments import Commands, add_command, add_language, check_output, whole
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal
 
 if TYPE_CHECKING:
-    from headrace.launch import Ended, LiveStatus
+    from headrace.launch import Ended, Gains, LiveStatus
     from headrace.model import Findings
     from headrace.signals.recording import Recording, RunFacts
 
@@ -80,6 +80,11 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("--feed=measure", dest="feed", action="store_const", const="measure", help=measure)
     random = "feed also where samples draw random numbers: they get others than torch's workers would give them"
     add("--feed-random", action="store_true", help=random)
+    kept = "torch's workers keep the memory that they free: fewer page faults, up to a batch of samples more in each"
+    add("--malloc", choices=("keep",), help=kept)
+    bound = "threads of OpenMP, OpenCV, BLAS and torch in each of torch's workers"
+    add("--worker-threads", type=whole(1, 1024), metavar="N", help=bound)
+    add("--files", choices=("max",), help="raise the limit on open files to the hard one")
     report = "run nothing: report on a run directory, also one that a crash left or of monitor"
     add("--report", metavar="DIR", help=report)
     add("-m", dest="module", metavar="module", nargs=argparse.REMAINDER, help="run a module")
@@ -125,6 +130,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.aside(f"headrace: {changes.of(language)}")
     feed = args.feed or ("1" if args.feed_random and not feed_mode() else feed_mode())
     _check_feed(feed, replay_steps)
+    gains = _gains(args, terminal, language)
     with closing(display) if display is not None else nullcontext():
         ended = run_recorded(
             command,
@@ -132,6 +138,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             replay_steps=replay_steps,
             feed=feed,
             feeds_random=args.feed_random or feeds_random(),
+            gains=gains,
             observer=display.observe if display is not None else None,
             tick=display.tick if display is not None else load_report,
         )
@@ -154,6 +161,36 @@ def _check_feed(feed: str, replay_steps: int) -> None:
     if feed and replay_steps:
         next_step = "one after the other: --feed first, then --replay without it"
         raise UnusableInput("--feed and --replay do not go together: cached batches need nobody", next_step=next_step)
+
+
+def _gains(args: argparse.Namespace, terminal: Terminal, language: str) -> Gains:
+    """What is set for the script, each told: what was not asked for is not set."""
+    from headrace.launch import Gains, raise_file_limit
+
+    gains = Gains(keeps_heap=args.malloc == "keep", worker_threads=args.worker_threads or 0)
+    told = []
+    if gains.keeps_heap:
+        told.append(
+            Text(
+                "--malloc keep: torch's workers keep the pages of memory that they free",
+                "--malloc keep：torch 的 worker 保留释放的内存页",
+            )
+        )
+    if threads := Count(gains.worker_threads):
+        told.append(
+            Text(
+                f"--worker-threads: {threads:thread(s)} for OpenMP, OpenCV, BLAS and torch in each of torch's workers",
+                f"--worker-threads：torch 的每个 worker 里 OpenMP、OpenCV、BLAS 和 torch 各用 {threads} 个线程",
+            )
+        )
+    if args.files:
+        soft, hard = raise_file_limit()
+        told.append(
+            Text(f"--files max: {hard} open files, {soft} before", f"--files max：可打开 {hard} 个文件，之前是 {soft}")
+        )
+    for text in told:
+        terminal.warn(text.of(language))
+    return gains
 
 
 def load_report() -> None:

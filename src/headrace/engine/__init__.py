@@ -15,9 +15,18 @@
 """
 
 from .device import DeviceCopier, HostRegistration
-from .epoch import FeedSettings, WaitLog
+from .epoch import FeedSettings, Pace, WaitLog, batches_ahead
 from .feed import Feed
-from .limits import Budget, find_budget, usable_processors, workers_for
+from .limits import (
+    DEFAULT_SHARE,
+    Budget,
+    check_cpus,
+    find_budget,
+    free_memory,
+    place_workers,
+    usable_processors,
+    workers_for,
+)
 from .local import GuardedLocal, LocalFetcher
 from .losses import Condemned
 from .memory import lies_in_dev_shm
@@ -27,6 +36,7 @@ from .uninterrupted import Ending, signals_later
 from .worker import PoolPlan, SampleSeeds, Steps, mix_seed, named_samples, named_steps, say_doubt
 
 __all__ = [
+    "DEFAULT_SHARE",
     "Budget",
     "Condemned",
     "Controller",
@@ -38,16 +48,21 @@ __all__ = [
     "HostRegistration",
     "LocalFetcher",
     "OnlineTuner",
+    "Pace",
     "Pool",
     "PoolPlan",
     "SampleSeeds",
     "Steps",
     "WaitLog",
+    "batches_ahead",
+    "check_cpus",
     "find_budget",
+    "free_memory",
     "lies_in_dev_shm",
     "mix_seed",
     "named_samples",
     "named_steps",
+    "place_workers",
     "say_doubt",
     "signals_later",
     "usable_processors",

@@ -1,14 +1,25 @@
-"""How much memory a loader may fill with batches that nobody has taken yet, and how many processors it has."""
+"""How much memory a loader may fill with batches that nobody has taken yet; how many processors it has, and which."""
 
 import logging
 import math
 import os
 import resource
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.errors import NotSupported
 from headrace.model import format_bytes, num_local_ranks, parse_bytes
-from headrace.signals.system import cpu_groups, memory_groups, read_available, read_limits, read_quotas
+from headrace.signals.system import (
+    cpu_groups,
+    memory_groups,
+    parse_cpu_list,
+    read_available,
+    read_limits,
+    read_numa_nodes,
+    read_pci_node,
+    read_quotas,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +105,78 @@ def usable_processors(root: Path = Path("/")) -> int:
         if group.quota_cores is not None:
             count = min(count, group.quota_cores)
     return max(1, math.floor(count / num_local_ranks() + 1e-9))
+
+
+@dataclass(frozen=True)
+class Placement:
+    """On which processors workers run, and why; None: wherever the training process may."""
+
+    cpus: frozenset[int] | None
+    reason: str
+
+
+def check_cpus(asked: str | Iterable[int] | None) -> None:
+    """Refuse what names no processors."""
+    try:
+        is_known = asked is None or asked == "numa" or bool(_listed(asked))
+    except (ValueError, TypeError):
+        is_known = False
+    if not is_known:
+        raise ValueError(f'cpus={asked!r}: give a list of processors, a text such as "0-7,16", or "numa"')
+
+
+def _listed(asked: str | Iterable[int]) -> frozenset[int]:
+    cpus = parse_cpu_list(asked) if isinstance(asked, str) else frozenset(asked)
+    if not all(type(cpu) is int and cpu >= 0 for cpu in cpus):
+        raise TypeError("a processor is a whole number")
+    return cpus
+
+
+def place_workers(
+    asked: str | Iterable[int] | None, *, gpu: str | None = None, allowed: Iterable[int] = (), root: Path = Path("/")
+) -> Placement:
+    """Return where workers run: within what is asked for and what this process is allowed, its cpuset included.
+
+    "numa" stands for the node that the GPU with a PCI address is attached to; without one, for the node that has the
+    most of the processors of this process. What has no effect says so in its reason.
+    """
+    own = frozenset(allowed or os.sched_getaffinity(0))
+    if asked is None:
+        return Placement(None, "as the training process")
+    if asked != "numa":
+        wanted = _listed(asked)
+        usable = wanted & own
+        if not usable:
+            raise NotSupported(
+                "none of the processors of cpus= is allowed to this process",
+                asked=_ranges(wanted),
+                allowed=_ranges(own),
+                next_step=f'cpus="{_ranges(own)}", or another cpuset or affinity of the job',
+            )
+        left_out = f"; {_ranges(wanted - own)} are not allowed to this process" if wanted - own else ""
+        return Placement(usable, f"as asked for: {_ranges(usable)}{left_out}")
+    nodes = {node: cpus & own for node, cpus in read_numa_nodes(root).items() if cpus & own}
+    if len(nodes) < 2:
+        return Placement(None, 'cpus="numa" has no effect: this process has processors of one node')
+    of_gpu = None if gpu is None else read_pci_node(gpu, root)
+    node = of_gpu if of_gpu in nodes else max(nodes, key=lambda one: len(nodes[one]))
+    why = f"of the GPU at {gpu}" if node == of_gpu else "that has most of this process's processors"
+    return Placement(nodes[node], f"{_ranges(nodes[node])}, NUMA node {node}, {why}")
+
+
+def _ranges(cpus: Iterable[int]) -> str:
+    """Return processors as `taskset` takes them.
+
+    >>> _ranges({0, 1, 2, 8})
+    '0-2,8'
+    """
+    spans: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if spans and cpu == spans[-1][1] + 1:
+            spans[-1][1] = cpu
+        else:
+            spans.append([cpu, cpu])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)
 
 
 def workers_for(sample_s: float, cpu_share: float, processors: int) -> tuple[int, str]:

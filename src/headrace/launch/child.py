@@ -29,6 +29,26 @@ _FROM_KERNEL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the child gets as w
 _SIGNALS_ALL = "slurmstepd"  # signals every process of a step, so the child gets it as well
 
 
+@dataclass(frozen=True, kw_only=True)
+class Gains:
+    """What is set for an unchanged script where it was asked for; nothing of it by default."""
+
+    keeps_heap: bool = False  # in torch's workers
+    worker_threads: int = 0  # of OpenMP, OpenCV, BLAS and torch there; 0: as many as they like
+
+    @property
+    def environment(self) -> dict[str, str]:
+        threads = {"HEADRACE_WORKER_THREADS": str(self.worker_threads)} if self.worker_threads else {}
+        return {"HEADRACE_MALLOC": "keep", **threads} if self.keeps_heap else threads
+
+
+def raise_file_limit() -> tuple[int, int]:
+    """Raise the soft limit on open files of this process, and of all that it starts; returns it before and after."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft, hard
+
+
 @dataclass(frozen=True)
 class Ended:
     """How the command ended: with an exit code, or by a signal."""
@@ -59,6 +79,9 @@ class Ended:
         return self.exit_code
 
 
+_NO_GAINS = Gains()
+
+
 def run_recorded(
     command: Sequence[str],
     directory: Path,
@@ -66,14 +89,15 @@ def run_recorded(
     replay_steps: int = 0,
     feed: str = "",
     feeds_random: bool = False,
+    gains: Gains = _NO_GAINS,
     observer: Callable[[int, Any], None] | None = None,
     tick: Callable[[], None] | None = None,
 ) -> Ended:
     """Run a command to its end and record it into a directory.
 
     `replay_steps` are made on cached batches, which changes the training; `feed` ("1", "measure") has our workers make
-    the batches of torch's loaders, `feeds_random` also where samples draw random numbers. `observer` gets the pid and
-    the records of each drain, `tick` is called about twice a second.
+    the batches of torch's loaders, `feeds_random` also where samples draw random numbers; `gains` are set for it.
+    `observer` gets the pid and the records of each drain, `tick` is called about twice a second.
     """
     waited_for = {*_PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
@@ -85,6 +109,7 @@ def run_recorded(
                 **recorder.environment,
                 "HEADRACE_FEED": feed or "0",
                 "HEADRACE_FEED_RANDOM": str(int(feeds_random)),
+                **gains.environment,
                 "HEADRACE_REPLAY": str(replay_steps),
                 "HEADRACE_RUN_DIR": str(directory.resolve()),
                 "PYTHONPATH": with_site(os.environ.get("PYTHONPATH")),

@@ -12,12 +12,13 @@ import torch
 import torch.utils.data as torch_data
 from torch.utils.data import dataloader as torch_loader
 
-from headrace.engine import Condemned, Controller, usable_processors
+from headrace.engine import Condemned, Controller, check_cpus, usable_processors
 from headrace.errors import NotSupported
 from headrace.model import Count, EpochAccount, ErrorPolicy, LoaderStats, SampleFailure, keeps_stats, parse_bytes
 
 from .batches import count_rows, is_default_collation
 from .local import LocalIterator, SeededLocalIterator
+from .profiles import with_profile
 from .reading import MOST_DEPTH
 from .snapshot import empty_stats, len_or_none, say_once
 from .workers import WorkersIterator
@@ -54,6 +55,10 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     - `tune`: "online" adjusts workers, batches ahead and reads in flight while it runs, and says why; `num_workers`,
       `prefetch_factor` and `io_depth` are where it begins. Left out, `num_workers` is measured first, as "auto" does.
     - `keep_stats`: keep times and histograms for `stats()`; on by default, may be changed while it runs.
+    - `cpus`: processors that workers run on: a list, "0-7,16", or "numa": those near the GPU that they feed. Only such
+      as the process is allowed; the log says where it has no effect. By default, the kernel decides.
+    - `profile`: settings by name, for what is not given here: of `headrace.toml`, or "debug", "conservative",
+      "balanced" or "aggressive", computed for this machine. `headrace config` shows each value and its origin.
 
     `num_workers` is torch's: 0, in-process, unless given. "auto" measures the first samples of a map-style data set,
     chooses, and says in the log and in `stats()` what it chose and why.
@@ -61,6 +66,7 @@ class DataLoader(torch_data.DataLoader[_T_co]):
 
     _watches_draws = False  # whether it must be known if a sample ever draws
 
+    @with_profile
     def __init__(
         self,
         dataset: torch_data.Dataset[_T_co],
@@ -93,6 +99,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         assign: str = "free",
         tune: Literal["online"] | None = None,
         keep_stats: bool | None = None,
+        cpus: str | Iterable[int] | None = None,
+        profile: str | None = None,
     ) -> None:
         if backend not in _BACKENDS:
             raise ValueError(f"backend={backend!r}: choose one of {', '.join(map(repr, _BACKENDS))}")
@@ -113,13 +121,14 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             num_workers = "auto" if num_workers is _LEFT_OUT else num_workers
         if str(timeout) == "nan":
             raise ValueError("timeout must be a number of seconds, 0 for none, got nan")
+        check_cpus(cpus)
         policy = ErrorPolicy.of(on_error, max_bad)
         if memory is not None:
             parse_bytes(memory)
-        self.assign, self.tune = assign, tune
+        self.assign, self.tune, self.profile = assign, tune, profile
         self._controller = Controller() if tune is not None else None
         self.memory, self.backend, self.on_error = memory, backend, on_error
-        self.io_depth, self.readahead = io_depth, readahead
+        self.io_depth, self.readahead, self.cpus = io_depth, readahead, cpus
         self.device = None if device is None else torch.device(device)
         self._keep_stats = keeps_stats() if keep_stats is None else keep_stats
         self._is_chosen = num_workers == "auto"
@@ -267,7 +276,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
     def __repr__(self) -> str:
         known = f"{Count(self.num_workers):worker(s)}" if self.num_workers else "in-process"
         workers = known if self._is_decided else "workers to be measured"
-        return f"<headrace.DataLoader of {type(self.dataset).__name__}: batch {self.batch_size}, {workers}>"
+        profile = f", profile {self.profile}" if self.profile else ""
+        return f"<headrace.DataLoader of {type(self.dataset).__name__}: batch {self.batch_size}, {workers}{profile}>"
 
 
 def _check_tunable(tune: Any, dataset: Any, num_workers: Any, *, is_left_out: bool, assign: str) -> None:

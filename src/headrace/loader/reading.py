@@ -44,6 +44,11 @@ _PULL_BATCHES, _MOST_AHEAD = 4, 512
 _FILES_AHEAD = 4  # times the depth, in files
 
 
+def most_read_ahead(budget_bytes: int | None) -> int:
+    """Bytes that a reader may come to hold where nobody says how deep to read."""
+    return min(_MOST_OWN_BYTES, budget_bytes // 4) if budget_bytes is not None else _MOST_OWN_BYTES
+
+
 def _attach_then_init(access: BlockAccess, init_fn: Callable[[int], None] | None, worker: int) -> None:
     access.attach()
     if init_fn is not None:
@@ -149,9 +154,8 @@ class Reading:
         least = _LARGE_BLOCK_BYTES if depth <= _FEW_READS else _BLOCK_BYTES
         block_bytes = min(_MOST_BLOCK_BYTES, max(least, 1 << max(0, -(-need // depth) - 1).bit_length()))
         if most_depth is None:
-            most_bytes = min(_MOST_OWN_BYTES, budget_bytes // 4) if budget_bytes is not None else _MOST_OWN_BYTES
             growth = max(8 * depth, _TUNED_DEPTH) if loader.tune else 8 * depth
-            most_depth = max(depth, min(_MOST_OWN_DEPTH, growth, most_bytes // block_bytes))
+            most_depth = max(depth, min(_MOST_OWN_DEPTH, growth, most_read_ahead(budget_bytes) // block_bytes))
         # what workers hold while they decode comes on top
         leased = 2 * (num_workers + 1) * sample_bytes + 4 * _MIB
         settings = ReaderSettings(

@@ -8,7 +8,7 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from headrace.engine import Budget, find_budget
+from headrace.engine import Budget, Pace, batches_ahead, find_budget
 from headrace.errors import NotSupported
 from headrace.model import LoaderStats
 
@@ -29,6 +29,20 @@ def empty_stats(loader: DataLoader[Any]) -> LoaderStats:
         budget_reason=budget.reason,
         adjustments=tuple(loader._controller.told) if loader._controller is not None else (),
     )
+
+
+def expected_ahead(*, batch_size: int, batch_bytes: int, num_workers: int, worst_sample_s: float, step_s: float) -> int:
+    """How many batches our loader runs ahead where no prefetch_factor is given, by what is known before it starts."""
+    pace = Pace(
+        sample_s=worst_sample_s,
+        worst_sample_s=worst_sample_s,
+        samples_seen=0,
+        step_s=step_s,
+        batch_rows=batch_size,
+        num_workers=max(1, num_workers),
+        batch_bytes=batch_bytes,
+    )
+    return batches_ahead(pace)[0]
 
 
 def make_turns() -> defaultdict[int, Any]:

@@ -30,6 +30,7 @@ from headrace.engine import (
     find_budget,
     lies_in_dev_shm,
     mix_seed,
+    place_workers,
     signals_later,
     usable_processors,
     workers_for,
@@ -75,6 +76,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         self._epoch, self._seed, self._turns = -1, 0, make_turns()
         self._is_inside = False  # `next` has begun, and has not come to its end
         self._on_its_way: dict[int, tuple[Any] | None] = {}  # by thread: a batch that its loop has not got yet
+        self._placement = place_workers(loader.cpus, gpu=_gpu_address(loader.device))
         self._reading = Reading.start(loader, self, budget_bytes=self._budget.bytes)
         with ExitStack() as opened:  # an exception's traceback would keep it open, and us
             if self._reading is not None:
@@ -89,9 +91,9 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         loader._live.add(self)
         workers = f"{Count(pool.num_workers):worker(s)}"
         _log.info(
-            "%s: %s (%s), backend %s (%s), start method %s, memory budget %s",
+            "%s: %s (%s), backend %s (%s), start method %s, memory budget %s, processors %s",
             *(loader, workers, loader._workers_reason, self._backend, self._backend_reason),
-            *(self._context.get_start_method(), self._budget.reason),
+            *(self._context.get_start_method(), self._budget.reason, self._placement.reason),
         )
 
     @property
@@ -178,6 +180,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             budget_bytes=self._budget.bytes,
             num_workers=loader.num_workers if not loader._is_chosen else max(8, 4 * usable_processors()),
             room_bytes=self._budget.room_bytes,
+            cpus=self._placement.cpus,
             goes_on=not loader._condemned.policy.raises_at_once,
             watches_draws=loader._watches_draws,
         )
@@ -356,7 +359,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         with signals_later():
             self._is_undecided = False
             if not loader._is_decided:
-                count, reason = workers_for(sample_s, cpu_share, usable_processors())
+                cores = min(usable_processors(), len(self._placement.cpus or os.sched_getaffinity(0)))
+                count, reason = workers_for(sample_s, cpu_share, cores)
                 if count == 0 and (loader.timeout or loader.worker_init_fn):
                     count, reason = 1, f"1, which {'timeout' if loader.timeout else 'worker_init_fn'}= needs"
                 loader._decide(count, reason)
@@ -457,6 +461,17 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             reader=self._reading.reader.stats() if self._reading is not None else None,
             adjustments=tuple(loader._controller.told) if loader._controller is not None else (),
         )
+
+
+def _gpu_address(device: torch.device | None) -> str | None:
+    """The PCI address of the GPU that a loader feeds: its own, else the current one if CUDA is in use already."""
+    if not torch.cuda.is_initialized() and (device is None or device.type != "cuda"):
+        return None
+    number = None if device is None or device.type != "cuda" else device.index
+    facts: Any = torch.cuda.get_device_properties(torch.cuda.current_device() if number is None else number)
+    if not hasattr(facts, "pci_bus_id"):  # torch before 2.6
+        return None
+    return f"{facts.pci_domain_id:04x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}.0"
 
 
 def _close_pool(pool: Pool, copier: DeviceCopier | None, registration: HostRegistration | None) -> None:

@@ -9,6 +9,7 @@
 - `failures`: a sample that failed, as a value, and what may be decided about it.
 - `findings`: what a diagnosis says: verdict, findings, causes, tables of time.
 - `frames`: what our own functions mean in a stack that is read from outside.
+- `leaves`: what lies in a sample or a batch, whatever holds it.
 - `numbers`: numbers as people write and read them: three digits and a unit, sizes such as "8GiB".
 - `sample_keys`: what names a sample.
 - `stage_times`: what stages took, in words that processes share, and as figures to read.
@@ -21,14 +22,19 @@
 from .adjustments import Adjustment, AdjustmentReason, Lever
 from .environment import (
     cache_folder,
+    config_path,
     feed_mode,
     feeds_random,
     find_rank,
     keeps_stats,
+    keeps_worker_heap,
     language,
     num_local_ranks,
+    profile_name,
     recording_place,
     replay_steps,
+    setting_text,
+    worker_threads,
 )
 from .error_policy import BadTally, ErrorPolicy, Replacement
 from .error_text import ErrorText, describe_error, error_name, is_from_signal, shorten, traceback_of, write_step
@@ -52,6 +58,7 @@ from .findings import (
     gain_of,
 )
 from .frames import WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
+from .leaves import leaves_of, nbytes_of
 from .numbers import format_bytes, format_seconds, format_share, parse_bytes, three_digits, with_error
 from .sample_keys import SampleKeys, is_json_key, key_text
 from .stage_times import STAGE_TABLE_WORDS, Stages, StageTable, merge_stages, read_stages, stages_of
@@ -111,6 +118,7 @@ __all__ = [
     "WorkerStats",
     "backoff_s",
     "cache_folder",
+    "config_path",
     "copied_ns",
     "copy_arg",
     "describe_error",
@@ -128,17 +136,22 @@ __all__ = [
     "is_json_key",
     "is_transient",
     "keeps_stats",
+    "keeps_worker_heap",
     "key_text",
     "language",
+    "leaves_of",
     "lies_in_room",
     "merge_stages",
+    "nbytes_of",
     "num_local_ranks",
     "parse_bytes",
+    "profile_name",
     "read_stages",
     "record_stages",
     "recording_place",
     "replay_steps",
     "sample",
+    "setting_text",
     "shorten",
     "stage",
     "stages_of",
@@ -150,5 +163,6 @@ __all__ = [
     "watches_samples",
     "with_error",
     "worker_number",
+    "worker_threads",
     "write_step",
 ]

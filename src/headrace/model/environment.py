@@ -2,9 +2,15 @@
 
 | variable | meaning |
 | --- | --- |
+| `HEADRACE_CONFIG` | the file with the profiles of loaders; else `headrace.toml` of this folder or of one above it |
 | `HEADRACE_FEED` | `1`, `measure`: `headrace run` feeds torch's loaders, as with `--feed`, `--feed=measure` |
 | `HEADRACE_FEED_RANDOM` | `1`: also where samples draw random numbers, as with `--feed-random` |
 | `HEADRACE_LANG` | language of the commands' output: `en` or `zh`; else the locale decides |
+| `HEADRACE_PROFILE` | the profile of loaders that are given none: a name of that file, or a built-in one |
+| `HEADRACE_MALLOC` | set by `headrace run --malloc keep`: torch's workers keep the pages of their heaps |
+| `HEADRACE_WORKER_THREADS` | set by `headrace run --worker-threads`: threads of libraries in torch's workers |
+| `HEADRACE_NUM_WORKERS`, `_PREFETCH_FACTOR`, `_MEMORY`, `_BACKEND` | settings of loaders that are not given them |
+| `HEADRACE_IO_DEPTH`, `_PIN_MEMORY`, `_PERSISTENT_WORKERS`, `_CPUS` | the same |
 | `HEADRACE_RECORDING` | set by `headrace run` for the processes it starts: where they leave their events |
 | `HEADRACE_REPLAY` | set by `headrace run --replay`: how many steps the training gets cached batches for |
 | `HEADRACE_STATS` | `0`: loaders keep no times and histograms, unless `keep_stats=True` is passed |
@@ -22,6 +28,26 @@ from pathlib import Path
 def language(environ: Mapping[str, str] = os.environ) -> str:
     """The language that was asked for, as two letters; empty where none was."""
     return environ.get("HEADRACE_LANG", "").lower()[:2]
+
+
+def config_path(environ: Mapping[str, str] = os.environ) -> str:
+    """The file with the profiles of loaders; empty where none is named."""
+    return environ.get("HEADRACE_CONFIG", "")
+
+
+def profile_name(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The profile of loaders that are given none."""
+    return environ.get("HEADRACE_PROFILE") or None
+
+
+def setting_text(name: str, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """The variable of a loader's setting, and what it says.
+
+    >>> setting_text("num_workers", {"HEADRACE_NUM_WORKERS": "8"})
+    ('HEADRACE_NUM_WORKERS', '8')
+    """
+    variable = f"HEADRACE_{name.upper()}"
+    return variable, environ.get(variable, "")
 
 
 def recording_place(environ: Mapping[str, str] = os.environ) -> str:
@@ -52,6 +78,21 @@ def feed_mode(environ: Mapping[str, str] = os.environ) -> str:
 def feeds_random(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether samples that draw may get other random numbers than torch's workers would give them."""
     return environ.get("HEADRACE_FEED_RANDOM", "0") not in ("", "0", "off", "false")
+
+
+def keeps_worker_heap(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether torch's workers are to keep the pages of their heaps."""
+    return environ.get("HEADRACE_MALLOC") == "keep"
+
+
+def worker_threads(environ: Mapping[str, str] = os.environ) -> int:
+    """How many threads libraries are to use in torch's workers; 0: as many as they like.
+
+    >>> worker_threads({"HEADRACE_WORKER_THREADS": "1"}), worker_threads({})
+    (1, 0)
+    """
+    value = environ.get("HEADRACE_WORKER_THREADS", "")
+    return int(value) if value.isdigit() else 0
 
 
 def keeps_stats(environ: Mapping[str, str] = os.environ) -> bool:

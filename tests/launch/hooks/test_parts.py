@@ -21,7 +21,7 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from headrace.launch.hooks.checkpoint import saved_bytes
 from headrace.launch.hooks.parts import transform_name
 from headrace.launch.hooks.worker import _time_fetcher
-from headrace.launch.hooks.wrapping import bytes_of, nbytes_of, replace_part, timed_part
+from headrace.launch.hooks.wrapping import bytes_of, replace_part, timed_part
 from headrace.launch.tape import tape
 from headrace.signals.timing import begin_sample, current_sample, end_sample
 
@@ -245,8 +245,3 @@ def test_bytes_of_a_save(tmp_path: Path, write: Callable[[Path], None]) -> None:
     (tmp_path / "__1_0.distcp").write_bytes(b"another rank's")
     assert saved_bytes((None,), {"checkpoint_id": tmp_path}) == 5
     assert saved_bytes((None,), {}) == 0
-
-
-def test_bytes_of_a_batch() -> None:
-    batch = {"x": torch.zeros(10), "y": [np.zeros(3, np.uint8), ("name", 4)], "z": b"1234"}
-    assert nbytes_of(batch) == 43

@@ -51,7 +51,7 @@ _MOST_HELD = 4
 class ChaosSettings:
     """How `run_chaos` runs. Times in seconds, sizes in samples."""
 
-    target: str = PRACTICE  # module:attribute or file.py:attribute
+    target: str = PRACTICE  # as `load_target` takes it
     kinds: tuple[FaultKind, ...] = tuple(FaultKind)
     num_faults: int = 40
     seed: int = 0

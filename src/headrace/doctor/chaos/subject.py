@@ -7,7 +7,6 @@ Whatever happens to it is a result: the referee watches it, dumps its stacks and
 import contextlib
 import faulthandler
 import gc
-import importlib
 import json
 import logging
 import os
@@ -20,16 +19,14 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, islice
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-import torch.utils.data as torch_data
 from torch.utils.data import default_collate
 
 from headrace.errors import CannotLoadTarget, HeadraceError, NotSupported
-from headrace.loader import DataLoader
+from headrace.loader import DataLoader, load_target
 from headrace.model import describe_error
 from headrace.signals.system import read_text, walk_tree
 
@@ -51,27 +48,20 @@ _HELD_AFTER_FORK = 12  # batches: more than are ahead, so whatever memory a chil
 _INTERRUPT_S = -5, -2  # powers of ten: from before a batch that is ready has come to far into the start of workers
 
 
-class Target:
-    """What the user named: a data set, a function that makes one, or a loader whose settings are taken over."""
+class UnderTest:
+    """What the user named, as a round needs it: a data set, or that of a loader, whose settings are taken over."""
 
     def __init__(self, settings: ChaosSettings) -> None:
-        found = load_target(settings.target)
-        if isinstance(found, type) or (callable(found) and not hasattr(found, "__getitem__")):
-            try:
-                found = found()
-            except Exception as error:
-                what, next_step = f"calling {settings.target} failed: {describe_error(error)}", "one without arguments"
-                raise CannotLoadTarget(what, next_step=next_step) from error
-        loader = found if isinstance(found, torch_data.DataLoader) else None
-        self.dataset: Any = loader.dataset if loader is not None else found
-        if not hasattr(self.dataset, "__getitem__") or not hasattr(self.dataset, "__len__"):
+        target = load_target(settings.target)
+        loader, self.dataset = target.loader, target.dataset
+        if not target.is_indexed:
             raise CannotLoadTarget(
                 f"{settings.target} is a {type(self.dataset).__name__}, without a length or without an index",
                 next_step="give it a map-style data set; the samples of an IterableDataset cannot be given out again",
             )
-        self.collate = getattr(loader, "collate_fn", default_collate)
+        self.collate = target.collate_fn
         self.init_fn = getattr(loader, "worker_init_fn", None)
-        num_samples = len(cast("Any", self.dataset))
+        num_samples = len(self.dataset)
         batch_size = settings.batch_size or getattr(loader, "batch_size", None) or 8
         if num_samples < 2 * batch_size:
             raise CannotLoadTarget(
@@ -91,42 +81,6 @@ class Target:
         )
 
 
-def load_target(text: str) -> Any:
-    """Return the object that `module:attribute` or `file.py:attribute` names; raise `CannotLoadTarget` that says why.
-
-    Its folder (for a module: the current one) joins `sys.path`, so that workers which start anew find it as well.
-    """
-    place, separator, attribute = text.rpartition(":")
-    if not separator or not place or not attribute:
-        raise CannotLoadTarget(
-            f"{text!r} names no data set", next_step="write it as module:attribute or path/to/file.py:attribute"
-        )
-    path = Path(place) if place.endswith(".py") else None
-    if path is not None and not path.is_file():
-        next_step = "the path of the file, from the current folder or from /"
-        raise CannotLoadTarget(f"there is no file {place!r}", current_folder=Path.cwd(), next_step=next_step)
-    sys.path.insert(0, str(Path.cwd() if path is None else path.resolve().parent))
-    name = place if path is None else path.stem
-    try:
-        module = importlib.import_module(name)
-    except Exception as error:
-        raise CannotLoadTarget(
-            f"importing {name!r} failed: {describe_error(error)}",
-            python=sys.executable,
-            next_step=f"make `python -c 'import {name}'` work here, or name a file: path/to/file.py:{attribute}",
-        ) from error
-    if path is not None and Path(module.__file__ or "").resolve() != path.resolve():
-        raise CannotLoadTarget(
-            f"{path.name} has the name of another module, {name}", next_step="give the file a name of its own"
-        )
-    try:
-        return attrgetter(attribute)(module)
-    except AttributeError:
-        public = ", ".join([name for name in vars(module) if not name.startswith("_")][:12]) or "nothing public"
-        next_step = "the name of a data set, of a function that makes one, or of a loader"
-        raise CannotLoadTarget(f"{place} has no {attribute!r}", it_has=public, next_step=next_step) from None
-
-
 def main() -> int:
     """Read the settings, find the target, and run rounds until the referee says that it is enough."""
     start = json.loads(sys.stdin.readline())
@@ -136,7 +90,7 @@ def main() -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     torch.set_num_threads(1)
     try:
-        target = Target(settings)
+        target = UnderTest(settings)
     except HeadraceError as error:
         evidence = {name: str(value) for name, value in error.evidence.items()}
         say("refused", what=error.what, next_step=error.next_step, evidence=evidence)
@@ -163,7 +117,7 @@ def _say(fd: int, event: str, **facts: Any) -> None:
 
 
 def _run_round(
-    settings: ChaosSettings, target: Target, plan: Plan, log: FaultLog, say: Callable[..., None]
+    settings: ChaosSettings, target: UnderTest, plan: Plan, log: FaultLog, say: Callable[..., None]
 ) -> dict[str, Any]:
     """One epoch under faults: all that came out of it, which the referee judges."""
     order, faults = plan

@@ -10,10 +10,23 @@
 """
 
 from .delivery import Delivery
+from .depth import Pace, batches_ahead
 from .figures import Figures
 from .issuing import Issuing
 from .pacing import Pacing, WaitLog
 from .plan import EpochPlan, FeedSettings
 from .scheduler import Batch, Scheduler
 
-__all__ = ["Batch", "Delivery", "EpochPlan", "FeedSettings", "Figures", "Issuing", "Pacing", "Scheduler", "WaitLog"]
+__all__ = [
+    "Batch",
+    "Delivery",
+    "EpochPlan",
+    "FeedSettings",
+    "Figures",
+    "Issuing",
+    "Pace",
+    "Pacing",
+    "Scheduler",
+    "WaitLog",
+    "batches_ahead",
+]

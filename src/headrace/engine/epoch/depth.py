@@ -3,7 +3,10 @@
 import math
 from dataclasses import dataclass
 
+from ..memory import MAX_ENTRIES
 from ..worker import SMALL_ROW_BYTES
+
+MOST_AHEAD = MAX_ENTRIES // 4
 
 # a message each way costs a worker and the training process some 20 µs together: 2 % of this
 CHUNK_TARGET_S = 0.001
@@ -42,7 +45,7 @@ def chunk_samples(pace: Pace) -> int:
     return min(rows, max(share, math.ceil(CHUNK_TARGET_S / pace.sample_s)))
 
 
-def batches_ahead(pace: Pace, *, most: int) -> tuple[int, str]:
+def batches_ahead(pace: Pace, *, most: int = MOST_AHEAD) -> tuple[int, str]:
     """Batches to have issued at a time, and why.
 
     Strict order needs a look-ahead that covers the slowest sample: a batch is begun `depth` steps before it is

@@ -6,14 +6,13 @@ from statistics import median
 
 from headrace.model import WaitStats
 
-from ..memory import MAX_ENTRIES, Record, batches_that_fit
+from ..memory import Record, batches_that_fit
 from .delivery import Delivery
-from .depth import Pace, batches_ahead, chunk_samples
+from .depth import MOST_AHEAD, Pace, batches_ahead, chunk_samples
 from .figures import Figures
 from .plan import FeedSettings
 from .scheduler import Scheduler
 
-_MOST_AHEAD = MAX_ENTRIES // 4
 # chunks that all workers have in hand together take no more than this part of the budget, if a sample does not
 _IN_HAND_PART = 8
 # how often the pace is taken anew: often enough to follow a change, rarely enough to cost nothing
@@ -108,7 +107,7 @@ class Pacing:
         if self._pool.plan.is_iterable:
             self._ahead, self._ahead_reason = 2 * self._pool.num_workers, "2 x workers, each fills its own batches"
         else:
-            self._ahead, self._ahead_reason = batches_ahead(pace, most=_MOST_AHEAD)
+            self._ahead, self._ahead_reason = batches_ahead(pace)
         self._figures.mark_faults()
 
     def pace(self) -> Pace:
@@ -138,7 +137,7 @@ class Pacing:
             limit = min(limit, total - leased)
         else:
             limit = self._general_limit(limit, general_bytes)
-        return max(1, min(limit, _MOST_AHEAD))
+        return max(1, min(limit, MOST_AHEAD))
 
     def _general_limit(self, limit: int, batch_bytes: int) -> int:
         """How many of `limit` batches may be in flight on the general path, by what they take of the budget."""

@@ -3,7 +3,6 @@
 - `chunks`: tasks over a map-style data set: a chunk of a batch, or a batch in one piece.
 - `events`: what one worker leaves in a recording: its tasks, samples and their parts, collations, what it hands ov…
 - `fetch`: how a worker gets samples from a map-style data set, with random numbers that depend on their positions.
-- `heap`: keep a worker's heap: freed pages stay with the process instead of going back to the kernel.
 - `host`: a process of the loader: one worker in its main thread, or several in threads.
 - `own_iterator`: an iterable data set in a worker: the samples of its own iterator, and where it stands.
 - `record`: what a worker writes about itself: the sample in hand, times, bytes, page faults.

@@ -16,12 +16,12 @@ from typing import Any
 
 from headrace.model import WORKER_THREAD, record_stages
 from headrace.signals import StackFile
+from headrace.signals.system import keep_heap_pages, name_thread
 
 from ..memory import Arena, BoardLock
 from .fetch import SampleSeeds, seed_worker
-from .heap import keep_heap_pages, kept_heap_bytes, name_thread
 from .staging import worker_table
-from .workbench import PoolPlan, Workbench, WorkerPlan
+from .workbench import PoolPlan, Workbench, WorkerPlan, kept_heap_bytes
 from .worker import Worker
 
 _PR_SET_PDEATHSIG = 1
@@ -45,6 +45,9 @@ def run_host(plan: HostPlan) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # what came along the fork stays out of garbage collections: they would copy its pages, one by one
     gc.freeze()
+    if plan.pool.cpus is not None:
+        with contextlib.suppress(OSError):  # a cpuset that was made smaller meanwhile: where it lets us
+            os.sched_setaffinity(0, plan.pool.cpus)
     _follow_parent(plan.parent_pid)
     plan.stacks.register(tracer_pid=plan.parent_pid)
     keep_heap_pages(threads=len(plan.workers), most_bytes=kept_heap_bytes(plan.pool.budget_bytes, plan.num_workers))

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace.forensics import WorkerMemory, read_worker_memory
+from headrace.signals.system import minor_faults
 
 from ..memory import BUSY, COLLATING, HISTOGRAM_BUCKETS, NO_SAMPLE, STARTING, Board, Head, Record, Work
 from .events import WorkerEvents
-from .heap import minor_faults
 
 # processor time and page faults are system calls: the first chunks, and then now and then, tell enough
 _FIRST_CHUNKS = 32

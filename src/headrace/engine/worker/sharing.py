@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from headrace.signals.system import trim_heap
+
 from ..memory import TOLD, Answer, Arena, Entry, Head, Work, block_bytes, free_block, peek, read_block
-from .heap import kept_heap_bytes, trim_heap
-from .workbench import Workbench
+from .workbench import Workbench, kept_heap_bytes
 
 
 class Sharing:

@@ -30,6 +30,14 @@ from .room_for_blocks import Entering
 from .rows import Placer
 from .staging import named_samples
 
+# of the budget, for the blocks that all workers keep in their heaps
+_KEPT_PART, _LEAST_KEPT_BYTES = 8, 4 << 20
+
+
+def kept_heap_bytes(budget_bytes: int, num_workers: int) -> int:
+    """How much one block may be for a worker to keep its pages: together no more than a part of the budget."""
+    return max(_LEAST_KEPT_BYTES, budget_bytes // (_KEPT_PART * max(1, num_workers)))
+
 
 @dataclass(frozen=True, kw_only=True)
 class PoolPlan:
@@ -50,6 +58,7 @@ class PoolPlan:
     budget_bytes: int
     num_workers: int  # to begin with
     room_bytes: int | None = None  # of addresses, where the system limits them
+    cpus: frozenset[int] | None = None  # on which processes of the loader run; None: wherever they may
     goes_on: bool = False  # a failing sample is reported alone, and the others of its chunk go on
     watches_draws: bool = False  # generators are looked at for ever, also where samples are slow
 

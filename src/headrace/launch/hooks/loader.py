@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from headrace.model import EventKind, LoaderSettings
+from headrace.model import EventKind, LoaderSettings, nbytes_of
 from headrace.signals.timing import NextWatch
 
 from ..tape import now, tape
@@ -19,7 +19,7 @@ from .feeding import feed_loaders, is_fed, marked
 from .replay import with_replay
 from .step import look_for_models
 from .worker import time_fetchers, time_worker_loop
-from .wrapping import instead_of, nbytes_of, replace
+from .wrapping import instead_of, replace
 
 _LOADER, _EPOCH, _WAIT, _QUEUE_GET, _PIN = (
     int(kind) for kind in (EventKind.LOADER, EventKind.EPOCH, EventKind.WAIT, EventKind.QUEUE_GET, EventKind.PIN)

@@ -14,11 +14,10 @@ from enum import Enum, auto
 from itertools import count, cycle
 from typing import Any
 
-from headrace.model import EventKind, describe_error, format_bytes, num_local_ranks, replay_steps
+from headrace.model import EventKind, describe_error, format_bytes, leaves_of, nbytes_of, num_local_ranks, replay_steps
 
 from ..tape import now, tape
 from . import step
-from .wrapping import leaves_of, nbytes_of
 
 _REPLAY, _CACHED = int(EventKind.REPLAY), int(EventKind.CACHED)
 COPYING, NOT_DONE = -1, -2  # values of a REPLAY event

@@ -12,6 +12,7 @@ from headrace.model import EventKind
 from headrace.signals.timing import SHORT_TASK_NS, TaskPace, TaskUsage, begin_sample, born_ns, end_sample
 
 from ..tape import note, now, tape
+from .gains import with_gains
 from .parts import time_stages
 from .wrapping import instead_of
 
@@ -170,7 +171,7 @@ def time_worker_loop(worker: ModuleType) -> None:
         try:
             tape.say_role("worker")
             index_queue = signature.bind(*args, **kwargs).arguments["index_queue"]
-            index_queue.get = _timed_idling(index_queue.get)
+            index_queue.get = with_gains(_timed_idling(index_queue.get))
             _time_pickling()
         except Exception as error:
             note(f"worker: {type(error).__name__}: {error}")

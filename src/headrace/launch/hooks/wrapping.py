@@ -7,7 +7,7 @@ scripted and compiled as before.
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
@@ -136,22 +136,6 @@ class _TimedBuiltin:
 
     def __reduce__(self) -> str:
         return str(vars(self)["__qualname__"])  # as functions are pickled
-
-
-def leaves_of(batch: Any) -> Iterator[Any]:
-    if isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from leaves_of(value)
-    elif isinstance(batch, Sequence) and not isinstance(batch, (str, bytes, bytearray, memoryview)):
-        for value in batch:
-            yield from leaves_of(value)
-    else:
-        yield batch
-
-
-def nbytes_of(batch: Any) -> int:
-    sizes = (getattr(leaf, "nbytes", 0) for leaf in leaves_of(batch))
-    return sum(size for size in sizes if isinstance(size, int))
 
 
 def bytes_of(result: Any) -> int:

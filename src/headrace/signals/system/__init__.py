@@ -4,6 +4,7 @@
 - `threads`: the threads of another process: state, system call, where each waits.
 - `cgroups`: the control groups of a process, v1 and v2: memory, processors.
 - `machine`: processors, memory, swap and disks of the machine, how long tasks wait for them (PSI), and its GPUs.
+- `heap`: this process's own heap, whose freed pages stay or go back; its page faults, its threads' names.
 - `samples`: what all of them bring for a recording: plain values. Counters grow.
 - `kernel_files`: reading the small files of /proc and /sys, any of which may be gone; why a file cannot be written.
 """
@@ -19,8 +20,20 @@ from .cgroups import (
     read_quotas,
     sample_groups,
 )
+from .heap import keep_heap_pages, minor_faults, name_thread, trim_heap
 from .kernel_files import LOCK_IS_HELD, Fd, anonymous_file, lock_file, read_text, why_unwritable
-from .machine import GpuReader, find_disks, read_available, read_disks, read_machine, read_pressures, read_swapped_in
+from .machine import (
+    GpuReader,
+    find_disks,
+    parse_cpu_list,
+    read_available,
+    read_disks,
+    read_machine,
+    read_numa_nodes,
+    read_pci_node,
+    read_pressures,
+    read_swapped_in,
+)
 from .processes import (
     OpenFile,
     ProcessStat,
@@ -72,16 +85,22 @@ __all__ = [
     "catches",
     "cpu_groups",
     "find_disks",
+    "keep_heap_pages",
     "lock_file",
     "memory_groups",
+    "minor_faults",
+    "name_thread",
+    "parse_cpu_list",
     "read_all_stats",
     "read_available",
     "read_disks",
     "read_limits",
     "read_machine",
     "read_moment",
+    "read_numa_nodes",
     "read_oom_counts",
     "read_open_files",
+    "read_pci_node",
     "read_pressures",
     "read_quotas",
     "read_resident",
@@ -94,6 +113,7 @@ __all__ = [
     "read_threads",
     "read_tree_memory",
     "sample_groups",
+    "trim_heap",
     "walk_tree",
     "why_unwritable",
 ]

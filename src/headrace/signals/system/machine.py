@@ -82,6 +82,29 @@ def read_available(root: Path = Path("/")) -> tuple[int | None, int | None]:
     return find_bytes(memory, "MemAvailable:"), find_bytes(memory, "MemTotal:")
 
 
+def parse_cpu_list(text: str) -> frozenset[int]:
+    """Return the processors of a list as the kernel and `taskset` write it.
+
+    >>> sorted(parse_cpu_list("0-2,8"))
+    [0, 1, 2, 8]
+    """
+    spans = (part.partition("-") for part in text.strip().split(",") if part.strip())
+    return frozenset(cpu for first, dash, last in spans for cpu in range(int(first), int(last if dash else first) + 1))
+
+
+def read_numa_nodes(root: Path = Path("/")) -> dict[int, frozenset[int]]:
+    """The processors of each NUMA node that has some; empty where the kernel knows of none."""
+    folders = sorted((root / "sys/devices/system/node").glob("node[0-9]*"))
+    nodes = {int(folder.name[4:]): parse_cpu_list(read_text(folder / "cpulist")) for folder in folders}
+    return {node: cpus for node, cpus in nodes.items() if cpus}
+
+
+def read_pci_node(address: str, root: Path = Path("/")) -> int | None:
+    """The NUMA node that a PCI device ("0000:3b:00.0") is attached to; None where the machine does not say."""
+    text = read_text(root / "sys/bus/pci/devices" / address.lower() / "numa_node").strip()
+    return int(text) if text.isdigit() else None  # -1: it does not say
+
+
 def read_swapped_in(root: Path = Path("/")) -> int | None:
     """Pages that came back from swap since the machine started; None where /proc/vmstat is not readable."""
     return find_number(read_text(root / "proc/vmstat"), "pswpin ")

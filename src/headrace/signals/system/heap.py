@@ -1,4 +1,4 @@
-"""Keep a worker's heap: freed pages stay with the process instead of going back to the kernel.
+"""The heap of this process, whose freed pages stay or go back to the kernel; its page faults, its threads' names.
 
 A page that the kernel hands out anew costs about a microsecond (2.6 µs in shared memory); a decoder that
 allocates and frees a few megabytes per sample pays it thousands of times a sample.
@@ -9,7 +9,6 @@ import resource
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 _PR_SET_NAME = 15
-_KEPT_PART, _LEAST_KEPT_BYTES = 8, 4 << 20
 
 
 def keep_heap_pages(*, threads: int, most_bytes: int) -> None:
@@ -37,11 +36,6 @@ def trim_heap() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def kept_heap_bytes(budget_bytes: int, num_workers: int) -> int:
-    """How much one block may be for a worker to keep its pages: together no more than a part of the budget."""
-    return max(_LEAST_KEPT_BYTES, budget_bytes // (_KEPT_PART * max(1, num_workers)))
 
 
 def name_thread(name: str) -> None:

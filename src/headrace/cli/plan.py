@@ -1,0 +1,279 @@
+"""`headrace plan`: the memory that a loader takes, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace import __version__
+from headrace.errors import UnusableInput
+from headrace.model import Text, format_bytes, format_seconds, format_share, parse_bytes, three_digits
+
+from .arguments import Commands, add_command, add_language, add_target, whole
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from headrace.tuning import Machine, Measured, MemoryPlan, TierRow
+
+_Say: TypeAlias = Callable[..., str]
+
+_DESCRIPTION = """\
+Say how much memory a configuration takes at its peak, before anything runs: term by term, with torch's loader and with
+ours, and which configurations fit this machine (its free memory, control groups, /dev/shm, cores, ranks).
+
+A few samples of TARGET are fetched in a process of its own, bounded in time and memory; or --sample-bytes says how
+large one is. The peak is that of a training slower than its loader, when everything ahead is full.
+"""
+_EPILOG = """\
+examples:
+  headrace plan train.py:train_set --batch-size 8
+  headrace plan 'data/train-{000..127}.tar' --ranks 4
+  headrace plan --sample-bytes 15MB --sequence-length 8 --batch-size 4 --num-workers 16 --prefetch-factor 8
+
+exit codes: 0 it fits, 1 it does not, 2 could not run (usage or input), 130 interrupted
+"""
+
+_TERMS = {  # by the values of TermKind
+    "queue": Text("batches ahead", "预取的 batch"),
+    "loop": Text("in the loop's hands", "训练循环手里的 batch"),
+    "in_hand": Text("samples in the workers' hands", "worker 手里的样本"),
+    "collation": Text("batches being collated", "正在拼接的 batch"),
+    "interpreter": Text("interpreters of workers", "worker 的解释器"),
+    "dataset": Text("data set, copied by workers", "被 worker 复制的数据集"),
+    "pinned": Text("pinned copies", "锁页副本"),
+    "read_ahead": Text("bytes read ahead", "提前读取的字节"),
+    "validation": Text("validation loader beside it", "同时存在的验证加载器"),
+    "training": Text("training process, without model", "训练进程（不含模型）"),
+}
+_TIERS = {
+    "safe": Text("safe", "安全"),
+    "balanced": Text("balanced", "平衡"),
+    "aggressive": Text("aggressive", "激进"),
+    "limit": Text("limit", "极限"),
+}
+_ESTIMATED = ("dataset", "pinned", "read_ahead", "validation", "collation")  # whatever is measured
+_TITLE = Text(
+    "batch {batch}, {workers:worker(s)}, prefetch {prefetch}", "batch {batch}，{workers} 个 worker，prefetch {prefetch}"
+)
+_HEAD = Text(",torch,headrace,basis,how", ",torch,headrace,依据,算法")
+_BASIS = {True: Text("estimate", "估算"), False: Text("measured", "实测")}
+_GIVEN = Text("given", "给定")
+_SUM = Text("a rank", "每个 rank")
+_ALL = Text("{ranks} ranks", "{ranks} 个 rank")
+_OF_FREE = Text("of what is free", "占可用内存")
+_LEFT = Text("left for the page cache", "留给页缓存")
+_SHARDS = Text("the shards have {size}", "分片共 {size}")
+_TIER_HEAD = Text(
+    ",workers,prefetch,torch,of free,/dev/shm,headrace,of free",
+    ",worker,prefetch,torch,占可用,/dev/shm,headrace,占可用",
+)
+_TOO_MUCH = Text("{tier}: even one worker takes more", "{tier}：一个 worker 也放不下")
+_MACHINE = Text(
+    "machine: {memory} free ({source}), /dev/shm {shm}, {cores} cores, {ranks:rank(s)}",
+    "机器：可用内存 {memory}（{source}），/dev/shm {shm}，{cores} 核，{ranks} 个 rank",
+)
+_SAMPLE = Text(
+    "{dataset}: a sample is {size} ({least} to {most}, {count} fetched); fetching one takes {time}, at its peak {peak}",
+    "{dataset}：一个样本 {size}（{least} 到 {most}，取了 {count} 个），读取一个样本峰值 {peak}，耗时 {time}",
+)
+_FORMULAS = Text(
+    "estimates: what is copied of a data set is the size of its Python objects (1,000 of each container looked at); "
+    "pinned copies are a power of two long; a worker of ours has 5 MiB of its engine's pages; samples of unknown "
+    "decoding take twice their size",
+    "估算方法：被复制的数据集按其 Python 对象的大小计（每个容器抽看 1000 个）；锁页副本按 2 的幂取整；"
+    "headrace 的 worker 另有 5 MiB 引擎页面；不知道解码过程的样本按两倍大小计",
+)
+_PEAK = Text(
+    "The peak of a training slower than its loader; one that waits for data takes less. No speed follows from it.",
+    "这是训练慢于加载时的峰值；在等数据的训练占用更少。表中数字不代表速度。",
+)
+_FITS = Text("It fits: {bytes} of {free}.", "放得下：{bytes} / {free}。")
+_NOT = Text(
+    "It does not fit with torch's loader: {bytes} of {free} free, {shm} of /dev/shm.",
+    "用 torch 的加载器放不下：{bytes} / 可用 {free}，/dev/shm 需要 {shm}。",
+)
+_NEXT_OWN = Text(
+    "Next: headrace.DataLoader with the same workers takes {bytes}; or the row that fits, above.",
+    "下一步：换成 headrace.DataLoader，同样的 worker 数只占 {bytes}；或者用上表中放得下的一行。",
+)
+_NEXT = Text("Next: `headrace tune` measures what it brings.", "下一步：用 `headrace tune` 实测它能带来什么。")
+_MEASURING = Text("measuring {target}", "正在测量 {target}")
+
+
+def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    summary = "how much memory a loader takes, before anything runs"
+    parser = add_command(commands, shared, "plan", run, summary, description=_DESCRIPTION, epilog=_EPILOG)
+    add = parser.add_argument
+    add_target(parser, nargs="?")
+    add("--sample-bytes", type=_size, metavar="SIZE", help="the size of a sample, such as 25MB, instead of a target")
+    several = "how many of these --sample-bytes a sample holds (default: 1)"
+    add("--sequence-length", type=whole(1, 1_000_000), metavar="N", help=several)
+    for name, lowest, said in (
+        ("--batch-size", 1, "samples a batch on each rank (default: the given loader's, else 1)"),
+        ("--num-workers", 0, "default: the given loader's, else that of the row `balanced`"),
+        ("--prefetch-factor", 1, "default: the given loader's, else torch's 2 and, for ours, as far as it goes itself"),
+        ("--val-workers", 0, "workers of a validation loader that lives beside this one (default: 0)"),
+        ("--ranks", 1, "training processes on this machine (default: LOCAL_WORLD_SIZE, else 1)"),
+        ("--cores", 1, "plan for so many cores, in place of this machine's"),
+    ):
+        add(name, type=whole(lowest, 1_000_000), metavar="N", help=said)
+    add("--memory", type=_size, metavar="SIZE", help="plan for so much free memory, in place of this machine's")
+    add("--pin-memory", action="store_true", help="batches are copied to pinned memory")
+    add_language(parser)
+    add("--json", action="store_true", help="print one JSON document, schema headrace/plan/1")
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_bytes(text, name="a size")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    from headrace.tuning import (
+        Configuration,
+        LoaderName,
+        Machine,
+        SampleCost,
+        measure_target,
+        peak_memory,
+        tier_rows,
+        with_own_ahead,
+    )
+
+    if (args.target is None) == (args.sample_bytes is None):
+        next_step = "headrace plan train.py:train_set, or headrace plan --sample-bytes 25MB"
+        raise UnusableInput("plan needs a target or --sample-bytes, one of them", next_step=next_step)
+    if args.sequence_length and args.target:
+        next_step = "leave it out: a sample of a target is what its data set returns, a whole sequence"
+        raise UnusableInput("--sequence-length goes with --sample-bytes", next_step=next_step)
+    say: _Say = lambda text, **facts: text.filled(**facts).of(args.lang)  # noqa: E731
+    machine = Machine.here(ranks=args.ranks)
+    with terminal.progress(say(_MEASURING, target=args.target or "torch")):
+        measured = measure_target(args.target, memory_bytes=machine.memory_bytes // 2)
+    if args.memory is not None:
+        machine = replace(machine, memory_bytes=args.memory, memory_source="--memory", shm_bytes=None)
+    machine = machine if args.cores is None else replace(machine, cores=args.cores)
+    cost, slowest = measured.cost, measured.worst_sample_s
+    if args.sample_bytes is not None:
+        size = args.sample_bytes * (args.sequence_length or 1)
+        known = {name: getattr(cost, name) for name in ("worker_bytes", "collected_bytes", "training_bytes")}
+        cost = SampleCost.of_sample(size, **known)
+    base = Configuration(
+        batch_size=args.batch_size or measured.batch_size or 1,
+        num_workers=next((n for n in (args.num_workers, measured.num_workers) if n is not None), -1),
+        prefetch_factor=args.prefetch_factor or measured.prefetch_factor,
+        uses_rows=args.target is None or measured.uses_rows,
+        pin_memory=args.pin_memory or measured.pin_memory,
+        val_workers=args.val_workers or 0,
+        budget_bytes=machine.budget_bytes,
+        ranks=machine.ranks,
+    )
+    rows = tier_rows(cost, machine, base, worst_sample_s=slowest)
+    asked = base if base.num_workers >= 0 else replace(base, num_workers=rows[1].torch.configuration.num_workers)
+    asked = with_own_ahead(asked, cost, worst_sample_s=slowest)
+    plans = [peak_memory(cost, asked, loader) for loader in LoaderName]
+    if args.json:
+        terminal.json(_document(measured, machine, plans, rows))
+    else:
+        terminal.parts(_parts(args, measured, machine, plans, rows, say))
+    return EXIT_OK if machine.fits(plans[0]) else EXIT_FINDINGS
+
+
+def _document(
+    measured: Measured, machine: Machine, plans: list[MemoryPlan], rows: tuple[TierRow, ...]
+) -> dict[str, Any]:
+    def plain(plan: MemoryPlan) -> dict[str, Any]:
+        sums = {name: getattr(plan, name) for name in ("rank_bytes", "total_bytes", "shm_bytes")}
+        terms = [asdict(term) for term in plan.terms]
+        return {"configuration": asdict(plan.configuration), "terms": terms, **sums, "fits": machine.fits(plan)}
+
+    return {
+        "schema": "headrace/plan/1",
+        "headrace": __version__,
+        "machine": asdict(machine),
+        "measured": asdict(measured),
+        "plans": {str(plan.loader): plain(plan) for plan in plans},
+        "tiers": [
+            {"tier": str(row.tier), "fits": row.fits, "torch": plain(row.torch), "headrace": plain(row.headrace)}
+            for row in rows
+        ],
+    }
+
+
+def _parts(
+    args: argparse.Namespace,
+    measured: Measured,
+    machine: Machine,
+    plans: list[MemoryPlan],
+    rows: tuple[TierRow, ...],
+    say: _Say,
+) -> Iterator[RenderableType]:
+    theirs, ours = plans
+    asked, free = theirs.configuration, format_bytes(machine.memory_bytes)
+    facts = {"batch": asked.batch_size, "workers": asked.num_workers, "prefetch": asked.prefetch_factor or 2}
+    yield line(f"headrace plan: {say(_TITLE, **facts)}", "bold")
+    if args.target is not None:
+        size, peak = (format_bytes(n) for n in (measured.cost.sample_bytes, measured.cost.fetch_peak_bytes))
+        span = {"least": format_bytes(measured.least_bytes), "most": format_bytes(measured.greatest_bytes)}
+        told = {"dataset": measured.dataset, "count": measured.num_fetched, "time": format_seconds(measured.sample_s)}
+        yield say(_SAMPLE, size=size, peak=peak, **span, **told)
+    shm = "?" if machine.shm_bytes is None else format_bytes(machine.shm_bytes)
+    told = {"memory": free, "source": machine.memory_source, "shm": shm, "cores": three_digits(machine.cores)}
+    yield from (say(_MACHINE, **told, ranks=machine.ranks), "")
+    yield from (_table(say(_HEAD), _term_rows(args, measured, machine, plans, say), left=(0, 3, 4)), "")
+    yield _table(say(_TIER_HEAD), (_tier_row(row, machine, say) for row in rows), left=(0,))
+    yield from (say(_TOO_MUCH, tier=say(_TIERS[row.tier])) for row in rows if not row.fits)
+    yield from ("", line(say(_FORMULAS), "dim"), line(say(_PEAK), "dim"), "")
+    if machine.fits(theirs):
+        yield line(say(_FITS, bytes=format_bytes(theirs.total_bytes), free=free), "green")
+    else:
+        taken, shm = format_bytes(theirs.total_bytes), format_bytes(theirs.shm_bytes)
+        yield line(say(_NOT, bytes=taken, free=free, shm=shm), "bold red")
+    yield say(_NEXT if machine.fits(theirs) else _NEXT_OWN, bytes=format_bytes(ours.total_bytes))
+
+
+def _table(head: str, rows: Iterable[Sequence[RenderableType]], *, left: tuple[int, ...]) -> RenderableType:
+    table = plain_table(gap=2)
+    for place, title in enumerate(head.split(",")):
+        table.add_column(title, justify="left" if place in left else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _term_rows(
+    args: argparse.Namespace, measured: Measured, machine: Machine, plans: list[MemoryPlan], say: _Say
+) -> Iterator[Sequence[RenderableType]]:
+    found = [{str(term.kind): term for term in plan.terms} for plan in plans]
+    is_given = args.target is None
+    for kind, label in _TERMS.items():
+        terms = [terms.get(kind) for terms in found]
+        if any(terms):
+            is_guessed = kind == "in_hand" and (is_given or not measured.is_peak_measured)
+            basis = _BASIS[kind in _ESTIMATED or is_guessed]
+            basis = _GIVEN if is_given and kind in ("queue", "loop") else basis
+            formulas = dict.fromkeys(term.formula for term in terms if term)
+            sizes = [format_bytes(term.bytes) if term else "" for term in terms]
+            yield say(label), *sizes, say(basis), "\n".join(formulas)
+    free = machine.memory_bytes
+    yield line(say(_SUM), "bold"), *(line(format_bytes(plan.rank_bytes), "bold") for plan in plans)
+    if machine.ranks > 1:
+        yield say(_ALL, ranks=machine.ranks), *(format_bytes(plan.total_bytes) for plan in plans)
+    yield say(_OF_FREE), *(format_share(plan.total_bytes / free) for plan in plans)
+    files = "" if measured.file_bytes is None else say(_SHARDS, size=format_bytes(measured.file_bytes))
+    yield say(_LEFT), *(format_bytes(max(0, free - plan.total_bytes)) for plan in plans), "", files
+
+
+def _tier_row(row: TierRow, machine: Machine, say: _Say) -> Sequence[RenderableType]:
+    asked, free = row.torch.configuration, machine.memory_bytes
+    theirs, ours = (
+        (format_bytes(p.total_bytes), format_share(p.total_bytes / free)) for p in (row.torch, row.headrace)
+    )
+    name = line(say(_TIERS[row.tier]), "" if row.fits else "bold red")
+    return name, str(asked.num_workers), str(asked.prefetch_factor), *theirs, format_bytes(row.torch.shm_bytes), *ours

@@ -1,0 +1,267 @@
+"""A loader's settings by name: an argument, the environment, a profile of `headrace.toml`, or one for the machine.
+
+    [profiles.cluster]
+    num_workers = 12
+    memory = "24GiB"
+
+`DataLoader(..., profile="cluster")` reads it from the file that HEADRACE_CONFIG names, else from the `headrace.toml` of
+the current folder or the nearest one above it. Each setting comes from the first of: argument, environment
+(`HEADRACE_NUM_WORKERS`, …), profile (of the file, else built in), default.
+"""
+
+import functools
+import inspect
+import logging
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ParamSpec
+
+from headrace.engine import DEFAULT_SHARE, check_cpus, free_memory, usable_processors
+from headrace.errors import UnusableInput
+from headrace.model import (
+    config_path,
+    format_bytes,
+    num_local_ranks,
+    parse_bytes,
+    profile_name,
+    setting_text,
+    write_step,
+)
+
+_log = logging.getLogger(__name__)
+_P = ParamSpec("_P")
+
+FILE_NAME = "headrace.toml"
+_NEEDS_WORKERS = ("prefetch_factor", "persistent_workers")
+BUILT_IN = ("debug", "conservative", "balanced", "aggressive")
+
+
+def _whole(lowest: int) -> Callable[[Any], Any]:
+    def check(value: Any) -> int:
+        if type(value) is not int or value < lowest:
+            raise ValueError(f"a whole number from {lowest} on")
+        return value
+
+    return check
+
+
+def _workers(value: Any) -> Any:
+    return value if value == "auto" else _whole(0)(value)
+
+
+def _size(value: Any) -> Any:
+    parse_bytes(value)
+    return value
+
+
+def _cpus(value: Any) -> Any:
+    check_cpus(value if isinstance(value, (str, list)) else str(value))
+    return value if isinstance(value, (str, list)) else str(value)  # "8" of the environment is one processor
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("true or false")
+    return value
+
+
+def _one_of(*names: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if value not in names:
+            raise ValueError(f"one of {', '.join(names)}")
+        return str(value)
+
+    return check
+
+
+# What a profile may set, how a value is checked, and its default. Not `batch_size`: that changes what is learnt.
+SETTINGS: Mapping[str, tuple[Callable[[Any], Any], Any]] = {
+    "num_workers": (_workers, 0),
+    "prefetch_factor": (_whole(1), None),
+    "memory": (_size, None),
+    "backend": (_one_of("auto", "process", "thread"), "auto"),
+    "io_depth": (_whole(0), None),
+    "cpus": (_cpus, None),
+    "pin_memory": (_truth, False),
+    "persistent_workers": (_truth, False),
+}
+
+
+class Origin(StrEnum):
+    """Where a value comes from; the first of these that has one."""
+
+    ARGUMENT = "argument"
+    ENVIRONMENT = "environment"
+    FILE = "file"
+    BUILT_IN = "built in"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value, and where it comes from."""
+
+    value: Any
+    origin: Origin
+    place: str = ""  # the variable; the file; what a built-in profile follows from
+
+
+def resolve_settings(
+    profile: str | None = None, given: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ
+) -> dict[str, Setting]:
+    """Return each setting of a loader with its origin; `given` are arguments, which win.
+
+    Raises `UnusableInput` for a profile that nobody knows and for values that mean nothing.
+    """
+    found = {name: Setting(default, Origin.DEFAULT) for name, (_, default) in SETTINGS.items()}
+    if (asked := profile or profile_name(environ)) is not None:
+        found |= _of_profile(asked, environ)
+    for name, (check, _) in SETTINGS.items():
+        variable, text = setting_text(name, environ)
+        if text:
+            found[name] = Setting(_checked(name, _typed(text), check, variable), Origin.ENVIRONMENT, variable)
+    found |= {name: Setting(value, Origin.ARGUMENT) for name, value in (given or {}).items() if name in SETTINGS}
+    if found["num_workers"].value == 0:  # where torch refuses them: a profile for workers is no reason to fail
+        for name in _NEEDS_WORKERS:
+            if found[name].origin is not Origin.ARGUMENT:
+                found[name] = Setting(SETTINGS[name][1], Origin.DEFAULT)
+    return found
+
+
+def _of_profile(name: str, environ: Mapping[str, str]) -> dict[str, Setting]:
+    path = find_file(environ)
+    profiles = read_profiles(path) if path is not None else {}
+    if name in profiles:
+        return {key: Setting(value, Origin.FILE, str(path)) for key, value in profiles[name].items()}
+    if name in BUILT_IN:
+        values, why = _built_in(name)
+        return {key: Setting(value, Origin.BUILT_IN, why) for key, value in values.items()}
+    raise UnusableInput(
+        f"there is no profile {name!r}",
+        known=", ".join(dict.fromkeys((*profiles, *BUILT_IN))),
+        file=path or f"no {FILE_NAME} in this folder or above it",
+        next_step=f"[profiles.{name}] in {path or FILE_NAME}, or one of those that are known",
+    )
+
+
+def _built_in(name: str) -> tuple[dict[str, Any], str]:
+    """Return the settings of a built-in profile for this machine and rank, and what they follow from."""
+    cores, free = usable_processors(), free_memory()[0]
+    why = f"{cores} CPU, {format_bytes(free)}"
+    # as `num_workers="auto"` has it: one processor is left to the training where there are some
+    workers = {"debug": 0, "conservative": max(1, cores // 2), "balanced": cores - (cores > 2), "aggressive": cores}
+    values: dict[str, Any] = {"num_workers": workers[name]}
+    times = {"conservative": 0.5, "aggressive": 2.0}  # the default share of what is free
+    if name in times:
+        values["memory"] = f"{max(1, int(times[name] * DEFAULT_SHARE * free / num_local_ranks()) >> 20)}MiB"
+    if name == "aggressive":
+        values["persistent_workers"] = True
+    return values, why
+
+
+def with_profile(init: Callable[_P, None]) -> Callable[_P, None]:
+    """Let a profile, or the environment, give a loader the arguments that its caller did not."""
+    names = tuple(inspect.signature(init).parameters)
+
+    @functools.wraps(init)
+    def filled(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        profile = given.get("profile")
+        if profile is not None and not isinstance(profile, str):
+            raise TypeError(f"profile must be the name of a profile, got {profile!r}")
+        resolved = resolve_settings(profile, given)
+        chosen = {n: one for n, one in resolved.items() if one.origin not in (Origin.ARGUMENT, Origin.DEFAULT)}
+        kwargs.update({name: one.value for name, one in chosen.items()}, profile=profile or profile_name())
+        init(*args, **kwargs)
+        if chosen:
+            said = ", ".join(f"{name}={one.value!r} ({one.origin}: {one.place})" for name, one in chosen.items())
+            _log.info("%s: %s", repr(args[0]), said)  # a record of the log should not keep a loader
+
+    return filled
+
+
+def find_file(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the file with the profiles; None where there is none."""
+    if named := config_path(environ):
+        if not os.path.isfile(named):
+            raise UnusableInput(f"HEADRACE_CONFIG names {named}, which is no file", next_step="unset HEADRACE_CONFIG")
+        return Path(named)
+    here = Path.cwd()
+    return next((path for path in (folder / FILE_NAME for folder in (here, *here.parents)) if path.is_file()), None)
+
+
+def read_profiles(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the profiles of a file by name, their values checked."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UnusableInput(f"{path} cannot be read: {error}", next_step="correct it, as TOML") from None
+    profiles = document.get("profiles", {})
+    if not isinstance(profiles, dict) or not all(isinstance(one, dict) for one in profiles.values()):
+        raise UnusableInput(f"{path}: profiles are tables", next_step="[profiles.NAME], and a line for each setting")
+    for name, values in profiles.items():
+        for key, value in values.items():
+            if key not in SETTINGS:
+                what = f"{path}: profile {name} sets {key!r}, which no profile can"
+                raise UnusableInput(what, known=", ".join(SETTINGS), next_step="give it to the loader as an argument")
+            _checked(key, value, SETTINGS[key][0], f"{path}: profile {name}")
+    return profiles
+
+
+def _checked(name: str, value: Any, check: Callable[[Any], Any], where: str) -> Any:
+    try:
+        return check(value)
+    except (ValueError, TypeError) as error:
+        raise UnusableInput(f"{where}: {name} = {value!r} cannot be used", next_step=str(error)) from None
+
+
+def _typed(text: str) -> Any:
+    """A value of the environment: a number, a truth, or a text.
+
+    >>> [_typed(text) for text in ("8", "true", "auto", "8GiB")]
+    [8, True, 'auto', '8GiB']
+    """
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return int(text) if text.isdigit() else text
+
+
+def write_profile(
+    path: str | os.PathLike[str], name: str, settings: Mapping[str, Any], *, comment: str = ""
+) -> dict[str, Any]:
+    """Write a profile into a file, in place of one of that name; whatever else is in the file stays as it is.
+
+    The file is there whole or as it was. Returns what was written, without settings that are None.
+    """
+    target = Path(path)
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise UnusableInput(f"{name!r} cannot be the name of a profile", next_step="letters, digits, - and _")
+    values = {key: value for key, value in settings.items() if value is not None}
+    before = target.read_text(encoding="utf-8") if target.exists() else ""
+    if before:
+        read_profiles(target)  # what is no file of profiles is left alone
+    block = re.compile(rf"^\[profiles\.{re.escape(name)}\][^\n]*\n(?:(?!\[)[^\n]*(?:\n|\Z))*", re.MULTILINE)
+    kept = block.sub("", before).rstrip()
+    lines = [f"[profiles.{name}]", *(f"# {line}" for line in comment.splitlines())]
+    lines += [f"{key} = {_as_toml(value)}" for key, value in values.items()]
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        temporary.write_text("\n".join([*([kept, ""] if kept else []), *lines, ""]), encoding="utf-8")
+        read_profiles(temporary)
+        temporary.replace(target)
+    except OSError as error:
+        raise UnusableInput(f"{target} cannot be written", next_step=write_step(error, target)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return values
+
+
+def _as_toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else f'"{value}"'
