@@ -8,8 +8,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headrace.causes.recorded.ceiling import Mean
-from headrace.causes.recorded.estimates import Estimate, Remedy, Supply, estimate_async_checkpoint, most_workers
-from headrace.model import Cause
+from headrace.causes.recorded.estimates import (
+    Estimate,
+    Remedy,
+    Supply,
+    WorkerForecast,
+    estimate_async_checkpoint,
+    most_workers,
+)
+from headrace.model import Cause, LoaderSettings
 
 from .test_recorded import explain, simulate
 
@@ -61,6 +68,28 @@ def test_an_effect_within_its_error_is_withheld() -> None:
     assert not Estimate(remedy=Remedy.MORE_WORKERS, gain=1.2, error=0.25).is_shown
     assert not Estimate(remedy=Remedy.MORE_WORKERS, gain=1.03, error=0.0).is_shown
     assert Estimate(remedy=Remedy.MORE_WORKERS, gain=1.3, error=0.1).is_shown
+
+
+@given(current=st.integers(1, 16), deficit=st.floats(0.2, 10.0), workers=st.integers(1, 64))
+def test_a_forecast_agrees_with_the_gain_and_with_what_was_recorded(current: int, deficit: float, workers: int) -> None:
+    one = supply(step_s=0.1, batch_s=0.1 * deficit)
+    forecast = WorkerForecast(
+        loader="Data",
+        settings=LoaderSettings(num_workers=current),
+        supply=one,
+        needed=math.ceil(deficit * current),
+        most=64,
+        bottleneck=None,
+        is_iterable=False,
+    )
+    now, then = forecast.steps_per_s(current), forecast.steps_per_s(workers)
+    assert now.value == pytest.approx(1 / max(0.1, 0.1 * deficit))
+    assert then.value <= 10 * (1 + 1e-9)  # the loop takes no more
+    if workers >= current:
+        assert then.value / now.value == pytest.approx(one.gain_with(workers / current)[0])
+    if workers >= forecast.needed:
+        assert then.value == pytest.approx(10)
+    assert forecast.steps_per_s(0).value < forecast.steps_per_s(1).value
 
 
 @given(current=st.integers(1, 32), cpu=st.floats(0.0, 2.0), cores=st.floats(1.0, 128.0), idle=st.floats(0.0, 128.0))

@@ -16,7 +16,9 @@
 - `diagnosis`: from a recording to findings and facts: its steps, its ranks, the table of times.
 """
 
-from .diagnosis import explain_processes, explain_recording
+from .ceiling import mean_of
+from .diagnosis import explain_processes, explain_recording, forecast_recording
+from .estimates import WorkerForecast
 from .processes import ProcessEvents
 
-__all__ = ["ProcessEvents", "explain_processes", "explain_recording"]
+__all__ = ["ProcessEvents", "WorkerForecast", "explain_processes", "explain_recording", "forecast_recording", "mean_of"]

@@ -31,7 +31,16 @@ from ..steps import SUPPLY_CAUSES, verdict_of
 from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text
 from .data_waits import DataVerdict, data_evidence, judge_data, undecided_turns
 from .ending import end_facts, find_ending
-from .estimates import Estimate, Remedy, cheaper_part, estimate_data, estimate_figures, estimate_text
+from .estimates import (
+    Estimate,
+    Remedy,
+    WorkerForecast,
+    cheaper_part,
+    estimate_data,
+    estimate_figures,
+    estimate_text,
+    forecast_workers,
+)
 from .feeding import feed_notes, feed_rows
 from .host import find_host_bound, read_host_time
 from .interruptions import interruption_findings, stall_notes
@@ -103,6 +112,22 @@ def explain_recording(recording: Recording, *, exit_code: int | None = None) -> 
         exit_code=recording.facts.shell_code if exit_code is None else exit_code,
         replay_steps=recording.facts.replay_steps,
     )
+
+
+def forecast_recording(recording: Recording, *, step_s: float | None = None) -> WorkerForecast | None:
+    """Return what a recorded training would do with other numbers of workers; None where nothing is known of them.
+
+    `step_s`: how long the training takes for a batch, where that is not what the recording shows.
+    """
+    processes, cores = processes_of(recording), recording.facts.core_quota or float(recording.facts.cores or 1)
+    trainers = [
+        read_trainer(one, recording.facts.start_monotonic_ns, recording.end_ns) for one in trainers_of(processes)
+    ]
+    for trainer in trainers:
+        _, data, _, around = _judge(trainer, processes, recording.system, cores)
+        if data is not None:
+            return forecast_workers(data, trainer.train_s, cores, around, ranks=len(trainers), step_s=step_s)
+    return None
 
 
 def explain_processes(

@@ -8,13 +8,13 @@ step, the pool's time for a batch and the remedy's own factor are drawn within t
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from headrace.model import Bottleneck, PartKind, Text, format_share, three_digits, with_error
+from headrace.model import Bottleneck, LoaderSettings, PartKind, Text, format_share, three_digits, with_error
 
 from ..steps import SUPPLY_CAUSES
 from .ceiling import Mean, mean_of
@@ -165,39 +165,108 @@ def _estimate_more_workers(
     verdict: DataVerdict, supply: Supply, cores: float, around: Surroundings | None, ranks: int
 ) -> Estimate | None:
     """Estimate the least number of workers that feed the loop; None where more would not help, or nobody knows."""
+    current = verdict.loader.num_workers
+    most = _most_that_help(verdict, supply, cores, around, ranks)
+    needed = _needed_workers(supply, current)
+    workers = min(needed, most)
+    if workers <= current:
+        return None
+    # The first ones: each pass starts them, and waits for a first batch with nothing beside it.
+    starts = 0.0 if current else float(np.count_nonzero(verdict.loader.batch == 0))
+    added_s = starts * (_START_S + supply.batch.value * supply.tasks)
+    gain, error = supply.gain_with(workers / max(1, current) / supply.tasks, added_s=added_s)
+    error = max(error, 0.0 if current else _FIRST_ERROR * gain)
+    return Estimate(remedy=Remedy.MORE_WORKERS, gain=gain, error=error, workers=workers, is_short=needed > most)
+
+
+def _needed_workers(supply: Supply, current: int) -> int:
+    """Return how many workers feed the loop; the first takes over from the loop itself, and so does its core."""
+    return math.ceil(supply.deficit * supply.tasks * max(1, current) * _HEADROOM)
+
+
+def _most_that_help(verdict: DataVerdict, supply: Supply, cores: float, around: Surroundings | None, ranks: int) -> int:
+    """Return up to how many workers each makes as many batches as one of those that are there; those, if none more."""
     # A worker makes as many batches a second as one of those that are there, as long as cores are free for its CPU
     # time. A disk or a lock that is at its limit serves more of them no faster.
     resources, current = verdict.resources, verdict.loader.num_workers
     if resources is None or verdict.bottleneck in {Bottleneck.GIL, Bottleneck.THREADS}:
-        return None
+        return current
     taken = verdict.turns.are_taken if verdict.turns is not None else False
     if taken or (taken is None and verdict.bottleneck is not Bottleneck.IO_LATENCY):
-        return None  # they wait for each other, or may do so
+        return current  # they wait for each other, or may do so
     if verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IPC_COPY, None} and resources.bytes_per_s > 0:
-        return None
+        return current
     if verdict.bottleneck is Bottleneck.IO_LATENCY and around is not None and (around.disk_busy or 0.0) >= _DISK_FULL:
-        return None
+        return current
     account = around.account if around is not None else None
     if resources.no_core >= _NO_CORE_FROM and (account is None or account.is_full):
-        return None
-    added_s = 0.0
+        return current
     if not current:  # the first ones: an iterable gives all to each of them unless it is told not to
-        fetch_s = supply.batch.value * supply.tasks
         is_idle = account is None or account.idle >= _SLICE * resources.cpu
-        if fetch_s < _WORTH_SENDING_S or verdict.is_iterable or not is_idle:
-            return None
-        # Each pass starts them, and waits for a first batch with nothing beside it.
-        added_s = float(np.count_nonzero(verdict.loader.batch == 0)) * (_START_S + fetch_s)
-    ahead = max(1, current)  # the first worker takes over from the loop itself, and so does its core
-    needed = math.ceil(supply.deficit * supply.tasks * ahead * _HEADROOM)
+        if supply.batch.value * supply.tasks < _WORTH_SENDING_S or verdict.is_iterable or not is_idle:
+            return current
     # Other ranks need likewise.
-    most = most_workers(ahead, resources.cpu, cores / ranks, account.idle / ranks if account is not None else None)
-    workers = min(needed, most)
-    if workers <= current:
+    idle = account.idle / ranks if account is not None else None
+    return max(current, most_workers(max(1, current), resources.cpu, cores / ranks, idle))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerForecast:
+    """What a recorded training would do with other numbers of workers: an estimate from its service times."""
+
+    loader: str  # the class of its data set
+    settings: LoaderSettings
+    supply: Supply
+    needed: int  # workers that feed the loop
+    most: int  # up to so many bring as much as one of those that are there; no more than those, where more do not help
+    bottleneck: Bottleneck | None
+    is_iterable: bool
+
+    @property
+    def current(self) -> int:
+        return self.settings.num_workers or 0
+
+    @property
+    def workers(self) -> int:
+        """Return the least number that feeds the loop, as far as more help."""
+        return min(self.needed, self.most)
+
+    def steps_per_s(self, workers: int) -> Mean:
+        """Return steps a second with so many workers, and the error."""
+        supply, ahead = self.supply, max(1, self.current)
+        fetch_s = supply.batch.value * supply.tasks * ahead
+        pool_s = fetch_s / max(1, workers) if workers else fetch_s + supply.step.value
+        step_s = max(supply.step.value, pool_s)
+        known = supply.batch if pool_s >= supply.step.value else supply.step
+        doublings = abs(math.log2(max(1, workers) / ahead))
+        errors = (_finite(known.error) / max(known.value, 1e-9), _PER_DOUBLING * doublings, supply.model_error)
+        return Mean(1 / step_s, math.hypot(*errors) / step_s, known.count)
+
+
+def forecast_workers(
+    verdict: DataVerdict,
+    train_s: float,
+    cores: float,
+    around: Surroundings | None,
+    *,
+    ranks: int = 1,
+    step_s: float | None = None,
+) -> WorkerForecast | None:
+    """Return the forecast for a loader; None where too little was recorded. `step_s` is another demand than its own."""
+    supply = supply_of(verdict, train_s)
+    if supply is None:
         return None
-    gain, error = supply.gain_with(workers / ahead / supply.tasks, added_s=added_s)
-    error = max(error, 0.0 if current else _FIRST_ERROR * gain)
-    return Estimate(remedy=Remedy.MORE_WORKERS, gain=gain, error=error, workers=workers, is_short=needed > most)
+    if step_s is not None:
+        supply = replace(supply, step=Mean(step_s, 0.0, supply.step.count))
+    return WorkerForecast(
+        loader=verdict.loader.name,
+        settings=verdict.loader.settings,
+        supply=supply,
+        needed=_needed_workers(supply, verdict.loader.num_workers),
+        most=_most_that_help(verdict, supply, cores, around, ranks),
+        bottleneck=verdict.bottleneck,
+        is_iterable=verdict.is_iterable,
+    )
 
 
 def most_workers(current: int, cpu_share: float, cores: float, idle_cores: float | None) -> int:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from .lanes import KeptEvents, Lane, close_lane, open_lane
     from .recorder import Recorder
     from .recording import Recording, event_dtype, read_run
-    from .run_facts import RunFacts
+    from .run_facts import RUN_FILE, RunFacts
     from .system_samples import SystemSampler
 
 __all__ = [
+    "RUN_FILE",
     "KeptEvents",
     "Lane",
     "Recorder",
@@ -41,6 +42,6 @@ __getattr__, __dir__ = lazy_names(
     lanes="KeptEvents Lane close_lane open_lane",
     recorder="Recorder",
     recording="Recording event_dtype read_run",
-    run_facts="RunFacts",
+    run_facts="RUN_FILE RunFacts",
     system_samples="SystemSampler",
 )
