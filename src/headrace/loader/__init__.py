@@ -21,6 +21,7 @@ from headrace.lazy import lazy_names
 if TYPE_CHECKING:
     from headrace.engine import DEFAULT_SHARE, free_memory, usable_processors
 
+    from .batches import count_rows
     from .dataloader import DataLoader
     from .probing import Dependence, probe_samples
     from .profiles import BUILT_IN, Origin, Setting, find_file, read_profiles, resolve_settings, write_profile
@@ -39,6 +40,7 @@ __all__ = [
     "Setting",
     "Target",
     "TorchsTurn",
+    "count_rows",
     "expected_ahead",
     "find_file",
     "free_memory",
@@ -57,6 +59,7 @@ _OF_PROFILES = (
 )
 __getattr__, __dir__ = lazy_names(
     __name__,
+    batches="count_rows",
     dataloader="DataLoader",
     probing="Dependence probe_samples",
     profiles=_OF_PROFILES,
