@@ -1,0 +1,318 @@
+"""`headrace tune`: which workers, backend, depth and batch size feed a training best, measured in seconds."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from headrace import __version__
+from headrace.errors import UnusableInput
+from headrace.model import Text, format_bytes, format_seconds, format_share, parse_bytes, three_digits, with_error
+
+from .arguments import Commands, add_command, add_language, check_output, seconds, whole
+from .terminal import EXIT_INTERRUPTED, EXIT_OK, Terminal, line, plain_table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text as Line
+
+    from headrace.tuning import Candidate, ProbeOutcome, TuneReport
+
+_DESCRIPTION = """\
+Find the number of workers, the backend, the depth of reading and, where several are given, the batch size that feed a
+training best. A model of what one sample costs says where to look; short probes, in turn, decide, until the answer is
+better than the noise. With --step-ms, the cheapest configuration that keeps up is wanted; without, the fastest.
+
+TARGET is path/to/file.py:name or package.module:name (a loader, a data set, or a function that returns one), or a
+pattern of tar shards. A loader's own settings are what is to be beaten. Or a run directory of `headrace run`: then the
+answer is an estimate from that recording, and nothing is run.
+"""
+_EPILOG = """\
+Each probe is a process of its own, bounded in time and memory: a data set that hangs or dies ends its probe alone.
+exit codes: 0 an answer was found, 2 could not run (no such target, no batch), 130 interrupted (shows the best so far)
+"""
+
+_BAR_CELLS = 16
+
+_PROGRESS = Text("tuning {target}, for {seconds} at most", "正在调优 {target}，至多 {seconds}")
+_TITLE = Text("{target}: {dataset}, batches of {batch}", "{target}：{dataset}，batch 大小 {batch}")
+_TOOK = Text("{count:probe(s)} in {seconds}", "{count} 次测量，用时 {seconds}")
+_HEADS = Text(",model,samples/s,,first batch,cores,memory", ",模型,样本/秒,,首个 batch,核心,内存")
+_BEST = Text("best", "最佳")
+_NOW = Text("now", "现有")
+_WHY = Text("Why:", "原因：")
+_CODE = Text("In code:", "写成代码：")
+_NOTHING = Text("Nothing was measured.", "没有测到任何结果。")
+_STOPPED = Text("interrupted: the best so far", "已中断：以下是目前最好的结果")
+_WRITTEN = Text(
+    "written to {file}: DataLoader(dataset, profile={profile!r})",
+    "已写入 {file}：DataLoader(dataset, profile={profile!r})",
+)
+_PROBED = Text("{candidate}: {rate} samples/s", "{candidate}：{rate} 样本/秒")
+
+
+def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    summary = "which workers, backend and depth feed a training best: a model, then short probes"
+    parser = add_command(commands, shared, "tune", run, summary, description=_DESCRIPTION, epilog=_EPILOG)
+    add = parser.add_argument
+    add("target", metavar="TARGET", help="file.py:name, package.module:name, a shard pattern, or a run directory")
+    add("--seconds", type=seconds(3, 3600), default=30.0, metavar="S", help="time for all of it (default: 30)")
+    add("--memory", type=_size, metavar="SIZE", help="what the process and its workers may take, such as 8GiB")
+    add("--step-ms", type=_step, metavar="MS", help="how long the training takes for a batch, without waiting")
+    sizes = "samples a batch (default: the loader's, else 8); several, by comma, to choose from"
+    add("--batch-size", type=_numbers(1, 1_000_000), default=(), metavar="N,…", help=sizes)
+    add("--max-workers", type=whole(1, 512), metavar="N", help="default: 16, or twice the processors if that is more")
+    add("--backend", choices=("process", "thread", "both"), default="both", help="default: both")
+    add("--loader", choices=("headrace", "torch"), help="whose loader (default: headrace; of --sweep: torch)")
+    swept = "measure these numbers of workers and no others, in turn: 0,4,8,16"
+    add("--sweep", type=_numbers(0, 512), default=(), metavar="N,…", help=swept)
+    kept = "save the answer as a profile of this file (headrace.toml), for DataLoader(profile=…)"
+    add("--write", metavar="FILE", help=kept)
+    add("--profile", default="tuned", metavar="NAME", help="of --write: the profile's name (default: tuned)")
+    add_language(parser)
+    add("--json", action="store_true", help="print one JSON document, schema headrace/tune/1")
+
+
+def _numbers(lowest: int, highest: int) -> Callable[[str], tuple[int, ...]]:
+    return lambda text: tuple(dict.fromkeys(map(whole(lowest, highest), text.split(","))))
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _step(text: str) -> float:
+    return seconds(1e-6)(f"{text.removesuffix('ms')}ms")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    from headrace.signals.recording import RUN_FILE
+
+    if os.path.isfile(os.path.join(args.target, RUN_FILE)):
+        return _from_recording(args, terminal)
+    from headrace.tuning import TuneSettings, profile_settings, tune
+
+    language = args.lang
+    if args.write is not None:
+        check_output(args.write)
+    settings = TuneSettings(
+        target=args.target,
+        seconds=args.seconds,
+        memory_bytes=args.memory,
+        step_s=args.step_ms,
+        batch_sizes=args.batch_size,
+        most_workers=args.max_workers,
+        backends=("process", "thread") if args.backend == "both" else (args.backend,),
+        loader=args.loader or ("torch" if args.sweep else "headrace"),
+        sweep=args.sweep,
+    )
+
+    def tell(result: ProbeOutcome) -> None:
+        rate = three_digits(result.samples_per_s) if result.failure is None else result.failure.value
+        if terminal.verbosity > 0:
+            terminal.warn(_PROBED.filled(candidate=_name(result.candidate), rate=rate).of(language))
+
+    with terminal.progress(_PROGRESS.filled(target=args.target, seconds=format_seconds(args.seconds)).of(language)):
+        report = tune(settings, tell)
+    if args.json:
+        terminal.json(_document(report, language))
+    else:
+        terminal.parts(_parts(report, language))
+    if args.write is not None and report.answer.candidate is not None:
+        from headrace.loader import write_profile
+
+        said = f"headrace tune {args.target}: {three_digits(report.answer.samples_per_s)} samples/s"
+        write_profile(args.write, args.profile, profile_settings(report), comment=said)
+        terminal.warn(_WRITTEN.filled(file=args.write, profile=args.profile).of(language))
+    return EXIT_INTERRUPTED if report.is_interrupted else EXIT_OK
+
+
+def _name(one: Candidate, *, several: bool = False) -> str:
+    """Return a configuration in a few words: its batch size where there are several."""
+    kind = "threads" if one.backend == "thread" else "workers"
+    rest = {"batch": one.batch_size if several else None, "ahead": one.batches_ahead, "depth": one.io_depth}
+    said = [f"{one.loader} {one.num_workers} {kind}" if one.num_workers else f"{one.loader} in-process"]
+    return ", ".join([*said, *(f"{name} {value}" for name, value in rest.items() if value)])
+
+
+def _parts(report: TuneReport, language: str) -> Iterator[RenderableType]:
+    from headrace.tuning import FAILURES, arguments, reasons
+
+    answer, subject = report.answer, report.subject
+    batch = (answer.candidate or report.results[0].candidate).batch_size or "?"
+    yield line(_TITLE.filled(target=report.settings.target, dataset=subject.dataset, batch=batch).of(language), "bold")
+    took = _TOOK.filled(count=len(report.results), seconds=format_seconds(report.elapsed_s))
+    yield f"  {took.of(language)}\n"
+    if report.is_interrupted:
+        yield line(_STOPPED.of(language), "yellow")
+    if answer.candidate is None:
+        yield line(_NOTHING.of(language), "bold")
+        return
+    yield from (_table(report, language), "")
+    for one in report.results:
+        if one.failure is not None:
+            said = (one.said.strip().splitlines() or [""])[0]
+            why = FAILURES[one.failure].of(language)
+            yield line(f"{_name(one.candidate)}: {why}. {said}".strip(), "yellow")
+    yield line(_WHY.of(language), "bold")
+    yield from (f"  - {each.of(language)}" for each in reasons(report))
+    yield line(f"\n{_CODE.of(language)}", "bold")
+    for name, call in arguments(report).items():
+        yield f"  {name.rpartition('.')[0]}.{call}"
+
+
+def _table(report: TuneReport, language: str) -> Table:
+    """Return all that was measured, fewest workers first, with bars that show the rates."""
+    rates = report.answer.rates
+    most = max(rate for rate, _ in rates.values())
+    table = plain_table(gap=2)
+    for place, title in enumerate(_HEADS.of(language).split(",")):
+        table.add_column(title, justify="left" if place in (0, 3) else "right", no_wrap=True)
+    for one in sorted(rates, key=lambda one: (one.loader, one.batch_size or 0, one.cost)):
+        good = [each for each in report.results if each.candidate == one and each.failure is None]
+        is_best, is_now = one == report.answer.candidate, one == report.subject.baseline
+        table.add_row(
+            _name(one, several=len({each.batch_size for each in rates}) > 1),
+            three_digits(report.model.per_s(one)),
+            with_error(*rates[one]),
+            _marked(_bar(rates[one][0] / most), is_best, is_now, language),
+            format_seconds(good[-1].first_batch_s),
+            three_digits(good[-1].cores),
+            format_bytes(max(each.peak_bytes for each in good)),
+        )
+    return table
+
+
+def _bar(share: float) -> str:
+    """Return a bar that fills a share of its cells.
+
+    >>> _bar(0.5), _bar(0.03)
+    ('████████', '▌')
+    """
+    cells = round(8 * _BAR_CELLS * share)
+    return "█" * (cells // 8) + " ▏▎▍▌▋▊▉"[cells % 8].strip()
+
+
+def _marked(bar: str, is_best: bool, is_now: bool, language: str) -> Line:
+    marks = [_BEST] * is_best + [_NOW] * is_now
+    return line(" ".join([bar, *(each.of(language) for each in marks)]), "green" if is_best else "cyan")
+
+
+def _document(report: TuneReport, language: str) -> dict[str, Any]:
+    from headrace.tuning import arguments, reasons
+
+    answer, settings = report.answer, asdict(report.settings)
+    return {
+        "schema": "headrace/tune/1",
+        "headrace": __version__,
+        "settings": settings,
+        "subject": asdict(report.subject),
+        "service": asdict(report.service),
+        "answer": {
+            "candidate": answer.candidate and asdict(answer.candidate),
+            **{name: getattr(answer, name) for name in ("samples_per_s", "error", "gain", "gain_error")},
+            **{name: getattr(answer, name) for name in ("is_settled", "meets_demand", "is_better")},
+        },
+        "arguments": arguments(report),
+        "why": [each.of(language) for each in reasons(report)],
+        "rates": [
+            {**asdict(one), "samples_per_s": rate, "error": error} for one, (rate, error) in answer.rates.items()
+        ],
+        "probes": [asdict(one) | {"failure": one.failure and one.failure.value} for one in report.results],
+        "elapsed_s": report.elapsed_s,
+        "is_interrupted": report.is_interrupted,
+    }
+
+
+# ------------------------------------------------------------------------------------------ from a recording
+
+_ESTIMATE = Text(
+    "{target}: an estimate from what was recorded; nothing was run", "{target}：根据录制结果的估计；没有实际运行"
+)
+_LOADER = Text(
+    "the loader over {loader} ({place}), batches of {batch}: a step takes {step} without its wait, and "
+    "{workers:worker(s) (makes|make)} a batch in {pool}",
+    "{loader} 的加载器（{place}），batch 大小 {batch}：不算等待一步 {step}，{workers} 个 worker 每 {pool} 产出一个 "
+    "batch",
+)
+_FORECAST_HEADS = Text("workers,steps/s,,waits", "worker,步/秒,,等待占比")
+_FEEDS = Text(
+    "{workers:worker(s) (feeds|feed)} the loop: demand × time of a batch in one worker, and 5 % to spare (estimate)",
+    "{workers} 个 worker 就能喂饱训练：需求 × 单个 worker 产出一个 batch 的时间，留 5 % 余量（估计）",
+)
+_TOO_FEW_CORES = Text(
+    "{needed:worker(s)} would be needed, and the free processors carry {most}: less to compute for a batch is the rest",
+    "需要 {needed} 个 worker，而空闲处理器只撑得起 {most} 个：其余只能靠减少每个 batch 的计算",
+)
+_NO_MORE = Text(
+    "more workers are not said to help, for what they wait for would serve no more of them ({bottleneck}): "
+    "`headrace run` says what helps",
+    "不能说增加 worker 会有用，因为它们等待的东西无法服务更多 worker（{bottleneck}）：`headrace run` 会说明什么有用",
+)
+_MEASURE_IT = Text(
+    "Next: `headrace tune path/to/file.py:name` measures it.", "下一步：用 `headrace tune path/to/file.py:name` 实测。"
+)
+
+
+def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
+    from headrace.causes.recorded import forecast_recording
+    from headrace.signals.recording import read_run
+    from headrace.tuning import worker_counts
+
+    forecast, language = forecast_recording(read_run(args.target), step_s=args.step_ms), args.lang
+    if forecast is None:
+        raise UnusableInput(
+            f"too little was recorded in {args.target} of a loader and its workers to reckon with",
+            next_step="a recording of some dozens of steps: headrace run -- python train.py",
+        )
+    best, now, settings, step_s = forecast.workers, forecast.current, forecast.settings, forecast.supply.step.value
+    counts = sorted({*worker_counts(max(min(forecast.most, 2 * best), now, 1)), now, best})
+    rows = {count: forecast.steps_per_s(count) for count in counts}
+    why = _FEEDS.filled(workers=best)
+    if forecast.most <= now < forecast.needed:
+        why = _NO_MORE.filled(bottleneck=forecast.bottleneck.value if forecast.bottleneck is not None else "?")
+    elif forecast.needed > forecast.most:
+        why = _TOO_FEW_CORES.filled(needed=forecast.needed, most=forecast.most)
+    call = f"DataLoader(dataset, batch_size={settings.batch_size}, num_workers={best})"
+    if args.json:
+        document = {
+            "schema": "headrace/tune/1",
+            "headrace": __version__,
+            "is_estimate": True,
+            "loader": {"dataset": forecast.loader, **asdict(settings)},
+            "step_s": step_s,
+            "answer": {"num_workers": best, "needed": forecast.needed, "most": forecast.most},
+            "rates": [{"num_workers": k, "steps_per_s": one.value, "error": one.error} for k, one in rows.items()],
+            "arguments": dict.fromkeys(("headrace.DataLoader", "torch.utils.data.DataLoader"), call),
+            "why": [why.of(language)],
+        }
+        terminal.json(document)
+        return EXIT_OK
+    table = plain_table(gap=2)
+    for place, title in enumerate(_FORECAST_HEADS.of(language).split(",")):
+        table.add_column(title, justify="left" if place == 2 else "right", no_wrap=True)
+    for count, rate in rows.items():
+        bar = _marked(_bar(rate.value * step_s), count == best, count == now, language)
+        waits = format_share(max(0.0, 1 - rate.value * step_s))
+        table.add_row(str(count), with_error(rate.value, rate.error), bar, waits)
+    facts = _LOADER.filled(
+        loader=forecast.loader,
+        place=settings.place or "?",
+        batch=settings.batch_size or "?",
+        step=format_seconds(step_s),
+        workers=max(1, now),
+        pool=format_seconds(forecast.supply.batch.value * forecast.supply.tasks),
+    )
+    terminal.parts(
+        [line(_ESTIMATE.filled(target=args.target).of(language), "bold"), f"  {facts.of(language)}\n", table]
+    )
+    terminal.parts([line(f"\n{_WHY.of(language)}", "bold"), f"  - {why.of(language)}"])
+    terminal.parts([line(f"\n{_CODE.of(language)}", "bold"), f"  {call}", "", _MEASURE_IT.of(language)])
+    return EXIT_OK
