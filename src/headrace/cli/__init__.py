@@ -7,6 +7,7 @@
 - `config`: the settings that loaders get here, each with its origin.
 - `demo`: a small training under `run`, the same one fed, and both side by side; `demo_training` is its script.
 - `explain`: why a training was slow or died, from its log alone.
+- `lint`: training scripts and configurations, looked at without running them.
 - `plan`: how much memory a loader takes, before anything runs.
 - `quarantine`: the samples that runs have condemned, shown, filtered and counted.
 - `run`: a training script as it is, timed, and why it waits.

@@ -1,4 +1,5 @@
 """Does this loader work on this machine, with this data set.
 
 - `chaos`: a loader under faults, each sample checked.
+- `lint`: training scripts and configurations, looked at without running them.
 """

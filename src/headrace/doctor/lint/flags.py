@@ -1,0 +1,102 @@
+"""Rules about options of the command line that are clamped, overwritten or ignored on their way to the loader."""
+
+import ast
+from collections.abc import Iterator
+
+from .loader_calls import LoaderCalls
+from .rules import LintFinding
+from .script import Flag, Script
+
+# What people call the options of a loader, and the argument that each is for.
+_ARGUMENT = {
+    **dict.fromkeys(("num_workers", "workers", "n_workers", "nworkers", "num_worker", "nw"), "num_workers"),
+    **dict.fromkeys(("dataloader_num_workers", "data_workers", "num_data_workers", "workers_per_gpu"), "num_workers"),
+    **dict.fromkeys(("prefetch_factor", "prefetch", "dataloader_prefetch_factor"), "prefetch_factor"),
+    **dict.fromkeys(("pin_memory", "pin_mem"), "pin_memory"),
+    **dict.fromkeys(("persistent_workers", "persistent"), "persistent_workers"),
+    **dict.fromkeys(("batch_size", "train_batch_size", "batchsize"), "batch_size"),
+}
+_DEFAULT = {
+    "num_workers": 0,
+    "prefetch_factor": None,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "batch_size": 1,
+}
+_COUNTS = {"num_workers", "prefetch_factor"}
+
+
+def check(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
+    """Find options that do not reach the loader as they were given."""
+    yield from _clamped(script)
+    overwritten = {flag.name: finding for flag, finding in _overwritten(script)}
+    yield from overwritten.values()
+    for flag in script.flags.values():
+        if flag.is_option and flag.name in _ARGUMENT and flag.name not in overwritten and not _is_read(script, flag):
+            yield from _ignored(script, loaders, flag)
+
+
+def _clamped(script: Script) -> Iterator[LintFinding]:
+    """`min(4, max(2, args.num_workers))`, and `if args.num_workers > 4: args.num_workers = 4`."""
+    for call in script.each(ast.Call):
+        if _is_bounded(script, call) and not _is_bounded(script, script.parents[call]):
+            yield from _clamp(script, call, script.settings_in(call))
+    for branch in script.each(ast.If):
+        match branch:
+            case ast.If(
+                test=ast.Compare(ops=[ast.Gt()], left=left, comparators=[limit]), body=[ast.Assign() as store, *_]
+            ):
+                is_same = script.setting_read(left) == script.setting_read(store.targets[0])
+                if is_same and script.constants(limit) and script.constants(limit) == script.constants(store.value):
+                    yield from _clamp(script, store, {script.setting_read(left): left})
+
+
+def _clamp(script: Script, node: ast.AST, read: dict[str, ast.AST]) -> Iterator[LintFinding]:
+    name = next((name for name in read if _ARGUMENT.get(name) in _COUNTS), "")
+    if name:
+        flag = script.flags[name].shown if name in script.flags else name
+        yield script.found("flag-clamped", node, flag=flag, code=ast.unparse(node), read=ast.unparse(read[name]))
+
+
+def _is_bounded(script: Script, node: ast.AST) -> bool:
+    """Whether it is a `min` or `max` with a constant; a `max` with 0 or 1 is no bound to speak of."""
+    kind = script.dotted(node.func) if isinstance(node, ast.Call) else ""
+    if not isinstance(node, ast.Call) or kind not in ("min", "max"):
+        return False
+    arguments = [
+        one for each in node.args for one in (each.elts if isinstance(each, (ast.List, ast.Tuple)) else [each])
+    ]
+    limits = [one.value for one in arguments if isinstance(one, ast.Constant) and isinstance(one.value, int)]
+    return any(kind == "min" or limit > 1 for limit in limits) or any(_is_bounded(script, one) for one in arguments)
+
+
+def _overwritten(script: Script) -> Iterator[tuple[Flag, LintFinding]]:
+    """`args.num_workers = 2`, on every way through the function or the script."""
+    for store in script.each(ast.Assign):
+        flag = script.flag_of(store.targets[0])
+        home = script.function_of(store) or script.tree
+        is_constant = isinstance(store.value, ast.Constant) and not script.is_conditional(store, home)
+        if flag is not None and flag.is_option and flag.name in _ARGUMENT and is_constant:
+            yield flag, script.found("flag-overridden", store, flag=flag.shown, code=ast.unparse(store))
+
+
+def _ignored(script: Script, loaders: LoaderCalls, flag: Flag) -> Iterator[LintFinding]:
+    """An option that nothing in the file reads, while all loaders of the file have a constant, or torch's default."""
+    argument = _ARGUMENT[flag.name]
+    given = [node for call in loaders.calls for node in call.given.get(argument, ())]
+    if given and all(isinstance(node, ast.Constant) for node in given):
+        node, value = given[0], ast.unparse(given[0])
+    elif loaders.calls and all(call.lacks(argument) for call in loaders.calls):
+        node, value = loaders.calls[0].node, str(_DEFAULT[argument])
+    else:
+        return
+    yield script.found("flag-ignored", node, flag=flag.shown, code=f"{argument}={value}", read=f"args.{flag.name}")
+
+
+def _is_read(script: Script, flag: Flag) -> bool:
+    """Whether the name stands somewhere as an attribute, a key that is asked for or, of `**vars(args)`, a parameter."""
+    asked = [node for node in script.each(ast.Constant) if node.value == flag.name]
+    places = [script.parents[node] for node in asked if script.parents[node] is not flag.node]
+    is_asked = any(isinstance(getattr(one, "ctx", None), ast.Load) or isinstance(one, ast.Call) for one in places)
+    names = [getattr(node, "attr", "") or getattr(node, "id", "") for node in script.each(ast.Attribute, ast.Name)]
+    return is_asked or flag.name in (*names, *(node.arg for node in script.each(ast.arg)))

@@ -1,0 +1,123 @@
+"""Files and folders, one after the other, each through all rules."""
+
+import os
+import re
+import sys
+import tokenize
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+from headrace.errors import UnusableInput
+
+from . import configs, datasets, flags, loaders, loops
+from .loader_calls import LoaderCalls
+from .rules import RULES, SCHEMA, LintFinding, Project
+from .script import Script
+
+_PYTHON, _YAML = (".py", ".pyw"), (".yaml", ".yml")
+_PASSED_BY = {
+    "venv",
+    "env",
+    "node_modules",
+    "__pycache__",
+    "site-packages",
+    "build",
+    "dist",
+}  # and what starts with a dot
+_IGNORED = re.compile(r"#\s*headrace:\s*ignore(?:\[([\w\s,-]*)\])?", re.IGNORECASE)
+_SEVERAL_RANKS = re.compile(rb"DistributedDataParallel|init_process_group|FullyShardedDataParallel|fully_shard")
+
+
+@dataclass(frozen=True)
+class LintResult:
+    """What was found, in the order of files and lines, and which files could not be looked at."""
+
+    findings: tuple[LintFinding, ...]
+    unread: dict[str, str]  # path: why
+    num_files: int
+    num_ignored: int  # findings that a comment silences
+
+    def as_json(self, language: str = "en") -> dict[str, object]:
+        """Return the document of schema `headrace/lint/1`."""
+        return {
+            "schema": SCHEMA,
+            "num_files": self.num_files,
+            "num_ignored": self.num_ignored,
+            "findings": [finding.as_json(language) for finding in self.findings],
+            "unread": [{"path": path, "reason": reason} for path, reason in self.unread.items()],
+        }
+
+
+def lint(paths: Sequence[str | os.PathLike[str]], *, rules: Collection[str] = tuple(RULES)) -> LintResult:
+    """Look at training scripts and configurations without running them; `-` is a script on standard input.
+
+    Folders are searched for `.py`, `.yaml` and `.yml`. All files are taken as one project: a rule that asks whether
+    somebody calls `cv2.setNumThreads` looks into all of them. A file that cannot be read or parsed is among the
+    `unread`, and the others are looked at.
+    """
+    files = list(dict.fromkeys(one for path in paths for one in _files(os.fspath(path))))
+    if not files:
+        raise UnusableInput("there is no .py, .yaml or .yml file", paths=", ".join(map(str, paths)))
+    texts: dict[str, bytes] = {}
+    unread: dict[str, str] = {}
+    for path in files:
+        try:
+            texts[path] = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        except OSError as error:
+            unread[path] = error.strerror or str(error)
+    project = Project(
+        is_distributed=any(_SEVERAL_RANKS.search(text) for text in texts.values()),
+        sets_cv2_threads=any(b"setNumThreads" in text for text in texts.values()),
+    )
+    findings: list[LintFinding] = []
+    num_ignored = 0
+    for path, text in texts.items():
+        try:
+            found = [one for one in _look(path, text, project) if one.rule.name in rules]
+        except UnusableInput as error:
+            unread[path] = error.what + (f"; {error.next_step}" if error.next_step else "")
+            continue
+        except RecursionError:
+            unread[path] = "nested too deeply"
+            continue
+        kept = [one for one in found if not _is_silenced(one, text.splitlines())]
+        num_ignored += len(found) - len(kept)
+        findings += sorted(kept, key=lambda one: (one.line, one.column, one.rule.name))
+    return LintResult(tuple(findings), unread, len(files), num_ignored)
+
+
+def _files(path: str) -> Iterator[str]:
+    if path == "-" or not os.path.isdir(path):
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in _PASSED_BY)
+        yield from (os.path.join(folder, one) for one in sorted(names) if one.endswith(_PYTHON + _YAML))
+
+
+def _look(path: str, text: bytes, project: Project) -> Iterator[LintFinding]:
+    if path.endswith(_YAML):
+        yield from configs.check_yaml(path, text.decode(errors="replace"))
+        return
+    try:
+        encoding, _ = tokenize.detect_encoding(BytesIO(text).readline)
+        script = Script(path, text.decode(encoding), project)
+    except (SyntaxError, ValueError, MemoryError) as error:
+        where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise UnusableInput(f"not Python {sys.version_info.major}.{sys.version_info.minor}: {said}{where}") from None
+    calls = LoaderCalls(script)
+    for family in (flags, loaders, datasets):
+        yield from family.check(script, calls)
+    yield from loops.check(script)
+    yield from configs.check(script)
+
+
+def _is_silenced(finding: LintFinding, lines: list[bytes]) -> bool:
+    """Whether its line, or a comment alone on the line before, says `# headrace: ignore` or `ignore[rule, rule]`."""
+    before = lines[finding.line - 2] if finding.line > 1 else b""
+    said = [lines[finding.line - 1], before if before.lstrip().startswith(b"#") else b""] if lines else []
+    marks = [mark for one in said if (mark := _IGNORED.search(one.decode(errors="replace")))]
+    return any(mark[1] is None or finding.rule.name in re.split(r"[\s,]+", mark[1]) for mark in marks)

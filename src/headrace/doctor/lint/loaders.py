@@ -1,0 +1,115 @@
+"""Rules about what a loader is given: workers, pinned memory, persistent workers, its share of the data."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from .loader_calls import LoaderCall, LoaderCalls
+from .rules import LintFinding
+from .script import Script, names_in, root_name
+
+_EVALUATES = ("val", "test", "eval", "dev", "query", "gallery", "infer", "pred")
+_DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
+_BY_RANK = re.compile(
+    r"DistributedSampler|partition|\[[\w.]*rank\]|rank\s*(::|\*)|\.shard\(|split_by_node|split_dataset"
+)
+_TOLD = re.compile(r"dataset[\w.]*\.set_epoch\(")
+_DEVICES = ("device", "cuda", "gpu", "rank")
+
+
+def check(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
+    """Find what is wrong with the loaders of a file."""
+    yield from _needs_workers(script, loaders)
+    yield from _copies(script, loaders)
+    yield from _restarted_workers(script, loaders)
+    if any(script.calls(*_DDP)) and not _BY_RANK.search(script.text):
+        for call in loaders.calls:
+            shuffles = loaders.values(call, "shuffle") == [True] and "shuffle" not in call.unsure
+            if shuffles and call.lacks("sampler") and call.lacks("batch_sampler"):
+                yield script.found("no-rank-sampler", call.node)
+
+
+def _needs_workers(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
+    """Only what is sure: 0 workers, as they are written or as the only default, and no condition about it."""
+    for call in loaders.calls:
+        workers = [value for node in call.given.get("num_workers", ()) for value in script.values(node)]
+        if call.unsure or not loaders.is_off(call, "num_workers"):
+            continue
+        flag = workers[0].flag if workers else None
+        for name in ("prefetch_factor", "persistent_workers"):
+            values = [value for node in call.given.get(name, ()) for value in script.values(node)]
+            if values and all(value.constant and not value.flag for value in values):
+                shown = f"0 ({flag.shown})" if flag else "0"
+                yield script.found("workers-needed", call.node, code=f"{name}={values[0].constant}", workers=shown)
+
+
+def _copies(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
+    """Batches on their way to the device: pinned, but waited for; or not pinned, so that nobody can but wait."""
+    for loop, calls in loaders.loops():
+        moves = list(_moves(loop))
+        asked = [script.constants(value) if (value := _non_blocking(move)) else [False] for move in moves]
+        if not moves or not all(asked):
+            continue
+        if all(True in loaders.values(call, "pin_memory") for call in calls) and not any(map(any, asked)):
+            yield script.found("pin-without-non-blocking", moves[0], code=ast.unparse(moves[0]))
+        if all(loaders.is_off(call, "pin_memory") for call in calls) and ".pin_memory()" not in script.text:
+            eager = [move for move, values in zip(moves, asked, strict=True) if all(values)]
+            if eager:
+                yield script.found("non-blocking-without-pin", eager[0], place=calls[0].node.lineno)
+
+
+def _moves(loop: ast.For) -> Iterator[ast.Call]:
+    """Yield the calls that copy what the loop was given to a device."""
+    names, inside = names_in(loop.target), [node for statement in loop.body for node in ast.walk(statement)]
+    for node in inside:
+        if isinstance(node, ast.comprehension) and root_name(node.iter) in names:
+            names |= names_in(node.target)
+    for node in inside:
+        match node:
+            case ast.Call(func=ast.Attribute(attr="cuda")) if root_name(node.func) in names:
+                yield node
+            case ast.Call(func=ast.Attribute(attr="to"), args=[to, *_]) if root_name(node.func) in names:
+                if any(word in ast.unparse(to).lower() for word in _DEVICES):
+                    yield node
+
+
+def _non_blocking(move: ast.Call) -> ast.expr | None:
+    named = next((one.value for one in move.keywords if one.arg == "non_blocking"), None)
+    is_cuda = isinstance(move.func, ast.Attribute) and move.func.attr == "cuda"
+    return named or (move.args[1] if is_cuda and len(move.args) > 1 else None)
+
+
+def _restarted_workers(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
+    """Loaders with workers that are made once, and iterated over in every epoch."""
+    epochs = {id(call): loaders.epochs_around(loop, call) for loop, calls in loaders.loops() for call in calls}
+    for call in loaders.calls:
+        has_workers = any(isinstance(one, int) and one > 0 for one in loaders.values(call, "num_workers"))
+        if has_workers and loaders.is_off(call, "persistent_workers") and not _evaluates(script, call):
+            around = epochs.get(id(call))
+            function, home = script.function_of(call.node), script.nearest(call.node, ast.ClassDef)
+            is_hook = function is not None and function.name == "train_dataloader" and home is not None
+            is_of_lightning = is_hook and any("Lightning" in base for base in script.bases(home))
+            is_made_once = around is not None and around not in script.ancestors(call.node)
+            if (is_of_lightning or is_made_once) and not _is_told(script, call, around):
+                yield script.found("no-persistent-workers", call.node)
+
+
+def _is_told(script: Script, call: LoaderCall, epochs: ast.AST | None) -> bool:
+    """Whether the data set is changed or told something in each epoch, which workers that stay would not hear of."""
+    names = {ast.unparse(one) for one in call.given.get("dataset", ())}
+    told = [one for one in ast.walk(epochs) if isinstance(one, ast.Attribute)] if epochs else []
+    return any(ast.unparse(one.value) in names for one in told) or bool(_TOLD.search(script.text))
+
+
+def _evaluates(script: Script, call: LoaderCall) -> bool:
+    """Whether a loader is, by the names about it, for evaluation: a second pool for it may not be worth its memory."""
+    place = script.nearest(call.node, ast.Assign, ast.FunctionDef)
+    said = (
+        [place.name]
+        if isinstance(place, ast.FunctionDef)
+        else [ast.unparse(one) for one in place.targets]
+        if place
+        else []
+    )
+    said += [ast.unparse(one) for one in call.given.get("dataset", ())]
+    return any(word in " ".join(said).lower() for word in _EVALUATES)

@@ -1,0 +1,378 @@
+"""A Python file as its syntax tree, and where the values in it come from.
+
+Values are followed inside of one file: a name to all of its assignments, a parameter to all calls of its function, a
+call of a function of the file to what it returns, an attribute of `self` to its assignments in the class, a flag to its
+default. Where one of those cannot be seen, nothing is known, and the rules are silent.
+"""
+
+import ast
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from .rules import LintFinding, Project
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+Loop: TypeAlias = ast.For | ast.While
+Sources: TypeAlias = list[ast.AST | None]
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module, *_COMPREHENSIONS)
+# What gives the items of its first argument.
+_PASS_ON = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "itertools.islice"}
+# What people call the namespace that a parser of the command line, or a configuration, gives them.
+_NAMESPACES = {"args", "arg", "opt", "opts", "options", "cfg", "config", "conf", "hparams", "hp", "params", "FLAGS"}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An option of the command line, or a field of a data class that holds settings."""
+
+    name: str  # as it is read: `num_workers`
+    shown: str  # as it is given: `--num-workers`
+    default: ast.expr | None
+    node: ast.AST
+    is_option: bool  # and no field
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value that an expression may have, and the flag whose default it is."""
+
+    constant: Any
+    flag: Flag | None = None
+
+
+class Script:
+    """One file, parsed; made once and asked by all rules."""
+
+    def __init__(self, path: str, text: str, project: Project) -> None:
+        self.path, self.text, self.project = path, text, project
+        with warnings.catch_warnings(action="ignore"):  # of the file: "invalid escape sequence"
+            self.tree = ast.parse(text)
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self._nodes: dict[type[ast.AST], list[Any]] = defaultdict(list)
+        self._imports: dict[str, str] = {}
+        # By scope, or class, and name: what it is set to; `None` is something that cannot be followed.
+        self._bound: dict[tuple[ast.AST, str], Sources] = defaultdict(list)
+        self._on_self: dict[tuple[ast.AST | None, str], Sources] = defaultdict(list)
+        self._known: dict[ast.AST, list[Value]] = {}
+        for node in ast.walk(self.tree):
+            self._nodes[type(node)].append(node)
+            self.parents.update((child, node) for child in ast.iter_child_nodes(node))
+        self._read_imports()
+        self._read_bindings()
+
+    def each(self, *kinds: type[ast.AST]) -> Iterator[Any]:
+        """Yield the nodes of these kinds."""
+        return (node for kind in kinds for node in self._nodes[kind])
+
+    def found(self, rule: str, node: ast.AST, **values: object) -> LintFinding:
+        """Return a finding at a node."""
+        line, byte = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        column = len(self.text.splitlines()[line - 1].encode()[:byte].decode()) + 1
+        return LintFinding.of(rule, self.path, line, column, **values)
+
+    # ---------------------------------------------------------------------------------- the tree
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield what a node lies in, the nearest first."""
+        while (above := self.parents.get(node)) is not None:
+            yield above
+            node = above
+
+    def nearest(self, node: ast.AST, *kinds: type[ast.AST]) -> Any:
+        """Return the nearest ancestor of one of these kinds, or `None`."""
+        return next((above for above in self.ancestors(node) if isinstance(above, kinds)), None)
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        found: Function | None = self.nearest(node, ast.FunctionDef, ast.AsyncFunctionDef)
+        return found
+
+    def loop_of(self, node: ast.AST) -> Loop | None:
+        """Return the loop around a node, in the same function."""
+        found = self.nearest(node, ast.For, ast.While, *_SCOPES[:3])
+        return found if isinstance(found, Loop) else None
+
+    def is_conditional(self, node: ast.AST, within: ast.AST) -> bool:
+        """Whether a node below `within` may be passed by: an `if`, a handler, an inner loop or function is between."""
+        below = node
+        for above in self.ancestors(node):
+            if above is within:
+                return False
+            if isinstance(above, (ast.If, ast.IfExp)) and below is not above.test:
+                return True
+            if isinstance(above, (ast.ExceptHandler, ast.BoolOp, ast.For, ast.While, ast.Match, *_SCOPES)):
+                return True
+            below = above
+        return True
+
+    def dotted(self, node: ast.AST | None) -> str:
+        """Return the full name of a function or class, as imports tell it: `torch.utils.data.DataLoader`."""
+        if isinstance(node, ast.Name):
+            return self._imports.get(node.id, node.id)
+        if isinstance(node, ast.Attribute) and (before := self.dotted(node.value)):
+            return f"{before}.{node.attr}"
+        return ""
+
+    def calls(self, *names: str) -> Iterator[ast.Call]:
+        """Yield the calls of functions with these full names."""
+        return (call for call in self.each(ast.Call) if self.dotted(call.func) in names)
+
+    def bases(self, home: ast.ClassDef) -> list[str]:
+        """Return the names of a class's bases, without their modules."""
+        return [self.dotted(base).rpartition(".")[2] for base in home.bases]
+
+    # ---------------------------------------------------------------------------------- following values
+
+    def origins(self, node: ast.AST) -> list[ast.AST]:
+        """Return the expressions that may have given a value; an empty list where that cannot be known."""
+        found: list[ast.AST] = []
+        seen: set[ast.AST] = set()
+        waiting = [node]
+        while waiting:
+            one = waiting.pop()
+            if one in seen:
+                continue
+            seen.add(one)
+            sources = self._sources(one)
+            known = [source for source in sources or () if source is not None]
+            if sources is None:
+                found.append(one)
+            elif not known or len(known) < len(sources):
+                return []
+            waiting += known
+        return found
+
+    def values(self, node: ast.AST) -> list[Value]:
+        """Return all values that an expression may have; an empty list where that cannot be known."""
+        if node not in self._known:
+            self._known[node] = []  # what is computed from itself is not known
+            each = [self._value(origin) for origin in self.origins(node)]
+            if all(each):
+                self._known[node] = [value for values in each for value in values]
+        return self._known[node]
+
+    def constants(self, node: ast.AST) -> list[Any]:
+        return [value.constant for value in self.values(node)]
+
+    def call_sites(self, function: Function | None) -> list[ast.Call]:
+        """Return the calls of a function of this file; an empty list where others may call it as well."""
+        if function is None:
+            return []
+        is_method = isinstance(self.parents[function], ast.ClassDef)
+        found: list[ast.Call] = []
+        for node in self.each(ast.Attribute if is_method else ast.Name):
+            if (node.attr if is_method else node.id) == function.name:
+                above: Any = self.parents[node]
+                is_called = getattr(above, "func", None) is node
+                if not is_called:
+                    return []  # handed on: to a thread, a registry, `mp.spawn`
+                if not is_method or is_self(node.value):
+                    found.append(above)
+        return found
+
+    def local_function(self, call: ast.AST) -> Function | None:
+        """Return the function of this file that is called: by its name, or as a method of the same class."""
+        bound: Sources = []
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            bound = self._bindings(call.func)
+        elif isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and is_self(call.func.value):
+            home = self.nearest(call, ast.ClassDef)
+            bound = [one for one in home.body if getattr(one, "name", "") == call.func.attr] if home else []
+        return bound[0] if len(bound) == 1 and isinstance(bound[0], Function) else None
+
+    def _sources(self, node: ast.AST) -> Sources | None:
+        """Return what a value comes from, `None` among it where that is unknown; `None` for what is no name."""
+        match node:
+            case ast.Name():
+                return self._bindings(node)
+            case ast.arg():
+                function = self.function_of(node)
+                return [_argument(site, function, node.arg) for site in self.call_sites(function) if function]
+            case ast.Attribute(value=ast.Name(id="self")):
+                return self._on_self.get((self.nearest(node, ast.ClassDef), node.attr))
+            case ast.IfExp():
+                return [node.body, node.orelse]
+            case ast.Call(args=[first, *_]) if self.dotted(node.func) in _PASS_ON:
+                return [first]
+            case ast.Call() if (function := self.local_function(node)) is not None:
+                return [value or None for value in self._returned(function)]
+            case ast.Subscript(slice=ast.Constant(value=int(index))) if function := self.local_function(node.value):
+                returned = self._returned(function)
+                return [
+                    one.elts[index] if isinstance(one, ast.Tuple) and index < len(one.elts) else None
+                    for one in returned
+                ]
+        return None
+
+    def _bindings(self, name: ast.Name) -> Sources:
+        """Return what a name is set to in the nearest scope that sets it."""
+        for scope in self.ancestors(name):
+            is_seen = not isinstance(scope, ast.ClassDef) or scope is self._scope(name)
+            if isinstance(scope, _SCOPES) and is_seen and (scope, name.id) in self._bound:
+                return self._bound[scope, name.id]
+        return []
+
+    def _returned(self, function: Function) -> list[ast.expr | None]:
+        returns = [one for one in ast.walk(function) if isinstance(one, ast.Return)]
+        return [one.value for one in returns if self.function_of(one) is function]
+
+    def _value(self, node: ast.AST) -> list[Value]:
+        if (flag := self.flag_of(node)) is not None:
+            default = self.values(flag.default) if flag.default and not self._is_changed(flag) else []
+            return [Value(one.constant, flag) for one in default]
+        match node:
+            case ast.Constant():
+                return [Value(node.value)]
+            case ast.UnaryOp(op=ast.Not()):
+                return [Value(not one.constant, one.flag) for one in self.values(node.operand)]
+            case ast.BoolOp(op=ast.And()):
+                parts = [self.constants(one) for one in node.values]
+                return [Value(all(all(part) for part in parts))] if all(parts) else []
+            case ast.BinOp(op=ast.Mult() | ast.Pow()):
+                left, right = self.constants(node.left), self.constants(node.right)
+                if len(left) == len(right) == 1 and isinstance(left[0], int) and isinstance(right[0], int):
+                    if isinstance(node.op, ast.Mult):
+                        return [Value(left[0] * right[0])]
+                    return [Value(left[0] ** right[0])] if 0 <= right[0] < 64 else []
+            case ast.Call() if self.dotted(node.func) == "torch.cuda.is_available":
+                return [Value(True)]  # it is, where a training matters
+            case ast.Call(args=[only]) if self.dotted(node.func) in ("int", "bool"):
+                return self.values(only)
+        return []
+
+    # ---------------------------------------------------------------------------------- flags
+
+    @cached_property
+    def flags(self) -> dict[str, Flag]:
+        """The options that this file declares, by the name they are read by; a name declared twice is none."""
+        found: dict[str, list[Flag]] = defaultdict(list)
+        for call in self.each(ast.Call):
+            words = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            if words and isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+                options = {one.arg: one.value for one in call.keywords}
+                shown = next((word for word in words if word.startswith("--")), words[0])
+                dest = getattr(options.get("dest"), "value", None)
+                name = dest if isinstance(dest, str) else shown.lstrip("-").replace("-", "_")
+                action = getattr(options.get("action"), "value", None)
+                is_switch = action in ("store_true", "store_false")
+                default = options.get("default") or (ast.Constant(action == "store_false") if is_switch else None)
+                found[name].append(Flag(name, shown, default, call, is_option=True))
+        for field in self.each(ast.AnnAssign):
+            home = self.parents[field]
+            if isinstance(home, ast.ClassDef) and "dataclass" in " ".join(map(ast.unparse, home.decorator_list)):
+                name = ast.unparse(field.target)
+                found[name].append(Flag(name, f"{home.name}.{name}", field.value, field, is_option=False))
+        return {name: flags[0] for name, flags in found.items() if len(flags) == 1}
+
+    @cached_property
+    def _namespaces(self) -> set[str]:
+        parsed = [call for call in self.each(ast.Call) if getattr(call.func, "attr", "").startswith("parse_")]
+        stores = [self.parents[call] for call in parsed if isinstance(self.parents[call], ast.Assign)]
+        return _NAMESPACES | {one for store in stores for one in names_in(getattr(store, "targets", [None])[0])}
+
+    def setting_read(self, node: ast.AST) -> str:
+        """Return the name that is read from the command line or a configuration, `args.num_workers`; else nothing."""
+        if isinstance(node, ast.Attribute) and self._is_namespace(node.value):
+            return node.attr
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and self._is_namespace(node.value):
+            return str(node.slice.value)
+        return ""
+
+    def flag_of(self, node: ast.AST) -> Flag | None:
+        """Return the flag that an expression reads or sets."""
+        return self.flags.get(self.setting_read(node))
+
+    def settings_in(self, node: ast.AST) -> dict[str, ast.AST]:
+        """Return the settings that are read in an expression, or in what its names stand for, and where."""
+        parts = list(ast.walk(node))
+        parts += [one for part in parts if isinstance(part, ast.Name) for one in self.origins(part)]
+        return {name: part for part in parts if (name := self.setting_read(part))}
+
+    def _is_namespace(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Attribute):
+            return node.attr in self._namespaces or self._is_namespace(node.value)
+        return isinstance(node, ast.Name) and node.id in self._namespaces
+
+    def _is_changed(self, flag: Flag) -> bool:
+        """Whether the script sets a flag itself, to something else than a share of what was asked for."""
+        stores = [store for store in self.each(ast.Assign) if self.flag_of(store.targets[0]) is flag]
+        return any(flag.name not in self.settings_in(store.value) for store in stores)
+
+    # ---------------------------------------------------------------------------------- reading the tree
+
+    def _read_imports(self) -> None:
+        for node in self.each(ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                self._imports[alias.asname or top] = alias.name if alias.asname else top
+        for node in self.each(ast.ImportFrom):
+            for alias in node.names:
+                self._imports[alias.asname or alias.name] = f"{node.module or ''}.{alias.name}".lstrip(".")
+
+    def _scope(self, node: ast.AST) -> ast.AST:
+        scope: ast.AST = self.nearest(node, *_SCOPES)
+        return scope
+
+    def _read_bindings(self) -> None:
+        shared = {(self._scope(node), name) for node in self.each(ast.Global, ast.Nonlocal) for name in node.names}
+        for name in self.each(ast.Name):
+            if not isinstance(name.ctx, ast.Load):
+                scope = self._scope(name)
+                self._bound[self.tree if (scope, name.id) in shared else scope, name.id].append(self._stored(name))
+        for attribute in self.each(ast.Attribute):
+            if isinstance(attribute.ctx, ast.Store) and is_self(attribute.value):
+                self._on_self[self.nearest(attribute, ast.ClassDef), attribute.attr].append(self._stored(attribute))
+        for one in self.each(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+            self._bound[self._scope(one), one.name].append(one)
+        for argument in self.each(ast.arg):
+            self._bound[self._scope(argument), argument.arg].append(argument)
+
+    def _stored(self, target: ast.expr) -> ast.AST | None:
+        """Return what is stored into a name or an attribute of `self`."""
+        above = self.parents[target]
+        if isinstance(above, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+            return above.value
+        place = self.parents.get(above)
+        if isinstance(above, ast.Tuple) and isinstance(place, ast.Assign):
+            index = above.elts.index(target)
+            if isinstance(place.value, ast.Tuple) and len(place.value.elts) == len(above.elts):
+                return place.value.elts[index]
+            if isinstance(place.value, ast.Call):  # an element of what is returned
+                element = ast.Subscript(place.value, ast.Constant(index), ast.Load())
+                self.parents[element] = place
+                return element
+        return None
+
+
+def is_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def names_in(node: ast.AST | None) -> set[str]:
+    """Return the variables in an expression or a target."""
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} if node else set()
+
+
+def root_name(node: ast.AST) -> str:
+    """Return the variable that an expression starts from: `batch` of `batch["image"].float()`."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _argument(call: ast.Call, function: Function, name: str) -> ast.expr | None:
+    """Return what a call gives for a parameter, its default included; `None` where that cannot be seen."""
+    if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
+        return None
+    spec = function.args
+    names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
+    defaults = dict(zip(reversed(names), reversed(spec.defaults), strict=False))
+    defaults |= {one.arg: value for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
+    given = dict(zip(names[names[:1] == ["self"] :], call.args, strict=False))
+    given |= {one.arg: one.value for one in call.keywords if one.arg}
+    return given.get(name) or defaults.get(name)
