@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # used by its smaller rooms as long as they import none of them in turn, and may use them all.
 WITHIN: dict[str, dict[str, set[str]]] = {
     "causes": {"logs": set(), "steps": {"logs"}, "recorded": {"logs", "steps"}},
+    "cli": {"demo": set()},
     "doctor": {"chaos": set(), "lint": set()},
     "engine": {
         "memory": set(),

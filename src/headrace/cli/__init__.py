@@ -5,7 +5,7 @@
 - `terminal`: how a command answers: stdout, stderr, colour, exit codes.
 - `chaos`: let faults strike a loader over the user's own data set, and check every sample.
 - `config`: the settings that loaders get here, each with its origin.
-- `demo`: a small training under `run`, the same one fed, and both side by side; `demo_training` is its script.
+- `demo`: a small training under `run`, the same one fed, and both side by side.
 - `explain`: why a training was slow or died, from its log alone.
 - `lint`: training scripts and configurations, looked at without running them.
 - `plan`: how much memory a loader takes, before anything runs.

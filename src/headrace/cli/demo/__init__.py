@@ -1,4 +1,7 @@
-"""`headrace demo`: a training under `headrace run`, the same under `headrace run --feed`, and both side by side."""
+"""`headrace demo`: a training under `headrace run`, the same under `headrace run --feed`, and both side by side.
+
+- `training`: the script that it runs.
+"""
 
 import argparse
 import os
@@ -17,9 +20,8 @@ from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
 from headrace.model import EventKind, Text, format_bytes, format_seconds, format_share, three_digits, write_step
 
-from . import demo_training
-from .arguments import Commands, add_command, add_language, whole
-from .terminal import EXIT_OK, Terminal, line, plain_table
+from ..arguments import Commands, add_command, add_language, whole
+from ..terminal import EXIT_OK, Terminal, line, plain_table
 
 _DESCRIPTION = """\
 A small training with torch's DataLoader under `headrace run`, which says why it waits; the same script, unchanged,
@@ -100,8 +102,8 @@ def _run_one(side: str, folder: Path, args: argparse.Namespace, terminal: Termin
     from headrace.signals.system import read_tree_memory
 
     record, output, log = folder / side, folder / f"{side}.out", folder / f"{side}.log"
-    script = os.path.abspath(demo_training.__file__)
-    training = [script, str(folder / "scans"), *map(str, (args.epochs, args.batch_size, args.workers))]
+    script = Path(__file__).resolve().with_name("training.py")
+    training = [str(script), str(folder / "scans"), *map(str, (args.epochs, args.batch_size, args.workers))]
     command = [sys.executable, "-m", "headrace", "run", "--out", str(record), *_feed(side), *training]
     running = Text(f"training with {side}'s loader", f"正在用 {side} 的加载器训练").of(args.lang)
     with terminal.progress(running), output.open("wb") as out, log.open("wb") as err:
