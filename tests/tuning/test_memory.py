@@ -49,6 +49,14 @@ def test_a_budget_bounds_what_ours_has_ahead() -> None:
     assert bounded[TermKind.QUEUE] + bounded[TermKind.LOOP] <= 200
 
 
+def test_a_collation_of_its_own_takes_another_copy() -> None:
+    own = replace(_CONFIGURATION, uses_rows=False)
+    assert _terms(own, LoaderName.TORCH)[TermKind.COLLATION] == 4 * 32
+    assert _terms(own, LoaderName.HEADRACE)[TermKind.COLLATION] == 2 * (4 * 2 + 1) * 32
+    bounded = _terms(replace(own, budget_bytes=300 * _MIB), LoaderName.HEADRACE)
+    assert bounded[TermKind.QUEUE] + bounded[TermKind.LOOP] + bounded[TermKind.COLLATION] <= 300
+
+
 def test_pinned_copies_are_rounded_up_and_ours_has_none() -> None:
     pinned = replace(_CONFIGURATION, batch_size=9, pin_memory=True)  # 36 MiB become 64
     assert _terms(pinned, LoaderName.TORCH)[TermKind.PINNED] == 9 * (64 - 36) + 36

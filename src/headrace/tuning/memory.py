@@ -1,7 +1,7 @@
 """How much memory a configuration takes at its peak, term by term, with torch's loader and with ours. Pure.
 
 The peak is that of a loop slower than its loader: everything ahead is full, and nobody waits. A loop that waits for
-data has less in memory, never more. What the terms rest on:
+data comes close to it with the first filling. What the terms rest on:
 
 - torch sends `prefetch_factor x num_workers` batches ahead, finished or not, and the loop holds one more. A worker that
   makes a batch has all its samples in hand, as tensors of its own, until they are copied into shared memory; at the end
@@ -155,15 +155,16 @@ def _batches(cost: SampleCost, configuration: Configuration, loader: LoaderName)
     is_ours, budget = loader is LoaderName.HEADRACE and workers > 0, configuration.budget_bytes
     batch_bytes = rows * cost.batch_sample_bytes
     batch = f"{rows} x {format_bytes(cost.batch_sample_bytes)}"
+    lies = 1 if configuration.uses_rows else 3  # times that a batch of ours lies in its budget
     if is_ours and budget is not None:
-        ahead = max(1, min(ahead, budget // max(1, batch_bytes) - 1))
+        ahead = max(1, min(ahead, budget // max(1, lies * batch_bytes) - 1))
     factors = f"{workers} x {ahead // workers}" if workers and ahead % workers == 0 else str(ahead)
     terms = [Term(TermKind.QUEUE, ahead * batch_bytes, f"{factors} x {batch}")]
     terms.append(Term(TermKind.LOOP, batch_bytes, batch))
     if workers and not configuration.uses_rows:
-        # ours: the samples of a batch as blocks, and what they are collated to before it is a block of its own; torch's
-        # workers each collate into memory of their own before that is copied into shared memory
-        copies = 2 if is_ours else workers
+        # ours: its samples as blocks, and blocks that workers keep for the next ones; torch's workers each
+        # collate into memory of their own before that is copied into shared memory
+        copies = (lies - 1) * (ahead + 1) if is_ours else workers
         terms.append(Term(TermKind.COLLATION, copies * batch_bytes, f"{copies} x {batch}"))
     if configuration.pin_memory and not is_ours:
         pinned = 1 << max(0, math.ceil(math.log2(max(1, batch_bytes))))
