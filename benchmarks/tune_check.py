@@ -34,7 +34,7 @@ from workloads import CT, SA1B, WORKLOADS, Lidar, SlowDisk, Small
 
 _BYTES = bytes(1 << 20)
 _SCHEMA = "headrace/benchmark/1"
-_COMMAND_S = 1.5  # of a command that starts and ends
+_COMMAND_S = 3.0  # of a command that starts and ends
 _SLEEPING = (0, 1, 2, 3, 4, 6, 8, 12, 16)
 _COMPUTING = (0, 1, 2, 3, 4)
 _PER_WORKER = (None, 1, 4)  # batches ahead: as the loader chooses, or so many a worker
