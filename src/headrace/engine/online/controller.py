@@ -211,9 +211,9 @@ class Controller:
             self._known[seen.num_workers] = rate
         is_contended = self._mean("no_core_share") >= _CONTENDED_FROM
         if self._busy_share() < _STARVED_BUSY:
-            reached = self._reach_further(seen, rate)
-            if reached is not None or not is_contended:
-                return reached
+            further = self._reach_further(seen, rate)
+            if further is not None or not is_contended:
+                return further
         if self._mean("bytes_share") >= _BYTES_FROM:
             return None  # the reader's depth is its own to find
         return self._climb(seen, rate, is_contended=is_contended)
