@@ -152,6 +152,53 @@ def test_a_script_that_leaves_at_once(tmp_path: Path) -> None:
     assert run("--out", tmp_path / "run", path, cwd=tmp_path).returncode == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\nraise ValueError('plain')", "ValueError: plain"),
+        (
+            "import sys\nsys.excepthook = lambda *_: None; import no_such",
+            "ModuleNotFoundError: No module named 'no_such'",
+        ),
+        ("\ndef broken(:", "SyntaxError: invalid syntax"),
+    ],
+)
+def test_what_nobody_caught_is_told_without_torch_and_with_a_hook_of_the_scripts_own(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    done = run("--out", tmp_path / "run", script(tmp_path, text), cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"the run was ended: {said}, certain" in done.stderr
+    assert "script.py, line 2" in " ".join(done.stderr.rpartition("do: ")[2].split())
+
+
+CRASHES = """
+import torch
+from torch import nn
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        raise KeyError(index)
+if {in_step}:
+    nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(2, 2))))(torch.zeros(3, 7))  # deep in torch
+for _ in torch.utils.data.DataLoader(Rows()):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("in_step", "said"),
+    [(True, ["line 10, in <module>: there your"]), (False, ["line 8,", "it ended after 0 batches"])],
+)
+def test_the_scripts_own_line_is_named_and_a_batch_that_did_not_come_is_not_counted(
+    tmp_path: Path, in_step: bool, said: list[str]
+) -> None:
+    done = run("--out", tmp_path / "run", script(tmp_path, CRASHES.format(in_step=in_step)), cwd=tmp_path)
+    report = " ".join(done.stderr.rpartition("the run was ended")[2].split())
+    assert all(one in report for one in said), report
+
+
 HANDLES = """
 import os, signal, sys, time
 def handle(number, frame):

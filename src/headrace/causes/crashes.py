@@ -24,6 +24,8 @@ _ABOUT_SPEED = {
 _LAUNCHER = "rank_failed"  # a launcher's word that a process failed: never the first cause where another is told
 _FROM_OUTSIDE = {"kernel_oom", "slurm_oom", "slurm_cancelled", "shell_killed", "told_to_end"}
 _NAME = re.compile(r".*?\b[\w.]*(?:Error|Exception): ")
+_MARGIN = re.compile(r"^ *[|+] ")  # of a group of exceptions
+_ANY_NAME = re.compile(r"^(?=\w+(?:: |$))")
 _WORD_END = re.compile(r"(?:[^\s.,;:]|[.:](?=\w))*")
 _LINE = Text("line {line}: {text}", "第 {line} 行：{text}")
 _RAISED_IN = Text("raised in {place}", "抛出位置：{place}")
@@ -31,10 +33,12 @@ _CONSEQUENCE = Text("its consequence, line {line}: {text}", "它的后果，第 
 _LOOK_AT = Text("look at {place}: there your code raised it", "查看 {place}：你的代码在这里抛出了它")
 _READ_ABOVE = Text("read the traceback above line {line}", "阅读第 {line} 行之前的 traceback")
 _READ_LAST = Text("read what the script wrote last: it says why", "看脚本最后的输出：原因在那里")
-_EXITED = Text("exit code {code} after {after}, and no exception", "运行 {after} 后以退出码 {code} 结束，没有异常")
+_EXITED = Text(
+    "exit code {code} after {after}, and no exception was seen", "运行 {after} 后以退出码 {code} 结束，没有看到异常"
+)
 _NOTHING_RAISED = Text(
-    "no Python exception was left uncaught: `sys.exit`, `os._exit`, or a program that it started ended it",
-    "没有未捕获的 Python 异常：由 `sys.exit`、`os._exit` 或它启动的程序结束",
+    "no uncaught Python exception was seen: `sys.exit`, `os._exit`, or a program that it started ended it",
+    "没有看到未捕获的 Python 异常：由 `sys.exit`、`os._exit` 或它启动的程序结束",
 )
 _AFTER = Text(" after {after}", "（运行 {after} 后）")
 _FROM_OUTSIDE_BY = Text("{name}{after}, from outside", "收到外部信号 {name}{after}")
@@ -105,9 +109,12 @@ def _has_ended(one: MessageFound, end: LogEnd | None) -> bool:
 
 def raised_finding(text: str) -> Finding | None:
     """Return the finding of an exception, from the end of its traceback, whether an entry is about it or not."""
-    lines = ["Traceback (most recent call last)", *text.splitlines()]
-    raised = read_end([*enumerate(lines)], last_step=0).first
-    return None if raised is None else _own(replace(raised, line=0), [])
+    lines = ["Traceback (most recent call last)", *(_MARGIN.sub("", line) for line in text.splitlines())]
+    # a class of the script's own may have any name: with a module before it, it is taken for one
+    for names in (lines, [_ANY_NAME.sub("__main__.", line) for line in lines]):
+        if (raised := read_end([*enumerate(names)], last_step=0).first) is not None:
+            return _own(replace(raised, line=0, text=raised.text.removeprefix("__main__.")), [])
+    return None
 
 
 def signal_finding(number: int, after_s: float | None = None, *, kills: int | None = None) -> Finding:

@@ -75,7 +75,7 @@ class EventKind(IntEnum):
     WORKER_LOST = 60  # value: pid
     WORKER_HANG = 61  # value: pid
     BAD_SAMPLE = 62  # value: its index where it is a number
-    EXCEPTION = 64  # nobody caught it, and the program ended with it; arg: its text, with the traceback
+    EXCEPTION = 64  # nobody caught it, and the program ended with it; value: 1 from a `next`; arg: its traceback
 
 
 # How much of the host's time in a copy to the device was the copy. One that blocks waits for all that the device has

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.causes.recorded.ending import find_ending
 from headrace.causes.recorded.processes import ProcessEvents
-from headrace.model import Cause, EventKind, LoaderSettings, Severity, Text
+from headrace.model import Cause, Confidence, EventKind, LoaderSettings, Severity, Text
 
 EVENTS = np.dtype(
     [
@@ -53,6 +53,20 @@ During handling of the above exception, another exception occurred:
     assert finding.cause is Cause.FD_LIMIT
 
 
+def test_what_an_exception_was_raised_from_explains_it() -> None:
+    text = f"""{KILLED}
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/home/me/train.py", line 12, in <module>
+RuntimeError: DataLoader worker (pid(s) 22048) exited unexpectedly"""
+    (finding,) = find_ending([process(5, (1, text))], 0, 1)
+    assert finding.title is not None
+    assert finding.title.en == "DataLoader worker (pid 22048) is killed by signal: Killed"
+    assert finding.confidence is Confidence.CERTAIN
+
+
 @pytest.mark.parametrize("code", [0, 130])
 def test_a_run_that_ended_well_or_was_interrupted_has_no_such_finding(code: int) -> None:
     assert find_ending([process(5, (1, KILLED))], 0, code) == []
@@ -70,6 +84,23 @@ RuntimeError: nan in the loss"""
 
 
 @pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ('  File "train.py", line 2, in <module>\nOops: all is lost', "Oops: all is lost"),
+        (
+            '  | Traceback\n  |   File "train.py", line 2\n'
+            "  | ExceptionGroup: two (2 sub-exceptions)\n  +-+-- 1 --\n    | A: b",
+            "ExceptionGroup: two (2 sub-exceptions)",
+        ),
+    ],
+)  # fmt: skip
+def test_an_exception_of_any_name_is_one(text: str, title: str) -> None:
+    (finding,) = find_ending([process(5, (1, text))], 0, 1)
+    assert finding.title == Text(title, title)
+    assert "train.py, line 2" in finding.fix[0].en
+
+
+@pytest.mark.parametrize(
     ("code", "kills", "title", "do", "cause"),
     [
         (143, 0, "SIGTERM after 8.00 s, from outside", "find out who sent it", Cause.UNKNOWN),
@@ -77,8 +108,14 @@ RuntimeError: nan in the loss"""
         (137, 1, "SIGKILL after 8.00 s, from outside", "Give it more memory", Cause.MEMORY_PRESSURE),
         (137, 0, "SIGKILL after 8.00 s, from outside", "Find out who sent it", Cause.UNKNOWN),
         (139, 0, "SIGSEGV after 8.00 s, a crash of native code", "run it again with `PYTHONFAULT", Cause.UNKNOWN),
-        (255, 0, "exit code 255 after 8.00 s, and no exception", "read what the script wrote last", Cause.UNKNOWN),
-        (3, 0, "exit code 3 after 8.00 s, and no exception", "read what the script wrote last", Cause.UNKNOWN),
+        (
+            255,
+            0,
+            "exit code 255 after 8.00 s, and no exception was seen",
+            "read what the script wrote last",
+            Cause.UNKNOWN,
+        ),
+        (3, 0, "exit code 3 after 8.00 s, and no exception was seen", "read what the script wrote last", Cause.UNKNOWN),
     ],
 )
 def test_a_signal_or_an_exit_code_is_what_ended_the_run(

@@ -11,7 +11,7 @@ _HEAD = re.compile(r"(?P<before>.*?)(?:Original |─+ )?Traceback \(most recent 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?|│ (\S+\.py):(\d+) in (\S+)')
 _LIBRARY = re.compile(r"(?:site|dist)-packages|[/\\][Ll]ib[/\\](?:python\d|multiprocessing)|^<|\.pyx$|^h5py")
 _RAISED = re.compile(
-    r"(?:[A-Za-z_]\w*\.)*(?:\w*(?:Error|Exception|Interrupt|Exit|Iteration|Expired|Empty)|(?<=\.)(?!(?:sh|py)\b)\w+)"
+    r"(?:[A-Za-z_]\w*\.)*(?:\w*(?:Error|Exception|Group|Interrupt|Exit|Iteration|Expired|Empty)|(?<=\.)(?!(?:sh|py)\b)\w+)"
     r"(?:\(\w+\))?(?:: ?.*)?$"
 )
 # Printed by Python where it goes on: at its exit, in a destructor; and by libraries that do.

@@ -17,6 +17,7 @@ from .trainer import Trainer, has_loader
 _SIGNALLED = 128  # what a shell adds to the number of the signal that ended a program
 _INTERRUPTED = _SIGNALLED + signal.SIGINT
 _KILLED = "worker_killed"
+_CAUGHT, _RAISED_FROM = "During handling of the above exception", "The above exception was the direct cause"
 _ROOT_CAUSE = re.compile(
     r"Root Cause \(first observed failure\):.*?rank\s*: (\d+).*?exitcode\s*: (-?\d+) +\(pid: (\d+)\)", re.DOTALL
 )
@@ -43,14 +44,19 @@ def find_ending(
         texts += [(int(one["start_ns"]), own_words(process.names.get(int(one["arg"]), ""))) for one in events]
     found: dict[str, MessageFound] = {}
     for _, text in sorted(texts):
-        scanner = MessageScanner()
-        scanner.scan_chunk(text.encode())
-        messages = scanner.found()
-        # the exception itself stands in the last line; above it are frames, and what it came from
-        last = max((one.last_line for one in messages), default=0)
-        for one in messages:
-            if one.last_line == last and not one.entry.name.startswith("interrupted"):  # that is no failure
-                found.setdefault(one.entry.id, replace(_decided(one, kills), first_line=0))
+        # an exception stands in the last line of its part; that which it was raised from explains it, and what was
+        # caught before does not
+        root = ""
+        for part in text.rpartition(_CAUGHT)[2].split(_RAISED_FROM):
+            scanner = MessageScanner()
+            scanner.scan_chunk(part.encode())
+            messages = scanner.found()
+            last = max((one.last_line for one in messages), default=0)
+            for one in messages:
+                if one.last_line == last and not one.entry.name.startswith("interrupted"):  # that is no failure
+                    told = replace(_decided(one, kills), first_line=0, explained_by=root or one.explained_by)
+                    found.setdefault(one.entry.id, told)
+            root = root or next((one.entry.id for one in messages if one.last_line == last), "")
     findings = findings_of([*found.values()])  # the first that was raised comes first
     if exit_code - _SIGNALLED in {*signal.Signals}:
         findings.insert(0, signal_finding(exit_code - _SIGNALLED, after_s, kills=kills))

@@ -128,8 +128,9 @@ class Trainer:
     @property
     def num_batches(self) -> int:
         """Return how many batches it took, whichever thread asked for them; of a loop without a loader its steps."""
-        waits = self.process.of(EventKind.WAIT)
-        return int((waits["value"] >= 0).sum()) or len(self.process.of(EventKind.OPTIMIZER))
+        waits, raised = (self.process.of(kind)["value"] for kind in (EventKind.WAIT, EventKind.EXCEPTION))
+        failed = int(raised.any())  # a `next` that raised brought none
+        return int((waits >= 0).sum()) - failed if len(waits) else len(self.process.of(EventKind.OPTIMIZER))
 
     @property
     def rank(self) -> int | None:

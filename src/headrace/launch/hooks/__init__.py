@@ -16,5 +16,6 @@
 """
 
 from .installing import install, install_imported
+from .tracebacks import record_exception
 
-__all__ = ["install", "install_imported"]
+__all__ = ["install", "install_imported", "record_exception"]

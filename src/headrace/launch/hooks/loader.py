@@ -19,7 +19,7 @@ from .feeding import feed_loaders, is_fed, marked
 from .replay import with_replay
 from .step import look_for_models
 from .worker import time_fetchers, time_worker_loop
-from .wrapping import instead_of, replace
+from .wrapping import LIBRARIES, instead_of, replace
 
 _LOADER, _EPOCH, _WAIT, _QUEUE_GET, _PIN = (
     int(kind) for kind in (EventKind.LOADER, EventKind.EPOCH, EventKind.WAIT, EventKind.QUEUE_GET, EventKind.PIN)
@@ -27,7 +27,6 @@ _LOADER, _EPOCH, _WAIT, _QUEUE_GET, _PIN = (
 ENDED = -1  # the value of a WAIT that brought no batch: the epoch is over
 
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_LIBRARIES = ("<frozen ", "/dist-packages/", "/lib/python3", "/site-packages/")
 
 _names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _epochs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -99,7 +98,7 @@ def _place_here() -> tuple[str, ...]:
     """Return the lines of the script that led here, the innermost first; if all is a library's, its innermost one."""
     frames = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(sys._getframe(1)))
     lines = [f"{file}:{line}" for file, line in frames if not file.startswith(_OURS)]
-    own = (line for line in lines if not any(part in line for part in _LIBRARIES))
+    own = (line for line in lines if not any(part in line for part in LIBRARIES))
     return tuple(own) or tuple(lines[:1])
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 import threading
 from types import ModuleType, TracebackType
@@ -10,10 +11,15 @@ from typing import Any
 from headrace.model import EventKind, describe_error, traceback_of
 
 from ..tape import now, tape
+from .wrapping import LIBRARIES
 
 _EXCEPTION = int(EventKind.EXCEPTION)
 _MOST_BYTES = 1000  # of a name
+_PASSED_ON = re.compile(
+    r'^ {2}File "([^"]+)".*\n(?: {4}.*\n)*(?= {2}File )', re.MULTILINE
+)  # a frame that called another
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_recorded: list[BaseException] = []  # the last one: our hook sees it first, and so does the end of the process
 
 
 def without_our_frames(trace: TracebackType | None) -> TracebackType | None:
@@ -65,12 +71,15 @@ def hide_our_frames(_torch: ModuleType) -> None:
 
 
 def record_exception(error: BaseException) -> None:
-    """Write down what nobody caught: its end, where the message stands."""
-    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+    """Write down what nobody caught: its end, where the message stands, and whether it came from a `next`."""
+    if isinstance(error, (KeyboardInterrupt, SystemExit)) or any(error is one for one in _recorded):
         return
+    _recorded[:] = [error]
     text = describe_error(error).traceback.strip()
-    end = text.encode("utf-8", "replace")[-_MOST_BYTES:].decode("utf-8", "ignore")
-    tape.write(_EXCEPTION, now(), 0, 0, tape.name(end))
+    # the script's own frames are what is looked for: those of a library only where they raised
+    own = _PASSED_ON.sub(lambda frame: "" if any(part in frame[1] for part in LIBRARIES) else frame[0], text)
+    end = own.encode("utf-8", "replace")[-_MOST_BYTES:].decode("utf-8", "ignore")
+    tape.write(_EXCEPTION, now(), 0, int(", in __next__" in text), tape.name(end))
 
 
 def _record_thread(args: Any) -> None:

@@ -15,6 +15,8 @@ from headrace.signals.timing import current_sample
 
 from ..tape import now, tape
 
+LIBRARIES = ("<frozen ", "/dist-packages/", "/lib/python3", "/site-packages/")  # in the paths of code that is no script
+
 Inside = set[int]  # the threads that are inside of calls that count as one (a thread's variable costs 1 µs more, cold)
 ValueOf = Callable[[tuple[Any, ...], dict[str, Any]], int]
 _no_value: ValueOf = lambda _args, _kwargs: 0  # noqa: E731

@@ -1,12 +1,14 @@
 """What every Python process under `headrace run` finds first: it hangs a hook into imports and is gone again.
 
 `headrace run` puts this folder at the head of PYTHONPATH. The script's own `sitecustomize` still runs, `sys.path` is
-what it would be without us, and nothing of Headrace is loaded before a module that is to be timed is imported. Python
-without `site` (-S) or without the environment (-E, -I) does not come here.
+what it would be without us, and nothing of Headrace is loaded before a module that is to be timed is imported, or an
+exception that nobody caught has ended the script. Python without `site` (-S) or without the environment (-E, -I) does
+not come here.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
@@ -84,6 +86,16 @@ def _time_it(module: ModuleType) -> None:
         _tell(f"{module.__name__}: {type(error).__name__}: {error}")
 
 
+def _record_uncaught() -> None:
+    """Write down what ended this process, if anything: Python keeps it for us, whoever has printed it."""
+    error = getattr(sys, "last_value", None)
+    if isinstance(error, Exception):
+        try:
+            _hooks().record_exception(error)
+        except Exception as problem:
+            _tell(f"{type(error).__name__}, which nobody caught: {type(problem).__name__}: {problem}")
+
+
 def _hooks() -> Any:
     import importlib
     import importlib.util
@@ -128,6 +140,7 @@ def _begin() -> None:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
     if os.environ.get("HEADRACE_RECORDING"):
         sys.meta_path.insert(0, _Finder())
+        atexit.register(_record_uncaught)
     _chain(here)
 
 
