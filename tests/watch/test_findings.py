@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from headrace.model import Bottleneck, Cause, Severity, Text, Verdict
+from headrace.model import Bottleneck, Cause, Confidence, Severity, Text, Verdict
 from headrace.reports import headline_of
 from headrace.watch.findings import History, judge
 from headrace.watch.look import Alarm, Look, MachineLook, Rates, TrainerLook, WorkerLook
@@ -147,6 +149,25 @@ def test_phases_have_their_causes(activity: TrainerActivity, cause: Cause) -> No
     (finding,) = judge(seen({activity: 40, TrainerActivity.COMPUTE: 160})).findings
     assert finding.cause is cause
     assert finding.share == pytest.approx(0.2)
+
+
+def test_an_evaluation_known_by_a_name_is_possible_and_none_where_it_trains() -> None:
+    looks = {TrainerActivity.EVALUATION: 40, TrainerActivity.COMPUTE: 160}
+    (finding,) = judge(seen(looks)).findings
+    assert finding.confidence is Confidence.POSSIBLE
+    assert judge(seen(looks, details={Detail.TRAINING: 0.1})).findings == ()
+
+
+def test_time_in_code_that_neither_computes_nor_waits_for_a_loader_is_not_explained_and_its_place_is_told() -> None:
+    history = seen({TrainerActivity.OTHER: 150, TrainerActivity.COMPUTE: 50})
+    ((key, trainer),) = history.trainers.items()
+    history.trainers[key] = replace(trainer, other_at="train.py:8 in get_batch")
+    findings = judge(history)
+    (finding,) = findings.findings
+    assert (findings.verdict, finding.cause) == (Verdict.UNKNOWN, Cause.UNKNOWN)
+    assert finding.title is not None
+    assert "train.py:8 in get_batch" in finding.title.en
+    assert "headrace.phase" in findings.measure[0].en
 
 
 def test_a_stuck_worker_explains_the_waits() -> None:

@@ -198,7 +198,15 @@ def test_a_line_tells_what_has_no_frame(line: str, activity: TrainerActivity) ->
         *((name, True) for name in ("Trainer.evaluation_loop", "validate_one_epoch", "eval_model", "validation_step")),
         *(
             (name, False)
-            for name in ("evaluate_loss_fn_gradient", "train", "retrieval", "testing_ground", "value", "eval_")
+            for name in (
+                "evaluate_loss_fn_gradient",
+                "train",
+                "retrieval",
+                "testing_ground",
+                "value",
+                "eval_",
+                "test_run",
+            )
         ),
     ],
 )
@@ -207,6 +215,16 @@ def test_evaluation_is_known_by_the_function(name: str, is_evaluation: bool) -> 
     assert (read_trainer(frames).activity is TrainerActivity.EVALUATION) is is_evaluation
     in_torch = [Frame(file="/env/site-packages/torch/nn/modules/module.py", line=1, function="Module.eval")]
     assert read_trainer(in_torch).activity is TrainerActivity.COMPUTE
+
+
+def test_a_backward_pass_below_any_name_is_training_and_a_sleep_in_a_module_the_step() -> None:
+    torch, own = "/env/site-packages/torch", Frame(file="/job/t.py", line=9, function="validate")
+    backward = read_trainer([Frame(file=f"{torch}/_tensor.py", line=1, function="Tensor.backward"), own])
+    assert (backward.activity, backward.detail) == (TrainerActivity.COMPUTE, Detail.TRAINING)
+    sleeps = Frame(file="/job/model.py", line=3, function="forward")
+    module = Frame(file=f"{torch}/nn/modules/module.py", line=1, function="Module._call_impl")
+    activities = [read_trainer(frames, lambda _: "time.sleep(1)").activity for frames in ([sleeps], [sleeps, module])]
+    assert activities == [TrainerActivity.OTHER, TrainerActivity.COMPUTE]
 
 
 def test_a_loop_behind_a_pinning_thread_waits_for_data() -> None:

@@ -12,6 +12,7 @@ from .reading import Detail, TrainerActivity, WorkerActivity
 from .shares import Share
 
 _FEW_SAMPLES = 30  # under two seconds of stacks: a step may be longer
+_MOST = 0.5  # of the time
 _LEAST_WAIT = 0.05  # from here on waiting for data is worth a finding, as in the reading of logs
 
 # What is neither waiting nor computing: its cause, and from which share on it is worth a finding (evaluation is meant
@@ -81,10 +82,10 @@ def judge(history: History) -> Findings:
     )
     return Findings(
         verdict=verdict,
-        findings=Findings.in_order([*_waits(history, trainer), *_phases(trainer), *alarming]),
+        findings=Findings.in_order([*_waits(history, trainer), *_phases(trainer), *_elsewhere(trainer), *alarming]),
         facts=tuple(map(_fact, trainers)),
-        limits=(without_stacks,) if why else () if has_loader else (LOOP_MAKES_DATA,),
-        measure=() if verdict is not Verdict.UNKNOWN else (longer,),
+        limits=(without_stacks,) if why else () if has_loader or _is_elsewhere(trainer) else (LOOP_MAKES_DATA,),
+        measure=(LOOP_MAKES_DATA,) if _is_elsewhere(trainer) else (longer,) if verdict is Verdict.UNKNOWN else (),
         figures={"wait_share": trainer.wait.value, "watched_s": history.watched_s},
         source={"watched_s": round(history.watched_s, 3), "trainers": len(trainers), "samples": trainer.num_samples},
     )
@@ -93,13 +94,35 @@ def judge(history: History) -> Findings:
 def _verdict(trainer: TrainerLook) -> Verdict:
     """A word for the whole: from the share of waiting, as far as its interval allows one."""
     wait, unknown = trainer.wait, trainer.shares.get(TrainerActivity.UNKNOWN)
-    if trainer.num_samples < _FEW_SAMPLES or (unknown is not None and unknown.value > 0.5):
+    if trainer.num_samples < _FEW_SAMPLES or (unknown is not None and unknown.value > 0.5) or _is_elsewhere(trainer):
         return Verdict.UNKNOWN
     if wait.value >= 0.25 and wait.low >= 0.1:
         return Verdict.DATA_BOUND
     if wait.value < 0.05 and wait.high < 0.2:
         return Verdict.COMPUTE_BOUND
     return Verdict.BALANCED if wait.value < 0.25 else Verdict.UNKNOWN
+
+
+def _is_elsewhere(trainer: TrainerLook) -> bool:
+    """Whether most of the time went into code that neither computes nor waits for a loader."""
+    other = trainer.shares.get(TrainerActivity.OTHER)
+    return other is not None and other.value > _MOST and trainer.num_samples >= _FEW_SAMPLES
+
+
+def _elsewhere(trainer: TrainerLook) -> Iterable[Finding]:
+    if _is_elsewhere(trainer):
+        share, at = trainer.shares[TrainerActivity.OTHER], trainer.other_at or "?"
+        seen = Text(f"seen most often at {at}", f"最常出现在 {at}")
+        evidence, advice = (
+            (_share_text(share, TrainerActivity.OTHER), seen),
+            CauseAdvice((), measure=(LOOP_MAKES_DATA,)),
+        )
+        found = _finding(Cause.UNKNOWN, share, evidence, advice, Confidence.POSSIBLE)
+        title = Text(
+            f"code that neither computes nor waits for a loader, most of it at {at}",
+            f"既不在计算也不在等加载器的代码，多在 {at}",
+        )
+        yield replace(found, title=title, gain=None)
 
 
 def _waits(history: History, trainer: TrainerLook) -> Iterable[Finding]:
@@ -204,10 +227,18 @@ def _phases(trainer: TrainerLook) -> Iterable[Finding]:
             continue
         evidence = [_share_text(share, activity)]
         waiting = trainer.details.get(Detail.WAITING_FOR_DATA, 0.0)
-        if activity is TrainerActivity.EVALUATION and waiting > 0.0:
+        is_named = activity is TrainerActivity.EVALUATION
+        if is_named and trainer.details.get(Detail.TRAINING):  # it is called so, and trains
+            continue
+        if is_named:
+            name = "known by the name of a function on the stack alone"
+            evidence.append(Text(name, "仅凭调用栈上的函数名判断"))
+        if is_named and waiting > 0.0:
             part = format_share(min(1.0, waiting / share.value))
             evidence.append(Text(f"{part} of the evaluation is a wait for data", f"评估时间中有 {part} 在等数据"))
-        yield _finding(cause, share, evidence, advice_on(cause))
+        yield _finding(
+            cause, share, evidence, advice_on(cause), Confidence.POSSIBLE if is_named else Confidence.CERTAIN
+        )
 
 
 def _of_alarm(alarm: Alarm) -> Finding:

@@ -90,6 +90,7 @@ class _Known:
 
     track: Track = field(default_factory=Track)
     details: Counter[Detail] = field(default_factory=Counter)  # of a trainer
+    others: Counter[str] = field(default_factory=Counter)  # of a trainer: where it did something else
     activities: Counter[WorkerActivity] = field(default_factory=Counter)  # of a worker, by its stacks
     kernel: Counter[WorkerActivity] = field(default_factory=Counter)  # of a worker, by the kernel's word
     still: Stillness = field(default_factory=Stillness)
@@ -123,6 +124,7 @@ class StretchJudge:
         for reading in () if stretch.is_repeated and thread is not None else readings:
             known.track.add(reading.activity)
             known.details[reading.detail] += 1
+            known.others.update([str(reading.at or "")] if reading.activity is TrainerActivity.OTHER else [])
         last = readings[-1] if readings else StackReading(TrainerActivity.UNKNOWN)
         rates, standing = stretch.rates(pid), _standing(pid)
         # a loop that computes at one line is at work; one that waits there, and takes no processor, may hang
@@ -140,6 +142,7 @@ class StretchJudge:
             shares=_tracked(known.track),
             details={detail: count / known.details.total() for detail, count in known.details.items()},
             num_samples=known.details.total(),
+            other_at=next((at for at, _ in known.others.most_common(1)), ""),
             problem=problem,
             same_for_s=known.still.note(place if waits else None, stretch.moved_bytes(pid), stretch.at_s),
         )

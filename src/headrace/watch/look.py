@@ -116,6 +116,7 @@ class TrainerLook(ProcessLook):
     shares: Mapping[TrainerActivity, Share] = field(default_factory=dict)  # of all the time watched
     details: Mapping[Detail, float] = field(default_factory=dict)  # of all the time watched
     num_samples: int = 0
+    other_at: str = ""  # where most of what is neither computing nor a wait for data was seen
     problem: str = ""  # why there were no stacks
 
     @property

@@ -43,6 +43,7 @@ class Detail(Enum):
     STARTING_WORKERS = "starting_workers"
     IN_PROCESS = "in_process"  # num_workers=0: the training process loads itself
     WAITING_FOR_DATA = "waiting_for_data"  # of an evaluation
+    TRAINING = "training"  # below a function named like an evaluation
 
 
 class WorkerActivity(_InWords):
@@ -96,10 +97,11 @@ _LOG_WRITERS = (
     *("/tqdm/", "/loguru/", "/rich/", "/swanlab/", "/aim/sdk/", "/clearml/"),
 )
 _SYNCHRONISATION = ("/torch/distributed/distributed_c10d.py", "/torch/cuda/streams.py")
-# Evaluation by the name of the function: `evaluate`, `validate_one_epoch`, `_run_validation`, `val_epoch`, `test`.
+# Evaluation by the name of the function: `evaluate`, `validate_one_epoch`, `_run_validation`, `val_epoch`, `test`; a
+# `test_…` tests anything.
 _EVALUATION = re.compile(
-    r"_?(run_|do_|on_|perform_)?(eval|evaluate|evaluation|valid|val|validate|validation|test)"
-    r"(_(one|an?|the|loop|epoch|step|model|run|fn|set|loader|dataset|data))*"
+    r"_?(run_|do_|on_|perform_)?(eval|evaluate|evaluation|valid|val|validate|validation)"
+    r"(_(one|an?|the|loop|epoch|step|model|run|fn|set|loader|dataset|data))*|test"
 )
 # The standard library where it waits for somebody else.
 _WAITS = (
@@ -179,6 +181,10 @@ def _is_evaluation(frame: Frame) -> bool:
     return not _is_torch(frame) and _EVALUATION.fullmatch(function_of(frame).lower()) is not None
 
 
+def _is_training(frame: Frame) -> bool:
+    return "/torch/optim/" in frame.file or (_is_torch(frame) and function_of(frame) == "backward")
+
+
 def _is_importing(frame: Frame) -> bool:
     """Imports, also those of a spawned process that imports its parent's script."""
     spawns = frame.file.endswith("/multiprocessing/spawn.py") and not _is_torch(frame)
@@ -204,7 +210,10 @@ def read_trainer(frames: Sequence[Frame], source_line: SourceLine = _no_source) 
         return StackReading(TrainerActivity.UNKNOWN)
     reading = _innermost_activity(own, source_line)
     is_phase = reading.activity in (TrainerActivity.CHECKPOINT, TrainerActivity.LOGGING, TrainerActivity.OTHER)
-    if not is_phase and any(_is_evaluation(frame) for frame in own):
+    outside = next((count for count, frame in enumerate(own) if _is_evaluation(frame)), None)
+    if outside is not None and any(_is_training(frame) for frame in own[:outside]):
+        return StackReading(reading.activity, reading.at, Detail.TRAINING)
+    if not is_phase and outside is not None:
         detail = Detail.WAITING_FOR_DATA if reading.activity is TrainerActivity.DATA_WAIT else Detail.NONE
         return StackReading(TrainerActivity.EVALUATION, reading.at, detail)
     return reading
@@ -229,8 +238,9 @@ def _innermost_activity(own: tuple[Frame, ...], source_line: SourceLine) -> Stac
     if _lies_in(own[0], _WAITS):
         return StackReading(TrainerActivity.OTHER, at)
     line = "" if _is_torch(own[0]) else source_line(own[0])
-    said = (activity for pattern, activity in _LINES.items() if re.search(pattern, line))
-    return StackReading(next(said, TrainerActivity.COMPUTE), at)
+    said = next((activity for pattern, activity in _LINES.items() if re.search(pattern, line)), TrainerActivity.COMPUTE)
+    is_step = said is TrainerActivity.OTHER and any(_is_torch(frame) for frame in own)  # whatever a module does
+    return StackReading(TrainerActivity.COMPUTE if is_step else said, at)
 
 
 def _waits_in_next(own: tuple[Frame, ...]) -> bool:
