@@ -224,3 +224,9 @@ def test_reports_at_another_distance_than_the_workers_are_not_called_lockstep(tm
     for said, cause in (("num_workers: 2", "straggler_sample"), ("num_workers: 10", "batch_lockstep")):
         log.write_text(f"{said}\n" + "".join(lines))
         assert [one.cause.value for one in explain_logs([str(log)]).findings] == [cause]
+
+
+def test_it_has_no_special_methods_but_its_own() -> None:
+    watched = headrace.monitor([1, 2])
+    assert not hasattr(watched, "__getitem__")
+    assert watched.count(1) == 1  # what the loader offers by name, it does

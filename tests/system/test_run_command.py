@@ -95,6 +95,13 @@ def test_what_cannot_be_run_is_explained(tmp_path: Path, words: tuple[str, ...],
     assert list(tmp_path.iterdir()) == []
 
 
+def test_findings_are_not_written_between_the_scripts_own_output(tmp_path: Path) -> None:
+    done = run("--json", "-", script(tmp_path, "print(1)"), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--json why.json" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+
+
 def test_a_directory_that_holds_a_recording_is_not_overwritten(tmp_path: Path) -> None:
     path = script(tmp_path, "print('ran')")
     assert run("--out", tmp_path / "run", path, cwd=tmp_path).returncode == 0
@@ -142,7 +149,9 @@ def test_a_script_that_ends_by_a_signal_ends_us_by_it(tmp_path: Path) -> None:
     done = run("--out", tmp_path / "run", path, cwd=tmp_path)
     assert done.returncode == -signal.SIGUSR1
     assert "recorded in" in done.stderr
-    said = re.search(r"^the run was ended: SIGUSR1 after \S+ m?s, from outside, certain$", done.stderr, re.MULTILINE)
+    said = re.search(
+        r"^the run was ended: SIGUSR1 after \S+ m?s, a signal that was sent to it, certain$", done.stderr, re.MULTILINE
+    )
     assert said is not None
     assert said[0] in run("--report", tmp_path / "run", cwd=tmp_path).stdout  # and afterwards it says the same
 

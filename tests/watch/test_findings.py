@@ -193,5 +193,5 @@ def test_a_lost_trainer_is_fatal() -> None:
     findings = judge(seen({TrainerActivity.COMPUTE: 100}, alarms=(alarm,)))
     (finding,) = findings.findings
     assert (finding.severity, finding.share) == (Severity.FATAL, 1.0)
-    assert headline_of(findings, "en").startswith("the run was ended: SIGKILL, from outside")
+    assert headline_of(findings, "en").startswith("the run was ended: SIGKILL, a signal that was sent to it")
     assert finding.fix[0].en.startswith("find out who sent it")

@@ -41,7 +41,7 @@ _NOTHING_RAISED = Text(
     "没有看到未捕获的 Python 异常：由 `sys.exit`、`os._exit` 或它启动的程序结束",
 )
 _AFTER = Text(" after {after}", "（运行 {after} 后）")
-_FROM_OUTSIDE_BY = Text("{name}{after}, from outside", "收到外部信号 {name}{after}")
+_SENT = Text("{name}{after}, a signal that was sent to it", "收到信号 {name}{after}")
 _FIND_SENDER = Text(
     "find out who sent it (a scheduler at its time limit, a person, a supervisor), and start again from the last "
     "checkpoint",
@@ -122,7 +122,7 @@ def signal_finding(number: int, after_s: float | None = None, *, kills: int | No
     after = _AFTER.filled(after=format_seconds(after_s)) if after_s is not None else ""
     name = signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"  # a real-time one
     is_killed, is_native = number == signal.SIGKILL, number in _NATIVE
-    title = (_CRASHED if is_native else _FROM_OUTSIDE_BY).filled(name=name, after=after)
+    title = (_CRASHED if is_native else _SENT).filled(name=name, after=after)
     if is_native:
         return _fatal(title, _NATIVE_CODE, fix=_FAULTHANDLER)
     scanner = MessageScanner()

@@ -112,6 +112,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.launch import command_of, new_run_directory, run_recorded
 
     language = args.lang
+    if args.json == "-":
+        raise UnusableInput("--json - would write into the script's stdout", next_step="--json why.json, a file")
     if args.report:
         return _report_on(args, terminal, language)
     command, name = command_of(args.command, module=args.module)

@@ -201,6 +201,8 @@ class Monitor(Generic[_T]):
         return len(self._loader)  # type: ignore[arg-type]  # an iterable without a length says so itself
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Python looks for those in the class: the loader's would not work from here
+            raise AttributeError(name)
         return getattr(self.__dict__["_loader"], name)
 
     @property

@@ -205,6 +205,7 @@ _LOST = Text(
     "{lost} of {wall} ({share}) lost: {what} ({cause}), {sure}",
     "{wall} 中损失 {lost}（{share}）：{what}（{cause}），{sure}",
 )
+_UNEXPLAINED = Text("{lost} of {wall} ({share}) lost: {what}", "{wall} 中损失 {lost}（{share}）：{what}")
 _SPENT = Text("{lost} of {wall} ({share}) went into {what}, {sure}", "{wall} 中有 {lost}（{share}）用于{what}，{sure}")
 _WALLS = {  # by the figure that shares are of
     "train_s": Text("the training's {wall}", "训练的 {wall}"),
@@ -248,7 +249,7 @@ def _what_was_lost(first: Finding, findings: Findings, language: str) -> str:
         return title_of(first, language)
     wall_s = findings.figures[name]
     return (
-        (_SPENT if first.cause is Cause.EVALUATION else _LOST)
+        {Cause.EVALUATION: _SPENT, Cause.UNKNOWN: _UNEXPLAINED}.get(first.cause, _LOST)
         .filled(
             lost=format_seconds(first.share * wall_s),
             wall=_WALLS[name].filled(wall=format_seconds(wall_s)),

@@ -103,10 +103,10 @@ def test_an_exception_of_any_name_is_one(text: str, title: str) -> None:
 @pytest.mark.parametrize(
     ("code", "kills", "title", "do", "cause"),
     [
-        (143, 0, "SIGTERM after 8.00 s, from outside", "find out who sent it", Cause.UNKNOWN),
-        (129, 0, "SIGHUP after 8.00 s, from outside", "Start it in `tmux`", Cause.UNKNOWN),
-        (137, 1, "SIGKILL after 8.00 s, from outside", "Give it more memory", Cause.MEMORY_PRESSURE),
-        (137, 0, "SIGKILL after 8.00 s, from outside", "Find out who sent it", Cause.UNKNOWN),
+        (143, 0, "SIGTERM after 8.00 s, a signal that was sent to it", "find out who sent it", Cause.UNKNOWN),
+        (129, 0, "SIGHUP after 8.00 s, a signal that was sent to it", "Start it in `tmux`", Cause.UNKNOWN),
+        (137, 1, "SIGKILL after 8.00 s, a signal that was sent to it", "Give it more memory", Cause.MEMORY_PRESSURE),
+        (137, 0, "SIGKILL after 8.00 s, a signal that was sent to it", "Find out who sent it", Cause.UNKNOWN),
         (139, 0, "SIGSEGV after 8.00 s, a crash of native code", "run it again with `PYTHONFAULT", Cause.UNKNOWN),
         (
             255,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from headrace.causes.recorded import ProcessEvents, explain_processes
 from headrace.causes.recorded.processes import starts_of
 from headrace.model import Activity, Cause, Confidence, EventKind, Findings, LoaderSettings, Text, Verdict, copy_arg
+from headrace.reports.contents import opening_of
 from headrace.signals.recording import event_dtype
 
 _TRAINER, _FIRST_WORKER = 100, 200
@@ -358,3 +359,53 @@ def test_the_table_tells_what_the_workers_did_meanwhile() -> None:
     assert wait.parts is not None
     assert wait.parts["samples"] > 0.9
     assert found.as_json()["times"]
+
+
+@pytest.mark.parametrize(
+    ("num_made", "is_kept", "do"),
+    [
+        (4, False, "make the loader once, before the loop (train.py:31), with `persistent_workers=True`"),
+        (4, True, "make the loader once, before the loop (train.py:31), with `persistent_workers=True`"),
+        (1, False, "`persistent_workers=True`: the workers"),
+        (1, True, "do less before a worker's first sample"),
+    ],
+)
+def test_slow_starts_of_epochs_are_told_what_their_loader_lacks(num_made: int, is_kept: bool, do: str) -> None:
+    asked_for = LoaderSettings(by="torch", place="/home/u/train.py:31", num_workers=2, persistent_workers=is_kept)
+    tape, now = Tape(_TRAINER, "trainer", names={1: "Samples#1"}, loaders={1: asked_for}), 1.0
+    for epoch in range(4):
+        tape.add(EventKind.EPOCH, now, 0.3, epoch if num_made == 1 else 0, 1)
+        now += 0.3
+        for batch in range(10):
+            tape.add(EventKind.WAIT, now, 1e-4, batch, 1)
+            tape.add(EventKind.BACKWARD, now + 1e-3, 0.01)
+            now += 0.02
+        tape.add(EventKind.WAIT, now, 1e-4, -1, 1)
+        now += 1e-3
+    (finding,) = explain([tape.process()], now + 0.1).findings
+    assert finding.cause is Cause.EPOCH_START
+    assert finding.fix[0].en.startswith(do)
+
+
+def test_batches_of_a_generator_are_no_matter_of_workers() -> None:
+    tape, now = Tape(_TRAINER, "trainer", names={1: "loader"}), 1.0
+    for batch in range(60):
+        tape.add(EventKind.WAIT, now, 0.02, batch, 1)
+        tape.add(EventKind.BACKWARD, now + 0.02, 0.01)
+        now += 0.03
+    (finding,) = explain([tape.process()], now + 0.1).findings
+    said = " ".join(text.en for text in (*finding.fix, *finding.futile, *finding.measure))
+    assert "headrace.phase" in said
+    assert not any(word in said for word in ("__getitem__", "prefetch_factor", "what the workers deliver"))
+
+
+def test_slow_steps_that_are_not_explained_are_to_be_looked_into_where_they_are() -> None:
+    tape, now = Tape(_TRAINER, "trainer", names={1: "Samples#1"}), 1.0
+    for batch in range(60):
+        tape.add(EventKind.WAIT, now, 1e-4, batch, 1)
+        tape.add(EventKind.BACKWARD, now + 1e-3, 0.01)
+        now += 0.02 if batch % 20 else 0.5
+    found = explain([tape.process()], now + 0.1)
+    assert causes(found) == ["unknown"]
+    assert "headrace.phase" in found.measure[0].en
+    assert next(opening_of(found, "en")).endswith("lost: slow steps that the evidence does not explain")

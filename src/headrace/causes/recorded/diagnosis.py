@@ -26,7 +26,7 @@ from headrace.model import (
     three_digits,
 )
 
-from ..remedies import LOOP_MAKES_DATA, MORE_SUPPLY, advice_on, bottleneck_fix, make_finding
+from ..remedies import LOOP_MAKES_DATA, MORE_SUPPLY, NAME_PARTS, advice_on, bottleneck_fix, kept_workers, make_finding
 from ..steps import SUPPLY_CAUSES, verdict_of
 from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text
 from .data_waits import DataVerdict, data_evidence, judge_data, undecided_turns
@@ -48,7 +48,7 @@ from .parts import part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
 from .shard_starts import find_shard_starts
 from .surroundings import Surroundings, find_shortages, read_surroundings
-from .trainer import OWN_WORK, Trainer, has_loader, read_trainer, trainers_of
+from .trainer import OWN_WORK, LoaderWaits, Trainer, has_loader, read_trainer, trainers_of
 from .workers import replaced_workers_finding, stuck_finding, workers_of
 
 if TYPE_CHECKING:
@@ -234,7 +234,27 @@ def _judge(
             known = estimate_data(verdict, trainer.train_s, cores, around, ranks=ranks)
             each = max(1, int(cores / ranks / max(1, loader.num_workers)))
             found += _data_findings(verdict, trainer, known, cores_each=each)
-    return [*found, *interruption_findings(trainer)], data, ceiling, around
+    return (
+        [*found, *(_for_these_loaders(one, trainer) for one in interruption_findings(trainer))],
+        data,
+        ceiling,
+        around,
+    )
+
+
+def _for_these_loaders(finding: Finding, trainer: Trainer) -> Finding:
+    """Return what held a loop up with the advice that fits it."""
+    if finding.cause is Cause.UNKNOWN:
+        return replace(finding, measure=(NAME_PARTS,))
+    if finding.cause is not Cause.EPOCH_START:
+        return finding
+    anew = [_place_of(one) for one in trainer.loaders if one.num_made > 1]
+    are_kept = all(one.settings.persistent_workers for one in trainer.loaders)
+    return kept_workers(finding, anew_at=anew[0] if anew else "", are_kept=are_kept)
+
+
+def _place_of(loader: LoaderWaits) -> str | Text:
+    return loader.settings.place.rpartition("/")[2] or _PLACE.filled(data=loader.name)
 
 
 def _data_findings(
@@ -261,6 +281,7 @@ def _data_finding(
         has_ours=has_ours,
         is_iterable=verdict.is_iterable,
         has_workers=verdict.loader.settings.num_workers != 0,
+        is_loader=bool(verdict.loader.settings.by or verdict.loader.num_workers),
         bottleneck=bottleneck,
     )
     estimates = estimates if verdict.cause in SUPPLY_CAUSES else ()
@@ -312,7 +333,6 @@ def _data_finding(
     )
     gain = verdict.ceiling.gain if verdict.ceiling is not None else finding.gain  # measured, where it was
     workers = [one.workers for one in estimates if one.remedy is Remedy.MORE_WORKERS]
-    place = verdict.loader.settings.place.rpartition("/")[2] or _PLACE.filled(data=verdict.loader.name)
     return replace(
         finding,
         fix=tuple(fix),
@@ -321,7 +341,7 @@ def _data_finding(
         bottleneck=bottleneck,
         measure=measure,
         title=_TAKING if verdict.is_taking else _TITLES.get(bottleneck) if bottleneck is not None else None,
-        change=_CHANGE.filled(place=place, now=verdict.loader.num_workers, workers=workers[0])
+        change=_CHANGE.filled(place=_place_of(verdict.loader), now=verdict.loader.num_workers, workers=workers[0])
         if workers and fix[0] == estimate_text(estimates[0])
         else None,
     )
