@@ -67,18 +67,6 @@ LOOP_MAKES_DATA = Text(
     '循环自己准备的数据（内存映射、生成器、线程）与其他 Python 代码分不开：用 `with headrace.phase("data"):` '
     "把它包起来，或用 `for batch in headrace.monitor(iterable):`，就能看到",
 )
-_OWN_ITERABLE = CauseAdvice(  # a generator, a list: the loop makes its data in between
-    fix=_texts(
-        "make the batches beside the training: a data set with `DataLoader(…, num_workers=…)`, or a thread that keeps "
-        "some ready; or make one cheaper",
-        "让准备 batch 与训练并行：改成数据集加 `DataLoader(…, num_workers=…)`，或用一个线程提前备好几个；或降低准备一"
-        "个 batch 的开销",
-    ),
-    measure=_texts(
-        'what a batch costs: `with headrace.phase("name"):` around each part of the code that makes it',
-        '一个 batch 的开销在哪：用 `with headrace.phase("名称"):` 分别包住准备它的各段代码',
-    ),
-)
 _KEEP_WORKERS, _KEPT_LOADER = _texts(
     "`persistent_workers=True`: the workers, with what they have opened and imported, stay for the next epoch "
     "(they keep their memory, too)",
@@ -86,12 +74,6 @@ _KEEP_WORKERS, _KEPT_LOADER = _texts(
     "make the loader once, before the loop ({place}), with `persistent_workers=True`: its workers stay as long as the "
     "loader does, and no longer",
     "在循环之前只建一次加载器（{place}），并设 `persistent_workers=True`：worker 只能留到加载器被丢弃为止",
-)
-NAME_PARTS = Text(
-    'what the loop does in these steps: `with headrace.phase("name"):` around its parts, and run it again; while it '
-    "runs, `headrace watch PID` shows the lines",
-    '循环在这些步里做了什么：用 `with headrace.phase("名称"):` 包住各段再运行一次；运行期间 `headrace watch PID` '
-    "可显示所在的代码行",
 )
 _SPLIT = Text(
     "where a sample's time goes: time reading, decoding and transforms apart in `__getitem__`, for a hundred samples "
@@ -387,8 +369,8 @@ def advice_on(
     bottleneck: Bottleneck | None = None,
 ) -> CauseAdvice:
     """Return what helps against a cause, for a loader of which this is known; `has_ours`: it is ours already."""
-    if not is_loader:
-        return _OWN_ITERABLE
+    if not is_loader:  # a generator, a list: the loop makes its data in between
+        return CauseAdvice(fix=(HOST_FIXES[HostLoss.PYTHON],))
     advice = _ADVICE.get(cause, _ADVICE[Cause.UNKNOWN])
     idle: set[Text] = set()
     if has_ours or is_iterable or not has_workers:  # an iterable gives its samples in its own order, worker by worker

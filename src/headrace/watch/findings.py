@@ -70,7 +70,8 @@ def judge(history: History) -> Findings:
     alarming = [_of_alarm(alarm) for alarm in told.values() if alarm.kind in _OF_ALARMS]
     if trainer is None:
         return Findings(verdict=Verdict.UNKNOWN, findings=Findings.in_order(alarming))
-    verdict = _verdict(trainer)
+    elsewhere = _elsewhere(trainer)
+    verdict = Verdict.UNKNOWN if elsewhere else _verdict(trainer)
     why = trainer.problem
     without_stacks = Text(
         f"without Python stacks ({why}) waits are known by the pipe of the workers alone, and phases not at all",
@@ -82,10 +83,10 @@ def judge(history: History) -> Findings:
     )
     return Findings(
         verdict=verdict,
-        findings=Findings.in_order([*_waits(history, trainer), *_phases(trainer), *_elsewhere(trainer), *alarming]),
+        findings=Findings.in_order([*_waits(history, trainer), *_phases(trainer), *elsewhere, *alarming]),
         facts=tuple(map(_fact, trainers)),
-        limits=(without_stacks,) if why else () if has_loader or _is_elsewhere(trainer) else (LOOP_MAKES_DATA,),
-        measure=(LOOP_MAKES_DATA,) if _is_elsewhere(trainer) else (longer,) if verdict is Verdict.UNKNOWN else (),
+        limits=(without_stacks,) if why else () if has_loader or elsewhere else (LOOP_MAKES_DATA,),
+        measure=(LOOP_MAKES_DATA,) if elsewhere else (longer,) if verdict is Verdict.UNKNOWN else (),
         figures={"wait_share": trainer.wait.value, "watched_s": history.watched_s},
         source={"watched_s": round(history.watched_s, 3), "trainers": len(trainers), "samples": trainer.num_samples},
     )
@@ -94,7 +95,7 @@ def judge(history: History) -> Findings:
 def _verdict(trainer: TrainerLook) -> Verdict:
     """A word for the whole: from the share of waiting, as far as its interval allows one."""
     wait, unknown = trainer.wait, trainer.shares.get(TrainerActivity.UNKNOWN)
-    if trainer.num_samples < _FEW_SAMPLES or (unknown is not None and unknown.value > 0.5) or _is_elsewhere(trainer):
+    if trainer.num_samples < _FEW_SAMPLES or (unknown is not None and unknown.value > 0.5):
         return Verdict.UNKNOWN
     if wait.value >= 0.25 and wait.low >= 0.1:
         return Verdict.DATA_BOUND
@@ -103,26 +104,17 @@ def _verdict(trainer: TrainerLook) -> Verdict:
     return Verdict.BALANCED if wait.value < 0.25 else Verdict.UNKNOWN
 
 
-def _is_elsewhere(trainer: TrainerLook) -> bool:
-    """Whether most of the time went into code that neither computes nor waits for a loader."""
-    other = trainer.shares.get(TrainerActivity.OTHER)
-    return other is not None and other.value > _MOST and trainer.num_samples >= _FEW_SAMPLES
-
-
-def _elsewhere(trainer: TrainerLook) -> Iterable[Finding]:
-    if _is_elsewhere(trainer):
-        share, at = trainer.shares[TrainerActivity.OTHER], trainer.other_at or "?"
-        seen = Text(f"seen most often at {at}", f"最常出现在 {at}")
-        evidence, advice = (
-            (_share_text(share, TrainerActivity.OTHER), seen),
-            CauseAdvice((), measure=(LOOP_MAKES_DATA,)),
-        )
-        found = _finding(Cause.UNKNOWN, share, evidence, advice, Confidence.POSSIBLE)
-        title = Text(
-            f"code that neither computes nor waits for a loader, most of it at {at}",
-            f"既不在计算也不在等加载器的代码，多在 {at}",
-        )
-        yield replace(found, title=title, gain=None)
+def _elsewhere(trainer: TrainerLook) -> list[Finding]:
+    """Return the finding of a time most of which went into code that neither computes nor waits for a loader."""
+    share, at = trainer.shares.get(TrainerActivity.OTHER), trainer.other_at or "?"
+    if share is None or share.value <= _MOST or trainer.num_samples < _FEW_SAMPLES:
+        return []
+    title = Text(
+        f"code that neither computes nor waits for a loader, most of it at {at}",
+        f"既不在计算也不在等加载器的代码，多在 {at}",
+    )
+    evidence, advice = [_share_text(share, TrainerActivity.OTHER)], CauseAdvice((), measure=(LOOP_MAKES_DATA,))
+    return [replace(_finding(Cause.UNKNOWN, share, evidence, advice, Confidence.POSSIBLE), title=title, gain=None)]
 
 
 def _waits(history: History, trainer: TrainerLook) -> Iterable[Finding]:
@@ -231,14 +223,12 @@ def _phases(trainer: TrainerLook) -> Iterable[Finding]:
         if is_named and trainer.details.get(Detail.TRAINING):  # it is called so, and trains
             continue
         if is_named:
-            name = "known by the name of a function on the stack alone"
-            evidence.append(Text(name, "仅凭调用栈上的函数名判断"))
+            evidence.append(Text("known by the name of a function alone", "仅凭函数名判断"))
         if is_named and waiting > 0.0:
             part = format_share(min(1.0, waiting / share.value))
             evidence.append(Text(f"{part} of the evaluation is a wait for data", f"评估时间中有 {part} 在等数据"))
-        yield _finding(
-            cause, share, evidence, advice_on(cause), Confidence.POSSIBLE if is_named else Confidence.CERTAIN
-        )
+        sure = Confidence.POSSIBLE if is_named else Confidence.CERTAIN
+        yield _finding(cause, share, evidence, advice_on(cause), sure)
 
 
 def _of_alarm(alarm: Alarm) -> Finding:

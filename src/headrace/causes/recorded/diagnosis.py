@@ -26,7 +26,16 @@ from headrace.model import (
     three_digits,
 )
 
-from ..remedies import LOOP_MAKES_DATA, MORE_SUPPLY, NAME_PARTS, advice_on, bottleneck_fix, kept_workers, make_finding
+from ..remedies import (
+    HOST_FIXES,
+    LOOP_MAKES_DATA,
+    MORE_SUPPLY,
+    HostLoss,
+    advice_on,
+    bottleneck_fix,
+    kept_workers,
+    make_finding,
+)
 from ..steps import SUPPLY_CAUSES, verdict_of
 from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text
 from .data_waits import DataVerdict, data_evidence, judge_data, undecided_turns
@@ -245,7 +254,7 @@ def _judge(
 def _for_these_loaders(finding: Finding, trainer: Trainer) -> Finding:
     """Return what held a loop up with the advice that fits it."""
     if finding.cause is Cause.UNKNOWN:
-        return replace(finding, measure=(NAME_PARTS,))
+        return replace(finding, measure=(HOST_FIXES[HostLoss.PYTHON],))
     if finding.cause is not Cause.EPOCH_START:
         return finding
     anew = [_place_of(one) for one in trainer.loaders if one.num_made > 1]
