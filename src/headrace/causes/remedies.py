@@ -39,6 +39,16 @@ _PREFETCH_FUTILE = Text(
     "adds no throughput",
     "加大 `prefetch_factor`：缓冲之所以见底，是因为供给小于消耗；加深缓冲只会多占内存，不会增加吞吐",
 )
+_DEEPER_FUTILE = Text(
+    "a higher `prefetch_factor`: the worker that is late has no time left to work ahead",
+    "加大 `prefetch_factor`：迟到的那个 worker 没有余力提前干活",
+)
+_OTHER_NUMBER = Text(
+    "`num_workers={workers}`, or another number that does not fit the distance of the heavy batches: they then go "
+    "round among the workers; the run that follows shows it, for if one worker is slow itself that changes little",
+    "`num_workers={workers}`，或其他与重 batch 的间隔不合拍的数：重 batch 就会轮流落到各个 worker；再跑一次即可验证，若"
+    "是某个 worker 本身慢，则变化不大",
+)
 _FEWER_WORKERS_FUTILE = Text(
     "fewer workers with more prefetch: that cuts the throughput in proportion, unless it was measured that it rises "
     "when workers are taken away",
@@ -367,11 +377,18 @@ def advice_on(
     has_workers: bool = True,
     is_loader: bool = True,
     bottleneck: Bottleneck | None = None,
+    uneven_workers: int = 0,
 ) -> CauseAdvice:
-    """Return what helps against a cause, for a loader of which this is known; `has_ours`: it is ours already."""
+    """Return what helps against a cause, for a loader of which this is known.
+
+    `has_ours`: it is ours already; `uneven_workers`: one of so many has most of the work.
+    """
     if not is_loader:  # a generator, a list: the loop makes its data in between
         return CauseAdvice(fix=(HOST_FIXES[HostLoss.PYTHON],))
     advice = _ADVICE.get(cause, _ADVICE[Cause.UNKNOWN])
+    if uneven_workers:
+        other = _OTHER_NUMBER.filled(workers=uneven_workers + 1)
+        advice = CauseAdvice(fix=(_HEADRACE, other), futile=(_DEEPER_FUTILE,), measure=advice.measure)
     idle: set[Text] = set()
     if has_ours or is_iterable or not has_workers:  # an iterable gives its samples in its own order, worker by worker
         idle |= {_HEADRACE, _OUT_OF_ORDER}

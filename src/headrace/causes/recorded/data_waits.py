@@ -42,9 +42,8 @@ from .parts import SampleParts, heavy_evidence, parts_evidence, read_parts
 from .processes import ProcessEvents
 from .surroundings import CoreAccount
 from .trainer import LoaderWaits
-from .workers import PoolWork, Resources, SampleEnds, read_pool, read_resources, workers_of
+from .workers import ALL_BUSY, PoolWork, Resources, SampleEnds, read_pool, read_resources, workers_of
 
-_ALL_BUSY = 0.8  # of the pool's time: above, there is no throughput to spare
 _HEAVY_FROM = 0.4  # of all sample time, in few samples: those are what is waited for
 _FEWEST_STEPS = 8
 _FEWEST_LATE = 3  # late batches: fewer are no pattern,
@@ -83,6 +82,14 @@ class DataVerdict:
     def is_taking(self) -> bool:
         """Whether most of the waiting is for batches that were ready: taking them is what takes long."""
         return self.ready_share >= _MOSTLY
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether batches that come late are one worker's, which is always busy while the others rest."""
+        if self.cause is not Cause.STRAGGLER_SAMPLE or self.pool is None or self.loader.settings.is_ours:
+            return False
+        late = self.loader.batch[self.loader.batch > 0][self.is_slow] % max(2, self.loader.num_workers)
+        return self.pool.is_one_busy and len(late) >= _FEWEST_STEPS and np.bincount(late).max() >= 0.9 * len(late)
 
     @property
     def collating(self) -> float:
@@ -206,7 +213,7 @@ def _cause(
             return in_rounds, Confidence.LIKELY
         certainty = Confidence.CERTAIN if num_workers == 0 else Confidence.POSSIBLE
         return (Cause.STRAGGLER_SAMPLE if is_rare else Cause.LOADER_THROUGHPUT), certainty
-    is_busy = pool.busy >= _ALL_BUSY
+    is_busy = pool.busy >= ALL_BUSY
     # The rare heavy sample, not the pool: others had time to spare, or most of the time goes into few samples.
     if is_rare and (not is_busy or pool.heavy_share >= _HEAVY_FROM) and not (is_lockstep and is_busy):
         return Cause.STRAGGLER_SAMPLE, Confidence.CERTAIN
@@ -315,7 +322,10 @@ def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
         yield supply_and_demand(verdict.supply_per_s, verdict.demand_per_s)
     if verdict.ceiling is not None:
         yield ceiling_evidence(verdict.ceiling)
-    if pool is not None:
+    if pool is not None and verdict.is_uneven:
+        *others, most = sorted(pool.each_busy)
+        yield _ONE_BUSY.filled(workers=num_workers, most=format_share(most), least=format_share(1 - others[-1]))
+    elif pool is not None:
         if verdict.bottleneck is not Bottleneck.IPC_COPY:
             yield from _pool_evidence(pool, num_workers, is_straggler=cause is Cause.STRAGGLER_SAMPLE)
     elif num_workers == 0:
@@ -329,16 +339,25 @@ def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
         )
 
 
+_ONE_BUSY = Text(
+    "the late batches are those of one worker of {workers}: it was busy for {most} of the waiting, any other idle for "
+    "{least} of it. Its batches are heavier (they come at a distance that fits the number of workers), or it is slower "
+    "itself",
+    "迟到的 batch 都出自 {workers} 个 worker 中的同一个：等待期间它有 {most} 的时间在工作，其余 worker 有 "
+    "{least} 以上的时间空闲。要么重的 batch 恰好总分给它（间隔与 worker 数合拍），要么它本身就慢",
+)
+
+
 def _pool_evidence(pool: PoolWork, num_workers: int, *, is_straggler: bool) -> Iterator[Text]:
     meaning, only = Text("", ""), ""
     if is_straggler:
         meaning, only = Text(": there was throughput to spare", "：产能有富余"), "只"
-    elif pool.busy >= _ALL_BUSY:
+    elif pool.busy >= ALL_BUSY:
         meaning = Text(": the whole pool is too slow", "：是整个 worker 池太慢")
-    if not is_straggler or pool.busy < _ALL_BUSY or pool.heavy_share < _HEAVY_FROM:
+    if not is_straggler or pool.busy < ALL_BUSY or pool.heavy_share < _HEAVY_FROM:
         yield Text(
-            "the {workers:worker(s) (was|were)} busy for {busy} of the time{meaning}",
-            "{workers} 个 worker {only}有 {busy} 的时间在工作{meaning}",
+            "the {workers:worker(s) (was|were)} busy for {busy} of the waiting{meaning}",
+            "等待期间，{workers} 个 worker {only}有 {busy} 的时间在工作{meaning}",
         ).filled(workers=num_workers or pool.num_seen, busy=format_share(pool.busy), only=only, meaning=meaning)
     if len(pool.sample_s) >= 8:
         worst = int(np.argmax(pool.sample_s))

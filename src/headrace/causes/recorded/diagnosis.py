@@ -94,7 +94,8 @@ _TOO_FEW = Text(
 
 
 _TAKING = Text("batches were ready, and taking them takes long", "batch 已经就绪，取用耗时长")
-_TITLES = {  # what is to be changed, where the cause alone does not say it
+_UNEVEN = Text("the work is unevenly dealt out: one worker has most of it", "工作分配不均：大部分落在一个 worker 上")
+_TITLES: dict[Bottleneck | None, Text] = {  # what is to be changed, where the cause alone does not say it
     Bottleneck.COLLATE: Text("`collate_fn` takes long", "`collate_fn` 耗时长"),
     Bottleneck.THREADS: Text("too many threads in each worker", "每个 worker 的线程太多"),
     Bottleneck.SERIAL: Text("the workers take turns at something they share", "worker 在轮流等待共用的东西"),
@@ -292,6 +293,7 @@ def _data_finding(
         has_workers=verdict.loader.settings.num_workers != 0,
         is_loader=bool(verdict.loader.settings.by or verdict.loader.num_workers),
         bottleneck=bottleneck,
+        uneven_workers=verdict.loader.num_workers if verdict.is_uneven else 0,
     )
     estimates = estimates if verdict.cause in SUPPLY_CAUSES else ()
     cheaper = cheaper_part(verdict, train_s)
@@ -349,8 +351,8 @@ def _data_finding(
         gain=gain,
         bottleneck=bottleneck,
         measure=measure,
-        title=_TAKING if verdict.is_taking else _TITLES.get(bottleneck) if bottleneck is not None else None,
-        change=_CHANGE.filled(place=_place_of(verdict.loader), now=verdict.loader.num_workers, workers=workers[0])
+        title=_UNEVEN if verdict.is_uneven else _TAKING if verdict.is_taking else _TITLES.get(bottleneck),
+        change=_CHANGE.filled(place=place, now=verdict.loader.num_workers, workers=workers[0])
         if workers and fix[0] == estimate_text(estimates[0])
         else None,
     )

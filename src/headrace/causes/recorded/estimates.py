@@ -118,13 +118,13 @@ def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:
     taking = _taking(verdict)
     step_s = step.value + taking.value
     # What the pool could do is what it did, over the time in which it worked.
-    busy = min(1.0, max(pool.busy, 0.05)) if pool is not None else 1.0
+    batch_s = max(pool.batch_s, 0.05 * real.value) if pool is not None else real.value
     return Supply(
         train_s=train_s,
         lost_s=verdict.lost_s,
         num_steps=len(verdict.wait_s),
         step=Mean(step_s, math.hypot(_finite(step.error), _UNSURE_STEP * step_s, taking.error), step.count),
-        batch=Mean(busy / verdict.supply_per_s, busy * real.error, real.count),
+        batch=Mean(batch_s, batch_s / max(real.value, 1e-9) * real.error, real.count),
         model_error=_CROWDED_ERROR if verdict.resources and verdict.resources.cores_are_full else _MODEL_ERROR,
         tasks=1.0 if pool is not None else max(0.01, 1 - step_s * verdict.supply_per_s),
     )

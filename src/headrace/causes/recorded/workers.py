@@ -4,6 +4,7 @@ A heavy sample and a hung one look alike as long as both last. What decides: the
 and a worker was in one task all that time, far longer than any task took before.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +33,7 @@ _APART_FROM = 0.4  # of the mean distance of their ends: what comes by chance co
 _LARGE_FROM = 256 << 10  # bytes of a sample: reading so much is transfer, on any disk, not the way to it
 _BANDWIDTH_FROM = 50e6  # bytes a second and worker; what a single reader with small requests hardly gets
 _FEWEST_SAMPLES = 20
+ALL_BUSY = 0.8  # of the loop's waits: above, there is no throughput to spare
 _STUCK_FROM_S = 5.0
 _TIMES_LONGEST = 3.0  # of what any task took before
 _MOSTLY = 0.8  # of the loop's last wait
@@ -118,13 +120,25 @@ class PoolWork:
     """The workers of one loader, over the time in which it was waited for."""
 
     num_seen: int
-    busy: float  # share of the workers' time that was not idle
+    each_busy: tuple[float, ...]  # of the loop's waits: who rests with a full queue could not work
+    batch_s: float  # of the pool's work, for a batch
     num_tasks: int  # but the first ones, which open files and fill caches
     sample_s: NDArray[np.float64]
     sample_index: NDArray[np.int64]
     resources: Resources | None
     turns: SampleEnds | None
     during_waits: Mapping[str, float]  # what the workers did while the loop waited, as shares
+
+    @property
+    def busy(self) -> float:
+        """Return the share of the loop's waits for which workers were not idle."""
+        return 1 - self.during_waits.get("idle", 1.0)
+
+    @property
+    def is_one_busy(self) -> bool:
+        """Whether one worker always works, and most of the time of the others is left."""
+        *others, most = sorted(self.each_busy) or [0.0]
+        return bool(others) and most >= ALL_BUSY and sum(others) <= 0.5 * len(others)
 
     @property
     def is_heavy(self) -> NDArray[np.bool_]:
@@ -169,7 +183,8 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> PoolWork
     first, last = int(loader.end_ns[0]), int(loader.end_ns[-1])
     later = loader.batch > 0
     parts: dict[str, float] = dict.fromkeys(("samples", "collate", "sending", "starting", "idle"), 0.0)
-    alive_ns = busy_ns = during_ns = 0.0
+    busy_ns = 0.0
+    during_ns, idle_ns = defaultdict[int, float](float), defaultdict[int, float](float)  # of each place in a round
     for worker in workers:
         start = max(first, int(worker.events["start_ns"][0]))
         end = min(last, int(ends_of(worker.events).max()))
@@ -177,24 +192,29 @@ def read_pool(loader: LoaderWaits, workers: Sequence[ProcessEvents]) -> PoolWork
             continue
         whole = np.array([start]), np.array([end])
         waits = loader.start_ns[later].clip(start, end), loader.end_ns[later].clip(start, end)
-        for thread in np.unique(worker.of(EventKind.FETCH)["thread"]).tolist() or [0]:  # a process, or threads of one
-            alive_ns += end - start
+        tasks = worker.of(EventKind.FETCH)
+        place = int(tasks["value"][:1].sum()) % max(1, loader.num_workers)
+        for thread in np.unique(tasks["thread"]).tolist() or [0]:  # a process, or threads of one
             busy_ns += (end - start) - _did(worker, thread, whole)["idle"]
-            during_ns += float((waits[1] - waits[0]).sum())
-            for name, ns in _did(worker, thread, waits).items():
+            during_ns[place] += float((waits[1] - waits[0]).sum())
+            did = _did(worker, thread, waits)
+            idle_ns[place] += did["idle"]
+            for name, ns in did.items():
                 parts[name] += ns
         parts["starting"] += float(covering(worker.of(EventKind.WORKER_START)).between(*waits).sum())
-    samples, tasks = ([worker.of(kind) for worker in workers] for kind in (EventKind.SAMPLE, EventKind.FETCH))
+    samples, fetches = ([worker.of(kind) for worker in workers] for kind in (EventKind.SAMPLE, EventKind.FETCH))
+    waited_ns = sum(during_ns.values())
     return PoolWork(
         num_seen=len(workers),
-        busy=busy_ns / alive_ns if alive_ns else 0.0,
-        num_tasks=sum(int((starts_of(one) >= first).sum()) or len(one) for one in tasks),
+        each_busy=tuple(1 - idle_ns[place] / ns for place, ns in during_ns.items() if ns),
+        batch_s=busy_ns / 1e9 / max(1, int(later.sum())) / max(1, loader.num_workers or len(workers)),
+        num_tasks=sum(int((starts_of(one) >= first).sum()) or len(one) for one in fetches),
         # several that were asked for at once count as one of their mean
         sample_s=np.concatenate([one["duration_ns"] / 1e9 / np.maximum(1, -one["value"]) for one in samples]),
         sample_index=np.concatenate([one["value"].astype(np.int64).clip(-1) for one in samples]),
         resources=read_resources(workers),
         turns=read_turns(workers),
-        during_waits={name: ns / during_ns for name, ns in parts.items()} if during_ns else {},
+        during_waits={name: ns / waited_ns for name, ns in parts.items()} if waited_ns else {},
     )
 
 
