@@ -117,7 +117,8 @@ def test_the_estimate_for_more_workers_is_what_the_played_loader_does(
     finding = explain(processes, end_s, cores=64).findings[0]
     assume("more_workers" in finding.figures)
     asked = int(finding.figures["more_workers"])
-    assert asked == math.ceil(deficit * workers * 1.05) or abs(asked - deficit * workers * 1.05) <= 1.5
+    needed = min(deficit * workers * 1.05, 2 * workers)  # what such tasks share nobody knows: no further at once
+    assert asked == math.ceil(needed) or abs(asked - needed) <= 1.5
     _, then_s = simulate(workers=asked, task_s=tasks, step_s=step_s, cpu=0.05)
     measured = (end_s - 1.5) / (then_s - 1.5)  # the second before the first epoch, and the half after the end
     assert abs(measured - finding.figures["more_workers_gain"]) <= finding.figures["more_workers_gain_error"] + 0.05

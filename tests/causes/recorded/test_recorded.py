@@ -146,7 +146,7 @@ def test_the_line_to_change_is_named_by_its_place_in_the_script() -> None:
     processes, end_s = simulate(workers=2, task_s=[0.4] * 40, step_s=0.05, place="/home/u/train.py:42")
     change = explain(processes, end_s).findings[0].change
     assert change == Text(
-        "`num_workers=2` to `num_workers=9`, train.py:42", "train.py:42：把 `num_workers=2` 改为 `num_workers=9`"
+        "`num_workers=2` to `num_workers=4`, train.py:42", "train.py:42：把 `num_workers=2` 改为 `num_workers=4`"
     )
     change = explain(*simulate(workers=2, task_s=[0.4] * 40, step_s=0.05)).findings[0].change
     assert change is not None
@@ -309,7 +309,7 @@ def test_a_model_trained_in_eval_mode_is_trained() -> None:
 
 def test_more_workers_are_estimated_from_the_time_of_a_task_and_not_beyond_the_cores() -> None:
     tasks = list(np.random.default_rng(1).uniform(0.38, 0.42, 80))
-    found = explain(*simulate(workers=2, task_s=tasks, step_s=0.1, cpu=0.2), cores=16)
+    found = explain(*simulate(workers=2, task_s=tasks, step_s=0.1, cpu=0.7), cores=16)
     assert found.findings[0].fix[0].en.startswith("num_workers=5: about ")
     short = explain(*simulate(workers=2, task_s=tasks, step_s=0.02, cpu=1.0), cores=4)
     assert "num_workers=3: about " in short.findings[0].fix[0].en

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from headrace.causes.recorded.workers import SampleEnds
 from headrace.model import Cause, EventKind, Finding
 
-from .test_recorded import explain, simulate
+from .test_parts import play_in_process
+from .test_recorded import IN_PROCESS, Tape, causes, explain, simulate
 
 
 def fixes(finding: Finding) -> str:
@@ -51,3 +56,59 @@ def test_heavy_batches_that_go_round_are_single_late_ones() -> None:
     tasks = [0.6 if number % 15 == 7 else 0.004 for number in range(240)]
     finding = explain(*simulate(workers=2, task_s=tasks, step_s=0.016)).findings[0]
     assert (finding.cause, finding.title) == (Cause.STRAGGLER_SAMPLE, None)
+
+
+def test_a_save_inside_next_is_a_wait_for_data() -> None:
+    processes, end_s = play_in_process(0.08, 0.02)
+    waits = processes[0].of(EventKind.WAIT)
+    saves = waits[waits["value"] >= 0].copy()
+    saves["kind"], saves["duration_ns"] = int(EventKind.CHECKPOINT), saves["duration_ns"] * 0.8
+    saves["start_ns"] += 1000
+    events = np.concatenate([processes[0].events, saves])
+    events = events[np.argsort(events["start_ns"], kind="stable")]
+    found = explain([replace(processes[0], events=events)], end_s)
+    assert causes(found) == ["loader_throughput"]
+    assert found.findings[0].share > 0.7
+
+
+def test_own_code_between_epochs_comes_first() -> None:
+    tape = Tape(100, "trainer", names={1: "Samples#1"}, loaders={1: IN_PROCESS})
+    now = 1.0
+    for epoch in range(5):
+        tape.add(EventKind.EPOCH, now, 0.001, epoch, 1)
+        for number in range(20):
+            tape.add(EventKind.WAIT, now + 0.001, 0.01, number, 1)
+            tape.add(EventKind.FORWARD, now + 0.011, 0.04)
+            tape.add(EventKind.BACKWARD, now + 0.051, 0.004)
+            now += 0.055
+        tape.add(EventKind.WAIT, now + 0.001, 0.001, -1, 1)
+        now += 1.0 if epoch < 4 else 0.0
+    found = explain([tape.process()], now + 0.5)
+    assert found.findings[0].cause is Cause.UNKNOWN
+    assert found.findings[0].share == pytest.approx(4 / (4 + 5 * 20 * 0.055), abs=0.02)
+    assert "between epochs: 4 times" in evidence(found.findings[0])
+
+
+def test_collections_inside_next_are_told_once() -> None:
+    processes, end_s = simulate(workers=2, task_s=[0.2] * 60, step_s=0.01, cpu=0.9)
+    collections = processes[0].of(EventKind.WAIT).copy()
+    collections["kind"], collections["duration_ns"] = int(EventKind.GC), collections["duration_ns"] * 0.6
+    events = np.concatenate([processes[0].events, collections])
+    processes[0] = replace(processes[0], events=events[np.argsort(events["start_ns"], kind="stable")])
+    assert sum(one.share for one in explain(processes, end_s).findings) <= 1
+
+
+@pytest.mark.parametrize(("mean_s", "expected"), [(0.0137, False), (0.040, None), (0.0828, None)])
+def test_samples_that_take_far_longer_than_alone_may_wait_for_each_other(mean_s: float, expected: bool | None) -> None:
+    """10 ms side by side and 2.5 ms behind a lock, with 2, 16 and 30 workers."""
+    gap_s = {0.0137: 0.0069, 0.040: 0.0025, 0.0828: 0.0027}[mean_s]
+    ends = SampleEnds(gap_s=gap_s, least_gap_s=0.1 * gap_s, shortest_s=0.0126, mean_s=mean_s)
+    assert ends.are_taken is expected
+
+
+def test_no_gain_is_told_for_far_more_workers_than_ran() -> None:
+    still = explain(*simulate(workers=2, task_s=[0.1] * 80, step_s=0.005, cpu=0.05), cores=64).findings[0]
+    assert still.figures["more_workers"] == 4
+    assert "look again" in still.fix[0].en
+    busy = explain(*simulate(workers=2, task_s=[0.1] * 80, step_s=0.005, cpu=0.95), cores=64).findings[0]
+    assert busy.figures["more_workers"] == 8

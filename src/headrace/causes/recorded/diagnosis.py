@@ -352,7 +352,7 @@ def _data_finding(
         bottleneck=bottleneck,
         measure=measure,
         title=_UNEVEN if verdict.is_uneven else _TAKING if verdict.is_taking else _TITLES.get(bottleneck),
-        change=_CHANGE.filled(place=place, now=verdict.loader.num_workers, workers=workers[0])
+        change=_CHANGE.filled(place=_place_of(verdict.loader), now=verdict.loader.num_workers, workers=workers[0])
         if workers and fix[0] == estimate_text(estimates[0])
         else None,
     )

@@ -36,6 +36,9 @@ _WORTH_SENDING_S = 0.01  # of fetching a batch: for less, the way from a worker 
 _START_S = 0.1  # of the workers of a pass
 _SLICE = 0.5  # of a core: what hardly computes finds its slice on a machine without an idle core, too
 _NO_CORE_FROM = 0.1  # of a task's time: who waits so long for a core, on full ones, takes it from others
+# times as many workers as ran: the most that is told. Of tasks that stand still nobody knows what they share: there
+# twice as many, and a look at that run.
+_MOST_TIMES, _MOST_TIMES_STILL = 4, 2
 _DISK_FULL = 0.9  # of the time with a request in flight: more readers would queue
 _HIDDEN = 0.9  # of a save that is made beside the training: the state is copied first,
 _HIDDEN_ERROR = 0.1  # and how long that takes is not known here
@@ -59,6 +62,7 @@ class Estimate:
     error: float
     workers: int = 0  # of MORE_WORKERS
     is_short: bool = False  # of MORE_WORKERS: as many as would be needed do not fit the cores
+    is_first: bool = False  # of MORE_WORKERS: more may help, and are too far from what ran
     share: float = 0.0  # of a task that goes away
 
     @property
@@ -168,7 +172,9 @@ def _estimate_more_workers(
     current = verdict.loader.num_workers
     most = _most_that_help(verdict, supply, cores, around, ranks)
     needed = _needed_workers(supply, current)
-    workers = min(needed, most)
+    helping = min(needed, most)
+    times = _MOST_TIMES_STILL if verdict.bottleneck is None else _MOST_TIMES
+    workers = min(helping, times * current) if current else helping
     if workers <= current:
         return None
     # The first ones: each pass starts them, and waits for a first batch with nothing beside it.
@@ -176,7 +182,14 @@ def _estimate_more_workers(
     added_s = starts * (_START_S + supply.batch.value * supply.tasks)
     gain, error = supply.gain_with(workers / max(1, current) / supply.tasks, added_s=added_s)
     error = max(error, 0.0 if current else _FIRST_ERROR * gain)
-    return Estimate(remedy=Remedy.MORE_WORKERS, gain=gain, error=error, workers=workers, is_short=needed > most)
+    return Estimate(
+        remedy=Remedy.MORE_WORKERS,
+        gain=gain,
+        error=error,
+        workers=workers,
+        is_short=needed > most,
+        is_first=workers < helping,
+    )
 
 
 def _needed_workers(supply: Supply, current: int) -> int:
@@ -304,6 +317,10 @@ def _finite(error: float) -> float:
     return error if math.isfinite(error) else 1.0
 
 
+_FURTHER = Text(
+    "; then look again with `headrace run`: whether still more of them help depends on what they share",
+    "；然后用 `headrace run` 再看：继续增加是否有用，取决于它们是否共用什么",
+)
 _SHORT = Text(
     "; more would be needed, but the cores are used up then: less to compute for a batch is the rest",
     "；要完全跟上还需更多，但那时核心已用尽，其余只能靠减少每个 batch 的计算",
@@ -335,8 +352,8 @@ _TEXTS = {
 
 def estimate_text(estimate: Estimate) -> Text:
     said = _TEXTS[estimate.remedy]
-    if estimate.is_short:
-        said = Text(said.en + _SHORT.en, said.zh + _SHORT.zh)
+    more = _FURTHER if estimate.is_first else _SHORT if estimate.is_short else Text("", "")
+    said = Text(said.en + more.en, said.zh + more.zh)
     return said.filled(
         workers=estimate.workers,
         gain=with_error(estimate.gain, estimate.error),

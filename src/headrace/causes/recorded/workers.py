@@ -29,6 +29,7 @@ _THREADS_FROM = 1.2  # of a core, used and waited for: more than one thread can;
 _OWN_THREADS, _MANY_THREADS, _MANY_FROM = 3, 6, 1.05  # unless so many are seen: a worker has three by itself
 _BESIDE_FROM = 0.3  # of a core: sending takes less
 _PARALLEL_FROM = 1.4  # samples that end in the time of the shortest one: one at a time would be 1
+_GROWN_FROM = 2.0  # times the shortest: samples that take so long on average may wait for each other
 _APART_FROM = 0.4  # of the mean distance of their ends: what comes by chance comes closer together
 _LARGE_FROM = 256 << 10  # bytes of a sample: reading so much is transfer, on any disk, not the way to it
 _BANDWIDTH_FROM = 50e6  # bytes a second and worker; what a single reader with small requests hardly gets
@@ -88,7 +89,10 @@ class SampleEnds:
     @property
     def are_taken(self) -> bool | None:
         """Whether workers take turns at something that serves one at a time; None where that cannot be told."""
-        if self.shortest_s >= _PARALLEL_FROM * self.gap_s or self.mean_s < _AT_ONCE_FROM * self.gap_s:
+        is_beside = self.shortest_s >= _PARALLEL_FROM * self.gap_s
+        if is_beside and self.mean_s >= _GROWN_FROM * self.shortest_s:
+            return None  # side by side for a part, and longer than alone
+        if is_beside or self.mean_s < _AT_ONCE_FROM * self.gap_s:
             return False
         return True if self.least_gap_s >= _APART_FROM * self.gap_s else None
 
