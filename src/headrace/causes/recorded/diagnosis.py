@@ -274,7 +274,8 @@ def _data_findings(
     train_s, loader = trainer.train_s, verdict.loader
     starts = find_shard_starts(loader, verdict.fetchers, verdict.is_slow, train_s)
     found = [one for one in (starts, replaced_workers_finding(trainer, loader)) if one is not None]
-    rest_s = verdict.lost_s - train_s * sum(one.share for one in found)
+    lost_s = min(verdict.lost_s, trainer.seconds(Activity.WAIT))  # a collection inside `next` is told as one
+    rest_s = lost_s - train_s * sum(one.share for one in found)
     if not found or rest_s >= _REST_FROM * train_s:
         found.append(_data_finding(verdict, rest_s / train_s, estimates, train_s, cores_each))
     return found

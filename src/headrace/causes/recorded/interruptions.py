@@ -45,7 +45,7 @@ def interruption_findings(trainer: Trainer) -> Iterator[Finding]:
     for activity, cause in CAUSE_OF.items():
         yield from _interruptions(trainer, activity, cause)
     if trainer.loaders:
-        yield from _slow_steps(max(trainer.loaders, key=lambda one: len(one.batch)), trainer.train_s)
+        yield from _slow_steps(max(trainer.loaders, key=lambda one: len(one.batch)), trainer)
 
 
 def stall_notes(trainer: Trainer, found: Sequence[Finding]) -> Iterator[Text]:
@@ -138,6 +138,12 @@ def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
     return tuple(f"{name} {format_seconds(ns / 1e9)}" if len(sums) > 1 else name for name, ns in sums.most_common())
 
 
+_BETWEEN = Text(
+    "own code between epochs: {count} times, {lost} in all, {typical} each ({worst} at worst), in which nothing that "
+    'is timed happened; `with headrace.phase("name"):` around its parts says which',
+    "epoch 之间的自有代码：{count} 次，共 {lost}，每次约 {typical}（最长 {worst}），期间没有任何被计时的事；用 `with "
+    'headrace.phase("名称"):` 包住各段即可看出是哪一段',
+)
 _TOOK = Text(
     "{what} took {lost} in all, {typical} each ({worst} at worst){meaning}",
     "{what}共用 {lost}，每次约 {typical}（最长 {worst}）{meaning}",
@@ -259,8 +265,23 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
     yield make_finding(Cause.EPOCH_START, share, evidence, figures={"count": float(cost.count)}, advice=advice)
 
 
-def _slow_steps(loader: LoaderWaits, train_s: float) -> Iterator[Finding]:
-    """Yield the steps that took more than three times the usual, their waits and interruptions left out."""
+def _between_passes(trainer: Trainer) -> NDArray[np.float64]:
+    """Return how long nothing timed happened from the end of each pass over a loader to the next one."""
+    waits = trainer.process.of(EventKind.WAIT, thread=trainer.thread)
+    ends = ends_of(waits[waits["value"] < 0])
+    begins = np.append(starts_of(trainer.process.of(EventKind.EPOCH, thread=trainer.thread)), trainer.train_end_ns)
+    until = np.maximum(ends, begins[np.searchsorted(begins[:-1], ends)])
+    return np.asarray((until - ends - coverage(trainer.spans).between(ends, until)) / 1e9)
+
+
+def _slow_steps(loader: LoaderWaits, trainer: Trainer) -> Iterator[Finding]:
+    """Yield the steps that took more than three times the usual, and what lies between epochs, nothing of it timed."""
+    train_s, between_s = trainer.train_s, _between_passes(trainer)
+    between_s = between_s[between_s >= _LEAST_S]
+    if len(between_s) >= 2 and between_s.sum() >= _UNKNOWN_FROM * train_s:
+        cost = Cost(**cost_of(between_s))
+        said = _BETWEEN.filled(**cost.blanks)
+        yield make_finding(Cause.UNKNOWN, cost.lost_s / train_s, [said], figures={"count": float(cost.count)})
     known = np.isfinite(loader.step_s)
     known[:_WARM_UP] = False
     if known.sum() < 8:

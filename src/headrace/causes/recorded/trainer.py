@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from headrace.model import Activity, Cause, EventKind, LoaderRole, LoaderRow, Lo
 
 from ..steps import Span, exclusive_times
 from .passes import LoaderPass, evaluations, loader_rows, num_made, read_passes
-from .processes import Coverage, ProcessEvents, Times, ends_of, starts_of
+from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts_of
 
 Label = tuple[Activity, str]  # and the name of a phase
 # An event is the activity of its name, but for the start of an epoch.
@@ -67,6 +67,7 @@ class LoaderWaits:
     end_ns: Times
     step_s: NDArray[np.float64]  # from this batch to the next `next`, without interruptions; nan for an epoch's last
     is_ready: NDArray[np.bool_]  # the batch lay in the queue already: the wait is what taking it costs
+    get_s: NDArray[np.float64]  # of the wait: in the queue, with unpickling; the rest is this process's own
     end_s: NDArray[np.float64]  # what the `next` took that ended an epoch: stopping workers
 
     @property
@@ -155,6 +156,7 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     asking = process.of(EventKind.WAIT)["thread"]
     working = process.of(EventKind.BACKWARD, EventKind.OPTIMIZER)["thread"]
     thread = int(np.bincount(working if len(working) else asking).argmax())  # the one that trains
+    process = _outside_next(process, thread)
     passes = read_passes(process, thread)
     is_fed = any(one.role is not LoaderRole.EVALUATION for one in passes)
     evaluated = evaluations(process, thread, passes)
@@ -194,6 +196,14 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
         loader_rows=tuple(loader_rows(process, thread, passes, (train_end - train_start - replayed) / 1e9)),
         saves=saves,
     )
+
+
+def _outside_next(process: ProcessEvents, thread: int) -> ProcessEvents:
+    """Return a process without the saves and logs that lie inside `next`: they are a sample's, and a wait for data."""
+    events, waits = process.events, process.of(EventKind.WAIT, thread=thread)
+    is_inside = np.isin(events["kind"], [int(EventKind.CHECKPOINT), int(EventKind.LOGGING)])
+    is_inside &= covering(waits).between(starts_of(events), ends_of(events)) > 0.99 * events["duration_ns"]
+    return replace(process, events=events[~is_inside])
 
 
 def _spans(
@@ -321,6 +331,7 @@ def _loader_waits(
         end_ns=ends,
         step_s=step_s[kept],
         is_ready=is_ready & (len(gets) > 0),
+        get_s=covering(gets).between(starts, ends) / 1e9,
         end_s=end_s,
     )
 
