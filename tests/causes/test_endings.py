@@ -214,3 +214,27 @@ def test_a_thread_that_finds_its_queue_closed_is_an_echo(explain: Callable[..., 
     thread = f"Exception in thread Thread-3:\n{HEAD}{LIBRARY}OSError: handle is closed\n"
     finding = first(explain(f"{STEPS}{thread}{HEAD}{OWN}RuntimeError: permute: 6 is not 5\n"))
     assert "permute" in title_of(finding, "en")
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("RuntimeError: CUDA error: the launch timed out", "RuntimeError: CUDA error: the launch timed out"),
+        ("**ValueError: 3 channels, not 4**", "ValueError: 3 channels, not 4"),
+        ("./go.sh: line 7:  811 Segmentation fault      (core dumped) python train.py", "Segmentation fault"),
+        ("srun: error: n7: task 0: Bus error", "Bus error"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "terminate called"),
+        ("zsh: killed     python train.py", "The shell says that the training process was killed"),
+        ("[ERROR] [launch.py:3:sigkill_handler] ['python'] exits with return code = -9", "exits with return code = -9"),
+        ("call.py:5: UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown...", "Interrupted"),
+    ],
+)
+def test_an_end_is_named_without_its_traceback(line: str, named: str, explain: Callable[..., Findings]) -> None:
+    assert named.lower() in title_of(first(explain(STEPS + line + "\n")), "en").lower()
+
+
+def test_what_a_later_start_raised_counts_and_not_an_argument_that_an_earlier_one_refused(
+    explain: Callable[..., Findings],
+) -> None:
+    usage = "usage: train.py [-h]\ntrain.py: error: argument --lr: expected one argument\n"
+    assert title_of(first(explain(usage + HEAD + OWN + "KeyError: 'lr'\n")), "en").startswith("KeyError: 'lr'")

@@ -338,3 +338,80 @@ def test_a_step_of_each_of_several_starts_is_no_counter(explain: Callable[..., F
         for n in range(5)
     ]
     assert explain(lines).figures["step_typical_s"] < 1.2
+
+
+def test_step_numbers_in_thousands_go_on_as_the_lines_before_and_waits_stand_beside_by_thestamped(
+    explain: Callable[..., Findings],
+) -> None:
+    def number(step: int) -> str:
+        return f"{step / 1000:.0f}K" if step >= 1000 else str(step)
+
+    lines, at_s = [], 0.0
+    for step in range(100, 6001, 100):
+        wait_s = 0.02 if step % 200 else 0.1
+        at_s += 100 * (0.4 + wait_s)
+        lines.append(
+            f"INFO {stamped(at_s)[:19]} train.py:9 step:{number(step)} loss:0.2 updt_s:0.400 data_s:{wait_s:.3f}"
+        )
+    found = explain(lines)
+    assert found.figures["step_mean_s"] == pytest.approx(0.46, rel=0.03)
+    assert found.figures["wait_share"] == pytest.approx(0.06 / 0.46, abs=0.01)
+
+
+def test_rounded_means_so_far_are_means_and_add_up_to_what_they_say(explain: Callable[..., Findings]) -> None:
+    text = "".join(
+        f"epoch [{epoch}/9] batch [{count}/200] time 0.200 ({0.2 + 0.9 / count:.3f}) data 0.000 ({0.9 / count:.3f})\n"
+        for epoch in range(1, 9)
+        for count in range(5, 201, 5)
+    )
+    found = explain(text.splitlines())
+    assert found.figures["wait_share"] == pytest.approx(0.9 / 40.9, abs=0.006)
+
+
+def test_a_step_behind_the_word_train_and_its_stamp_are_enough(explain: Callable[..., Findings]) -> None:
+    text = "".join(f"2025-02-03 10:{k // 2:02}:{k % 2 * 30:02},500 train {k * 50:03} 1.9e+00 31.2\n" for k in range(12))
+    assert explain(text.splitlines()).figures["step_mean_s"] == pytest.approx(0.6, rel=0.02)
+
+
+def test_an_elapsed_time_in_hours_may_stand_in_a_line_of_its_own(explain: Callable[..., Findings]) -> None:
+    blocks = (f"time elapsed: 0:{k:02}:20\nnum of updates: {k * 1000}\nret loss: 0.{k}\n====" for k in range(1, 20))
+    assert explain(blocks).figures["step_mean_s"] == pytest.approx(0.06, rel=0.1)  # the last one has no time yet
+
+
+def test_a_few_lines_with_the_time_since_the_start(explain: Callable[..., Findings]) -> None:
+    text = "".join(f'{{"epoch": 0, "step": {10 * k}, "loss": 2.1, "time": {7 + 40 * k}}}\n' for k in range(3))
+    assert explain(text.splitlines()).figures["step_mean_s"] == pytest.approx(4.0, rel=0.05)
+
+
+def test_a_slow_first_step_does_not_speak_for_a_few_lines(explain: Callable[..., Findings]) -> None:
+    text = "".join(f"step {k} time {0.5 if k else 20}s data_time {0.0 if k else 12}s\n" for k in range(4))
+    found = explain(text.splitlines())
+    assert found.figures["wait_share"] < 0.01
+    assert found.findings == ()
+
+
+def test_an_epoch_with_its_time_and_validation_in_one_line_is_read(explain: Callable[..., Findings]) -> None:
+    text = "".join(f"Epoch {k}/30 [41.5s] | Train Loss: 0.41 | Val Loss: 0.52\n" for k in range(1, 12))
+    assert explain(text.splitlines()).figures["step_typical_s"] == pytest.approx(41.5, rel=0.02)
+
+
+def test_lines_with_a_wait_beside_lines_without_one_are_of_something_else(explain: Callable[..., Findings]) -> None:
+    text = ""
+    for epoch in range(5):
+        text += "".join(f"Extract: [{k}/30] Time 0.050 (0.050) Data 0.001 (0.001)\n" for k in range(0, 30, 10))
+        text += "".join(f"Epoch: [{epoch}][{k}/90] Time 7.000 (7.000) Loss 0.2 (0.3)\n" for k in range(0, 90, 10))
+    found = explain(text.splitlines())
+    assert found.figures["step_mean_s"] == pytest.approx(7.0, rel=0.02)
+    assert "wait_share" not in found.figures
+
+
+def test_a_save_is_charged_with_no_time_before_another_line(explain: Callable[..., Findings]) -> None:
+    text, at_s = "", 0
+    for epoch in range(1, 9):
+        for batch in range(10, 101, 10):
+            at_s += 5
+            text += f"{stamped(at_s)} INFO [batch {batch}/100, epoch {epoch}/8]: loss:0.2\n"
+        text += f"{stamped(at_s + 40)} INFO Results of this round:\n"
+        text += f"{stamped(at_s + 41)} INFO checkpoint has been saved to best.ckpt\n"
+        at_s += 42
+    assert all(one.cause is not Cause.CHECKPOINT for one in explain(text.splitlines()).findings)
