@@ -261,7 +261,9 @@ def _marked_by(series: Series, is_stall: Flags, markers: Sequence[Marker]) -> di
         if index is None or (index in doing and marker.doing is not Doing.EVALUATION):
             continue
         # Before the save another line stands, with a time of its own: what lies before that is no save.
-        is_later = marker.doing is not Doing.EVALUATION and series.line[index] > marker.line
+        is_later = (
+            marker.doing is not Doing.EVALUATION and 0 <= series.at_s[index] - marker.at_s <= series.wall_s[index]
+        )
         if not (is_later and series.at_s[index] - marker.since_s < 0.5 * series.wall_s[index]):
             doing[index] = marker.doing
     return doing
