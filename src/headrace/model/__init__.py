@@ -10,13 +10,12 @@
 - `findings`: what a diagnosis says: verdict, findings, causes, tables of time.
 - `frames`: what our own functions mean in a stack that is read from outside.
 - `leaves`: what lies in a sample or a batch, whatever holds it.
-- `numbers`: numbers as people write and read them: three digits and a unit, sizes such as "8GiB".
 - `sample_keys`: what names a sample.
 - `stage_times`: what stages took, in words that processes share, and as figures to read.
 - `stages`: the clock that a data set carries: `stage("volume process")`.
 - `stats`: what a loader says of itself at one moment.
-- `text`: a sentence in every language that we speak.
 - `transient`: errors that may pass by themselves, and how long to wait.
+- `words`: sentences in every language that we speak, and figures in them.
 """
 
 from .adjustments import Adjustment, AdjustmentReason, Lever
@@ -59,13 +58,22 @@ from .findings import (
 )
 from .frames import WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
 from .leaves import leaves_of, nbytes_of
-from .numbers import format_bytes, format_seconds, format_share, parse_bytes, three_digits, with_error
 from .sample_keys import SampleKeys, is_json_key, key_text
 from .stage_times import STAGE_TABLE_WORDS, Stages, StageTable, merge_stages, read_stages, stages_of
 from .stages import record_stages, sample, stage, watch_stages, watches_samples
 from .stats import EpochAccount, LoaderStats, ReaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
-from .text import LANGUAGES, Count, Text
 from .transient import backoff_s, is_transient
+from .words import (
+    LANGUAGES,
+    Count,
+    Text,
+    format_bytes,
+    format_seconds,
+    format_share,
+    parse_bytes,
+    three_digits,
+    with_error,
+)
 
 __all__ = [
     "LANGUAGES",

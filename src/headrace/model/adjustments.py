@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from .numbers import format_share, three_digits
-from .text import Text
+from .words import Text, format_share, three_digits
 
 
 class Lever(Enum):

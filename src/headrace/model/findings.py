@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from .events import FeedReason
-from .text import Text
+from .words import Text
 
 SCHEMA = "headrace/findings/1"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from operator import add
 
 from .environment import language
-from .text import Text
+from .words import Text
 
 MAX_STAGES = 32
 _OTHERS = "(other stages)"
