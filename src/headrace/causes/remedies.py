@@ -392,8 +392,13 @@ def advice_on(
     idle: set[Text] = set()
     if has_ours or is_iterable or not has_workers:  # an iterable gives its samples in its own order, worker by worker
         idle |= {_HEADRACE, _OUT_OF_ORDER}
-    if bottleneck is Bottleneck.IPC_COPY:  # batches lie there: the buffer is full, and each of them has its price
-        idle |= {_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE, _HEADRACE}
+    if bottleneck in {
+        Bottleneck.IPC_COPY,
+        Bottleneck.SAMPLER,
+    }:  # batches lie there: the buffer is full, and each of them has its price
+        idle |= {_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE, _HEADRACE} | (
+            {MORE_SUPPLY} if bottleneck is Bottleneck.SAMPLER else set()
+        )
     # whoever gives them out, samples come one at a time; or as slowly, while threads take the cores from each other
     if bottleneck in {Bottleneck.SERIAL, Bottleneck.THREADS}:
         idle |= {_FEWER_WORKERS_FUTILE, _HEADRACE, _OUT_OF_ORDER, MORE_SUPPLY}
@@ -440,6 +445,12 @@ _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
         "is reused; or send fewer and smaller things: a bigger batch, few large tensors, uint8 instead of float32",
         "减少进程间传递：`from headrace import DataLoader` 把样本一次写入可复用的共享内存；或减少传递的次数和大小：更"
         "大的 batch、少而大的张量、用 uint8 代替 float32",
+    ),
+    Bottleneck.SAMPLER: Text(
+        "a cheaper `sampler` or `batch_sampler`: draw all indices of an epoch at once, before it, without queries or "
+        "long Python for each batch; more workers bring nothing",
+        "降低 `sampler` 或 `batch_sampler` 的开销：在 epoch 开始前一次生成全部索引，不要为每个 batch 查询或跑很长的 "
+        "Python；增加 worker 没有用",
     ),
     Bottleneck.COLLATE: Text(
         "a cheaper `collate_fn`: what it does to each sample belongs into the data set, where all workers share it; "

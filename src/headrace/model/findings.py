@@ -49,6 +49,7 @@ class Bottleneck(Enum):
     IO_BANDWIDTH = "io_bandwidth"
     IO_LATENCY = "io_latency"
     IPC_COPY = "ipc_copy"
+    SAMPLER = "sampler"  # or whatever else the training process does inside `next`
     GIL = "gil"
     COLLATE = "collate"
     THREADS = "threads"  # in each worker, more than the cores carry

@@ -191,11 +191,10 @@ def test_batches_that_lie_there_are_no_empty_buffer() -> None:
     shift = 0
     for event in processes[0].events:  # each of them takes 30 ms to be taken
         event["start_ns"] += shift
-        if event["kind"] == int(EventKind.WAIT):
+        if event["kind"] in {int(EventKind.WAIT), int(EventKind.QUEUE_GET)}:
+            shift += 30_000_000 * int(event["kind"] == int(EventKind.WAIT))
             event["duration_ns"] = 30_000_000
-            shift += 30_000_000
-        elif event["kind"] == int(EventKind.QUEUE_GET):
-            event["value"] = 1
+            event["value"] = 1 if event["kind"] == int(EventKind.QUEUE_GET) else event["value"]
     finding = first(processes, end_s + shift / _S)
     assert finding.bottleneck is Bottleneck.IPC_COPY
     assert "a bigger batch" in fixes(finding)

@@ -7,11 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from headrace.causes.recorded import explain_processes
 from headrace.causes.recorded.workers import SampleEnds
-from headrace.model import Cause, EventKind, Finding
+from headrace.model import Bottleneck, Cause, Confidence, EventKind, Finding, Findings, LoaderSettings
+from headrace.signals.system import SystemSample
 
+from .test_cores import system
 from .test_parts import play_in_process
 from .test_recorded import IN_PROCESS, Tape, causes, explain, simulate
+from .test_surroundings import machine, process
 
 
 def fixes(finding: Finding) -> str:
@@ -112,3 +116,61 @@ def test_no_gain_is_told_for_far_more_workers_than_ran() -> None:
     assert "look again" in still.fix[0].en
     busy = explain(*simulate(workers=2, task_s=[0.1] * 80, step_s=0.005, cpu=0.95), cores=64).findings[0]
     assert busy.figures["more_workers"] == 8
+
+
+def taking(get_s: float, *, no_core: float = 0.0, late_s: float = 0.0, step_s: float = 0.01) -> Findings:
+    """Batches that lie there: each `next` takes 20 ms, some of it in the queue; one in ten takes longer."""
+    tape = Tape(100, "trainer", names={1: "Samples#1"}, loaders={1: LoaderSettings(by="torch", num_workers=2)})
+    now = 1.0
+    tape.add(EventKind.EPOCH, now, 0.001, 0, 1)
+    for number in range(200):
+        wait_s = (get_s if no_core else 0.02) + (late_s if number % 10 == 5 else 0.0)
+        tape.add(EventKind.WAIT, now + 0.001, wait_s, number, 1)
+        tape.add(EventKind.QUEUE_GET, now + 0.001, min(wait_s, get_s + late_s), 1, 1)
+        tape.add(EventKind.FORWARD, now + 0.001 + wait_s, step_s)
+        now += 0.001 + wait_s + step_s
+    worker = Tape(200, "worker")
+    for number in range(200):
+        at = 1.0 + number * (now - 1.0) / 200
+        worker.add(EventKind.FETCH, at, 0.001, number)
+        worker.add(EventKind.CPU, at, 0.001, 100_000)
+        worker.add(EventKind.IDLE, at + 0.001, (now - 1.0) / 200 - 0.001)
+    samples = system(now, trainer=0.1, worker=0.05, others=1.8, no_core=no_core) if no_core else []
+    processes, end_ns = [tape.process(), worker.process()], round(now * 1e9)
+    return explain_processes(processes, start_ns=0, end_ns=end_ns, cores=2, system=samples)
+
+
+def test_a_slow_sampler_is_no_copying_between_processes() -> None:
+    finding = taking(0.001).findings[0]
+    assert finding.bottleneck is Bottleneck.SAMPLER
+    assert "`batch_sampler`" in evidence(finding)
+    assert "uint8" not in fixes(finding)
+    assert "num_workers=" not in fixes(finding)
+    assert taking(0.019).findings[0].bottleneck is Bottleneck.IPC_COPY
+
+
+def test_moments_without_a_core_are_no_copying() -> None:
+    found = taking(0.001, no_core=0.25, late_s=0.03)
+    assert causes(found) == ["cpu_contended"]
+    steady = taking(0.01, no_core=0.15).findings
+    assert not any(one.cause is not Cause.CPU_CONTENDED and one.confidence is Confidence.CERTAIN for one in steady)
+
+
+def test_a_program_that_a_worker_waits_for_is_computing_and_no_storage() -> None:
+    processes, end_s = simulate(workers=2, task_s=[0.4] * 60, step_s=0.01, cpu=0.05, read_bytes=40_000_000)
+    samples = [
+        SystemSample(
+            at_ns=round(at * 1e9),
+            machine=machine(cpu_user_s=int(1.7 * at), cpu_idle_s=int(6.3 * at)),
+            processes=(
+                process(100, 0.1 * at),
+                *(process(pid, 0.05 * at, parent=100)._replace(cpu_children_s=0.8 * at) for pid in (200, 201)),
+            ),
+        )
+        for at in (0.0, end_s / 2, end_s)
+    ]
+    found = explain_processes(processes, start_ns=0, end_ns=round(end_s * 1e9), cores=8, system=samples)
+    finding = found.findings[0]
+    assert finding.bottleneck is Bottleneck.CPU_DECODE
+    assert "a program that it starts computes (80 % of a core)" in evidence(finding)
+    assert "warm_cache_gain" not in finding.figures

@@ -84,6 +84,12 @@ class DataVerdict:
         return self.ready_share >= _MOSTLY
 
     @property
+    def own_share(self) -> float:
+        """Return the share of the waits for ready batches that is neither the queue nor unpickling."""
+        ready = self.loader.is_ready & (self.loader.batch > 0)
+        return 1 - float(self.loader.get_s[ready].sum()) / max(1e-9, float(self.loader.wait_s[ready].sum()))
+
+    @property
     def is_uneven(self) -> bool:
         """Whether batches that come late are one worker's, which is always busy while the others rest."""
         if self.cause is not Cause.STRAGGLER_SAMPLE or self.pool is None or self.loader.settings.is_ours:
@@ -121,6 +127,8 @@ class DataVerdict:
             return None
         if self.collating >= 0.5:  # a batch counts as ready before its worker, busy with the next, has sent it
             return Bottleneck.COLLATE
+        if self.is_taking and not self.loader.settings.is_ours and self.own_share >= 0.5:
+            return Bottleneck.SAMPLER
         if self.is_taking or (self.pool is not None and self.pool.during_waits.get("sending", 0.0) >= 0.5):
             return Bottleneck.IPC_COPY
         if self.turns is not None and self.turns.are_taken and not self.resources.bytes_per_s:
@@ -149,12 +157,17 @@ def judge_data(
     pool = read_pool(loader, workers)
     resources = pool.resources if pool is not None else read_resources([trainer])
     if pool is not None and resources is not None and account is not None:
-        resources = replace(resources, threads=account.worker_threads, cores_are_full=account.is_full)
+        child, threads = account.children_of_worker, account.worker_threads
+        resources = replace(resources, child=child, threads=threads, cores_are_full=account.is_full)
     period = _period(loader, later, wait_s, is_slow)
     ready_share = float(wait_s[loader.is_ready[later]].sum() / total_s) if total_s > 0 else 0.0
     if ready_share >= _MOSTLY:
-        is_much = total_s >= BOUND_FROM * train_s
-        cause, confidence = (Cause.LOADER_THROUGHPUT if is_much else None), Confidence.CERTAIN
+        # A moment of taking that is longer than usual is one without a core, as far as there were such moments.
+        is_full = account is not None and account.is_full
+        delay_s = account.no_core * train_s if account is not None and is_full else 0.0
+        total_s -= float(min(delay_s, np.maximum(0.0, wait_s - np.median(wait_s)).sum()))
+        confidence = Confidence.LIKELY if is_full else Confidence.CERTAIN
+        cause = Cause.LOADER_THROUGHPUT if total_s >= BOUND_FROM * train_s else None
     else:
         cause, confidence = _cause(loader, wait_s, is_slow, period, pool, total_s / train_s)
     loop_s = float(wait_s.sum() + steps.sum())
@@ -267,6 +280,13 @@ _BOTTLENECKS = {
         "等待中有 {ready} 的时间 batch 其实已经就绪，worker 有 {sending} 的时间在发送：耗时的是进程间传递（序列化、映"
         "射、反序列化）",
     ),
+    Bottleneck.SAMPLER: Text(
+        "batches were ready for {ready} of the waiting, and {own} of it is inside `next` in this process, neither for "
+        "the queue nor for unpickling: the `sampler` or `batch_sampler`, which is asked for indices there, or no free "
+        "core",
+        "等待中有 {ready} 的时间 batch 其实已经就绪，其中 {own} 花在本进程的 `next` 里，既不是等队列也不是反序列化：是"
+        "生成索引的 `sampler` 或 `batch_sampler`，或没有空闲核心",
+    ),
     Bottleneck.COLLATE: Text(
         "`collate_fn` is what takes long: {collating} of the time for which the loop waits, {collating_s} in all",
         "耗时的是 `collate_fn`：占训练循环等待时间的 {collating}，共 {collating_s}",
@@ -326,14 +346,18 @@ def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
         *others, most = sorted(pool.each_busy)
         yield _ONE_BUSY.filled(workers=num_workers, most=format_share(most), least=format_share(1 - others[-1]))
     elif pool is not None:
-        if verdict.bottleneck is not Bottleneck.IPC_COPY:
+        if not verdict.is_taking and verdict.bottleneck is not Bottleneck.IPC_COPY:
             yield from _pool_evidence(pool, num_workers, is_straggler=cause is Cause.STRAGGLER_SAMPLE)
     elif num_workers == 0:
         yield Text(
             "num_workers=0: samples are fetched by the training process itself, one after the other",
             "num_workers=0：样本由训练进程自己逐个读取",
         )
-    if verdict.parts is not None and verdict.bottleneck not in {Bottleneck.IPC_COPY, Bottleneck.COLLATE}:
+    if verdict.parts is not None and verdict.bottleneck not in {
+        Bottleneck.IPC_COPY,
+        Bottleneck.COLLATE,
+        Bottleneck.SAMPLER,
+    }:
         yield from (
             parts_evidence(verdict.parts) if cause is not Cause.STRAGGLER_SAMPLE else heavy_evidence(verdict.parts)
         )
@@ -385,6 +409,12 @@ def _resource_evidence(verdict: DataVerdict, resources: Resources) -> Iterator[T
             "files that are mapped into memory",
             "单个任务有 {blocked} 的时间停住，且没有通过 `read` 读取数据：可能是 sleep、锁、外部服务，或内存映射的文件",
         ).filled(blocked=format_share(resources.blocked))
+    elif resources.waits_for_child:
+        yield Text(
+            "a task stands still while a program that it starts computes ({child} of a core): computing is what takes "
+            "long, in that program; what is read is read by it",
+            "任务在等它启动的程序计算（占一个核心的 {child}）：耗时的是该程序的计算；读取也由它完成",
+        ).filled(child=format_share(resources.child))
     elif bottleneck is not None:
         several, turns = Text("several", "多"), {} if verdict.turns is None else verdict.turns.blanks
         yield _BOTTLENECKS[bottleneck].filled(
@@ -398,5 +428,6 @@ def _resource_evidence(verdict: DataVerdict, resources: Resources) -> Iterator[T
             blocked=format_share(resources.blocked),
             rate=format_bytes(int(resources.bytes_per_s / max(0.01, resources.blocked))),
             ready=format_share(verdict.ready_share),
+            own=format_share(verdict.own_share),
             sending=format_share(pool.during_waits.get("sending", 0.0) if pool is not None else 0.0),
         )

@@ -96,6 +96,7 @@ _TOO_FEW = Text(
 _TAKING = Text("batches were ready, and taking them takes long", "batch 已经就绪，取用耗时长")
 _UNEVEN = Text("the work is unevenly dealt out: one worker has most of it", "工作分配不均：大部分落在一个 worker 上")
 _TITLES: dict[Bottleneck | None, Text] = {  # what is to be changed, where the cause alone does not say it
+    Bottleneck.SAMPLER: Text("the training process itself takes long inside `next`", "训练进程自己在 `next` 里耗时长"),
     Bottleneck.COLLATE: Text("`collate_fn` takes long", "`collate_fn` 耗时长"),
     Bottleneck.THREADS: Text("too many threads in each worker", "每个 worker 的线程太多"),
     Bottleneck.SERIAL: Text("the workers take turns at something they share", "worker 在轮流等待共用的东西"),
@@ -306,7 +307,7 @@ def _data_finding(
     known += undecided_turns(verdict)
     if cheaper is not None:
         known.insert(len(estimates), cheaper)
-    is_decided = bool(known) and verdict.confidence is Confidence.CERTAIN
+    is_decided = bool(known) and (verdict.is_taking or verdict.confidence is Confidence.CERTAIN)
     fix = [*known, *(text for text in advice.fix if not is_decided or text is not MORE_SUPPLY)]
     if parts is not None and bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
         fix += untimed_advice(parts)
@@ -352,7 +353,7 @@ def _data_finding(
         gain=gain,
         bottleneck=bottleneck,
         measure=measure,
-        title=_UNEVEN if verdict.is_uneven else _TAKING if verdict.is_taking else _TITLES.get(bottleneck),
+        title=_UNEVEN if verdict.is_uneven else _TITLES.get(bottleneck, _TAKING if verdict.is_taking else None),
         change=_CHANGE.filled(place=_place_of(verdict.loader), now=verdict.loader.num_workers, workers=workers[0])
         if workers and fix[0] == estimate_text(estimates[0])
         else None,

@@ -158,8 +158,7 @@ def estimate_data(
         return []
     found = [_estimate_more_workers(verdict, supply, cores, around, ranks)]
     if verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
-        computing = min(1.0, resources.cpu + resources.no_core)
-        found.append(_estimate(Remedy.FASTER_DECODE, supply, computing, 1 - 1 / _FASTER))
+        found.append(_estimate(Remedy.FASTER_DECODE, supply, 1 - resources.blocked, 1 - 1 / _FASTER))
     elif verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IO_LATENCY} and resources.bytes_per_s > 0:
         found.append(_estimate(Remedy.WARM_CACHE, supply, resources.blocked, 1.0))
     return [one for one in found if one is not None and one.is_shown]
@@ -202,8 +201,10 @@ def _most_that_help(verdict: DataVerdict, supply: Supply, cores: float, around: 
     # A worker makes as many batches a second as one of those that are there, as long as cores are free for its CPU
     # time. A disk or a lock that is at its limit serves more of them no faster.
     resources, current = verdict.resources, verdict.loader.num_workers
-    if resources is None or verdict.bottleneck in {Bottleneck.GIL, Bottleneck.THREADS}:
+    if resources is None or verdict.bottleneck in {Bottleneck.GIL, Bottleneck.THREADS, Bottleneck.SAMPLER}:
         return current
+    if resources.waits_for_child and resources.child < _SLICE:
+        return current  # what that program waits for is not seen
     taken = verdict.turns.are_taken if verdict.turns is not None else False
     if taken or (taken is None and verdict.bottleneck is not Bottleneck.IO_LATENCY):
         return current  # they wait for each other, or may do so
@@ -220,7 +221,7 @@ def _most_that_help(verdict: DataVerdict, supply: Supply, cores: float, around: 
             return current
     # Other ranks need likewise.
     idle = account.idle / ranks if account is not None else None
-    return max(current, most_workers(max(1, current), resources.cpu, cores / ranks, idle))
+    return max(current, most_workers(max(1, current), resources.cpu + resources.child, cores / ranks, idle))
 
 
 @dataclass(frozen=True, kw_only=True)

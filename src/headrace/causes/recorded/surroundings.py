@@ -50,6 +50,7 @@ _THROTTLED_FROM = 0.2  # of the periods: a quota that is used up now and then co
 _SWAP_FROM = 1e6  # bytes a second
 _REFAULTS_FROM = 5e6  # bytes a second: below, the disk hardly notices
 _DATA = {*SUPPLY_CAUSES, Cause.STRAGGLER_SAMPLE}
+_OWN_WORK = {Bottleneck.IPC_COPY, Bottleneck.SAMPLER}  # of the training process, inside `next`
 _COMPUTES = {Bottleneck.CPU_DECODE, Bottleneck.GIL}
 
 # A finding, which part of the waits for data it accounts for (0 to 1), and which part of everything else.
@@ -71,6 +72,7 @@ class CoreAccount:
     idle: float
     no_core: float = 0.0  # share of the time for which the training process was ready and had none
     worker_threads: int = 0  # of a worker; 0: not known
+    children_of_worker: float = 0.0  # by programs that a worker started, and that ended
 
     @property
     def is_full(self) -> bool:
@@ -127,12 +129,27 @@ def read_cores(
         idle=min(left, idle),
         no_core=min(1.0, delay_s / seconds),
         worker_threads=median_high(threads) if threads else 0,
+        children_of_worker=_by_children(samples, worker_pids),
     )
 
 
 def _used(sample: SystemSample, pids: Collection[int]) -> float:
     chosen = [one for one in sample.processes if one.pid in pids]
     return sum(one.cpu_user_s + one.cpu_system_s + (one.cpu_children_s or 0.0) for one in chosen)
+
+
+def _by_children(samples: Sequence[SystemSample], pids: Collection[int]) -> float:
+    """Return how many cores the ended children of some processes used, for each process while it was seen."""
+    seen: dict[int, list[tuple[int, float]]] = {}
+    for sample in samples:
+        for one in sample.processes:
+            if one.pid in pids:
+                seen.setdefault(one.pid, []).append((sample.at_ns, one.cpu_children_s or 0.0))
+    used, seconds = (
+        sum(one[-1][1] - one[0][1] for one in seen.values()),
+        sum(one[-1][0] - one[0][0] for one in seen.values()),
+    )
+    return used / (seconds / 1e9) if seconds else 0.0
 
 
 class FaultTime(NamedTuple):
@@ -355,8 +372,9 @@ def find_shortages(
             rest = [
                 replace(each, share=share, severity=Severity.of_share(share), gain=gain_of(share))
                 for each, share in left
-                # Slow steps for want of a core have a cause, whichever of them it was.
-                if share >= _LEAST_SHARE and {each.cause, shortage.cause} != {Cause.UNKNOWN, Cause.CPU_CONTENDED}
+                # Slow steps for want of a core have a cause, whichever of them it was, as far as cores were wanted.
+                if share >= _LEAST_SHARE
+                and (share > shortage.share or {each.cause, shortage.cause} != {Cause.UNKNOWN, Cause.CPU_CONTENDED})
             ]
     return shortages, rest
 
@@ -388,7 +406,7 @@ def find_contention(account: CoreAccount | None, data: Finding | None, *, wait_s
     figures = data.figures if data is not None else {}
     task_no_core = figures.get("task_no_core_share", 0.0)
     # What it waits for may be its own work: fetching, unpickling.
-    is_own = data is not None and (data.bottleneck is Bottleneck.IPC_COPY or not figures.get("num_workers", 1.0))
+    is_own = data is not None and (data.bottleneck in _OWN_WORK or not figures.get("num_workers", 1.0))
     own, rest = min(account.no_core, account.taken) if account.no_core >= _WAITS_FROM else 0.0, max(0.0, 1 - wait_share)
     in_waits, itself = 0.0, min(rest, own)
     if data is not None and is_own:

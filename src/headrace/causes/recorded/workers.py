@@ -22,6 +22,7 @@ from .trainer import LoaderWaits, Trainer
 _LATE_NS = 50_000_000  # a process's birth is known to a clock tick, and `iter()` may return before a worker lives
 _CPU_FROM = 0.6  # of a task's time on a core, or ready for one
 _BLOCKED_FROM = 0.5
+_CHILD_FROM = 0.1  # of that time on a core: on full ones a program waits for most of its own
 _AT_ONCE_FROM = 1.5  # tasks of one process: fewer need no second core,
 _ONE_CORE = 1.2  # and more than one core's worth is no lock that only one can hold
 _NO_CORE_FROM = 0.3  # of a task's time: so much is more than the moment that it takes to be woken
@@ -52,11 +53,18 @@ class Resources:
     beside: float = 0.0  # of the cores' time: by other threads of the process than the one of the task
     threads: int = 0  # of a worker; 0: not known
     cores_are_full: bool = False
+    child: float = 0.0  # of a core, by programs that a worker started and waited for
+
+    @property
+    def waits_for_child(self) -> bool:
+        """Whether a task stands still for a program of its own, which computes."""
+        still = max(0.0, 1 - self.cpu - self.no_core)
+        return still >= _BLOCKED_FROM and self.child >= _CHILD_FROM * still
 
     @property
     def blocked(self) -> float:
         """Return the share for which a task stood still: for the disk, the network, a lock, a sleep."""
-        return max(0.0, 1 - self.cpu - self.no_core)
+        return 0.0 if self.waits_for_child else max(0.0, 1 - self.cpu - self.no_core)
 
     @property
     def bottleneck(self) -> Bottleneck | None:
@@ -69,7 +77,7 @@ class Resources:
         is_beside = is_beside and not 0 < self.threads <= _OWN_THREADS
         if self.at_once < _AT_ONCE_FROM and is_beside and (self.cores_are_full or self.no_core >= _NO_CORE_FROM):
             return Bottleneck.THREADS
-        if self.cpu + self.no_core >= _CPU_FROM:
+        if self.cpu + self.no_core >= _CPU_FROM or self.waits_for_child:
             return Bottleneck.CPU_DECODE
         if self.blocked >= _BLOCKED_FROM and self.bytes_per_s > 0:
             is_wide = self.bytes_per_s / self.blocked >= _BANDWIDTH_FROM or self.bytes_per_sample >= _LARGE_FROM
