@@ -162,7 +162,7 @@ def explain_processes(
             verdict=Verdict.UNKNOWN,
             findings=Findings.in_order(ended),
             limits=(_NO_TRAINER, *limits),
-            measure=() if ended else (LOOP_MAKES_DATA,),
+            measure=(LOOP_MAKES_DATA,),
         )
     judged = [(*_judge(trainer, processes, system, cores), trainer) for trainer in trainers]
     found, data, ceiling, around, trainer = max(judged, key=lambda one: sum(finding.share for finding in one[0]))
