@@ -108,7 +108,9 @@ def _run_one(side: str, folder: Path, args: argparse.Namespace, terminal: Termin
     running = Text(f"training with {side}'s loader", f"正在用 {side} 的加载器训练").of(args.lang)
     with terminal.progress(running), output.open("wb") as out, log.open("wb") as err:
         # in its own session: Ctrl-C reaches us alone, and its group is the whole tree
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+        env = {**os.environ, "TMPDIR": str(folder)}  # an optimizer of torch imports its compiler, which leaves a folder
+        process = subprocess.Popen(command, start_new_session=True, env=env, **streams)
         seen: list[int | None] = []
         try:
             while process.poll() is None:
