@@ -28,7 +28,7 @@ A small training with torch's DataLoader under `headrace run`, which says why it
 under `headrace run --feed`, which feeds it; then both side by side. It takes about a minute, simulates nothing (LiDAR
 scans in a temporary folder), and leaves nothing behind.
 """
-EPOCHS = 20
+EPOCHS = 12
 _SIDES = ("torch", "headrace")
 _NUM_SCANS, _SCAN_POINTS = 96, 65_536  # 1 MiB a file
 _BARS = "▁▂▃▄▅▆▇█"
