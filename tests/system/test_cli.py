@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -113,10 +114,9 @@ def test_demo_prints_one_json_document(tmp_path: Path) -> None:
         pytest.param("headrace", signal.SIGINT, 130, marks=pytest.mark.slow),
     ],
 )
-def test_a_demo_that_is_stopped_leaves_nothing_behind(
-    tmp_path: Path, loader: str, number: signal.Signals, code: int
-) -> None:
+def test_a_demo_that_is_stopped_leaves_nothing_behind(loader: str, number: signal.Signals, code: int) -> None:
     """Stop it while the workers of a loader run, and look for processes and files."""
+    tmp_path = Path(tempfile.mkdtemp())  # short: the paths of sockets are limited
     demo = subprocess.Popen(
         [HEADRACE, "-q", "demo"],
         stdout=subprocess.PIPE,
@@ -135,6 +135,7 @@ def test_a_demo_that_is_stopped_leaves_nothing_behind(
     assert (demo.returncode, out) == (code, "")
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+    tmp_path.rmdir()
     _, alive = psutil.wait_procs(tree, timeout=60)
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 

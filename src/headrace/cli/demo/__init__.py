@@ -109,7 +109,9 @@ def _run_one(side: str, folder: Path, args: argparse.Namespace, terminal: Termin
     with terminal.progress(running), output.open("wb") as out, log.open("wb") as err:
         # in its own session: Ctrl-C reaches us alone, and its group is the whole tree
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
-        env = {**os.environ, "TMPDIR": str(folder)}  # an optimizer of torch imports its compiler, which leaves a folder
+        # what torch's compiler and killed workers leave lies in our folder, if sockets there may have a path so long
+        temporary = {"TMPDIR": str(folder)} if len(str(folder)) < 60 else {}
+        env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "compiler"), **temporary}
         process = subprocess.Popen(command, start_new_session=True, env=env, **streams)
         seen: list[int | None] = []
         try:
