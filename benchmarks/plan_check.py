@@ -34,7 +34,7 @@ import numpy as np
 
 from headrace.model import format_bytes
 from headrace.signals.system import read_tree_memory, walk_tree
-from headrace.tuning import Configuration, LoaderName, SampleCost, measure_target, peak_memory, with_own_ahead
+from headrace.tuning import Configuration, LoaderName, SampleCost, measure_target, peak_memory
 from probes import machine_facts
 
 _MB, _GIB = 1_000_000, 1 << 30
@@ -146,7 +146,7 @@ def predict(result: dict[str, Any]) -> dict[str, Any]:
     cost = SampleCost(**result["cost"])
     asked = {name: result[name] for name in ("batch_size", "num_workers", "prefetch_factor")}
     configuration = Configuration(**asked, uses_rows=result.get("uses_rows", True))
-    configuration = with_own_ahead(configuration, cost, worst_sample_s=result.get("worst_sample_s", 0.01))
+    configuration = configuration.with_own_ahead(cost, worst_sample_s=result.get("worst_sample_s", 0.01))
     plan = peak_memory(cost, configuration, LoaderName(result["loader"]))
     return {
         **result,

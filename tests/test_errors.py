@@ -9,7 +9,6 @@ from headrace.errors import (
     BatchTimeout,
     BatchTooLarge,
     CannotLoadTarget,
-    ChaosCouldNotRun,
     DecodeError,
     HeadraceError,
     InternalError,
@@ -25,7 +24,7 @@ from headrace.errors import (
 
 ALL = [
     *(HeadraceError, WorkerLost, WorkerHang, BatchTooLarge, BatchTimeout, TooManyBad, NotAQuarantine, StaleQuarantine),
-    *(NotSupported, ShardDamaged, UnusableInput, DecodeError, CannotLoadTarget, ChaosCouldNotRun, InternalError),
+    *(NotSupported, ShardDamaged, UnusableInput, DecodeError, CannotLoadTarget, InternalError),
 ]
 
 

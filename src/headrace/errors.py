@@ -9,7 +9,6 @@
     ├── NotAQuarantine           a file that should be a quarantine is not one  (also a ValueError)
     ├── StaleQuarantine          a quarantine of a data set of another length   (also a ValueError)
     ├── CannotLoadTarget         `file.py:name` names nothing usable            (also a ValueError)
-    ├── ChaosCouldNotRun         the process under test could not be started
     ├── NotSupported             this combination cannot work, here or at all   (also a RuntimeError)
     ├── ShardDamaged             a sample whose shard is damaged where it lies  (also a ValueError)
     ├── UnusableInput            a file or text that was given cannot be worked on
@@ -32,7 +31,6 @@ __all__ = [
     "BatchTimeout",
     "BatchTooLarge",
     "CannotLoadTarget",
-    "ChaosCouldNotRun",
     "DecodeError",
     "HeadraceError",
     "InternalError",
@@ -98,10 +96,6 @@ class StaleQuarantine(HeadraceError, ValueError):
 
 class CannotLoadTarget(HeadraceError, ValueError):
     """What a user named as `file.py:name`, `pkg.mod:name` or shards cannot be had, or is of no use here."""
-
-
-class ChaosCouldNotRun(HeadraceError):
-    """The process in which chaos tests a loader could not be started."""
 
 
 class NotSupported(HeadraceError, RuntimeError):

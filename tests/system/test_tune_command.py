@@ -94,12 +94,13 @@ def test_the_answer_in_chinese_with_a_sweep(place: Path) -> None:
 def test_an_estimate_from_a_recording(place: Path) -> None:
     recorded = run("run", "--out", str(place / "run"), str(place / "train.py"))
     assert recorded.returncode in (0, 1)
-    done = run("tune", str(place / "run"), "--json")
+    done = run("tune", str(place / "run"), "--json", "--write", str(place / "recorded.toml"), "-q")
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     assert document["is_estimate"]
     assert document["loader"]["num_workers"] == 1
     assert document["answer"]["needed"] > 1
+    assert f"num_workers = {document['answer']['num_workers']}" in (place / "recorded.toml").read_text()
     assert [one["num_workers"] for one in document["rates"]][:2] == [0, 1]
     done = run("tune", str(place / "run"), "--step-ms", "1000")  # a demand that one worker meets
     assert "1 worker feeds the loop" in done.stdout

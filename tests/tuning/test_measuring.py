@@ -47,11 +47,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_loader_is_measured_and_its_settings_are_taken_over(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_loader_is_measured(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     measured = measure_target("measured_things.py:loader", num_samples=3, memory_bytes=4 << 30)
     cost = measured.cost
-    assert (measured.batch_size, measured.num_workers, measured.prefetch_factor) == (6, 3, 4)
-    assert (measured.dataset, measured.num_samples, measured.num_fetched) == ("Decoded", 200_000, 4)
+    assert measured.num_fetched == 4
     assert cost.sample_bytes == 4 * _MIB
     assert cost.batch_sample_bytes == 4 * _MIB + 8  # and a label
     assert 27 * _MIB < cost.fetch_peak_bytes < 34 * _MIB
@@ -65,14 +64,14 @@ def test_a_loader_is_measured_and_its_settings_are_taken_over(folder: Path, capf
 
 def test_a_stream_of_several_sizes_is_measured(folder: Path) -> None:
     measured = measure_target("measured_things:Ragged", num_samples=3, memory_bytes=4 << 30)
-    assert (measured.least_bytes, measured.greatest_bytes, measured.num_samples) == (8000, 32000, None)
+    assert (measured.least_bytes, measured.greatest_bytes) == (8000, 32000)
     assert not measured.uses_rows
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Failing", "a sample of measured_things:Failing failed: OSError: no such scan"),
+        ("Failing", "measured_things:Failing could not be measured: a sample failed: OSError: no such scan"),
         ("Dying", "ended with 7 while it fetched a sample"),
         ("Empty", "it has no sample"),
         ("absent", "has no 'absent'"),

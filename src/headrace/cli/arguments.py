@@ -1,4 +1,4 @@
-"""What several commands take: a parser, a target, ranges, lengths of time, the language, files to write."""
+"""What several commands take: a parser, a target, ranges, sizes, lengths of time, the language, files to write."""
 
 import argparse
 import os
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from headrace.errors import UnusableInput
-from headrace.model import LANGUAGES, language, write_step
+from headrace.model import LANGUAGES, language, parse_bytes, write_step
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -52,6 +52,14 @@ def whole(lowest: int, highest: int | None = None) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def size(text: str) -> int:
+    """Parse a number of bytes: `25MB`, `8GiB`."""
+    try:
+        return parse_bytes(text, name="a size")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def seconds(lowest_s: float = 0.001, highest_s: float = _MONTH_S) -> Callable[[str], float]:

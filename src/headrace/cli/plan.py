@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import __version__
 from headrace.errors import UnusableInput
-from headrace.model import Text, format_bytes, format_seconds, format_share, parse_bytes, three_digits
+from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits
 
-from .arguments import Commands, add_command, add_language, add_target, whole
-from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table
+from .arguments import Commands, add_command, add_language, add_target, size, whole
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from headrace.tuning import Machine, Measured, MemoryPlan, TierRow
-
-_Say: TypeAlias = Callable[..., str]
+    from headrace.tuning import Machine, Measured, MemoryPlan, TargetFacts, TierRow
 
 _DESCRIPTION = """\
 Say how much memory a configuration takes at its peak, before anything runs: term by term, with torch's loader and with
@@ -109,7 +107,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser = add_command(commands, shared, "plan", run, summary, description=_DESCRIPTION, epilog=_EPILOG)
     add = parser.add_argument
     add_target(parser, nargs="?")
-    add("--sample-bytes", type=_size, metavar="SIZE", help="the size of a sample, such as 25MB, instead of a target")
+    add("--sample-bytes", type=size, metavar="SIZE", help="the size of a sample, such as 25MB, instead of a target")
     several = "how many of these --sample-bytes a sample holds (default: 1)"
     add("--sequence-length", type=whole(1, 1_000_000), metavar="N", help=several)
     for name, lowest, said in (
@@ -121,30 +119,14 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
         ("--cores", 1, "plan for so many cores, in place of this machine's"),
     ):
         add(name, type=whole(lowest, 1_000_000), metavar="N", help=said)
-    add("--memory", type=_size, metavar="SIZE", help="plan for so much free memory, in place of this machine's")
+    add("--memory", type=size, metavar="SIZE", help="plan for so much free memory, in place of this machine's")
     add("--pin-memory", action="store_true", help="batches are copied to pinned memory")
     add_language(parser)
     add("--json", action="store_true", help="print one JSON document, schema headrace/plan/1")
 
 
-def _size(text: str) -> int:
-    try:
-        return parse_bytes(text, name="a size")
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    from headrace.tuning import (
-        Configuration,
-        LoaderName,
-        Machine,
-        SampleCost,
-        measure_target,
-        peak_memory,
-        tier_rows,
-        with_own_ahead,
-    )
+    from headrace.tuning import Configuration, LoaderName, Machine, ProbeHost, SampleCost, peak_memory, tier_rows
 
     if (args.target is None) == (args.sample_bytes is None):
         next_step = "headrace plan train.py:train_set, or headrace plan --sample-bytes 25MB"
@@ -152,36 +134,36 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.sequence_length and args.target:
         next_step = "leave it out: a sample of a target is what its data set returns, a whole sequence"
         raise UnusableInput("--sequence-length goes with --sample-bytes", next_step=next_step)
-    say: _Say = lambda text, **facts: text.filled(**facts).of(args.lang)  # noqa: E731
     machine = Machine.here(ranks=args.ranks)
-    with terminal.progress(say(_MEASURING, target=args.target or "torch")):
-        measured = measure_target(args.target, memory_bytes=machine.memory_bytes // 2)
+    with terminal.progress(_MEASURING.filled(target=args.target or "torch").of(args.lang)):
+        with ProbeHost(args.target, memory_bytes=machine.memory_bytes // 2) as host:
+            subject, measured = host.subject, host.measure()
     if args.memory is not None:
         machine = replace(machine, memory_bytes=args.memory, memory_source="--memory", shm_bytes=None)
     machine = machine if args.cores is None else replace(machine, cores=args.cores)
-    cost, slowest = measured.cost, measured.worst_sample_s
+    cost, now = measured.cost, subject.baseline
     if args.sample_bytes is not None:
-        size = args.sample_bytes * (args.sequence_length or 1)
+        whole_bytes = args.sample_bytes * (args.sequence_length or 1)
         known = {name: getattr(cost, name) for name in ("worker_bytes", "collected_bytes", "training_bytes")}
-        cost = SampleCost.of_sample(size, **known)
+        cost = SampleCost.of_sample(whole_bytes, **known)
     base = Configuration(
-        batch_size=args.batch_size or measured.batch_size or 1,
-        num_workers=next((n for n in (args.num_workers, measured.num_workers) if n is not None), -1),
-        prefetch_factor=args.prefetch_factor or measured.prefetch_factor,
+        batch_size=args.batch_size or subject.batch_size or 1,
+        num_workers=args.num_workers if args.num_workers is not None else now.num_workers if now is not None else -1,
+        prefetch_factor=args.prefetch_factor or (now.prefetch_factor if now is not None else None),
         uses_rows=args.target is None or measured.uses_rows,
-        pin_memory=args.pin_memory or measured.pin_memory,
+        pin_memory=args.pin_memory or subject.pin_memory,
         val_workers=args.val_workers or 0,
         budget_bytes=machine.budget_bytes,
         ranks=machine.ranks,
     )
-    rows = tier_rows(cost, machine, base, worst_sample_s=slowest)
+    rows = tier_rows(cost, machine, base, worst_sample_s=measured.worst_sample_s)
     asked = base if base.num_workers >= 0 else replace(base, num_workers=rows[1].torch.configuration.num_workers)
-    asked = with_own_ahead(asked, cost, worst_sample_s=slowest)
+    asked = asked.with_own_ahead(cost, worst_sample_s=measured.worst_sample_s)
     plans = [peak_memory(cost, asked, loader) for loader in LoaderName]
     if args.json:
         terminal.json(_document(measured, machine, plans, rows))
     else:
-        terminal.parts(_parts(args, measured, machine, plans, rows, say))
+        terminal.parts(_Report(args, subject, measured, machine, plans, rows).parts())
     return EXIT_OK if machine.fits(plans[0]) else EXIT_FINDINGS
 
 
@@ -190,90 +172,79 @@ def _document(
 ) -> dict[str, Any]:
     def plain(plan: MemoryPlan) -> dict[str, Any]:
         sums = {name: getattr(plan, name) for name in ("rank_bytes", "total_bytes", "shm_bytes")}
-        terms = [asdict(term) for term in plan.terms]
-        return {"configuration": asdict(plan.configuration), "terms": terms, **sums, "fits": machine.fits(plan)}
+        return {**asdict(plan), **sums, "fits": machine.fits(plan)}
 
     return {
         "schema": "headrace/plan/1",
         "headrace": __version__,
         "machine": asdict(machine),
         "measured": asdict(measured),
-        "plans": {str(plan.loader): plain(plan) for plan in plans},
+        "plans": {plan.loader: plain(plan) for plan in plans},
         "tiers": [
-            {"tier": str(row.tier), "fits": row.fits, "torch": plain(row.torch), "headrace": plain(row.headrace)}
+            {"tier": row.tier, "fits": row.fits, "torch": plain(row.torch), "headrace": plain(row.headrace)}
             for row in rows
         ],
     }
 
 
-def _parts(
-    args: argparse.Namespace,
-    measured: Measured,
-    machine: Machine,
-    plans: list[MemoryPlan],
-    rows: tuple[TierRow, ...],
-    say: _Say,
-) -> Iterator[RenderableType]:
-    theirs, ours = plans
-    asked, free = theirs.configuration, format_bytes(machine.memory_bytes)
-    facts = {"batch": asked.batch_size, "workers": asked.num_workers, "prefetch": asked.prefetch_factor or 2}
-    yield line(f"headrace plan: {say(_TITLE, **facts)}", "bold")
-    if args.target is not None:
-        size, peak = (format_bytes(n) for n in (measured.cost.sample_bytes, measured.cost.fetch_peak_bytes))
-        span = {"least": format_bytes(measured.least_bytes), "most": format_bytes(measured.greatest_bytes)}
-        told = {"dataset": measured.dataset, "count": measured.num_fetched, "time": format_seconds(measured.sample_s)}
-        yield say(_SAMPLE, size=size, peak=peak, **span, **told)
-    shm = "?" if machine.shm_bytes is None else format_bytes(machine.shm_bytes)
-    told = {"memory": free, "source": machine.memory_source, "shm": shm, "cores": three_digits(machine.cores)}
-    yield from (say(_MACHINE, **told, ranks=machine.ranks), "")
-    yield from (_table(say(_HEAD), _term_rows(args, measured, machine, plans, say), left=(0, 3, 4)), "")
-    yield _table(say(_TIER_HEAD), (_tier_row(row, machine, say) for row in rows), left=(0,))
-    yield from (say(_TOO_MUCH, tier=say(_TIERS[row.tier])) for row in rows if not row.fits)
-    yield from ("", line(say(_FORMULAS), "dim"), line(say(_PEAK), "dim"), "")
-    if machine.fits(theirs):
-        yield line(say(_FITS, bytes=format_bytes(theirs.total_bytes), free=free), "green")
-    else:
-        taken, shm = format_bytes(theirs.total_bytes), format_bytes(theirs.shm_bytes)
-        yield line(say(_NOT, bytes=taken, free=free, shm=shm), "bold red")
-    yield say(_NEXT if machine.fits(theirs) else _NEXT_OWN, bytes=format_bytes(ours.total_bytes))
+class _Report(NamedTuple):
+    """What is printed."""
 
+    args: argparse.Namespace
+    subject: TargetFacts
+    measured: Measured
+    machine: Machine
+    plans: list[MemoryPlan]
+    rows: tuple[TierRow, ...]
 
-def _table(head: str, rows: Iterable[Sequence[RenderableType]], *, left: tuple[int, ...]) -> RenderableType:
-    table = plain_table(gap=2)
-    for place, title in enumerate(head.split(",")):
-        table.add_column(title, justify="left" if place in left else "right")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    def say(self, text: Text, **facts: object) -> str:
+        return text.filled(**facts).of(self.args.lang)
 
+    def parts(self) -> Iterator[RenderableType]:
+        (theirs, ours), measured, machine, say = self.plans, self.measured, self.machine, self.say
+        asked, free = theirs.configuration, format_bytes(machine.memory_bytes)
+        facts = {"batch": asked.batch_size, "workers": asked.num_workers, "prefetch": asked.prefetch_factor or 2}
+        yield line(f"headrace plan: {say(_TITLE, **facts)}", "bold")
+        if self.args.target is not None:
+            sizes = (measured.cost.sample_bytes, measured.least_bytes, measured.greatest_bytes)
+            told = dict(zip(("size", "least", "most"), map(format_bytes, sizes), strict=True))
+            told |= {"dataset": self.subject.dataset, "peak": format_bytes(measured.cost.fetch_peak_bytes)}
+            yield say(_SAMPLE, **told, count=measured.num_fetched, time=format_seconds(measured.sample_s))
+        shm = "?" if machine.shm_bytes is None else format_bytes(machine.shm_bytes)
+        told = {"memory": free, "source": machine.memory_source, "shm": shm, "cores": three_digits(machine.cores)}
+        yield from (say(_MACHINE, **told, ranks=machine.ranks), "")
+        yield from (table_of(say(_HEAD), self._term_rows(), left=(0, 3, 4)), "")
+        yield table_of(say(_TIER_HEAD), map(self._tier_row, self.rows))
+        yield from (say(_TOO_MUCH, tier=say(_TIERS[row.tier])) for row in self.rows if not row.fits)
+        yield from ("", line(say(_FORMULAS), "dim"), line(say(_PEAK), "dim"), "")
+        fits, taken = machine.fits(theirs), format_bytes(theirs.total_bytes)
+        said = say(_FITS if fits else _NOT, bytes=taken, free=free, shm=format_bytes(theirs.shm_bytes))
+        yield line(said, "green" if fits else "bold red")
+        yield say(_NEXT if fits else _NEXT_OWN, bytes=format_bytes(ours.total_bytes))
 
-def _term_rows(
-    args: argparse.Namespace, measured: Measured, machine: Machine, plans: list[MemoryPlan], say: _Say
-) -> Iterator[Sequence[RenderableType]]:
-    found = [{str(term.kind): term for term in plan.terms} for plan in plans]
-    is_given = args.target is None
-    for kind, label in _TERMS.items():
-        terms = [terms.get(kind) for terms in found]
-        if any(terms):
-            is_guessed = kind == "in_hand" and (is_given or not measured.is_peak_measured)
-            basis = _BASIS[kind in _ESTIMATED or is_guessed]
-            basis = _GIVEN if is_given and kind in ("queue", "loop") else basis
-            formulas = dict.fromkeys(term.formula for term in terms if term)
-            sizes = [format_bytes(term.bytes) if term else "" for term in terms]
-            yield say(label), *sizes, say(basis), "\n".join(formulas)
-    free = machine.memory_bytes
-    yield line(say(_SUM), "bold"), *(line(format_bytes(plan.rank_bytes), "bold") for plan in plans)
-    if machine.ranks > 1:
-        yield say(_ALL, ranks=machine.ranks), *(format_bytes(plan.total_bytes) for plan in plans)
-    yield say(_OF_FREE), *(format_share(plan.total_bytes / free) for plan in plans)
-    files = "" if measured.file_bytes is None else say(_SHARDS, size=format_bytes(measured.file_bytes))
-    yield say(_LEFT), *(format_bytes(max(0, free - plan.total_bytes)) for plan in plans), "", files
+    def _term_rows(self) -> Iterator[Sequence[RenderableType]]:
+        plans, say, free, is_given = self.plans, self.say, self.machine.memory_bytes, self.args.target is None
+        found = [{str(term.kind): term for term in plan.terms} for plan in plans]
+        for kind, label in _TERMS.items():
+            terms = [terms.get(kind) for terms in found]
+            if any(terms):
+                is_guessed = kind == "in_hand" and (is_given or not self.measured.is_peak_measured)
+                basis = _BASIS[kind in _ESTIMATED or is_guessed]
+                basis = _GIVEN if is_given and kind in ("queue", "loop") else basis
+                formulas = dict.fromkeys(term.formula for term in terms if term)
+                sizes = [format_bytes(term.bytes) if term else "" for term in terms]
+                yield say(label), *sizes, say(basis), "\n".join(formulas)
+        yield line(say(_SUM), "bold"), *(line(format_bytes(plan.rank_bytes), "bold") for plan in plans)
+        if self.machine.ranks > 1:
+            yield say(_ALL, ranks=self.machine.ranks), *(format_bytes(plan.total_bytes) for plan in plans)
+        yield say(_OF_FREE), *(format_share(plan.total_bytes / free) for plan in plans)
+        files = self.measured.file_bytes
+        told = "" if files is None else say(_SHARDS, size=format_bytes(files))
+        yield say(_LEFT), *(format_bytes(max(0, free - plan.total_bytes)) for plan in plans), "", told
 
-
-def _tier_row(row: TierRow, machine: Machine, say: _Say) -> Sequence[RenderableType]:
-    asked, free = row.torch.configuration, machine.memory_bytes
-    theirs, ours = (
-        (format_bytes(p.total_bytes), format_share(p.total_bytes / free)) for p in (row.torch, row.headrace)
-    )
-    name = line(say(_TIERS[row.tier]), "" if row.fits else "bold red")
-    return name, str(asked.num_workers), str(asked.prefetch_factor), *theirs, format_bytes(row.torch.shm_bytes), *ours
+    def _tier_row(self, row: TierRow) -> Sequence[RenderableType]:
+        asked, taken = row.torch.configuration, (row.torch.total_bytes, row.headrace.total_bytes)
+        theirs, ours = ((format_bytes(one), format_share(one / self.machine.memory_bytes)) for one in taken)
+        name = line(self.say(_TIERS[row.tier]), "" if row.fits else "bold red")
+        shm = format_bytes(row.torch.shm_bytes)
+        return name, str(asked.num_workers), str(asked.prefetch_factor), *theirs, shm, *ours

@@ -9,9 +9,9 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -43,6 +43,17 @@ def plain_table(*, gap: int) -> Table:
     from rich.table import Table
 
     return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+
+
+def table_of(head: str, rows: Iterable[Sequence[RenderableType]], *, left: tuple[int, ...] = (0,)) -> Table:
+    """Return a table; a comma separates its titles. Columns stand to the right but for those named `left`."""
+    table, titles = plain_table(gap=2), head.split(",")
+    for place, title in enumerate(titles):
+        justify: Literal["left", "right"] = "left" if place in left else "right"
+        table.add_column(title, justify=justify, no_wrap=place + 1 < len(titles) or justify == "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:

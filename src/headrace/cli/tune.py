@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
 from headrace.errors import UnusableInput
-from headrace.model import Text, format_bytes, format_seconds, format_share, parse_bytes, three_digits, with_error
+from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits, with_error
 
-from .arguments import Commands, add_command, add_language, check_output, seconds, whole
-from .terminal import EXIT_INTERRUPTED, EXIT_OK, Terminal, line, plain_table
+from .arguments import Commands, add_command, add_language, check_output, seconds, size, whole
+from .terminal import EXIT_INTERRUPTED, EXIT_OK, Terminal, line, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,7 +62,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("target", metavar="TARGET", help="file.py:name, package.module:name, a shard pattern, or a run directory")
     add("--seconds", type=seconds(3, 3600), default=30.0, metavar="S", help="time for all of it (default: 30)")
-    add("--memory", type=_size, metavar="SIZE", help="what the process and its workers may take, such as 8GiB")
+    add("--memory", type=size, metavar="SIZE", help="what the process and its workers may take, such as 8GiB")
     add("--step-ms", type=_step, metavar="MS", help="how long the training takes for a batch, without waiting")
     sizes = "samples a batch (default: the loader's, else 8); several, by comma, to choose from"
     add("--batch-size", type=_numbers(1, 1_000_000), default=(), metavar="N,…", help=sizes)
@@ -81,13 +82,6 @@ def _numbers(lowest: int, highest: int) -> Callable[[str], tuple[int, ...]]:
     return lambda text: tuple(dict.fromkeys(map(whole(lowest, highest), text.split(","))))
 
 
-def _size(text: str) -> int:
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def _step(text: str) -> float:
     return seconds(1e-6)(f"{text.removesuffix('ms')}ms")
 
@@ -95,16 +89,16 @@ def _step(text: str) -> float:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.signals.recording import RUN_FILE
 
-    if os.path.isfile(os.path.join(args.target, RUN_FILE)):
-        return _from_recording(args, terminal)
-    from headrace.tuning import TuneSettings, profile_settings, tune
-
-    language = args.lang
     if args.write is not None:
         check_output(args.write)
+    if os.path.isfile(os.path.join(args.target, RUN_FILE)):
+        return _from_recording(args, terminal)
+    from headrace.tuning import TuneSettings, arguments, profile_settings, reasons, tune
+
+    language = args.lang
     settings = TuneSettings(
         target=args.target,
-        seconds=args.seconds,
+        seconds=args.seconds - time.process_time(),  # which it took to come here
         memory_bytes=args.memory,
         step_s=args.step_ms,
         batch_sizes=args.batch_size,
@@ -115,79 +109,89 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     )
 
     def tell(result: ProbeOutcome) -> None:
-        rate = three_digits(result.samples_per_s) if result.failure is None else result.failure.value
+        rate = three_digits(result.samples_per_s) if result.failure is None else result.failure.value.of(language)
         if terminal.verbosity > 0:
             terminal.warn(_PROBED.filled(candidate=_name(result.candidate), rate=rate).of(language))
 
     with terminal.progress(_PROGRESS.filled(target=args.target, seconds=format_seconds(args.seconds)).of(language)):
         report = tune(settings, tell)
+    why, code = [each.of(language) for each in reasons(report)], arguments(report)
     if args.json:
-        terminal.json(_document(report, language))
+        terminal.json(_document(report, why, code))
     else:
-        terminal.parts(_parts(report, language))
-    if args.write is not None and report.answer.candidate is not None:
+        terminal.parts(_head(report, language))
+        if code:
+            terminal.parts([_table(report, language), *_failures(report, language), ""])
+            _close(terminal, language, why, [f"{name.rpartition('.')[0]}.{call}" for name, call in code.items()])
+    if code:
+        _save(args, terminal, profile_settings(report), f"{three_digits(report.answer.samples_per_s)} samples/s")
+    return EXIT_INTERRUPTED if report.is_interrupted else EXIT_OK
+
+
+def _save(args: argparse.Namespace, terminal: Terminal, settings: dict[str, object], said: str) -> None:
+    if args.write is not None:
         from headrace.loader import write_profile
 
-        said = f"headrace tune {args.target}: {three_digits(report.answer.samples_per_s)} samples/s"
-        write_profile(args.write, args.profile, profile_settings(report), comment=said)
-        terminal.warn(_WRITTEN.filled(file=args.write, profile=args.profile).of(language))
-    return EXIT_INTERRUPTED if report.is_interrupted else EXIT_OK
+        write_profile(args.write, args.profile, settings, comment=f"headrace tune {args.target}: {said}")
+        terminal.warn(_WRITTEN.filled(file=args.write, profile=args.profile).of(args.lang))
 
 
 def _name(one: Candidate, *, several: bool = False) -> str:
     """Return a configuration in a few words: its batch size where there are several."""
     kind = "threads" if one.backend == "thread" else "workers"
-    rest = {"batch": one.batch_size if several else None, "ahead": one.batches_ahead, "depth": one.io_depth}
+    rest: dict[str, Any] = {
+        "batch": one.batch_size if several else None,
+        "ahead": one.batches_ahead,
+        "depth": one.io_depth,
+    }
+    rest |= {"malloc": "keep" if one.keeps_heap else None, "threads": one.threads, "cpus": one.cpus}
     said = [f"{one.loader} {one.num_workers} {kind}" if one.num_workers else f"{one.loader} in-process"]
     return ", ".join([*said, *(f"{name} {value}" for name, value in rest.items() if value)])
 
 
-def _parts(report: TuneReport, language: str) -> Iterator[RenderableType]:
-    from headrace.tuning import FAILURES, arguments, reasons
-
-    answer, subject = report.answer, report.subject
-    batch = (answer.candidate or report.results[0].candidate).batch_size or "?"
-    yield line(_TITLE.filled(target=report.settings.target, dataset=subject.dataset, batch=batch).of(language), "bold")
+def _head(report: TuneReport, language: str) -> Iterator[RenderableType]:
+    batch = (report.answer.candidate or report.results[0].candidate).batch_size or "?"
+    title = _TITLE.filled(target=report.settings.target, dataset=report.subject.dataset, batch=batch)
     took = _TOOK.filled(count=len(report.results), seconds=format_seconds(report.elapsed_s))
-    yield f"  {took.of(language)}\n"
+    yield from (line(title.of(language), "bold"), f"  {took.of(language)}\n")
     if report.is_interrupted:
         yield line(_STOPPED.of(language), "yellow")
-    if answer.candidate is None:
+    if report.answer.candidate is None:
         yield line(_NOTHING.of(language), "bold")
-        return
-    yield from (_table(report, language), "")
+
+
+def _failures(report: TuneReport, language: str) -> Iterator[RenderableType]:
     for one in report.results:
         if one.failure is not None:
             said = (one.said.strip().splitlines() or [""])[0]
-            why = FAILURES[one.failure].of(language)
-            yield line(f"{_name(one.candidate)}: {why}. {said}".strip(), "yellow")
-    yield line(_WHY.of(language), "bold")
-    yield from (f"  - {each.of(language)}" for each in reasons(report))
-    yield line(f"\n{_CODE.of(language)}", "bold")
-    for name, call in arguments(report).items():
-        yield f"  {name.rpartition('.')[0]}.{call}"
+            yield line(f"{_name(one.candidate)}: {one.failure.value.of(language)}. {said}".strip(), "yellow")
+
+
+def _close(terminal: Terminal, language: str, why: Sequence[str], code: Sequence[str]) -> None:
+    """Print why, and what to write."""
+    terminal.parts([line(_WHY.of(language), "bold"), *(f"  - {each}" for each in why)])
+    terminal.parts([line(f"\n{_CODE.of(language)}", "bold"), *(f"  {each}" for each in code)])
 
 
 def _table(report: TuneReport, language: str) -> Table:
     """Return all that was measured, fewest workers first, with bars that show the rates."""
-    rates = report.answer.rates
-    most = max(rate for rate, _ in rates.values())
-    table = plain_table(gap=2)
-    for place, title in enumerate(_HEADS.of(language).split(",")):
-        table.add_column(title, justify="left" if place in (0, 3) else "right", no_wrap=True)
-    for one in sorted(rates, key=lambda one: (one.loader, one.batch_size or 0, one.cost)):
+    rates, best, now = report.answer.rates, report.answer.candidate, report.subject.baseline
+    most, several = max(rate for rate, _ in rates.values()), len({one.batch_size for one in rates}) > 1
+    rows = []
+    for one in sorted(rates, key=lambda one: (one.loader, one.batch_size or 0, one.cost, _name(one))):
         good = [each for each in report.results if each.candidate == one and each.failure is None]
-        is_best, is_now = one == report.answer.candidate, one == report.subject.baseline
-        table.add_row(
-            _name(one, several=len({each.batch_size for each in rates}) > 1),
-            three_digits(report.model.per_s(one)),
-            with_error(*rates[one]),
-            _marked(_bar(rates[one][0] / most), is_best, is_now, language),
-            format_seconds(good[-1].first_batch_s),
-            three_digits(good[-1].cores),
-            format_bytes(max(each.peak_bytes for each in good)),
+        rows.append(
+            (
+                _name(one, several=several),
+                three_digits(report.problem.model.per_s(one)),
+                with_error(*rates[one]),
+                _marked(rates[one][0] / most, one == best, one == now, language),
+                format_seconds(good[-1].first_batch_s),
+                three_digits(good[-1].cores),
+                format_bytes(max(each.peak_bytes for each in good)),
+            )
         )
-    return table
+    return table_of(_HEADS.of(language), rows, left=(0, 3))
 
 
 def _bar(share: float) -> str:
@@ -200,32 +204,25 @@ def _bar(share: float) -> str:
     return "█" * (cells // 8) + " ▏▎▍▌▋▊▉"[cells % 8].strip()
 
 
-def _marked(bar: str, is_best: bool, is_now: bool, language: str) -> Line:
+def _marked(share: float, is_best: bool, is_now: bool, language: str) -> Line:
     marks = [_BEST] * is_best + [_NOW] * is_now
-    return line(" ".join([bar, *(each.of(language) for each in marks)]), "green" if is_best else "cyan")
+    return line(" ".join([_bar(share), *(each.of(language) for each in marks)]), "green" if is_best else "cyan")
 
 
-def _document(report: TuneReport, language: str) -> dict[str, Any]:
-    from headrace.tuning import arguments, reasons
-
-    answer, settings = report.answer, asdict(report.settings)
+def _document(report: TuneReport, why: list[str], code: dict[str, str]) -> dict[str, Any]:
+    answer = {field.name: getattr(report.answer, field.name) for field in fields(report.answer)}
+    rates, candidate, _ = answer.pop("rates"), answer["candidate"], answer.pop("model")
     return {
         "schema": "headrace/tune/1",
         "headrace": __version__,
-        "settings": settings,
+        "settings": asdict(report.settings),
         "subject": asdict(report.subject),
-        "service": asdict(report.service),
-        "answer": {
-            "candidate": answer.candidate and asdict(answer.candidate),
-            **{name: getattr(answer, name) for name in ("samples_per_s", "error", "gain", "gain_error")},
-            **{name: getattr(answer, name) for name in ("is_settled", "meets_demand", "is_better")},
-        },
-        "arguments": arguments(report),
-        "why": [each.of(language) for each in reasons(report)],
-        "rates": [
-            {**asdict(one), "samples_per_s": rate, "error": error} for one, (rate, error) in answer.rates.items()
-        ],
-        "probes": [asdict(one) | {"failure": one.failure and one.failure.value} for one in report.results],
+        "service": asdict(report.problem.model.service),
+        "answer": answer | {"candidate": candidate and asdict(candidate), "is_better": report.answer.is_better},
+        "arguments": code,
+        "why": why,
+        "rates": [{**asdict(one), "samples_per_s": rate, "error": error} for one, (rate, error) in rates.items()],
+        "probes": [asdict(one) | {"failure": one.failure and one.failure.name.lower()} for one in report.results],
         "elapsed_s": report.elapsed_s,
         "is_interrupted": report.is_interrupted,
     }
@@ -281,6 +278,7 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
     elif forecast.needed > forecast.most:
         why = _TOO_FEW_CORES.filled(needed=forecast.needed, most=forecast.most)
     call = f"DataLoader(dataset, batch_size={settings.batch_size}, num_workers={best})"
+    _save(args, terminal, {"num_workers": best}, "an estimate from what was recorded")
     if args.json:
         document = {
             "schema": "headrace/tune/1",
@@ -295,13 +293,15 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
         }
         terminal.json(document)
         return EXIT_OK
-    table = plain_table(gap=2)
-    for place, title in enumerate(_FORECAST_HEADS.of(language).split(",")):
-        table.add_column(title, justify="left" if place == 2 else "right", no_wrap=True)
-    for count, rate in rows.items():
-        bar = _marked(_bar(rate.value * step_s), count == best, count == now, language)
-        waits = format_share(max(0.0, 1 - rate.value * step_s))
-        table.add_row(str(count), with_error(rate.value, rate.error), bar, waits)
+    table = [
+        (
+            str(count),
+            with_error(rate.value, rate.error),
+            _marked(rate.value * step_s, count == best, count == now, language),
+            format_share(max(0.0, 1 - rate.value * step_s)),
+        )
+        for count, rate in rows.items()
+    ]
     facts = _LOADER.filled(
         loader=forecast.loader,
         place=settings.place or "?",
@@ -310,9 +310,8 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
         workers=max(1, now),
         pool=format_seconds(forecast.supply.batch.value * forecast.supply.tasks),
     )
-    terminal.parts(
-        [line(_ESTIMATE.filled(target=args.target).of(language), "bold"), f"  {facts.of(language)}\n", table]
-    )
-    terminal.parts([line(f"\n{_WHY.of(language)}", "bold"), f"  - {why.of(language)}"])
-    terminal.parts([line(f"\n{_CODE.of(language)}", "bold"), f"  {call}", "", _MEASURE_IT.of(language)])
+    title = line(_ESTIMATE.filled(target=args.target).of(language), "bold")
+    terminal.parts([title, f"  {facts.of(language)}\n", table_of(_FORECAST_HEADS.of(language), table, left=(2,)), ""])
+    _close(terminal, language, [why.of(language)], [call])
+    terminal.parts(["", _MEASURE_IT.of(language)])
     return EXIT_OK

@@ -9,6 +9,7 @@
 - `snapshot`: a loader's figures before it has an iterator, and what iterators say of it.
 - `standing_in`: a script's own torch loader with our workers in the place of torch's.
 - `target`: what a command works on, as people name it: `file.py:name`, or shards.
+- `target_process`: a process of its own for it.
 - `workers`: its iterator over a pool of workers.
 
 Names are loaded when they are first used: a loader needs no codecs.
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .snapshot import expected_ahead
     from .standing_in import FedIterator, TorchsTurn
     from .target import Target, load_target
+    from .target_process import Orders, TargetProcess, end_with_parent
 
 __all__ = [
     "BUILT_IN",
@@ -36,11 +38,14 @@ __all__ = [
     "DataLoader",
     "Dependence",
     "FedIterator",
+    "Orders",
     "Origin",
     "Setting",
     "Target",
+    "TargetProcess",
     "TorchsTurn",
     "count_rows",
+    "end_with_parent",
     "expected_ahead",
     "find_file",
     "free_memory",
@@ -67,4 +72,5 @@ __getattr__, __dir__ = lazy_names(
     snapshot="expected_ahead",
     standing_in="FedIterator TorchsTurn",
     target="Target load_target",
+    target_process="Orders TargetProcess end_with_parent",
 )

@@ -2,33 +2,22 @@
 
 import os
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Self
 
+from headrace.loader import DEFAULT_SHARE, free_memory, usable_processors
 from headrace.model import num_local_ranks
 
 from .memory import Configuration, LoaderName, MemoryPlan, SampleCost, peak_memory
 
-_STEP_S = 0.1  # of a training that nobody has timed yet; it counts where samples are slower than that
 _SHM_SHARE = 0.8  # of the free /dev/shm: a full one is a crash, and others write there too
 
-
-class Tier(StrEnum):
-    """How much of a machine a loader is given."""
-
-    SAFE = "safe"
-    BALANCED = "balanced"
-    AGGRESSIVE = "aggressive"
-    LIMIT = "limit"
-
-
-# Of each: the share of the free memory, the share of the cores, prefetch_factor. Memory is what a crash is about, so it
-# bounds; workers beyond the cores bring nothing where samples are decoded; prefetch smooths and brings no throughput.
+# Of each tier: the share of the free memory, the share of the cores, prefetch_factor. Memory is what a crash is about,
+# so it bounds; workers beyond the cores bring nothing where samples are decoded; prefetch smooths, and brings nothing.
 _TIERS = {
-    Tier.SAFE: (0.25, 0.25, 2),
-    Tier.BALANCED: (0.5, 0.5, 2),
-    Tier.AGGRESSIVE: (0.7, 0.75, 3),
-    Tier.LIMIT: (0.9, 1.0, 4),
+    "safe": (0.25, 0.25, 2),
+    "balanced": (0.5, 0.5, 2),
+    "aggressive": (0.7, 0.75, 3),
+    "limit": (0.9, 1.0, 4),
 }
 
 
@@ -44,8 +33,6 @@ class Machine:
 
     @classmethod
     def here(cls, *, ranks: int | None = None) -> Self:
-        from headrace.loader import free_memory, usable_processors
-
         free, source = free_memory()
         shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
         return cls(
@@ -59,8 +46,6 @@ class Machine:
     @property
     def budget_bytes(self) -> int:
         """What our loader lets batches take on each rank, where nobody says."""
-        from headrace.loader import DEFAULT_SHARE
-
         return int(DEFAULT_SHARE * self.memory_bytes / self.ranks)
 
     def fits(self, plan: MemoryPlan, *, share: float = 1.0) -> bool:
@@ -71,24 +56,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class TierRow:
-    """One row of the table: a configuration, and what both loaders take with it."""
+    """How much of a machine a loader is given, the configuration for it, and what both loaders take with it."""
 
-    tier: Tier
+    tier: str
     torch: MemoryPlan
     headrace: MemoryPlan
     fits: bool  # torch's loader, within the tier's share: the least that there is may be too much
-
-
-def with_own_ahead(configuration: Configuration, cost: SampleCost, *, worst_sample_s: float = 0.0) -> Configuration:
-    """Return a configuration that says how many batches ahead ours runs by itself."""
-    from headrace.loader import expected_ahead
-
-    rows, workers = configuration.batch_size, configuration.num_workers
-    size, step_s = rows * cost.batch_sample_bytes, _STEP_S
-    ahead = expected_ahead(
-        batch_size=rows, batch_bytes=size, num_workers=workers, worst_sample_s=worst_sample_s, step_s=step_s
-    )
-    return replace(configuration, own_ahead=ahead)
 
 
 def tier_rows(cost: SampleCost, machine: Machine, base: Configuration, *, worst_sample_s: float) -> tuple[TierRow, ...]:
@@ -102,6 +75,6 @@ def tier_rows(cost: SampleCost, machine: Machine, base: Configuration, *, worst_
             plan = peak_memory(cost, chosen, LoaderName.TORCH)
             if fits := machine.fits(plan, share=share):
                 break
-        own = with_own_ahead(replace(chosen, prefetch_factor=None), cost, worst_sample_s=worst_sample_s)
+        own = replace(chosen, prefetch_factor=None).with_own_ahead(cost, worst_sample_s=worst_sample_s)
         rows.append(TierRow(tier, plan, peak_memory(cost, own, LoaderName.HEADRACE), fits))
     return tuple(rows)

@@ -1,29 +1,20 @@
-"""What a sample and a worker cost, measured: a few samples are fetched by a worker in a process of its own.
-
-`measure_target` starts that process, which is bounded in time and memory: the user's code runs there, not in ours. It
-finds the target and starts a worker as a loader would, by fork or anew, and tells what that one has for itself.
-"""
+"""What a sample and a worker take of memory, measured: a worker fetches a few samples, as one of a loader would."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CannotLoadTarget, HeadraceError
-from headrace.model import describe_error, format_bytes, format_seconds, leaves_of, nbytes_of
-from headrace.signals.system import read_resident, read_rollup, read_status, read_tree_memory, trim_heap
+from headrace.errors import CannotLoadTarget
+from headrace.model import describe_error, leaves_of, nbytes_of
+from headrace.signals.system import read_rollup, read_status, trim_heap
 
 from .memory import SampleCost
 
@@ -35,110 +26,32 @@ _LARGE_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was measured of a target; a loader's own settings where it was one."""
+    """What was measured of a target."""
 
     cost: SampleCost
-    dataset: str  # the name of its class
-    num_samples: int | None  # that it has
     num_fetched: int
     least_bytes: int  # of the samples that were fetched
     greatest_bytes: int
     sample_s: float  # the median time of a sample, in one worker
     worst_sample_s: float
-    cpu_share: float  # processor time of a sample over its duration
     uses_rows: bool  # samples that torch's rule collates, of one layout
     is_peak_measured: bool
-    start_method: str
     file_bytes: int | None = None  # of its shards: what the page cache would like to hold
-    batch_size: int | None = None
-    num_workers: int | None = None
-    prefetch_factor: int | None = None
-    pin_memory: bool = False
 
 
-def measure_target(target: str | None, *, num_samples: int = 6, seconds: float = 60.0, memory_bytes: int) -> Measured:
-    """Measure a target, or with None an interpreter that has imported torch and nothing else.
-
-    Raises `CannotLoadTarget` with what the target said where it fails, takes longer or takes more memory.
-    """
-    read, write = os.pipe()
-    with tempfile.TemporaryFile() as said, open(read, "rb") as answer:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "headrace.tuning.measuring"],
-            stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said,
-            pass_fds=[write],
-            start_new_session=True,  # so that whatever it starts can be ended with it
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(part or os.getcwd() for part in sys.path)},
-        )
-        try:
-            os.close(write)
-            assert child.stdin is not None
-            with contextlib.suppress(BrokenPipeError), child.stdin as stdin:
-                stdin.write(json.dumps({"target": target, "num_samples": num_samples, "fd": write}).encode())
-            why = _wait(child, seconds=seconds, memory_bytes=memory_bytes)
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # it and all that it started
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-        told = answer.read() if why is None else b""
-        if not told:
-            said.seek(0)
-            lines = said.read().decode("utf-8", "replace").split("\n")
-            raise CannotLoadTarget(
-                f"{target or 'an interpreter'} could not be measured: {why or f'it ended with {child.returncode}'}",
-                it_said=next((line[:300] for line in reversed(lines) if line.strip()), "nothing"),
-                next_step="--sample-bytes, such as 25MB, instead of a target",
-            )
-    document = json.loads(told)
-    if "refused" in document:
-        raise CannotLoadTarget(document["refused"], next_step=document["next_step"], **document["evidence"])
-    return Measured(**{**document, "cost": SampleCost(**document["cost"])})
-
-
-def _wait(child: subprocess.Popen[bytes], *, seconds: float, memory_bytes: int) -> str | None:
-    """Wait until it has ended; returns why not, in a sentence, where it would go beyond what it was given."""
-    deadline = time.monotonic() + seconds
-    while child.poll() is None:
-        if time.monotonic() > deadline:
-            return f"it took more than {format_seconds(seconds)}"
-        if (used := read_tree_memory(child.pid) or 0) > memory_bytes:
-            return f"it took {format_bytes(used)}, and {format_bytes(memory_bytes)} are free for it"
-        time.sleep(0.05)
-    return None
-
-
-# ------------------------------------------------------------------ in the process of its own
-
-
-def main() -> int:
-    """Load what stdin names, measure it, and tell it as one JSON document."""
-    asked = json.loads(sys.stdin.read())
-    with open(asked["fd"], "w") as answer:
-        try:
-            document = asdict(_measure(asked["target"], asked["num_samples"]))
-        except HeadraceError as error:
-            evidence = {name: str(value) for name, value in error.evidence.items()}
-            document = {"refused": error.what, "next_step": error.next_step, "evidence": evidence}
-        json.dump(document, answer)
-    return 0
-
-
-def _measure(target: str | None, num_samples: int) -> Measured:
+def measure(target: Any, num_samples: int) -> Measured:
+    """Measure a target of `load_target`, in a process that has done nothing else; raises `CannotLoadTarget`."""
     import torch.multiprocessing
     from torch.utils.data import default_collate
 
-    from headrace.loader import Target, load_target, most_read_ahead
+    from headrace.loader import most_read_ahead
     from headrace.storage import Shards
 
-    found = Target("", range(64)) if target is None else load_target(target)
     gc.collect()
-    training = read_rollup(os.getpid())
-    loader, dataset = found.loader, found.dataset
-    context = getattr(loader, "multiprocessing_context", None) or torch.multiprocessing.get_context()
+    training, dataset = read_rollup(os.getpid()), target.dataset
+    context = getattr(target.loader, "multiprocessing_context", None) or torch.multiprocessing.get_context()
     ours, theirs = context.Pipe()
-    worker = context.Process(target=_fetch_some, args=(replace(found, loader=None), num_samples, theirs))
+    worker = context.Process(target=_fetch_some, args=(replace(target, loader=None), num_samples, theirs))
     worker.start()
     theirs.close()
     shared: list[int] = []
@@ -149,12 +62,12 @@ def _measure(target: str | None, num_samples: int) -> Measured:
             ours.send("go on")
     except EOFError:
         worker.join()
-        raise CannotLoadTarget(f"a worker of {target} ended with {worker.exitcode} while it fetched a sample") from None
+        raise CannotLoadTarget(f"a worker ended with {worker.exitcode} while it fetched a sample") from None
     worker.join()
     if "failed" in told:
-        raise CannotLoadTarget(f"a sample of {target} failed: {told['failed']}", next_step="headrace chaos says more")
+        raise CannotLoadTarget(f"a sample failed: {told['failed']}")
     sizes, is_forked = told.pop("sizes"), context.get_start_method() == "fork"
-    copied, tracked = sizes_of_references(dataset) if is_forked and target is not None else (0, 0)
+    copied, tracked = sizes_of_references(dataset) if is_forked else (0, 0)
     copied_already = min(copied, max(0, shared[1] - shared[0])) if len(shared) == 2 else 0
     cost = SampleCost(
         sample_bytes=sum(sizes) // len(sizes),
@@ -168,24 +81,17 @@ def _measure(target: str | None, num_samples: int) -> Measured:
     )
     return Measured(
         cost=cost,
-        dataset=type(dataset).__name__,
-        num_samples=len(dataset) if hasattr(dataset, "__len__") else None,
         num_fetched=len(sizes),
         least_bytes=min(sizes),
         greatest_bytes=max(sizes),
-        uses_rows=told.pop("is_even") and found.collate_fn is default_collate,
-        start_method=context.get_start_method(),
+        uses_rows=told.pop("is_even") and target.collate_fn is default_collate,
         file_bytes=sum(map(os.path.getsize, dataset.paths)) if isinstance(dataset, Shards) else None,
-        batch_size=getattr(loader, "batch_size", None),
-        num_workers=getattr(loader, "num_workers", None),
-        prefetch_factor=getattr(loader, "prefetch_factor", None),
-        pin_memory=bool(getattr(loader, "pin_memory", False)),
         **told,
     )
 
 
 def _fetch_some(target: Any, num_samples: int, connection: Any) -> None:
-    """What a worker does, and what it has of its own meanwhile."""
+    """Do what a worker does, and tell what it has of its own meanwhile."""
     try:
         connection.send(_fetched(target, num_samples, connection))
     except Exception as error:
@@ -203,16 +109,18 @@ def _fetched(target: Any, num_samples: int, connection: Any) -> dict[str, Any]:
     if not kept:
         raise CannotLoadTarget("it has no sample")
     sizes, layouts = [_bytes_of(kept[0])], {_layout_of(kept[0])}
-    peaks, times, cpu_s, can_reset = [], [], 0.0, True
+    peaks, times, can_reset = [], [], True
     while True:
-        (before, files), can_reset = _settled(), can_reset and _reset_peak()
-        started, cpu_before = time.perf_counter(), time.process_time()
+        trim_heap()  # what malloc holds of freed memory is no peak of the next sample's
+        before, files = _status_bytes("VmRSS"), _status_bytes("RssFile")
+        can_reset = can_reset and _reset_peak()
+        started = time.perf_counter()
         found = list(islice(samples, 1))
-        took, cpu_s = time.perf_counter() - started, cpu_s + time.process_time() - cpu_before
-        peak = _status_bytes("VmHWM") - before - max(0, _status_bytes("RssFile") - files)
+        took, peak = time.perf_counter() - started, _status_bytes("VmHWM")
         if not found:
             break
         times.append(took)
+        peak -= before + max(0, _status_bytes("RssFile") - files)
         sizes.append(_bytes_of(found))
         layouts.add(_layout_of(found[0]))
         peaks.append(max(peak if can_reset else 0, sizes[-1]))
@@ -237,7 +145,6 @@ def _fetched(target: Any, num_samples: int, connection: Any) -> dict[str, Any]:
         "is_peak_measured": can_reset and bool(peaks),
         "sample_s": sorted(times)[len(times) // 2] if times else 0.0,
         "worst_sample_s": max(times, default=0.0),
-        "cpu_share": min(1.0, cpu_s / max(sum(times), 1e-9)),
     }
 
 
@@ -262,15 +169,8 @@ def _layout_of(sample: Any) -> tuple[Any, ...]:
     return tuple((type(leaf).__name__, tuple(getattr(leaf, "shape", ()))) for leaf in leaves_of(sample))
 
 
-def _settled() -> tuple[int, int]:
-    """Resident bytes, and those of mapped files, when what malloc holds of freed memory was given back."""
-    trim_heap()
-    resident = read_resident(os.getpid())
-    return resident[0] if resident is not None else 0, _status_bytes("RssFile")
-
-
 def _own_bytes() -> int:
-    _settled()
+    trim_heap()
     rollup = read_rollup(os.getpid())
     return rollup.own_bytes if rollup is not None else 0
 
@@ -298,8 +198,7 @@ def sizes_of_references(value: Any) -> tuple[int, int]:
     >>> 6.5e6 < sizes_of_references(names)[0] < 8e6, sizes_of_references(bytes(10**7))
     (True, (4096, 0))
     """
-    seen: set[int] = set()
-    return _references(value, seen, depth=0)
+    return _references(value, set(), depth=0)
 
 
 def _references(value: Any, seen: set[int], *, depth: int) -> tuple[int, int]:
@@ -321,7 +220,3 @@ def _references(value: Any, seen: set[int], *, depth: int) -> tuple[int, int]:
     sums = [_references(part, seen, depth=depth + 1) for part in parts]
     scale = count / len(parts)
     return all_bytes + int(scale * sum(one[0] for one in sums)), tracked + int(scale * sum(one[1] for one in sums))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -24,6 +24,7 @@ from headrace.model import format_bytes
 
 # pages that the code of our engine touches in a worker, beyond what torch's does: measured, Python 3.11
 _OWN_CODE_BYTES = 5 << 20
+_STEP_S = 0.1  # of a training that nobody has timed yet; it counts where samples are slower than that
 
 
 class LoaderName(StrEnum):
@@ -96,6 +97,20 @@ class Configuration:
         if loader is LoaderName.TORCH:
             return (self.prefetch_factor or 2) * self.num_workers
         return self.own_ahead if self.prefetch_factor is None else self.prefetch_factor * self.num_workers
+
+    def with_own_ahead(self, cost: SampleCost, *, worst_sample_s: float = 0.0) -> "Configuration":
+        """Return the same with how many batches ahead ours runs by itself."""
+        from headrace.loader import expected_ahead
+
+        rows, workers = self.batch_size, self.num_workers
+        ahead = expected_ahead(
+            batch_size=rows,
+            batch_bytes=rows * cost.batch_sample_bytes,
+            num_workers=workers,
+            worst_sample_s=worst_sample_s,
+            step_s=_STEP_S,
+        )
+        return replace(self, own_ahead=ahead)
 
 
 @dataclass(frozen=True)

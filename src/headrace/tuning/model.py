@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from headrace.model import Text
+
 _LADDER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _SHARPNESS = 16  # of the corner between two limits: where both are equal, 4 % below them
 _SHORTFALL = 0.8  # of what more workers should bring: below, they take turns at something
@@ -21,13 +23,30 @@ _TORCH_SHARE = 0.8  # of ours, before it is measured: fresh memory for each batc
 
 
 class Limit(Enum):
-    """What a candidate is limited by."""
+    """What a candidate is limited by, as a sentence."""
 
-    WORKERS = "workers"
-    PROCESSORS = "processors"
-    LOCK = "lock"
-    STORAGE = "storage"
-    TURNS = "turns"
+    WORKERS = Text(
+        "each worker adds about {each} samples a second, up to the most that were allowed",
+        "每增加一个 worker 约多 {each} 个样本/秒，直到允许的上限",
+    )
+    PROCESSORS = Text(
+        "processors are the limit: {cores} of them, {cpu_s} of their time a sample, so at most about {most} samples a "
+        "second; more workers only share them",
+        "瓶颈是处理器：共 {cores} 个，每个样本占用 {cpu_s}，因此每秒至多约 {most} 个样本；再加 worker 只是分摊",
+    )
+    LOCK = Text(
+        "the interpreter's lock is the limit of threads: at most about {most} samples a second",
+        "线程的瓶颈是解释器锁（GIL）：每秒至多约 {most} 个样本",
+    )
+    STORAGE = Text(
+        "storage is the limit: it is worth about {depth} reads at a time, so at most about {most} samples a second",
+        "瓶颈是存储：大约只值 {depth} 路并发读取，因此每秒至多约 {most} 个样本",
+    )
+    TURNS = Text(
+        "more workers bring no more than about {most} samples a second: they take turns at something that they share "
+        "(a lock, a connection, a disk, processors that others use)",
+        "再加 worker 也不超过约每秒 {most} 个样本：它们在轮流使用同一个东西（锁、连接、磁盘，或被别人占用的处理器）",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +60,9 @@ class Candidate:
     batches_ahead: int | None = None
     io_depth: int | None = None
     memory_bytes: int | None = None  # that queued batches may take, of ours
+    keeps_heap: bool = False  # torch's workers, as `headrace run --malloc keep` has it
+    threads: int = 0  # of libraries in torch's workers, as `--worker-threads` has it; 0: as many as they like
+    cpus: str | None = None
 
     @property
     def family(self) -> tuple[str, str]:
@@ -52,6 +74,12 @@ class Candidate:
         """Return by what of two equal ones the cheaper is told: workers, threads for processes, batches ahead."""
         return self.num_workers, self.backend == "thread", self.batches_ahead or 0
 
+    @property
+    def prefetch_factor(self) -> int | None:
+        """Return the batches ahead as torch counts them, for each worker."""
+        ahead, workers = self.batches_ahead, self.num_workers
+        return math.ceil(ahead / workers) if ahead is not None and workers else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
@@ -61,17 +89,12 @@ class Service:
     cpu_s: float  # of processors, by all threads
     no_core_s: float = 0.0  # ready to compute, and no processor free: others have them
     lock_share: float = 0.0  # of the time of a sample in which the interpreter's lock is held
-    worst_s: float = 0.0  # of a batch, for each of its samples
     storage_depth: int = 0  # reads at a time that the storage is worth; 0: samples came from memory
     storage: str = ""  # what their files lie on, where they were seen
 
     @property
     def blocked_s(self) -> float:
         return max(0.0, self.sample_s - self.cpu_s - self.no_core_s)
-
-    @property
-    def cpu_share(self) -> float:
-        return min(1.0, self.cpu_s / self.sample_s)
 
     @property
     def core_share(self) -> float:
@@ -90,9 +113,9 @@ class ThroughputModel:
     def limits(self, candidate: Candidate) -> dict[Limit, float]:
         """Return samples a second that each limit allows, if all others were away."""
         service, workers = self.service, candidate.num_workers
-        share = _TORCH_SHARE if candidate.loader == "torch" and workers else 1.0
         if not workers:
             return {Limit.WORKERS: 1 / service.sample_s}
+        share = _TORCH_SHARE if candidate.loader == "torch" else 1.0
         # A worker computes with one thread: what took several in-process takes one of them as long as all.
         limits = {
             Limit.WORKERS: share * workers / max(service.sample_s, service.cpu_s),
@@ -101,8 +124,7 @@ class ThroughputModel:
         if candidate.backend == "thread":
             limits[Limit.LOCK] = 1 / max(service.lock_share * service.sample_s, 1e-9)
         if service.storage_depth and service.blocked_s > 0:
-            depth = max(service.storage_depth, candidate.io_depth or 0)
-            limits[Limit.STORAGE] = depth / service.blocked_s
+            limits[Limit.STORAGE] = max(service.storage_depth, candidate.io_depth or 0) / service.blocked_s
         if (turns := dict(self.turns).get(candidate.family)) is not None:
             limits[Limit.TURNS] = turns
         return limits
@@ -113,10 +135,9 @@ class ThroughputModel:
         least = min(limits)
         return float(least * sum((least / one) ** _SHARPNESS for one in limits) ** (-1 / _SHARPNESS))
 
-    def limit(self, candidate: Candidate) -> Limit:
-        """Return what limits a candidate first."""
-        limits = self.limits(candidate)
-        return min(limits, key=lambda one: limits[one])
+    def limit(self, candidate: Candidate) -> tuple[Limit, float]:
+        """Return what limits a candidate first, and the samples a second that it allows."""
+        return min(self.limits(candidate).items(), key=lambda item: item[1])
 
     def learnt(self, measured: Sequence[tuple[Candidate, float]]) -> ThroughputModel:
         """Return the model with the limits that show in what was measured: samples a second of candidates."""
@@ -149,22 +170,8 @@ def candidates(
     depths: Sequence[int | None] = (None,),
 ) -> Iterator[Candidate]:
     """Yield what there is to choose from: with so many workers each."""
-    for batch_size in batch_sizes:
-        for workers in counts:
-            for backend in ("process",) if loader == "torch" or not workers else backends:
-                for depth in depths if loader != "torch" and workers else (None,):
-                    yield Candidate(
-                        loader=loader, num_workers=workers, backend=backend, batch_size=batch_size, io_depth=depth
-                    )
-
-
-def torch_prefetch_factor(workers: int, batch_s: float, worst_batch_s: float, step_s: float) -> int:
-    """Return the batches that each worker of torch's loader should have ahead: 2, or what hides its slowest batch.
-
-    A worker's queue lasts for `workers` steps a batch; while it is in its slowest batch, the loop takes the others.
-
-    >>> torch_prefetch_factor(4, 0.1, 0.12, 0.05), torch_prefetch_factor(4, 0.1, 2.0, 0.05)
-    (2, 10)
-    """
-    step_s = max(step_s, batch_s / max(1, workers), 1e-9)
-    return min(16, max(2, math.ceil((worst_batch_s - batch_s) / (workers * step_s)))) if workers else 2
+    for size, workers in itertools.product(batch_sizes, counts):
+        is_plain = loader == "torch" or not workers
+        pairs = itertools.product(("process",) if is_plain else backends, (None,) if is_plain else depths)
+        for backend, depth in pairs:
+            yield Candidate(loader=loader, num_workers=workers, backend=backend, batch_size=size, io_depth=depth)

@@ -3,7 +3,7 @@
 from headrace.causes.recorded import explain_processes
 from headrace.model import Adjustment, AdjustmentReason, EventKind, Lever
 
-from .test_recorded import Tape
+from .test_recorded import Tape, explain, simulate
 
 
 def test_adjustments_are_told_with_their_reasons() -> None:
@@ -20,3 +20,19 @@ def test_adjustments_are_told_with_their_reasons() -> None:
     assert len(said) == 1
     assert "workers 1 → 2: the loop waits 75 % of its time, and the machine has room" in said[0].en
     assert "worker 数 1 → 2" in said[0].zh
+
+
+def test_a_loader_that_tunes_itself_is_advised_no_workers() -> None:
+    found = {
+        tunes: explain(
+            *simulate(workers=2, task_s=[0.4] * 80, step_s=0.05, cpu=0.05, by="headrace", tunes_itself=tunes), cores=64
+        ).findings[0]
+        for tunes in (False, True)
+    }
+    assert "more_workers" in found[False].figures
+    assert "more_workers" not in found[True].figures
+    assert found[True].change is None
+    fixes = " ".join(text.en for text in found[True].fix)
+    assert "num_workers=" not in fixes
+    assert "more of them" not in fixes
+    assert 'how many workers, `tune="online"` finds out' in fixes

@@ -169,6 +169,8 @@ def _estimate_more_workers(
 ) -> Estimate | None:
     """Estimate the least number of workers that feed the loop; None where more would not help, or nobody knows."""
     current = verdict.loader.num_workers
+    if verdict.loader.settings.tunes_itself:
+        return None
     most = _most_that_help(verdict, supply, cores, around, ranks)
     needed = _needed_workers(supply, current)
     helping = min(needed, most)

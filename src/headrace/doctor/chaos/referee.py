@@ -1,21 +1,16 @@
 """The referee: starts the process under test, strikes its workers from outside, and notices when nothing comes."""
 
-import contextlib
-import json
 import os
 import random
-import select
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import IO, Any, Self
+from typing import Any
 
-from headrace.errors import CannotLoadTarget, ChaosCouldNotRun
-from headrace.signals.system import read_all_stats, read_stat
+from headrace.loader import TargetProcess
+from headrace.signals.system import read_stat
 
 from .fault_plan import FROM_OUTSIDE, ChaosSettings, Fault, FaultKind, Subject, plan_round
 from .report import ChaosReport, LeftOutSample, RoundFacts, judge_round, num_struck
@@ -23,7 +18,6 @@ from .report import ChaosReport, LeftOutSample, RoundFacts, judge_round, num_str
 _Blows = list[tuple[float, Fault]]  # when a signal is due for some worker
 _Strikes = list[tuple[int, float]]
 _SIGNALS = {FaultKind.KILL: signal.SIGKILL, FaultKind.STOP: signal.SIGSTOP}
-_START_S = 180.0  # to import torch and the user's module, on a slow network disk
 _LATEST_STRIKE_S = 0.05
 _MOST_TEXT = 20_000
 _MOST_EMPTY_ROUNDS = 5
@@ -66,66 +60,26 @@ def _is_enough(settings: ChaosSettings, rounds: list[RoundFacts], started: float
     return num_struck(rounds) >= settings.num_faults
 
 
-class _TestedProcess:
-    """The process under test, in a session of its own, so that whatever outlives it is found."""
+class _TestedProcess(TargetProcess):
+    """The process under test: whatever outlives it is told."""
 
     def __init__(self, settings: ChaosSettings) -> None:
         self._settings = settings
         self.left: list[str] = []
-        self._buffer = b""
-
-    def __enter__(self) -> Self:
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # closed in __exit__
-        self._read, write = os.pipe()
-        path = os.pathsep.join(part or os.getcwd() for part in sys.path)
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "headrace.doctor.chaos.subject"],
-            stdin=subprocess.PIPE,
-            stdout=self._errors,
-            stderr=self._errors,
-            pass_fds=[write],
-            start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path},
-        )
-        os.close(write)
-        try:
-            self._tell({"settings": asdict(self._settings), "fd": write})
-            first = next(self._events(lambda: _START_S), None)
-            if first is None:
-                next_step = {"next_step": "`python -c 'import headrace.loader'`, to see why"}
-                raise ChaosCouldNotRun(
-                    "the process under test did not start", it_said=self._said()[-2000:], **next_step
-                )
-            if first["event"] == "refused":
-                raise CannotLoadTarget(first["what"], next_step=first["next_step"], **first["evidence"])
-            self.subject = Subject(**first["subject"])
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        super().__init__("headrace.doctor.chaos.subject", {"settings": asdict(settings)})
+        self.subject = Subject(**self.told["subject"])
 
     def __exit__(self, *_: object) -> None:
-        assert self._child.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._child.stdin.close()
+        self.finish()
         try:
-            self._child.wait(15)
+            self.child.wait(15)
         except subprocess.TimeoutExpired:
             self.left.append("the process under test did not end within 15 s")
         deadline = time.monotonic() + 3
-        while (others := self._processes()) and time.monotonic() < deadline:
+        while (others := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        self.left += [f"process {pid} outlived the process under test" for pid in others if pid != self._child.pid]
-        for pid in others:
-            _send(pid, signal.SIGKILL)
-        self._child.wait()
-        os.close(self._read)
-        self._errors.close()
-
-    def _tell(self, document: Any) -> None:
-        assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps(document).encode() + b"\n")
-        self._child.stdin.flush()
+        self.left += [f"process {pid} outlived the process under test" for pid in others if pid != self.child.pid]
+        self.close()
 
     def run_round(self, number: int, most: int) -> RoundFacts:
         """Let one round happen; returns what came out of it, or where it hangs."""
@@ -134,7 +88,7 @@ class _TestedProcess:
         pids: list[int] = []
         blows: _Blows = []
         strikes: _Strikes = []
-        self._tell([number, most])
+        self.tell([number, most])
         for event in self._events(lambda: self._deal_blows(blows, pids, strikes, draw)):
             if event["event"] == "end":
                 told = event["facts"]
@@ -143,11 +97,11 @@ class _TestedProcess:
             due = (one for one in faults if one.batch == event["number"] and one.kind in FROM_OUTSIDE)
             blows.extend((time.monotonic() + draw.uniform(0, _LATEST_STRIKE_S), fault) for fault in due)
         else:
-            ended = self._child.poll()
+            ended = self.child.poll()
             if ended is None:
                 told = {"is_hang": True, "stacks": self._dump_stacks()}
             else:
-                told = {"error": f"the training process ended with code {ended}: {self._said()[-2000:]}"}
+                told = {"error": f"the training process ended with code {ended}: {self.said()}"}
         return RoundFacts(
             number=number,
             order=order,
@@ -162,8 +116,8 @@ class _TestedProcess:
         """Send the signals that are due; returns how long nothing may come, or the time to the next of them."""
         for due_s, fault in [blow for blow in blows if blow[0] <= time.monotonic()]:
             blows.remove((due_s, fault))
-            living = self._processes()
-            victims = [pid for pid in pids if pid in living and pid != self._child.pid]
+            living = self.processes()
+            victims = [pid for pid in pids if pid in living and pid != self.child.pid]
             if victims and _send(draw.choice(victims), _SIGNALS[fault.kind]):
                 strikes.append((fault.number, time.monotonic()))
         if blows:
@@ -173,45 +127,27 @@ class _TestedProcess:
     def _events(self, patience: Callable[[], float]) -> Iterator[dict[str, Any]]:
         """What the process tells, until it ends or says nothing for too long."""
         silent_since = time.monotonic()
-        while True:
-            while b"\n" in self._buffer:
-                line, _, self._buffer = self._buffer.partition(b"\n")
-                silent_since = time.monotonic()
-                yield json.loads(line)
+        while not self.has_ended:
             allowed_s = patience()
-            if not select.select([self._read], [], [], allowed_s)[0]:
-                if time.monotonic() - silent_since >= max(allowed_s, self._settings.patience_s):
-                    return
-                continue
-            data = os.read(self._read, 1 << 16)
-            if not data:
-                self._child.wait(5)
+            if (event := self.event(allowed_s)) is not None:
+                silent_since = time.monotonic()
+                yield event
+            elif time.monotonic() - silent_since >= max(allowed_s, self._settings.patience_s):
                 return
-            self._buffer += data
+        self.child.wait(5)
 
     def _dump_stacks(self) -> str:
         """Where the training process and its workers stand; then they are ended."""
-        everybody = sorted(self._processes(), key=lambda pid: pid != self._child.pid)
+        everybody = sorted(self.processes(), key=lambda pid: pid != self.child.pid)
         lines = []
         for pid in everybody:
             stat = read_stat(pid)
             lines.append(f"process {pid} ({stat.name}): state {stat.state}" if stat else f"process {pid}: gone")
             _send(pid, signal.SIGUSR1)  # faulthandler prints, in workers that were forked as well
             time.sleep(0.3)
-        said = self._said()
-        for pid in everybody:
-            _send(pid, signal.SIGKILL)
+        said = self.said(most=_MOST_TEXT)
+        self.end(everybody)
         return "\n".join([*lines, said])
-
-    def _processes(self) -> list[int]:
-        """All processes of the session that are not zombies."""
-        stats = read_all_stats().values()
-        return [one.pid for one in stats if one.session == self._child.pid and not one.has_ended]
-
-    def _said(self) -> str:
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - _MOST_TEXT))
-        return self._errors.read().decode(errors="replace")
 
 
 def _send(pid: int, number: int) -> bool:

@@ -7,7 +7,6 @@ Whatever happens to it is a result: the referee watches it, dumps its stacks and
 import contextlib
 import faulthandler
 import gc
-import json
 import logging
 import os
 import random
@@ -17,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ import torch
 from torch.utils.data import default_collate
 
 from headrace.errors import CannotLoadTarget, HeadraceError, NotSupported
-from headrace.loader import DataLoader, load_target
+from headrace.loader import DataLoader, Orders, load_target
 from headrace.model import describe_error
 from headrace.signals.system import read_text, walk_tree
 
@@ -83,8 +81,8 @@ class UnderTest:
 
 def main() -> int:
     """Read the settings, find the target, and run rounds until the referee says that it is enough."""
-    start = json.loads(sys.stdin.readline())
-    settings, say = ChaosSettings(**start["settings"]), partial(_say, start["fd"])
+    orders = Orders()
+    settings, say = ChaosSettings(**orders.start["settings"]), orders.say
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are what is wanted, not their images
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
@@ -92,13 +90,11 @@ def main() -> int:
     try:
         target = UnderTest(settings)
     except HeadraceError as error:
-        evidence = {name: str(value) for name, value in error.evidence.items()}
-        say("refused", what=error.what, next_step=error.next_step, evidence=evidence)
+        orders.refuse(error)
         return 0
     say("ready", subject=vars(target.subject))
     with tempfile.TemporaryDirectory(prefix="headrace-chaos-") as folder:
-        for order in iter(sys.stdin.readline, ""):
-            number, most = json.loads(order)
+        for number, most in orders:
             log = FaultLog(f"{folder}/{number}")
             before = _holdings()
             plan = plan_round(settings, target.subject, number, most)
@@ -107,13 +103,6 @@ def main() -> int:
             num_interrupts = sum(plan[1][fault].kind is FaultKind.INTERRUPT for fault, _ in facts["strikes"])
             say("end", facts={**facts, "left": _left_since(before, num_interrupts=num_interrupts)})
     return 0
-
-
-def _say(fd: int, event: str, **facts: Any) -> None:
-    """Tell the referee what happens."""
-    line = json.dumps({"event": event, **facts}).encode() + b"\n"
-    while line:
-        line = line[os.write(fd, line) :]
 
 
 def _run_round(

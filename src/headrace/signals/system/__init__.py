@@ -4,7 +4,7 @@
 - `threads`: the threads of another process: state, system call, where each waits.
 - `cgroups`: the control groups of a process, v1 and v2: memory, processors.
 - `machine`: processors, memory, swap and disks of the machine, how long tasks wait for them (PSI), and its GPUs.
-- `heap`: this process's own heap, whose freed pages stay or go back; its page faults, its threads' names.
+- `heap`: this process's own heap, whose freed pages stay or go back; its page faults, its threads.
 - `samples`: what all of them bring for a recording: plain values. Counters grow.
 - `kernel_files`: reading the small files of /proc and /sys, any of which may be gone; why a file cannot be written.
 """
@@ -20,7 +20,7 @@ from .cgroups import (
     read_quotas,
     sample_groups,
 )
-from .heap import keep_heap_pages, minor_faults, name_thread, trim_heap
+from .heap import keep_heap_pages, minor_faults, name_thread, set_worker_gains, trim_heap
 from .kernel_files import LOCK_IS_HELD, Fd, anonymous_file, lock_file, read_text, why_unwritable
 from .machine import (
     GpuReader,
@@ -113,6 +113,7 @@ __all__ = [
     "read_threads",
     "read_tree_memory",
     "sample_groups",
+    "set_worker_gains",
     "trim_heap",
     "walk_tree",
     "why_unwritable",
