@@ -32,7 +32,7 @@ class Drawn(Terminal):
 
 
 def main() -> None:
-    args = Namespace(workers=2, batch_size=8, epochs=demo.EPOCHS, lang="en")
+    args = Namespace(epochs=demo.EPOCHS, lang="en")
     runs = demo.measure(args, Terminal())
     for language, ending in (("en", ""), ("zh", ".zh-CN")):
         args.lang = language

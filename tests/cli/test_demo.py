@@ -52,7 +52,7 @@ def test_waits_are_drawn_on_one_scale() -> None:
 def test_the_report_speaks_one_language(
     language: str, rows: tuple[str, ...], other: str, color: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = Namespace(batch_size=3, workers=2, lang=language)
+    asked = Namespace(lang=language)
     print_report(asked, runs(), Terminal(color=color, verbosity=0))
     printed = capsys.readouterr().out
     for row in rows:

@@ -69,13 +69,65 @@ def test_a_training_is_fed_and_stays_what_it_is(mode: str, tmp_path: Path) -> No
     if "measure" in mode:
         assert row["torch_batches"] == 64
         assert row["ours_batches"] == 150 - 64 - 4  # that torch's workers had in hand
-        assert "before, with torch's workers: 64 batches" in " ".join(done.stderr.split())
+        said = " ".join(done.stderr.split())
+        assert "before, with torch's workers: 64 batches" in said
+        assert "with torch's loader the training waited for data for" in said
     else:
         assert (row["torch_batches"], row["ours_batches"]) == (0, 150)
         assert row["ours_wait_worst_s"] >= row["ours_wait_median_s"] > 0
     assert "fed by Headrace: Rows#1 (script.py:18)" in " ".join(done.stderr.split())
     assert len(done.stderr.splitlines()) <= 27
     assert not (tmp_path / "fed" / "not-timed.txt").exists()
+
+
+SAMPLERS = """
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+
+class Rows(Dataset):
+    def __len__(self):
+        return 96
+    def __getitem__(self, index):
+        return torch.full((4,), float(index))
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.arange(32.0))
+
+class Asked(Sampler):
+    def __iter__(self):
+        return iter(range(95, -1, -1))
+    def __len__(self):
+        return 96
+
+torch.manual_seed(0)
+workers = {"batch_size": 4, "num_workers": 1}
+for loader in (DataLoader(Rows(), shuffle=True, **workers), DataLoader(Rows(), sampler=Asked(), **workers),
+               DataLoader(Stream(), **workers)):
+    for _ in range(2):
+        print([batch.flatten().tolist() for batch in loader])
+"""
+
+
+@pytest.mark.parametrize("mode", ["--feed", "--feed=tune"])
+def test_a_profile_and_tuning_reach_the_loaders_that_keep_their_batches(mode: str, tmp_path: Path) -> None:
+    path = script(tmp_path, SAMPLERS)
+    (tmp_path / "headrace.toml").write_text("[profiles.more]\nnum_workers = 2\nprefetch_factor = 3\n")
+    plain = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path, env=_environment({}))
+    done = run(mode, "--profile", "more", "--out", "fed", path, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
+    tuned = mode == "--feed=tune"
+    rows = [(row["num_workers"], row["profile"], row["is_tuned"]) for row in feeds(tmp_path / "fed").values()]
+    assert rows == [
+        (2, "more", True if tuned else None),
+        (1, "more", False if tuned else None),  # its sampler is asked as torch asks it
+        (1, "more", False if tuned else None),  # each worker has its part
+    ]
+    said = " ".join(done.stderr.split())
+    assert "profile more, 2 workers" in said
+    assert ("not tuned" in " ".join(document(tmp_path / "fed")["facts"])) == tuned  # type: ignore[arg-type]
+    refused = run(mode, "--profile", "nope", path, cwd=tmp_path)
+    assert (refused.returncode, "there is no profile 'nope'" in refused.stderr) == (2, True)
 
 
 KINDS = """
@@ -173,6 +225,7 @@ def test_what_cannot_be_fed_stays_torchs_with_its_reason(tmp_path: Path) -> None
     ("words", "env", "problem"),
     [
         (("--feed", "--replay"), {}, "do not go together"),
+        (("--profile", "debug"), {}, "--profile is of --feed"),
         ((), {"HEADRACE_FEED": "always"}, "nothing is known of feeding by 'always'"),
     ],
 )

@@ -96,6 +96,10 @@ MORE_SUPPLY = Text(
     "提高 worker 的产出：有空闲核心就加 worker，否则降低解码开销，或把数据放到更快的存储上；该选哪一个，取决于下面的"
     "测量",
 )
+LESS_A_SAMPLE = Text(
+    'less to do for each sample: cheaper decoding, data on faster storage; how many workers, `tune="online"` finds out',
+    '减少每个样本的开销：降低解码开销，或把数据放到更快的存储上；worker 数由 `tune="online"` 自己找',
+)
 FREE_CORES = Text(
     "free the cores that processes outside this training take: `top` names them; a job of its own (`--exclusive`), or "
     "cores of its own (`taskset`, `--cpuset-cpus`), keeps them away",
@@ -378,10 +382,12 @@ def advice_on(
     is_loader: bool = True,
     bottleneck: Bottleneck | None = None,
     uneven_workers: int = 0,
+    tunes_itself: bool = False,
 ) -> CauseAdvice:
     """Return what helps against a cause, for a loader of which this is known.
 
-    `has_ours`: it is ours already; `uneven_workers`: one of so many has most of the work.
+    `has_ours`: it is ours already; `uneven_workers`: one of so many has most of the work; `tunes_itself`: it finds the
+    number of its workers while it runs.
     """
     if not is_loader:  # a generator, a list: the loop makes its data in between
         return CauseAdvice(fix=(HOST_FIXES[HostLoss.PYTHON],))
@@ -404,8 +410,9 @@ def advice_on(
         idle |= {_FEWER_WORKERS_FUTILE, _HEADRACE, _OUT_OF_ORDER, MORE_SUPPLY}
     if not has_workers:
         idle |= {_PREFETCH_FUTILE, _FEWER_WORKERS_FUTILE, _BUSY_SHARE}
+    instead = {MORE_SUPPLY: LESS_A_SAMPLE} if tunes_itself else {}
     parts = (advice.fix, advice.futile, advice.measure)
-    return CauseAdvice(*(tuple(one for one in texts if one not in idle) for texts in parts))
+    return CauseAdvice(*(tuple(instead.get(one, one) for one in texts if one not in idle) for texts in parts))
 
 
 def kept_workers(finding: Finding, *, anew_at: str | Text = "", are_kept: bool = False) -> Finding:

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.model import Text, cache_folder, keeps_stats, num_local_ranks, profile_name
 
 from .arguments import Commands, add_command, add_language, default_language
-from .terminal import EXIT_OK, Terminal, line, plain_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rich.console import RenderableType
-
-    from headrace.loader import Setting
+from .terminal import EXIT_OK, Terminal, line, table_of
 
 _DESCRIPTION = """\
 Show what a headrace.DataLoader gets here that is given nothing but a data set: each setting, its value and where it
@@ -38,7 +30,6 @@ _WITH = Text("profile {name}", "配置 {name}")
 _FILE = Text("file: {path}, profiles: {names}", "文件：{path}，其中的配置：{names}")
 _NO_FILE = Text("no headrace.toml in this folder or above it", "当前目录及上级目录都没有 headrace.toml")
 _BUILT_IN = Text("built in: {names}", "内置配置：{names}")
-_OTHERS = Text("Of commands and statistics:", "命令与统计：")
 _NEXT = Text('Next: DataLoader(…, profile="{name}")', '下一步：DataLoader(…, profile="{name}")')
 
 
@@ -51,7 +42,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    from headrace.loader import find_file, read_profiles, resolve_settings
+    from headrace.loader import BUILT_IN, find_file, read_profiles, resolve_settings
 
     profile, path = args.profile or profile_name(), find_file()
     settings, known = resolve_settings(profile), read_profiles(path) if path is not None else {}
@@ -65,39 +56,31 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         found = {name: vars(one) for name, one in settings.items()}
         document = {"schema": "headrace/config/1", "profile": profile, "file": path and str(path), "profiles": known}
         terminal.json(document | {"settings": found, "others": others})
-    else:
-        terminal.parts(_parts(args.lang, profile, path, settings, known, others))
-    return EXIT_OK
-
-
-def _parts(
-    language: str,
-    profile: str | None,
-    path: Path | None,
-    settings: dict[str, Setting],
-    known: dict[str, Any],
-    others: dict[str, Any],
-) -> Iterator[RenderableType]:
-    from headrace.loader import BUILT_IN
+        return EXIT_OK
 
     def say(text: Text, **facts: object) -> str:
-        return text.filled(**facts).of(language)
+        return text.filled(**facts).of(args.lang)
 
-    chosen = say(_NO_PROFILE) if profile is None else say(_WITH, name=profile)
-    yield line(say(_TITLE, profile=chosen), "bold")
-    table = plain_table(gap=3)
-    for title in say(_HEAD).split(","):
-        table.add_column(title)
-    for name, one in settings.items():
-        origin = say(
-            _ORIGINS[one.origin], place=os.path.basename(one.place), profile=profile
-        )  # the file's path is below
-        table.add_row(name, "-" if one.value is None else str(one.value), line(origin, "" if one.place else "dim"))
-    yield from (table, "")
-    yield say(_NO_FILE) if path is None else say(_FILE, path=path, names=", ".join(known) or "-")
-    yield from (say(_BUILT_IN, names=", ".join(BUILT_IN)), "", say(_OTHERS))
+    def origin_of(origin: str, place: str) -> Any:
+        told = say(_ORIGINS[origin], place=os.path.basename(place), profile=profile)  # the file's path is below
+        return line(told, "" if place else "dim")
+
+    rows = [
+        (name, "-" if one.value is None else str(one.value), origin_of(one.origin, one.place))
+        for name, one in settings.items()
+    ]
     for name, value in others.items():
-        origin = say(_ORIGINS["environment"], place=name) if os.environ.get(name) else say(_ORIGINS["default"])
-        yield f"  {name} = {value} ({origin})"
+        is_set = bool(os.environ.get(name))
+        rows.append((name, str(value), origin_of("environment" if is_set else "default", name if is_set else "")))
+    terminal.parts(
+        [
+            line(say(_TITLE, profile=say(_NO_PROFILE) if profile is None else say(_WITH, name=profile)), "bold"),
+            table_of(say(_HEAD), rows, left=(0, 1, 2)),
+            "",
+            say(_NO_FILE) if path is None else say(_FILE, path=path, names=", ".join(known) or "-"),
+            say(_BUILT_IN, names=", ".join(BUILT_IN)),
+        ]
+    )
     if profile is None:
-        yield from ("", say(_NEXT, name=next(iter(known), "balanced")))
+        terminal.parts(["", say(_NEXT, name=next(iter(known), "balanced"))])
+    return EXIT_OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shlex
 import sys
 import time
@@ -23,6 +24,7 @@ from headrace.model import (
     feeds_random,
     format_seconds,
     format_share,
+    profile_name,
     three_digits,
 )
 
@@ -30,7 +32,7 @@ from .arguments import Commands, add_command, add_language, check_output, whole
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal
 
 if TYPE_CHECKING:
-    from headrace.launch import Ended, Gains, LiveStatus
+    from headrace.launch import Ended, LiveStatus
     from headrace.model import Findings
     from headrace.signals.recording import Recording, RunFacts
 
@@ -78,6 +80,10 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("--feed", action="store_const", const="1", help=feed)
     measure = "the same after a stretch with torch's workers: the waits of both are shown (or HEADRACE_FEED=measure)"
     add("--feed=measure", dest="feed", action="store_const", const="measure", help=measure)
+    tune = "ours, and the number of its workers adjusts itself while it runs (or HEADRACE_FEED=tune)"
+    add("--feed=tune", dest="feed", action="store_const", const="tune", help=tune)
+    named = "of --feed: settings by name, as DataLoader(profile=NAME) has them (or HEADRACE_PROFILE)"
+    add("--profile", metavar="NAME", help=named)
     random = "feed also where samples draw random numbers: they get others than torch's workers would give them"
     add("--feed-random", action="store_true", help=random)
     kept = "torch's workers keep the memory that they free: fewer page faults, up to a batch of samples more in each"
@@ -131,16 +137,19 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         )
         terminal.aside(f"headrace: {changes.of(language)}")
     feed = args.feed or ("1" if args.feed_random and not feed_mode() else feed_mode())
-    _check_feed(feed, replay_steps)
-    gains = _gains(args, terminal, language)
+    _check_feed(feed, replay_steps, args.profile)
+    environment = {
+        "HEADRACE_FEED": feed or "0",
+        "HEADRACE_FEED_RANDOM": str(int(args.feed_random or feeds_random())),
+        "HEADRACE_PROFILE": args.profile or profile_name() or "",
+        **_gains(args, terminal),
+    }
     with closing(display) if display is not None else nullcontext():
         ended = run_recorded(
             command,
             directory,
+            environment=environment,
             replay_steps=replay_steps,
-            feed=feed,
-            feeds_random=args.feed_random or feeds_random(),
-            gains=gains,
             observer=display.observe if display is not None else None,
             tick=display.tick if display is not None else load_report,
         )
@@ -157,42 +166,47 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return ended.end_likewise()
 
 
-def _check_feed(feed: str, replay_steps: int) -> None:
-    if feed not in ("", "1", "measure"):
-        raise UnusableInput(f"nothing is known of feeding by {feed!r}", next_step="--feed or --feed=measure")
+def _check_feed(feed: str, replay_steps: int, profile: str | None) -> None:
+    if feed not in ("", "1", "measure", "tune"):
+        raise UnusableInput(f"nothing is known of feeding by {feed!r}", next_step="--feed, --feed=measure, --feed=tune")
+    if profile is not None:
+        from headrace.loader import resolve_settings
+
+        if not feed:
+            raise UnusableInput("--profile is of --feed", next_step=f"headrace run --feed --profile {profile}")
+        resolve_settings(profile)  # one that nobody knows is told now
     if feed and replay_steps:
         next_step = "one after the other: --feed first, then --replay without it"
         raise UnusableInput("--feed and --replay do not go together: cached batches need nobody", next_step=next_step)
 
 
-def _gains(args: argparse.Namespace, terminal: Terminal, language: str) -> Gains:
-    """What is set for the script, each told: what was not asked for is not set."""
-    from headrace.launch import Gains, raise_file_limit
+_KEPT = Text(
+    "--malloc keep: torch's workers keep the pages of memory that they free",
+    "--malloc keep：torch 的 worker 保留释放的内存页",
+)
+_THREADS = Text(
+    "--worker-threads: {threads:thread(s)} for OpenMP, OpenCV, BLAS and torch in each of torch's workers",
+    "--worker-threads：torch 的每个 worker 里 OpenMP、OpenCV、BLAS 和 torch 各用 {threads} 个线程",
+)
+_FILES = Text("--files max: {hard} open files, {soft} before", "--files max：可打开 {hard} 个文件，之前是 {soft}")
 
-    gains = Gains(keeps_heap=args.malloc == "keep", worker_threads=args.worker_threads or 0)
-    told = []
-    if gains.keeps_heap:
-        told.append(
-            Text(
-                "--malloc keep: torch's workers keep the pages of memory that they free",
-                "--malloc keep：torch 的 worker 保留释放的内存页",
-            )
-        )
-    if threads := Count(gains.worker_threads):
-        told.append(
-            Text(
-                f"--worker-threads: {threads:thread(s)} for OpenMP, OpenCV, BLAS and torch in each of torch's workers",
-                f"--worker-threads：torch 的每个 worker 里 OpenMP、OpenCV、BLAS 和 torch 各用 {threads} 个线程",
-            )
-        )
+
+def _gains(args: argparse.Namespace, terminal: Terminal) -> dict[str, str]:
+    """Return what is set for the script, each told: what was not asked for is not set."""
+    found, told = {}, []
+    if args.malloc == "keep":
+        found["HEADRACE_MALLOC"] = "keep"
+        told.append(_KEPT)
+    if args.worker_threads:
+        found["HEADRACE_WORKER_THREADS"] = str(args.worker_threads)
+        told.append(_THREADS.filled(threads=args.worker_threads))
     if args.files:
-        soft, hard = raise_file_limit()
-        told.append(
-            Text(f"--files max: {hard} open files, {soft} before", f"--files max：可打开 {hard} 个文件，之前是 {soft}")
-        )
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # of this process, and of all that it starts
+        told.append(_FILES.filled(soft=str(soft), hard=str(hard)))
     for text in told:
-        terminal.warn(text.of(language))
-    return gains
+        terminal.warn(text.of(args.lang))
+    return found
 
 
 def load_report() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .child import Ended, Gains, raise_file_limit, run_recorded
+    from .child import Ended, run_recorded
     from .command import command_of, new_run_directory
     from .live import LiveStatus, LiveTally
     from .monitoring import monitor, phase
@@ -23,21 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ended",
-    "Gains",
     "LiveStatus",
     "LiveTally",
     "command_of",
     "monitor",
     "new_run_directory",
     "phase",
-    "raise_file_limit",
     "read_notes",
     "run_recorded",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    child="Ended Gains raise_file_limit run_recorded",
+    child="Ended run_recorded",
     command="command_of new_run_directory",
     live="LiveStatus LiveTally",
     monitoring="monitor phase",

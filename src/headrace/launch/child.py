@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,26 +27,6 @@ _PASSED_ON = frozenset(
 _UNCATCHABLE = frozenset({signal.SIGKILL, signal.SIGSTOP})
 _FROM_KERNEL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the child gets as well
 _SIGNALS_ALL = "slurmstepd"  # signals every process of a step, so the child gets it as well
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gains:
-    """What is set for an unchanged script where it was asked for; nothing of it by default."""
-
-    keeps_heap: bool = False  # in torch's workers
-    worker_threads: int = 0  # of OpenMP, OpenCV, BLAS and torch there; 0: as many as they like
-
-    @property
-    def environment(self) -> dict[str, str]:
-        threads = {"HEADRACE_WORKER_THREADS": str(self.worker_threads)} if self.worker_threads else {}
-        return {"HEADRACE_MALLOC": "keep", **threads} if self.keeps_heap else threads
-
-
-def raise_file_limit() -> tuple[int, int]:
-    """Raise the soft limit on open files of this process, and of all that it starts; returns it before and after."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return soft, hard
 
 
 @dataclass(frozen=True)
@@ -79,24 +59,18 @@ class Ended:
         return self.exit_code
 
 
-_NO_GAINS = Gains()
-
-
 def run_recorded(
     command: Sequence[str],
     directory: Path,
     *,
+    environment: Mapping[str, str] | None = None,
     replay_steps: int = 0,
-    feed: str = "",
-    feeds_random: bool = False,
-    gains: Gains = _NO_GAINS,
     observer: Callable[[int, Any], None] | None = None,
     tick: Callable[[], None] | None = None,
 ) -> Ended:
     """Run a command to its end and record it into a directory.
 
-    `replay_steps` are made on cached batches, which changes the training; `feed` ("1", "measure") has our workers make
-    the batches of torch's loaders, `feeds_random` also where samples draw random numbers; `gains` are set for it.
+    `environment` it gets besides our own; `replay_steps` are made on cached batches, which changes the training.
     `observer` gets the pid and the records of each drain, `tick` is called about twice a second.
     """
     waited_for = {*_PASSED_ON, signal.SIGCHLD}
@@ -106,10 +80,8 @@ def run_recorded(
         with Recorder(directory, facts=facts, observer=observer) as recorder:
             environment = {
                 **os.environ,
+                **(environment or {}),
                 **recorder.environment,
-                "HEADRACE_FEED": feed or "0",
-                "HEADRACE_FEED_RANDOM": str(int(feeds_random)),
-                **gains.environment,
                 "HEADRACE_REPLAY": str(replay_steps),
                 "HEADRACE_RUN_DIR": str(directory.resolve()),
                 "PYTHONPATH": with_site(os.environ.get("PYTHONPATH")),

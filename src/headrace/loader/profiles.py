@@ -11,6 +11,7 @@ the current folder or the nearest one above it. Each setting comes from the firs
 
 import functools
 import inspect
+import json
 import logging
 import os
 import re
@@ -41,55 +42,19 @@ _NEEDS_WORKERS = ("prefetch_factor", "persistent_workers")
 BUILT_IN = ("debug", "conservative", "balanced", "aggressive")
 
 
-def _whole(lowest: int) -> Callable[[Any], Any]:
-    def check(value: Any) -> int:
-        if type(value) is not int or value < lowest:
-            raise ValueError(f"a whole number from {lowest} on")
-        return value
-
-    return check
-
-
-def _workers(value: Any) -> Any:
-    return value if value == "auto" else _whole(0)(value)
-
-
-def _size(value: Any) -> Any:
-    parse_bytes(value)
-    return value
-
-
-def _cpus(value: Any) -> Any:
-    check_cpus(value if isinstance(value, (str, list)) else str(value))
-    return value if isinstance(value, (str, list)) else str(value)  # "8" of the environment is one processor
-
-
-def _truth(value: Any) -> bool:
-    if type(value) is not bool:
-        raise ValueError("true or false")
-    return value
-
-
-def _one_of(*names: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if value not in names:
-            raise ValueError(f"one of {', '.join(names)}")
-        return str(value)
-
-    return check
-
-
-# What a profile may set, how a value is checked, and its default. Not `batch_size`: that changes what is learnt.
-SETTINGS: Mapping[str, tuple[Callable[[Any], Any], Any]] = {
-    "num_workers": (_workers, 0),
-    "prefetch_factor": (_whole(1), None),
-    "memory": (_size, None),
-    "backend": (_one_of("auto", "process", "thread"), "auto"),
-    "io_depth": (_whole(0), None),
-    "cpus": (_cpus, None),
-    "pin_memory": (_truth, False),
-    "persistent_workers": (_truth, False),
+# What a profile may set, and its default. Not `batch_size`: that changes what is learnt.
+SETTINGS: Mapping[str, Any] = {
+    "num_workers": 0,
+    "prefetch_factor": None,
+    "memory": None,
+    "backend": "auto",
+    "io_depth": None,
+    "cpus": None,
+    "pin_memory": False,
+    "persistent_workers": False,
 }
+_LOWEST = {"num_workers": 0, "prefetch_factor": 1, "io_depth": 0}
+_BACKENDS = ("auto", "process", "thread")
 
 
 class Origin(StrEnum):
@@ -111,30 +76,28 @@ class Setting:
     place: str = ""  # the variable; the file; what a built-in profile follows from
 
 
-def resolve_settings(
-    profile: str | None = None, given: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ
-) -> dict[str, Setting]:
+def resolve_settings(profile: str | None = None, given: Mapping[str, Any] | None = None) -> dict[str, Setting]:
     """Return each setting of a loader with its origin; `given` are arguments, which win.
 
     Raises `UnusableInput` for a profile that nobody knows and for values that mean nothing.
     """
-    found = {name: Setting(default, Origin.DEFAULT) for name, (_, default) in SETTINGS.items()}
-    if (asked := profile or profile_name(environ)) is not None:
-        found |= _of_profile(asked, environ)
-    for name, (check, _) in SETTINGS.items():
-        variable, text = setting_text(name, environ)
+    found = {name: Setting(default, Origin.DEFAULT) for name, default in SETTINGS.items()}
+    if (asked := profile or profile_name()) is not None:
+        found |= _of_profile(asked)
+    for name in SETTINGS:
+        variable, text = setting_text(name)
         if text:
-            found[name] = Setting(_checked(name, _typed(text), check, variable), Origin.ENVIRONMENT, variable)
+            found[name] = Setting(_checked(name, _typed(text), variable), Origin.ENVIRONMENT, variable)
     found |= {name: Setting(value, Origin.ARGUMENT) for name, value in (given or {}).items() if name in SETTINGS}
     if found["num_workers"].value == 0:  # where torch refuses them: a profile for workers is no reason to fail
         for name in _NEEDS_WORKERS:
             if found[name].origin is not Origin.ARGUMENT:
-                found[name] = Setting(SETTINGS[name][1], Origin.DEFAULT)
+                found[name] = Setting(SETTINGS[name], Origin.DEFAULT)
     return found
 
 
-def _of_profile(name: str, environ: Mapping[str, str]) -> dict[str, Setting]:
-    path = find_file(environ)
+def _of_profile(name: str) -> dict[str, Setting]:
+    path = find_file()
     profiles = read_profiles(path) if path is not None else {}
     if name in profiles:
         return {key: Setting(value, Origin.FILE, str(path)) for key, value in profiles[name].items()}
@@ -185,9 +148,9 @@ def with_profile(init: Callable[_P, None]) -> Callable[_P, None]:
     return filled
 
 
-def find_file(environ: Mapping[str, str] = os.environ) -> Path | None:
+def find_file() -> Path | None:
     """Return the file with the profiles; None where there is none."""
-    if named := config_path(environ):
+    if named := config_path():
         if not os.path.isfile(named):
             raise UnusableInput(f"HEADRACE_CONFIG names {named}, which is no file", next_step="unset HEADRACE_CONFIG")
         return Path(named)
@@ -209,15 +172,30 @@ def read_profiles(path: Path) -> dict[str, dict[str, Any]]:
             if key not in SETTINGS:
                 what = f"{path}: profile {name} sets {key!r}, which no profile can"
                 raise UnusableInput(what, known=", ".join(SETTINGS), next_step="give it to the loader as an argument")
-            _checked(key, value, SETTINGS[key][0], f"{path}: profile {name}")
+            _checked(key, value, f"{path}: profile {name}")
     return profiles
 
 
-def _checked(name: str, value: Any, check: Callable[[Any], Any], where: str) -> Any:
+def _checked(name: str, value: Any, where: str) -> Any:
+    """Return a value as a loader takes it; what it cannot be is an error that says what it may be."""
+    if name == "cpus" and isinstance(value, int):
+        value = str(value)  # "8" of the environment is one processor
     try:
-        return check(value)
+        if name in _LOWEST:
+            if (type(value) is not int or value < _LOWEST[name]) and (name, value) != ("num_workers", "auto"):
+                raise ValueError(f"a whole number from {_LOWEST[name]} on")
+        elif name == "memory":
+            parse_bytes(value)
+        elif name == "cpus":
+            check_cpus(value)
+        elif name == "backend":
+            if value not in _BACKENDS:
+                raise ValueError(f"one of {', '.join(_BACKENDS)}")
+        elif type(value) is not bool:
+            raise ValueError("true or false")
     except (ValueError, TypeError) as error:
         raise UnusableInput(f"{where}: {name} = {value!r} cannot be used", next_step=str(error)) from None
+    return value
 
 
 def _typed(text: str) -> Any:
@@ -231,24 +209,22 @@ def _typed(text: str) -> Any:
     return int(text) if text.isdigit() else text
 
 
-def write_profile(
-    path: str | os.PathLike[str], name: str, settings: Mapping[str, Any], *, comment: str = ""
-) -> dict[str, Any]:
-    """Write a profile into a file, in place of one of that name; whatever else is in the file stays as it is.
+def write_profile(path: str | os.PathLike[str], name: str, settings: Mapping[str, Any], *, comment: str = "") -> None:
+    """Write a profile, without settings that are None, into a file, in place of one of that name.
 
-    The file is there whole or as it was. Returns what was written, without settings that are None.
+    Whatever else is in the file stays as it is, and the file is there whole or as it was.
     """
     target = Path(path)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise UnusableInput(f"{name!r} cannot be the name of a profile", next_step="letters, digits, - and _")
-    values = {key: value for key, value in settings.items() if value is not None}
     before = target.read_text(encoding="utf-8") if target.exists() else ""
     if before:
         read_profiles(target)  # what is no file of profiles is left alone
     block = re.compile(rf"^\[profiles\.{re.escape(name)}\][^\n]*\n(?:(?!\[)[^\n]*(?:\n|\Z))*", re.MULTILINE)
     kept = block.sub("", before).rstrip()
     lines = [f"[profiles.{name}]", *(f"# {line}" for line in comment.splitlines())]
-    lines += [f"{key} = {_as_toml(value)}" for key, value in values.items()]
+    # numbers, truths and texts of ours: as JSON writes them, so does TOML
+    lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items() if value is not None]
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         temporary.write_text("\n".join([*([kept, ""] if kept else []), *lines, ""]), encoding="utf-8")
@@ -258,10 +234,3 @@ def write_profile(
         raise UnusableInput(f"{target} cannot be written", next_step=write_step(error, target)) from None
     finally:
         temporary.unlink(missing_ok=True)
-    return values
-
-
-def _as_toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int) else f'"{value}"'

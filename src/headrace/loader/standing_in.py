@@ -21,6 +21,7 @@ from headrace.errors import BatchTimeout, WorkerHang, WorkerLost
 from headrace.model import describe_error, is_from_signal
 
 from .dataloader import DataLoader
+from .profiles import Origin, resolve_settings
 from .workers import WorkersIterator
 
 # Samplers that draw when a pass begins, or from a generator of their own: how far ahead they are asked changes nothing.
@@ -29,6 +30,7 @@ _ASKED_AT_WILL = {
     *(torch_data.WeightedRandomSampler, DistributedSampler, torch_loader._InfiniteConstantSampler),
 }
 _TORCHS_PREFETCH = 2  # where nobody gave one
+_GIVEN = {"num_workers", "prefetch_factor"}  # by a profile, in place of the script's
 _TorchsWorkers = torch_loader._MultiProcessingDataLoaderIter
 
 
@@ -118,17 +120,27 @@ class TorchsTurn:
 class FedIterator(torch_loader._BaseDataLoaderIter):
     """The iterator of a script's loader: one of ours or of torch's inside, which takes the place of the other.
 
-    While a `stretch` lasts it is torch's, then ours. `told` gets this iterator whenever that changes, with the reason
-    and the one that was inside before, if any: "begun" with each pass, "drained" where torch's workers are to bring
-    what they have in hand, "measured" behind that, "drew" where a sample draws random numbers, or what failed in ours.
+    While a `stretch` lasts it is torch's, then ours, which with `tunes` adjusts itself where its batches stay the same;
+    `before` is our loader of the last pass, whose tuning goes on. `told` gets this iterator whenever that changes, with
+    the reason and the one that was inside before, if any: "begun" with each pass, "drained" where torch's workers are
+    to bring what they have in hand, "measured" behind that, "drew" where a sample draws random numbers, or what failed
+    in ours.
     """
 
     inner: Any
+    ours: Any
 
     def __init__(
-        self, loader: Any, *, stretch: TorchsTurn | None = None, told: Callable[["FedIterator", str, Any], None]
+        self,
+        loader: Any,
+        *,
+        stretch: TorchsTurn | None = None,
+        tunes: bool = False,
+        before: DataLoader[Any] | None = None,
+        told: Callable[["FedIterator", str, Any], None],
     ) -> None:
         self._told, self._stretch = told, stretch or TorchsTurn()
+        self._tunes, self.ours = tunes, before  # our loader, as soon as there is one
         # as it is now, and not the loader itself: that one holds this, where its workers are persistent
         self._parts = dict(vars(loader))
         self._is_iterable = loader._dataset_kind == torch_loader._DatasetKind.Iterable
@@ -253,7 +265,8 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         return _TorchsWorkers(self._plain() if self._is_iterable else self._plain(**{name: self._indices}))
 
     def _ours(self) -> _Shadow:
-        parts = self._parts
+        """Return our loader: with the settings of a profile or the environment where they change no batch."""
+        parts, before = self._parts, self.ours
         names = ("collate_fn", "pin_memory", "timeout", "worker_init_fn", "generator", "num_workers")
         options = {name: parts[name] for name in (*names, "persistent_workers", "pin_memory_device")}
         options["multiprocessing_context"] = self._plain().multiprocessing_context
@@ -268,7 +281,16 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
             options |= {"prefetch_factor": parts["prefetch_factor"], "io_depth": 0}
         elif parts["prefetch_factor"] != _TORCHS_PREFETCH:
             options["prefetch_factor"] = parts["prefetch_factor"]
-        shadow = _Shadow(parts["dataset"], **options)
+        if self._is_at_will and self._is_exact:
+            settings = resolve_settings()
+            if settings["num_workers"].value in (0, "auto"):  # in-process, or perhaps: not what was asked to be fed
+                settings.pop("num_workers")
+            given = {name for name, one in settings.items() if one.origin is not Origin.DEFAULT}
+            options = {name: value for name, value in options.items() if name not in given & _GIVEN}
+            options["tune"] = "online" if self._tunes else None
+        self.ours = shadow = _Shadow(parts["dataset"], **options)
+        if shadow.tune is not None and before is not None:
+            shadow._tune_on(before)
         shadow._IterableDataset_len_called = parts["_IterableDataset_len_called"]
         return shadow
 

@@ -3,7 +3,7 @@
 | variable | meaning |
 | --- | --- |
 | `HEADRACE_CONFIG` | the file with the profiles of loaders; else `headrace.toml` of this folder or of one above it |
-| `HEADRACE_FEED` | `1`, `measure`: `headrace run` feeds torch's loaders, as with `--feed`, `--feed=measure` |
+| `HEADRACE_FEED` | `1`, `measure`, `tune`: `headrace run` feeds torch's loaders, as with `--feed`, `--feed=measure` … |
 | `HEADRACE_FEED_RANDOM` | `1`: also where samples draw random numbers, as with `--feed-random` |
 | `HEADRACE_LANG` | language of the commands' output: `en` or `zh`; else the locale decides |
 | `HEADRACE_PROFILE` | the profile of loaders that are given none: a name of that file, or a built-in one |
@@ -66,7 +66,7 @@ def replay_steps(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def feed_mode(environ: Mapping[str, str] = os.environ) -> str:
-    """How torch's loaders are fed by ours under `headrace run`: "1", "measure"; empty: not at all.
+    """How torch's loaders are fed by ours under `headrace run`: "1", "measure", "tune"; empty: not at all.
 
     >>> feed_mode({"HEADRACE_FEED": "measure"}), feed_mode({"HEADRACE_FEED": "0"})
     ('measure', '')

@@ -153,6 +153,9 @@ class FeedNote(_Told):
     by: str = "torch"  # or "headrace"
     reason: str = ""  # a `FeedReason`
     detail: str = ""  # what failed, or the class that has its own way
+    profile: str = ""  # whose settings it got
+    num_workers: int = 0  # of ours
+    is_tuned: bool | None = None  # while it runs; None: nobody asked for it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +170,7 @@ class LoaderSettings(_Told):
     pin_memory: bool = False
     persistent_workers: bool = False
     in_order: bool = True
+    tunes_itself: bool = False  # the number of its workers
 
     @property
     def is_ours(self) -> bool:

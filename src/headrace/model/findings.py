@@ -256,6 +256,9 @@ class FeedRow(_OneLoader):
     by: str  # whose workers made its batches at the end, "torch" or "headrace"
     reason: FeedReason
     detail: str
+    profile: str
+    num_workers: int  # of ours
+    is_tuned: bool | None  # while it ran; None: nobody asked for it
     torch_batches: int
     torch_wait_median_s: float | None
     torch_wait_worst_s: float | None
@@ -284,6 +287,7 @@ class Findings:
     parts: tuple[PartRow, ...] = ()  # where the workers' time went, of such a run
     loaders: tuple[LoaderRow, ...] = ()  # of such a run
     feeds: tuple[FeedRow, ...] = ()  # of one with `--feed`
+    headline: Text | None = None  # in place of the verdict's, where the run had two loaders to tell apart
 
     @classmethod
     def in_order(cls, findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -52,6 +52,7 @@ def headline_of(findings: Findings, language: str) -> str:
     first, verdict = findings.findings[0] if findings.findings else None, VERDICTS[findings.verdict]
     if (costly := next((one for one in findings.findings if one.severity is not Severity.FATAL), None)) is not None:
         verdict = verdict.filled(what=costly.title or CAUSES[costly.cause], share=format_share(costly.share))
+    verdict = findings.headline or verdict
     if first is None or first.severity is not Severity.FATAL:
         return verdict.of(language)
     ended = _RUN_ENDED.filled(title=first.title or CAUSES[first.cause])
@@ -226,7 +227,7 @@ def opening_of(findings: Findings, language: str) -> Iterator[str]:
     """Yield at most three lines: what ended the run or what was lost to what, what to do, and where or how."""
     first = findings.findings[0] if findings.findings else None
     doable, checks = _doable(findings), [*_checks(findings), *findings.measure]
-    if first is None:
+    if first is None or (findings.headline is not None and first.severity is not Severity.FATAL):
         yield from (headline_of(findings, language), *nothing_wrong(findings, language))
     else:
         yield _what_was_lost(first, findings, language)
@@ -269,7 +270,12 @@ def brief_of(findings: Findings, language: str) -> Iterator[tuple[int, str]]:
     what else was found; 4: what else was measured, what stays open.
     """
     first, others = findings.findings[:1], findings.findings[1:]
-    if first and first[0].severity is not Severity.FATAL and findings.verdict not in _SAID_BY_FIRST:
+    is_fatal = bool(first) and first[0].severity is Severity.FATAL
+    if findings.headline is not None and is_fatal:
+        yield 1, findings.headline.of(language)
+    elif findings.headline is not None:  # it stands in the first line
+        others = findings.findings
+    elif first and not is_fatal and findings.verdict not in _SAID_BY_FIRST:
         yield 2, headline_of(findings, language)
     most = 2 if findings.times else 3  # a table comes behind it
     facts = findings.facts[: most - 1 if findings.times and first else most]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headrace.causes.recorded import explain_processes
 from headrace.causes.recorded.ending import find_ending
 from headrace.causes.recorded.processes import ProcessEvents
 from headrace.model import Cause, Confidence, EventKind, LoaderSettings, Severity, Text
@@ -25,6 +26,13 @@ def process(pid: int, *texts: tuple[int, str]) -> ProcessEvents:
     for number, (at, _) in enumerate(texts):
         events[number] = (at, 0, EventKind.EXCEPTION, pid, 0, number + 1, 0)
     return ProcessEvents(pid, 1, "trainer", events, {n + 1: text for n, (_, text) in enumerate(texts)})
+
+
+def test_a_crash_before_any_training_is_no_reason_to_look_at_data() -> None:
+    crashed = explain_processes([process(5, (1, "ValueError: no lr"))], start_ns=0, end_ns=9, cores=2.0, exit_code=1)
+    assert crashed.findings
+    assert not crashed.measure
+    assert explain_processes([process(5)], start_ns=0, end_ns=9, cores=2.0, exit_code=0).measure
 
 
 @pytest.mark.parametrize(("kills", "cause"), [(0, Cause.WORKER_LOST), (1, Cause.MEMORY_PRESSURE)])

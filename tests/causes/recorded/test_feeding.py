@@ -1,6 +1,6 @@
 """What `--feed` did to each loader, from what was written down: whose waits are whose, and the reason in words."""
 
-from headrace.causes.recorded.feeding import feed_notes, feed_rows
+from headrace.causes.recorded.feeding import feed_headline, feed_notes, feed_rows
 from headrace.model import EventKind, FeedNote, FeedReason, LoaderSettings
 
 from .test_recorded import Tape
@@ -59,6 +59,10 @@ def test_waits_of_both_are_told_apart() -> None:
         "75 % of the time; 40.0 ms a step"
     )
     assert "此前用 torch 的 worker" in note.zh
+    headline = feed_headline([row])
+    assert headline is not None
+    assert "with torch's loader the training waited for data for 75 % of its time, with ours for 50 %" in headline.en
+    assert "75 % 的时间在等数据" in headline.zh
 
 
 def test_those_that_stay_are_told_by_their_reason() -> None:
@@ -68,6 +72,7 @@ def test_those_that_stay_are_told_by_their_reason() -> None:
         run.steps(loader, [0.1] * 3)
     rows = feed_rows(run.process())
     assert [row.torch_batches for row in rows] == [3, 3]
+    assert feed_headline(rows) is None
     (note,) = feed_notes(rows)
     assert note.en.startswith("torch's own loader: Photos#1 (train.py:7), Val#1: num_workers=0")
 

@@ -54,12 +54,13 @@ def simulate(
     taking_s: float = 1e-4,
     by: str = "torch",
     place: str = "",
+    tunes_itself: bool = False,
 ) -> tuple[list[ProcessEvents], float]:
     """Play torch's loader: worker k makes batches k, k + workers, …, with two in flight each; delivery is in order.
 
     `puts_early`: half of the batches count as queued before the worker's thread has sent them.
     """
-    asked_for = LoaderSettings(by=by, place=place, batch_size=4, num_workers=workers)
+    asked_for = LoaderSettings(by=by, place=place, batch_size=4, num_workers=workers, tunes_itself=tunes_itself)
     trainer = Tape(_TRAINER, "trainer", names={1: "Samples#1"}, loaders={1: asked_for})
     pool = [Tape(_FIRST_WORKER + number, "worker") for number in range(workers)]
     now = 1.0
@@ -180,6 +181,16 @@ def test_rare_heavy_samples_are_stragglers(workers: int, step_s: float, seed: in
     assert causes(found) == ["straggler_sample"]
     said = " ".join(text.en for text in found.findings[0].evidence)
     assert "throughput to spare" in said or "samples of more than five times" in said
+
+
+def test_two_late_batches_with_a_heavy_sample_each_are_told_and_the_slowest_named_first() -> None:
+    tasks = [0.02] * 100
+    tasks[30], tasks[71] = 0.9, 1.0
+    found = explain(*simulate(workers=2, task_s=tasks, step_s=0.06))
+    assert causes(found) == ["straggler_sample"]
+    assert "the indices 71, 30, the slowest first" in " ".join(text.en for text in found.findings[0].evidence)
+    tasks[30] = 0.02
+    assert causes(explain(*simulate(workers=2, task_s=tasks, step_s=0.06))) == []  # any machine has one bad moment
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ from .workers import ALL_BUSY, PoolWork, Resources, SampleEnds, read_pool, read_
 _HEAVY_FROM = 0.4  # of all sample time, in few samples: those are what is waited for
 _FEWEST_STEPS = 8
 _FEWEST_LATE = 3  # late batches: fewer are no pattern,
-_ONCE_FROM = 0.25  # unless they took this much of the time
+_ONCE_FROM = 0.25  # unless they took this much of the time, or two of them had a heavy sample each
 _MOSTLY = 0.7
 
 
@@ -213,7 +213,9 @@ def _cause(
     is_uneven = in_slow >= 0.7 and float(is_slow.mean()) <= 0.6
     if share < WAITS_FROM or (share < BOUND_FROM and not is_uneven):
         return None, Confidence.CERTAIN
-    if is_uneven and is_slow.sum() < _FEWEST_LATE and share < _ONCE_FROM:
+    heavy_s = pool.sample_s[pool.is_heavy] if pool is not None else np.zeros(0)
+    are_heavy = len(heavy_s) > 1 and heavy_s.sum() >= wait_s[is_slow].sum()
+    if is_uneven and is_slow.sum() < _FEWEST_LATE - are_heavy and share < _ONCE_FROM:
         return None, Confidence.CERTAIN  # any machine has one bad moment
     num_workers = loader.num_workers
     # Our workers fill each batch together: what comes in rounds there, a collation, is the pool's throughput.
@@ -393,11 +395,12 @@ def _pool_evidence(pool: PoolWork, num_workers: int, *, is_straggler: bool) -> I
             worst=format_seconds(float(pool.sample_s[worst])),
             which=f" ({index})" if index >= 0 and is_straggler else "",
         )
-    if is_straggler and (indices := sorted({*pool.sample_index[pool.is_heavy].tolist()} - {-1})):
+    slowest_first = pool.sample_index[np.argsort(-pool.sample_s, kind="stable")[: int(pool.is_heavy.sum())]].tolist()
+    if is_straggler and (indices := [index for index in dict.fromkeys(slowest_first) if index != -1]):
         shown = ", ".join(map(str, indices[:8])) + (" …" if len(indices) > 8 else "")
         yield Text(
-            "samples of more than five times that: {count}, with the indices {indices}",
-            "超过其五倍的样本：{count} 个，索引为 {indices}",
+            "samples of more than five times that: {count}, with the indices {indices}, the slowest first",
+            "超过其五倍的样本：{count} 个，由慢到快的索引为 {indices}",
         ).filled(count=int(pool.is_heavy.sum()), indices=shown)
 
 

@@ -50,7 +50,7 @@ from .estimates import (
     estimate_text,
     forecast_workers,
 )
-from .feeding import feed_notes, feed_rows
+from .feeding import feed_headline, feed_notes, feed_rows
 from .host import find_host_bound, read_host_time
 from .interruptions import interruption_findings, stall_notes
 from .parts import part_rows, untimed_advice
@@ -162,7 +162,7 @@ def explain_processes(
             verdict=Verdict.UNKNOWN,
             findings=Findings.in_order(ended),
             limits=(_NO_TRAINER, *limits),
-            measure=(LOOP_MAKES_DATA,),
+            measure=() if ended else (LOOP_MAKES_DATA,),
         )
     judged = [(*_judge(trainer, processes, system, cores), trainer) for trainer in trainers]
     found, data, ceiling, around, trainer = max(judged, key=lambda one: sum(finding.share for finding in one[0]))
@@ -220,6 +220,7 @@ def explain_processes(
         parts=part_rows(data.parts, data.fetchers) if data is not None else (),
         loaders=trainer.loader_rows,
         feeds=feeds,
+        headline=feed_headline(feeds),
     )
 
 
@@ -296,6 +297,7 @@ def _data_finding(
         is_loader=bool(verdict.loader.settings.by or verdict.loader.num_workers),
         bottleneck=bottleneck,
         uneven_workers=verdict.loader.num_workers if verdict.is_uneven else 0,
+        tunes_itself=verdict.loader.settings.tunes_itself,
     )
     estimates = estimates if verdict.cause in SUPPLY_CAUSES else ()
     cheaper = cheaper_part(verdict, train_s)

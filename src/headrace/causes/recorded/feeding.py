@@ -5,7 +5,7 @@ other's place. The first batch of a pass, or behind such a change, pays for star
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +37,17 @@ _STAYS = {
 }
 _STAYS[FeedReason.DRAINED] = _STAYS[FeedReason.MEASURED]
 _STAY = Text("torch's own loader: {loaders}: {why}", "仍由 torch 加载：{loaders}：{why}")
-_FED = Text("fed by Headrace: {loader}: {ours}", "由 Headrace 喂数据：{loader}：{ours}")
-_MEASURED = Text(
-    "fed by Headrace: {loader}: {ours}; before, with torch's workers: {torchs}",
-    "由 Headrace 喂数据：{loader}：{ours}；此前用 torch 的 worker：{torchs}",
-)
+_FED = Text("fed by Headrace: {loader}{how}: {ours}", "由 Headrace 喂数据：{loader}{how}：{ours}")
+_MEASURED = Text("{fed}; before, with torch's workers: {torchs}", "{fed}；此前用 torch 的 worker：{torchs}")
+_PROFILE = Text(", profile {profile}, {workers:worker(s)}", "，配置 {profile}，{workers} 个 worker")
+_TUNED = {
+    None: Text("", ""),
+    True: Text(", tuned while it ran", "，运行中自动调优"),
+    False: Text(
+        ", not tuned (what its workers or its sampler give depends on their number)",
+        "，没有自动调优（它的 worker 或 sampler 给出什么，取决于 worker 数）",
+    ),
+}
 _WAITS = Text(
     "{count:batch(es)}, waits {median} typically, {worst} at worst, {share} of the time; {step} a step",
     "{count} 个 batch，通常等待 {median}，最长 {worst}，占时间 {share}；每步 {step}",
@@ -50,6 +56,10 @@ _NO_WAITS = Text("too few batches to tell of waits", "batch 太少，说不出�
 _DREW = Text(
     "{loader} drew random numbers after all: its batches may be others than with torch's workers",
     "{loader} 后来还是抽取了随机数：它的 batch 可能与 torch 的不同",
+)
+_HEADLINE = Text(
+    "with torch's loader the training waited for data for {torchs} of its time, with ours for {ours} ({loader})",
+    "用 torch 的加载器，训练有 {torchs} 的时间在等数据；换成我们的，{ours}（{loader}）",
 )
 
 
@@ -60,28 +70,22 @@ def feed_rows(process: ProcessEvents) -> tuple[FeedRow, ...]:
     for loader in dict.fromkeys(said["value"].tolist()):
         own = said[said["value"] == loader]
         notes = [FeedNote.from_text(process.names.get(int(arg), "")) for arg in own["arg"]]
-        name = process.names.get(loader, "loader")
+        name, last = process.names.get(loader, "loader"), notes[-1]
         came = waits[waits["arg"] == loader]
         at = np.searchsorted(starts_of(own), starts_of(came), side="right") - 1
         by = np.array([_kind(note) for note in notes])[at] if len(came) else np.empty(0, int)
-        torchs, ours = (_figures(came, at, by == kind) for kind in (0, 1))
         rows.append(
             FeedRow(
                 name=name,
                 place=settings[name].place if name in settings else "",
-                by=notes[-1].by,
+                by=last.by,
                 reason=_reason(notes),
-                detail=notes[-1].detail,
-                torch_batches=torchs.batches,
-                torch_wait_median_s=torchs.median_s,
-                torch_wait_worst_s=torchs.worst_s,
-                torch_wait_share=torchs.share,
-                torch_step_s=torchs.step_s,
-                ours_batches=ours.batches,
-                ours_wait_median_s=ours.median_s,
-                ours_wait_worst_s=ours.worst_s,
-                ours_wait_share=ours.share,
-                ours_step_s=ours.step_s,
+                detail=last.detail,
+                profile=last.profile,
+                num_workers=last.num_workers,
+                is_tuned=last.is_tuned,
+                **_figures("torch", came, at, by == 0),
+                **_figures("ours", came, at, by == 1),
             )
         )
     return tuple(rows)
@@ -96,42 +100,43 @@ def _reason(notes: Sequence[FeedNote]) -> FeedReason:
     return FeedReason.DREW if FeedReason.DREW in known else known[-1] if known else FeedReason.FED
 
 
-class _Waits(NamedTuple):
-    batches: int
-    median_s: float | None = None
-    worst_s: float | None = None
-    share: float | None = None
-    step_s: float | None = None  # from one `next` to the following one, on average
-
-
-def _figures(waits: NDArray[np.void], at: NDArray[np.int64], is_chosen: NDArray[np.bool_]) -> _Waits:
-    """Return what some of a loader's waits were."""
+def _figures(
+    whose: str, waits: NDArray[np.void], at: NDArray[np.int64], is_chosen: NDArray[np.bool_]
+) -> dict[str, Any]:
+    """Return what some of a loader's waits were, as the fields of a row."""
     batch, starts = waits["value"].astype(np.int64), starts_of(waits)
-    found = _Waits(int((is_chosen & (batch >= 0)).sum()))
+    found: dict[str, Any] = dict.fromkeys(("wait_median_s", "wait_worst_s", "wait_share", "step_s"))
     is_usual, has_next = np.zeros(len(waits), bool), np.zeros(len(waits), bool)
     is_usual[1:] = is_chosen[1:] & (at[1:] == at[:-1]) & (batch[1:] == batch[:-1] + 1)
     has_next[:-1] = is_usual[:-1] & is_usual[1:]
-    if not has_next.any():
-        return found
-    wait_s, steps_s = (ends_of(waits) - starts) / 1e9, np.diff(starts)[has_next[:-1]] / 1e9
-    return found._replace(
-        median_s=float(np.median(wait_s[is_usual])),
-        worst_s=float(wait_s[is_usual].max()),
-        share=float(wait_s[has_next].sum() / steps_s.sum()),
-        step_s=float(steps_s.mean()),
-    )
+    if has_next.any():
+        wait_s, steps_s = (ends_of(waits) - starts) / 1e9, np.diff(starts)[has_next[:-1]] / 1e9
+        usual = wait_s[is_usual]
+        share = wait_s[has_next].sum() / steps_s.sum()
+        found = dict(zip(found, map(float, (np.median(usual), usual.max(), share, steps_s.mean())), strict=True))
+    found["batches"] = int((is_chosen & (batch >= 0)).sum())
+    return {f"{whose}_{name}": value for name, value in found.items()}
+
+
+def feed_headline(rows: Sequence[FeedRow]) -> Text | None:
+    """Return how much of its time the training waited with either loader, where it had both; None elsewhere."""
+    both = [row for row in rows if row.torch_wait_share is not None and row.ours_wait_share is not None]
+    if not both:
+        return None
+    row = max(both, key=lambda row: row.torch_batches + row.ours_batches)
+    shares = {"torchs": format_share(row.torch_wait_share or 0.0), "ours": format_share(row.ours_wait_share or 0.0)}
+    return _HEADLINE.filled(loader=row.title, **shares)
 
 
 def feed_notes(rows: Sequence[FeedRow]) -> Iterator[Text]:
     """Yield what feeding did, what matters most first: each fed loader with its waits, the others by their reasons."""
     fed = []
     for row in sorted((row for row in rows if row.ours_batches), key=lambda row: -row.ours_batches):
-        said, ours, torchs = (
-            _MEASURED if row.torch_step_s else _FED,
-            _waits_text(row, "ours"),
-            _waits_text(row, "torch"),
-        )
-        fed.append(said.filled(loader=row.title, ours=ours, torchs=torchs))
+        given = _PROFILE.filled(profile=row.profile, workers=row.num_workers) if row.profile else Text("", "")
+        tuned = _TUNED[row.is_tuned]
+        how = Text(given.en + tuned.en, given.zh + tuned.zh)
+        said = _FED.filled(loader=row.title, how=how, ours=_waits_text(row, "ours"))
+        fed.append(_MEASURED.filled(fed=said, torchs=_waits_text(row, "torch")) if row.torch_step_s else said)
     yield from fed[:1]
     yield from (_DREW.filled(loader=row.title) for row in rows if row.reason is FeedReason.DREW)
     by_reason: dict[tuple[FeedReason, str], list[str]] = {}

@@ -5,13 +5,12 @@
 
 import argparse
 import os
-import platform
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,14 +20,14 @@ from headrace.errors import HeadraceError, InternalError
 from headrace.model import EventKind, Text, format_bytes, format_seconds, format_share, three_digits, write_step
 
 from ..arguments import Commands, add_command, add_language, whole
-from ..terminal import EXIT_OK, Terminal, line, plain_table
+from ..terminal import EXIT_OK, Terminal, line, table_of
 
 _DESCRIPTION = """\
 A small training with torch's DataLoader under `headrace run`, which says why it waits; the same script, unchanged,
 under `headrace run --feed`, which feeds it; then both side by side. It takes about a minute, simulates nothing (LiDAR
 scans in a temporary folder), and leaves nothing behind.
 """
-EPOCHS = 12
+EPOCHS, BATCH, WORKERS = 12, 8, 2
 _SIDES = ("torch", "headrace")
 _NUM_SCANS, _SCAN_POINTS = 96, 65_536  # 1 MiB a file
 _BARS = "▁▂▃▄▅▆▇█"
@@ -41,13 +40,8 @@ _STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "a small training that waits for data, why it does, and the same one fed"
     parser = add_command(commands, shared, "demo", run, summary, description=_DESCRIPTION)
-    for name, highest, default, what in (
-        ("--workers", 64, 2, "workers of the loader"),
-        ("--batch-size", _NUM_SCANS // 2, 8, "samples in a batch"),
-        ("--epochs", 1000, EPOCHS, f"passes over the {_NUM_SCANS} samples"),
-    ):
-        said = f"{what} (1 to {highest}, default: {default})"
-        parser.add_argument(name, type=whole(1, highest), default=default, metavar="N", help=said)
+    passes = f"passes over the {_NUM_SCANS} samples (1 to 1000, default: {EPOCHS})"
+    parser.add_argument("--epochs", type=whole(1, 1000), default=EPOCHS, metavar="N", help=passes)
     add_language(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/demo/3")
 
@@ -57,7 +51,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         signal.signal(each, _stop)
     runs = measure(args, terminal)
     if args.json:
-        terminal.json(_document(args, runs))
+        settings = {"workers": WORKERS, "batch_size": BATCH, "epochs": args.epochs}
+        document = {"schema": "headrace/demo/3", "headrace": __version__, "settings": settings}
+        waits = {side: one["waits_s"] for side, one in runs.items()}
+        terminal.json({**document, "figures": summarise(runs), "losses_identical": True, "waits_s": waits})
     else:
         print_report(args, runs, terminal)
     return EXIT_OK
@@ -73,24 +70,21 @@ def _stop(number: int, _: object) -> None:
 def measure(args: argparse.Namespace, terminal: Terminal) -> dict[str, dict[str, Any]]:
     """Run the training with torch's loader and with ours: what was measured of each."""
     with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
-        _build(Path(folder, "scans"), args, terminal)
+        _build(Path(folder, "scans"))
         runs = {side: _run_one(side, Path(folder), args, terminal) for side in _SIDES}
     if runs["torch"]["output"] != runs["headrace"]["output"]:
         raise InternalError("the training printed other losses with headrace than with torch")
     return runs
 
 
-def _build(folder: Path, args: argparse.Namespace, terminal: Terminal) -> None:
+def _build(folder: Path) -> None:
     import numpy as np
 
     random = np.random.default_rng(0)
-    building = Text(f"writing {_NUM_SCANS} LiDAR scans", f"正在写入 {_NUM_SCANS} 帧激光雷达数据")
     try:
         folder.mkdir()
-        with terminal.progress(building.of(args.lang)):
-            for number in range(_NUM_SCANS):
-                points = random.normal(0.0, 20.0, (_SCAN_POINTS, 4)).astype(np.float32)
-                points.tofile(folder / f"{number:04d}.bin")
+        for number in range(_NUM_SCANS):
+            random.normal(0.0, 20.0, (_SCAN_POINTS, 4)).astype(np.float32).tofile(folder / f"{number:04d}.bin")
     except OSError as error:
         what = f"the demo's data set could not be written: {error.strerror}"
         next_step = f"{write_step(error, folder / 'file')}; or set TMPDIR to another folder"
@@ -103,8 +97,9 @@ def _run_one(side: str, folder: Path, args: argparse.Namespace, terminal: Termin
 
     record, output, log = folder / side, folder / f"{side}.out", folder / f"{side}.log"
     script = Path(__file__).resolve().with_name("training.py")
-    training = [str(script), str(folder / "scans"), *map(str, (args.epochs, args.batch_size, args.workers))]
-    command = [sys.executable, "-m", "headrace", "run", "--out", str(record), *_feed(side), *training]
+    training = [str(script), str(folder / "scans"), *map(str, (args.epochs, BATCH, WORKERS))]
+    feed = ["--feed"] if side == "headrace" else []
+    command = [sys.executable, "-m", "headrace", "run", "--out", str(record), *feed, *training]
     running = Text(f"training with {side}'s loader", f"正在用 {side} 的加载器训练").of(args.lang)
     with terminal.progress(running), output.open("wb") as out, log.open("wb") as err:
         # in its own session: Ctrl-C reaches us alone, and its group is the whole tree
@@ -129,13 +124,9 @@ def _run_one(side: str, folder: Path, args: argparse.Namespace, terminal: Termin
     if process.returncode != 0:
         said = log.read_text(errors="replace").strip()
         what = f"the demo's training stopped in the middle, with {side}'s loader\n{said}"
-        raise HeadraceError(what, exit_code=process.returncode, next_step="fewer --workers, or a smaller --batch-size")
+        raise HeadraceError(what, exit_code=process.returncode, next_step="`headrace run` on a script of yours")
     peak = max((one for one in seen if one is not None), default=None)
     return {"output": output.read_text(), "peak_memory_bytes": peak, **_measured(record)}
-
-
-def _feed(side: str) -> list[str]:
-    return ["--feed"] if side == "headrace" else []
 
 
 def _measured(record: Path) -> dict[str, Any]:
@@ -172,13 +163,10 @@ _ROWS: dict[str, tuple[Text, Any]] = {
 
 def summarise(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, float | None]]:
     """Return each figure of both sides, and ours to torch's; `None`: the machine does not tell."""
-    figures = {}
-    for side, one in runs.items():
-        waits = {"wait_median_s": median(one["waits_s"][1:]), "wait_worst_s": max(one["waits_s"][1:])}
-        figures[side] = {**one, **waits}
-    summary = {}
+    summary, of_waits = {}, {"wait_median_s": median, "wait_worst_s": max}  # but for the first batch's
     for name in _ROWS:
-        torch, ours = (figures[side][name] for side in _SIDES)
+        how: Any = of_waits.get(name)
+        torch, ours = (runs[side][name] if how is None else how(runs[side]["waits_s"][1:]) for side in _SIDES)
         summary[name] = {"torch": torch, "headrace": ours, "ratio": ours / torch if torch and ours else None}
     return summary
 
@@ -193,18 +181,6 @@ def bars(waits_s: list[float], highest_s: float) -> str:
     return "".join(_BARS[min(top, round(top * wait / highest_s))] for wait in waits_s[-_MOST_BARS:])
 
 
-def _document(args: argparse.Namespace, runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "schema": "headrace/demo/3",
-        "versions": {"headrace": __version__, "torch": version("torch"), "python": platform.python_version()},
-        "machine": {"cores": len(os.sched_getaffinity(0)), "system": f"{platform.system()} {platform.machine()}"},
-        "settings": {name: getattr(args, name) for name in ("workers", "batch_size", "epochs")},
-        "figures": summarise(runs),
-        "losses_identical": True,
-        "waits_s": {side: one["waits_s"] for side, one in runs.items()},
-    }
-
-
 def print_report(args: argparse.Namespace, runs: dict[str, dict[str, Any]], terminal: Terminal) -> None:
     from rich.console import Group
     from rich.padding import Padding
@@ -214,53 +190,42 @@ def print_report(args: argparse.Namespace, runs: dict[str, dict[str, Any]], term
     def say(english: str, chinese: str) -> Any:
         return line(Text(english, chinese).of(args.lang))
 
-    sizes = f"{args.workers} workers, batches of {args.batch_size}, {len(os.sched_getaffinity(0))} cores"
+    sizes = f"{WORKERS} workers, batches of {BATCH}, {len(os.sched_getaffinity(0))} cores"
     highest_s = max(max(one["waits_s"][-_MOST_BARS:]) for one in runs.values())
     drawn = [
-        line(f"{side:10}{bars(one['waits_s'], highest_s)}", "green" if _feed(side) else "yellow")
-        for side, one in runs.items()
+        line(f"{side:10}{bars(runs[side]['waits_s'], highest_s)}", style)
+        for side, style in zip(_SIDES, ("yellow", "green"), strict=True)
     ]
-    why = map(line, opening_of(runs["torch"]["findings"], args.lang))
+    opening = say(
+        f"A training on LiDAR sequences with torch's DataLoader: {sizes}. Nothing is simulated.",
+        f"一个激光雷达序列的训练，用 torch 的 DataLoader：{sizes}。没有任何模拟的成分。",
+    )
     fed = say(
         "feeds the same script, not a line of it changed. Waits of the last steps, one bar a step:",
         "喂饱同一个脚本，一行代码都不用改。最后若干步的等待，一步一格：",
     )
-    terminal.result(
-        Group(
-            say(
-                f"A training on LiDAR sequences with torch's DataLoader: {sizes}. Nothing is simulated.",
-                f"一个激光雷达序列的训练，用 torch 的 DataLoader：{sizes}。没有任何模拟的成分。",
-            ),
-            line("\n1  headrace run train.py", "bold"),
-            *(Padding(one, (0, 0, 0, 3)) for one in why),
-            line("\n2  headrace run --feed train.py", "bold"),
-            *(Padding(one, (0, 0, 0, 3)) for one in (fed, *drawn)),
-            "",
-            _table(args.lang, runs),
-            "",
-            say(
-                "One run each. Where the GPU is the limit, not the loader, no loader helps; `headrace run` says so.",
-                "每种各运行一次。如果瓶颈是 GPU 而不是加载器，换加载器没有用；`headrace run` 会直说。",
-            ),
-            say(
-                "Next: your own script: `headrace run train.py`, then `headrace run --feed train.py`.",
-                "下一步：换成自己的脚本：先 `headrace run train.py`，再 `headrace run --feed train.py`。",
-            ),
-        )
+    limits = say(
+        "One run each. Where the GPU is the limit, not the loader, no loader helps; `headrace run` says so.",
+        "每种各运行一次。如果瓶颈是 GPU 而不是加载器，换加载器没有用；`headrace run` 会直说。",
     )
+    following = say(
+        "Next: your own script: `headrace run train.py`, then `headrace run --feed train.py`.",
+        "下一步：换成自己的脚本：先 `headrace run train.py`，再 `headrace run --feed train.py`。",
+    )
+    why = map(line, opening_of(runs["torch"]["findings"], args.lang))
+    heads = [line(f"\n{number}  headrace run {option}train.py", "bold") for number, option in ((1, ""), (2, "--feed "))]
+    first, second = ([Padding(one, (0, 0, 0, 3)) for one in part] for part in (why, (fed, *drawn)))
+    table = table_of(f",{','.join(_SIDES)},headrace / torch", _rows(args.lang, runs))
+    terminal.result(Group(opening, heads[0], *first, heads[1], *second, "", table, "", limits, following))
 
 
-def _table(language: str, runs: dict[str, dict[str, Any]]) -> Any:
-    table = plain_table(gap=3)
-    for heading in ("", *_SIDES, "headrace / torch"):
-        table.add_column(heading, justify="right" if heading else "left")
+def _rows(language: str, runs: dict[str, dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
     for name, figures in summarise(runs).items():
         (row, show), ratio = _ROWS[name], figures["ratio"]
         shown = ["-" if figures[side] is None else show(figures[side]) for side in _SIDES]
         is_better = ratio is not None and (ratio > 1) == (name == "steps_per_s")
         compared = line("" if ratio is None else f"{three_digits(ratio)}x", "green" if is_better else "yellow")
-        table.add_row(row.of(language), *shown, compared)
+        yield row.of(language), *shown, compared
     count = runs["torch"]["output"].count("\n")
     same = Text(f"yes, all {count}", f"一致，共 {count} 个").of(language)
-    table.add_row(Text("losses identical", "loss 是否一致").of(language), "", line(same, "green"), "")
-    return table
+    yield Text("losses identical", "loss 是否一致").of(language), "", line(same, "green"), ""

@@ -82,11 +82,8 @@ class OnlineTuner:
         if (told := self.controller.observe(self._window(elapsed, done, busy_s))) is not None:
             self._do(told)
         self._note_depth()
-        self._ended_at, self._began_at, self.due_at_s = (
-            now,
-            0.0,
-            0.0,
-        )  # the next one begins at once, where no workers are to be started
+        self._ended_at, self._began_at = now, 0.0
+        self.due_at_s = 0.0  # the next one begins at once, where no workers are to be started
 
     # ------------------------------------------------------------------------------------ seeing
 

@@ -1,6 +1,5 @@
 """What is timed inside an unchanged script, one subject a module.
 
-- `gains`: what is set in torch's workers where `headrace run` was asked to.
 - `installing`: which modules are timed once they are imported, and by whom; of frameworks, which methods are what.
 - `wrapping`: a function timed from outside, as an event or as a part of a sample.
 - `loader`: torch's DataLoader in the training process: epochs, every `next`, waiting for workers, pinning.

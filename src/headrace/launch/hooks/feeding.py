@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ class _Feeding:
     name: str
     note: FeedNote
     stretch: "TorchsTurn | None" = None  # of torch's, to be measured
+    ours: Any = None  # our loader in its place, of the last pass
 
 
 _known: weakref.WeakKeyDictionary[Any, _Feeding] = weakref.WeakKeyDictionary()
@@ -55,6 +56,12 @@ def is_fed(loader: Any) -> bool:
     return False
 
 
+def standing_in(loader: Any) -> Any:
+    """Return the loader that makes the batches: ours where it stands in for a script's."""
+    ours = _known[loader].ours if is_fed(loader) else None
+    return loader if ours is None else ours
+
+
 def marked(iterator: Any) -> Any:
     """Return the iterator whose `next` is timed, where another one stands around it."""
     return vars(iterator).get("inner", iterator)
@@ -78,7 +85,8 @@ def _fed(loader: Any, dataloader: ModuleType, *, has_own_iterator: bool) -> "Fed
         if feeding.note.by != "headrace" and feeding.note.reason not in _ON_THE_WAY:
             _write(feeding)
             return None
-        return FedIterator(loader, stretch=feeding.stretch, told=partial(_tell, feeding))
+        tunes, told = feed_mode() == "tune", partial(_tell, feeding)
+        return FedIterator(loader, stretch=feeding.stretch, tunes=tunes, before=feeding.ours, told=told)
     except Exception as error:  # torch's loader is there still; what the script's own parts raised, it raises too
         failed = FeedNote(reason=FeedReason.FAILED, detail=describe_error(error).message)
         with contextlib.suppress(Exception):
@@ -117,9 +125,16 @@ def _tell(feeding: _Feeding, iterator: "FedIterator", why: str, before: Any) -> 
     if why == "drew":
         if feeds_random():
             return
-        feeding.note = FeedNote(by="headrace", reason=FeedReason.DREW)
+        feeding.note = replace(feeding.note, by="headrace", reason=FeedReason.DREW)
     elif iterator.is_ours:
-        feeding.note = FeedNote(by="headrace", reason=FeedReason.FED)
+        feeding.ours = ours = iterator.ours
+        feeding.note = FeedNote(
+            by="headrace",
+            reason=FeedReason.FED,
+            profile=ours.profile or "",
+            num_workers=ours.num_workers,
+            is_tuned=ours.tune is not None if feed_mode() == "tune" else None,
+        )
     elif why in ("begun", "drained"):
         feeding.note = FeedNote(reason=FeedReason.MEASURED if why == "begun" else FeedReason.DRAINED)
     else:

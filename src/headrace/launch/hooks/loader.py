@@ -15,7 +15,7 @@ from headrace.signals.timing import NextWatch
 
 from ..tape import now, tape
 from .device import say_rank
-from .feeding import feed_loaders, is_fed, marked
+from .feeding import feed_loaders, is_fed, marked, standing_in
 from .replay import with_replay
 from .step import look_for_models
 from .worker import time_fetchers, time_worker_loop
@@ -103,8 +103,9 @@ def _place_here() -> tuple[str, ...]:
 
 
 def settings_of(loader: Any) -> LoaderSettings:
-    packages = [cls.__module__.split(".")[0] for cls in type(loader).__mro__]
-    numbers = {name: getattr(loader, name) for name in ("batch_size", "num_workers", "prefetch_factor")}
+    packages, acting = [cls.__module__.split(".")[0] for cls in type(loader).__mro__], standing_in(loader)
+    numbers = {"batch_size": loader.batch_size}
+    numbers |= {name: getattr(acting, name) for name in ("num_workers", "prefetch_factor")}
     return LoaderSettings(
         by="headrace" if "headrace" in packages or is_fed(loader) else packages[0],
         place=next(iter(_places.get(loader, ())), ""),
@@ -112,6 +113,7 @@ def settings_of(loader: Any) -> LoaderSettings:
         pin_memory=bool(loader.pin_memory),
         persistent_workers=bool(loader.persistent_workers),
         in_order=bool(getattr(loader, "in_order", True)),
+        tunes_itself=getattr(acting, "tune", None) == "online",
     )
 
 

@@ -1,4 +1,7 @@
-"""torch's workers, and its fetching in the training process: tasks, samples, collation, sending, idling, CPU time."""
+"""torch's workers, and its fetching in the training process: tasks, samples, collation, sending, idling, CPU time.
+
+Where `headrace run` was asked to, workers get a heap that keeps its pages, and fewer threads.
+"""
 
 import copy
 import functools
@@ -8,11 +11,11 @@ from operator import getitem
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from headrace.model import EventKind
+from headrace.model import EventKind, keeps_worker_heap, worker_threads
+from headrace.signals.system import set_worker_gains
 from headrace.signals.timing import SHORT_TASK_NS, TaskPace, TaskUsage, begin_sample, born_ns, end_sample
 
 from ..tape import note, now, tape
-from .gains import with_gains
 from .parts import time_stages
 from .wrapping import instead_of
 
@@ -171,7 +174,7 @@ def time_worker_loop(worker: ModuleType) -> None:
         try:
             tape.say_role("worker")
             index_queue = signature.bind(*args, **kwargs).arguments["index_queue"]
-            index_queue.get = with_gains(_timed_idling(index_queue.get))
+            index_queue.get = _with_gains(_timed_idling(index_queue.get))
             _time_pickling()
         except Exception as error:
             note(f"worker: {type(error).__name__}: {error}")
@@ -179,6 +182,21 @@ def time_worker_loop(worker: ModuleType) -> None:
             original(*args, **kwargs)
         finally:
             tape.write_kept()
+
+
+def _with_gains(get: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a worker's way to its work that sets what was asked for: behind torch's own settings and `init_fn`."""
+    threads, keeps_heap = worker_threads(), keeps_worker_heap()
+    is_due = keeps_heap or threads > 0
+
+    def first_set(*args: Any, **kwargs: Any) -> Any:
+        nonlocal is_due
+        if is_due:
+            is_due = False
+            set_worker_gains(keeps_heap=keeps_heap, threads=threads)
+        return get(*args, **kwargs)
+
+    return first_set if is_due else get
 
 
 def _timed_idling(original: Callable[..., Any]) -> Callable[..., Any]:
