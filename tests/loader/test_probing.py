@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler, get_worker_info
 
-from headrace.loader import Dependence, probe_samples
+from headrace.loader import probe_samples
+from headrace.model import FeedReason
 
 
 class Kind(Dataset[Any]):
@@ -69,20 +70,20 @@ class Kind(Dataset[Any]):
 
 
 CASES = {
-    "nothing": Dependence.NOTHING,
-    "prints": Dependence.NOTHING,
-    "whole batches": Dependence.NOTHING,
-    "python": Dependence.RANDOM,
-    "numpy": Dependence.RANDOM,
-    "torch": Dependence.RANDOM,
-    "held": Dependence.RANDOM,
-    "made with the first sample": Dependence.RANDOM,
-    "puts it back": Dependence.RANDOM,
-    "worker": Dependence.WORKER,
-    "seed": Dependence.WORKER,
-    "raises": Dependence.FAILED,
-    "dies": Dependence.FAILED,
-    "hangs": Dependence.LATE,
+    "nothing": FeedReason.FED,
+    "prints": FeedReason.FED,
+    "whole batches": FeedReason.FED,
+    "python": FeedReason.DRAWS,
+    "numpy": FeedReason.DRAWS,
+    "torch": FeedReason.DRAWS,
+    "held": FeedReason.DRAWS,
+    "made with the first sample": FeedReason.DRAWS,
+    "puts it back": FeedReason.DRAWS,
+    "worker": FeedReason.ASKS_WORKER,
+    "seed": FeedReason.ASKS_WORKER,
+    "raises": FeedReason.PROBE_FAILED,
+    "dies": FeedReason.PROBE_FAILED,
+    "hangs": FeedReason.PROBE_LATE,
 }
 
 
@@ -106,16 +107,16 @@ def test_what_samples_depend_on(kind: str, capfd: pytest.CaptureFixture[str]) ->
 
 def test_a_collation_that_draws() -> None:
     assert probe_samples(DataLoader(Kind("nothing"), batch_size=4, num_workers=1, collate_fn=collate)) is (
-        Dependence.RANDOM
+        FeedReason.DRAWS
     )
-    assert probe_samples(DataLoader(Kind("nothing"), batch_size=None, num_workers=1)) is Dependence.NOTHING
+    assert probe_samples(DataLoader(Kind("nothing"), batch_size=None, num_workers=1)) is FeedReason.FED
 
 
 def test_the_sampler_of_the_script_is_not_asked() -> None:
     generator = torch.Generator().manual_seed(1)
     sampler = RandomSampler(range(40), generator=generator)
     before = generator.get_state().tolist()
-    assert probe_samples(DataLoader(Kind("nothing"), sampler=sampler, num_workers=1)) is Dependence.NOTHING
+    assert probe_samples(DataLoader(Kind("nothing"), sampler=sampler, num_workers=1)) is FeedReason.FED
     assert generator.get_state().tolist() == before
 
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from .batches import count_rows
     from .dataloader import DataLoader
-    from .probing import Dependence, probe_samples
+    from .probing import probe_samples
     from .profiles import BUILT_IN, Origin, Setting, find_file, read_profiles, resolve_settings, write_profile
     from .reading import most_read_ahead
     from .snapshot import expected_ahead
-    from .standing_in import FedIterator, TorchsTurn
+    from .standing_in import FedIterator, Feeding
     from .target import Target, load_target
     from .target_process import Orders, TargetProcess, end_with_parent
 
@@ -36,14 +36,13 @@ __all__ = [
     "BUILT_IN",
     "DEFAULT_SHARE",
     "DataLoader",
-    "Dependence",
     "FedIterator",
+    "Feeding",
     "Orders",
     "Origin",
     "Setting",
     "Target",
     "TargetProcess",
-    "TorchsTurn",
     "count_rows",
     "end_with_parent",
     "expected_ahead",
@@ -66,11 +65,11 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     batches="count_rows",
     dataloader="DataLoader",
-    probing="Dependence probe_samples",
+    probing="probe_samples",
     profiles=_OF_PROFILES,
     reading="most_read_ahead",
     snapshot="expected_ahead",
-    standing_in="FedIterator TorchsTurn",
+    standing_in="FedIterator Feeding",
     target="Target load_target",
     target_process="Orders TargetProcess end_with_parent",
 )

@@ -5,7 +5,6 @@ random generator of the training moves, and nothing that the data set prints is 
 """
 
 import os
-from enum import Enum
 from typing import Any
 
 import torch
@@ -13,23 +12,14 @@ from torch.utils.data._utils import fetch as torch_fetch
 from torch.utils.data._utils import worker as torch_worker
 
 from headrace.engine import SampleSeeds
+from headrace.model import FeedReason
 
 _SAMPLES = 2  # a data set, or a collation, that draws at all draws in nearly every sample
 _GRACE_S = 1.0
 
 
-class Dependence(Enum):
-    """What samples depend on besides their index."""
-
-    NOTHING = "nothing"  # as far as the first ones show
-    RANDOM = "random"  # they, or their collation, draw random numbers
-    WORKER = "worker"  # they ask which worker they are made in, or for its seed
-    FAILED = "failed"  # the first ones raise an error
-    LATE = "late"  # they did not come in time
-
-
-def probe_samples(loader: Any, *, timeout_s: float = 20.0) -> Dependence:
-    """Return what the samples of a map-style torch loader depend on, by the first two of its next pass."""
+def probe_samples(loader: Any, *, timeout_s: float = 20.0) -> FeedReason:
+    """Return whether a map-style torch loader may be fed, or why not, by the first two samples of its next pass."""
     context = loader.multiprocessing_context or torch.multiprocessing.get_context()
     ours, theirs = context.Pipe(duplex=False)
     parts = (loader.dataset, loader._index_sampler, loader.collate_fn, loader.worker_init_fn)
@@ -40,9 +30,9 @@ def probe_samples(loader: Any, *, timeout_s: float = 20.0) -> Dependence:
     try:
         process.start()
         theirs.close()
-        return Dependence(ours.recv()) if ours.poll(timeout_s) else Dependence.LATE
+        return FeedReason(ours.recv()) if ours.poll(timeout_s) else FeedReason.PROBE_LATE
     except EOFError:  # it died
-        return Dependence.FAILED
+        return FeedReason.PROBE_FAILED
     finally:
         ours.close()
         if process.pid is not None:
@@ -78,7 +68,7 @@ def _probe(
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)
     torch.set_num_threads(1)  # as torch's workers do
-    found = Dependence.FAILED
+    found = FeedReason.PROBE_FAILED
     try:
         info: Any = _Watched(dataset, num_workers)
         torch_worker._worker_info = info
@@ -95,9 +85,9 @@ def _probe(
             if not is_batched:
                 raise
             draws = _draws(fetcher, first, (dataset, collate), info)  # what makes sense for a whole batch only
-        found = Dependence.WORKER if info.was_asked else Dependence.RANDOM if draws else Dependence.NOTHING
+        found = FeedReason.ASKS_WORKER if info.was_asked else FeedReason.DRAWS if draws else FeedReason.FED
     except BaseException:  # whatever it is, torch's own loader will say it
-        found = Dependence.FAILED
+        pass
     finally:
         answer.send(found.value)
         answer.close()

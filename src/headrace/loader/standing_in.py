@@ -51,7 +51,7 @@ class _Indices:
         self._source: Iterator[Any] = iter(())
         self._asked, self._given = deque[Any](), deque[Any]()
         self._num_asked = self._num_delivered = 0
-        self.is_paused = self.goes_on = False
+        self.goes_on = False
         self.raised: Exception | None = None  # by the sampler
 
     def __len__(self) -> int:
@@ -64,18 +64,16 @@ class _Indices:
 
     def begin(self) -> None:
         """Begin a pass."""
-        self._source, self.is_paused = iter(self._sampler), False
+        self._source = iter(self._sampler)
         self._asked.clear()
         self._given.clear()
         self._num_asked = self._num_delivered = 0
 
     def __next__(self) -> Any:
         if self.goes_on:  # whoever asks now begins with what nobody has delivered
-            self.goes_on, self.is_paused = False, False
+            self.goes_on = False
             self._asked.extendleft(reversed(self._given))
             self._given.clear()
-        if self.is_paused:
-            raise StopIteration
         self._ask_as_torch()
         if not self._asked:
             self._ask()
@@ -83,9 +81,9 @@ class _Indices:
         return self._given[-1]
 
     @property
-    def is_drained(self) -> bool:
-        """Whether there is more to come, and nobody has any of it in hand."""
-        return self.is_paused and not self._given and bool(self._asked)
+    def has_more(self) -> bool:
+        """Whether there is something that nobody has delivered."""
+        return bool(self._given or self._asked)
 
     def delivered(self) -> None:
         """A batch has left, or its error."""
@@ -111,36 +109,27 @@ class _Indices:
 
 
 @dataclass
-class TorchsTurn:
-    """So many batches of a loader are still to be made by torch's workers; none where a pass has come to its end."""
+class Feeding:
+    """What the passes over one loader of a script have in common.
 
-    left: int = 0
+    `told` gets their iterator whenever somebody else makes its batches, with the reason and the iterator that was
+    inside before, if any: "begun" with each pass, "measured" behind torch's stretch, "drew" where a sample draws random
+    numbers, or what failed in ours.
+    """
+
+    told: Callable[["FedIterator", str, Any], None]
+    stretch: int = 0  # batches that torch's workers are still to make; none where a pass has come to its end
+    tunes: bool = False  # ours adjusts itself where its batches stay the same
+    ours: Any = None  # our loader of the last pass, whose tuning goes on
 
 
 class FedIterator(torch_loader._BaseDataLoaderIter):
-    """The iterator of a script's loader: one of ours or of torch's inside, which takes the place of the other.
-
-    While a `stretch` lasts it is torch's, then ours, which with `tunes` adjusts itself where its batches stay the same;
-    `before` is our loader of the last pass, whose tuning goes on. `told` gets this iterator whenever that changes, with
-    the reason and the one that was inside before, if any: "begun" with each pass, "drained" where torch's workers are
-    to bring what they have in hand, "measured" behind that, "drew" where a sample draws random numbers, or what failed
-    in ours.
-    """
+    """The iterator of a script's loader: one of ours or of torch's inside, which takes the place of the other."""
 
     inner: Any
-    ours: Any
 
-    def __init__(
-        self,
-        loader: Any,
-        *,
-        stretch: TorchsTurn | None = None,
-        tunes: bool = False,
-        before: DataLoader[Any] | None = None,
-        told: Callable[["FedIterator", str, Any], None],
-    ) -> None:
-        self._told, self._stretch = told, stretch or TorchsTurn()
-        self._tunes, self.ours = tunes, before  # our loader, as soon as there is one
+    def __init__(self, loader: Any, feeding: Feeding) -> None:
+        self._feeding = feeding
         # as it is now, and not the loader itself: that one holds this, where its workers are persistent
         self._parts = dict(vars(loader))
         self._is_iterable = loader._dataset_kind == torch_loader._DatasetKind.Iterable
@@ -150,15 +139,15 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         innermost = sampler.sampler if type(sampler) is torch_data.BatchSampler else sampler
         self._is_at_will = type(innermost) in _ASKED_AT_WILL
         if self._is_iterable and loader.persistent_workers:  # its workers' generators go on from pass to pass
-            self._stretch.left = 0
-        self._has_failed, self._is_torchs, self._has_drawn = False, self._stretch.left > 0, False
+            feeding.stretch = 0
+        self._has_failed, self._is_torchs, self._has_drawn = False, feeding.stretch > 0, False
         put_back = _keep_generators(loader)
         try:
             self._open()
         except BaseException:
             put_back()
             raise
-        self._told(self, "begun", None)
+        feeding.told(self, "begun", None)
 
     def _open(self) -> None:
         self.inner = self._torchs() if self._is_torchs else self._ours()._get_iterator()
@@ -174,12 +163,13 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         return not self._is_torchs
 
     def __next__(self) -> Any:
-        if self._indices.is_drained:
+        is_measured = self._is_torchs and not self._has_failed and not self._feeding.stretch
+        if is_measured and self._is_exact and self._indices.has_more:
             self._go_over("measured")
         try:
             batch = next(self.inner)
         except StopIteration:
-            self._stretch.left = 0
+            self._feeding.stretch = 0
             raise
         except Exception as error:
             if not self._is_failure(error):
@@ -190,23 +180,15 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
             return self.__next__()
         self._indices.delivered()
         if self._is_torchs:
-            self._measured()
+            self._feeding.stretch = max(0, self._feeding.stretch - 1)
         elif not self._has_drawn and self.inner._feed.figures.draws:
             self._has_drawn = True
-            self._told(self, "drew", None)
+            self._feeding.told(self, "drew", None)
         return batch
-
-    def _measured(self) -> None:
-        """A batch of torch's has come, perhaps the last that is measured."""
-        if self._stretch.left:
-            self._stretch.left -= 1
-            if not self._stretch.left and self._is_exact:
-                self._indices.is_paused = True
-                self._told(self, "drained", None)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         """Begin another pass with persistent workers."""
-        if self._is_torchs and not self._has_failed and not self._stretch.left:
+        if self._is_torchs and not self._has_failed and not self._feeding.stretch:
             self._indices.begin()
             self._go_over("measured")
             return
@@ -220,7 +202,7 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
                 raise
             self._go_over(_said(error))
             return
-        self._told(self, "begun", None)
+        self._feeding.told(self, "begun", None)
 
     def _is_failure(self, error: Exception) -> bool:
         """Whether an error is ours: no sample, collation or sampler raised it, and torch's workers would not either."""
@@ -251,7 +233,7 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
             self._parts["generator"] = given
         self._has_failed |= self._is_torchs
         self.inner._num_yielded = before._num_yielded
-        self._told(self, why, before)
+        self._feeding.told(self, why, before)
 
     def _plain(self, **others: Any) -> Any:
         """Return a loader of torch's own class with what the script's holds."""
@@ -266,7 +248,7 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
 
     def _ours(self) -> _Shadow:
         """Return our loader: with the settings of a profile or the environment where they change no batch."""
-        parts, before = self._parts, self.ours
+        parts, before = self._parts, self._feeding.ours
         names = ("collate_fn", "pin_memory", "timeout", "worker_init_fn", "generator", "num_workers")
         options = {name: parts[name] for name in (*names, "persistent_workers", "pin_memory_device")}
         options["multiprocessing_context"] = self._plain().multiprocessing_context
@@ -287,8 +269,8 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
                 settings.pop("num_workers")
             given = {name for name, one in settings.items() if one.origin is not Origin.DEFAULT}
             options = {name: value for name, value in options.items() if name not in given & _GIVEN}
-            options["tune"] = "online" if self._tunes else None
-        self.ours = shadow = _Shadow(parts["dataset"], **options)
+            options["tune"] = "online" if self._feeding.tunes else None
+        self._feeding.ours = shadow = _Shadow(parts["dataset"], **options)
         if shadow.tune is not None and before is not None:
             shadow._tune_on(before)
         shadow._IterableDataset_len_called = parts["_IterableDataset_len_called"]

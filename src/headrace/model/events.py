@@ -134,7 +134,6 @@ class FeedReason(StrEnum):
 
     FED = "fed"  # by ours: nothing speaks against it
     MEASURED = "measured"  # by torch's, to be measured; and then by ours
-    DRAINED = "drained"  # torch's workers bring what they have in hand, and then it is ours
     PIPE = "data_pipe"
     IN_PROCESS = "in_process"
     OWN_ITERATOR = "own_iterator"  # of a class that makes its iterators itself

@@ -39,10 +39,8 @@ def test_waits_of_both_are_told_apart() -> None:
     run = new_run()
     run.feed(1, TORCHS)
     run.steps(1, [0.5, *[0.03] * 10])
-    run.feed(1, FeedNote(reason=FeedReason.DRAINED))
-    run.steps(1, [0.9, 0.0], first=11)  # what torch's workers had in hand is nobody's
     run.feed(1, OURS)
-    run.steps(1, [0.4, *[0.01] * 7], first=13)
+    run.steps(1, [0.4, *[0.01] * 7], first=11)
     run.feed(1, OURS)
     run.steps(1, [0.7, *[0.01] * 5])  # the next pass
     (row,) = feed_rows(run.process())

@@ -35,7 +35,6 @@ _STAYS = {
     FeedReason.FAILED: Text("feeding it failed: {detail}", "喂数据失败：{detail}"),
     FeedReason.MEASURED: Text("torch's stretch was not over when the run was", "运行结束时，torch 的测量段还没有结束"),
 }
-_STAYS[FeedReason.DRAINED] = _STAYS[FeedReason.MEASURED]
 _STAY = Text("torch's own loader: {loaders}: {why}", "仍由 torch 加载：{loaders}：{why}")
 _FED = Text("fed by Headrace: {loader}{how}: {ours}", "由 Headrace 喂数据：{loader}{how}：{ours}")
 _MEASURED = Text("{fed}; before, with torch's workers: {torchs}", "{fed}；此前用 torch 的 worker：{torchs}")
@@ -73,26 +72,17 @@ def feed_rows(process: ProcessEvents) -> tuple[FeedRow, ...]:
         name, last = process.names.get(loader, "loader"), notes[-1]
         came = waits[waits["arg"] == loader]
         at = np.searchsorted(starts_of(own), starts_of(came), side="right") - 1
-        by = np.array([_kind(note) for note in notes])[at] if len(came) else np.empty(0, int)
+        is_ours = np.array([note.by == "headrace" for note in notes])[at]
         rows.append(
             FeedRow(
                 name=name,
                 place=settings[name].place if name in settings else "",
-                by=last.by,
-                reason=_reason(notes),
-                detail=last.detail,
-                profile=last.profile,
-                num_workers=last.num_workers,
-                is_tuned=last.is_tuned,
-                **_figures("torch", came, at, by == 0),
-                **_figures("ours", came, at, by == 1),
+                **(vars(last) | {"reason": _reason(notes)}),
+                **_figures("torch", came, at, ~is_ours),
+                **_figures("ours", came, at, is_ours),
             )
         )
     return tuple(rows)
-
-
-def _kind(note: FeedNote) -> int:
-    return 1 if note.by == "headrace" else -1 if note.reason == FeedReason.DRAINED else 0
 
 
 def _reason(notes: Sequence[FeedNote]) -> FeedReason:

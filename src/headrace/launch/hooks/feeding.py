@@ -14,25 +14,23 @@ from ..tape import now, tape
 from .wrapping import instead_of
 
 if TYPE_CHECKING:
-    from headrace.loader import FedIterator, TorchsTurn
+    from headrace.loader import FedIterator, Feeding
 
 _FEED = int(EventKind.FEED)
 _STRETCH = 64  # batches of torch's that are measured: some rounds over its workers
-_ON_THE_WAY = (FeedReason.MEASURED, FeedReason.DRAINED)  # torch's now, and ours later
 _MARK = "_headrace_"  # what hooks note in an iterator
 
 
 @dataclass
-class _Feeding:
+class _FedLoader:
     """What is known of one loader."""
 
     name: str
     note: FeedNote
-    stretch: "TorchsTurn | None" = None  # of torch's, to be measured
-    ours: Any = None  # our loader in its place, of the last pass
+    feeding: "Feeding | None" = None
 
 
-_known: weakref.WeakKeyDictionary[Any, _Feeding] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Any, _FedLoader] = weakref.WeakKeyDictionary()
 
 
 def feed_loaders(dataloader: ModuleType) -> None:
@@ -58,7 +56,7 @@ def is_fed(loader: Any) -> bool:
 
 def standing_in(loader: Any) -> Any:
     """Return the loader that makes the batches: ours where it stands in for a script's."""
-    ours = _known[loader].ours if is_fed(loader) else None
+    ours = getattr(_known[loader].feeding, "ours", None) if is_fed(loader) else None
     return loader if ours is None else ours
 
 
@@ -72,33 +70,31 @@ def _fed(loader: Any, dataloader: ModuleType, *, has_own_iterator: bool) -> "Fed
     from .loader import name_of
 
     try:
-        from headrace.loader import DataLoader, FedIterator, TorchsTurn
+        from headrace.loader import DataLoader, FedIterator, Feeding
 
         if isinstance(loader, DataLoader):
             return None
-        feeding = _known.get(loader)
-        if feeding is None:
+        known, mode = _known.get(loader), feed_mode()
+        if known is None:
             note = _examine(loader, dataloader, has_own_iterator=has_own_iterator)
-            feeding = _known[loader] = _Feeding(
-                name_of(loader), note, TorchsTurn(_STRETCH if feed_mode() == "measure" else 0)
-            )
-        if feeding.note.by != "headrace" and feeding.note.reason not in _ON_THE_WAY:
-            _write(feeding)
-            return None
-        tunes, told = feed_mode() == "tune", partial(_tell, feeding)
-        return FedIterator(loader, stretch=feeding.stretch, tunes=tunes, before=feeding.ours, told=told)
+            known = _known[loader] = _FedLoader(name_of(loader), note)
+            stretch = _STRETCH if mode == "measure" else 0
+            known.feeding = Feeding(partial(_tell, known), stretch=stretch, tunes=mode == "tune")
+        if known.feeding is not None and known.note.reason in (FeedReason.FED, FeedReason.DREW, FeedReason.MEASURED):
+            return FedIterator(loader, known.feeding)
+        _write(known)
     except Exception as error:  # torch's loader is there still; what the script's own parts raised, it raises too
         failed = FeedNote(reason=FeedReason.FAILED, detail=describe_error(error).message)
         with contextlib.suppress(Exception):
             _say(name_of(loader), failed.detail)
-            feeding = _known[loader] = _Feeding(name_of(loader), failed)
-            _write(feeding)
-        return None
+            known = _known[loader] = _FedLoader(name_of(loader), failed)
+            _write(known)
+    return None
 
 
 def _examine(loader: Any, dataloader: ModuleType, *, has_own_iterator: bool) -> FeedNote:
     """Return who shall make a loader's batches; that costs two samples, fetched by a process of its own."""
-    from headrace.loader import Dependence, probe_samples
+    from headrace.loader import probe_samples
 
     is_iterable = loader._dataset_kind == dataloader._DatasetKind.Iterable
     if isinstance(loader.dataset, (dataloader.IterDataPipe, dataloader.MapDataPipe)):
@@ -108,43 +104,39 @@ def _examine(loader: Any, dataloader: ModuleType, *, has_own_iterator: bool) -> 
     if has_own_iterator or type(loader)._get_iterator is not dataloader.DataLoader._get_iterator:
         return FeedNote(reason=FeedReason.OWN_ITERATOR, detail=type(loader).__name__)
     # the workers of an iterable data set are seeded as torch's are, and each has its own part of it
-    found = Dependence.NOTHING if is_iterable else probe_samples(loader)
-    if found is Dependence.RANDOM and not feeds_random():
-        return FeedNote(reason=FeedReason.DRAWS)
-    reasons = {Dependence.WORKER: FeedReason.ASKS_WORKER, Dependence.FAILED: FeedReason.PROBE_FAILED}
-    reasons[Dependence.LATE] = FeedReason.PROBE_LATE
-    if found in reasons:
-        return FeedNote(reason=reasons[found])
-    return FeedNote(by="headrace", reason=FeedReason.FED)
+    found = FeedReason.FED if is_iterable else probe_samples(loader)
+    if found is FeedReason.FED or (found is FeedReason.DRAWS and feeds_random()):
+        return FeedNote(by="headrace", reason=FeedReason.FED)
+    return FeedNote(reason=found)
 
 
-def _tell(feeding: _Feeding, iterator: "FedIterator", why: str, before: Any) -> None:
+def _tell(known: _FedLoader, iterator: "FedIterator", why: str, before: Any) -> None:
     """Write down who makes the batches now; an iterator that took another one's place goes on with its marks."""
     if before is not None:
         vars(iterator.inner).update({name: mark for name, mark in vars(before).items() if name.startswith(_MARK)})
     if why == "drew":
         if feeds_random():
             return
-        feeding.note = replace(feeding.note, by="headrace", reason=FeedReason.DREW)
+        known.note = replace(known.note, by="headrace", reason=FeedReason.DREW)
     elif iterator.is_ours:
-        feeding.ours = ours = iterator.ours
-        feeding.note = FeedNote(
+        ours: Any = known.feeding and known.feeding.ours
+        known.note = FeedNote(
             by="headrace",
             reason=FeedReason.FED,
             profile=ours.profile or "",
             num_workers=ours.num_workers,
             is_tuned=ours.tune is not None if feed_mode() == "tune" else None,
         )
-    elif why in ("begun", "drained"):
-        feeding.note = FeedNote(reason=FeedReason.MEASURED if why == "begun" else FeedReason.DRAINED)
+    elif why == "begun":
+        known.note = FeedNote(reason=FeedReason.MEASURED)
     else:
-        feeding.note = FeedNote(reason=FeedReason.FAILED, detail=why)
-        _say(feeding.name, why)
-    _write(feeding)
+        known.note = FeedNote(reason=FeedReason.FAILED, detail=why)
+        _say(known.name, why)
+    _write(known)
 
 
-def _write(feeding: _Feeding) -> None:
-    tape.write(_FEED, now(), 0, tape.name(feeding.name), tape.name(feeding.note.as_text()))
+def _write(known: _FedLoader) -> None:
+    tape.write(_FEED, now(), 0, tape.name(known.name), tape.name(known.note.as_text()))
 
 
 def _say(name: str, what: str) -> None:
