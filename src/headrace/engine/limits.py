@@ -38,17 +38,13 @@ class Budget:
 
 def find_budget(asked: int | str | None, *, in_dev_shm: bool = False) -> Budget:
     """Return the budget that was asked for, or a share of what this process may still use, within its addresses."""
-    budget, (room, source) = _find_budget(asked, in_dev_shm=in_dev_shm), address_room()
-    if room is None:
-        return budget
-    if budget.bytes <= room // 4:
-        return Budget(budget.bytes, budget.reason, room)
-    _log.warning(
-        "batches may take %s instead of %s: %s leaves no more room",
-        *map(format_bytes, (room // 4, budget.bytes)),
-        source,
-    )
-    return Budget(room // 4, f"{format_bytes(room // 4)}, what {source} leaves", room)
+    size, reason = (parse_bytes(asked), "as asked for") if asked is not None else _own_share(in_dev_shm=in_dev_shm)
+    room, source = address_room()
+    if room is not None and size > room // 4:
+        told = map(format_bytes, (room // 4, size))
+        _log.warning("batches may take %s instead of %s: %s leaves no more room", *told, source)
+        size, reason = room // 4, f"what {source} leaves"
+    return Budget(size, f"{format_bytes(size)}, {reason}", room)
 
 
 def address_room() -> tuple[int | None, str]:
@@ -67,10 +63,7 @@ def address_room() -> tuple[int | None, str]:
     return room, source
 
 
-def _find_budget(asked: int | str | None, *, in_dev_shm: bool) -> Budget:
-    if asked is not None:
-        size = parse_bytes(asked)
-        return Budget(size, f"{format_bytes(size)}, as asked for")
+def _own_share(*, in_dev_shm: bool) -> tuple[int, str]:
     free, source = free_memory()
     ranks = num_local_ranks()
     size = int(free * DEFAULT_SHARE / ranks)
@@ -82,8 +75,7 @@ def _find_budget(asked: int | str | None, *, in_dev_shm: bool) -> Budget:
         room = int(stat.f_bavail * stat.f_frsize * 0.8 / ranks)
         if room < size:
             size, reason = room, "80 % of the free space of /dev/shm (memfd_create is refused here)"
-    size = max(size, 1 << 20)
-    return Budget(size, f"{format_bytes(size)}, {reason}")
+    return max(size, 1 << 20), reason
 
 
 def free_memory(root: Path = Path("/")) -> tuple[int, str]:

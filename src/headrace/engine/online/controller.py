@@ -82,15 +82,6 @@ class _Rate:
 
 
 @dataclass
-class _Trial:
-    lever: Lever
-    before: int
-    after: int
-    reason: AdjustmentReason
-    rate: _Rate  # before it
-
-
-@dataclass
 class _Rest:
     """A pause that doubles each time."""
 
@@ -110,7 +101,8 @@ class Controller:
     _windows: deque[TuningWindow] = field(default_factory=lambda: deque(maxlen=_MOST_WINDOWS))  # of the present numbers
     _known: dict[int, _Rate] = field(default_factory=dict)  # by workers, while the loop waited
     _noise: float = 0.02  # between windows
-    _trial: _Trial | None = None
+    _trial: Adjustment | None = None
+    _rate_before: _Rate = _Rate(1.0, 0.0)  # that trial
     _settling: int = 1  # windows to pass over
     _workers: int = 0  # as they should be
     _start: int = 0
@@ -152,9 +144,9 @@ class Controller:
 
     # ------------------------------------------------------------------------------------ judging
 
-    def _judge(self, trial: _Trial) -> Adjustment | None:
+    def _judge(self, trial: Adjustment) -> Adjustment | None:
         windows, rate = self._windows, self._rate()
-        gain, error = rate.over(trial.rate)
+        gain, error = rate.over(self._rate_before)
         is_grown = trial.after > trial.before
         is_last = len(windows) >= _MOST_WINDOWS
         if trial.reason is AdjustmentReason.SPARE:
@@ -183,7 +175,7 @@ class Controller:
         reason = AdjustmentReason.HELPED if gain >= _BETTER else AdjustmentReason.AS_GOOD
         return self._tell(reason, trial.after, trial.after, lever=trial.lever, gain=gain)
 
-    def _judge_spare(self, trial: _Trial) -> Adjustment | None:
+    def _judge_spare(self, trial: Adjustment) -> Adjustment | None:
         if self._wait_share() >= _WAITS_FROM:
             self._spare_rest.begin(self.now_s)
             return self._tell(AdjustmentReason.MISSED, trial.after, trial.before)
@@ -317,9 +309,8 @@ class Controller:
     def _try(
         self, reason: AdjustmentReason, before: int, after: int, rate: _Rate, *, lever: Lever = Lever.WORKERS
     ) -> Adjustment:
-        told = self._tell(reason, before, after, lever=lever)
-        self._trial = _Trial(lever, before, after, reason, rate)
-        return told
+        self._trial, self._rate_before = self._tell(reason, before, after, lever=lever), rate
+        return self._trial
 
     def _tell(
         self, reason: AdjustmentReason, before: int, after: int, *, lever: Lever = Lever.WORKERS, gain: float = 1.0

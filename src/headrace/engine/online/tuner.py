@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Container
 
 from headrace.forensics import Level
 from headrace.model import Adjustment, AdjustmentReason, EventKind, Lever, language
@@ -76,10 +75,10 @@ class OnlineTuner:
             self._begin(now)
             return
         elapsed = now - self._began_at
-        done, busy_s = self._done_since()
+        done, busy_s, *shares = self._done()
         if elapsed < _LEAST_S or (elapsed < _MOST_S and done < _SAMPLES * self._pool.num_workers**0.5):
             return
-        if (told := self.controller.observe(self._window(elapsed, done, busy_s))) is not None:
+        if (told := self.controller.observe(self._window(elapsed, done, busy_s, *shares))) is not None:
             self._do(told)
         self._note_depth()
         self._ended_at, self._began_at = now, 0.0
@@ -89,44 +88,39 @@ class OnlineTuner:
 
     def _begin(self, now: float) -> None:
         self._began_at, self._asleep_s, self._count = now, self._pool.asleep_s, self._waits.count
-        self._work_before, self._schedules = self._work(), self._schedules_now()
+        self._work_before = self._work()
         self._bytes_wait_s = self._reader.stats().wait_s if self._reader is not None else 0.0
 
-    def _done_since(self, only: Container[int] | None = None) -> tuple[int, float]:
-        """Samples that workers have finished in this window, and the seconds that they were busy."""
-        done = busy_ns = 0
+    def _done(self) -> tuple[float, float, float, float]:
+        """Samples of this window, seconds that workers were busy; shares of these on a core, and ready without one."""
+        done, busy_s, seen = 0.0, 0.0, [0.0, 0.0, 0.0]
         for worker, now in self._work().items():
             before = self._work_before.get(worker, (0, 0))
-            if only is None or worker in only:
-                is_new = now[0] < before[0]  # another one has its number
-                done += now[0] - (0 if is_new else before[0])
-                busy_ns += max(0, now[1] - (0 if is_new else before[1]))
-        return done, busy_ns / 1e9
+            is_new = now[0] < before[0]  # another one has its number
+            grown = [max(0, a - b) for a, b in zip(now, (0, 0) if is_new else before, strict=False)]
+            done, busy_s = done + grown[0], busy_s + grown[1]
+            if len(grown) == 4:
+                seen = [a + b for a, b in zip(seen, grown[1:], strict=True)]
+        looked_at_s = max(seen[0], seen[1] + seen[2], 1e-9)
+        return done, busy_s, seen[1] / looked_at_s, seen[2] / looked_at_s
 
-    def _work(self) -> dict[int, tuple[int, int]]:
-        """Of each worker: samples done, and the time that it was busy."""
-        words, found = self._words, {}
+    def _work(self) -> dict[int, tuple[float, ...]]:
+        """Of each worker: samples done, seconds busy; of some also those on a core, and ready to run without one."""
+        words, found, running = self._words, {}, self._pool.running()
         for worker in range(self._pool.most_workers):
-            at = Board.record_at(worker)
-            found[worker] = words[at + Record.SAMPLES_DONE], words[at + Record.BUSY_NS]
+            at, schedule = Board.record_at(worker), None
+            if worker in list(running)[:_MOST_LOOKED_AT]:
+                tids = self._pool.thread_ids(worker)
+                schedule = read_schedule(running[worker], tid=tids[0] if tids else None)
+            found[worker] = words[at + Record.SAMPLES_DONE], words[at + Record.BUSY_NS] / 1e9, *(schedule or ())
         return found
 
-    def _schedules_now(self) -> dict[int, tuple[float, float]]:
-        """Of some workers: seconds on a core, and ready to run without one."""
-        found = {}
-        for worker, pid in list(self._pool.running().items())[:_MOST_LOOKED_AT]:
-            tids = self._pool.thread_ids(worker)
-            if (schedule := read_schedule(pid, tid=tids[0] if tids else None)) is not None:
-                found[worker] = schedule
-        return found
-
-    def _window(self, elapsed: float, done: int, busy_s: float) -> TuningWindow:
+    def _window(self, elapsed: float, done: float, busy_s: float, on_core: float, no_core: float) -> TuningWindow:
         # without what it takes to hand out a batch that is ready, which no worker can change
         waited = self._pool.asleep_s - self._asleep_s
         usual_s, longest_s = self._waits.steps_of(self._waits.count - self._count)
         running = self._pool.running()
         is_starting = any(self._words[Board.record_at(w) + Record.STATE] == STARTING for w in running)
-        on_core, no_core = self._core_shares()
         room = self._guard.room_for_workers()
         most = self._pool.num_workers + (self._pool.num_free if room is None else min(room, self._pool.num_free))
         bytes_wait_s = self._reader.stats().wait_s - self._bytes_wait_s if self._reader is not None else 0.0
@@ -147,13 +141,6 @@ class OnlineTuner:
             is_short=self._guard.pressure.level is not Level.NONE,
             is_steady=not is_starting and longest_s <= max(_PAUSE_S, _PAUSE_STEPS * usual_s),
         )
-
-    def _core_shares(self) -> tuple[float, float]:
-        now, before = self._schedules_now(), self._schedules
-        both = [worker for worker in now if worker in before and before[worker][0] <= now[worker][0]]
-        on_core, no_core = (sum(now[worker][i] - before[worker][i] for worker in both) for i in (0, 1))
-        busy = max(self._done_since(both)[1], on_core + no_core)
-        return (on_core / busy, no_core / busy) if busy > 0 else (0.0, 0.0)
 
     # ------------------------------------------------------------------------------------ doing
 
