@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from headrace.errors import CannotLoadTarget, HeadraceError, InternalError, UnusableInput
@@ -234,23 +235,18 @@ def _make_loader(target: Any, candidate: Candidate) -> Any:
         settings |= {"persistent_workers": True, "prefetch_factor": candidate.prefetch_factor}
     if candidate.loader == "torch":
         if candidate.keeps_heap or candidate.threads:
-            settings["worker_init_fn"] = _WithGains(settings.get("worker_init_fn"), candidate)
+            gains = {"keeps_heap": candidate.keeps_heap, "threads": candidate.threads}
+            settings["worker_init_fn"] = partial(_begin_worker, init_fn=settings.get("worker_init_fn"), **gains)
         return torch_data.DataLoader(target.dataset, **settings)
     settings |= {"backend": candidate.backend, "io_depth": candidate.io_depth, "memory": candidate.memory_bytes}
     return DataLoader(target.dataset, cpus=candidate.cpus, **settings)
 
 
-@dataclass
-class _WithGains:
-    """A worker's `init_fn` behind which is set what `headrace run` sets for an unchanged script."""
-
-    init_fn: Any
-    candidate: Candidate
-
-    def __call__(self, worker: int) -> None:
-        if self.init_fn is not None:
-            self.init_fn(worker)
-        set_worker_gains(keeps_heap=self.candidate.keeps_heap, threads=self.candidate.threads)
+def _begin_worker(worker: int, *, init_fn: Any, **gains: Any) -> None:
+    """Do what a worker begins with, then set what `headrace run` sets for an unchanged script."""
+    if init_fn is not None:
+        init_fn(worker)
+    set_worker_gains(**gains)
 
 
 def _probe(target: Any, candidate: Candidate, seconds: float, orders: Orders) -> None:
