@@ -5,7 +5,6 @@
 
 import io
 import re
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from headrace.cli import demo
-from headrace.cli.terminal import Terminal
+from headrace.cli.terminal import Terminal, speak
 
 # no fonts from elsewhere: whoever looks has one whose letters are equally wide
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
@@ -32,13 +31,12 @@ class Drawn(Terminal):
 
 
 def main() -> None:
-    args = Namespace(epochs=demo.EPOCHS, lang="en")
-    runs = demo.measure(args, Terminal())
+    runs = demo.measure(demo.EPOCHS, Terminal())
     for language, ending in (("en", ""), ("zh", ".zh-CN")):
-        args.lang = language
+        speak(language)
         for name, theme in (("light", DEFAULT_TERMINAL_THEME), ("dark", SVG_EXPORT_THEME)):
             terminal = Drawn()
-            demo.print_report(args, runs, terminal)
+            demo.print_report(runs, terminal)
             picture = terminal.console.export_svg(
                 title="$ headrace demo", theme=theme, code_format=FORMAT, unique_id="demo"
             )

@@ -1,12 +1,11 @@
 """The demo's figures are a function of what its runs measured, and its report is said in both languages."""
 
-from argparse import Namespace
 from typing import Any
 
 import pytest
 
 from headrace.cli.demo import bars, print_report, summarise
-from headrace.cli.terminal import Terminal
+from headrace.cli.terminal import Terminal, speak
 from headrace.model import Findings, Verdict
 
 ONE: dict[str, Any] = {
@@ -52,8 +51,8 @@ def test_waits_are_drawn_on_one_scale() -> None:
 def test_the_report_speaks_one_language(
     language: str, rows: tuple[str, ...], other: str, color: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = Namespace(lang=language)
-    print_report(asked, runs(), Terminal(color=color, verbosity=0))
+    speak(language)
+    print_report(runs(), Terminal(color=color, verbosity=0))
     printed = capsys.readouterr().out
     for row in rows:
         assert row in printed

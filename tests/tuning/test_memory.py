@@ -93,10 +93,10 @@ def test_the_rows_fit_their_shares_and_the_cores_of_a_rank() -> None:
     cost = replace(_COST, sample_bytes=120 * _MIB, batch_sample_bytes=120 * _MIB, fetch_peak_bytes=140 * _MIB)
     rows = tier_rows(cost, machine, replace(_CONFIGURATION, batch_size=4), worst_sample_s=0.01)
     shares = {"safe": 0.25, "balanced": 0.5, "aggressive": 0.7, "limit": 0.9}
-    assert [row.tier for row in rows] == list(shares)
+    assert [row.tier.en for row in rows] == list(shares)
     for row in rows:
         assert row.fits
-        assert row.torch.total_bytes <= shares[row.tier] * machine.memory_bytes
+        assert row.torch.total_bytes <= shares[row.tier.en] * machine.memory_bytes
         assert row.torch.shm_bytes <= machine.shm_bytes  # type: ignore[operator]
         assert row.torch.configuration.num_workers <= 16
     totals = [row.torch.total_bytes for row in rows]

@@ -13,7 +13,7 @@
 - `run`: a training script as it is, timed, and why it waits.
 - `shards`: index tar shards, list them, and say what is wrong with them.
 - `storage`: what is under a path, and how fast it reads.
-- `tune`: which workers, backend and depth feed a training best.
+- `tune`: which workers and backend feed a training best.
 - `watch`: attach to a training that runs already, and say what it waits for.
 """
 

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 from headrace.errors import UnusableInput
 from headrace.model import LANGUAGES, language, parse_bytes, write_step
 
+from .terminal import speak
+
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 _MONTH_S = 30 * 86400
@@ -86,7 +88,7 @@ def seconds(lowest_s: float = 0.001, highest_s: float = _MONTH_S) -> Callable[[s
 
 def add_language(parser: argparse.ArgumentParser, *, of: str = "output") -> None:
     help_text = f"language of the {of} (default: HEADRACE_LANG, else the locale's)"
-    parser.add_argument("--lang", choices=LANGUAGES, default=default_language(), help=help_text)
+    parser.add_argument("--lang", type=speak, choices=LANGUAGES, default=default_language(), help=help_text)
 
 
 def default_language(environ: Mapping[str, str] = os.environ) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,14 @@ from headrace import __version__
 from headrace.model import Count, Text
 
 from .arguments import Commands, add_command, add_language, add_target, seconds, whole
-from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, say, table_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
     from rich.text import Text as Line
 
     from headrace.doctor.chaos import ChaosReport, RoundVerdict
+
+    from .terminal import Part
 
 _DESCRIPTION = """\
 Run headrace's DataLoader over a data set while faults strike it: workers are killed, stopped and crashed, samples
@@ -83,6 +84,16 @@ _PROBLEMS = {
     "leftovers": Text("processes, files or /dev/shm entries left behind", "残留的进程、文件或 /dev/shm 条目"),
 }
 
+_HEADS = Text("fault,injected,survived,worst wait", "故障,注入次数,挺过次数,最长等待")
+_NEXT = Text(
+    'Next: in your script, DataLoader(…, on_error="quarantine", quarantine_file="bad.jsonl").',
+    '下一步：在训练脚本里使用 DataLoader(…, on_error="quarantine", quarantine_file="bad.jsonl")。',
+)
+_REPORT_IT = Text(
+    "Next: report this with the whole output of `headrace chaos --json …` and with `headrace --version`.",
+    "下一步：请附上 `headrace chaos --json …` 的完整输出和 `headrace --version`，把这个问题报告给我们。",
+)
+
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     summary = "let faults strike a loader over your data set, and check every sample that comes"
@@ -124,111 +135,92 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     chosen = {each.name: getattr(args, each.name) for each in fields(ChaosSettings) if each.name in args}
     settings = ChaosSettings(**{**chosen, "target": args.target or PRACTICE})
-    with terminal.progress(Text("faults strike the loader", "正在向加载器注入故障").of(args.lang)):
+    with terminal.progress(Text("faults strike the loader", "正在向加载器注入故障")):
         report = run_chaos(settings)
     if args.json:
         terminal.json(report_json(report))
     else:
-        from rich.console import Group
-
-        lang = args.lang
-        terminal.result(Group(*_head(report, lang), "", _table(report, lang), "", *_outcome(report, lang)))
+        terminal.parts([*_head(report), "", table_of(_HEADS, _rows(report)), "", *_outcome(report)])
     return EXIT_OK if report.is_clean and not report.own_failures else EXIT_FINDINGS
 
 
-def _head(report: ChaosReport, language: str) -> Iterator[Line]:
+def _head(report: ChaosReport) -> Iterator[Part]:
     totals, subject, settings = report.totals(), report.subject, report.settings
     name, seed, took = subject.dataset, settings.seed, f"{report.elapsed_s:.0f}"
     delivered, rounds, most = totals["delivered"], totals["rounds"], settings.most_samples
     workers, batch, how = Count(subject.num_workers), subject.batch_size, (settings.backend, subject.start_method)
     title = Text(f"headrace.DataLoader under faults: {name}", f"故障注入下的 headrace.DataLoader：{name}")
-    facts = Text(
+    yield line(title, "bold")
+    yield Text(
         f"{delivered} samples delivered in {rounds} rounds of up to {most}, batches of {batch}, "
         f"{workers:worker(s)} ({how[0]}, {how[1]}), {took} s",
         f"共 {rounds} 轮（每轮至多 {most} 个样本），交付 {delivered} 个样本；batch 大小 {batch}，"
         f"{workers} 个 worker（{how[0]}，{how[1]}），用时 {took} 秒",
     )
-    repeat = Text(
+    yield Text(
         f"seed {seed}: the same order and the same faults come again with --seed {seed}",
         f"随机种子 {seed}：用 --seed {seed} 可以重现同样的样本顺序和同样的故障",
     )
-    yield line(title.of(language), "bold")
-    yield from (line(text.of(language)) for text in (facts, repeat))
 
 
-def _table(report: ChaosReport, language: str) -> Table:
-    table = plain_table(gap=3)
-    table.add_column(Text("fault", "故障").of(language))
-    for title in (Text("injected", "注入次数"), Text("survived", "挺过次数"), Text("worst wait", "最长等待")):
-        table.add_column(title.of(language), justify="right")
-    for kind, figures in report.kinds().items():
-        survived = line(str(figures.survived), "green" if figures.survived == figures.injected else "bold red")
-        table.add_row(_KINDS[kind].of(language), str(figures.injected), survived, f"{figures.worst_wait_s:.2f} s")
-    return table
+def _rows(report: ChaosReport) -> Iterator[Sequence[Line | Text | str]]:
+    for kind, one in report.kinds().items():
+        survived = line(str(one.survived), "green" if one.survived == one.injected else "bold red")
+        yield _KINDS[kind], str(one.injected), survived, f"{one.worst_wait_s:.2f} s"
 
 
-def _outcome(report: ChaosReport, language: str) -> Iterator[Line]:
+def _outcome(report: ChaosReport) -> Iterator[Part]:
     for kind, reason in report.subject.skipped.items():
         en, zh = _KINDS[kind].en, _KINDS[kind].zh
-        yield line(Text(f"left out: {en}, for {reason}", f"未注入 {zh}：{reason}").of(language))
+        yield Text(f"left out: {en}, for {reason}", f"未注入 {zh}：{reason}")
     if report.is_clean:
         clean = Text(
             "0 lost, 0 repeated, 0 damaged, 0 hangs, 0 leftovers: every sample came once, in the order of seed and "
             "epoch",
             "丢失 0、重复 0、损坏 0、卡死 0、残留 0：每个样本恰好出现一次，顺序与种子和 epoch 所定的完全一致",
         )
-        yield line(clean.of(language), "green")
+        yield line(clean, "green")
     else:
-        yield from (line(said, "bold red") for said in _problems(report, language))
+        yield from (line(said, "bold red") for said in _problems(report))
     if count := Count(report.totals()["quarantined"]):
-        quarantined = Text(
+        yield Text(
             f"{count:sample(s) that (fails|fail)} each time, left out and named in the quarantine",
             f"有 {count} 个样本每次读取都失败，已被隔离并逐个记名",
         )
-        yield line(quarantined.of(language))
     if own := report.own_failures:
         bad = Text(
             f"The data set has bad samples of its own ({len(own)}), without any fault from us:",
             f"数据集里本来就有 {len(own)} 个坏样本，与注入的故障无关：",
         )
-        yield line(bad.of(language), "yellow")
+        yield line(bad, "yellow")
     for one in own[:_MOST_OWN]:
         index, said = one.index, (one.message.strip().splitlines() or [""])[-1]
         sample = Text(f"  sample {index}: {one.exception}: {said}", f"  样本 {index}：{one.exception}：{said}")
-        yield line(sample.of(language), "yellow")
-    next_step = Text(
-        'Next: in your script, DataLoader(…, on_error="quarantine", quarantine_file="bad.jsonl").',
-        '下一步：在训练脚本里使用 DataLoader(…, on_error="quarantine", quarantine_file="bad.jsonl")。',
-    )
-    report_it = Text(
-        "Next: report this with the whole output of `headrace chaos --json …` and with `headrace --version`.",
-        "下一步：请附上 `headrace chaos --json …` 的完整输出和 `headrace --version`，把这个问题报告给我们。",
-    )
-    yield line((next_step if report.is_clean else report_it).of(language))
+        yield line(sample, "yellow")
+    yield _NEXT if report.is_clean else _REPORT_IT
 
 
-def _problems(report: ChaosReport, language: str) -> Iterator[str]:
-    yield Text("Not survived:", "没有挺过去的：").of(language)
-    yield from (f"  {count} {_PROBLEMS[name].of(language)}" for name, count in report.problems().items() if count)
+def _problems(report: ChaosReport) -> Iterator[Text | str]:
+    yield Text("Not survived:", "没有挺过去的：")
+    yield from (f"  {count} {say(_PROBLEMS[name])}" for name, count in report.problems().items() if count)
     rounds = zip(report.rounds, report.verdicts, strict=True)
     for facts, verdict in [one for one in rounds if not one[1].is_clean][:_MOST_ROUNDS]:
-        what = "; ".join(_what(verdict, language))
-        yield Text(f"  round {facts.number}: {what}", f"  第 {facts.number} 轮：{what}").of(language)
+        what = "; ".join(_what(verdict))
+        yield Text(f"  round {facts.number}: {what}", f"  第 {facts.number} 轮：{what}")
         if facts.stacks:
-            yield Text("  where it stood:", "  卡住的位置：").of(language)
+            yield Text("  where it stood:", "  卡住的位置：")
             yield from (f"    {each}" for each in facts.stacks.splitlines()[-_MOST_STACK_LINES:])
     yield from (f"  {each}" for each in report.left)
 
 
-def _what(verdict: RoundVerdict, language: str) -> Iterator[str]:
+def _what(verdict: RoundVerdict) -> Iterator[str]:
     for name in ("lost", "repeated", "damaged", "wrongly_condemned", "wrongly_spared"):
         if found := getattr(verdict, name):
             indices = [str(one if isinstance(one, int) else one.index) for one in found]
-            yield f"{_PROBLEMS[name].of(language)}: {', '.join(indices[:8])}{', …' if len(indices) > 8 else ''}"
+            yield f"{say(_PROBLEMS[name])}: {', '.join(indices[:8])}{', …' if len(indices) > 8 else ''}"
     if verdict.out_of_order:
-        yield f"{_PROBLEMS['out_of_order'].of(language)}: {verdict.out_of_order}"
-    hang = _PROBLEMS["hangs"].of(language) if verdict.is_hang else ""
-    yield from filter(None, [verdict.batch_sizes, verdict.error, hang])
+        yield f"{say(_PROBLEMS['out_of_order'])}: {verdict.out_of_order}"
+    yield from filter(None, [verdict.batch_sizes, verdict.error, say(_PROBLEMS["hangs"]) if verdict.is_hang else ""])
     yield from verdict.left
 
 

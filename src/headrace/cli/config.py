@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
 
 from headrace.model import Text, cache_folder, keeps_stats, num_local_ranks, profile_name
 
@@ -58,29 +57,22 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.json(document | {"settings": found, "others": others})
         return EXIT_OK
 
-    def say(text: Text, **facts: object) -> str:
-        return text.filled(**facts).of(args.lang)
-
-    def origin_of(origin: str, place: str) -> Any:
-        told = say(_ORIGINS[origin], place=os.path.basename(place), profile=profile)  # the file's path is below
-        return line(told, "" if place else "dim")
-
-    rows = [
-        (name, "-" if one.value is None else str(one.value), origin_of(one.origin, one.place))
-        for name, one in settings.items()
-    ]
+    rows = [(name, one.value, str(one.origin), one.place) for name, one in settings.items()]
     for name, value in others.items():
-        is_set = bool(os.environ.get(name))
-        rows.append((name, str(value), origin_of("environment" if is_set else "default", name if is_set else "")))
+        rows.append((name, value, *(("environment", name) if os.environ.get(name) else ("default", ""))))
+    table = []
+    for name, value, origin, place in rows:  # the file's path is below
+        told = _ORIGINS[origin].filled(place=os.path.basename(place), profile=profile)
+        table.append((name, "-" if value is None else str(value), line(told, "" if place else "dim")))
     terminal.parts(
         [
-            line(say(_TITLE, profile=say(_NO_PROFILE) if profile is None else say(_WITH, name=profile)), "bold"),
-            table_of(say(_HEAD), rows, left=(0, 1, 2)),
+            line(_TITLE.filled(profile=_NO_PROFILE if profile is None else _WITH.filled(name=profile)), "bold"),
+            table_of(_HEAD, table, left=(0, 1, 2)),
             "",
-            say(_NO_FILE) if path is None else say(_FILE, path=path, names=", ".join(known) or "-"),
-            say(_BUILT_IN, names=", ".join(BUILT_IN)),
+            _NO_FILE if path is None else _FILE.filled(path=path, names=", ".join(known) or "-"),
+            _BUILT_IN.filled(names=", ".join(BUILT_IN)),
         ]
     )
     if profile is None:
-        terminal.parts(["", say(_NEXT, name=next(iter(known), "balanced"))])
+        terminal.parts(["", _NEXT.filled(name=next(iter(known), "balanced"))])
     return EXIT_OK

@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace import __version__
 from headrace.errors import UnusableInput
 from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits
 
 from .arguments import Commands, add_command, add_language, add_target, size, whole
-from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, table_of
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, say, table_of
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.text import Text as Line
 
     from headrace.tuning import Machine, Measured, MemoryPlan, TargetFacts, TierRow
+
+    from .terminal import Part
+
+    Rows: TypeAlias = Iterator[Sequence[Line | Text | str]]
 
 _DESCRIPTION = """\
 Say how much memory a configuration takes at its peak, before anything runs: term by term, with torch's loader and with
@@ -35,25 +39,7 @@ examples:
 exit codes: 0 it fits, 1 it does not, 2 could not run (usage or input), 130 interrupted
 """
 
-_TERMS = {  # by the values of TermKind
-    "queue": Text("batches ahead", "预取的 batch"),
-    "loop": Text("in the loop's hands", "训练循环手里的 batch"),
-    "in_hand": Text("samples in the workers' hands", "worker 手里的样本"),
-    "collation": Text("batches being collated", "正在拼接的 batch"),
-    "interpreter": Text("interpreters of workers", "worker 的解释器"),
-    "dataset": Text("data set, copied by workers", "被 worker 复制的数据集"),
-    "pinned": Text("pinned copies", "锁页副本"),
-    "read_ahead": Text("bytes read ahead", "提前读取的字节"),
-    "validation": Text("validation loader beside it", "同时存在的验证加载器"),
-    "training": Text("training process, without model", "训练进程（不含模型）"),
-}
-_TIERS = {
-    "safe": Text("safe", "安全"),
-    "balanced": Text("balanced", "平衡"),
-    "aggressive": Text("aggressive", "激进"),
-    "limit": Text("limit", "极限"),
-}
-_ESTIMATED = ("dataset", "pinned", "read_ahead", "validation", "collation")  # whatever is measured
+_ESTIMATED = ("DATASET", "PINNED", "READ_AHEAD", "VALIDATION", "COLLATION")  # whatever is measured
 _TITLE = Text(
     "batch {batch}, {workers:worker(s)}, prefetch {prefetch}", "batch {batch}，{workers} 个 worker，prefetch {prefetch}"
 )
@@ -135,7 +121,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         next_step = "leave it out: a sample of a target is what its data set returns, a whole sequence"
         raise UnusableInput("--sequence-length goes with --sample-bytes", next_step=next_step)
     machine = Machine.here(ranks=args.ranks)
-    with terminal.progress(_MEASURING.filled(target=args.target or "torch").of(args.lang)):
+    with terminal.progress(_MEASURING.filled(target=args.target or "torch")):
         with ProbeHost(args.target, memory_bytes=machine.memory_bytes // 2) as host:
             subject, measured = host.subject, host.measure()
     if args.memory is not None:
@@ -162,8 +148,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     plans = [peak_memory(cost, asked, loader) for loader in LoaderName]
     if args.json:
         terminal.json(_document(measured, machine, plans, rows))
-    else:
-        terminal.parts(_Report(args, subject, measured, machine, plans, rows).parts())
+        return EXIT_OK if machine.fits(plans[0]) else EXIT_FINDINGS
+    prefetch = asked.prefetch_factor or 2
+    title = say(_TITLE, batch=asked.batch_size, workers=asked.num_workers, prefetch=prefetch)
+    terminal.parts([line(f"headrace plan: {title}", "bold"), *([_measured(subject, measured)] if args.target else [])])
+    terminal.parts(_parts(machine, plans, rows, _term_rows(machine, plans, measured, is_given=args.target is None)))
     return EXIT_OK if machine.fits(plans[0]) else EXIT_FINDINGS
 
 
@@ -172,7 +161,8 @@ def _document(
 ) -> dict[str, Any]:
     def plain(plan: MemoryPlan) -> dict[str, Any]:
         sums = {name: getattr(plan, name) for name in ("rank_bytes", "total_bytes", "shm_bytes")}
-        return {**asdict(plan), **sums, "fits": machine.fits(plan)}
+        terms = [{**asdict(term), "kind": term.kind.name.lower()} for term in plan.terms]
+        return {**asdict(plan), "terms": terms, **sums, "fits": machine.fits(plan)}
 
     return {
         "schema": "headrace/plan/1",
@@ -181,70 +171,55 @@ def _document(
         "measured": asdict(measured),
         "plans": {plan.loader: plain(plan) for plan in plans},
         "tiers": [
-            {"tier": row.tier, "fits": row.fits, "torch": plain(row.torch), "headrace": plain(row.headrace)}
+            {"tier": row.tier.en, "fits": row.fits, "torch": plain(row.torch), "headrace": plain(row.headrace)}
             for row in rows
         ],
     }
 
 
-class _Report(NamedTuple):
-    """What is printed."""
+def _measured(subject: TargetFacts, measured: Measured) -> Text:
+    cost = measured.cost
+    sizes = (cost.sample_bytes, measured.least_bytes, measured.greatest_bytes, cost.fetch_peak_bytes)
+    told = dict(zip(("size", "least", "most", "peak"), map(format_bytes, sizes), strict=True))
+    told |= {"dataset": subject.dataset, "time": format_seconds(measured.sample_s)}
+    return _SAMPLE.filled(**told, count=measured.num_fetched)
 
-    args: argparse.Namespace
-    subject: TargetFacts
-    measured: Measured
-    machine: Machine
-    plans: list[MemoryPlan]
-    rows: tuple[TierRow, ...]
 
-    def say(self, text: Text, **facts: object) -> str:
-        return text.filled(**facts).of(self.args.lang)
+def _parts(machine: Machine, plans: list[MemoryPlan], rows: tuple[TierRow, ...], terms: Rows) -> Iterator[Part]:
+    (theirs, ours), free = plans, format_bytes(machine.memory_bytes)
+    shm = "?" if machine.shm_bytes is None else format_bytes(machine.shm_bytes)
+    told = {"memory": free, "source": machine.memory_source, "shm": shm, "cores": three_digits(machine.cores)}
+    yield from (_MACHINE.filled(**told, ranks=machine.ranks), "", table_of(_HEAD, terms, left=(0, 3, 4)), "")
+    yield table_of(_TIER_HEAD, [_tier_row(row, machine) for row in rows])
+    yield from (_TOO_MUCH.filled(tier=row.tier) for row in rows if not row.fits)
+    yield from ("", line(_FORMULAS, "dim"), line(_PEAK, "dim"), "")
+    fits, taken = machine.fits(theirs), format_bytes(theirs.total_bytes)
+    said = (_FITS if fits else _NOT).filled(bytes=taken, free=free, shm=format_bytes(theirs.shm_bytes))
+    yield line(said, "green" if fits else "bold red")
+    yield (_NEXT if fits else _NEXT_OWN).filled(bytes=format_bytes(ours.total_bytes))
 
-    def parts(self) -> Iterator[RenderableType]:
-        (theirs, ours), measured, machine, say = self.plans, self.measured, self.machine, self.say
-        asked, free = theirs.configuration, format_bytes(machine.memory_bytes)
-        facts = {"batch": asked.batch_size, "workers": asked.num_workers, "prefetch": asked.prefetch_factor or 2}
-        yield line(f"headrace plan: {say(_TITLE, **facts)}", "bold")
-        if self.args.target is not None:
-            sizes = (measured.cost.sample_bytes, measured.least_bytes, measured.greatest_bytes)
-            told = dict(zip(("size", "least", "most"), map(format_bytes, sizes), strict=True))
-            told |= {"dataset": self.subject.dataset, "peak": format_bytes(measured.cost.fetch_peak_bytes)}
-            yield say(_SAMPLE, **told, count=measured.num_fetched, time=format_seconds(measured.sample_s))
-        shm = "?" if machine.shm_bytes is None else format_bytes(machine.shm_bytes)
-        told = {"memory": free, "source": machine.memory_source, "shm": shm, "cores": three_digits(machine.cores)}
-        yield from (say(_MACHINE, **told, ranks=machine.ranks), "")
-        yield from (table_of(say(_HEAD), self._term_rows(), left=(0, 3, 4)), "")
-        yield table_of(say(_TIER_HEAD), map(self._tier_row, self.rows))
-        yield from (say(_TOO_MUCH, tier=say(_TIERS[row.tier])) for row in self.rows if not row.fits)
-        yield from ("", line(say(_FORMULAS), "dim"), line(say(_PEAK), "dim"), "")
-        fits, taken = machine.fits(theirs), format_bytes(theirs.total_bytes)
-        said = say(_FITS if fits else _NOT, bytes=taken, free=free, shm=format_bytes(theirs.shm_bytes))
-        yield line(said, "green" if fits else "bold red")
-        yield say(_NEXT if fits else _NEXT_OWN, bytes=format_bytes(ours.total_bytes))
 
-    def _term_rows(self) -> Iterator[Sequence[RenderableType]]:
-        plans, say, free, is_given = self.plans, self.say, self.machine.memory_bytes, self.args.target is None
-        found = [{str(term.kind): term for term in plan.terms} for plan in plans]
-        for kind, label in _TERMS.items():
-            terms = [terms.get(kind) for terms in found]
-            if any(terms):
-                is_guessed = kind == "in_hand" and (is_given or not self.measured.is_peak_measured)
-                basis = _BASIS[kind in _ESTIMATED or is_guessed]
-                basis = _GIVEN if is_given and kind in ("queue", "loop") else basis
-                formulas = dict.fromkeys(term.formula for term in terms if term)
-                sizes = [format_bytes(term.bytes) if term else "" for term in terms]
-                yield say(label), *sizes, say(basis), "\n".join(formulas)
-        yield line(say(_SUM), "bold"), *(line(format_bytes(plan.rank_bytes), "bold") for plan in plans)
-        if self.machine.ranks > 1:
-            yield say(_ALL, ranks=self.machine.ranks), *(format_bytes(plan.total_bytes) for plan in plans)
-        yield say(_OF_FREE), *(format_share(plan.total_bytes / free) for plan in plans)
-        files = self.measured.file_bytes
-        told = "" if files is None else say(_SHARDS, size=format_bytes(files))
-        yield say(_LEFT), *(format_bytes(max(0, free - plan.total_bytes)) for plan in plans), "", told
+def _term_rows(machine: Machine, plans: list[MemoryPlan], measured: Measured, *, is_given: bool) -> Rows:
+    found = [{term.kind: term for term in plan.terms} for plan in plans]
+    for kind in type(plans[0].terms[0].kind):
+        terms = [terms.get(kind) for terms in found]
+        if any(terms):
+            is_guessed = kind.name == "IN_HAND" and (is_given or not measured.is_peak_measured)
+            basis = _BASIS[kind.name in _ESTIMATED or is_guessed]
+            basis = _GIVEN if is_given and kind.name in ("QUEUE", "LOOP") else basis
+            formulas = dict.fromkeys(term.formula for term in terms if term)
+            yield kind.value, *(format_bytes(term.bytes) if term else "" for term in terms), basis, "\n".join(formulas)
+    free, totals = machine.memory_bytes, [plan.total_bytes for plan in plans]
+    yield line(_SUM, "bold"), *(line(format_bytes(plan.rank_bytes), "bold") for plan in plans)
+    if machine.ranks > 1:
+        yield _ALL.filled(ranks=machine.ranks), *map(format_bytes, totals)
+    yield _OF_FREE, *(format_share(total / free) for total in totals)
+    files = "" if measured.file_bytes is None else _SHARDS.filled(size=format_bytes(measured.file_bytes))
+    yield _LEFT, *(format_bytes(max(0, free - total)) for total in totals), "", files
 
-    def _tier_row(self, row: TierRow) -> Sequence[RenderableType]:
-        asked, taken = row.torch.configuration, (row.torch.total_bytes, row.headrace.total_bytes)
-        theirs, ours = ((format_bytes(one), format_share(one / self.machine.memory_bytes)) for one in taken)
-        name = line(self.say(_TIERS[row.tier]), "" if row.fits else "bold red")
-        shm = format_bytes(row.torch.shm_bytes)
-        return name, str(asked.num_workers), str(asked.prefetch_factor), *theirs, shm, *ours
+
+def _tier_row(row: TierRow, machine: Machine) -> Sequence[Line | Text | str]:
+    asked, taken = row.torch.configuration, (row.torch.total_bytes, row.headrace.total_bytes)
+    theirs, ours = ((format_bytes(one), format_share(one / machine.memory_bytes)) for one in taken)
+    name, shm = line(row.tier, "" if row.fits else "bold red"), format_bytes(row.torch.shm_bytes)
+    return name, str(asked.num_workers), str(asked.prefetch_factor), *theirs, shm, *ours

@@ -17,14 +17,13 @@ from headrace.errors import NotAQuarantine, UnusableInput
 from headrace.model import SampleFailure, Text, first_line, is_json_key, key_text
 
 from .arguments import Commands, add_command, add_language, whole
-from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table, printable
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, printable, say, table_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text as Line
-
     from headrace.knowledge import Hint
     from headrace.signals import DamagedLine, QuarantinedSample
+
+    from .terminal import Part
 
 _DESCRIPTION = """\
 Show what is in quarantine files: the samples that a loader with quarantine_file=FILE has left out, and why. Each sample
@@ -46,13 +45,17 @@ _FAILED = {
     "worker_lost": Text("its worker died", "worker 进程死亡"),
     "hang": Text("hang", "卡死"),
 }
-_GROUPED_BY = {
-    "exception": Text("exception", "异常"),
-    "shard": Text("shard", "分片"),
-    "file": Text("file", "文件"),
-    "rank": Text("rank", "rank"),
+_GROUP_HEADS = {
+    "exception": Text("samples,exception,one of them", "样本数,异常,其中之一"),
+    "shard": Text("samples,shard,one of them", "样本数,分片,其中之一"),
+    "file": Text("samples,file,one of them", "样本数,文件,其中之一"),
+    "rank": Text("samples,rank,one of them", "样本数,rank,其中之一"),
 }
 _TIMES, _SAMPLE, _TRIES = Text("times", "次数"), Text("sample", "样本"), Text("tries", "尝试")
+_HEADS = Text(
+    "times,sample,where and why,tries,rank,worker,last ({zone})",
+    "次数,样本,位置与原因,尝试,rank,worker,最近一次（{zone}）",
+)
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -69,7 +72,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     when = "2h, 3d, 2026-07-30 or '2026-07-30 14:00' (local)"
     filters.add_argument("--since", type=parse_since, metavar="WHEN", help=when)
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--by", choices=tuple(_GROUPED_BY), help="count by this instead of showing each sample")
+    shape.add_argument("--by", choices=tuple(_GROUP_HEADS), help="count by this instead of showing each sample")
     shape.add_argument("--indices", action="store_true", help="only the indices or keys, one a line, as JSON")
     shape.add_argument("--traceback", action="store_true", help="each sample with its full traceback")
     shape.add_argument("--json", action="store_true", help="print one JSON document, schema headrace/quarantine/1")
@@ -81,7 +84,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.signals import DamagedLine, merge_failures
 
-    language, entries = args.lang, _read(args.files)
+    entries = _read(args.files)
     failures = [entry for entry in entries if isinstance(entry, SampleFailure)]
     damages = [entry for entry in entries if isinstance(entry, DamagedLine)]
     total = len(merge_failures(failures))
@@ -91,20 +94,19 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.json(_report_json(args.files, samples, total, damages))
     elif args.indices:
         lines, others = key_lines(samples)
-        if lines:
-            terminal.document("\n".join(lines))
+        terminal.parts(lines)
         if damages:
-            terminal.warn(_damage(damages).of(language))
+            terminal.warn(_damage(damages))
         if others:
             left_out = Text(
                 f"samples without a key that JSON can hold are not listed: {others}",
                 f"有 {others} 个样本的键无法用 JSON 表示，这里没有列出",
             )
-            terminal.warn(left_out.of(language))
+            terminal.warn(left_out)
     else:
-        terminal.parts(_headlines(args.files, len(samples), total, damages, language))
+        terminal.parts(_headlines(args.files, len(samples), total, damages))
         if args.traceback:
-            terminal.parts(_tracebacks(samples, language, args.limit))
+            terminal.parts(_tracebacks(samples, args.limit))
         elif samples:
             terminal.parts(_tables(args, samples))
     return EXIT_FINDINGS if samples or damages else EXIT_OK
@@ -182,10 +184,9 @@ def _read(files: list[str]) -> list[SampleFailure | DamagedLine]:
     return entries
 
 
-Groups = list[tuple[str | int | None, list["QuarantinedSample"]]]
-
-
-def group_samples(samples: Iterable[QuarantinedSample], by: str) -> Groups:
+def group_samples(
+    samples: Iterable[QuarantinedSample], by: str
+) -> list[tuple[str | int | None, list[QuarantinedSample]]]:
     """Return the samples by exception, shard, …, the largest group first; `None` where that is not known."""
     found: dict[str | int | None, list[QuarantinedSample]] = {}
     for one in samples:
@@ -222,16 +223,15 @@ def key_lines(samples: Iterable[QuarantinedSample]) -> tuple[list[str], int]:
     return [json.dumps(key, ensure_ascii=False) for key in told], len(keys) - len(told)
 
 
-def _headlines(
-    paths: list[str], count: int, total: int, damages: Sequence[DamagedLine], language: str
-) -> Iterator[Line]:
+def _headlines(paths: list[str], count: int, total: int, damages: Sequence[DamagedLine]) -> Iterator[Part]:
     files = ", ".join(map(printable, paths))
     passing = Text(f", of which {count} pass the filters", f"，其中 {count} 个符合筛选条件")
     some = passing if count < total else Text("", "")
-    said = Text(f"condemned samples in {files}: {total}{some.en}", f"{files} 里被隔离的样本：{total} 个{some.zh}")
-    yield line(said.of(language), "bold")
+    yield line(
+        Text(f"condemned samples in {files}: {total}{some.en}", f"{files} 里被隔离的样本：{total} 个{some.zh}"), "bold"
+    )
     if damages:
-        yield line(_damage(damages).of(language), "yellow")
+        yield line(_damage(damages), "yellow")
 
 
 def _damage(damages: Sequence[DamagedLine]) -> Text:
@@ -243,55 +243,67 @@ def _damage(damages: Sequence[DamagedLine]) -> Text:
     )
 
 
-def _tables(args: argparse.Namespace, samples: Sequence[QuarantinedSample]) -> Iterator[Line | Table]:
-    language, limit = args.lang, args.limit
-    yield line("")
+def _tables(args: argparse.Namespace, samples: Sequence[QuarantinedSample]) -> Iterator[Part]:
+    limit, zone = args.limit, datetime.now().astimezone().tzname()
+    yield ""
     if args.by:
         groups = group_samples(samples, args.by)
-        yield _group_table(groups[: limit or None], args.by, language)
-        yield from _cut(len(groups), limit, language)
+        yield table_of(_GROUP_HEADS[args.by], map(_group_row, groups[: limit or None]), folded={1: None, 2: None})
+        yield from _cut(len(groups), limit)
     else:
-        yield _sample_table(samples[-limit:], language)
-        yield from _cut(len(samples), limit, language)
-    yield line("")
+        yield table_of(
+            _HEADS.filled(zone=zone), map(_row, samples[-limit:]), left=(6,), folded={1: _LONGEST_KEY, 2: None}
+        )
+        yield from _cut(len(samples), limit)
+    yield ""
     found: dict[str, tuple[int, str]] = {}  # what the knowledge base says of the failures, by its entry
     for hint in filter(None, map(_hint, samples)):
-        found[hint.entry_id] = (found.get(hint.entry_id, (0, ""))[0] + 1, hint.of(language))
-    yield from (line(f"{count} × {said}") for count, said in sorted(found.values(), reverse=True))
+        found[hint.entry_id] = (found.get(hint.entry_id, (0, ""))[0] + 1, say(hint.line))
+    yield from (f"{count} × {said}" for count, said in sorted(found.values(), reverse=True))
     files = printable(shlex.join(args.files))
-    next_step = Text(
+    yield Text(
         f"Next: `headrace quarantine --traceback {files}` shows where each one failed.",
         f"下一步：`headrace quarantine --traceback {files}` 查看每个样本出错的位置。",
     )
-    yield line(next_step.of(language))
     if len(args.files) == 1:
         loader = f"DataLoader(…, skip_quarantined={args.files[0]!r})"
-        skip = Text(f"To leave them out from the start: {loader}.", f"如果要从一开始就跳过它们：{loader}。")
-        yield line(skip.of(language))
+        yield Text(f"To leave them out from the start: {loader}.", f"如果要从一开始就跳过它们：{loader}。")
 
 
-def _tracebacks(samples: Sequence[QuarantinedSample], language: str, limit: int) -> Iterator[Line]:
+def _row(one: QuarantinedSample) -> Sequence[str]:
+    failure, moment = one.failure, moment_of(one.failure.time)
+    facts = ("" if each is None else str(each) for each in (failure.tries, failure.rank, failure.worker))
+    last = printable(failure.time) if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M")
+    return str(one.times), _key(failure), "\n".join(_where_and_why(failure)), *facts, last
+
+
+def _group_row(group: tuple[str | int | None, list[QuarantinedSample]]) -> Sequence[str]:
+    name, samples = group
+    known = _FAILED.get(str(name), Text("not known", "未知") if name is None else str(name))
+    failure = samples[-1].failure
+    return str(len(samples)), printable(say(known)), "  ".join((_key(failure), *_where_and_why(failure)))
+
+
+def _tracebacks(samples: Sequence[QuarantinedSample], limit: int) -> Iterator[Part]:
     """Give each sample with its traceback: lines of code as they are, wrapped by nobody."""
-    yield from _cut(len(samples), limit, language)
+    yield from _cut(len(samples), limit)
     for one in samples[-limit:]:
         failure = one.failure
         facts = [
-            f"{_SAMPLE.of(language)} {_key(failure, language)}",
+            f"{say(_SAMPLE)} {_key(failure)}",
             *map(printable, filter(None, (failure.file, failure.place))),
-            f"{_TIMES.of(language)} {one.times}",
-            f"{_TRIES.of(language)} {failure.tries}",
+            f"{say(_TIMES)} {one.times}",
+            f"{say(_TRIES)} {failure.tries}",
             f"rank {failure.rank}",
             *([] if failure.worker is None else [f"worker {failure.worker}"]),
             printable(failure.time),
         ]
-        said = printable(failure.traceback.rstrip()) or _why(failure, language)
-        yield from map(line, ("", "  ".join(facts), said))
+        yield from ("", "  ".join(facts), printable(failure.traceback.rstrip()) or _why(failure))
 
 
-def _cut(count: int, limit: int, language: str) -> Iterator[Line]:
+def _cut(count: int, limit: int) -> Iterator[Text]:
     if limit and (left := count - limit) > 0:
-        more = Text(f"… and {left} more; --limit 0 shows all", f"…… 还有 {left} 个；加 --limit 0 显示全部")
-        yield line(more.of(language))
+        yield Text(f"… and {left} more; --limit 0 shows all", f"…… 还有 {left} 个；加 --limit 0 显示全部")
 
 
 def _hint(condemned: QuarantinedSample) -> Hint | None:
@@ -301,56 +313,20 @@ def _hint(condemned: QuarantinedSample) -> Hint | None:
     return hint_for(failure.traceback or f"{failure.exception}: {failure.message}")
 
 
-def _sample_table(samples: Sequence[QuarantinedSample], language: str) -> Table:
-    zone = datetime.now().astimezone().tzname()
-    table = plain_table(gap=2)
-    table.add_column(_TIMES.of(language), justify="right")
-    table.add_column(_SAMPLE.of(language), max_width=_LONGEST_KEY, overflow="fold")
-    table.add_column(Text("where and why", "位置与原因").of(language), ratio=1, overflow="fold")
-    for heading in (_TRIES.of(language), "rank", "worker"):
-        table.add_column(heading, justify="right")
-    table.add_column(Text(f"last ({zone})", f"最近一次（{zone}）").of(language), no_wrap=True)
-    for one in samples:
-        failure, moment = one.failure, moment_of(one.failure.time)
-        table.add_row(
-            str(one.times),
-            line(_key(failure, language)),
-            line("\n".join(_where_and_why(failure, language))),
-            str(failure.tries),
-            str(failure.rank),
-            "" if failure.worker is None else str(failure.worker),
-            line(printable(failure.time) if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M")),
-        )
-    return table
-
-
-def _group_table(groups: Groups, by: str, language: str) -> Table:
-    table = plain_table(gap=2)
-    table.add_column(Text("samples", "样本数").of(language), justify="right")
-    table.add_column(_GROUPED_BY[by].of(language), overflow="fold")
-    table.add_column(Text("one of them", "其中之一").of(language), ratio=1, overflow="fold")
-    for name, samples in groups:
-        known = _FAILED.get(str(name), Text("not known", "未知") if name is None else Text(str(name), str(name)))
-        failure = samples[-1].failure
-        example = (_key(failure, language), *_where_and_why(failure, language))
-        table.add_row(str(len(samples)), line(printable(known.of(language))), line("  ".join(example)))
-    return table
-
-
-def _key(failure: SampleFailure, language: str) -> str:
+def _key(failure: SampleFailure) -> str:
     key = failure.key
     if key is None:
-        return Text("without a key", "没有键").of(language)
+        return say(Text("without a key", "没有键"))
     return printable(key if isinstance(key, str) else repr(key)).replace("\n", "\\n")
 
 
-def _where_and_why(failure: SampleFailure, language: str) -> list[str]:
-    where, why = printable(failure.file or failure.place or ""), _why(failure, language)
+def _where_and_why(failure: SampleFailure) -> list[str]:
+    where, why = printable(failure.file or failure.place or ""), _why(failure)
     return [part for part in (where, why if len(why) <= _LONGEST_WHY else f"{why[: _LONGEST_WHY - 1]}…") if part]
 
 
-def _why(failure: SampleFailure, language: str) -> str:
+def _why(failure: SampleFailure) -> str:
     name = failure.exception.rpartition(".")[2]
     if failure.kind != "exception" or not name:
-        name = _FAILED[failure.kind].of(language)
-    return printable(Text(": ", "：").of(language).join(filter(None, (name, first_line(failure.message)))))
+        name = say(_FAILED[failure.kind])
+    return printable(say(Text(": ", "：")).join(filter(None, (name, first_line(failure.message)))))

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.model import Text, format_bytes
 
 from .arguments import Commands, add_command, add_language, check_output
-from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table, printable
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, printable, say, table_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.text import Text as Line
 
     from headrace.storage.shards import ShardFacts
 
@@ -40,6 +40,7 @@ _REASONS = {  # why a member is in no sample, in Chinese
     "no rule fits its name": "文件名不符合任何配对规则",
     "its sample has this field already": "所属样本已有这个字段",
 }
+_HEADS = Text("shard,samples,members,size,fields,state", "shard,样本数,文件数,大小,字段,状态")
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -73,14 +74,14 @@ def _names(text: str) -> list[str]:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.storage.shards import expand_urls, list_samples, survey_shards
 
-    language = args.lang
     paths = expand_urls(args.files)
     if args.index_dir is not None:  # before all shards are read
         os.makedirs(args.index_dir, exist_ok=True)
         check_output(os.path.join(args.index_dir, "index"))
     pairing = dict(args.pair) or "webdataset"
-    reading = Text(f"reading the headers of shards ({len(paths)})", f"正在读取 {len(paths)} 个 shard 的文件头")
-    with terminal.progress(reading.of(language)):
+    with terminal.progress(
+        Text(f"reading the headers of shards ({len(paths)})", f"正在读取 {len(paths)} 个 shard 的文件头")
+    ):
         how = {"fields": args.fields, "verify": args.verify, "rebuild": args.rebuild, "index_dir": args.index_dir}
         facts = list(survey_shards(paths, pairing=pairing, **how))
     samples_of = partial(list_samples, pairing=pairing, fields=args.fields)
@@ -93,31 +94,17 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
                 told = " ".join(f"{name}:{size}" for name, size in sizes.items())
                 terminal.document("\t".join(map(_printable, (shard.path, key, told))))
     else:
-        terminal.result(_table(facts, language))
-        for said in _report_lines(facts, urls=args.files, verify=args.verify):
-            terminal.document(said.of(language) if said else "")
+        shown = sorted(facts, key=lambda shard: shard.is_whole)[:_MOST_ROWS]
+        rows = (_row(one) for one in facts if one in shown)
+        terminal.result(table_of(_HEADS, rows, folded=dict.fromkeys((0, 4, 5))))
+        terminal.parts(_report_lines(facts, urls=args.files, verify=args.verify))
     return EXIT_OK if all(shard.is_whole for shard in facts) else EXIT_FINDINGS
 
 
-def _table(facts: Sequence[ShardFacts], language: str) -> Table:
-    table = plain_table(gap=2)
-    table.add_column("shard", overflow="fold")
-    for name in (Text("samples", "样本数"), Text("members", "文件数"), Text("size", "大小")):
-        table.add_column(name.of(language), justify="right")
-    table.add_column(Text("fields", "字段").of(language), overflow="fold")
-    table.add_column(Text("state", "状态").of(language), overflow="fold")
-    shown = sorted(facts, key=lambda shard: shard.is_whole)[:_MOST_ROWS]
-    for shard in (one for one in facts if one in shown):
-        state, style = _state(shard)
-        table.add_row(
-            line(_printable(shard.path)),
-            str(shard.num_samples),
-            str(shard.num_members),
-            format_bytes(shard.size),
-            line(_printable(", ".join(shard.fields[:8]) + (", …" if len(shard.fields) > 8 else ""))),
-            line(_printable(state.of(language)), style),
-        )
-    return table
+def _row(shard: ShardFacts) -> Sequence[Line | Text | str]:
+    (state, style), fields = _state(shard), ", ".join(shard.fields[:8]) + (", …" if len(shard.fields) > 8 else "")
+    counts = (str(shard.num_samples), str(shard.num_members), format_bytes(shard.size))
+    return _printable(shard.path), *counts, _printable(fields), line(_printable(say(state)), style)
 
 
 def _state(shard: ShardFacts) -> tuple[Text, str]:
@@ -134,8 +121,8 @@ def _state(shard: ShardFacts) -> tuple[Text, str]:
     return Text("whole", "完好"), "green" if shard.is_whole else "yellow"
 
 
-def _report_lines(facts: Sequence[ShardFacts], *, urls: Sequence[str], verify: bool) -> Iterator[Text | None]:
-    """Give what is printed below the table; None: an empty line."""
+def _report_lines(facts: Sequence[ShardFacts], *, urls: Sequence[str], verify: bool) -> Iterator[Text | str]:
+    """Give what is printed below the table."""
     samples, members = sum(shard.num_samples for shard in facts), sum(shard.num_members for shard in facts)
     size = format_bytes(sum(shard.size for shard in facts))
     yield Text(
@@ -163,7 +150,7 @@ def _report_lines(facts: Sequence[ShardFacts], *, urls: Sequence[str], verify: b
             f"Passed over, for they are no files: {count}, first {name}",
             f"有 {count} 个条目不是普通文件，已跳过，第一个是 {name}",
         )
-    yield None
+    yield ""
     if all(shard.is_whole for shard in facts):
         given = urls[0] if len(urls) == 1 else list(urls)
         yield Text(
@@ -186,9 +173,9 @@ def _report_lines(facts: Sequence[ShardFacts], *, urls: Sequence[str], verify: b
         )
 
 
-def _damage_lines(facts: Sequence[ShardFacts]) -> Iterator[Text | None]:
+def _damage_lines(facts: Sequence[ShardFacts]) -> Iterator[Text | str]:
     if any(shard.damage or shard.wrong_data for shard in facts):
-        yield None
+        yield ""
         yield Text("Damage:", "损坏情况：")
     for shard in facts:
         path = _printable(shard.path)
@@ -208,11 +195,11 @@ def _damage_lines(facts: Sequence[ShardFacts]) -> Iterator[Text | None]:
             )
 
 
-def _unpaired_lines(facts: Sequence[ShardFacts]) -> Iterator[Text | None]:
+def _unpaired_lines(facts: Sequence[ShardFacts]) -> Iterator[Text | str]:
     count = sum(shard.num_unpaired for shard in facts)
     if not count:
         return
-    yield None
+    yield ""
     yield Text(f"Members in no sample: {count}", f"有 {count} 个文件不属于任何样本：")
     named = [member for shard in facts for member in shard.unpaired][:_MOST_LINES]
     for member in named:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from headrace import __version__
 from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits
 
 from .arguments import Commands, add_command, add_language, seconds, whole
-from .terminal import EXIT_OK, EXIT_TERMINATED, Terminal, line, plain_table, printable
+from .terminal import EXIT_OK, EXIT_TERMINATED, Terminal, line, printable, say, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -96,18 +96,13 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.storage.media import kind_of, probe, remember_depth
 
-    language = args.lang
-
-    def say(text: Text, **facts: object) -> str:
-        return text.filled(**facts).of(language)
-
     head = {"schema": "headrace/storage/1", "headrace": __version__, "path": args.path}
     if args.no_measure:
         kind = kind_of(args.path)
         if args.json:
-            terminal.json(head | {"kind": _plain(kind, language)})
+            terminal.json(head | {"kind": _plain(kind)})
         else:
-            terminal.parts(_kind_parts(args.path, kind, say))
+            terminal.parts(_kind_parts(args.path, kind))
         return EXIT_OK
 
     # a quarter of a minute needs no line in a log
@@ -122,9 +117,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             write_test_bytes=None if args.write_test is None else args.write_test << 20,
         )
     if args.json:
-        terminal.json(head | _plain(result, language))
+        terminal.json(head | _plain(result))
     else:
-        terminal.parts(_result_parts(result, say))
+        terminal.parts(_result_parts(result))
     if args.remember:
         is_measured, rate = result.suggestion.is_measured, result.knee.bytes_per_s or 0.0
         path = remember_depth(result.kind, result.suggestion.io_depth, rate) if is_measured else None
@@ -132,34 +127,34 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_OK
 
 
-def _plain(value: Any, language: str) -> Any:
+def _plain(value: Any) -> Any:
     """A value as JSON has it: fields and what follows from them by name, sentences in one language."""
     if isinstance(value, Text):
-        return value.of(language)
+        return say(value)
     if isinstance(value, tuple):
-        return [_plain(each, language) for each in value]
+        return [_plain(each) for each in value]
     if not is_dataclass(value):
         return value
     derived = [name for name, each in vars(type(value)).items() if isinstance(each, property)]
     names = [*(each.name for each in fields(value)), *derived]
-    return {name: _plain(getattr(value, name), language) for name in names}
+    return {name: _plain(getattr(value, name)) for name in names}
 
 
-def _kind_parts(path: str, kind: StorageKind, say: Callable[..., str]) -> Iterator[RenderableType]:
+def _kind_parts(path: str, kind: StorageKind) -> Iterator[RenderableType]:
     depth = _MEASURED_DEPTH if kind.is_depth_measured else _START_DEPTH
     yield line(say(_TITLE, path=path, label=kind.medium.label), "bold")
     yield f"  {kind.name}\n  {say(_EVIDENCE, fact=kind.evidence)}"
     yield f"  {say(depth, depth=kind.starting_depth, reason=kind.depth_reason)}"
-    yield from _unknown_parts(kind.unknown, say)
+    yield from _unknown_parts(kind.unknown)
 
 
-def _unknown_parts(unknown: tuple[Text, ...], say: Callable[..., str]) -> Iterator[RenderableType]:
+def _unknown_parts(unknown: tuple[Text, ...]) -> Iterator[RenderableType]:
     if unknown:
         yield f"\n{say(_UNKNOWN)}"
         yield from (f"  - {say(each)}" for each in unknown)
 
 
-def _result_parts(result: ProbeResult, say: Callable[..., str]) -> Iterator[RenderableType]:
+def _result_parts(result: ProbeResult) -> Iterator[RenderableType]:
     yield line(say(_TITLE, path=result.path, label=result.kind.medium.label), "bold")
     yield f"  {result.kind.name}"
     examples = ", ".join(printable(path, keep="") for path in result.examples)
@@ -168,27 +163,29 @@ def _result_parts(result: ProbeResult, say: Callable[..., str]) -> Iterator[Rend
     if result.num_passed_over:
         yield f"  {say(_PASSED_OVER, count=result.num_passed_over)}"
     yield f"  {say(_TOOK, seconds=format_seconds(result.seconds))}\n"
-    table = plain_table(gap=2)
-    for place, title in enumerate(say(_COLUMNS).split(",")):
-        table.add_column(title, justify="right" if 0 < place < 5 else "left", no_wrap=True)
-    readings = [result.in_order, result.warm, *result.random]
-    for name, reading in zip([_IN_ORDER, _AGAIN, *(_RANDOM for _ in result.random)], readings, strict=True):
-        state, style = _STATES[reading.coldness]
-        table.add_row(
-            say(name, size=format_bytes(reading.read_bytes), depth=reading.depth),
+    names, readings = (
+        [_IN_ORDER, _AGAIN, *(_RANDOM for _ in result.random)],
+        [result.in_order, result.warm, *result.random],
+    )
+    rows = [
+        (
+            name.filled(size=format_bytes(reading.read_bytes), depth=reading.depth),
             format_rate(reading.bytes_per_s),
             f"±{100 * reading.spread:.0f} %" if len(reading.rates) > 1 else "",
-            *(format_seconds(each) for each in (reading.median_s, reading.worst_s)),
-            line(say(state), style),
+            format_seconds(reading.median_s),
+            format_seconds(reading.worst_s),
+            line(*_STATES[reading.coldness]),
         )
-    yield from (table, "")
+        for name, reading in zip(names, readings, strict=True)
+    ]
+    yield from (table_of(_COLUMNS, rows, left=(0, 5), folded={}), "")
     for known in dict.fromkeys((_STATES[reading.coldness][0], reading.coldness_reason) for reading in readings):
         yield line(say(_HOW_KNOWN, state=known[0], how=known[1]), "dim")
     yield ""
     knee, suggestion = result.knee, result.suggestion
     rate, noise = format_rate(knee.bytes_per_s or 0.0), format_share(knee.noise or 0.0)
     yield line(say(_KNEES[knee.state], depth=knee.depth, rate=rate, gain=three_digits(knee.gain), noise=noise), "bold")
-    yield from _unknown_parts(result.unknown, say)
+    yield from _unknown_parts(result.unknown)
     next_step = _NEXT if suggestion.is_measured else _ESTIMATE
     yield f"\n{say(next_step, depth=suggestion.io_depth, reason=suggestion.reason)}"
     yield say(_WORKERS)

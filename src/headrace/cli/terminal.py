@@ -1,4 +1,4 @@
-"""How a command answers: what goes to stdout and what to stderr, with or without colour, and its exit code.
+"""How a command answers: in which language, what goes to stdout and what to stderr, in colour or not, its exit code.
 
 rich is loaded when something is drawn with it: `--help` and a wrapped script need none.
 """
@@ -9,14 +9,18 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+
+from headrace.model import Text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text as Line
+
+    Part: TypeAlias = RenderableType | Text  # of what is printed
 
 EXIT_OK = 0
 EXIT_FINDINGS = 1
@@ -31,28 +35,56 @@ _NARROWEST = 100  # columns when nobody tells: a pipe or a file should not wrap 
 _LINE_EVERY_S = 60.0  # a log file wants to know that we live, not each step
 
 
-def line(text: str, style: str = "") -> Line:
+_language = "en"
+
+
+def speak(language: str) -> str:
+    """Say everything from here on in a language: `--lang` is for all that a command prints."""
+    global _language
+    _language = language
+    return language
+
+
+def spoken() -> str:
+    """Return the language, for what other rooms put into words."""
+    return _language
+
+
+def say(text: Text | str, **facts: object) -> str:
+    """Return a sentence in the language that is spoken, its blanks filled in; a text without languages as it is."""
+    return text if isinstance(text, str) else (text.filled(**facts) if facts else text).of(_language)
+
+
+def line(text: Text | str, style: str = "") -> Line:
     """Return a line that `Terminal` prints in a style; brackets in it are brackets."""
     from rich.text import Text as Line
 
-    return Line(text, style=style)
+    return Line(say(text), style=style)
 
 
-def plain_table(*, gap: int) -> Table:
-    """Return a table without lines, whose columns stand so many cells apart."""
+def table_of(
+    head: Text | str,
+    rows: Iterable[Sequence[Line | Text | str]],
+    *,
+    left: tuple[int, ...] = (0,),
+    folded: Mapping[int, int | None] | None = None,
+) -> Table:
+    """Return a table without lines; a comma separates its titles. Columns stand to the right but for `left`.
+
+    Those that are `folded`, at so many cells, may take several lines; where none is named, a last one to the left may.
+    """
     from rich.table import Table
+    from rich.text import Text as Line
 
-    return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-
-
-def table_of(head: str, rows: Iterable[Sequence[RenderableType]], *, left: tuple[int, ...] = (0,)) -> Table:
-    """Return a table; a comma separates its titles. Columns stand to the right but for those named `left`."""
-    table, titles = plain_table(gap=2), head.split(",")
+    table, titles = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"), say(head).split(",")
+    last = len(titles) - 1
+    widths = folded if folded is not None else {last: None} if last in left else {}
     for place, title in enumerate(titles):
-        justify: Literal["left", "right"] = "left" if place in left else "right"
-        table.add_column(title, justify=justify, no_wrap=place + 1 < len(titles) or justify == "right")
+        side: Any = "left" if place in left or place in widths else "right"
+        fold: Any = {"overflow": "fold", "max_width": widths[place]} if place in widths else {"no_wrap": True}
+        table.add_column(title, justify=side, **fold)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(each if isinstance(each, Line) else line(each) for each in row))
     return table
 
 
@@ -78,7 +110,7 @@ class Terminal:
     def result(self, what: RenderableType) -> None:
         self._print(what, sys.stdout)
 
-    def parts(self, parts: Iterable[RenderableType]) -> None:
+    def parts(self, parts: Iterable[Part]) -> None:
         """Print the parts of a result: tables as wide as the terminal allows, lines as they are.
 
         A narrow terminal may wrap a line, we do not: it may be a command to copy.
@@ -86,16 +118,16 @@ class Terminal:
         from rich.text import Text as Line
 
         for part in parts:
-            if isinstance(part, str):
+            if isinstance(part, (str, Text)):
                 self.document(part)
             elif isinstance(part, Line):
                 self._console(sys.stdout).print(part, soft_wrap=True)
             else:
                 self.result(part)
 
-    def document(self, text: str) -> None:
+    def document(self, text: Text | str) -> None:
         """Print the result as it is: no colour, no wrapping."""
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(say(text) + "\n")
 
     def json(self, document: dict[str, Any]) -> None:
         self.document(json.dumps(document, ensure_ascii=False, indent=2))
@@ -107,10 +139,10 @@ class Terminal:
         else:
             self._print(what, sys.stderr)
 
-    def warn(self, text: str) -> None:
+    def warn(self, text: Text | str) -> None:
         """Say on stderr, unless only the result is wanted, what whoever reads the result should know."""
         if self.verbosity >= 0:
-            print(f"headrace: {text}", file=sys.stderr, flush=True)
+            print(f"headrace: {say(text)}", file=sys.stderr, flush=True)
 
     @contextmanager
     def live(self) -> Iterator[Callable[[RenderableType], None]]:
@@ -121,7 +153,7 @@ class Terminal:
             yield lambda what: screen.update(what, refresh=True)
 
     @contextmanager
-    def progress(self, text: str) -> Iterator[None]:
+    def progress(self, text: Text | str) -> Iterator[None]:
         """Say on stderr what is going on while the block runs.
 
         A terminal shows it for as long as it lasts; a log gets the first one and then a line a minute, or all of
@@ -135,7 +167,7 @@ class Terminal:
         else:
             now = time.monotonic()
             if self.verbosity > 0 or self._last_line_at is None or now - self._last_line_at >= _LINE_EVERY_S:
-                print(f"headrace: {text}", file=sys.stderr, flush=True)
+                print(f"headrace: {say(text)}", file=sys.stderr, flush=True)
                 self._last_line_at = now
             yield
 

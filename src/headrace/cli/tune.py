@@ -14,14 +14,14 @@ from headrace.errors import UnusableInput
 from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits, with_error
 
 from .arguments import Commands, add_command, add_language, check_output, seconds, size, whole
-from .terminal import EXIT_INTERRUPTED, EXIT_OK, Terminal, line, table_of
+from .terminal import EXIT_INTERRUPTED, EXIT_OK, Terminal, line, say, table_of
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
     from rich.text import Text as Line
 
     from headrace.tuning import Candidate, ProbeOutcome, TuneReport
+
+    from .terminal import Part
 
 _DESCRIPTION = """\
 Find the number of workers, the backend, the depth of reading and, where several are given, the batch size that feed a
@@ -95,7 +95,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         return _from_recording(args, terminal)
     from headrace.tuning import TuneSettings, arguments, profile_settings, reasons, tune
 
-    language = args.lang
     settings = TuneSettings(
         target=args.target,
         seconds=args.seconds - time.process_time(),  # which it took to come here
@@ -109,20 +108,20 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     )
 
     def tell(result: ProbeOutcome) -> None:
-        rate = three_digits(result.samples_per_s) if result.failure is None else result.failure.value.of(language)
+        rate = three_digits(result.samples_per_s) if result.failure is None else result.failure.value
         if terminal.verbosity > 0:
-            terminal.warn(_PROBED.filled(candidate=_name(result.candidate), rate=rate).of(language))
+            terminal.warn(_PROBED.filled(candidate=_name(result.candidate), rate=rate))
 
-    with terminal.progress(_PROGRESS.filled(target=args.target, seconds=format_seconds(args.seconds)).of(language)):
+    with terminal.progress(_PROGRESS.filled(target=args.target, seconds=format_seconds(args.seconds))):
         report = tune(settings, tell)
-    why, code = [each.of(language) for each in reasons(report)], arguments(report)
+    why, code = list(reasons(report)), arguments(report)
     if args.json:
         terminal.json(_document(report, why, code))
     else:
-        terminal.parts(_head(report, language))
+        terminal.parts(_head(report))
         if code:
-            terminal.parts([_table(report, language), *_failures(report, language), ""])
-            _close(terminal, language, why, [f"{name.rpartition('.')[0]}.{call}" for name, call in code.items()])
+            terminal.parts([table_of(_HEADS, _rows(report), left=(0, 3)), *_failures(report), ""])
+            terminal.parts(_close(why, [f"{name.rpartition('.')[0]}.{call}" for name, call in code.items()]))
     if code:
         _save(args, terminal, profile_settings(report), f"{three_digits(report.answer.samples_per_s)} samples/s")
     return EXIT_INTERRUPTED if report.is_interrupted else EXIT_OK
@@ -133,7 +132,7 @@ def _save(args: argparse.Namespace, terminal: Terminal, settings: dict[str, obje
         from headrace.loader import write_profile
 
         write_profile(args.write, args.profile, settings, comment=f"headrace tune {args.target}: {said}")
-        terminal.warn(_WRITTEN.filled(file=args.write, profile=args.profile).of(args.lang))
+        terminal.warn(_WRITTEN.filled(file=args.write, profile=args.profile))
 
 
 def _name(one: Candidate, *, several: bool = False) -> str:
@@ -149,49 +148,47 @@ def _name(one: Candidate, *, several: bool = False) -> str:
     return ", ".join([*said, *(f"{name} {value}" for name, value in rest.items() if value)])
 
 
-def _head(report: TuneReport, language: str) -> Iterator[RenderableType]:
+def _head(report: TuneReport) -> Iterator[Part]:
     batch = (report.answer.candidate or report.results[0].candidate).batch_size or "?"
     title = _TITLE.filled(target=report.settings.target, dataset=report.subject.dataset, batch=batch)
-    took = _TOOK.filled(count=len(report.results), seconds=format_seconds(report.elapsed_s))
-    yield from (line(title.of(language), "bold"), f"  {took.of(language)}\n")
+    took = say(_TOOK, count=len(report.results), seconds=format_seconds(report.elapsed_s))
+    yield from (line(title, "bold"), f"  {took}\n")
     if report.is_interrupted:
-        yield line(_STOPPED.of(language), "yellow")
+        yield line(_STOPPED, "yellow")
     if report.answer.candidate is None:
-        yield line(_NOTHING.of(language), "bold")
+        yield line(_NOTHING, "bold")
 
 
-def _failures(report: TuneReport, language: str) -> Iterator[RenderableType]:
+def _failures(report: TuneReport) -> Iterator[Part]:
     for one in report.results:
         if one.failure is not None:
             said = (one.said.strip().splitlines() or [""])[0]
-            yield line(f"{_name(one.candidate)}: {one.failure.value.of(language)}. {said}".strip(), "yellow")
+            yield line(f"{_name(one.candidate)}: {say(one.failure.value)}. {said}".strip(), "yellow")
 
 
-def _close(terminal: Terminal, language: str, why: Sequence[str], code: Sequence[str]) -> None:
-    """Print why, and what to write."""
-    terminal.parts([line(_WHY.of(language), "bold"), *(f"  - {each}" for each in why)])
-    terminal.parts([line(f"\n{_CODE.of(language)}", "bold"), *(f"  {each}" for each in code)])
+def _close(why: Sequence[Text], code: Sequence[str]) -> Iterator[Part]:
+    """Give why, and what to write."""
+    yield line(_WHY, "bold")
+    yield from (f"  - {say(each)}" for each in why)
+    yield line(f"\n{say(_CODE)}", "bold")
+    yield from (f"  {each}" for each in code)
 
 
-def _table(report: TuneReport, language: str) -> Table:
-    """Return all that was measured, fewest workers first, with bars that show the rates."""
+def _rows(report: TuneReport) -> Iterator[Sequence[Line | str]]:
+    """Give all that was measured, fewest workers first, with bars that show the rates."""
     rates, best, now = report.answer.rates, report.answer.candidate, report.subject.baseline
     most, several = max(rate for rate, _ in rates.values()), len({one.batch_size for one in rates}) > 1
-    rows = []
     for one in sorted(rates, key=lambda one: (one.loader, one.batch_size or 0, one.cost, _name(one))):
         good = [each for each in report.results if each.candidate == one and each.failure is None]
-        rows.append(
-            (
-                _name(one, several=several),
-                three_digits(report.problem.model.per_s(one)),
-                with_error(*rates[one]),
-                _marked(rates[one][0] / most, one == best, one == now, language),
-                format_seconds(good[-1].first_batch_s),
-                three_digits(good[-1].cores),
-                format_bytes(max(each.peak_bytes for each in good)),
-            )
+        yield (
+            _name(one, several=several),
+            three_digits(report.problem.model.per_s(one)),
+            with_error(*rates[one]),
+            _marked(rates[one][0] / most, is_best=one == best, is_now=one == now),
+            format_seconds(good[-1].first_batch_s),
+            three_digits(good[-1].cores),
+            format_bytes(max(each.peak_bytes for each in good)),
         )
-    return table_of(_HEADS.of(language), rows, left=(0, 3))
 
 
 def _bar(share: float) -> str:
@@ -204,12 +201,12 @@ def _bar(share: float) -> str:
     return "█" * (cells // 8) + " ▏▎▍▌▋▊▉"[cells % 8].strip()
 
 
-def _marked(share: float, is_best: bool, is_now: bool, language: str) -> Line:
+def _marked(share: float, *, is_best: bool, is_now: bool) -> Line:
     marks = [_BEST] * is_best + [_NOW] * is_now
-    return line(" ".join([_bar(share), *(each.of(language) for each in marks)]), "green" if is_best else "cyan")
+    return line(" ".join([_bar(share), *map(say, marks)]), "green" if is_best else "cyan")
 
 
-def _document(report: TuneReport, why: list[str], code: dict[str, str]) -> dict[str, Any]:
+def _document(report: TuneReport, why: list[Text], code: dict[str, str]) -> dict[str, Any]:
     answer = {field.name: getattr(report.answer, field.name) for field in fields(report.answer)}
     rates, candidate, _ = answer.pop("rates"), answer["candidate"], answer.pop("model")
     return {
@@ -220,7 +217,7 @@ def _document(report: TuneReport, why: list[str], code: dict[str, str]) -> dict[
         "service": asdict(report.problem.model.service),
         "answer": answer | {"candidate": candidate and asdict(candidate), "is_better": report.answer.is_better},
         "arguments": code,
-        "why": why,
+        "why": [say(each) for each in why],
         "rates": [{**asdict(one), "samples_per_s": rate, "error": error} for one, (rate, error) in rates.items()],
         "probes": [asdict(one) | {"failure": one.failure and one.failure.name.lower()} for one in report.results],
         "elapsed_s": report.elapsed_s,
@@ -263,7 +260,7 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.signals.recording import read_run
     from headrace.tuning import worker_counts
 
-    forecast, language = forecast_recording(read_run(args.target), step_s=args.step_ms), args.lang
+    forecast = forecast_recording(read_run(args.target), step_s=args.step_ms)
     if forecast is None:
         raise UnusableInput(
             f"too little was recorded in {args.target} of a loader and its workers to reckon with",
@@ -271,7 +268,7 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
         )
     best, now, settings, step_s = forecast.workers, forecast.current, forecast.settings, forecast.supply.step.value
     counts = sorted({*worker_counts(max(min(forecast.most, 2 * best), now, 1)), now, best})
-    rows = {count: forecast.steps_per_s(count) for count in counts}
+    rates = {count: forecast.steps_per_s(count) for count in counts}
     why = _FEEDS.filled(workers=best)
     if forecast.most <= now < forecast.needed:
         why = _NO_MORE.filled(bottleneck=forecast.bottleneck.value if forecast.bottleneck is not None else "?")
@@ -287,22 +284,23 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
             "loader": {"dataset": forecast.loader, **asdict(settings)},
             "step_s": step_s,
             "answer": {"num_workers": best, "needed": forecast.needed, "most": forecast.most},
-            "rates": [{"num_workers": k, "steps_per_s": one.value, "error": one.error} for k, one in rows.items()],
+            "rates": [{"num_workers": k, "steps_per_s": one.value, "error": one.error} for k, one in rates.items()],
             "arguments": dict.fromkeys(("headrace.DataLoader", "torch.utils.data.DataLoader"), call),
-            "why": [why.of(language)],
+            "why": [say(why)],
         }
         terminal.json(document)
         return EXIT_OK
-    table = [
+    rows = [
         (
             str(count),
             with_error(rate.value, rate.error),
-            _marked(rate.value * step_s, count == best, count == now, language),
+            _marked(rate.value * step_s, is_best=count == best, is_now=count == now),
             format_share(max(0.0, 1 - rate.value * step_s)),
         )
-        for count, rate in rows.items()
+        for count, rate in rates.items()
     ]
-    facts = _LOADER.filled(
+    facts = say(
+        _LOADER,
         loader=forecast.loader,
         place=settings.place or "?",
         batch=settings.batch_size or "?",
@@ -310,8 +308,7 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
         workers=max(1, now),
         pool=format_seconds(forecast.supply.batch.value * forecast.supply.tasks),
     )
-    title = line(_ESTIMATE.filled(target=args.target).of(language), "bold")
-    terminal.parts([title, f"  {facts.of(language)}\n", table_of(_FORECAST_HEADS.of(language), table, left=(2,)), ""])
-    _close(terminal, language, [why.of(language)], [call])
-    terminal.parts(["", _MEASURE_IT.of(language)])
+    title = line(_ESTIMATE.filled(target=args.target), "bold")
+    table = table_of(_FORECAST_HEADS, rows, left=(2,))
+    terminal.parts([title, f"  {facts}\n", table, "", *_close([why], [call]), "", _MEASURE_IT])
     return EXIT_OK

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.model import Count, Text, format_bytes, format_seconds, format_share
 
 from .arguments import Commands, add_command, add_language, check_output, seconds, whole
-from .terminal import EXIT_FINDINGS, EXIT_INTERRUPTED, EXIT_OK, Terminal, line
+from .terminal import EXIT_FINDINGS, EXIT_INTERRUPTED, EXIT_OK, Terminal, line, say, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,6 +48,8 @@ _BAR = 24
 
 _NOW, _BUSY = Text("now", "当前"), Text("busy", "忙碌")
 _MEMORY, _READ = Text("memory", "内存"), Text("read", "读取")
+_NO_WORKERS = Text("no loader workers run now", "当前没有加载 worker")
+_HEADS = Text("worker,now,busy,CPU,memory,read,where", "worker,当前,忙碌,CPU,内存,读取,位置")
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -76,13 +78,12 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.watch import AlarmSettings, AlertCommand, MemoryLine, WatchSession, WatchSettings
 
-    language = args.lang
     if args.target is None and args.dump not in (None, "-"):
         args.target, args.dump = args.dump, "-"  # `--dump 4711`: what looks like a file is the process
     if not args.target:
         args.parser.error("name a process, by its pid or a text of its command line")
     try:
-        line = MemoryLine.parse(args.memory)
+        memory = MemoryLine.parse(args.memory)
     except ValueError as error:
         args.parser.error(str(error))
     if args.dump not in (None, "-"):
@@ -92,28 +93,26 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         interval_s=max(1.0, min(args.interval, args.duration or args.interval)),
         rate_per_s=args.rate,
         use_stacks=not args.no_stacks,
-        alarms=AlarmSettings(memory=line, stuck_s=args.stuck),
+        alarms=AlarmSettings(memory=memory, stuck_s=args.stuck),
     )
     with ExitStack() as stack:
-        attaching = Text(f"attaching to {args.target}", f"正在附加到 {args.target}")
-        with terminal.progress(attaching.of(language)):
+        with terminal.progress(Text(f"attaching to {args.target}", f"正在附加到 {args.target}")):
             session = stack.enter_context(WatchSession(args.target, settings))
         if args.dump is not None:
-            return _dump(session, args.dump, language, terminal)
+            return _dump(session, args.dump, terminal)
         command = args.alert_command
-        alerts = stack.enter_context(closing(AlertCommand(command, language=language))) if command else None
+        alerts = stack.enter_context(closing(AlertCommand(command, language=args.lang))) if command else None
         return _watch(session, alerts, args, terminal)
 
 
-def _dump(session: WatchSession, path: str, language: str, terminal: Terminal) -> int:
+def _dump(session: WatchSession, path: str, terminal: Terminal) -> int:
     text = session.dump()
     if path == "-":
         terminal.document(text.rstrip("\n"))
         return EXIT_OK
     Path(path).write_text(text, encoding="utf-8")
     count = Count(len(session.cast.processes))
-    dumped = Text(f"stacks of {count:process(es)} are in {path}", f"{count} 个进程的调用栈已写入 {path}")
-    terminal.document(dumped.of(language))
+    terminal.document(Text(f"stacks of {count:process(es)} are in {path}", f"{count} 个进程的调用栈已写入 {path}"))
     return EXIT_OK
 
 
@@ -122,12 +121,12 @@ def _watch(session: WatchSession, alerts: AlertCommand | None, args: argparse.Na
     from headrace.reports import findings_text
     from headrace.watch import SCHEMA, History, judge
 
-    history, language, look, interrupted = History(), args.lang, None, False
+    history, look, interrupted = History(), None, False
     # the last stretch may be shorter than the others; a few milliseconds are not worth another
     ends_at_s = math.inf if args.duration is None else args.duration - 0.5
 
     def screen(look: Look) -> RenderableType:
-        return watch_screen(look, session.target, language, history.alarms)
+        return watch_screen(look, session.target, history.alarms)
 
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as on ^C: the verdict so far is worth having
@@ -142,7 +141,7 @@ def _watch(session: WatchSession, alerts: AlertCommand | None, args: argparse.Na
         interrupted = True
     findings = judge(history)
     if args.json:
-        end = {"schema": SCHEMA, "event": "end", "findings": findings.as_json(language)}
+        end = {"schema": SCHEMA, "event": "end", "findings": findings.as_json(args.lang)}
         terminal.document(json.dumps(end, ensure_ascii=False))
     elif look is not None:
         if args.once:
@@ -150,11 +149,10 @@ def _watch(session: WatchSession, alerts: AlertCommand | None, args: argparse.Na
             terminal.document("")
         for one in session.ends:
             if one.pid in session.roots:
-                terminal.document(_ended(one, language))
-        terminal.result(findings_text(findings, language=language, is_verbose=terminal.verbosity > 0))
+                terminal.document(_ended(one))
+        terminal.result(findings_text(findings, language=args.lang, is_verbose=terminal.verbosity > 0))
     if alerts is not None and (count := Count(alerts.num_left_out)):
-        left_out = Text(f"{count:alarm(s)} did not run the alert command", f"有 {count} 次警报没有执行警报命令")
-        terminal.warn(left_out.of(language))
+        terminal.warn(Text(f"{count:alarm(s)} did not run the alert command", f"有 {count} 次警报没有执行警报命令"))
     return EXIT_INTERRUPTED if interrupted else EXIT_FINDINGS if findings.findings else EXIT_OK
 
 
@@ -165,7 +163,7 @@ def _output(
     """Where looks go: JSON lines, nowhere (`--once` prints the last), a live screen, or lines in a log."""
 
     def show_line(look: Look) -> None:
-        lines = [watch_line(look, args.lang), *(_alarm(one, args.lang) for one in look.alarms)]
+        lines = [watch_line(look), *(say(_alarm(one)) for one in look.alarms)]
         if args.json:
             lines = [json.dumps(look.as_json(args.lang), ensure_ascii=False)]
         terminal.document("\n".join(lines))
@@ -174,112 +172,99 @@ def _output(
     if args.json or not (args.once or sys.stdout.isatty()):
         yield show_line
     elif args.once:
-        with terminal.progress(_title(target, "…").of(args.lang)):
+        with terminal.progress(_title(target, "…")):
             yield lambda _: None
     else:
         with terminal.live() as live:
             yield lambda look: live(screen(look))
 
 
-def watch_line(look: Look, language: str) -> str:
-    waits = Text(", waits for data", "，等待数据").of(language)
+def watch_line(look: Look) -> str:
+    waits = say(Text(", waits for data", "，等待数据"))
     said = [look.at]
-    for one in look.trainers:
-        doing = one.activity.value.of(language)
-        said.append(f"{_name(one, language)} {doing}{waits} {_interval(one.wait, language)}")
+    said += (f"{_name(one)} {say(one.activity.value)}{waits} {_interval(one.wait)}" for one in look.trainers)
     if look.workers:
         busy = sorted(worker.busy.value for worker in look.workers)
-        said.append(f"{_BUSY.of(language)} {format_share(busy[0])} - {format_share(busy[-1])} ({len(busy)})")
+        said.append(f"{say(_BUSY)} {format_share(busy[0])} - {format_share(busy[-1])} ({len(busy)})")
     return "  ".join(said)
 
 
-def watch_screen(look: Look, target: str, language: str, alarms: Sequence[Alarm]) -> RenderableType:
+def watch_screen(look: Look, target: str, alarms: Sequence[Alarm]) -> RenderableType:
     from rich.console import Group
 
-    title = _title(target, format_seconds(look.watched_s)).of(language)
-    parts: list[RenderableType] = [line(title, "bold")]
-    no_workers = Text("no loader workers run now", "当前没有加载 worker")
+    parts: list[RenderableType] = [line(_title(target, format_seconds(look.watched_s)), "bold")]
     for trainer in look.trainers:
-        parts += ["", *_trainer(trainer, language)]
+        parts += ["", *_trainer(trainer)]
         workers = [worker for worker in look.workers if worker.trainer_pid == trainer.pid]
-        parts.append(_workers(workers, language) if workers else line(no_workers.of(language), "dim"))
-    parts += ["", line(_machine(look.machine, language))]
-    parts += [line(_ended(end, language)) for end in look.ended]
-    parts += [line(_alarm(alarm, language), "bold red") for alarm in alarms[-_MOST_ALARMS:]]
-    return Group(*parts)
+        parts.append(_workers(workers) if workers else line(_NO_WORKERS, "dim"))
+    parts += ["", line(_machine(look.machine)), *(line(_ended(end)) for end in look.ended)]
+    return Group(*parts, *(line(_alarm(alarm), "bold red") for alarm in alarms[-_MOST_ALARMS:]))
 
 
 def _title(target: str, time: str) -> Text:
     return Text(f"watching {target} for {time}", f"已观察 {target} {time}")
 
 
-def _ended(end: End, language: str) -> str:
+def _ended(end: End) -> Text:
     how = end.text()
-    return Text(f"process {end.pid} {how.en}", f"进程 {end.pid} {how.zh}").of(language)
+    return Text(f"process {end.pid} {how.en}", f"进程 {end.pid} {how.zh}")
 
 
-def _alarm(alarm: Alarm, language: str) -> str:
-    return Text(f"ALARM {alarm.what.en}", f"警报：{alarm.what.zh}").of(language)
+def _alarm(alarm: Alarm) -> Text:
+    return Text(f"ALARM {alarm.what.en}", f"警报：{alarm.what.zh}")
 
 
-def _trainer(trainer: TrainerLook, language: str) -> Iterator[RenderableType]:
+def _trainer(trainer: TrainerLook) -> Iterator[RenderableType]:
     from rich.table import Table
 
-    head = line(_name(trainer, language), "bold")
-    head.append(f"  {trainer.command[:100]}", style="dim")
-    yield head
+    yield line(_name(trainer), "bold").append(f"  {trainer.command[:100]}", style="dim")
     rates, at = trainer.rates, f"  {trainer.at}" if trainer.at is not None else ""
-    usage = f"CPU {format_share(rates.cpu_share)}  {_MEMORY.of(language)} {format_bytes(rates.held_bytes)}"
+    usage = f"CPU {format_share(rates.cpu_share)}  {say(_MEMORY)} {format_bytes(rates.held_bytes)}"
     if rates.read_bytes_per_s is not None:
-        usage += f"  {_READ.of(language)} {_rate(rates.read_bytes_per_s, language)}"
-    yield line(f"  {_NOW.of(language)}: {_doing(trainer, language)}{at}  {usage}")
+        usage += f"  {say(_READ)} {_rate(rates.read_bytes_per_s)}"
+    yield line(f"  {say(_NOW)}: {_doing(trainer)}{at}  {usage}")
     if trainer.problem:
-        problem = Text(f"  no Python stacks: {trainer.problem}", f"  没有 Python 栈：{trainer.problem}")
-        yield line(problem.of(language), "yellow")
+        yield line(Text(f"  no Python stacks: {trainer.problem}", f"  没有 Python 栈：{trainer.problem}"), "yellow")
     grid = Table.grid(padding=(0, 1, 0, 2))
     for activity, share in sorted(trainer.shares.items(), key=lambda one: -one[1].value):
         bar = line("█" * round(_BAR * share.value), "red" if activity.code == "data_wait" else "")
-        grid.add_row(activity.value.of(language), _interval(share, language), bar)
+        grid.add_row(say(activity.value), _interval(share), bar)
     yield grid
 
 
-def _workers(workers: Sequence[WorkerLook], language: str) -> RenderableType:
-    from rich.table import Table
-
+def _workers(workers: Sequence[WorkerLook]) -> RenderableType:
     shown = sorted(workers, key=lambda one: (-one.same_for_s, workers.index(one)))[:_MOST_WORKERS]
-    shown.sort(key=workers.index)
-    table = Table(box=None, padding=(0, 1, 0, 1), pad_edge=False)
-    for heading in (Text("worker", "worker"), _NOW, _BUSY, Text("CPU", "CPU"), _MEMORY, _READ, Text("where", "位置")):
-        table.add_column(heading.of(language), overflow="fold", justify="left")
-    for worker in shown:
-        table.add_row(
+    rows: list[tuple[str, ...]] = [
+        (
             f"{worker.name} {worker.pid}",
-            _doing(worker, language),
+            _doing(worker),
             format_share(worker.busy.value) if worker.busy.num_samples else "-",
             format_share(worker.rates.cpu_share),
             format_bytes(worker.rates.held_bytes),
-            _rate(worker.rates.read_bytes_per_s, language),
+            _rate(worker.rates.read_bytes_per_s),
             "" if worker.activity.code == "idle" else worker.place,
         )
+        for worker in sorted(shown, key=workers.index)
+    ]
     if more := Count(len(workers) - len(shown)):
-        table.add_row(Text(f"and {more:more worker(s)}", f"另有 {more} 个 worker").of(language))
-    return table
+        rows.append((say(Text(f"and {more:more worker(s)}", f"另有 {more} 个 worker")),))
+    return table_of(_HEADS, rows, folded=dict.fromkeys(range(7)))
 
 
-def _doing(process: TrainerLook | WorkerLook, language: str) -> str:
-    said: str = process.activity.value.of(language)
+def _doing(process: TrainerLook | WorkerLook) -> str:
+    said = say(process.activity.value)
     if process.same_for_s < _STILL_S:
         return said
     time = format_seconds(process.same_for_s)
-    return f"{said} {Text(f'the same for {time}', f'已停留 {time}').of(language)}"
+    return f"{said} {say(Text(f'the same for {time}', f'已停留 {time}'))}"
 
 
-def _rate(value: float | None, language: str) -> str:
+def _rate(value: float | None) -> str:
     size = format_bytes(value or 0)
-    return "-" if value is None else Text(f"{size}/s", f"{size}/秒").of(language)
+    return "-" if value is None else say(Text(f"{size}/s", f"{size}/秒"))
 
 
-def _machine(machine: MachineLook, language: str) -> str:
+def _machine(machine: MachineLook) -> str:
     said = []
     if machine.cpu_share is not None:
         share = format_share(machine.cpu_share)
@@ -290,7 +275,7 @@ def _machine(machine: MachineLook, language: str) -> str:
         source = Text("the machine's", "整机") if name == "machine" else Text(name, name)
         said.append(Text(f"memory {used} of {limit} ({source.en})", f"内存 {used} / {limit}（{source.zh}）"))
     if machine.swap_in_bytes_per_s:
-        rate = _rate(machine.swap_in_bytes_per_s, language)
+        rate = _rate(machine.swap_in_bytes_per_s)
         said.append(Text(f"swap-in {rate}", f"换入 {rate}"))
     if machine.pressure:
         parts = " ".join(f"{name} {format_share(share)}" for name, share in machine.pressure.items())
@@ -302,14 +287,14 @@ def _machine(machine: MachineLook, language: str) -> str:
         busy, name = "-" if gpu.utilisation is None else format_share(gpu.utilisation), f"GPU {gpu.number}"
         used, total = format_bytes(gpu.used_bytes or 0), format_bytes(gpu.total_bytes or 0)
         said.append(Text(f"{name} {busy} busy, {used} of {total}", f"{name} 占用 {busy}，显存 {used} / {total}"))
-    return f"{Text('machine', '整机').of(language)}: {'  ·  '.join(text.of(language) for text in said)}"
+    return f"{say(Text('machine', '整机'))}: {'  ·  '.join(map(say, said))}"
 
 
-def _name(trainer: TrainerLook, language: str) -> str:
+def _name(trainer: TrainerLook) -> str:
     rank = "" if trainer.rank is None else f" rank {trainer.rank}"
-    return f"{Text('trainer', '训练进程').of(language)} {trainer.pid}{rank}"
+    return f"{say(Text('trainer', '训练进程'))} {trainer.pid}{rank}"
 
 
-def _interval(share: Share, language: str) -> str:
+def _interval(share: Share) -> str:
     value, low, high = map(format_share, (share.value, share.low, share.high))  # with its 95 % interval
-    return Text(f"{value} ({low} to {high})", f"{value}（{low} 到 {high}）").of(language) if share.num_samples else "-"
+    return say(Text(f"{value} ({low} to {high})", f"{value}（{low} 到 {high}）")) if share.num_samples else "-"

@@ -1,8 +1,7 @@
 """What to change: how much memory a configuration takes, how many samples a second it gives, and which one is best.
 
-- `fitting`: which configurations fit a machine: safe, balanced, aggressive, limit.
 - `measuring`: what a sample and a worker take of memory, measured.
-- `memory`: how much memory a configuration takes at its peak, term by term. Pure.
+- `memory`: how much memory a configuration takes at its peak, term by term; which ones fit a machine.
 - `model`: samples a second of a candidate, from what one sample costs. Pure.
 - `probing`: a process that has a target: runs one candidate for a stretch, or measures.
 - `search`: which candidate to try next, or which one is best. Pure.
@@ -16,9 +15,8 @@ from typing import TYPE_CHECKING
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .fitting import Machine, TierRow, tier_rows
     from .measuring import Measured
-    from .memory import Configuration, LoaderName, MemoryPlan, SampleCost, peak_memory
+    from .memory import Configuration, LoaderName, Machine, MemoryPlan, SampleCost, TierRow, peak_memory, tier_rows
     from .model import Candidate, worker_counts
     from .probing import ProbeHost, TargetFacts, measure_target
     from .search import ProbeOutcome
@@ -50,9 +48,8 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    fitting="Machine TierRow tier_rows",
     measuring="Measured",
-    memory="Configuration LoaderName MemoryPlan SampleCost peak_memory",
+    memory="Configuration LoaderName Machine MemoryPlan SampleCost TierRow peak_memory tier_rows",
     model="Candidate worker_counts",
     probing="ProbeHost TargetFacts measure_target",
     search="ProbeOutcome",

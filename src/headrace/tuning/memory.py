@@ -1,4 +1,4 @@
-"""How much memory a configuration takes at its peak, term by term, with torch's loader and with ours. Pure.
+"""How much memory a configuration takes at its peak, term by term, with torch's loader and with ours; which ones fit.
 
 The peak is that of a loop slower than its loader: everything ahead is full, and nobody waits. A loop that waits for
 data comes close to it with the first filling. What the terms rest on:
@@ -16,15 +16,27 @@ data comes close to it with the first filling. What the terms rest on:
 """
 
 import math
+import os
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Self
 
-from headrace.model import format_bytes
+from headrace.loader import DEFAULT_SHARE, expected_ahead, free_memory, usable_processors
+from headrace.model import Text, format_bytes, num_local_ranks
 
 # pages that the code of our engine touches in a worker, beyond what torch's does: measured, Python 3.11
 _OWN_CODE_BYTES = 5 << 20
 _STEP_S = 0.1  # of a training that nobody has timed yet; it counts where samples are slower than that
+_SHM_SHARE = 0.8  # of the free /dev/shm: a full one is a crash, and others write there too
+
+# Of each tier: the share of the free memory, the share of the cores, prefetch_factor. Memory is what a crash is about,
+# so it bounds; workers beyond the cores bring nothing where samples are decoded; prefetch smooths, and brings nothing.
+_TIERS = {
+    Text("safe", "安全"): (0.25, 0.25, 2),
+    Text("balanced", "平衡"): (0.5, 0.5, 2),
+    Text("aggressive", "激进"): (0.7, 0.75, 3),
+    Text("limit", "极限"): (0.9, 1.0, 4),
+}
 
 
 class LoaderName(StrEnum):
@@ -34,19 +46,19 @@ class LoaderName(StrEnum):
     HEADRACE = "headrace"
 
 
-class TermKind(StrEnum):
+class TermKind(Enum):
     """What takes memory."""
 
-    QUEUE = "queue"  # batches ahead, finished or being filled
-    LOOP = "loop"  # the batch that the training loop holds
-    IN_HAND = "in_hand"  # samples that workers have in hand, and the peak of fetching one
-    COLLATION = "collation"  # what a collation of the user's own has made, and has not handed over yet
-    INTERPRETER = "interpreter"  # of the workers
-    DATASET = "dataset"  # what workers copy of the data set
-    PINNED = "pinned"
-    READ_AHEAD = "read_ahead"
-    VALIDATION = "validation"  # a second loader beside the first
-    TRAINING = "training"  # the training process: interpreter, imports, data set; not its model
+    QUEUE = Text("batches ahead", "预取的 batch")  # finished or being filled
+    LOOP = Text("in the loop's hands", "训练循环手里的 batch")
+    IN_HAND = Text("samples in the workers' hands", "worker 手里的样本")  # and the peak of fetching one
+    COLLATION = Text("batches being collated", "正在拼接的 batch")  # by a function of the user's own
+    INTERPRETER = Text("interpreters of workers", "worker 的解释器")
+    DATASET = Text("data set, copied by workers", "被 worker 复制的数据集")
+    PINNED = Text("pinned copies", "锁页副本")
+    READ_AHEAD = Text("bytes read ahead", "提前读取的字节")
+    VALIDATION = Text("validation loader beside it", "同时存在的验证加载器")
+    TRAINING = Text("training process, without model", "训练进程（不含模型）")  # interpreter, imports, data set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +112,10 @@ class Configuration:
 
     def with_own_ahead(self, cost: SampleCost, *, worst_sample_s: float = 0.0) -> "Configuration":
         """Return the same with how many batches ahead ours runs by itself."""
-        from headrace.loader import expected_ahead
-
-        rows, workers = self.batch_size, self.num_workers
         ahead = expected_ahead(
-            batch_size=rows,
-            batch_bytes=rows * cost.batch_sample_bytes,
-            num_workers=workers,
+            batch_size=self.batch_size,
+            batch_bytes=self.batch_size * cost.batch_sample_bytes,
+            num_workers=self.num_workers,
             worst_sample_s=worst_sample_s,
             step_s=_STEP_S,
         )
@@ -152,8 +161,8 @@ def peak_memory(cost: SampleCost, configuration: Configuration, loader: LoaderNa
 
     >>> cost = SampleCost.of_sample(5 << 20, worker_bytes=2 << 20, collected_bytes=40 << 20, training_bytes=200 << 20)
     >>> plan = peak_memory(cost, Configuration(batch_size=8, num_workers=4), LoaderName.TORCH)
-    >>> [(str(term.kind), term.formula) for term in plan.terms][:3]
-    [('queue', '4 x 2 x 8 x 5.00 MiB'), ('loop', '8 x 5.00 MiB'), ('in_hand', '4 x (7 x 5.00 MiB + 10.0 MiB)')]
+    >>> [(term.kind.name, term.formula) for term in plan.terms][:3]
+    [('QUEUE', '4 x 2 x 8 x 5.00 MiB'), ('LOOP', '8 x 5.00 MiB'), ('IN_HAND', '4 x (7 x 5.00 MiB + 10.0 MiB)')]
     """
     terms = [*_batches(cost, configuration, loader), *_workers(cost, configuration, loader)]
     if configuration.val_workers:
@@ -209,3 +218,65 @@ def _workers(cost: SampleCost, configuration: Configuration, loader: LoaderName)
     copied = cost.dataset_bytes
     terms.append(Term(TermKind.DATASET, workers * copied, f"{workers} x {format_bytes(copied)}"))
     return terms
+
+
+# ------------------------------------------------------------------------------------------------ what fits a machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What a node has for all its ranks."""
+
+    memory_bytes: int  # that may still be used: the tightest of MemAvailable and the control groups
+    memory_source: str
+    shm_bytes: int | None  # free in /dev/shm
+    cores: float
+    ranks: int = 1
+
+    @classmethod
+    def here(cls, *, ranks: int | None = None) -> Self:
+        free, source = free_memory()
+        shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+        return cls(
+            memory_bytes=free,
+            memory_source=source,
+            shm_bytes=None if shm is None else shm.f_bavail * shm.f_frsize,
+            cores=usable_processors() * num_local_ranks(),
+            ranks=ranks or num_local_ranks(),
+        )
+
+    @property
+    def budget_bytes(self) -> int:
+        """What our loader lets batches take on each rank, where nobody says."""
+        return int(DEFAULT_SHARE * self.memory_bytes / self.ranks)
+
+    def fits(self, plan: MemoryPlan, *, share: float = 1.0) -> bool:
+        """Whether a plan stays within a share of the memory, and its shared memory within /dev/shm."""
+        has_shm = self.shm_bytes is None or plan.shm_bytes <= _SHM_SHARE * self.shm_bytes
+        return has_shm and plan.total_bytes <= share * self.memory_bytes
+
+
+@dataclass(frozen=True)
+class TierRow:
+    """How much of a machine a loader is given, the configuration for it, and what both loaders take with it."""
+
+    tier: Text
+    torch: MemoryPlan
+    headrace: MemoryPlan
+    fits: bool  # torch's loader, within the tier's share: the least that there is may be too much
+
+
+def tier_rows(cost: SampleCost, machine: Machine, base: Configuration, *, worst_sample_s: float) -> tuple[TierRow, ...]:
+    """Return the largest configuration of each tier that fits with torch's loader, and ours with as many workers."""
+    rows = []
+    for tier, (share, cores, prefetch) in _TIERS.items():
+        most = max(1, int(machine.cores * cores / machine.ranks))
+        tried = [(workers, factor) for workers in range(most, 0, -1) for factor in range(prefetch, 0, -1)]
+        for workers, factor in tried:
+            chosen = replace(base, num_workers=workers, prefetch_factor=factor, ranks=machine.ranks)
+            plan = peak_memory(cost, chosen, LoaderName.TORCH)
+            if fits := machine.fits(plan, share=share):
+                break
+        own = replace(chosen, prefetch_factor=None).with_own_ahead(cost, worst_sample_s=worst_sample_s)
+        rows.append(TierRow(tier, plan, peak_memory(cost, own, LoaderName.HEADRACE), fits))
+    return tuple(rows)

@@ -17,10 +17,10 @@ from typing import Any
 
 from headrace import __version__
 from headrace.errors import HeadraceError, InternalError
-from headrace.model import EventKind, Text, format_bytes, format_seconds, format_share, three_digits, write_step
+from headrace.model import EventKind, Text, format_bytes, format_seconds, format_share, three_digits
 
 from ..arguments import Commands, add_command, add_language, whole
-from ..terminal import EXIT_OK, Terminal, line, table_of
+from ..terminal import EXIT_OK, Terminal, line, spoken, table_of
 
 _DESCRIPTION = """\
 A small training with torch's DataLoader under `headrace run`, which says why it waits; the same script, unchanged,
@@ -49,14 +49,14 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     for each in _STOPPED_BY:
         signal.signal(each, _stop)
-    runs = measure(args, terminal)
+    runs = measure(args.epochs, terminal)
     if args.json:
         settings = {"workers": WORKERS, "batch_size": BATCH, "epochs": args.epochs}
         document = {"schema": "headrace/demo/3", "headrace": __version__, "settings": settings}
         waits = {side: one["waits_s"] for side, one in runs.items()}
         terminal.json({**document, "figures": summarise(runs), "losses_identical": True, "waits_s": waits})
     else:
-        print_report(args, runs, terminal)
+        print_report(runs, terminal)
     return EXIT_OK
 
 
@@ -67,11 +67,11 @@ def _stop(number: int, _: object) -> None:
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
-def measure(args: argparse.Namespace, terminal: Terminal) -> dict[str, dict[str, Any]]:
+def measure(epochs: int, terminal: Terminal) -> dict[str, dict[str, Any]]:
     """Run the training with torch's loader and with ours: what was measured of each."""
     with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
         _build(Path(folder, "scans"))
-        runs = {side: _run_one(side, Path(folder), args, terminal) for side in _SIDES}
+        runs = {side: _run_one(side, Path(folder), epochs, terminal) for side in _SIDES}
     if runs["torch"]["output"] != runs["headrace"]["output"]:
         raise InternalError("the training printed other losses with headrace than with torch")
     return runs
@@ -81,33 +81,31 @@ def _build(folder: Path) -> None:
     import numpy as np
 
     random = np.random.default_rng(0)
-    try:
-        folder.mkdir()
-        for number in range(_NUM_SCANS):
-            random.normal(0.0, 20.0, (_SCAN_POINTS, 4)).astype(np.float32).tofile(folder / f"{number:04d}.bin")
-    except OSError as error:
-        what = f"the demo's data set could not be written: {error.strerror}"
-        next_step = f"{write_step(error, folder / 'file')}; or set TMPDIR to another folder"
-        raise HeadraceError(what, folder=folder, next_step=next_step.removeprefix("; or ")) from error
+    folder.mkdir()
+    for number in range(_NUM_SCANS):
+        random.normal(0.0, 20.0, (_SCAN_POINTS, 4)).astype(np.float32).tofile(folder / f"{number:04d}.bin")
 
 
-def _run_one(side: str, folder: Path, args: argparse.Namespace, terminal: Terminal) -> dict[str, Any]:
+def _run_one(side: str, folder: Path, epochs: int, terminal: Terminal) -> dict[str, Any]:
     """Run the training under `headrace run`, and look at the memory of its processes from outside."""
     from headrace.signals.system import read_tree_memory
 
     record, output, log = folder / side, folder / f"{side}.out", folder / f"{side}.log"
-    script = Path(__file__).resolve().with_name("training.py")
-    training = [str(script), str(folder / "scans"), *map(str, (args.epochs, BATCH, WORKERS))]
-    feed = ["--feed"] if side == "headrace" else []
-    command = [sys.executable, "-m", "headrace", "run", "--out", str(record), *feed, *training]
-    running = Text(f"training with {side}'s loader", f"正在用 {side} 的加载器训练").of(args.lang)
+    feed, script = ["--feed"] if side == "headrace" else [], Path(__file__).resolve().with_name("training.py")
+    command = [sys.executable, "-m", "headrace", "run", "--out", record, *feed, script, folder / "scans"]
+    # what torch's compiler and killed workers leave lies in our folder, if sockets there may have a path so long
+    temporary = {"TMPDIR": str(folder)} if len(str(folder)) < 60 else {}
+    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "compiler"), **temporary}
+    running = Text(f"training with {side}'s loader", f"正在用 {side} 的加载器训练")
     with terminal.progress(running), output.open("wb") as out, log.open("wb") as err:
-        # in its own session: Ctrl-C reaches us alone, and its group is the whole tree
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
-        # what torch's compiler and killed workers leave lies in our folder, if sockets there may have a path so long
-        temporary = {"TMPDIR": str(folder)} if len(str(folder)) < 60 else {}
-        env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "compiler"), **temporary}
-        process = subprocess.Popen(command, start_new_session=True, env=env, **streams)
+        process = subprocess.Popen(
+            [*map(str, (*command, epochs, BATCH, WORKERS))],
+            start_new_session=True,  # Ctrl-C reaches us alone, and its group is the whole tree
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+        )
         seen: list[int | None] = []
         try:
             while process.poll() is None:
@@ -181,14 +179,29 @@ def bars(waits_s: list[float], highest_s: float) -> str:
     return "".join(_BARS[min(top, round(top * wait / highest_s))] for wait in waits_s[-_MOST_BARS:])
 
 
-def print_report(args: argparse.Namespace, runs: dict[str, dict[str, Any]], terminal: Terminal) -> None:
+_OPENING = Text(
+    "A training on LiDAR sequences with torch's DataLoader: {sizes}. Nothing is simulated.",
+    "一个激光雷达序列的训练，用 torch 的 DataLoader：{sizes}。没有任何模拟的成分。",
+)
+_FED = Text(
+    "feeds the same script, not a line of it changed. Waits of the last steps, one bar a step:",
+    "喂饱同一个脚本，一行代码都不用改。最后若干步的等待，一步一格：",
+)
+_LIMITS = Text(
+    "One run each. Where the GPU is the limit, not the loader, no loader helps; `headrace run` says so.",
+    "每种各运行一次。如果瓶颈是 GPU 而不是加载器，换加载器没有用；`headrace run` 会直说。",
+)
+_NEXT = Text(
+    "Next: your own script: `headrace run train.py`, then `headrace run --feed train.py`.",
+    "下一步：换成自己的脚本：先 `headrace run train.py`，再 `headrace run --feed train.py`。",
+)
+
+
+def print_report(runs: dict[str, dict[str, Any]], terminal: Terminal) -> None:
     from rich.console import Group
     from rich.padding import Padding
 
     from headrace.reports import opening_of
-
-    def say(english: str, chinese: str) -> Any:
-        return line(Text(english, chinese).of(args.lang))
 
     sizes = f"{WORKERS} workers, batches of {BATCH}, {len(os.sched_getaffinity(0))} cores"
     highest_s = max(max(one["waits_s"][-_MOST_BARS:]) for one in runs.values())
@@ -196,36 +209,19 @@ def print_report(args: argparse.Namespace, runs: dict[str, dict[str, Any]], term
         line(f"{side:10}{bars(runs[side]['waits_s'], highest_s)}", style)
         for side, style in zip(_SIDES, ("yellow", "green"), strict=True)
     ]
-    opening = say(
-        f"A training on LiDAR sequences with torch's DataLoader: {sizes}. Nothing is simulated.",
-        f"一个激光雷达序列的训练，用 torch 的 DataLoader：{sizes}。没有任何模拟的成分。",
-    )
-    fed = say(
-        "feeds the same script, not a line of it changed. Waits of the last steps, one bar a step:",
-        "喂饱同一个脚本，一行代码都不用改。最后若干步的等待，一步一格：",
-    )
-    limits = say(
-        "One run each. Where the GPU is the limit, not the loader, no loader helps; `headrace run` says so.",
-        "每种各运行一次。如果瓶颈是 GPU 而不是加载器，换加载器没有用；`headrace run` 会直说。",
-    )
-    following = say(
-        "Next: your own script: `headrace run train.py`, then `headrace run --feed train.py`.",
-        "下一步：换成自己的脚本：先 `headrace run train.py`，再 `headrace run --feed train.py`。",
-    )
-    why = map(line, opening_of(runs["torch"]["findings"], args.lang))
+    why = map(line, opening_of(runs["torch"]["findings"], spoken()))
     heads = [line(f"\n{number}  headrace run {option}train.py", "bold") for number, option in ((1, ""), (2, "--feed "))]
-    first, second = ([Padding(one, (0, 0, 0, 3)) for one in part] for part in (why, (fed, *drawn)))
-    table = table_of(f",{','.join(_SIDES)},headrace / torch", _rows(args.lang, runs))
-    terminal.result(Group(opening, heads[0], *first, heads[1], *second, "", table, "", limits, following))
+    first, second = ([Padding(one, (0, 0, 0, 3)) for one in part] for part in (why, (line(_FED), *drawn)))
+    table, opening = table_of(f",{','.join(_SIDES)},headrace / torch", _rows(runs)), line(_OPENING.filled(sizes=sizes))
+    terminal.result(Group(opening, heads[0], *first, heads[1], *second, "", table, "", line(_LIMITS), line(_NEXT)))
 
 
-def _rows(language: str, runs: dict[str, dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+def _rows(runs: dict[str, dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
     for name, figures in summarise(runs).items():
         (row, show), ratio = _ROWS[name], figures["ratio"]
         shown = ["-" if figures[side] is None else show(figures[side]) for side in _SIDES]
         is_better = ratio is not None and (ratio > 1) == (name == "steps_per_s")
-        compared = line("" if ratio is None else f"{three_digits(ratio)}x", "green" if is_better else "yellow")
-        yield row.of(language), *shown, compared
+        yield row, *shown, line("" if ratio is None else f"{three_digits(ratio)}x", "green" if is_better else "yellow")
     count = runs["torch"]["output"].count("\n")
-    same = Text(f"yes, all {count}", f"一致，共 {count} 个").of(language)
-    yield Text("losses identical", "loss 是否一致").of(language), "", line(same, "green"), ""
+    same = line(Text(f"yes, all {count}", f"一致，共 {count} 个"), "green")
+    yield Text("losses identical", "loss 是否一致"), "", same, ""
