@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 WITHIN: dict[str, dict[str, set[str]]] = {
     "causes": {"logs": set(), "steps": {"logs"}, "recorded": {"logs", "steps"}},
     "cli": {"demo": set()},
-    "doctor": {"chaos": set(), "lint": set()},
+    "doctor": {"chaos": set(), "lint": set(), "machine": set()},
     "engine": {
         "memory": set(),
         "worker": {"memory"},

@@ -25,6 +25,8 @@ def fake_nvml(**changes: Any) -> types.ModuleType:
     nvml.nvmlDeviceGetCount = lambda: 1
     nvml.nvmlDeviceGetHandleByIndex = lambda number: number
     nvml.nvmlDeviceGetName = lambda handle: b"NVIDIA H200"
+    nvml.nvmlSystemGetDriverVersion = lambda: b"570.86.15"
+    nvml.nvmlDeviceGetPciInfo = lambda handle: types.SimpleNamespace(busId=b"00000000:3B:00.0")
     nvml.nvmlDeviceGetUtilizationRates = lambda handle: types.SimpleNamespace(gpu=87, memory=40)
     nvml.nvmlDeviceGetMemoryInfo = lambda handle: types.SimpleNamespace(used=10, total=100)
     nvml.nvmlDeviceGetPowerUsage = lambda handle: 512_300
@@ -46,6 +48,8 @@ def check(reader: GpuReader) -> None:
     """The contract that the real driver and the fake keep."""
     assert reader.names
     assert reader.note == ""
+    assert reader.driver
+    assert len(reader.addresses) == len(reader.names)
     samples = reader.sample()
     assert samples is not None
     assert [one.number for one in samples] == list(range(len(reader.names)))
@@ -65,6 +69,7 @@ def test_a_fake_driver_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> No
     reader = GpuReader()
     (sample,) = reader.sample() or ()
     assert reader.names == ("NVIDIA H200",)
+    assert (reader.driver, reader.addresses) == ("570.86.15", ("0000:3b:00.0",))
     assert (sample.utilisation, sample.power_w, sample.throttle_reasons) == (0.87, 512.3, 4)
     assert (sample.pcie_rx_bytes_per_s, sample.pcie_tx_bytes_per_s) == (1_000_000, 20_000)
     check(reader)

@@ -1,4 +1,4 @@
-"""The control groups of a process, v1 and v2: limits of memory, kills there, quotas of processors.
+"""The control groups of a process, v1 and v2: limits of memory, kills there, quotas of processors, limits of tasks.
 
 Facts about the kernel that the readers rest on:
 
@@ -29,6 +29,7 @@ _MEMORY = {
 _MARKS = {
     "memory": {version: names[0] for version, names in _MEMORY.items()},
     "cpu": {1: "cpu.cfs_quota_us", 2: "cpu.max"},
+    "pids": {1: "pids.max", 2: "pids.max"},
 }
 _NO_LIMIT = 1 << 60  # v1 writes "no limit" as the largest multiple of a page
 
@@ -194,6 +195,17 @@ def read_quotas(groups: list[tuple[int, Path]]) -> tuple[CpuGroupSample, ...]:
         periods, throttled = stat.get("nr_periods", 0), stat.get("nr_throttled", 0)
         found.append(CpuGroupSample(version, depth, int(quota) / int(period), periods, throttled, throttled_s))
     return tuple(found)
+
+
+# ---------------------------------------------------------------------------------------- processes and threads
+
+
+def read_task_limit(root: Path = Path("/")) -> tuple[int, int] | None:
+    """(processes and threads now, most of them) of the group with the least room; None where there is no limit."""
+    folders = [folder for _, folder in _find_groups("pids", root, None)]
+    known = [(read_int(folder / "pids.current"), read_int(folder / "pids.max")) for folder in folders]
+    limits = [(now, most) for now, most in known if now is not None and most is not None]
+    return min(limits, key=lambda one: one[1] - one[0], default=None)
 
 
 # ---------------------------------------------------------------------------------------- files and folders

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .cgroups import MemoryGroup
-from .kernel_files import find_bytes, find_number, read_start, read_text
+from .kernel_files import find_bytes, find_number, read_int, read_start, read_text
 from .samples import DiskSample, GpuSample, MachineSample, PressureSample
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -105,6 +105,19 @@ def read_pci_node(address: str, root: Path = Path("/")) -> int | None:
     return int(text) if text.isdigit() else None  # -1: it does not say
 
 
+def read_disk_node(device: str, root: Path = Path("/")) -> int | None:
+    """The NUMA node that a block device ("259:2") is attached to; None where the machine does not say."""
+    place = Path(os.path.realpath(root / "sys/dev/block" / device))
+    texts = (read_text(folder / "numa_node").strip() for folder in (place, *place.parents))
+    found = next((text for text in texts if text), "")
+    return int(found) if found.isdigit() else None
+
+
+def read_map_limit(root: Path = Path("/")) -> int | None:
+    """How many stretches of memory one process may map (`vm.max_map_count`)."""
+    return read_int(root / "proc/sys/vm/max_map_count")
+
+
 def read_swapped_in(root: Path = Path("/")) -> int | None:
     """Pages that came back from swap since the machine started; None where /proc/vmstat is not readable."""
     return find_number(read_text(root / "proc/vmstat"), "pswpin ")
@@ -150,6 +163,9 @@ _NO_PACKAGE = "nvidia-ml-py is not installed (pip install 'headrace[gpu]')"
 class GpuReader:
     """Holds the NVIDIA driver's library open. Without GPUs `names` is None, and `note` says why."""
 
+    driver = ""  # its version
+    addresses: tuple[str, ...] = ()  # of the GPUs on the PCI bus: "0000:3b:00.0"
+
     def __init__(self) -> None:
         self.names: tuple[str, ...] | None = None
         self.note = ""
@@ -169,7 +185,10 @@ class GpuReader:
         count = self._ask(pynvml.nvmlDeviceGetCount) or 0
         self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
         told = [self._ask(pynvml.nvmlDeviceGetName, handle) for handle in self._handles]
-        self.names = tuple(one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in told)
+        self.names = tuple(map(_text, told))
+        self.driver = _text(self._ask(pynvml.nvmlSystemGetDriverVersion) or "")
+        places = [self._ask(pynvml.nvmlDeviceGetPciInfo, handle) for handle in self._handles]
+        self.addresses = tuple(_text(place.busId).lower()[-12:] for place in places if place is not None)
 
     def sample(self) -> tuple[GpuSample, ...] | None:
         """All GPUs now; None where there is no driver to ask."""
@@ -211,3 +230,8 @@ class GpuReader:
             return question(*arguments)
         except self._nvml.NVMLError:
             return None
+
+
+def _text(told: object) -> str:
+    """What NVML tells: text, or bytes in older versions of its package."""
+    return told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)

@@ -96,6 +96,16 @@ def read_all_stats(root: Path | str = "/") -> dict[int, ProcessStat]:
     return {one.pid: one for one in found if one is not None}
 
 
+def count_tasks(uid: int, root: Path | str = "/") -> int:
+    """How many processes and threads a user has: what `ulimit -u` counts."""
+    total = 0
+    for pid in _list_pids(root):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if os.stat(f"{root}/proc/{pid}").st_uid == uid and (one := read_stat(pid, root=root)) is not None:
+                total += one.threads
+    return total
+
+
 def walk_tree(pids: Iterable[int], stats: Mapping[int, ProcessStat] | None = None) -> list[ProcessStat]:
     """These processes and all below them, parents before children, also such as have ended and were not asked for."""
     stats = read_all_stats() if stats is None else stats

@@ -1,0 +1,19 @@
+"""Is this machine fit for a training that loads data.
+
+- `facts`: all that is read of it, as one value: cores, memory, limits, storage, GPUs, what libraries make of it.
+- `judging`: what is wrong with it, if anything: facts in, checks out. Pure; its sentences are in `troubles.toml`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..checks import Check
+from .facts import Libraries, MachineFacts, PlaceFacts, read_facts
+from .judging import judge
+
+__all__ = ["Libraries", "MachineFacts", "PlaceFacts", "check_machine", "judge", "read_facts"]
+
+
+def check_machine(data_paths: Sequence[Path] = ()) -> tuple[Check, ...]:
+    """Look at the machine, and at what the data lies on; it takes about as long as importing torch."""
+    return judge(read_facts(data_paths))
