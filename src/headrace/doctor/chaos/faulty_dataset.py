@@ -3,15 +3,13 @@
 import os
 import struct
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import default_collate
 
+from ..contents import digest_of_all, digest_of_row
 from .fault_acts import strike
 from .fault_plan import Fault
 
@@ -107,47 +105,6 @@ def take_apart(batch: Any, *, is_default: bool) -> tuple[list[int], list[int]]:
     found = indices.tolist()
     wrong = [i for row, i in enumerate(found) if digest_of_row(content, row) != int(digest[row])]
     return found, wrong
-
-
-def digest_of_row(batch: Any, row: int) -> int:
-    """Return a digest of one sample of a batch that the default collation made.
-
-    >>> digest_of_row({"x": torch.tensor([1, 2])}, 1) == digest_of_row({"x": torch.tensor([2])}, 0)
-    True
-    """
-    return _digest(leaf[row] for leaf in _leaves(batch))
-
-
-def digest_of_all(value: Any) -> int:
-    """Return a digest of everything in a batch that is an array, a number or a text."""
-    return _digest(_leaves(value))
-
-
-def _digest(leaves: Iterable[Any]) -> int:
-    return reduce(lambda digest, leaf: zlib.crc32(_bytes_of(leaf), digest), leaves, 0)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        for name in value:
-            yield from _leaves(value[name])
-    elif isinstance(value, (list, tuple)) and value and not isinstance(value[0], (str, bytes)):
-        for part in value:
-            yield from _leaves(part)
-    else:
-        yield value
-
-
-def _bytes_of(value: Any) -> bytes:
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return value.tobytes()
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, (str, int, float, bool, type(None), list, tuple)):
-        return repr(value).encode()
-    return b"?"  # an object of the user's own: nothing is known of its content
 
 
 class PracticeSamples:

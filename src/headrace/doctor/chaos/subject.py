@@ -28,9 +28,10 @@ from headrace.loader import DataLoader, Orders, load_target
 from headrace.model import describe_error
 from headrace.signals.system import read_text, walk_tree
 
+from ..contents import digest_of_all
 from .fault_acts import drop_in_child, few_fds, full_shm, get_small_shm, take_interrupted
 from .fault_plan import OF_THE_MACHINE, ChaosSettings, Fault, FaultKind, Plan, Subject, plan_round
-from .faulty_dataset import FaultLog, FaultyDataset, FaultyListDataset, MarkedCollation, digest_of_all, take_apart
+from .faulty_dataset import FaultLog, FaultyDataset, FaultyListDataset, MarkedCollation, take_apart
 
 _log = logging.getLogger(__name__)
 

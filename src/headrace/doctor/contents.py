@@ -1,0 +1,76 @@
+"""What is in a sample or a batch: its form in rows, its content as one number."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+
+from headrace.model import nbytes_of
+
+_MOST_ROWS = 64
+
+
+FormRow = tuple[str, str, tuple[int, ...], str, int]  # where it is, what, its shape, its dtype, its bytes
+
+
+def form_of(value: Any, name: str = "") -> list[FormRow]:
+    """Return what is in a sample or a batch, a row for each array, tensor, picture, number or text.
+
+    >>> form_of({"x": np.zeros((3, 4), np.float32), "y": [1, "text"]})
+    [('x', 'ndarray', (3, 4), 'float32', 48), ('y[0]', 'int', (), '', 0), ('y[1]', 'str', (), '', 0)]
+    """
+    if isinstance(value, dict):
+        return [row for key, inner in value.items() for row in form_of(inner, f"{name}.{key}" if name else str(key))]
+    if isinstance(value, (list, tuple)) and value and len(value) <= _MOST_ROWS:
+        return [row for at, inner in enumerate(value) for row in form_of(inner, f"{name}[{at}]")]
+    shape = value.shape if isinstance(value, (torch.Tensor, np.ndarray)) else ()
+    if not shape and isinstance(size := getattr(value, "size", None), tuple):  # a picture
+        shape = (*size, len(value.getbands()) if hasattr(value, "getbands") else 1)
+    dtype = str(getattr(value, "dtype", None) or getattr(value, "mode", "") or "").removeprefix("torch.")
+    return [(name, type(value).__name__, tuple(int(size) for size in shape), dtype, nbytes_of(value))]
+
+
+def digest_of_row(batch: Any, row: int) -> int:
+    """Return a digest of one sample of a batch that the default collation made.
+
+    >>> digest_of_row({"x": torch.tensor([1, 2])}, 1) == digest_of_row({"x": torch.tensor([2])}, 0)
+    True
+    """
+    return _digest(leaf[row] for leaf in _leaves(batch))
+
+
+def digest_of_all(value: Any) -> int:
+    """Return a digest of everything in a batch that is an array, a number or a text."""
+    return _digest(_leaves(value))
+
+
+def _digest(leaves: Iterable[Any]) -> int:
+    return reduce(lambda digest, leaf: zlib.crc32(_bytes_of(leaf), digest), leaves, 0)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for name in value:
+            yield from _leaves(value[name])
+    elif isinstance(value, (list, tuple)) and value and not isinstance(value[0], (str, bytes)):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
+
+
+def _bytes_of(value: Any) -> bytes:
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.tobytes()
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (str, int, float, bool, type(None), list, tuple)):
+        return repr(value).encode()
+    if not isinstance(value, np.ndarray) and hasattr(value, "tobytes"):  # a picture, a number of NumPy's
+        return bytes(value.tobytes())
+    return b"?"  # an object of the user's own: nothing is known of its content
