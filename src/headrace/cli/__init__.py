@@ -6,6 +6,7 @@
 - `chaos`: let faults strike a loader over the user's own data set, and check every sample.
 - `config`: the settings that loaders get here, each with its origin.
 - `demo`: a small training under `run`, the same one fed, and both side by side.
+- `doctor`: does loading work here, the machine and then a target, stage by stage; `quick`, one sample and one batch.
 - `explain`: why a training was slow or died, from its log alone.
 - `lint`: training scripts and configurations, looked at without running them.
 - `plan`: how much memory a loader takes, before anything runs.

@@ -14,7 +14,7 @@ from headrace import __version__
 from headrace.errors import HeadraceError, InternalError, UnusableInput
 from headrace.model import write_step
 
-from . import chaos, config, demo, explain, lint, plan, quarantine, run, shards, storage, tune, watch
+from . import chaos, config, demo, doctor, explain, lint, plan, quarantine, run, shards, storage, tune, watch
 from .terminal import EXIT_COULD_NOT_RUN, EXIT_OUR_BUG, EXIT_READER_GONE, Terminal
 
 _EPILOG = """\
@@ -77,7 +77,7 @@ def command_parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
     _add_output_options(shared, color=argparse.SUPPRESS, verbosity=argparse.SUPPRESS)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (chaos, config, demo, quarantine, explain, lint, plan, run, tune, watch, shards, storage):
+    for command in (chaos, config, demo, doctor, quarantine, explain, lint, plan, run, tune, watch, shards, storage):
         command.add_parser(commands, shared)
     return parser
 

@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ class Target:
     dataset: Any
     loader: torch_data.DataLoader[Any] | None = None
     collate_fn: Callable[[list[Any]], Any] = default_collate
+    import_s: float = 0.0  # of its module, which each worker that starts anew imports as well
 
     @property
     def is_indexed(self) -> bool:
@@ -54,7 +56,9 @@ def load_target(text: str) -> Target:
     if named is None:
         next_step = f"write {_NAME_ONE}; or name shards: 'data/train-{{000..127}}.tar', or their folder"
         raise CannotLoadTarget(f"{text!r} names no data set", next_step=next_step)
+    began = time.perf_counter()
     found = _find(named["place"], named["attribute"])
+    import_s = time.perf_counter() - began
     is_made = isinstance(found, (torch_data.DataLoader, torch_data.Dataset))
     if isinstance(found, type) or (callable(found) and not is_made and not hasattr(found, "__getitem__")):
         try:
@@ -64,12 +68,12 @@ def load_target(text: str) -> Target:
             what, next_step = f"calling {text} failed: {describe_error(error)}", "a function without arguments"
             raise CannotLoadTarget(what, next_step=next_step) from error
     if isinstance(found, torch_data.DataLoader):
-        return Target(text, found.dataset, found, found.collate_fn)
+        return Target(text, found.dataset, found, found.collate_fn, import_s)
     several = list(found.values() if isinstance(found, Mapping) else found) if _is_several(found) else []
     if several or not (hasattr(found, "__getitem__") or hasattr(found, "__iter__")):
         what = f"{len(several)} loaders or data sets" if several else f"a {type(found).__name__}, no data set"
         raise CannotLoadTarget(f"{text} is {what}", next_step=f"the name of one: {_NAME_ONE}")
-    return Target(text, found)
+    return Target(text, found, import_s=import_s)
 
 
 def _is_several(found: Any) -> bool:

@@ -1,0 +1,147 @@
+"""`headrace doctor`: does it work here, the machine and then a target, stage by stage.
+
+- `quick`: one sample and one batch, in seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.model import Findings, Text, Verdict, format_seconds
+
+from ..arguments import Commands, add_command, add_language, add_target, seconds, size, whole
+from ..terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table, printable
+from . import quick
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from headrace.doctor import Check
+
+_DESCRIPTION = """\
+Does loading work here? First the machine: cores, memory, /dev/shm, limits, disks. Then, where a TARGET is given, its
+loader, stage by stage: single samples, batches in-process, batches from workers (made by fork, and started anew by
+spawn), and how many samples a second each gives. Each stage runs in a process of its own, bounded in time and memory:
+what hangs, dies or grows there is a result, with its cause.
+
+TARGET is path/to/file.py:name or package.module:name (a loader, a data set, or a function without arguments that
+returns one), or a pattern of tar shards.
+"""
+_EPILOG = """\
+exit codes: 0 nothing wrong, 1 findings, 2 could not run, 130 interrupted (leaves nothing behind)
+"""
+_MACHINE = Text("machine", "机器")
+_LOOKING = Text("looking at the machine", "正在检查机器")
+_STYLES = {"pass": "green", "warn": "bold yellow", "fail": "bold red", "skip": "dim"}
+_WORDS = {
+    "pass": Text("PASS", "通过"),
+    "warn": Text("WARN", "注意"),
+    "fail": Text("FAIL", "失败"),
+    "skip": Text("SKIP", "跳过"),
+}
+_HELPS = Text("what helps", "怎么办")
+_CHANGE = Text("change", "改这里")
+_NEXT = Text("Next: {what}", "下一步：{what}")
+_NOTHING = Text("Nothing wrong was found.", "没有发现问题。")
+_TUNE = Text(
+    "`headrace tune {target}` finds the settings that feed it best", "`headrace tune {target}` 找出最合适的设置"
+)
+_GIVE_TARGET = Text(
+    "`headrace doctor path/to/file.py:name` tests your own loader",
+    "`headrace doctor path/to/file.py:name` 测试你的加载器",
+)
+_AGAIN = Text("then `headrace doctor {target}` again", "然后再次运行 `headrace doctor {target}`")
+
+
+def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    quick.add_parser(commands, shared)
+    summary = "does loading work here: the machine, then your loader, stage by stage"
+    parser = add_command(commands, shared, "doctor", run, summary, description=_DESCRIPTION, epilog=_EPILOG)
+    add_target(parser, nargs="?")
+    add = parser.add_argument
+    add("--timeout", type=seconds(1, 86400), default=60.0, metavar="S", help="for each stage (default: 60)")
+    add("--memory", type=size, metavar="SIZE", help="what a stage may take (default: half of what is free)")
+    add("--workers", type=whole(1, 512), metavar="N", help="default: the loader's, else one a core")
+    add_language(parser)
+    add("--json", action="store_true", help="print one JSON document, schema headrace/findings/1, with its checks")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    from headrace.doctor.machine import check_machine
+    from headrace.doctor.target import DoctorSettings, examine
+
+    language = args.lang
+    with terminal.progress(_LOOKING.of(language)):
+        machine = check_machine(_data_paths(args.target))
+    if not args.json:
+        terminal.parts(_table(machine, _MACHINE.of(language), language))
+    target: Sequence[Check] = ()
+    if args.target is not None:
+        settings = DoctorSettings(
+            target=args.target, timeout_s=args.timeout, memory_bytes=args.memory, num_workers=args.workers
+        )
+        with contextlib.ExitStack() as shown:
+
+            def tell(text: Text) -> None:
+                shown.close()
+                shown.enter_context(terminal.progress(text.of(language)))
+
+            target = examine(settings, tell)
+    checks = [*machine, *target]
+    findings = Findings.in_order(check.finding for check in checks if check.finding is not None)
+    if args.json:
+        document = Findings(verdict=Verdict.UNKNOWN, findings=findings).as_json(language)
+        terminal.json(document | {"checks": [check.as_json(language) for check in checks]})
+        return EXIT_FINDINGS if findings else EXIT_OK
+    if target:
+        terminal.parts(["", *_table(target, args.target, language)])
+    terminal.parts(_findings([check for check in checks if check.finding is not None], language))
+    again = _AGAIN.filled(target=args.target or "").of(language)
+    if findings:
+        step = next((text for one in findings for text in one.fix), Text("", ""))
+        what = "; ".join([step.of(language), again]) if language == "en" else "；".join([step.of(language), again])
+    else:
+        what = (_TUNE.filled(target=args.target) if args.target else _GIVE_TARGET).of(language)
+        terminal.parts(["", line(_NOTHING.of(language), "green")])
+    terminal.parts([*([""] if findings else []), _NEXT.filled(what=what).of(language)])
+    return EXIT_FINDINGS if findings else EXIT_OK
+
+
+def _data_paths(target: str | None) -> list[Path]:
+    """The folder of shards; where a data set reads its files is not known before it does."""
+    if target is None or ".py:" in target:
+        return []
+    folder = Path(target) if os.path.isdir(target) else Path(target).parent
+    return [folder] if "{" not in str(folder) and folder.is_dir() and folder != Path() else []
+
+
+def _table(checks: Sequence[Check], title: str, language: str) -> Iterator[RenderableType]:
+    yield line(title, "bold")
+    table = plain_table(gap=2)
+    for justify in ("left", "left", "right", "left"):
+        table.add_column(justify="right" if justify == "right" else "left", no_wrap=justify == "right")
+    table.show_header = False
+    for check in checks:
+        outcome = check.outcome.value
+        took = format_seconds(check.seconds) if check.seconds is not None else ""
+        word = line(f"  {_WORDS[outcome].of(language)}", _STYLES[outcome])
+        table.add_row(word, check.title.of(language), took, printable(check.says.of(language)))
+    yield table
+
+
+def _findings(checks: Sequence[Check], language: str) -> Iterator[RenderableType]:
+    for number, check in enumerate(checks, start=1):
+        finding = check.finding
+        assert finding is not None
+        yield ""
+        yield line(f"{number}. {printable((finding.title or check.says).of(language))}", _STYLES[check.outcome.value])
+        for text in finding.evidence:
+            yield from (f"   - {each}" for each in printable(text.of(language)).splitlines())
+        yield from (f"   {_HELPS.of(language)}: {text.of(language)}" for text in finding.fix)
+        if finding.change is not None and finding.change not in finding.fix:
+            yield f"   {_CHANGE.of(language)}: {finding.change.of(language)}"

@@ -1,0 +1,245 @@
+"""What a data set is made of: its parts by name, those that cannot be pickled, hold files open, are copied by a fork.
+
+A part's name is how Python reaches it: `dataset.transform.steps[2]`.
+"""
+
+import contextlib
+import gc
+import io
+import os
+import pickle
+import random
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from headrace.signals.system import read_rollup
+
+_MOST_PARTS = 20_000  # that are looked at: a list of a million paths holds no handle that its first thousands do not
+_MOST_ITEMS = 256  # of one container
+_LOOKED_AT = 500  # elements of a large container, whose sizes stand for all
+_LARGE = 10_000
+_CLOSED = (ModuleType, type, BuiltinFunctionType, str, bytes, int, float, complex, bool, type(None))
+# what documents of its makers forbid to take along into a fork, by module and type
+_NOT_FOR_FORKS = {("h5py", "File"), ("h5py", "Dataset"), ("h5py", "Group"), ("lmdb", "Environment")}
+_NOT_FOR_FORKS |= {("sqlite3", "Connection"), ("cpython", "Environment")}
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A part that holds something open: a file, an archive, a data base, a socket."""
+
+    name: str  # "dataset.archive"
+    kind: str  # "NpzFile"
+    fd: int  # -1: it does not say
+    path: str
+    is_forbidden: bool  # its makers say that it must not be used on both sides of a fork
+
+
+def parts_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield a value and all its parts with their names, those near to it first; a bounded number."""
+    todo, seen = [(name, value)], {id(value)}
+    for at in range(_MOST_PARTS):
+        if at >= len(todo):
+            return
+        yield todo[at]
+        for part, inner in _inside(*todo[at]):
+            if id(inner) not in seen and not isinstance(inner, _CLOSED):
+                seen.add(id(inner))
+                todo.append((part, inner))
+
+
+def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        pairs = zip(range(_MOST_ITEMS), list(value.items())[:_MOST_ITEMS], strict=False)
+        yield from ((f"{name}[{key!r:.40}]", inner) for _, (key, inner) in pairs)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from ((f"{name}[{at}]", inner) for at, inner in zip(range(_MOST_ITEMS), value, strict=False))
+    elif isinstance(value, MethodType):
+        yield f"{name}.__self__", value.__self__
+    elif isinstance(value, FunctionType):
+        names = value.__code__.co_freevars
+        for free, cell in zip(names, value.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # it is still empty
+                yield f"{name}.{free}", cell.cell_contents
+    elif type(value).__module__.partition(".")[0] not in ("torch", "numpy", "pandas") or hasattr(value, "dataset"):
+        state = getattr(value, "__dict__", None)
+        for key, inner in list(state.items()) if isinstance(state, dict) else ():
+            yield f"{name}.{key}", inner
+        for key in getattr(type(value), "__slots__", ()):
+            with contextlib.suppress(Exception):
+                yield f"{name}.{key}", getattr(value, key)
+    elif type(value).__name__ == "NpzFile":
+        yield f"{name}.zip", value.zip
+    elif hasattr(value, "datasets"):  # torch's ConcatDataset
+        yield f"{name}.datasets", value.datasets
+
+
+def find_handles(value: Any, name: str) -> list[Handle]:
+    """Return the parts that hold something open, the outermost of each file."""
+    found: dict[object, Handle] = {}
+    for part, inner in parts_of(value, name):
+        with contextlib.suppress(Exception):
+            fd = _descriptor(inner)
+            key = (type(inner).__module__.split(".")[0], type(inner).__name__)
+            if fd is None and key in _NOT_FOR_FORKS:
+                fd = -1
+            if fd is not None and (fd == -1 or os.fstat(fd)):
+                path = os.readlink(f"/proc/self/fd/{fd}") if fd >= 0 else ""
+                if fd < 0 or (path.startswith(("/", "socket:")) and not path.startswith("/dev/")):
+                    handle = Handle(part, type(inner).__name__, fd, path, key in _NOT_FOR_FORKS)
+                    found.setdefault(fd if fd >= 0 else part, handle)
+    return list(found.values())
+
+
+def _descriptor(part: Any) -> int | None:
+    """Return the descriptor behind an open file, archive or connection; None where it is none of them, or closed."""
+    kind = type(part).__name__
+    if type(part).__module__.split(".")[0] == "h5py":
+        return int(part.file.id.get_vfd_handle()) if part else None
+    if kind == "NpzFile":
+        part = part.zip
+    inner = getattr(part, "fp", None) or getattr(part, "fileobj", None)  # a zip or a tar file
+    if inner is not None and not isinstance(part, io.IOBase):
+        part = inner
+    part = getattr(part, "_file", part)  # a zip's file that several members share
+    ask = getattr(part, "fileno", None) or (getattr(part, "fd", None) if kind == "Environment" else None)
+    if not callable(ask) or isinstance(part, type):
+        return None
+    fd = ask()
+    return fd if isinstance(fd, int) and fd >= 0 else None
+
+
+# ------------------------------------------------------------------------------------------ pickling
+
+
+class _Nowhere(io.RawIOBase):
+    """Counts what is written: a large data set should not be in memory twice for a question."""
+
+    size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.size += memoryview(data).nbytes
+        return memoryview(data).nbytes
+
+
+def pickled_bytes(value: Any) -> int:
+    """Return how many bytes a value has when it is sent to a worker that starts anew; raises what pickling raises."""
+    nowhere = _Nowhere()
+    pickle.Pickler(nowhere, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    return nowhere.size
+
+
+def find_unpicklable(value: Any, name: str) -> tuple[str, str] | None:
+    """Return the innermost part that cannot be pickled, and what it says; None where all can."""
+    said = _pickle_problem(value)
+    if said is None:
+        return None
+    with contextlib.suppress(Exception):
+        for part, inner in _pickled_parts(value, name):
+            if (found := find_unpicklable(inner, part)) is not None:
+                return found
+    return name, said
+
+
+def _pickle_problem(value: Any) -> str | None:
+    try:
+        ForkingPickler(_Nowhere(), pickle.HIGHEST_PROTOCOL).dump(value)
+    except RecursionError:
+        return "RecursionError"
+    except Exception as error:
+        # locks and queues of multiprocessing go to a worker while it starts, and only then
+        return None if "through inheritance" in str(error) else f"{type(error).__name__}: {error}"
+    return None
+
+
+def _pickled_parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """What pickling goes into: of an object, what it gives as its state."""
+    if isinstance(value, (list, tuple, set, frozenset, dict)):
+        yield from _all_inside(value, name)
+        return
+    reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    if isinstance(reduced, str):
+        return
+    for part in reduced[1:]:
+        if isinstance(part, dict):
+            yield from ((f"{name}.{key}", inner) for key, inner in part.items())
+        elif isinstance(part, (list, tuple)):
+            yield from ((f"{name}.{inner.__name__}" if hasattr(inner, "__name__") else name, inner) for inner in part)
+
+
+def _all_inside(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    yield from ((f"{name}[{key!r:.40}]", inner) for key, inner in pairs)
+
+
+# ------------------------------------------------------------------------------------------ copied by reference counts
+
+
+def object_bytes(value: Any, name: str) -> list[tuple[int, str, Any]]:
+    """Estimate the bytes of Python objects in large containers, with their names, the largest first.
+
+    A worker that a fork makes copies them page by page, as it reads them: each look at an object changes its count of
+    references. Arrays and tensors are one object each, whatever they hold.
+    """
+    found = []
+    for part, inner in parts_of(value, name):
+        if isinstance(inner, (list, tuple, dict, set, frozenset)) and len(inner) >= _LARGE:
+            found.append((_container_bytes(inner), part, inner))
+    return sorted(found, key=lambda one: -one[0])
+
+
+def _container_bytes(value: Collection[Any]) -> int:
+    draw = random.Random(0)
+    if isinstance(value, (list, tuple)):
+        some = [value[draw.randrange(len(value))] for _ in range(_LOOKED_AT)]
+    else:
+        flat = list(value.items()) if isinstance(value, dict) else [(one,) for one in value]
+        some = [draw.choice(flat) for _ in range(_LOOKED_AT)]
+    num_distinct = len({id(one) for one in some}) if isinstance(value, (list, tuple)) else _LOOKED_AT
+    each = sum(_deep_size(one) for one in some) / _LOOKED_AT
+    # one object that stands in many places is copied once: [0] * 1000000
+    return int(each * len(value)) if num_distinct > _LOOKED_AT // 4 else 0
+
+
+def _deep_size(value: Any, depth: int = 4) -> int:
+    size = sys.getsizeof(value, 0)
+    if depth and isinstance(value, (list, tuple, set, frozenset)):
+        size += sum(_deep_size(one, depth - 1) for one in list(value)[:64])
+    elif depth and isinstance(value, dict):
+        size += sum(_deep_size(key, 0) + _deep_size(one, depth - 1) for key, one in list(value.items())[:64])
+    elif depth and isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, _CLOSED):
+        size += _deep_size(value.__dict__, depth - 1)
+    return size
+
+
+def copied_by_fork(value: Any) -> int:
+    """Measure how many bytes a forked process copies when it looks at each object of a value once, as an epoch does."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        gc.disable()  # a collection would touch all objects, of whatever
+        before = read_rollup(os.getpid())
+        _touch(value)
+        after = read_rollup(os.getpid())
+        grown = after.own_bytes - before.own_bytes if before is not None and after is not None else 0
+        os.write(write, str(grown).encode())
+        os._exit(0)
+    os.close(write)
+    said = os.read(read, 64)
+    os.close(read)
+    os.waitpid(pid, 0)
+    return max(0, int(said or 0))
+
+
+def _touch(value: Any, depth: int = 8) -> None:
+    inside = value if isinstance(value, (list, tuple, set, frozenset)) else gc.get_referents(value)
+    for inner in inside:
+        if depth and type(inner) not in _CLOSED and not isinstance(inner, (type, ModuleType, FunctionType)):
+            _touch(inner, depth - 1)

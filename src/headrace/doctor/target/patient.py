@@ -1,0 +1,533 @@
+"""The patient: a process of its own that has the target, and goes through the stages of its test as it is told.
+
+It says what it is about to do before it does it: when nothing more comes, whoever watches knows what was in hand.
+"""
+
+import contextlib
+import fcntl
+import itertools
+import logging
+import multiprocessing
+import operator
+import os
+import stat
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+import torch.utils.data as torch_data
+
+from headrace.errors import HeadraceError
+from headrace.loader import DataLoader, Orders, Target, count_rows, load_target
+from headrace.model import StageTable, describe_error, nbytes_of, read_stages, record_stages
+
+from ..contents import digest_of_all, form_of
+from .inspecting import copied_by_fork, find_handles, find_unpicklable, object_bytes, pickled_bytes
+
+_OWN_SAMPLERS = ("torch.utils.data", "headrace")
+_MOST_SAMPLES = 2000
+_MOST_BAD = 8  # samples that fail, after which no more are looked for
+_MOST_DIGESTS = 512
+_MOST_DRAWS, _DRAWS_S = 16, 1.0
+_LARGE_BYTES = 32 << 20
+_MEASURED_S = 1.0
+
+
+class Ward:
+    """The target and what is known of it so far."""
+
+    def __init__(self, orders: Orders, target: Target, num_fds: frozenset[int]) -> None:
+        self.say, self.target, self.loader = orders.say, target, target.loader
+        self.dataset, self.folder, self._fds_before = target.dataset, orders.start["folder"], num_fds
+        self.batch_size = self._batch_size()
+
+    def _batch_size(self) -> int | None:
+        """Samples a batch; None: the loader makes none."""
+        if self.loader is None:
+            return 8
+        if self.loader.batch_size is None and self.loader.batch_sampler is not None:
+            return int(getattr(self.loader.batch_sampler, "batch_size", None) or 8)
+        return self.loader.batch_size
+
+    @property
+    def own_sampler(self) -> Any:
+        """A sampler of the user's own, which may ask for anything."""
+        both = (getattr(self.loader, name, None) for name in ("batch_sampler", "sampler"))
+        return next((one for one in both if _is_foreign(one)), None)
+
+    def keys(self, seconds: float) -> list[Any]:
+        """What samples are asked for by: by the user's own sampler, else numbers, spread over the data set."""
+        own, sampler = self.own_sampler, getattr(self.loader, "sampler", None)
+        if own is None:
+            return list(spread(len(self.dataset), _MOST_SAMPLES))
+        self.say("at", what="sampler")
+        found: list[Any] = []
+        deadline = time.monotonic() + seconds
+        for key in own:
+            found += map(_plain, key if isinstance(key, list) and own is not sampler else [key])
+            if len(found) >= 64 or time.monotonic() > deadline:
+                break
+        return found
+
+    def make(self, batches: Sequence[Any], cls: Any = torch_data.DataLoader, **more: Any) -> Any:
+        """Make a loader like the user's over these batches of keys."""
+        more.setdefault("collate_fn", self.target.collate_fn)
+        if not self.target.is_indexed:
+            return cls(self.dataset, batch_size=self.batch_size, **more)
+        if self.batch_size is None:
+            return cls(self.dataset, batch_size=None, sampler=[key for batch in batches for key in batch], **more)
+        return cls(self.dataset, batch_sampler=list(batches), **more)
+
+    def positions(self) -> dict[int, tuple[str, int]]:
+        """Files that were opened for reading since the target was loaded: where each stands."""
+        found = {}
+        for fd in _open_fds() - self._fds_before:
+            with contextlib.suppress(OSError):
+                is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+                if is_file and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY:
+                    found[fd] = os.readlink(f"/proc/self/fd/{fd}"), os.lseek(fd, 0, os.SEEK_CUR)
+        return found
+
+
+def _plain(key: Any) -> Any:
+    """A key as it is after a way through JSON: a number or a text, or a tuple of them."""
+    if isinstance(key, (list, tuple)):
+        return tuple(map(_plain, key))
+    return operator.index(key) if hasattr(key, "__index__") else key
+
+
+def _is_foreign(sampler: Any) -> bool:
+    return sampler is not None and not type(sampler).__module__.startswith(_OWN_SAMPLERS)
+
+
+def _open_fds() -> frozenset[int]:
+    listed = [int(name) for name in os.listdir("/proc/self/fd")]
+    return frozenset(fd for fd in listed if os.path.exists(f"/proc/self/fd/{fd}"))  # not that of the listing itself
+
+
+def spread(count: int, most: int) -> Iterator[int]:
+    """Yield so many numbers below a count, each once: the ends first, then finer and finer between them.
+
+    >>> list(spread(8, 99)), list(spread(1000, 4))
+    ([0, 7, 4, 2, 6, 1, 5, 3], [0, 999, 500, 250])
+    """
+    seen = dict.fromkeys([0, count - 1] if count else [])
+    step = 1
+    while len(seen) < min(count, most):
+        step *= 2
+        seen.update(dict.fromkeys(count * at // step for at in range(1, step, 2)))
+    yield from list(seen)[:most]
+
+
+def main() -> int:
+    """Say that it is there, then do what is asked for."""
+    orders = Orders()
+    multiprocessing.process.current_process()._config["tempdir"] = orders.start["folder"]  # type: ignore[attr-defined]
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    orders.say("started")
+    ward: Ward | None = None
+    for order in orders:
+        began = time.perf_counter()
+        try:
+            if order["stage"] == "import":
+                ward, facts = _import(orders)
+            else:
+                assert ward is not None
+                for name in ("good", "odd"):
+                    order[name] = list(map(_plain, order.get(name, ())))
+                facts = _STAGES[order["stage"]](ward, order)
+            orders.say("done", seconds=time.perf_counter() - began, **facts)
+        except BaseException as error:
+            more = getattr(error, "facts", {})
+            orders.say("failed", seconds=time.perf_counter() - began, error=_error(error), **more)
+    return 0
+
+
+def _error(error: BaseException) -> dict[str, str]:
+    found = describe_error(error)
+    said = error.what if isinstance(error, HeadraceError) else str(found)
+    return {"name": found.name, "said": said[:2000], "traceback": found.traceback[-8000:]}
+
+
+# ------------------------------------------------------------------------------------------ import
+
+
+def _import(orders: Orders) -> tuple[Ward, dict[str, Any]]:
+    before = _open_fds()
+    with _watched_starts() as starts:
+        target = load_target(orders.start["target"])
+    ward = Ward(orders, target, before)
+    loader, dataset = target.loader, target.dataset
+    context = getattr(loader, "multiprocessing_context", None) or torch.multiprocessing.get_context()
+    return ward, {
+        "import_s": target.import_s,
+        "dataset": type(dataset).__name__,
+        "length": len(dataset) if target.is_indexed else None,
+        "is_indexed": target.is_indexed,
+        "batch_size": ward.batch_size,
+        "is_default": target.collate_fn is torch_data.default_collate,
+        "num_workers": loader.num_workers if loader is not None else None,
+        "prefetch_factor": loader.prefetch_factor if loader is not None else None,
+        "start_method": context.get_start_method(),
+        "starts": starts,
+    }
+
+
+@contextlib.contextmanager
+def _watched_starts() -> Iterator[list[str]]:
+    """Note where a module that is being imported starts processes, or goes through a loader."""
+    places: list[str] = []
+
+    def watch(cls: Any, name: str) -> Callable[[], None]:
+        original = getattr(cls, name)
+
+        def watched(self: Any, *args: Any) -> Any:
+            frame: Any = sys._getframe(1)
+            while frame is not None:
+                code = frame.f_code
+                if code.co_name == "<module>" and "importlib" not in code.co_filename and not _is_ours(frame):
+                    places.append(f"{os.path.basename(code.co_filename)}:{frame.f_lineno}")
+                    break
+                frame = frame.f_back
+            return original(self, *args)
+
+        setattr(cls, name, watched)
+        return lambda: setattr(cls, name, original)
+
+    undo = [watch(torch_data.DataLoader, "__iter__"), watch(BaseProcess, "start")]
+    try:
+        yield places
+    finally:
+        for each in undo:
+            each()
+
+
+def _is_ours(frame: Any) -> bool:
+    return str(frame.f_globals.get("__name__", "")) in ("__main__", "__mp_main__")
+
+
+# ------------------------------------------------------------------------------------------ samples, in this process
+
+
+def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
+    """Fetch samples for a while; what fails is told with its key."""
+    deadline = time.monotonic() + order["seconds"]
+    good: list[Any] = []
+    bad: list[dict[str, Any]] = []
+    forms: dict[str, tuple[Any, Any]] = {}
+    counts: Counter[str] = Counter()
+    digests: dict[str, int] = {}
+    times: list[float] = []
+    table, size = StageTable(), 0
+    for key, fetch in _fetches(ward, order):
+        ward.say("at", sample=_shown(key))
+        began = time.perf_counter()
+        try:
+            with record_stages(table):
+                sample = fetch()
+        except StopIteration:
+            break
+        except Exception as error:
+            bad.append({"sample": _shown(key), **_error(error)})
+            if len(bad) >= _MOST_BAD or not ward.target.is_indexed:
+                break
+            continue
+        times.append(time.perf_counter() - began)
+        good.append(key)
+        form = form_of(sample)
+        shape = repr([row[:3] for row in form])
+        counts[shape] += 1
+        forms.setdefault(shape, (key, form))
+        size = max(size, nbytes_of(sample))
+        if len(digests) < _MOST_DIGESTS:
+            digests[repr(key)] = digest_of_all(sample)
+        del sample
+        if len(good) >= order["most"] or time.monotonic() > deadline:
+            break
+    shapes = [forms[shape] for shape, _ in counts.most_common(2)]
+    may_draw = order["most"] > 1 and good and ward.target.is_indexed
+    return {
+        "num_good": len(good),
+        "good": good[:_MOST_DIGESTS],
+        "bad": bad,
+        "times": times[:100],
+        "form": shapes[0][1] if shapes else [],
+        "sample_bytes": size,
+        "odd": [{"sample": _shown(key), "form": form} for key, form in shapes] if len(shapes) > 1 else [],
+        "odd_keys": [key for key, _ in shapes],
+        "digests": digests,
+        "draws": _draw(ward, good[0]) if may_draw else [],
+        "parts": {row.name: row.total_ns / 1e9 for row in read_stages(table.words)},
+    }
+
+
+def _fetches(ward: Ward, order: dict[str, Any]) -> Iterator[tuple[Any, Callable[[], Any]]]:
+    if ward.target.is_indexed:
+        for key in ward.keys(order["seconds"]):
+            yield key, lambda key=key: ward.dataset[key]  # type: ignore[misc]
+        return
+    ward.say("at", what="iter")
+    samples = iter(ward.dataset)
+    for number in range(_MOST_SAMPLES):
+        yield number, lambda: next(samples)
+
+
+def _draw(ward: Ward, key: Any) -> list[int]:
+    """Fetch one sample again and again: whether it is another one each time."""
+    drawn: list[int] = []
+    deadline = time.monotonic() + _DRAWS_S
+    while len(drawn) < _MOST_DRAWS and (len(drawn) < 2 or time.monotonic() < deadline):
+        ward.say("at", sample=_shown(key))
+        try:
+            drawn.append(digest_of_all(ward.dataset[key]))
+        except Exception:
+            return []
+    return drawn
+
+
+def _shown(key: Any) -> Any:
+    return key if isinstance(key, (int, str)) else repr(key)[:60]
+
+
+def _loader(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
+    """Batches in this process: a few, and one of the samples that differ most."""
+    size = ward.batch_size or 1
+    keys = order["good"]
+    if not keys and ward.target.is_indexed:
+        keys = ward.keys(1.0)[:size] if ward.own_sampler is not None else list(range(min(size, len(ward.dataset))))
+    batches = _batches(keys, size, order["num_batches"])
+    if order["odd"] and (ward.batch_size or 1) > 1:
+        batches.append(order["odd"])
+    taken: list[float] = []
+    began, batch = time.perf_counter(), None
+    ward.say("at", what="batch", number=0)
+    collated = _Collated(ward)
+    for batch in ward.make(batches, collate_fn=collated):
+        taken.append(time.perf_counter() - began)
+        if len(taken) == 1:
+            form, size = form_of(batch), nbytes_of(batch)
+        if len(taken) >= max(1, len(batches)):
+            break
+        ward.say("at", what="batch", number=len(taken))
+        began = time.perf_counter()
+    if batch is None:
+        return {"num_batches": 0}
+    return {"num_batches": len(taken), "times": taken, "form": form, "batch_bytes": size, "collate_s": collated.seconds}
+
+
+class _Collated:
+    """The user's collation, timed; what it raises says that it is the one that failed, and over what."""
+
+    def __init__(self, ward: Ward) -> None:
+        self._ward, self._collate, self.seconds = ward, ward.target.collate_fn, 0.0
+
+    def __call__(self, samples: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return self._collate(samples)
+        except Exception as error:
+            error.facts = {"in_collate": True}  # type: ignore[attr-defined]
+            raise
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+def _batches(keys: list[Any], size: int, count: int) -> list[list[Any]]:
+    around = itertools.cycle(keys)
+    return [list(itertools.islice(around, size)) for _ in range(count)] if keys else [[] for _ in range(count)]
+
+
+# ------------------------------------------------------------------------------------------ workers
+
+
+class WorkerStart:
+    """In each worker, when it starts: the user's own function, then note what it asks for, and whether CUDA is used."""
+
+    def __init__(self, folder: str, init_fn: Any) -> None:
+        self._folder, self._init_fn = folder, init_fn
+
+    def __call__(self, worker: int) -> None:
+        if self._init_fn is not None:
+            self._init_fn(worker)
+        info: Any = torch_data.get_worker_info()
+        note = os.open(os.path.join(self._folder, f"worker-{worker}"), os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        kind = type(info.dataset)
+        with contextlib.suppress(TypeError, AttributeError):  # a list, or no such method
+            fetch = kind.__getitem__
+
+            def noted(dataset: Any, key: Any) -> Any:
+                os.pwrite(note, f"{_shown(key)!s:<64.64}".encode(), 0)
+                return fetch(dataset, key)
+
+            kind.__getitem__ = noted
+        initialise: Callable[[], None] = torch.cuda._lazy_init
+
+        def touched() -> None:
+            frame: Any = sys._getframe(1)
+            while frame.f_back is not None and "/torch/" in frame.f_code.co_filename:
+                frame = frame.f_back
+            WorkerCollation.cuda = (
+                f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+            )
+            initialise()
+
+        torch.cuda._lazy_init = touched
+
+
+class WorkerCollation:
+    """What a worker tells beside its batches."""
+
+    cuda = ""
+    is_first = True
+
+    def __init__(self, collate: Any) -> None:
+        self._collate = collate
+
+    def __call__(self, samples: Any) -> tuple[dict[str, Any], Any]:
+        info: Any = torch_data.get_worker_info()
+        told = {"worker": info.id, "digests": [digest_of_all(one) for one in samples if isinstance(samples, list)]}
+        if WorkerCollation.is_first:
+            WorkerCollation.is_first = False
+            told["handles"] = [asdict(one) for one in find_handles(info.dataset, "dataset")]
+        batch = self._collate(samples)
+        return told | {"cuda": WorkerCollation.cuda}, batch
+
+
+def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
+    """Batches from several workers, and whether they are what this process makes."""
+    method, given = order["method"], ward.loader
+    before, handles = ward.positions(), find_handles(ward.dataset, "dataset")
+    facts: dict[str, Any] = {"handles": [asdict(one) for one in handles]}
+    if method == "fork":
+        facts |= _copied(ward)
+    options: dict[str, Any] = {
+        "num_workers": order["num_workers"],
+        "multiprocessing_context": method,
+        "worker_init_fn": WorkerStart(ward.folder, getattr(given, "worker_init_fn", None)),
+        "collate_fn": WorkerCollation(ward.target.collate_fn),
+        "persistent_workers": bool(getattr(given, "persistent_workers", False)),
+    }
+    if given is not None and given.prefetch_factor is not None:
+        options["prefetch_factor"] = given.prefetch_factor
+    batches = _batches(order["good"], ward.batch_size or 1, order["num_batches"])
+    took, told, wrong, by_worker = [], [], [], dict[int, list[int]]()
+    began, iterator = time.perf_counter(), None
+    try:
+        iterator = iter(ward.make(batches, **options))
+        for number, (info, batch) in enumerate(iterator):
+            took.append(time.perf_counter() - began)
+            del batch
+            told.append(info)
+            by_worker.setdefault(info["worker"], []).extend(info["digests"])
+            if ward.target.is_indexed:
+                expected = [order["digests"].get(repr(key)) for key in batches[number]] if number < len(batches) else []
+                pairs = zip(batches[number] if number < len(batches) else [], expected, info["digests"], strict=False)
+                wrong += [_shown(key) for key, is_, was in pairs if is_ is not None and is_ != was]
+            ward.say("at", what="batch", number=number + 1)
+            began = time.perf_counter()
+            if number + 1 >= order["num_batches"] and (ward.target.is_indexed or number + 1 >= order["most_batches"]):
+                break
+    except BaseException as error:
+        workers = getattr(iterator, "_workers", ())
+        facts |= _seen(ward, before, told)
+        if method != "fork":
+            facts["unpicklable"] = _unpicklable(ward)
+        for worker in workers:
+            with contextlib.suppress(Exception):
+                worker.join(0.2)
+        facts["exit_codes"] = [worker.exitcode for worker in workers]
+        error.facts = facts | {"num_batches": len(took)}  # type: ignore[attr-defined]
+        raise
+    del iterator
+    facts |= _seen(ward, before, told)
+    facts |= {"num_batches": len(took), "times": took, "wrong": wrong[:8], "by_worker": list(by_worker.values())}
+    if method != "fork":
+        with contextlib.suppress(Exception):
+            facts["pickled_bytes"] = pickled_bytes(ward.dataset)
+    elif len(set(order["draws"])) > 1:
+        ward.say("at", what="draws")
+        facts["drawn"] = _drawn_by_workers(ward, order, options)
+    return facts
+
+
+def _seen(ward: Ward, before: dict[int, tuple[str, int]], told: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the workers did to files that were open before they were made, and to CUDA."""
+    after = ward.positions()
+    moved = [{"fd": fd, "path": path} for fd, (path, at) in before.items() if after.get(fd, (path, at)) != (path, at)]
+    kept = [handle for info in told for handle in info.get("handles", ())]
+    return {"moved": moved, "kept": kept, "cuda": next((info["cuda"] for info in told if info["cuda"]), "")}
+
+
+def _copied(ward: Ward) -> dict[str, Any]:
+    large = object_bytes(ward.dataset, "dataset")
+    if sum(size for size, _, _ in large) < _LARGE_BYTES:
+        return {}
+    return {
+        "copied_bytes": copied_by_fork([inner for _, _, inner in large]),
+        "largest": [large[0][1], len(large[0][2])],
+    }
+
+
+def _unpicklable(ward: Ward) -> list[str]:
+    init_fn = getattr(ward.loader, "worker_init_fn", None)
+    parts = {"dataset": ward.dataset, "collate_fn": ward.target.collate_fn, "worker_init_fn": init_fn}
+    found = (find_unpicklable(value, name) for name, value in parts.items())
+    return list(next((one for one in found if one is not None), ()))
+
+
+def _drawn_by_workers(ward: Ward, order: dict[str, Any], options: dict[str, Any]) -> list[list[list[int]]]:
+    """Let two workers fetch one sample as often as this process did, in two passes: by pass, what each drew."""
+    key, size = order["good"][0], len(order["draws"])
+    options = {**options, "num_workers": 2, "collate_fn": WorkerCollation(list)}
+    loader = torch_data.DataLoader(ward.dataset, batch_sampler=[[key] * size] * 2, **options)
+    passes = []
+    for _ in range(2):
+        drawn = {info["worker"]: info["digests"] for info, _ in loader}
+        passes.append([drawn[worker] for worker in sorted(drawn)])
+    return passes
+
+
+# ------------------------------------------------------------------------------------------ benchmark
+
+
+def _benchmark(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
+    """Samples a second: torch's loader and ours with workers, then in this process."""
+    size = ward.batch_size or 1
+    batches = _batches(order["good"], size, max(1, min(64, len(order["good"]) // size))) * 1000
+    options: dict[str, Any] = {"num_workers": order["num_workers"]}
+    if getattr(ward.loader, "multiprocessing_context", None) is not None:
+        options["multiprocessing_context"] = order["method"]
+    if (init_fn := getattr(ward.loader, "worker_init_fn", None)) is not None:
+        options["worker_init_fn"] = init_fn
+    rates: dict[str, float] = {}
+    for name, cls, more in (
+        ("torch", torch_data.DataLoader, options),
+        ("headrace", DataLoader, options),
+        ("in_process", torch_data.DataLoader, {}),
+    ):
+        ward.say("at", what=name)
+        rates[name] = _rate(iter(ward.make(batches, cls, **more)), size)
+    return {"rates": rates, "num_workers": order["num_workers"]}
+
+
+def _rate(batches: Iterator[Any], size: int) -> float:
+    """Return samples a second, from the second batch on: the first one holds the start of the workers."""
+    next(batches, None)
+    began, rows, took = time.perf_counter(), 0, 0.0
+    for batch in batches:
+        rows += count_rows(batch, otherwise=size)
+        took = time.perf_counter() - began
+        if took >= _MEASURED_S:
+            break
+    return rows / took if took else 0.0
+
+
+_STAGES = {"sample": _sample, "loader": _loader, "workers": _workers, "benchmark": _benchmark}
+
+if __name__ == "__main__":
+    sys.exit(main())

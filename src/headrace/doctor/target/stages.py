@@ -1,0 +1,252 @@
+"""The command's side of a target's test: one stage after the other, bounded in time and memory, whatever it does."""
+
+import contextlib
+import enum
+import glob
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from headrace.forensics import DeathFacts, DeathWatch, describe_death, look_at, recognise
+from headrace.loader import TargetProcess, free_memory, usable_processors
+from headrace.model import Text
+from headrace.signals.system import read_text, read_tree_memory
+
+_LOOK_EVERY_S = 0.1
+_SUSPICIOUS_S = 6.0  # of silence, after which is looked whether it can ever go on
+_LOST_S = 3.0  # of silence after a worker could not send its batch
+_CLEAN_UP_S = 2.0  # for multiprocessing's own tracker of what is to be removed
+_SAMPLES_S = 4.0
+_FEWEST_WORKERS, _MOST_WORKERS = 2, 4
+_DEADLOCKS = ("FORKED_POOL", "FORK_DEADLOCK", "DEADLOCK")
+
+
+class StageEnding(enum.Enum):
+    """How a stage ended."""
+
+    DONE = "done"
+    FAILED = "failed"  # with an error
+    HUNG = "hung"
+    DIED = "died"
+    MEMORY = "memory"  # it took more than it may
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageResult:
+    """What came of a stage."""
+
+    ending: StageEnding
+    seconds: float
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    in_hand: Mapping[str, Any] = field(default_factory=dict)  # what it was about to do when it ended
+    said: str = ""  # what the user's code printed
+    limit_bytes: int = 0
+    peak_bytes: int = 0
+    hang: Text | None = None  # where it hangs: the rest of a sentence
+    is_deadlock: bool = False  # by what only a fork can do
+    death: Text | None = None  # the rest of a sentence, of a process that died
+    death_cause: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        return self.ending is StageEnding.DONE
+
+    @property
+    def error(self) -> Mapping[str, str]:
+        """Of one that failed: name, said, traceback."""
+        found: Mapping[str, str] = self.facts.get("error", {})
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorSettings:
+    """What is tested, and within which bounds."""
+
+    target: str
+    timeout_s: float = 60.0  # of a stage; the import gets three times as much
+    memory_bytes: int | None = None  # default: half of what is free
+    num_workers: int | None = None  # default: the loader's, else as many as there are cores
+
+
+class Patient(TargetProcess):
+    """A process that has the target; good for stages until one of them hangs, dies or takes too much."""
+
+    def __init__(self, settings: DoctorSettings) -> None:
+        self._settings, self._is_away, self._pids = settings, False, set[int]()
+        self._limit = settings.memory_bytes or max(256 << 20, free_memory()[0] // 2)
+        self._folder = tempfile.TemporaryDirectory(prefix="headrace-doctor-")
+        self._deaths = DeathWatch(time.monotonic())
+        start = {"target": settings.target, "folder": self._folder.name}
+        super().__init__("headrace.doctor.target.patient", start)
+
+    def close(self) -> None:
+        """End it, and remove what processes that were killed could not."""
+        if self._is_away:
+            return
+        self._is_away = True
+        deadline = time.monotonic() + _CLEAN_UP_S
+        while (left := self.processes()) and time.monotonic() < deadline:
+            self._pids.update(left)
+            # the tracker of multiprocessing removes named semaphores once all others are gone
+            self.end([pid for pid in left if "resource_tracker" not in read_text(f"/proc/{pid}/cmdline")])
+            time.sleep(0.01)
+        super().close()
+        for path in (one for pid in self._pids for one in glob.glob(f"/dev/shm/torch_{pid}_*")):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        self._folder.cleanup()
+
+    def run(self, stage: str, *, patience_s: float, **order: Any) -> StageResult:
+        """Let it go through a stage, and look after it."""
+        self._said_before, began = self.num_said, time.monotonic()
+        self.tell({"stage": stage, **order})
+        in_hand: dict[str, Any] = {}
+        peak, heard, looked, suspect = 0, began, began, 0
+
+        def ended(ending: StageEnding, **more: Any) -> StageResult:
+            said = self.said(since=self._said_before, most=8000)
+            known: dict[str, Any] = {"in_hand": in_hand, "said": said, "limit_bytes": self._limit, "peak_bytes": peak}
+            return StageResult(ending=ending, seconds=time.monotonic() - began, **known, **more)
+
+        while True:
+            event, now = self.event(_LOOK_EVERY_S), time.monotonic()
+            if event is not None:
+                heard, suspect = now, 0
+                if event["event"] == "at":
+                    in_hand = event
+                else:
+                    codes = [code for code in event.get("exit_codes", ()) if code]
+                    more = self._death(codes[0]) if codes else {}
+                    return ended(StageEnding(event["event"]), facts=event, **more)
+            elif self.has_ended:
+                return ended(StageEnding.DIED, **self._death(self.child.wait()))
+            if now - looked >= _LOOK_EVERY_S:
+                looked = now
+                self._deaths.note(now)
+                self._pids.update(self.processes())
+                peak = max(peak, read_tree_memory(self.child.pid) or 0)
+                if peak > self._limit:
+                    return ended(StageEnding.MEMORY)
+            silent_s = now - heard
+            is_lost = silent_s > _LOST_S and "in _feed" in self.said(since=self._said_before, most=8000)
+            if now - began > patience_s or is_lost:
+                return ended(StageEnding.HUNG, **self._look())
+            if silent_s > _SUSPICIOUS_S * (suspect + 1):
+                suspect += 1
+                seen = self._look()
+                if seen["is_deadlock"] and suspect > 1:
+                    return ended(StageEnding.HUNG, **seen)
+
+    def _look(self) -> dict[str, Any]:
+        """Say where it hangs: in the worker that can tell most."""
+        others = [pid for pid in self.processes() if pid != self.child.pid]
+        workers = [pid for pid in others if "resource_tracker" not in read_text(f"/proc/{pid}/cmdline")]
+        found = [recognise(look_at(pid)) for pid in workers[:_MOST_WORKERS] or [self.child.pid]]
+        found.sort(key=lambda one: (one.kind.name not in _DEADLOCKS, one.kind.name in ("IDLE", "ENDED", "UNKNOWN")))
+        said = Text(found[0].said(), found[0].said("zh"))
+        return {"hang": said, "is_deadlock": bool(workers) and found[0].kind.name in _DEADLOCKS}
+
+    def _death(self, code: int) -> dict[str, Any]:
+        facts = DeathFacts(workers=(0,), pid=self.child.pid, exit_code=code, died_at_s=time.monotonic())
+        facts = self._deaths.complete(facts)
+        told = {language: describe_death(facts, language=language) for language in ("en", "zh")}
+        said = (told[language].sentence.removeprefix("worker 0").strip() for language in ("en", "zh"))
+        return {"death": Text(*said), "death_cause": told["en"].cause.name}
+
+
+class Clinic:
+    """Runs stages, each in a process that is well: a fresh one behind one that hung, died or grew."""
+
+    def __init__(self, settings: DoctorSettings) -> None:
+        self._settings = settings
+        self.import_s = 0.0
+        self._patient: Patient | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.discharge()
+
+    def discharge(self) -> None:
+        """End the process that is there."""
+        if self._patient is not None:
+            self._patient.close()
+            self._patient = None
+
+    def run(self, stage: str, **order: Any) -> StageResult:
+        """Go through a stage; the target is imported first where the process is new."""
+        timeout_s = self._settings.timeout_s
+        if self._patient is None:
+            self._patient = Patient(self._settings)
+            if stage != "import":
+                imported = self._patient.run("import", patience_s=3 * timeout_s)
+                if not imported.is_done:
+                    self.discharge()
+                    return imported
+        patience_s = 3 * timeout_s if stage == "import" else timeout_s + 2 * self.import_s
+        result = self._patient.run(stage, patience_s=patience_s, **order)
+        if stage == "import":
+            self.import_s = result.seconds
+        if result.ending not in (StageEnding.DONE, StageEnding.FAILED) or (stage == "workers" and not result.is_done):
+            self.discharge()
+        return result
+
+
+_DOING = {
+    "import": Text("importing {target}", "正在导入 {target}"),
+    "sample": Text("fetching samples of {target}", "正在读取 {target} 的样本"),
+    "loader": Text("making batches in-process", "正在同一进程内组 batch"),
+    "workers_fork": Text("{count:worker(s)} made by fork", "{count} 个 fork 出的 worker"),
+    "workers_spawn": Text("{count:worker(s)} that start anew (spawn)", "{count} 个全新启动（spawn）的 worker"),
+    "benchmark": Text("measuring samples a second", "正在测量每秒样本数"),
+}
+
+
+def run_stages(
+    settings: DoctorSettings, tell: Callable[[Text], None] = lambda _: None, *, is_quick: bool = False
+) -> dict[str, StageResult]:
+    """Go through the stages as far as they make sense; returns what came of each, by name.
+
+    Samples and batches in-process come first, in one process; workers are then made by one that has touched no sample,
+    as a training's are: threads and handles that the first samples leave behind would not be there.
+    """
+    results: dict[str, StageResult] = {}
+
+    def go(name: str, **order: Any) -> StageResult:
+        tell(_DOING[name].filled(target=settings.target, count=order.get("num_workers", 0)))
+        results[name] = clinic.run(name.partition("_")[0], **order)
+        return results[name]
+
+    with Clinic(settings) as clinic:
+        imported = go("import")
+        if not imported.is_done:
+            return results
+        most, seconds = (1, 0.0) if is_quick else (2000, min(_SAMPLES_S, settings.timeout_s / 4))
+        sample = go("sample", seconds=seconds, most=most)
+        if not sample.is_done or not sample.facts["num_good"]:
+            return results
+        good, facts = sample.facts["good"], imported.facts
+        first = {"good": [], "odd": [], "num_batches": 1}
+        batches = go(
+            "loader", **(first if is_quick else {"good": good, "odd": sample.facts["odd_keys"], "num_batches": 3})
+        )
+        if is_quick or not batches.is_done or not batches.facts["num_batches"]:
+            return results
+        clinic.discharge()
+        given = settings.num_workers or facts["num_workers"]
+        count = min(_MOST_WORKERS, max(_FEWEST_WORKERS, given or 0))
+        batch_s = max(batches.facts["times"])
+        num_batches = 2 * count if 2 * batch_s < settings.timeout_s / 4 else count
+        order = {"good": good, "num_workers": count, "num_batches": num_batches, "most_batches": 64}
+        order |= {"digests": sample.facts["digests"], "draws": sample.facts["draws"]}
+        for method in ("fork", "spawn"):
+            go(f"workers_{method}", method=method, **order)
+        method = facts["start_method"] if facts["start_method"] in ("fork", "spawn") else "spawn"
+        if results[f"workers_{method}"].is_done and 6 * batch_s < settings.timeout_s / 2:
+            go("benchmark", good=good, method=method, num_workers=given or usable_processors())
+    return results

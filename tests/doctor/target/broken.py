@@ -1,0 +1,273 @@
+"""Data sets that are broken in one way each, and healthy ones: what `headrace doctor` is tried on."""
+
+import ctypes
+import io
+import os
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+FOLDER = Path(os.environ.get("BROKEN_FOLDER", "."))
+
+
+class Plain(Dataset[Any]):
+    def __len__(self) -> int:
+        return 48
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": torch.full((4, 8), float(index)), "label": index}
+
+
+class Random(Plain):
+    def __getitem__(self, index: int) -> Any:
+        return torch.from_numpy(np.random.rand(8)) + torch.rand(8) + random.random()
+
+
+class Flipped(Plain):
+    def __getitem__(self, index: int) -> Any:
+        return -index if random.random() < 0.1 else index
+
+
+class Split(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        info = get_worker_info()
+        for number in range(200):
+            if info is None or number % info.num_workers == info.id:
+                yield torch.full((4,), number)
+
+
+class OpensLate(Plain):
+    """As it should be: each process opens the file itself."""
+
+    def __init__(self) -> None:
+        self.path, self.file = _numbers(), None
+
+    def __getitem__(self, index: int) -> Any:
+        if self.file is None:
+            self.file = open(self.path, "rb")  # noqa: SIM115
+        self.file.seek(8 * index)
+        return np.frombuffer(self.file.read(8), np.int64).copy()
+
+    def __getstate__(self) -> Any:
+        return {**vars(self), "file": None}
+
+
+class Mapped(Plain):
+    def __init__(self) -> None:
+        self.values = np.memmap(_numbers(), np.int64, "r")
+        self.log = open(FOLDER / "log.txt", "w")  # noqa: SIM115
+
+    def __getitem__(self, index: int) -> Any:
+        return int(self.values[index])
+
+    def __getstate__(self) -> Any:
+        return {**vars(self), "log": None}
+
+
+HEALTHY = {
+    "plain": Plain,
+    "random": Random,
+    "flipped": Flipped,
+    "split": Split,
+    "opens_late": OpensLate,
+    "mapped": Mapped,
+    "persistent": lambda: DataLoader(Random(), batch_size=4, num_workers=2, persistent_workers=True),
+    "ragged": lambda: DataLoader(Shapes(), batch_size=4, collate_fn=list),
+    "single": lambda: DataLoader(Shapes(), batch_size=None),
+}
+
+
+def _numbers() -> Path:
+    path = FOLDER / "numbers.bin"
+    if not path.exists():
+        path.write_bytes(np.arange(4096, dtype=np.int64).tobytes())
+    return path
+
+
+def _archive() -> Path:
+    path = FOLDER / "archive.npz"
+    if not path.exists():
+        np.savez_compressed(path, **{f"a{at}": np.random.rand(60, 60) for at in range(48)})
+    return path
+
+
+class Damaged(Plain):
+    def __getitem__(self, index: int) -> Any:
+        if index == 31:
+            raise ValueError("bad magic number")
+        return index
+
+
+class AllFail(Plain):
+    def __getitem__(self, index: int) -> Any:
+        raise FileNotFoundError(2, "No such file or directory", f"/data/{index}.npz")
+
+
+class Hangs(Plain):
+    def __getitem__(self, index: int) -> Any:
+        if index == 31:
+            time.sleep(3600)
+        return index
+
+
+class Shapes(Plain):
+    def __getitem__(self, index: int) -> Any:
+        return torch.zeros(3, 10 + (index == 17))
+
+
+class Nothing(Plain):
+    def __getitem__(self, index: int) -> Any:
+        return None if index == 17 else index
+
+
+class Lambda(Plain):
+    def __init__(self) -> None:
+        self.steps = [str, lambda value: value]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.steps[1](index)
+
+
+class SharedFile(Plain):
+    def __init__(self) -> None:
+        self.file = open(_numbers(), "rb")  # noqa: SIM115
+
+    def __getitem__(self, index: int) -> Any:
+        self.file.seek(8 * index)
+        return np.frombuffer(self.file.read(8), np.int64).copy()
+
+
+class SharedArchive(Plain):
+    def __init__(self) -> None:
+        self.archive = np.load(_archive())
+
+    def __getitem__(self, index: int) -> Any:
+        return self.archive[f"a{index}"]
+
+
+class ManyObjects(Plain):
+    def __init__(self) -> None:
+        self.items = [(f"/data/train/{at:09d}.jpg", at) for at in range(600_000)]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index][1]
+
+
+class OwnGenerator(Plain):
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.rng.random(4)
+
+
+def _same_seed(worker: int) -> None:
+    np.random.seed(worker)
+    torch.manual_seed(worker)
+    random.seed(worker)
+
+
+class Same(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        yield from (torch.full((4,), number) for number in range(200))
+
+
+class HeldLock(Plain):
+    """A thread of the training process holds a lock for ever; a fork takes the lock along, and not the thread."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.thread = threading.Thread(target=self._hold, daemon=True)
+        self.thread.start()
+
+    def _hold(self) -> None:
+        while True:
+            with self.lock:
+                time.sleep(0.2)
+
+    def __getitem__(self, index: int) -> Any:
+        with self.lock:
+            return index
+
+    def __getstate__(self) -> Any:
+        return {}
+
+    def __setstate__(self, _: Any) -> None:
+        self.__init__()  # type: ignore[misc]
+
+
+class Crashes(Plain):
+    def __getitem__(self, index: int) -> Any:
+        if get_worker_info() is not None:
+            ctypes.string_at(0)
+        return index
+
+
+class Leaves(Plain):
+    def __getitem__(self, index: int) -> Any:
+        if get_worker_info() is not None and index == 3:
+            os._exit(7)
+        return index
+
+
+class Sleeps(Plain):
+    def __getitem__(self, index: int) -> Any:
+        if get_worker_info() is not None:
+            time.sleep(3600)
+        return index
+
+
+class Greedy(Plain):
+    kept: list[bytes] = []  # noqa: RUF012
+
+    def __getitem__(self, index: int) -> Any:
+        self.kept.append(os.urandom(1 << 20) * 64)
+        return index
+
+
+class TouchesCuda(Plain):
+    def __getitem__(self, index: int) -> Any:
+        return torch.zeros(3).cuda() if get_worker_info() is not None else torch.zeros(3)
+
+
+class KeepsOpen(Plain):
+    kept: list[io.IOBase] = []  # noqa: RUF012
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, index: int) -> Any:
+        self.kept.append(open(_numbers(), "rb"))  # noqa: SIM115
+        return index
+
+
+BROKEN = {
+    "corrupt_sample": Damaged,
+    "sample_fails": AllFail,
+    "sample_hangs": Hangs,
+    "shapes_differ": Shapes,
+    "collate_fails": Nothing,
+    "unpicklable": Lambda,
+    "shared_handle": SharedFile,
+    "shared_handle_npz": SharedArchive,
+    "copied_dataset": ManyObjects,
+    "frozen_random": OwnGenerator,
+    "frozen_random_init": lambda: DataLoader(Random(), num_workers=2, worker_init_fn=_same_seed),
+    "not_split": Same,
+    "fork_deadlock": HeldLock,
+    "worker_dies": Crashes,
+    "worker_dies_exit": Leaves,
+    "worker_hangs": Sleeps,
+    "out_of_memory": Greedy,
+    "cuda_in_worker": TouchesCuda,
+    "fd_limit": KeepsOpen,
+}
+
+globals().update({f"healthy_{name}": make for name, make in HEALTHY.items()})
+globals().update({f"broken_{name}": make for name, make in BROKEN.items()})
