@@ -1,12 +1,12 @@
 """Whether a target works here: its samples, its batches in-process and from workers, stage by stage.
 
 - `inspecting`: what a data set is made of: which part cannot be pickled, holds a file open, is copied into workers.
-- `judging`: what came of the stages, as checks with findings. Pure.
+- `judging`: what came of the stages, as checks with findings. Pure; its sentences are in `problems.toml`.
 - `patient`: the process that has the target and goes through the stages.
-- `problems`: what can be wrong, in words.
 - `stages`: the command's side: one stage after the other, bounded in time and memory.
 """
 
+import os
 from collections.abc import Callable
 
 from headrace.model import Text
@@ -20,4 +20,6 @@ __all__ = ["DoctorSettings", "Judge", "StageResult", "examine", "run_stages"]
 
 def examine(settings: DoctorSettings, tell: Callable[[Text], None] = lambda _: None) -> tuple[Check, ...]:
     """Test a target stage by stage; `tell` is told what is going on."""
-    return tuple(Judge(settings.target, run_stages(settings, tell)).checks())
+    shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+    free_bytes = shm.f_bavail * shm.f_frsize if shm is not None else None
+    return tuple(Judge(settings.target, run_stages(settings, tell), free_bytes).checks())

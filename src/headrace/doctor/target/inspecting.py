@@ -4,13 +4,14 @@ A part's name is how Python reaches it: `dataset.transform.steps[2]`.
 """
 
 import contextlib
+import fcntl
 import gc
 import io
 import os
 import pickle
 import random
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -23,9 +24,8 @@ _MOST_ITEMS = 256  # of one container
 _LOOKED_AT = 500  # elements of a large container, whose sizes stand for all
 _LARGE = 10_000
 _CLOSED = (ModuleType, type, BuiltinFunctionType, str, bytes, int, float, complex, bool, type(None))
-# what documents of its makers forbid to take along into a fork, by module and type
-_NOT_FOR_FORKS = {("h5py", "File"), ("h5py", "Dataset"), ("h5py", "Group"), ("lmdb", "Environment")}
-_NOT_FOR_FORKS |= {("sqlite3", "Connection"), ("cpython", "Environment")}
+# what its makers forbid to take along into a fork, by type and module; lmdb's own says "builtins"
+_NOT_FOR_FORKS = {"File": "h5py", "Dataset": "h5py", "Group": "h5py", "Connection": "sqlite3", "Environment": ""}
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,22 @@ class Handle:
 
     name: str  # "dataset.archive"
     kind: str  # "NpzFile"
-    fd: int  # -1: it does not say
+    fd: int
     path: str
     is_forbidden: bool  # its makers say that it must not be used on both sides of a fork
+    is_marked: bool  # by `mark_files`: it is the very one that was opened before the fork
+
+
+def mark_files(handles: Iterable[Handle], *, is_on: bool) -> None:
+    """Mark open files in a way that all processes see who have them since a fork, and nobody who opened them anew.
+
+    Reads and writes of plain files do not care whether they may block; the flag lies in what a fork shares.
+    """
+    for one in handles:
+        with contextlib.suppress(OSError):
+            flags = fcntl.fcntl(one.fd, fcntl.F_GETFL)
+            if one.path.startswith("/"):
+                fcntl.fcntl(one.fd, fcntl.F_SETFL, flags | os.O_NONBLOCK if is_on else flags & ~os.O_NONBLOCK)
 
 
 def parts_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -80,18 +93,17 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def find_handles(value: Any, name: str) -> list[Handle]:
     """Return the parts that hold something open, the outermost of each file."""
-    found: dict[object, Handle] = {}
+    found: dict[int, Handle] = {}
     for part, inner in parts_of(value, name):
         with contextlib.suppress(Exception):
-            fd = _descriptor(inner)
-            key = (type(inner).__module__.split(".")[0], type(inner).__name__)
-            if fd is None and key in _NOT_FOR_FORKS:
-                fd = -1
-            if fd is not None and (fd == -1 or os.fstat(fd)):
-                path = os.readlink(f"/proc/self/fd/{fd}") if fd >= 0 else ""
-                if fd < 0 or (path.startswith(("/", "socket:")) and not path.startswith("/dev/")):
-                    handle = Handle(part, type(inner).__name__, fd, path, key in _NOT_FOR_FORKS)
-                    found.setdefault(fd if fd >= 0 else part, handle)
+            fd, kind = _descriptor(inner), type(inner).__name__
+            if fd is None:
+                continue
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if path.startswith(("/", "socket:")) and not path.startswith("/dev/"):
+                is_marked = bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK)
+                is_forbidden = type(inner).__module__.startswith(_NOT_FOR_FORKS.get(kind, "-"))
+                found.setdefault(fd, Handle(part, kind, fd, path, is_forbidden, is_marked))
     return list(found.values())
 
 
@@ -100,17 +112,27 @@ def _descriptor(part: Any) -> int | None:
     kind = type(part).__name__
     if type(part).__module__.split(".")[0] == "h5py":
         return int(part.file.id.get_vfd_handle()) if part else None
+    if kind == "Connection" and hasattr(part, "total_changes"):
+        return _fd_of(part.execute("PRAGMA database_list").fetchone()[2])
+    if kind == "Environment" and callable(getattr(part, "max_readers", None)):  # of lmdb
+        return _fd_of(part.path()) or _fd_of(os.path.join(part.path(), "data.mdb"))
     if kind == "NpzFile":
         part = part.zip
     inner = getattr(part, "fp", None) or getattr(part, "fileobj", None)  # a zip or a tar file
     if inner is not None and not isinstance(part, io.IOBase):
         part = inner
     part = getattr(part, "_file", part)  # a zip's file that several members share
-    ask = getattr(part, "fileno", None) or (getattr(part, "fd", None) if kind == "Environment" else None)
+    ask = getattr(part, "fileno", None)
     if not callable(ask) or isinstance(part, type):
         return None
     fd = ask()
     return fd if isinstance(fd, int) and fd >= 0 else None
+
+
+def _fd_of(path: str) -> int | None:
+    links = {int(name): f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")}
+    real = os.path.realpath(path)
+    return next((fd for fd, link in links.items() if os.path.realpath(link) == real), None)
 
 
 # ------------------------------------------------------------------------------------------ pickling

@@ -1,14 +1,20 @@
-"""What came of the stages, judged: a check for each, and a finding with its cause where one failed. Pure."""
+"""What came of the stages, judged: a check for each, a finding with its cause where one failed. Pure.
 
-import os
+Its sentences are in `problems.toml`.
+"""
+
 import re
 import sysconfig
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from headrace.knowledge import look_up
 from headrace.model import (
+    Cause,
     Confidence,
     Finding,
     Severity,
@@ -19,27 +25,37 @@ from headrace.model import (
 )
 
 from ..checks import Check, Outcome
-from .problems import PROBLEMS
 from .stages import StageEnding, StageResult
 
 _SLOW_IMPORT_S = 8.0
 _COPIED_BYTES = 48 << 20  # for each worker
 _PICKLED_BYTES = 256 << 20
-_MOST_LINES = 3
+_BLANKS = ("at", "took", "said", "how", "hang", "part", "path", "why", "size", "sample", "samples")
 
-TITLES = {
-    "import": Text("import", "导入"),
-    "sample": Text("single samples", "单个样本"),
-    "loader": Text("loader in-process", "进程内加载"),
-    "workers_fork": Text("workers by fork", "fork worker"),
-    "handles": Text("handles across the fork", "跨 fork 的句柄"),
-    "copies": Text("memory copied into workers", "worker 中的内存副本"),
-    "random": Text("randomness in workers", "worker 中的随机数"),
-    "split": Text("samples split between workers", "worker 之间的样本划分"),
-    "workers_spawn": Text("workers by spawn", "spawn worker"),
-    "benchmark": Text("benchmark", "基准测试"),
-}
-_BEFORE = Text("not run: what it needs failed before", "未运行：前面的步骤没有通过")
+
+@dataclass(frozen=True)
+class TargetProblem:
+    """What can be wrong, in words; its blanks are filled with what was seen."""
+
+    cause: Cause
+    title: Text
+    fix: tuple[Text, ...]
+    change: Text | None
+
+
+def _text(said: Any) -> Text:
+    return Text(said, said) if isinstance(said, str) else Text(**said)
+
+
+def _problem(words: dict[str, Any]) -> TargetProblem:
+    fix, change = tuple(map(_text, words["fix"])), words.get("change")
+    return TargetProblem(Cause(words["cause"]), _text(words["title"]), fix, _text(change) if change else None)
+
+
+_WORDS = tomllib.loads(files(__package__).joinpath("problems.toml").read_text(encoding="utf-8"))
+PROBLEMS = {name: _problem(words) for name, words in _WORDS["problem"].items()}
+SAID, TITLES = ({name: _text(said) for name, said in _WORDS[part].items()} for part in ("said", "title"))
+
 
 # What a message of the knowledge base says is wrong, by its name; the first that is found counts.
 _BY_MESSAGE = {
@@ -90,7 +106,13 @@ class Judge:
     shm_free_bytes: int | None = None
 
     def checks(self) -> Iterator[Check]:
-        """Yield a check for each stage, and for each look that a stage allows."""
+        """Yield a check for each stage, and for each look that a stage allows; of each problem one finding."""
+        told = set()
+        for check in self._all():
+            yield replace(check, finding=None) if check.problem in told else check
+            told.add(check.problem)
+
+    def _all(self) -> Iterator[Check]:
         for name in ("import", "sample", "loader"):
             yield self._stage(name, getattr(self, f"_{name}"))
         yield self._stage("workers_fork", self._workers)
@@ -103,7 +125,7 @@ class Judge:
 
     def _stage(self, name: str, judge: Any) -> Check:
         if (result := self.results.get(name)) is None:
-            return Check(name=name, title=TITLES[name], outcome=Outcome.SKIP, says=_BEFORE)
+            return Check(name=name, title=TITLES[name], outcome=Outcome.SKIP, says=SAID["before"])
         check: Check = judge(name, result)
         return check
 
@@ -123,10 +145,10 @@ class Judge:
     ) -> Check:
         words = PROBLEMS[problem]
         at = _in_hand(result)
-        seen = {"target": self.target, "limit": format_bytes(result.limit_bytes), "at": at, "took": at, "said": at}
-        blanks = {**seen, "seconds": format_seconds(result.seconds), **blanks}
+        figures = {"limit": format_bytes(result.limit_bytes), "seconds": format_seconds(result.seconds)}
+        blanks = {**dict.fromkeys(_BLANKS, at), **figures, "target": self.target, **blanks}
         title = words.title.filled(**blanks)
-        lines = [Text(line, line) for line in _telling_lines(result)]
+        lines = _trace(result.error.get("traceback") or (result.said if result.death is not None else ""))
         finding = Finding(
             cause=words.cause,
             share=0.0 if is_warning else 1.0,
@@ -154,31 +176,37 @@ class Judge:
         at = _in_hand(result)
         if result.ending is StageEnding.MEMORY:
             took = format_bytes(result.peak_bytes)
-            return self._wrong(name, "out_of_memory", result, evidence=(_TOOK.filled(took=took, at=at),), took=took)
+            return self._wrong(
+                name, "out_of_memory", result, evidence=(SAID["took"].filled(took=took, at=at),), took=took
+            )
         if result.ending is StageEnding.HUNG:
             hang = result.hang or Text("", "")
             if named in ("shm_full", "fd_limit"):  # a worker could not send its batch, and nobody tells the loader
                 return self._wrong(name, named, result)
-            evidence = (_WHERE.filled(hang=hang), _WHEN.filled(at=at))
+            evidence = (SAID["where"].filled(hang=hang), SAID["when"].filled(at=at))
             return self._wrong(name, hangs, result, evidence=evidence, **{"said": at, **blanks, "hang": hang})
         if result.death is not None:
             if "MEMORY" in result.death_cause:
                 return self._wrong(name, "out_of_memory", result, evidence=(result.death,), took=result.death)
-            if result.death_cause == "SHM_FULL" or named in ("shm_full", "fd_limit", "needs_main_guard"):
-                return self._wrong(name, named or "shm_full", result, evidence=(result.death,))
-            return self._wrong(name, "worker_dies", result, evidence=(_WHEN.filled(at=at),), how=result.death)
-        said = result.error.get("said", "")
-        said = said.splitlines()[0] if said else ""
+            named = "shm_full" if result.death_cause == "SHM_FULL" else named
+            if named and result.death_cause != "MAPPED_FILE":
+                return self._wrong(name, named, result, evidence=(result.death,))
+            return self._wrong(name, "worker_dies", result, evidence=(SAID["when"].filled(at=at),), how=result.death)
+        said: Any = _first_line(result.error.get("said", ""))
+        if named == "needs_main_guard":
+            said = next(iter(result.facts.get("starts", ())), said)
         return self._wrong(name, named or otherwise, result, **{**blanks, "said": said, "sample": at})
 
     # ---------------------------------------------------------------------------------- the stages
 
     def _import(self, name: str, result: StageResult) -> Check:
         if not result.is_done:
-            hang = _WHERE.filled(hang=result.hang) if result.hang else ""
+            hang = SAID["where"].filled(hang=result.hang) if result.hang else ""
             return self._broken(name, result, otherwise="import_fails", hangs="import_fails", said=hang)
         facts = result.facts
-        what = _IMPORTED.filled(dataset=facts["dataset"], count=_length(facts), seconds=format_seconds(result.seconds))
+        what = SAID["imported"].filled(
+            dataset=facts["dataset"], count=_length(facts), seconds=format_seconds(result.seconds)
+        )
         if facts["import_s"] >= _SLOW_IMPORT_S:
             took = format_seconds(facts["import_s"])
             return self._wrong(name, "slow_import", result, evidence=(what,), is_warning=True, took=took)
@@ -192,15 +220,15 @@ class Judge:
             first = bad[0]
             named = recognised(*(one["traceback"] for one in bad))
             rest = ", ".join(str(one["sample"]) for one in bad)
-            evidence = (_BAD.filled(bad=rest, good=facts["num_good"]), *_trace(first["traceback"]))
+            evidence = (SAID["bad"].filled(bad=rest, good=facts["num_good"]), *_trace(first["traceback"]))
             problem = "corrupt_sample" if facts["num_good"] else "sample_fails"
             blanks = {"sample": first["sample"], "said": _first_line(first["said"]), "at": first["sample"]}
             return self._wrong(name, named or problem, result, evidence=evidence, took=first["sample"], **blanks)
         if not facts["num_good"]:
-            return self._wrong(name, "sample_fails", result, said=_EMPTY, sample="-")
+            return self._wrong(name, "sample_fails", result, said=SAID["empty"], sample="-")
         times = facts["times"]
         typical = sorted(times)[len(times) // 2]
-        says = _SAMPLES.filled(
+        says = SAID["samples"].filled(
             count=facts["num_good"],
             median=format_seconds(typical),
             worst=format_seconds(max(times)),
@@ -212,40 +240,50 @@ class Judge:
         if not result.is_done:
             odd = self.results["sample"].facts["odd"]
             if result.facts.get("in_collate") and _differ_in_shape(odd):
-                return self._wrong(name, "shapes_differ", result, evidence=_odd(odd), **_differing(odd))
+                samples = ", ".join(str(one["sample"]) for one in odd)
+                return self._wrong(name, "shapes_differ", result, evidence=_odd(odd), samples=samples)
             collates = bool(result.facts.get("in_collate"))
             return self._broken(
                 name, result, otherwise="collate_fails" if collates else "sample_fails", hangs="sample_hangs"
             )
         facts = result.facts
         if not facts["num_batches"]:
-            return self._wrong(name, "sample_fails", result, said=_EMPTY, sample="-")
+            return self._wrong(name, "sample_fails", result, said=SAID["empty"], sample="-")
         first, size = format_seconds(facts["times"][0]), format_bytes(facts["batch_bytes"])
-        return self._passed(name, _BATCHES.filled(count=facts["num_batches"], first=first, size=size), result.seconds)
+        return self._passed(
+            name, SAID["batches"].filled(count=facts["num_batches"], first=first, size=size), result.seconds
+        )
 
     def _workers(self, name: str, result: StageResult) -> Check:
         method = name.removeprefix("workers_")
         is_used = self.results["import"].facts["start_method"] == method
+        starts = self.results["import"].facts["starts"]
         if result.is_done:
             first = format_seconds(result.facts["times"][0]) if result.facts["times"] else "-"
-            says = _WORKED.filled(count=result.facts["num_batches"], first=first)
+            says = SAID["worked"].filled(count=result.facts["num_batches"], first=first)
             if result.facts["cuda"]:
                 return self._wrong(name, "cuda_in_worker", result, said=result.facts["cuda"], at=result.facts["cuda"])
             pickled = result.facts.get("pickled_bytes", 0)
             if is_used and pickled >= _PICKLED_BYTES:
                 size = format_bytes(pickled)
                 return self._wrong(name, "copied_dataset", result, is_warning=True, size=size, part="dataset")
+            ahead = self._bytes_ahead()
+            if is_used and self.shm_free_bytes is not None and ahead > self.shm_free_bytes:
+                sizes = {"need": format_bytes(ahead), "free": format_bytes(self.shm_free_bytes)}
+                evidence = (SAID["ahead"].filled(**sizes),)
+                return self._wrong(name, "shm_full", result, evidence=evidence, is_warning=True, is_certain=False)
+            if method != "fork" and starts:
+                return self._wrong(name, "needs_main_guard", result, is_warning=not is_used, said=starts[0])
             return self._passed(name, says, result.seconds)
         part = result.facts.get("unpicklable", ())
         if part and recognised(result.error.get("traceback", "")) in ("", "unpicklable"):
             evidence = (Text(part[1], part[1]),)
             forked = self.results.get("workers_fork")
             handle = _shared(forked) if forked is not None else None
-            if handle is not None and part[0].startswith(handle["part"]):  # one cause, which is told already
+            if handle is not None and part[0].startswith(str(handle["part"])):  # one cause, which is told already
                 check = self._wrong(name, "shared_handle", result, is_warning=not is_used, **handle)
                 return replace(check, says=PROBLEMS["unpicklable"].title.filled(part=part[0]), finding=None)
             return self._wrong(name, "unpicklable", result, evidence=evidence, is_warning=not is_used, part=part[0])
-        starts = self.results["import"].facts["starts"]
         if method != "fork" and starts and result.ending in (StageEnding.FAILED, StageEnding.HUNG):
             return self._wrong(name, "needs_main_guard", result, is_warning=not is_used, said=starts[0])
         if method == "fork" and (handle := _shared(result)) is not None:
@@ -258,12 +296,17 @@ class Judge:
         collates = bool(result.facts.get("in_collate"))
         return self._broken(name, result, otherwise="collate_fails" if collates else "sample_fails", hangs=hangs)
 
+    def _bytes_ahead(self) -> int:
+        """What the user's own loader has in /dev/shm: the batches of all its workers that are ahead."""
+        given, batches = self.results["import"].facts, self.results["loader"].facts
+        return (given["num_workers"] or 0) * (given["prefetch_factor"] or 2) * int(batches["batch_bytes"])
+
     def _benchmark(self, name: str, result: StageResult) -> Check:
         if not result.is_done:
-            says = _UNMEASURED.filled(said=_first_line(result.error.get("said", "")) or str(_in_hand(result)))
+            says = SAID["unmeasured"].filled(said=_first_line(result.error.get("said", "")) or _in_hand(result))
             return Check(name=name, title=TITLES[name], outcome=Outcome.SKIP, says=says, seconds=result.seconds)
         rates = {kind: three_digits(rate) for kind, rate in result.facts["rates"].items()}
-        return self._passed(name, _RATES.filled(count=result.facts["num_workers"], **rates), result.seconds)
+        return self._passed(name, SAID["rates"].filled(count=result.facts["num_workers"], **rates), result.seconds)
 
     # ---------------------------------------------------------------------------------- looks at what the forks did
 
@@ -271,19 +314,19 @@ class Judge:
         facts = forked.facts
         if "handles" in facts and forked.is_done:
             if (handle := _shared(forked)) is not None:
-                certain = bool(facts["moved"])
-                yield self._wrong("handles", "shared_handle", forked, is_certain=certain, **handle)
+                seen = bool(facts["moved"])
+                yield self._wrong("handles", "shared_handle", forked, is_certain=seen, is_warning=not seen, **handle)
             else:
-                yield self._passed("handles", _NO_HANDLES)
+                yield self._passed("handles", SAID["no_handles"])
         if forked.is_done:
             copied = facts.get("copied_bytes", 0)
             if copied >= _COPIED_BYTES:
                 part, count = facts["largest"]
                 blanks = {"size": format_bytes(copied), "part": part}
-                evidence = (_COPIED.filled(part=part, count=count, size=format_bytes(copied)),)
+                evidence = (SAID["copied"].filled(part=part, count=count, size=format_bytes(copied)),)
                 yield self._wrong("copies", "copied_dataset", forked, evidence=evidence, is_warning=True, **blanks)
             else:
-                yield self._passed("copies", _NOT_COPIED.filled(size=format_bytes(copied)))
+                yield self._passed("copies", SAID["not_copied"].filled(size=format_bytes(copied)))
             yield from self._random(forked)
             yield from self._split(forked)
 
@@ -294,11 +337,15 @@ class Judge:
         first, second = passes
         is_varied = all(len(set(drawn)) > 1 for drawn in first)
         if is_varied and len(first) > 1 and first[0] == first[1]:
-            yield self._wrong("random", "frozen_random", forked, evidence=(_SAME_WORKERS.filled(count=len(first[0])),))
+            yield self._wrong(
+                "random", "frozen_random", forked, evidence=(SAID["same_workers"].filled(count=len(first[0])),)
+            )
         elif is_varied and first == second:
-            yield self._wrong("random", "frozen_random", forked, evidence=(_SAME_PASSES.filled(count=len(first[0])),))
+            yield self._wrong(
+                "random", "frozen_random", forked, evidence=(SAID["same_passes"].filled(count=len(first[0])),)
+            )
         else:
-            yield self._passed("random", _VARIED)
+            yield self._passed("random", SAID["varied"])
 
     def _split(self, forked: StageResult) -> Iterator[Check]:
         if self.results["import"].facts["is_indexed"]:
@@ -308,62 +355,23 @@ class Judge:
             return
         both = len(workers[0] & workers[1])
         if both >= min(len(workers[0]), len(workers[1])) / 2:
-            yield self._wrong("split", "not_split", forked, evidence=(_BOTH.filled(count=both),))
+            yield self._wrong("split", "not_split", forked, evidence=(SAID["both"].filled(count=both),))
         else:
-            yield self._passed("split", _SPLIT)
+            yield self._passed("split", SAID["split"])
 
 
-# ------------------------------------------------------------------------------------------ what is said
-
-_IMPORTED = Text("{dataset}, {count}, in {seconds}", "{dataset}，{count}，用时 {seconds}")
-_SAMPLES = Text(
-    "{count:sample(s)}: typically {median}, at most {worst}, up to {size} each",
-    "{count} 个样本：通常 {median}，最慢 {worst}，最大 {size}",
-)
-_BATCHES = Text(
-    "{count:batch(es)}, the first in {first}, {size} each", "{count} 个 batch，首个用时 {first}，每个 {size}"
-)
-_WORKED = Text("{count:batch(es)}, the first after {first}", "{count} 个 batch，首个在 {first} 后到达")
-_RATES = Text(
-    "samples/s: {in_process} in-process, {torch} torch and {headrace} headrace with {count:worker(s)}",
-    "每秒样本数：进程内 {in_process}；{count} 个 worker 时 torch {torch}，headrace {headrace}",
-)
-_UNMEASURED = Text("not measured: {said}", "没有测得：{said}")
-_NO_HANDLES = Text("none is read on both sides", "没有两边同时读取的句柄")
-_NOT_COPIED = Text("{size} of Python objects for each worker", "每个 worker 复制 {size} 的 Python 对象")
-_VARIED = Text("other draws in each worker and each pass", "各 worker、各轮的随机结果互不相同")
-_SPLIT = Text("each worker gives others", "各 worker 给出的样本互不相同")
-_EMPTY = Text("it has no samples", "数据集里没有样本")
-_TOOK = Text("it took {took} ({at})", "占用 {took}（{at}）")
-_WHERE = Text("the process {hang}", "该进程{hang}")
-_WHEN = Text("in hand: {at}", "当时正在处理：{at}")
-_BAD = Text("failed: {bad}; {good:other(s) (is|are)} fine", "失败的样本：{bad}；另有 {good} 个正常")
-_COPIED = Text(
-    "{part} has {count} objects in it; a forked process that looked at each of them once took {size} of its own",
-    "{part} 里有 {count} 个对象；fork 出的进程逐个看一遍后，自身多占了 {size}",
-)
-_SAME_WORKERS = Text(
-    "two workers fetched one sample {count} times each, and drew the same; in-process the draws differ",
-    "两个 worker 各取同一个样本 {count} 次，随机结果完全一样；而在同一进程内每次都不同",
-)
-_SAME_PASSES = Text(
-    "two passes over one sample, {count} times in each worker, drew the same; in-process the draws differ",
-    "同一个样本取两轮（每个 worker 各 {count} 次），随机结果完全一样；而在同一进程内每次都不同",
-)
-_BOTH = Text("{count:sample(s)} came from both of two workers", "有 {count} 个样本在两个 worker 里都出现了")
-_MOVED = Text("workers moved its position in {path}", "worker 移动了它在 {path} 中的读取位置")
-_NOTHING_YET = Text("before the first sample", "尚未取到第一个样本")
-_SAMPLE = Text("sample {sample}", "样本 {sample}")
-_BATCH = Text("batch {number}", "第 {number} 个 batch")
+# ------------------------------------------------------------------------------------------ in words
 
 
 def _in_hand(result: StageResult) -> Text:
     at = result.in_hand
+    if samples := at.get("samples"):
+        return SAID["in_workers"].filled(samples=", ".join(samples))
     if "sample" in at:
-        return _SAMPLE.filled(sample=at["sample"])
+        return SAID["sample"].filled(sample=at["sample"])
     if "number" in at:
-        return _BATCH.filled(number=at["number"])
-    return Text(at["what"], at["what"]) if "what" in at else _NOTHING_YET
+        return SAID["batch"].filled(number=at["number"])
+    return Text(at["what"], at["what"]) if "what" in at else SAID["nothing_yet"]
 
 
 def _length(facts: Mapping[str, Any]) -> Text:
@@ -376,7 +384,7 @@ def _first_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[0]
 
 
-_NOT_THEIRS = ("site-packages", sysconfig.get_path("stdlib"), os.path.dirname(__file__), "<frozen")
+_NOT_THEIRS = ("site-packages", sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]), "<frozen")
 
 
 def _trace(traceback: str) -> tuple[Text, ...]:
@@ -386,32 +394,20 @@ def _trace(traceback: str) -> tuple[Text, ...]:
     return tuple(Text(line, line) for line in (*places[-1:], *lines[-1:]))
 
 
-def _telling_lines(result: StageResult) -> Iterator[str]:
-    """Of an error: where it was raised, and the error itself."""
-    if trace := result.error.get("traceback"):
-        yield from (text.en for text in _trace(trace))
-
-
 def _shared(result: StageResult) -> dict[str, Any] | None:
-    """The handle that workers used though it was opened before them."""
+    """The handle that workers used though it was opened before them; None where there is none."""
     facts = result.facts
-    handles, kept = facts.get("handles", ()), facts.get("kept", ())
+    by_fd = {one["fd"]: one for one in facts.get("handles", ())}
     for moved in facts.get("moved", ()):
-        name = next((one["name"] for one in handles if one["fd"] == moved["fd"]), "a file that the module holds")
-        return {"part": name, "path": moved["path"], "evidence": (_MOVED.filled(path=moved["path"]),)}
-    same = {(one["name"], one["fd"]) for one in kept}
-    for one in handles:
-        if one["is_forbidden"] and ((one["name"], one["fd"]) in same or not result.is_done):
-            path = one["path"] or one["kind"]
-            evidence = (_INHERITED.filled(part=one["name"], kind=one["kind"]),)
-            return {"part": one["name"], "path": path, "evidence": evidence}
+        name = by_fd[moved["fd"]]["name"] if moved["fd"] in by_fd else SAID["some_file"]
+        why, evidence = SAID["one_position"], (SAID["moved"].filled(path=moved["path"]),)
+        return {"part": name, "path": moved["path"], "evidence": evidence, "why": why}
+    marked = {(one["name"], one["fd"]) for one in facts.get("kept", ()) if one["is_marked"]}
+    for one in by_fd.values():
+        if one["is_forbidden"] and ((one["name"], one["fd"]) in marked or not result.is_done):
+            evidence = (SAID["inherited"].filled(part=one["name"], kind=one["kind"]),)
+            return {"part": one["name"], "path": one["path"], "evidence": evidence, "why": SAID["forbidden"]}
     return None
-
-
-_INHERITED = Text(
-    "{part} is a {kind} that was opened before the workers, and they still have it",
-    "{part} 是在 worker 之前打开的 {kind}，worker 里用的仍是它",
-)
 
 
 def _differ_in_shape(odd: list[dict[str, Any]]) -> bool:
@@ -427,7 +423,3 @@ def _odd(odd: list[dict[str, Any]]) -> tuple[Text, ...]:
 
 def _form(form: list[Any]) -> str:
     return ", ".join(f"{name} {kind}{tuple(shape) if shape else ''}".strip() for name, kind, shape, *_ in form)[:200]
-
-
-def _differing(odd: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"samples": ", ".join(str(one["sample"]) for one in odd)}

@@ -12,6 +12,7 @@ import operator
 import os
 import stat
 import sys
+import sysconfig
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ from headrace.loader import DataLoader, Orders, Target, count_rows, load_target
 from headrace.model import StageTable, describe_error, nbytes_of, read_stages, record_stages
 
 from ..contents import digest_of_all, form_of
-from .inspecting import copied_by_fork, find_handles, find_unpicklable, object_bytes, pickled_bytes
+from .inspecting import Handle, copied_by_fork, find_handles, find_unpicklable, mark_files, object_bytes, pickled_bytes
 
 _OWN_SAMPLERS = ("torch.utils.data", "headrace")
 _MOST_SAMPLES = 2000
@@ -36,6 +37,7 @@ _MOST_DIGESTS = 512
 _MOST_DRAWS, _DRAWS_S = 16, 1.0
 _LARGE_BYTES = 32 << 20
 _MEASURED_S = 1.0
+_NOT_THEIRS = (os.path.dirname(__file__), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 
 
 class Ward:
@@ -82,6 +84,14 @@ class Ward:
         if self.batch_size is None:
             return cls(self.dataset, batch_size=None, sampler=[key for batch in batches for key in batch], **more)
         return cls(self.dataset, batch_sampler=list(batches), **more)
+
+    def handles(self) -> list[Handle]:
+        """What the data set holds open, and the module that it comes from."""
+        module = sys.modules.get(type(self.dataset).__module__)
+        names = {name: value for name, value in vars(module).items() if not name.startswith("__")} if module else {}
+        own = find_handles(self.dataset, "dataset")
+        fds = {one.fd for one in own}
+        return [*own, *(one for one in find_handles(names, "module") if one.fd not in fds)]
 
     def positions(self) -> dict[int, tuple[str, int]]:
         """Files that were opened for reading since the target was loaded: where each stands."""
@@ -149,8 +159,9 @@ def main() -> int:
 
 
 def _error(error: BaseException) -> dict[str, str]:
-    found = describe_error(error)
-    said = error.what if isinstance(error, HeadraceError) else str(found)
+    said = error.what if isinstance(error, HeadraceError) else str(describe_error(error))
+    cause = error.__cause__ if isinstance(error, HeadraceError) else None
+    found = describe_error(cause or error)
     return {"name": found.name, "said": said[:2000], "traceback": found.traceback[-8000:]}
 
 
@@ -160,7 +171,13 @@ def _error(error: BaseException) -> dict[str, str]:
 def _import(orders: Orders) -> tuple[Ward, dict[str, Any]]:
     before = _open_fds()
     with _watched_starts() as starts:
-        target = load_target(orders.start["target"])
+        try:
+            target = load_target(orders.start["target"])
+        except HeadraceError as error:
+            evidence = {name: str(value) for name, value in error.evidence.items()}
+            unusable = {"next_step": error.next_step, **evidence} if error.__cause__ is None else None
+            error.facts = {"starts": starts, "unusable": unusable}  # type: ignore[attr-defined]
+            raise
     ward = Ward(orders, target, before)
     loader, dataset = target.loader, target.dataset
     context = getattr(loader, "multiprocessing_context", None) or torch.multiprocessing.get_context()
@@ -190,8 +207,9 @@ def _watched_starts() -> Iterator[list[str]]:
             frame: Any = sys._getframe(1)
             while frame is not None:
                 code = frame.f_code
-                if code.co_name == "<module>" and "importlib" not in code.co_filename and not _is_ours(frame):
-                    places.append(f"{os.path.basename(code.co_filename)}:{frame.f_lineno}")
+                if code.co_name == "<module>" and not code.co_filename.startswith("<"):
+                    if not any(code.co_filename.startswith(folder) for folder in _NOT_THEIRS):
+                        places.append(f"{os.path.basename(code.co_filename)}:{frame.f_lineno}")
                     break
                 frame = frame.f_back
             return original(self, *args)
@@ -205,10 +223,6 @@ def _watched_starts() -> Iterator[list[str]]:
     finally:
         for each in undo:
             each()
-
-
-def _is_ours(frame: Any) -> bool:
-    return str(frame.f_globals.get("__name__", "")) in ("__main__", "__mp_main__")
 
 
 # ------------------------------------------------------------------------------------------ samples, in this process
@@ -401,7 +415,8 @@ class WorkerCollation:
 def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     """Batches from several workers, and whether they are what this process makes."""
     method, given = order["method"], ward.loader
-    before, handles = ward.positions(), find_handles(ward.dataset, "dataset")
+    before, handles = ward.positions(), ward.handles()
+    mark_files(handles, is_on=True)
     facts: dict[str, Any] = {"handles": [asdict(one) for one in handles]}
     if method == "fork":
         facts |= _copied(ward)
@@ -458,6 +473,7 @@ def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
 def _seen(ward: Ward, before: dict[int, tuple[str, int]], told: list[dict[str, Any]]) -> dict[str, Any]:
     """What the workers did to files that were open before they were made, and to CUDA."""
     after = ward.positions()
+    mark_files(ward.handles(), is_on=False)
     moved = [{"fd": fd, "path": path} for fd, (path, at) in before.items() if after.get(fd, (path, at)) != (path, at)]
     kept = [handle for info in told for handle in info.get("handles", ())]
     return {"moved": moved, "kept": kept, "cuda": next((info["cuda"] for info in told if info["cuda"]), "")}

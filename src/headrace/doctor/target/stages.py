@@ -6,19 +6,22 @@ import glob
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.forensics import DeathFacts, DeathWatch, describe_death, look_at, recognise
+from headrace.errors import CannotLoadTarget
+from headrace.forensics import DeathFacts, DeathWatch, SampleInHand, describe_death, look_at, recognise
 from headrace.loader import TargetProcess, free_memory, usable_processors
 from headrace.model import Text
-from headrace.signals.system import read_text, read_tree_memory
+from headrace.signals.system import read_all_stats, read_text, read_tree_memory
 
 _LOOK_EVERY_S = 0.1
 _SUSPICIOUS_S = 6.0  # of silence, after which is looked whether it can ever go on
 _LOST_S = 3.0  # of silence after a worker could not send its batch
+_BUSY_S, _BUSY_SHARE, _BUSY_PATIENCE = 5.0, 0.2, 2
 _CLEAN_UP_S = 2.0  # for multiprocessing's own tracker of what is to be removed
 _SAMPLES_S = 4.0
 _FEWEST_WORKERS, _MOST_WORKERS = 2, 4
@@ -80,8 +83,10 @@ class Patient(TargetProcess):
         self._limit = settings.memory_bytes or max(256 << 20, free_memory()[0] // 2)
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-doctor-")
         self._deaths = DeathWatch(time.monotonic())
+        began = time.monotonic()
         start = {"target": settings.target, "folder": self._folder.name}
         super().__init__("headrace.doctor.target.patient", start)
+        self.start_s = time.monotonic() - began
 
     def close(self) -> None:
         """End it, and remove what processes that were killed could not."""
@@ -103,9 +108,12 @@ class Patient(TargetProcess):
     def run(self, stage: str, *, patience_s: float, **order: Any) -> StageResult:
         """Let it go through a stage, and look after it."""
         self._said_before, began = self.num_said, time.monotonic()
+        for note in glob.glob(f"{self._folder.name}/worker-*"):
+            os.unlink(note)
         self.tell({"stage": stage, **order})
         in_hand: dict[str, Any] = {}
         peak, heard, looked, suspect = 0, began, began, 0
+        used: deque[tuple[float, float]] = deque([(began, 0.0)], maxlen=round(_BUSY_S / _LOOK_EVERY_S))
 
         def ended(ending: StageEnding, **more: Any) -> StageResult:
             said = self.said(since=self._said_before, most=8000)
@@ -119,26 +127,33 @@ class Patient(TargetProcess):
                 if event["event"] == "at":
                     in_hand = event
                 else:
-                    codes = [code for code in event.get("exit_codes", ()) if code]
-                    more = self._death(codes[0]) if codes else {}
+                    dead = [(worker, code) for worker, code in enumerate(event.get("exit_codes", ())) if code]
+                    more = self._death(dead[0][1], self._notes().get(dead[0][0])) if dead else {}
+                    in_hand = self._with_notes(in_hand)
                     return ended(StageEnding(event["event"]), facts=event, **more)
             elif self.has_ended:
-                return ended(StageEnding.DIED, **self._death(self.child.wait()))
+                return ended(StageEnding.DIED, **self._death(self.child.wait(), in_hand.get("sample")))
             if now - looked >= _LOOK_EVERY_S:
                 looked = now
                 self._deaths.note(now)
-                self._pids.update(self.processes())
+                stats = [one for one in read_all_stats().values() if one.session == self.child.pid]
+                self._pids.update(one.pid for one in stats)
+                used.append((now, sum(one.cpu_s for one in stats)))
                 peak = max(peak, read_tree_memory(self.child.pid) or 0)
                 if peak > self._limit:
                     return ended(StageEnding.MEMORY)
             silent_s = now - heard
             is_lost = silent_s > _LOST_S and "in _feed" in self.said(since=self._said_before, most=8000)
-            if now - began > patience_s or is_lost:
+            is_busy = used[-1][1] - used[0][1] > _BUSY_SHARE * (used[-1][0] - used[0][0])
+            # whoever computes may only be slow: other programs want the cores as well
+            if now - began > patience_s * (_BUSY_PATIENCE if is_busy else 1) or is_lost:
+                in_hand = self._with_notes(in_hand)
                 return ended(StageEnding.HUNG, **self._look())
             if silent_s > _SUSPICIOUS_S * (suspect + 1):
                 suspect += 1
                 seen = self._look()
                 if seen["is_deadlock"] and suspect > 1:
+                    in_hand = self._with_notes(in_hand)
                     return ended(StageEnding.HUNG, **seen)
 
     def _look(self) -> dict[str, Any]:
@@ -150,9 +165,20 @@ class Patient(TargetProcess):
         said = Text(found[0].said(), found[0].said("zh"))
         return {"hang": said, "is_deadlock": bool(workers) and found[0].kind.name in _DEADLOCKS}
 
-    def _death(self, code: int) -> dict[str, Any]:
-        facts = DeathFacts(workers=(0,), pid=self.child.pid, exit_code=code, died_at_s=time.monotonic())
-        facts = self._deaths.complete(facts)
+    def _notes(self) -> dict[int, str]:
+        """What each worker was last asked for."""
+        paths = glob.glob(f"{self._folder.name}/worker-*")
+        return {int(path.rpartition("-")[2]): text for path in paths if (text := read_text(path).strip())}
+
+    def _with_notes(self, in_hand: dict[str, Any]) -> dict[str, Any]:
+        return {**in_hand, "samples": [sample for _, sample in sorted(self._notes().items())]}
+
+    def _death(self, code: int, sample: Any) -> dict[str, Any]:
+        samples = (SampleInHand(index=sample),) if sample is not None else ()
+        known = DeathFacts(
+            workers=(0,), pid=self.child.pid, exit_code=code, died_at_s=time.monotonic(), samples=samples
+        )
+        facts = self._deaths.complete(known)
         told = {language: describe_death(facts, language=language) for language in ("en", "zh")}
         said = (told[language].sentence.removeprefix("worker 0").strip() for language in ("en", "zh"))
         return {"death": Text(*said), "death_cause": told["en"].cause.name}
@@ -188,7 +214,8 @@ class Clinic:
                 if not imported.is_done:
                     self.discharge()
                     return imported
-        patience_s = 3 * timeout_s if stage == "import" else timeout_s + 2 * self.import_s
+        starting_s = 3 * self._patient.start_s if order.get("method") == "spawn" else 0.0
+        patience_s = 3 * timeout_s if stage == "import" else timeout_s + 2 * self.import_s + starting_s
         result = self._patient.run(stage, patience_s=patience_s, **order)
         if stage == "import":
             self.import_s = result.seconds
@@ -212,6 +239,8 @@ def run_stages(
 ) -> dict[str, StageResult]:
     """Go through the stages as far as they make sense; returns what came of each, by name.
 
+    Raises `CannotLoadTarget` where the text names nothing; code of the target that fails is a result.
+
     Samples and batches in-process come first, in one process; workers are then made by one that has touched no sample,
     as a training's are: threads and handles that the first samples leave behind would not be there.
     """
@@ -224,6 +253,8 @@ def run_stages(
 
     with Clinic(settings) as clinic:
         imported = go("import")
+        if unusable := imported.facts.get("unusable"):
+            raise CannotLoadTarget(imported.error["said"], **unusable)
         if not imported.is_done:
             return results
         most, seconds = (1, 0.0) if is_quick else (2000, min(_SAMPLES_S, settings.timeout_s / 4))

@@ -1,0 +1,99 @@
+"""The stages over data sets that are broken in one way each: the right cause, within bounds, nothing left behind."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.doctor import Check, Outcome
+from headrace.doctor.target import DoctorSettings, examine
+
+from . import broken
+
+TARGET = f"{Path(__file__).parent / 'broken.py'}:"
+QUICK_ONES = {
+    "sample_fails",
+    "shapes_differ",
+    "collate_fails",
+    "shared_handle_npz",
+    "not_split",
+    "out_of_memory",
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKEN_FOLDER", str(tmp_path))
+
+
+def look(name: str, *, timeout_s: float = 10.0) -> tuple[Check, ...]:
+    before, began = set(os.listdir("/dev/shm")), time.monotonic()
+    memory = 900 << 20 if name.startswith("broken_out") else None
+    checks = examine(DoctorSettings(target=TARGET + name, timeout_s=timeout_s, memory_bytes=memory))
+    assert time.monotonic() - began < 6 * timeout_s + 20
+    left = [one for one in set(os.listdir("/dev/shm")) - before if one.startswith(("torch_", "sem.mp"))]
+    assert left == []
+    return checks
+
+
+def _slow_unless(names: set[str], name: str) -> object:
+    return pytest.param(name, marks=() if name in names else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", [_slow_unless(QUICK_ONES, name) for name in broken.BROKEN if name != "fd_limit"])
+def test_a_broken_one_gets_its_cause(name: str) -> None:
+    checks = look(f"broken_{name}")
+    problems = {check.problem for check in checks if check.problem}
+    assert len(problems) == 1
+    assert name.startswith(problems.pop())
+    findings = [check.finding for check in checks if check.finding is not None]
+    assert len(findings) == 1
+    assert findings[0].evidence
+    assert findings[0].fix
+
+
+@pytest.mark.parametrize("name", [_slow_unless({"opens_late"}, name) for name in broken.HEALTHY])
+def test_nothing_is_found_in_a_healthy_one(name: str) -> None:
+    checks = look(f"healthy_{name}")
+    assert [(check.name, check.says.en) for check in checks if check.problem] == []
+    assert {check.outcome for check in checks} == {Outcome.PASS}
+
+
+def test_the_sample_that_fails_is_named_and_the_others_go_on() -> None:
+    checks = {check.name: check for check in look("broken_corrupt_sample")}
+    assert checks["sample"].says.en == "sample 31 cannot be read: ValueError: bad magic number"
+    assert checks["workers_fork"].outcome is Outcome.PASS
+
+
+@pytest.mark.slow
+def test_descriptors_that_run_out() -> None:
+    code = f"import sys; from tests.doctor.target.test_examination import tell; tell({TARGET + 'broken_fd_limit'!r})"
+    limited = f"ulimit -n 128; exec {sys.executable} -c {code!r}"
+    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, check=True, cwd=Path.cwd())
+    assert done.stdout.split() == ["fd_limit"]
+
+
+def tell(target: str) -> None:
+    checks = examine(DoctorSettings(target=target, timeout_s=10))
+    print(*{check.problem for check in checks if check.problem})
+
+
+SCRIPTS = {
+    "import_fails": "import no_such_module_here\n",
+    "needs_main_guard": (
+        "import torch\nfrom torch.utils.data import DataLoader\n"
+        "data = DataLoader(list(range(8)), num_workers=1)\nfor batch in data: pass\n"
+    ),
+    "slow_import": "import time\ntime.sleep(9)\ndata = list(range(20))\n",
+}
+
+
+@pytest.mark.parametrize("name", [_slow_unless({"import_fails"}, name) for name in SCRIPTS])
+def test_what_is_wrong_with_a_module(name: str, tmp_path: Path) -> None:
+    script = tmp_path / f"script_{name}.py"
+    script.write_text(SCRIPTS[name])
+    checks = examine(DoctorSettings(target=f"{script}:data", timeout_s=20))
+    assert {check.problem for check in checks if check.problem} == {name}

@@ -1,0 +1,90 @@
+"""What a data set is made of: which part cannot be pickled, holds a file open, is copied by a fork."""
+
+import functools
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.doctor.target.inspecting import (
+    copied_by_fork,
+    find_handles,
+    find_unpicklable,
+    mark_files,
+    object_bytes,
+    pickled_bytes,
+)
+
+
+class Holder:
+    def __init__(self, **parts: Any) -> None:
+        vars(self).update(parts)
+
+
+class Clean(Holder):
+    def __getstate__(self) -> Any:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (Holder(steps=[str, lambda value: value]), "d.steps[1]"),
+        (Holder(inner=Holder(table={"a": 1, "lock": threading.Lock()})), "d.inner.table['lock']"),
+        (Holder(call=functools.partial(max, key=lambda value: value)), "d.call"),
+    ],
+)
+def test_the_part_that_cannot_be_pickled_is_named(value: Any, name: str) -> None:
+    found = find_unpicklable(value, "d")
+    assert found is not None
+    assert found[0].startswith(name)
+    assert "pickle" in found[1]
+
+
+def test_what_can_be_pickled_is_not_named() -> None:
+    assert find_unpicklable(Holder(a=[1, "x"], b=Clean(lock=threading.Lock())), "d") is None
+    assert pickled_bytes(np.zeros(1_000_000)) == pytest.approx(8_000_000, rel=0.01)
+
+
+def test_open_files_are_found_by_the_name_of_their_part(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros(3))
+    with (
+        np.load(tmp_path / "a.npz") as archive,
+        open(tmp_path / "a.npz", "rb") as file,
+        open(tmp_path / "a.npz", "rb") as closed,
+    ):
+        closed.close()
+        value = Holder(archive=archive, inner={"file": file}, closed=closed, path=tmp_path)
+        found = {one.name: one for one in find_handles(value, "d")}
+        assert set(found) == {"d.archive", "d.inner['file']"}
+        assert found["d.archive"].kind == "NpzFile"
+        assert found["d.archive"].path == str(tmp_path / "a.npz")
+        assert not found["d.archive"].is_marked
+        mark_files(found.values(), is_on=True)
+        assert all(one.is_marked for one in find_handles(value, "d"))
+        assert file.read(2) == b"PK"
+        mark_files(found.values(), is_on=False)
+        assert not any(one.is_marked for one in find_handles(value, "d"))
+
+
+def test_a_data_base_is_not_for_forks(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "x.db")
+    connection.execute("create table t (i int)")
+    (found,) = find_handles(Holder(db=connection), "d")
+    assert (found.name, found.is_forbidden, found.path) == ("d.db", True, str(tmp_path / "x.db"))
+    connection.close()
+
+
+def test_objects_are_copied_by_a_fork_and_arrays_are_not() -> None:
+    many = [(f"/data/{at:07d}", at) for at in range(200_000)]
+    value = Holder(items=many, array=np.ones(10_000_000), same=[0] * 500_000)
+    size, name, items = object_bytes(value, "d")[0]
+    assert name == "d.items"
+    assert items is many
+    assert size == pytest.approx(200_000 * (56 + 62 + 28), rel=0.2)
+    assert copied_by_fork([many]) == pytest.approx(size, rel=0.5)
+    assert copied_by_fork([value.array]) < 4 << 20
+    assert {name: size for size, name, _ in object_bytes(value, "d")}["d.same"] == 0
