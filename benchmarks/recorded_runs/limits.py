@@ -1,4 +1,4 @@
-"""Real limits around a command: control groups (v1 or v2), a small /dev/shm, swap, open files. Needs to be root."""
+"""Real limits around a command: control groups (v1 or v2), a small /dev/shm, swap, `ulimit`. Needs to be root."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
 _PERIOD_US = 100_000
+_NOBODY = 54321  # a user without a name
 Settings = dict[str, object]
 
 
@@ -72,6 +73,9 @@ def limited(limits: dict[str, float], folder: Path, *, cpus: Sequence[int] = ())
         memory = int(limits["memory_bytes"])
         v1 = {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory + swap}
         wanted.append(("memory", v1, {"memory.max": memory, "memory.swap.max": swap}))
+    if "tasks" in limits:
+        most: Settings = {"pids.max": int(limits["tasks"])}
+        wanted.append(("pids", most, most))
     if "read_bytes_per_s" in limits or "reads_per_s" in limits:
         device = _device_of(folder)
         bps, iops = int(limits.get("read_bytes_per_s", 0)), int(limits.get("reads_per_s", 0))
@@ -95,10 +99,15 @@ def _prefix(limits: dict[str, float], groups: Sequence[Path], cpus: Sequence[int
         lines.append(f"mount -t tmpfs -o size={int(limits['shm_bytes'])} tmpfs /dev/shm")
     if "open_files" in limits:
         lines.append(f"ulimit -n {int(limits['open_files'])}")
+    if "address_bytes" in limits:
+        lines.append(f"ulimit -v {int(limits['address_bytes']) // 1024}")
+    if "user_processes" in limits:  # root passes over it
+        lines.append(f"ulimit -u {int(limits['user_processes'])}")
+    user = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
     shell = ["sh", "-c", " && ".join([*lines, 'exec "$@"']), "sh"] if lines else []
     apart = ["unshare", "-m"] if "shm_bytes" in limits else []
     chosen = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
-    return [*chosen, *apart, *shell]
+    return [*chosen, *apart, *shell, *(user if "user_processes" in limits else [])]
 
 
 def _places(wanted: list[tuple[str, Settings, Settings]], name: str) -> list[tuple[Path, Settings]]:
@@ -108,7 +117,7 @@ def _places(wanted: list[tuple[str, Settings, Settings]], name: str) -> list[tup
     if all((GROUPS / controller).is_dir() for controller, _, _ in wanted):
         return [(GROUPS / controller / name, v1) for controller, v1, _ in wanted]
     with contextlib.suppress(OSError):
-        (GROUPS / "cgroup.subtree_control").write_text("+cpu +memory +io")
+        (GROUPS / "cgroup.subtree_control").write_text("+cpu +memory +io +pids")
     return [(GROUPS / name, {key: value for _, _, v2 in wanted for key, value in v2.items()})]
 
 
