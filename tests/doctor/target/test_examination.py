@@ -34,7 +34,7 @@ def look(name: str, *, timeout_s: float = 10.0) -> tuple[Check, ...]:
     memory = 900 << 20 if name.startswith("broken_out") else None
     checks = examine(DoctorSettings(target=TARGET + name, timeout_s=timeout_s, memory_bytes=memory))
     assert time.monotonic() - began < 6 * timeout_s + 20
-    left = [one for one in set(os.listdir("/dev/shm")) - before if one.startswith(("torch_", "sem.mp"))]
+    left = [one for one in set(os.listdir("/dev/shm")) - before if one.startswith("torch_")]
     assert left == []
     return checks
 

@@ -100,7 +100,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         return EXIT_FINDINGS if findings else EXIT_OK
     if target:
         terminal.parts(["", *_table(target, args.target, language)])
-    terminal.parts(_findings([check for check in checks if check.finding is not None], language))
+    wrong = [check for check in checks if check.finding is not None]
+    terminal.parts(_findings(sorted(wrong, key=lambda check: check.outcome.value), language))  # "fail" before "warn"
     again = _AGAIN.filled(target=args.target or "").of(language)
     if findings:
         step = next((text for one in findings for text in one.fix), Text("", ""))

@@ -85,8 +85,8 @@ _BY_TEXT = {
 def recognised(*texts: str) -> str:
     """Return the problem that an error or what was printed names itself; empty where they name none.
 
-    >>> recognised("RuntimeError: unable to allocate shared memory(shm) for file </torch_1>: No space left on device")
-    'shm_full'
+    >>> recognised("RuntimeError: Too many open files. Communication with the workers is no longer possible.")
+    'fd_limit'
     """
     for text in texts:
         names = {found.entry.name for found in look_up(text) if not found.is_partial}
@@ -115,11 +115,27 @@ class Judge:
     def _all(self) -> Iterator[Check]:
         for name in ("import", "sample", "loader"):
             yield self._stage(name, getattr(self, f"_{name}"))
-        yield self._stage("workers_fork", self._workers)
-        if (forked := self.results.get("workers_fork")) is not None:
-            yield from self._looks(forked)
-        yield self._stage("workers_spawn", self._workers)
+        yield from self._of_method("fork")
+        yield from self._of_method("spawn")
         yield self._stage("benchmark", self._benchmark)
+
+    def _of_method(self, method: str) -> Iterator[Check]:
+        """Workers made in one way, and what they did; where the user's are made in another way, a warning at most."""
+        name = f"workers_{method}"
+        checks = [self._stage(name, self._workers)]
+        if method == "fork" and name in self.results:
+            checks += self._looks(self.results[name])
+        for check in checks:
+            if check.finding is None or self._is_used(method):
+                yield check
+            else:
+                finding = replace(check.finding, severity=Severity.MEDIUM, share=0.0)
+                yield replace(check, outcome=Outcome.WARN, finding=finding)
+
+    def _is_used(self, method: str) -> bool:
+        """Whether the user's workers are made in this way; those of a forkserver start anew, too."""
+        given = self.results["import"].facts["start_method"]
+        return bool((given == "fork") == (method == "fork"))
 
     # ---------------------------------------------------------------------------------- making checks
 
@@ -256,7 +272,7 @@ class Judge:
 
     def _workers(self, name: str, result: StageResult) -> Check:
         method = name.removeprefix("workers_")
-        is_used = self.results["import"].facts["start_method"] == method
+        is_used = self._is_used(method)
         starts = self.results["import"].facts["starts"]
         if result.is_done:
             first = format_seconds(result.facts["times"][0]) if result.facts["times"] else "-"
@@ -273,7 +289,7 @@ class Judge:
                 evidence = (SAID["ahead"].filled(**sizes),)
                 return self._wrong(name, "shm_full", result, evidence=evidence, is_warning=True, is_certain=False)
             if method != "fork" and starts:
-                return self._wrong(name, "needs_main_guard", result, is_warning=not is_used, said=starts[0])
+                return self._wrong(name, "needs_main_guard", result, said=starts[0])
             return self._passed(name, says, result.seconds)
         part = result.facts.get("unpicklable", ())
         if part and recognised(result.error.get("traceback", "")) in ("", "unpicklable"):
@@ -283,9 +299,9 @@ class Judge:
             if handle is not None and part[0].startswith(str(handle["part"])):  # one cause, which is told already
                 check = self._wrong(name, "shared_handle", result, is_warning=not is_used, **handle)
                 return replace(check, says=PROBLEMS["unpicklable"].title.filled(part=part[0]), finding=None)
-            return self._wrong(name, "unpicklable", result, evidence=evidence, is_warning=not is_used, part=part[0])
+            return self._wrong(name, "unpicklable", result, evidence=evidence, part=part[0])
         if method != "fork" and starts and result.ending in (StageEnding.FAILED, StageEnding.HUNG):
-            return self._wrong(name, "needs_main_guard", result, is_warning=not is_used, said=starts[0])
+            return self._wrong(name, "needs_main_guard", result, said=starts[0])
         if method == "fork" and (handle := _shared(result)) is not None:
             return self._wrong(name, "shared_handle", result, **handle)
         hangs = "worker_hangs"
