@@ -168,7 +168,7 @@ class Judge:
         finding = Finding(
             cause=words.cause,
             share=0.0 if is_warning else 1.0,
-            evidence=(*evidence, *lines) or (title,),
+            evidence=tuple(dict.fromkeys((*evidence, *lines))) or (title,),
             fix=tuple(text.filled(**blanks) for text in words.fix),
             severity=Severity.MEDIUM if is_warning else Severity.HIGH,
             confidence=Confidence.CERTAIN if is_certain else Confidence.LIKELY,
