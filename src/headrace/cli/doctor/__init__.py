@@ -12,16 +12,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.model import Findings, Text, Verdict, format_seconds
+from headrace.model import Findings, Text, format_seconds
 
 from ..arguments import Commands, add_command, add_language, add_target, seconds, size, whole
-from ..terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, plain_table, printable
+from ..terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, printable, say, table_of
 from . import quick
+from .quick import document_of
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.text import Text as Line
 
     from headrace.doctor import Check
+
+    from ..terminal import Part
 
 _DESCRIPTION = """\
 Does loading work here? First the machine: cores, memory, /dev/shm, limits, disks. Then, where a TARGET is given, its
@@ -55,7 +58,8 @@ _GIVE_TARGET = Text(
     "`headrace doctor path/to/file.py:name` tests your own loader",
     "`headrace doctor path/to/file.py:name` 测试你的加载器",
 )
-_AGAIN = Text("then `headrace doctor {target}` again", "然后再次运行 `headrace doctor {target}`")
+_THEN = Text("{step}; then `headrace doctor {target}` again", "{step}；然后再次运行 `headrace doctor {target}`")
+_HEADS = Text(",looked at,time,seen", ",检查,用时,所见")
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -75,11 +79,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.doctor.machine import check_machine
     from headrace.doctor.target import DoctorSettings, examine
 
-    language = args.lang
-    with terminal.progress(_LOOKING.of(language)):
+    with terminal.progress(_LOOKING):
         machine = check_machine(_data_paths(args.target))
     if not args.json:
-        terminal.parts(_table(machine, _MACHINE.of(language), language))
+        terminal.parts(_table(machine, _MACHINE))
     target: Sequence[Check] = ()
     if args.target is not None:
         settings = DoctorSettings(
@@ -89,27 +92,25 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
             def tell(text: Text) -> None:
                 shown.close()
-                shown.enter_context(terminal.progress(text.of(language)))
+                shown.enter_context(terminal.progress(text))
 
             target = examine(settings, tell)
     checks = [*machine, *target]
     findings = Findings.in_order(check.finding for check in checks if check.finding is not None)
     if args.json:
-        document = Findings(verdict=Verdict.UNKNOWN, findings=findings).as_json(language)
-        terminal.json(document | {"checks": [check.as_json(language) for check in checks]})
+        terminal.json(document_of(checks, findings))
         return EXIT_FINDINGS if findings else EXIT_OK
     if target:
-        terminal.parts(["", *_table(target, args.target, language)])
+        terminal.parts(["", *_table(target, args.target)])
     wrong = [check for check in checks if check.finding is not None]
-    terminal.parts(_findings(sorted(wrong, key=lambda check: check.outcome.value), language))  # "fail" before "warn"
-    again = _AGAIN.filled(target=args.target or "").of(language)
+    terminal.parts(_findings(sorted(wrong, key=lambda check: check.outcome.value)))  # "fail" before "warn"
     if findings:
         step = next((text for one in findings for text in one.fix), Text("", ""))
-        what = "; ".join([step.of(language), again]) if language == "en" else "；".join([step.of(language), again])
+        what = _THEN.filled(step=step, target=args.target or "")
     else:
-        what = (_TUNE.filled(target=args.target) if args.target else _GIVE_TARGET).of(language)
-        terminal.parts(["", line(_NOTHING.of(language), "green")])
-    terminal.parts([*([""] if findings else []), _NEXT.filled(what=what).of(language)])
+        what = _TUNE.filled(target=args.target) if args.target else _GIVE_TARGET
+        terminal.parts(["", line(_NOTHING, "green")])
+    terminal.parts([*([""] if findings else []), _NEXT.filled(what=what)])
     return EXIT_FINDINGS if findings else EXIT_OK
 
 
@@ -121,28 +122,24 @@ def _data_paths(target: str | None) -> list[Path]:
     return [folder] if "{" not in str(folder) and folder.is_dir() and folder != Path() else []
 
 
-def _table(checks: Sequence[Check], title: str, language: str) -> Iterator[RenderableType]:
+def _table(checks: Sequence[Check], title: Text | str) -> Iterator[Part]:
     yield line(title, "bold")
-    table = plain_table(gap=2)
-    for justify in ("left", "left", "right", "left"):
-        table.add_column(justify="right" if justify == "right" else "left", no_wrap=justify == "right")
-    table.show_header = False
-    for check in checks:
-        outcome = check.outcome.value
-        took = format_seconds(check.seconds) if check.seconds is not None else ""
-        word = line(f"  {_WORDS[outcome].of(language)}", _STYLES[outcome])
-        table.add_row(word, check.title.of(language), took, printable(check.says.of(language)))
-    yield table
+    yield table_of(_HEADS, map(_row, checks), left=(0, 1, 3))
 
 
-def _findings(checks: Sequence[Check], language: str) -> Iterator[RenderableType]:
+def _row(check: Check) -> tuple[Line | Text | str, ...]:
+    outcome, took = check.outcome.value, format_seconds(check.seconds) if check.seconds is not None else ""
+    return line(_WORDS[outcome], _STYLES[outcome]), check.title, took, printable(say(check.says))
+
+
+def _findings(checks: Sequence[Check]) -> Iterator[Part]:
     for number, check in enumerate(checks, start=1):
         finding = check.finding
         assert finding is not None
-        yield ""
-        yield line(f"{number}. {printable((finding.title or check.says).of(language))}", _STYLES[check.outcome.value])
+        title = printable(say(finding.title or check.says))
+        yield from ("", line(f"{number}. {title}", _STYLES[check.outcome.value]))
         for text in finding.evidence:
-            yield from (f"   - {each}" for each in printable(text.of(language)).splitlines())
-        yield from (f"   {_HELPS.of(language)}: {text.of(language)}" for text in finding.fix)
+            yield from (f"   - {each}" for each in printable(say(text)).splitlines())
+        yield from (f"   {say(_HELPS)}: {say(text)}" for text in finding.fix)
         if finding.change is not None and finding.change not in finding.fix:
-            yield f"   {_CHANGE.of(language)}: {finding.change.of(language)}"
+            yield f"   {say(_CHANGE)}: {say(finding.change)}"

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.model import Text, format_bytes, format_seconds
+from headrace.model import Finding, Findings, Text, Verdict, format_bytes, format_seconds
 
 from ..arguments import Commands, add_command, add_language, add_target, seconds, size
-from ..terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, printable, table_of
+from ..terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, printable, say, spoken, table_of
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from headrace.doctor import Check
     from headrace.doctor.target import StageResult
+
+    from ..terminal import Part
 
 _DESCRIPTION = """\
 Fetch one sample, then make one batch without workers (num_workers=0), in seconds: shapes, dtypes, bytes, and how long
@@ -58,47 +58,48 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.doctor.target import DoctorSettings, Judge, run_stages
-    from headrace.model import Findings, Verdict
 
     settings = DoctorSettings(target=args.target, timeout_s=args.timeout, memory_bytes=args.memory)
-    with terminal.progress(_DOING.filled(target=args.target).of(args.lang)):
+    with terminal.progress(_DOING.filled(target=args.target)):
         results = run_stages(settings, is_quick=True)
     checks = [check for check in Judge(args.target, results).checks() if check.name in results]
     failed = next((check for check in checks if check.finding is not None), None)
     if args.json:
         findings = tuple(check.finding for check in checks if check.finding is not None)
-        document = Findings(verdict=Verdict.UNKNOWN, findings=findings).as_json(args.lang)
-        document["checks"] = [check.as_json(args.lang) for check in checks]
+        document = document_of(checks, findings)
         document |= {name: results[key].facts.get("form", []) for name, key in _FORMS.items() if key in results}
         terminal.json(document | {"times": dict(_times(results))})
     else:
-        terminal.parts(_lines(args.target, results, args.lang))
-        terminal.parts(_failure(failed, results[failed.name], args.lang) if failed is not None else ["", _next(args)])
+        terminal.parts(_lines(args.target, results))
+        terminal.parts(_failure(failed, results[failed.name]) if failed is not None else ("", _next(args.target)))
     return EXIT_FINDINGS if failed is not None else EXIT_OK
 
 
 _FORMS = {"sample": "sample", "batch": "loader"}
 
 
-def _next(args: argparse.Namespace) -> str:
-    return _NEXT.filled(target=args.target).of(args.lang)
+def _next(target: str) -> str:
+    return say(_NEXT, target=target)
 
 
-def _lines(target: str, results: Mapping[str, StageResult], language: str) -> Iterator[RenderableType]:
+def document_of(checks: Sequence[Check], findings: tuple[Finding, ...]) -> dict[str, Any]:
+    """Return the findings as every command has them, with the checks beside them."""
+    language = spoken()
+    document = Findings(verdict=Verdict.UNKNOWN, findings=findings).as_json(language)
+    return document | {"checks": [check.as_json(language) for check in checks]}
+
+
+def _lines(target: str, results: Mapping[str, StageResult]) -> Iterator[Part]:
     facts = results["import"].facts
     name = f"{target}: {facts['dataset']}" if "dataset" in facts else target
     yield line(printable(name), "bold")
     count = facts.get("batch_size") or 1
     for key, title in (("sample", _IN_SAMPLE), ("loader", _IN_BATCH.filled(count=count))):
         if key in results and (form := results[key].facts.get("form")):
-            yield from (
-                "",
-                line(title.of(language), "bold"),
-                table_of(_HEADS.of(language), map(_row, form), left=(0, 1, 2, 3)),
-            )
-    yield from ("", line(_TIMES.of(language), "bold"))
+            yield from ("", line(title, "bold"), table_of(_HEADS, map(_row, form), left=(0, 1, 2, 3), folded={}))
+    yield from ("", line(_TIMES, "bold"))
     for key, took in _times(results):
-        said = _TIME_NAMES[key].of(language) if key in _TIME_NAMES else f"  {key}"
+        said = say(_TIME_NAMES[key]) if key in _TIME_NAMES else f"  {key}"
         yield f"  {format_seconds(took):>9}  {printable(said)}"
 
 
@@ -119,18 +120,18 @@ def _times(results: Mapping[str, StageResult]) -> Iterator[tuple[str, float]]:
         yield "collate", batch.facts["collate_s"]
 
 
-def _failure(check: Check, result: StageResult, language: str) -> Iterator[RenderableType]:
+def _failure(check: Check, result: StageResult) -> Iterator[Part]:
     from headrace.knowledge import look_up, render_text
 
     finding = check.finding
     assert finding is not None
     bad = result.facts.get("bad") or [result.facts.get("error", {})]
     traceback = bad[0].get("traceback") or result.said
-    yield from ("", line(printable(check.says.of(language)), "bold red"))
+    yield from ("", line(printable(say(check.says)), "bold red"))
     if traceback:
         yield from ("", printable(traceback.strip()))
     else:
-        yield from (f"  - {printable(text.of(language))}" for text in finding.evidence)
+        yield from (f"  - {printable(say(text))}" for text in finding.evidence)
     if found := look_up(traceback):
-        yield from ("", line(_MEANS.of(language), "bold"), render_text(found[:1], language))
-    yield from ("", *(f"- {text.of(language)}" for text in finding.fix if "headrace quick" not in text.en))
+        yield from ("", line(_MEANS, "bold"), render_text(found[:1], spoken()))
+    yield from ("", *(f"- {say(text)}" for text in finding.fix if "headrace quick" not in text.en))

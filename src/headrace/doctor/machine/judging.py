@@ -32,7 +32,7 @@ _COUNTING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _WORDS = tomllib.loads(files(__package__).joinpath("troubles.toml").read_text(encoding="utf-8"))
 
 
-class _Look:
+class _Subject:
     """One thing that is looked at: its name, and how what was seen becomes a check."""
 
     def __init__(self, name: str, en: str, zh: str) -> None:
@@ -74,7 +74,7 @@ def judge(facts: MachineFacts) -> tuple[Check, ...]:
 
 
 def _cores(facts: MachineFacts) -> Check:
-    look, asked = _Look("cores", "cores", "CPU 核心"), facts.libraries
+    look, asked = _Subject("cores", "cores", "CPU 核心"), facts.libraries
     told: dict[str, object] = {
         "cores": f"{facts.cores:g}",
         "cpus": f"{facts.num_cpus}",
@@ -96,7 +96,7 @@ def _cores(facts: MachineFacts) -> Check:
 
 
 def _threads(facts: MachineFacts) -> Check:
-    look, asked, ranks = _Look("threads", "threads of libraries", "各库的线程数"), facts.libraries, facts.num_ranks
+    look, asked, ranks = _Subject("threads", "threads of libraries", "各库的线程数"), facts.libraries, facts.num_ranks
     if asked.error:
         return look.not_here("torch cannot be asked", "无法询问 torch")
     most = math.ceil(facts.cores)
@@ -118,7 +118,7 @@ def _threads(facts: MachineFacts) -> Check:
 
 
 def _memory(facts: MachineFacts) -> Check:
-    look, asked = _Look("memory", "memory and its limits", "内存与内存上限"), facts.libraries
+    look, asked = _Subject("memory", "memory and its limits", "内存与内存上限"), facts.libraries
     addresses, limit = facts.address_limit_bytes, facts.limit_bytes
     if addresses is not None and (addresses < _LEAST_ADDRESSES or asked.error):
         error = f": {asked.error}" if asked.error else ""
@@ -131,7 +131,7 @@ def _memory(facts: MachineFacts) -> Check:
 
 
 def _shm(facts: MachineFacts) -> Check:
-    look = _Look("shm", "shared memory (/dev/shm)", "共享内存（/dev/shm）")
+    look = _Subject("shm", "shared memory (/dev/shm)", "共享内存（/dev/shm）")
     total, free = facts.shm_total_bytes or 0, facts.shm_free_bytes or 0
     told: dict[str, object] = {"total": format_bytes(total), "free": format_bytes(free)}
     if total < _LEAST_SHM:
@@ -142,7 +142,7 @@ def _shm(facts: MachineFacts) -> Check:
 
 
 def _files(facts: MachineFacts) -> Check:
-    look, soft, hard = _Look("files", "open files", "可打开文件数"), facts.files_soft, facts.files_hard
+    look, soft, hard = _Subject("files", "open files", "可打开文件数"), facts.files_soft, facts.files_hard
     told: dict[str, object] = {"soft": f"{soft}", "hard": f"{hard}"}
     if 0 <= soft < _LEAST_FILES:  # -1: no limit
         return look.trouble("fd_limit", told | {"most": f"{hard if hard > soft else 65536}"})
@@ -150,14 +150,14 @@ def _files(facts: MachineFacts) -> Check:
 
 
 def _maps(facts: MachineFacts) -> Check:
-    look, limit = _Look("maps", "memory maps", "内存映射数"), facts.map_limit
+    look, limit = _Subject("maps", "memory maps", "内存映射数"), facts.map_limit
     if limit is not None and limit < _LEAST_MAPS:
         return look.trouble("map_limit", {"limit": f"{limit}"})
     return look.fine("{limit} a process", "每进程 {limit}", limit="?" if limit is None else f"{limit}")
 
 
 def _tasks(facts: MachineFacts) -> Check:
-    look, limit = _Look("tasks", "processes and threads", "进程与线程数"), facts.task_limit
+    look, limit = _Subject("tasks", "processes and threads", "进程与线程数"), facts.task_limit
     if limit is None:
         return look.fine("no limit", "无上限")
     told: dict[str, object] = {"tasks": f"{facts.tasks}", "limit": f"{limit}", "by": facts.task_limit_by}
@@ -167,13 +167,16 @@ def _tasks(facts: MachineFacts) -> Check:
 
 
 def _start_method(facts: MachineFacts) -> Check:
-    return _Look("start_method", "how workers are started", "worker 启动方式").fine(
+    return _Subject("start_method", "how workers are started", "worker 启动方式").fine(
         "{how}", "{how}", how=facts.start_method
     )
 
 
 def _numa(facts: MachineFacts) -> Check:
-    look, ours = _Look("numa", "NUMA nodes", "NUMA 节点"), [n for n, cpus in facts.nodes.items() if cpus & facts.cpus]
+    look, ours = (
+        _Subject("numa", "NUMA nodes", "NUMA 节点"),
+        [n for n, cpus in facts.nodes.items() if cpus & facts.cpus],
+    )
     if len(facts.nodes) < 2:
         return look.fine("one node", "单个节点")
     gpus, disks = {*facts.gpu_nodes}, {place.node for place in facts.places} - {None}
@@ -187,7 +190,7 @@ def _numa(facts: MachineFacts) -> Check:
 
 
 def _storage(facts: MachineFacts) -> Check:
-    look = _Look("storage", "storage under the data", "数据所在的存储")
+    look = _Subject("storage", "storage under the data", "数据所在的存储")
     if not facts.places:
         return look.not_here("no path of the data is known", "不知道数据的路径")
     for path, kind in ((place.path, place.kind) for place in facts.places):
@@ -202,7 +205,7 @@ def _storage(facts: MachineFacts) -> Check:
 
 
 def _swap(facts: MachineFacts) -> Check:
-    look = _Look("swap", "swap", "交换区")
+    look = _Subject("swap", "swap", "交换区")
     told: dict[str, object] = {
         "used": format_bytes(facts.swap_used_bytes),
         "total": format_bytes(facts.swap_total_bytes),
@@ -215,7 +218,7 @@ def _swap(facts: MachineFacts) -> Check:
 
 
 def _pressure(facts: MachineFacts) -> Check:
-    look = _Look("pressure", "what else runs here", "机器上的其他负载")
+    look = _Subject("pressure", "what else runs here", "机器上的其他负载")
     if facts.core_share < _LEAST_CORE * min(1.0, facts.quota_cores or 1.0):
         return look.trouble("contended", {"share": format_share(facts.core_share)}, problem="under_pressure")
     for one in facts.pressures:
@@ -227,7 +230,7 @@ def _pressure(facts: MachineFacts) -> Check:
 
 
 def _gpu(facts: MachineFacts) -> Check:
-    look, asked = _Look("gpu", "GPUs and driver", "GPU 与驱动"), facts.libraries
+    look, asked = _Subject("gpu", "GPUs and driver", "GPU 与驱动"), facts.libraries
     if "mismatch" in facts.gpu_note.lower():  # the driver was upgraded while its old modules are loaded
         return look.trouble("driver_mismatch", {"note": facts.gpu_note}, problem="gpu_driver")
     told: dict[str, object] = {"names": ", ".join(facts.gpu_names or ()), "driver": facts.gpu_driver}
@@ -243,7 +246,7 @@ def _gpu(facts: MachineFacts) -> Check:
 
 
 def _slurm(facts: MachineFacts) -> Check:
-    look, variables = _Look("slurm", "Slurm allocation", "Slurm 分配"), facts.variables
+    look, variables = _Subject("slurm", "Slurm allocation", "Slurm 分配"), facts.variables
     if "SLURM_JOB_ID" not in variables:
         return look.not_here("not in a job", "不在作业中")
     a_task, on_node = (_count(variables.get(name)) for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"))
@@ -263,7 +266,7 @@ def _slurm(facts: MachineFacts) -> Check:
 
 
 def _versions(facts: MachineFacts) -> Check:
-    look = _Look("versions", "versions", "版本")
+    look = _Subject("versions", "versions", "版本")
     for bug in _WORDS["bug"]:
         version = facts.versions.get(bug["package"], "")
         if _release(bug["first"]) <= _release(version) < _release(bug["fixed"]):
