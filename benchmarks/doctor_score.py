@@ -218,7 +218,8 @@ def _left_behind(mark: str, noted: Path, folder: Path) -> tuple[str, ...]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     left += [f"/dev/shm/{name}" for name in (noted.read_text().split() if noted.exists() else [])]
-    return (*left, *(f"temporary file {path.name}" for path in folder.iterdir()))
+    files = [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor_")]  # torch's own cache
+    return (*left, *(f"temporary file {name}" for name in files))
 
 
 def _marked(mark: str) -> list[int]:
@@ -257,6 +258,9 @@ class Score:
         if case.needs and importlib.util.find_spec(case.needs) is None:
             self.left_out[case.id] = f"{case.needs} is not installed"
             return
+        if "user_processes" in case.limits and not _is_for_all(Path(sys.executable).resolve()):
+            self.left_out[case.id] = "another user may not run this Python"
+            return
         try:
             asked = [(ask("doctor", case, data), case.finds)]
             if case.quick is not None:
@@ -266,7 +270,7 @@ class Score:
             return
         wrong = [f"{one.command}: {said}" for one, expected in asked for said in one.wrong(expected, case)]
         self.cases[case.id] = {
-            "kind": case.finds or "healthy",
+            "kind": case.finds.partition("|")[0] or "healthy",
             "is_simulated": case.is_simulated,
             "wrong": wrong,
             "asked": [asdict(one) for one, _ in asked],
@@ -317,6 +321,10 @@ class Score:
         return [f"`{name}`: {'; '.join(one['wrong'])}" for name, one in sorted(self.cases.items()) if one["wrong"]]
 
 
+def _is_for_all(program: Path) -> bool:
+    return all(place.stat().st_mode & 1 for place in (program, *program.parents))
+
+
 def _kind(case: dict[str, Any]) -> str:
     return str(case["kind"]) + (" (simulated)" if case["is_simulated"] else "")
 
@@ -337,6 +345,8 @@ check and the error are torch's own. Not among the cases: swap, GPUs and their d
 the judgement alone is tested, by hand-made facts (`tests/doctor/machine`). OpenCV 5.0 does not hang after a fork any
 more, so its case is among the healthy ones.
 """
+
+_BY_HAND = "\n## At first sight\n"  # what follows it on the page is kept
 
 
 def page(score: Score) -> str:
@@ -381,7 +391,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, why in score.left_out.items():
         print(f"left out: {name}: {why}")
     if options.markdown:
-        Path(options.markdown).write_text(page(score), encoding="utf-8")
+        written = Path(options.markdown)
+        _, head, kept = (written.read_text(encoding="utf-8") if written.exists() else "").partition(_BY_HAND)
+        written.write_text(page(score) + head + kept, encoding="utf-8")
     return 0
 
 

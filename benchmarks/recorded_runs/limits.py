@@ -101,13 +101,14 @@ def _prefix(limits: dict[str, float], groups: Sequence[Path], cpus: Sequence[int
         lines.append(f"ulimit -n {int(limits['open_files'])}")
     if "address_bytes" in limits:
         lines.append(f"ulimit -v {int(limits['address_bytes']) // 1024}")
+    user = []
     if "user_processes" in limits:  # root passes over it
-        lines.append(f"ulimit -u {int(limits['user_processes'])}")
-    user = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
+        nobody = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
+        user = ["prlimit", f"--nproc={int(limits['user_processes'])}", *nobody]
     shell = ["sh", "-c", " && ".join([*lines, 'exec "$@"']), "sh"] if lines else []
     apart = ["unshare", "-m"] if "shm_bytes" in limits else []
     chosen = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
-    return [*chosen, *apart, *shell, *(user if "user_processes" in limits else [])]
+    return [*chosen, *apart, *shell, *user]
 
 
 def _places(wanted: list[tuple[str, Settings, Settings]], name: str) -> list[tuple[Path, Settings]]:
