@@ -209,6 +209,13 @@ class Crashes(Plain):
         return index
 
 
+class CrashesLate(Plain):
+    def __getitem__(self, index: int) -> Any:
+        if index == len(self) - 1 and get_worker_info() is not None:
+            os.abort()
+        return index
+
+
 class Leaves(Plain):
     def __getitem__(self, index: int) -> Any:
         if get_worker_info() is not None and index == 3:
@@ -263,6 +270,7 @@ BROKEN = {
     "fork_deadlock": HeldLock,
     "worker_dies": Crashes,
     "worker_dies_exit": Leaves,
+    "worker_dies_late": CrashesLate,
     "worker_hangs": Sleeps,
     "out_of_memory": Greedy,
     "cuda_in_worker": TouchesCuda,

@@ -21,6 +21,7 @@ QUICK_ONES = {
     "shared_handle_npz",
     "not_split",
     "out_of_memory",
+    "worker_dies_late",
 }
 
 

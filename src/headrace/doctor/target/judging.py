@@ -80,6 +80,12 @@ _BY_TEXT = {
     r"\[Errno 24\]": "fd_limit",
     r"/dev/shm.*\[Errno 28\]|\[Errno 28\].*/dev/shm": "shm_full",
 }
+_UNEQUAL = re.compile(
+    r"equal size|not resizable|same shape|same size|[Ss]izes of tensors must match|inhomogeneous shape"
+)
+_NO_SHM_ERROR = re.compile(
+    r"unable to resize file .*\(22\)"
+)  # torch 2.13 sends a Generator to no worker that starts anew
 
 
 def recognised(*texts: str) -> str:
@@ -89,6 +95,8 @@ def recognised(*texts: str) -> str:
     'fd_limit'
     """
     for text in texts:
+        if _NO_SHM_ERROR.search(text):
+            return "unpicklable"
         names = {found.entry.name for found in look_up(text) if not found.is_partial}
         known = next((problem for name, problem in _BY_MESSAGE.items() if name in names), "")
         plain = (problem for pattern, problem in _BY_TEXT.items() if re.search(pattern, text, re.MULTILINE))
@@ -254,11 +262,11 @@ class Judge:
 
     def _loader(self, name: str, result: StageResult) -> Check:
         if not result.is_done:
-            odd = self.results["sample"].facts["odd"]
-            if result.facts.get("in_collate") and _differ_in_shape(odd):
-                samples = ", ".join(str(one["sample"]) for one in odd)
+            odd, collates = self.results["sample"].facts["odd"], bool(result.facts.get("in_collate"))
+            is_known = self.results["import"].facts["is_default"] and _differ_in_shape(odd)
+            if collates and (is_known or _UNEQUAL.search(result.error.get("said", ""))):
+                samples = ", ".join(str(one["sample"]) for one in odd) or SAID["of_one_batch"]
                 return self._wrong(name, "shapes_differ", result, evidence=_odd(odd), samples=samples)
-            collates = bool(result.facts.get("in_collate"))
             return self._broken(
                 name, result, otherwise="collate_fails" if collates else "sample_fails", hangs="sample_hangs"
             )
@@ -319,7 +327,12 @@ class Judge:
 
     def _benchmark(self, name: str, result: StageResult) -> Check:
         if not result.is_done:
-            says = SAID["unmeasured"].filled(said=_first_line(result.error.get("said", "")) or _in_hand(result))
+            said = _first_line(result.error.get("said", ""))
+            if result.ending is not StageEnding.HUNG and result.in_hand.get("what") == "torch":
+                is_told = "in DataLoader worker process" in result.error.get("traceback", "")  # by a worker that lives
+                lost, how = "sample_fails" if is_told else "worker_dies", SAID["ended"].filled(said=said)
+                return self._broken(name, result, otherwise=lost, hangs="", how=how)
+            says = SAID["unmeasured"].filled(said=said or _in_hand(result))
             return Check(name=name, title=TITLES[name], outcome=Outcome.SKIP, says=says, seconds=result.seconds)
         rates = {kind: three_digits(rate) for kind, rate in result.facts["rates"].items()}
         return self._passed(name, SAID["rates"].filled(count=result.facts["num_workers"], **rates), result.seconds)
