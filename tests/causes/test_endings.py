@@ -238,3 +238,38 @@ def test_what_a_later_start_raised_counts_and_not_an_argument_that_an_earlier_on
 ) -> None:
     usage = "usage: train.py [-h]\ntrain.py: error: argument --lr: expected one argument\n"
     assert title_of(first(explain(usage + HEAD + OWN + "KeyError: 'lr'\n")), "en").startswith("KeyError: 'lr'")
+
+
+def test_an_exception_that_quotes_another_one_is_its_echo(explain: Callable[..., Findings]) -> None:
+    found = explain(
+        """Traceback (most recent call last):
+  File "pool.py", line 6, in start
+    raise RuntimeError(
+RuntimeError: the actor could not be imported on the worker:
+
+Traceback (most recent call last):
+  File "model.py", line 5, in <module>
+    import fast_kernels
+ImportError: fast_kernels.so: undefined symbol: _Z4spam
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "main.py", line 3, in <module>
+RuntimeError: failed to import model because of the following error:
+fast_kernels.so: undefined symbol: _Z4spam
+"""
+    )
+    assert "undefined symbol" in found.findings[0].title.en
+
+
+def test_a_worker_that_dies_in_a_run_which_goes_on_ended_nothing(explain: Callable[..., Findings]) -> None:
+    before, after = ("INFO:net:Train Epoch: 15 [70%]\n", "INFO:net:Train Epoch: 16 [5%]\n")
+    text = before + "ERROR: Unexpected segmentation fault encountered in worker.\n"
+    assert explain(text).findings[0].severity is Severity.FATAL
+    assert explain(text + after).findings[0].severity is not Severity.FATAL
+
+
+def test_a_bar_that_is_drawn_before_its_first_step_is_no_step(explain: Callable[..., Findings]) -> None:
+    text = "ERROR: Unexpected segmentation fault encountered in worker.\nTrain: 0%|    | 0/51 [00:00<?, ?it/s]\n"
+    assert explain(text).findings[0].severity is Severity.FATAL

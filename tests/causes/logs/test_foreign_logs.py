@@ -52,6 +52,9 @@ SHAPES = {
     "(trainer:680) INFO: 1epoch:train:1-100batch: iter_time=0.12, forward_time=0.2, loss=3, train_time=1.234": (
         100, None, 1.234, 0.12, None, None,
     ),
+    "(trainer:733) INFO: 1epoch:train:1-50batch:50num_updates: iter_time=1.2e-04, forward_time=0.2, acc=0.2, "
+    "optim_step_time=0.11, optim0_lr0=4.0e-06, train_time=1.1": (50, None, 1.1, 0.00012, None, None),
+    "3000 2.6 50.0 seconds for 100 batches. Memory used: 18.2 / 16.4 GB.": (3000, None, 0.5, None, None, None),
     'json_stats: {"_type": "train_iter", "dt": 0.50, "dt_data": 0.01, "epoch": "1/20", "iter": "10/90"}': (
         10, 90, 0.50, 0.01, None, None,
     ),
@@ -415,3 +418,66 @@ def test_a_save_is_charged_with_no_time_before_another_line(explain: Callable[..
         text += f"{stamped(at_s + 41)} INFO checkpoint has been saved to best.ckpt\n"
         at_s += 42
     assert all(one.cause is not Cause.CHECKPOINT for one in explain(text.splitlines()).findings)
+
+
+def test_a_clock_in_words_is_the_time_since_the_start(explain: Callable[..., Findings]) -> None:
+    found = explain(
+        f"time:  {80 * n // 3600}h {80 * n // 60 % 60:2}min {80 * n % 60:2}s 250ms, remaining: 3h 2min 1s 9ms, "
+        f"epoch: 1/50, batch: {200 * n}/90000, avg loss: 1.5"
+        for n in range(1, 120)
+    )
+    assert found.figures["step_mean_s"] == pytest.approx(0.4, rel=0.01)
+
+
+def test_columns_of_a_table_have_the_names_of_its_head(explain: Callable[..., Findings]) -> None:
+    lines = [f"{stamped(0)} [INFO]:    Epoch       Batch       box     total      time"]
+    lines += [f"{stamped(72.0 * n)} [INFO]:     1/29   {40 * n}/900    0.0113     -11.6      1.8" for n in range(20)]
+    assert explain(lines).figures["step_mean_s"] == pytest.approx(1.8, rel=0.01)
+
+
+def test_epochs_that_only_have_time_stamps_are_told(explain: Callable[..., Findings]) -> None:
+    lines = ["2025-11-15 19:00:00 INFO num epochs: 40"]
+    for n in range(1, 41):
+        lines += [f"{stamped(30.0 * n)} INFO Epoch {n}/40", f"{stamped(30.0 * n)} INFO train loss: 0.5, lr: 0.1"]
+    found = explain(lines)
+    assert any("lines of epochs" in fact.en for fact in found.facts)
+    assert found.figures["step_typical_s"] == pytest.approx(30.0)
+    assert not found.findings
+
+
+@pytest.mark.parametrize("took", ["Time taken for 1 epoch: 90.0 secs", "Training epoch took: 0:01:30"])
+def test_the_time_of_an_epoch_may_stand_in_a_line_of_its_own(took: str, explain: Callable[..., Findings]) -> None:
+    found = explain(line for n in range(8) for line in (f"Epoch {n} Loss 0.5", took))
+    assert found.figures["step_typical_s"] == pytest.approx(90.0)
+
+
+def test_printed_steps_that_hold_an_evaluation_stand_for_themselves(explain: Callable[..., Findings]) -> None:
+    """As nanoGPT prints them: a line every 10 steps, and each 250th step evaluates before it is printed."""
+    lines = []
+    for step in range(10, 10_010, 10):
+        if step % 250 == 0:
+            lines.append(f"step {step}: train loss 3.1000, val loss 3.2000")
+        lines.append(f"iter {step}: loss 3.1000, time {30_500 if step % 250 == 0 else 500:.2f}ms, mfu 12.00%")
+    found = explain(lines)
+    assert found.figures["step_typical_s"] == pytest.approx(0.5)
+    assert found.findings[0].cause is Cause.EVALUATION
+    assert found.findings[0].share == pytest.approx(30 / 155, abs=0.02)
+
+
+def test_a_bar_of_other_work_and_one_shorter_than_a_second(explain: Callable[..., Findings]) -> None:
+    lines = [f"Processing chunks: {n}it [00:{2 * n:02d},  2.00s/it]" for n in range(1, 20)]
+    for _ in range(6):
+        lines += [f"Training: {25 * n}%|##   | {n}/4 [00:00<00:00, 10.00it/s]" for n in (1, 2, 3, 4)]
+        lines += [f"Validation: {n}%|##   | {n}/100 [00:0{n // 50}<00:00, 50.00it/s]" for n in (10, 50, 100)]
+    found = explain(lines)
+    assert found.findings[0].cause is Cause.EVALUATION
+    assert found.figures["step_typical_s"] == pytest.approx(0.1, rel=0.1)
+
+
+def test_what_happened_once_is_not_certain(explain: Callable[..., Findings]) -> None:
+    """A save in a pause that may have been a night between two starts."""
+    lines = [f"{stamped(20.0 * n)} INFO step: {100 * n}" for n in range(1, 30)]
+    lines += [f"{stamped(590.0)} INFO The model has been saved as a.pt"]
+    lines += [f"{stamped(30_000 + 20.0 * n)} INFO step: {100 * n}" for n in range(30, 60)]
+    first = explain(lines).findings[0]
+    assert (first.cause, first.confidence) == (Cause.CHECKPOINT, Confidence.LIKELY)

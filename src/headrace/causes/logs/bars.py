@@ -42,7 +42,8 @@ _ALSO_NOT_TRAIN = re.compile(
     r"\binfer\w*|mAP(?:50|@)", re.IGNORECASE
 )  # the second: the head of Ultralytics' validation
 _OTHER_WORK = re.compile(
-    r"download|tokeniz|\bmap\b(?!@)|filter|loading|caching|scanning|resolving|extract|generating|unpack|copying"
+    r"download|fetching|tokeniz|\bmap\b(?!@)|filter|loading|reading|processing|caching|scanning|resolving|extract"
+    r"|generating|unpack|copying"
     r"|下载|缓存|预处理",
     re.IGNORECASE,
 )
@@ -93,9 +94,9 @@ def read_bar(line: str) -> Bar | None:
         stamp=title.strip(" :") if is_stamped else "",
         step=step,
         of=_amount(match["of"]) if match["of"] not in ("", "?") else 0,
-        elapsed_s=_clock_s(elapsed) if elapsed else NAN,
+        elapsed_s=clock_s(elapsed) if elapsed else NAN,
         resolution_s=0.1 if "." in elapsed else 1.0,
-        rate_s=_rate_s(rate_text) if elapsed else _clock_s(match["left"]) / max(1, int(match["of"]) - step),
+        rate_s=_rate_s(rate_text) if elapsed else clock_s(match["left"]) / max(1, int(match["of"]) - step),
         epoch=epoch,
         kind=kind,
         behind=line[match.end() :],
@@ -127,7 +128,8 @@ def _amount(text: str) -> int:
     return int(float(text[:-1]) * _SIZES[text[-1]]) if text[-1] in _SIZES else int(float(text))
 
 
-def _clock_s(text: str) -> float:
+def clock_s(text: str) -> float:
+    """Return the seconds of a clock or a number: 1:02:03, 02:03, 12.5s."""
     seconds = 0.0
     for part in text.strip("s").split(":"):
         seconds = 60 * seconds + float(part or 0)
@@ -144,6 +146,8 @@ def bar_times(n: Floats, shown: Floats, rates: Floats, resolution_s: float) -> t
     [1.5, 2.5, 3.5, 4.5]
     """
     best = shown, resolution_s
+    if shown[-1] < resolution_s and n[-1] >= 4 and not np.isnan(rates).any():  # all of it within its first second
+        return n * rates, float(rates[-1])
     if resolution_s < 1.0 or len(n) < 4 or np.isnan(rates[1:]).mean() > 0.1:
         return best
     least_s = _TOLERATED_MISFIT * max(float(shown[-1] - shown[0]), 1.0)

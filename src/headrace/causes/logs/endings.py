@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .fields import split_numbers
 
@@ -44,6 +44,7 @@ _BARE = re.compile(
     r"[\s*`>_]*(?:\[rank\d+\]:\s*|.{0,60}?\b(?:ERROR|CRITICAL)\b[\s:|\]-]*)?"
     r"((?:[A-Za-z_]\w*\.)*\w*[a-z](?:Error|Exception|Interrupt)(?:\(\w+\))?: \S.*)"
 )
+_TRAINS = re.compile(r"\b(?:epoch|step|iter(?:ation)?|batch)\b\W{0,4}\d", re.IGNORECASE)
 # Lines that a dying run still writes: other ranks, launchers, schedulers, trackers, native stacks.
 _AFTERMATH = re.compile(
     r"\s|$|[\[(](?:rank|default|[WEF]|\d+\]:|\w+ pid)|[=*_-]{3}|[│╭╰]|frame #|wandb|srun|slurm|torch|NCCL|nccl|Killing"
@@ -51,7 +52,12 @@ _AFTERMATH = re.compile(
     r"|(?:WARNING|ERROR|INFO):torch|Original|\+ |Aborted|Bus error|Segmentation|subprocess|terminate|Main process|Fatal"
 )
 # What is raised on the way to another exception, and what only tells that another process failed.
-_ON_THE_WAY = re.compile(r"(?:\w+\.)?(?:Empty|KeyError|AttributeError|IndexError|\w*ImportError|\w*NotFoundError)\b")
+_CHAIN = re.compile(r"(During|was) (?:handling of|the direct cause)")
+_LOOKED_UP = r"(?:\w+\.)?(?:Empty|KeyError|AttributeError|IndexError"
+_ON_THE_WAY = {
+    "During": re.compile(_LOOKED_UP + r"|\w*ImportError|\w*NotFoundError)\b"),
+    "was": re.compile(_LOOKED_UP + r")\b"),
+}
 _ECHO = re.compile(
     r"Caught \w+ in |ChildFailedError|Remote(?:Traceback|Error)|RayTaskError|CalledProcessError|ProcessRaisedException"
     r"|background workers? (?:are|is)|NCCL|nccl|gloo|TCPStore|[Cc]onnection|Broken pipe|[Ss]ocket|EOFError|DistBackend"
@@ -67,11 +73,12 @@ class Raised:
     text: str
     place: str
     is_own_code: bool
+    quotes: bool = False  # the traceback of another one, which stands below it
 
     @property
     def is_echo(self) -> bool:
         """Whether it only tells that another process is gone, or has no traceback, so that others are surer."""
-        return not self.place or _ECHO.search(self.text) is not None
+        return not self.place or self.quotes or _ECHO.search(self.text) is not None
 
 
 @dataclass
@@ -99,6 +106,12 @@ class LogEnd:
 
 def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
     """Return how a log ends, from its last lines, each with its number."""
+    seen: set[str] = set()
+    for number, text in lines:  # steps without times, too: where they go on, the run did
+        if _TRAINS.search(text) and "%|" not in text and _AFTERMATH.match(text) is None:
+            shape = split_numbers(text)[0]
+            last_step = max(last_step, number) if shape in seen else last_step
+            seen.add(shape)
     end, behind = LogEnd(last_step), 0
     for end.zone, text in reversed(lines):
         behind += _AFTERMATH.match(text) is None
@@ -117,6 +130,8 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
             end.signal = number, signal[1] or signal[2].capitalize()
         if head := _HEAD.match(text):
             end.raised = [] if is_again else end.raised  # another start, which failed as well
+            if end.raised and end.raised[-1].text.endswith(":") and number - end.raised[-1].line < 4:
+                end.raised[-1] = replace(end.raised[-1], quotes=True)
             before, is_open, frames, is_again = head["before"], True, [], False
             before = "" if before.endswith(("^C", "]")) or "%|" in before else before
             continue
@@ -130,7 +145,7 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
             is_again |= bool(end.raised) and text in header
         if _GOES_ON.search(text):
             is_heard = is_open = False
-        elif "above exception" in text and end.raised and _ON_THE_WAY.match(end.raised[-1].text):
+        elif (chain := _CHAIN.search(text)) and end.raised and _ON_THE_WAY[chain[1]].match(end.raised[-1].text):
             end.raised.pop()
         if not is_open and is_heard:
             is_open = '  File "' in text  # a traceback whose beginning was cut off

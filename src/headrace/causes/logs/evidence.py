@@ -144,11 +144,21 @@ def _beside_clock(told: Told, spans: Spans, dt: Floats, resolution_s: float, ins
         wait_s = np.where(is_timed, np.maximum(dt / span - middle, 0.0), wait_s)
         return Told(np.where(is_timed, dt / span, took_s), wait_s, span, Known.CLOCK)
     # One step stands for a stretch: the mean over all of them is told, not that of each.
+    own = _own_steps(took_s, inside)
+    inside = inside & ~own
     took, wait = float(np.nanmean(took_s[inside])), np.nan
     if not np.isnan(wait_s[inside]).all():
         wait = float(np.nanmean(wait_s[inside]))
     share, error = wait / took if took > 0 else np.nan, _error(took_s[inside], wait_s[inside])
-    return Told(np.where(inside, took, took_s), np.where(inside, wait, wait_s), span, Known.SAMPLE, share, error)
+    took_s = np.where(own, (took_s + took * (span - 1)) / span, np.where(inside, took, took_s))
+    return Told(took_s, np.where(inside, wait, wait_s), span, Known.SAMPLE, share, error)
+
+
+def _own_steps(took_s: Floats, inside: Flags) -> Flags:
+    """Return the printed steps that stand for themselves: all long, one every so many lines, as an evaluation does."""
+    own = inside & (took_s > 5 * np.nanmedian(took_s[inside]))
+    gaps = np.diff(np.flatnonzero(own))
+    return own if len(gaps) > 1 and gaps.min() > 1 and np.ptp(gaps) == 0 else np.zeros_like(own)
 
 
 def _from_means(means: Floats, spans: Spans, single: Floats) -> Floats | None:

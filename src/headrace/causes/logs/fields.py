@@ -35,7 +35,7 @@ _DATA = _words("data dataload dataloader dataloading datatime load loader loadin
 _DATA |= _words("waited read reader reading input io next generator iterator dl")
 _TIME = {*_UNIT_S, *_words("time timing timer dur duration cost took taken dt elapsed")}
 _COUNTED = _words("step steps iter iters iteration iterations it itr batch batches minibatch update updates up tick")
-_STEP = _COUNTED | _words("updt train training global per cur current local acc optim num b d tb mini id idx")
+_STEP = _COUNTED | _words("updt train training global per cur current local acc num b d tb mini id idx")
 _MEAN = {"avg", "mean", "average"}
 _EPOCH = {"epoch", "ep"}
 _KNOWN = _DATA | _TIME | _STEP | _MEAN | _EPOCH
@@ -55,7 +55,8 @@ _TAIL = re.compile(
     rf"(?:\s*\]?\s*(?:/|\bof\b)\s*\[?\s*(?P<of>\d++(?:,\d{{3}})*+)(?![.:/]\d| +\d+:\d\d|\s?[kmgt]i?b\b))?"
     rf"(?:\s*(?:\([^()]*\)\s*)?(?:(?P<per>(?:{_TIMES}) ?/ ?{_STEPS})|(?P<rate>{_STEPS} ?/ ?{_A_SECOND})"
     rf"|(?P<samples>{_SAMPLES} ?/ ?{_A_SECOND}))\b(?!\s*[:=]))?"
-    rf"(?:\s*(?P<unit>{_TIMES})(?![\w/])|(?=\s*(?P<counts>{_STEPS}|epoch)(?![\w/]))(?!\s+\w+\s*[:=]))?"
+    rf"(?:\s*(?P<unit>{_TIMES})(?![\w/])(?: (?:for|per) (?P<many>\d+) {_STEPS}\b)?"
+    rf"|(?=\s*(?P<counts>{_STEPS}|epoch)(?![\w/]))(?!\s+\w+\s*[:=]))?"
     rf"(?:(?:,\s*[\d.,]+\s*/s)?\s*\(\s*(?P<mean>\d[\d.]*+(?:e[-+]\d+)?)\s*(?:{_TIMES})?\s*[,)])?(?P<elapsed>\s+elapsed\b)?",
     re.IGNORECASE,
 )
@@ -72,8 +73,12 @@ NOT_TRAIN = re.compile(
     r"\b(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w+)?|test(?:ing)?|predict\w*|sanity)\b|(?-i:\bCV\b)|验证|评估|测试",
     re.IGNORECASE,
 )
+_CELLS = re.compile(r"\s{2,}|\t|\s*[|,]\s*")
 _BESIDE = re.compile(r"\s*\]?\s*\[\s*$")  # [3][ 10/5005], Train: 2 [ 100/1251
-_HOURS = re.compile(r"\d+:\d\d:\d\d(?![:\d])")
+# the time since the start: 1:32:15, 1h 32min 15s 177ms
+_HOURS = re.compile(
+    r"\d+(?::\d\d:\d\d(?![:\d])|\s?h(?:ours?)? +\d+\s?m(?:in\w*)? +\d+(?:\.\d+)?\s?s\w*(?: +\d+\s?ms)?)"
+)
 _THOUSANDS = re.compile(r"(?:(K)|M)\b")  # step:12K
 _IN_A_PAIR = re.compile(r",\s*\d+\]:?\s*[A-Za-z]")  # [1, 100] loss
 _NAME_AT_MOST = 64  # characters before a number
@@ -86,6 +91,7 @@ _SHAPES = (
     re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[-/](?P<Y>\d{{4}})[ T]+{_CLOCK}"),  # 11/15/2025, accelerate
     re.compile(rf"(?<![\d/.-])(?P<Y>\d\d)[-/](?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 25-11-15, BasicSR
     re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 11/15, mmengine
+    re.compile(rf"^\[(?P<M>\d\d)\.(?P<D>\d\d)\.(?P<Y>\d\d)\|{_CLOCK}"),  # [11.15.25|, ST-GCN
     re.compile(rf"^[IWEF](?P<M>\d\d)(?P<D>\d\d)\s+{_CLOCK}"),  # glog, absl
     re.compile(rf"\b(?P<M>[A-Z][a-z]{{2}})\s+(?P<D>\d{{1,2}}),?\s+{_CLOCK}(?:\s+(?P<Y>\d{{4}}))?"),  # syslog, ctime
     re.compile(rf"^\s*(?:[A-Z]+\s+)?[\[(]?{_CLOCK}[\])]?(?=[\s:|,-]|$)"),  # the time of day alone
@@ -138,6 +144,27 @@ def split_numbers(line: str) -> tuple[str, list[str]]:
 
 def _in_english(line: str) -> str:
     return line if line.isascii() else _IS_CHINESE.sub(lambda match: f" {_CHINESE[match[0]]} ", line)
+
+
+def read_columns(line: str) -> list[str]:
+    """Return the names of a table's columns, if a line is its head and one of them tells the time of a step.
+
+    >>> names = read_columns("2025-11-15 19:26:27 [INFO]:   Epoch   Batch   total   time")
+    >>> with_names("2025-11-15 19:26:50 [INFO]:    14/29   40/165   -11.6   7.02", names)
+    '2025-11-15 19:26:50 [INFO]: , Epoch 14/29, Batch 40/165, total -11.6, time 7.02'
+    """
+    cells = _CELLS.split(line.strip())
+    kinds = {_kind(cell)[0] for cell in cells[1:]}
+    return cells if len(cells) >= 4 and kinds & {"took", "wait"} and "".join(cells[1:]).isalpha() else []
+
+
+def with_names(line: str, names: Sequence[str]) -> str:
+    """Return a row of a table with the names of its columns before its cells; any other line as it is."""
+    cells = _CELLS.split(line.strip())
+    if len(cells) != len(names) or not all(any(map(str.isdigit, cell)) for cell in cells):
+        return line
+    first = cells[0] if any(map(str.isdigit, names[0])) else f"{names[0]} {cells[0]}"  # a time stamp has no name
+    return ", ".join([first, *(f"{name} {cell}" for name, cell in zip(names[1:], cells[1:], strict=True))])
 
 
 class Field(NamedTuple):
@@ -213,7 +240,8 @@ def _fields(line: str) -> list[Field]:
         name = _NAME.search(gap)
         if name is None or tail is None:
             continue
-        end = tail.end()
+        hours = _HOURS.match(line, start)
+        end = max(tail.end(), hours.end() if hours else 0)
         kind, unit_s = _kind(name["name"])
         if gap.rstrip(" :=").lower().endswith("time (data)"):
             kind = "both"
@@ -222,7 +250,7 @@ def _fields(line: str) -> list[Field]:
         elif kind == "took" and "train_time" in line and name["name"].strip() == "iter_time":
             kind = "wait"  # ESPnet's: the time of its iterator
         if unit := tail["per"] or tail["unit"] or name["unit"]:
-            unit_s = _UNIT_S[unit.partition("/")[0].strip().lower()]
+            unit_s = _UNIT_S[unit.partition("/")[0].strip().lower()] / int(tail["many"] or 1)
         elif tail["rate"]:
             unit_s = -1.0
         of, mean = (places.get(tail.start(group)) if tail[group] else None for group in ("of", "mean"))
@@ -311,6 +339,8 @@ def read_plan(line: str) -> LinePlan:
     times: dict[str, Field] = {}
     for field in fields:
         kind = _time_kind(field, numbers[field.at])
+        if kind == "took" and field.tail["no"] is None and _HOURS.match(line, field.start):
+            kind = "elapsed"
         known = times.get(kind)
         is_better = known is not None and (
             (known.mean is None and field.mean is not None) or (known.unit_s is None and field.unit_s is not None)
@@ -331,8 +361,8 @@ def read_plan(line: str) -> LinePlan:
     elapsed = times.get("elapsed")
     rounded = _THOUSANDS.match(line, step.tail.start()) if step else None
     units = [elapsed.unit_s or 1.0] if elapsed else []
-    if elapsed and _HOURS.match(line, elapsed.start):
-        units = [3600.0, 60.0, 1.0]
+    if elapsed and (hours := _HOURS.match(line, elapsed.start)):
+        units = [3600.0, 60.0, 1.0, 1e-3][: len(_NUMBER.findall(hours[0]))]
     return LinePlan(
         position=(step.at, step.of) if step else None,
         epoch=epoch,
@@ -394,12 +424,11 @@ def _position(line: str, fields: Sequence[Field]) -> tuple[Field | None, int | N
         elif before is not None and before.name["open"] == "[" and _IN_A_PAIR.match(line, field.start - len(field.gap)):
             epoch = before.at
             found.append((1, field))
-    for first, then in pairwise(fields if not found else ()):  # train 050 2.13e+00: a step and its loss
+    for first, then in pairwise(fields if not found else ()):
+        # a step and its loss: train 050 2.13e+00, [Mar 29, 22:22:25] 2 6.748, 3000 2.5 48.2 seconds for 100 batches
         is_row = first.is_whole and then.gap == " " and not then.is_whole
-        if is_row and first.gap.split()[-1:] in (["train"], ["valid"], ["test"]):
+        if is_row and (first.start == 0 or first.gap.split()[-1:] in (["train"], ["valid"], ["test"], ["]"])):
             return first, epoch
-    if not found and [one.gap.strip() for one in fields[-3:]] == [":", "]", ""] and fields[-2].is_whole:
-        found = [(1, fields[-2])]  # [Mar 29, 22:22:25] 2 6.748: a step and its loss
     best = max(found, key=lambda one: one[0], default=None)
     return (best[1] if best else None), epoch
 

@@ -41,7 +41,7 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
             streams.settings.setdefault(name, value)
     shapes: dict[str, dict[tuple[str, str], list[StepStore]]] = {}
     stores = [store for content in contents for store in content.stores.values()]
-    kinds = {one.kind for one in stores if one.shape != "alone"} or {one.kind for one in stores}
+    kinds = {one.kind for one in stores if one.moves} or {one.kind for one in stores}
     # Steps without a number, lines of whole epochs, those of an evaluation: they count where there are no better ones.
     order = ["test", "epochs", "steps"]
     beside = set(order if kinds - set(order) else order[: max(map(order.index, kinds), default=0)])
@@ -50,7 +50,7 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
     for content in contents:
         streams.markers += _bars_between(content.stores)
         for store in content.stores.values():
-            if store.kind not in beside:
+            if store.kind not in beside and (store.moves or store.shape == "alone"):
                 shapes.setdefault(store.shape, {}).setdefault((store.rank, store.kind), []).append(store)
                 streams.per_epoch = max(streams.per_epoch, store.of)
     streams.markers.sort(key=lambda marker: marker.line)

@@ -10,17 +10,19 @@ from dataclasses import dataclass, field, replace
 from math import gcd, isnan
 from typing import Any
 
-from .bars import Bar, read_bar
+from .bars import Bar, clock_s, read_bar
 from .fields import (
     NAN,
     LinePlan,
     Recent,
     Stamps,
     StepLine,
+    read_columns,
     read_plan,
     read_settings,
     read_watcher,
     split_numbers,
+    with_names,
 )
 from .markers import Doing, Marker, read_marker
 from .series import StepStore
@@ -50,8 +52,12 @@ _FORMATS = {**dict.fromkeys(("timed", "bare", "timed+", "bare+"), "timed steps")
 _MOST_HEADER, _FEWEST_HEADER = 300, 6  # lines of a header that are remembered; shorter ones tell nothing
 _MOST_SHAPES = 20_000  # of lines that are remembered; later ones are read with care each time
 _WITH_CARE = "with care"  # how to read each line of a shape whose words count, not only its numbers
-_EPOCH_TOOK = re.compile(r"epoch[_ ]?(?:time|took|duration)\W{0,3}(\d+\.?\d*)(?![\d:])", re.IGNORECASE)
+_EPOCH_TOOK = re.compile(
+    r"(?:epoch[_ ]?(?:time|took|duration)|\b(?:time|took)\b[a-z ]{0,12}\d? ?epoch)\W{0,3}(\d+(?:\.\d+|(?::\d\d)+)?)",
+    re.IGNORECASE,
+)
 _NO_EPOCH = re.compile(r"^[\W\d]*(?:val|eval|test)|(?:val|eval|test)\w*[ _-](?:time|took)", re.IGNORECASE)
+_TESTED = re.compile(r"\b(?:val|valid|test)\w* loss\W{1,3}\d", re.IGNORECASE)
 _PROFILED = re.compile(  # by Lightning: name, mean, calls, total
     r"(run_training_epoch|run_training_batch|train_dataloader_next)\s*\|\s*[\d.]+\s*\|\s*(\d+)\s*\|\s*([\d.]+)\s*\|"
 )
@@ -101,6 +107,8 @@ class LogReader:
         self._last_bar: StepStore | None = None  # that moved
         self._batch = 0  # samples, where a bar counts them
         self._num_epochs, self._profiled_s = 0, 0.0
+        self._columns: list[str] = []  # the names of a table's columns
+        self._epoch_shape, self._epoch_shapes = "", set[str]()  # of lines that tell an epoch and its time stamp alone
         self._plans: dict[str, LinePlan | None] = {}  # by the shape of a line; None: nothing in it
         self._header: set[str] = set()  # shapes of the lines before the first step
         self._header_again: set[str] = set()  # those that came again since the last step
@@ -130,6 +138,8 @@ class LogReader:
                     self._line += 0.5
                     self._read(behind)
                 return
+        if self._columns:
+            line = with_names(line, self._columns)
         shape, numbers = split_numbers(line)
         # A run begins anew in the same log where most of what stands before its first step comes again.
         if not self.content.last_step_line:
@@ -158,6 +168,7 @@ class LogReader:
                 self._line += 1 / 16
                 self._read(piece)
             return _WITH_CARE
+        self._columns = read_columns(line) or self._columns
         low = line.lower()
         may_mark = _MARK_WORDS.search(low) is not None
         before = (self._stamps.read(one) for one in (reversed(self._recent) if may_mark else ()))
@@ -187,6 +198,9 @@ class LogReader:
                 how = self._read_epoch(plan, told, line, marker)
             elif is_step and not plan.is_training:
                 how = self._read_test(plan, told, line, marker)
+            elif _TESTED.search(line) and not plan.has_times and isnan(told.at_s):  # step 250: train loss 3, val loss 4
+                self._mark(Marker(Doing.EVALUATION, self._line, NAN, NAN, NAN))
+                how = _WITH_CARE
             elif is_step and (marker is None or plan.has_times):  # else "Saving checkpoint at 30 iterations"
                 self._add_step(plan, numbers, line, at_s)
                 how = plan
@@ -235,7 +249,7 @@ class LogReader:
             return
         self.content.formats["progress bar"] += 1
         is_drawn_again = store.last_step == bar.step  # perhaps by its end
-        if not is_drawn_again:
+        if not is_drawn_again and bar.step:
             self.content.last_step_line = self._number
         behind, epoch = (NAN, NAN, NAN, NAN), bar.epoch
         if bar.is_whole:
@@ -303,9 +317,15 @@ class LogReader:
     def _read_epoch(self, plan: LinePlan, told: StepLine, line: str, marker: Marker | None) -> str | None:
         """Read a line that tells of a whole epoch: what its steps took, or all of it. For logs without steps."""
         whole = _EPOCH_TOOK.search(line)
-        took_s = float(whole[1]) if whole else told.took_s
-        if isnan(took_s) or marker is not None or _NO_EPOCH.search(line):
+        took_s = clock_s(whole[1]) if whole else told.took_s
+        if marker is not None or _NO_EPOCH.search(line):
             return None
+        if isnan(took_s):  # what it took is the time since the line before of its shape: the first that comes again
+            shape = split_numbers(line)[0] if not isnan(told.epoch + told.at_s) else ""
+            self._epoch_shape = self._epoch_shape or (shape if shape in self._epoch_shapes else "")
+            self._epoch_shapes.add(shape)
+            if not shape or shape != self._epoch_shape:
+                return _WITH_CARE if shape and not self._epoch_shape else None
         kind = "epochs"
         if isnan(told.epoch) and "epoch" not in line.lower():
             if isnan(told.wait_s):

@@ -78,6 +78,13 @@ class StepStore:
         for line, _, *values in zip(*(later.column(name) for name in COLUMNS), strict=True):
             self.add(line, StepLine(*values))
 
+    @property
+    def moves(self) -> bool:
+        """Whether it tells of steps that have times: a number that stays as it is counts nothing."""
+        if self.shape != "stamped" or len(self) <= 2:
+            return self.shape != "alone"
+        return bool((np.diff(self.column("step")) > 0).mean() > 0.3)
+
     def column(self, name: str) -> array[float]:
         """Return one column."""
         return self._rows[COLUMNS.index(name) :: len(COLUMNS)]
@@ -135,8 +142,6 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     columns = _joined(columns, is_bar=store.is_bar, of=store.of)
     if not len(columns["step"]):
         return None
-    if len(columns["step"]) > 2 and np.ptp(columns["step"]) == 0 and store.shape == "stamped":
-        return None  # nothing moves: no step
     spans = find_spans(columns, is_bar=store.is_bar)
     step, is_first, is_hole, span = columns["step"], spans.is_first, spans.is_hole, spans.span
     runs = spans.runs  # a bar runs on through its epochs

@@ -184,7 +184,10 @@ def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Do
 
 def _marked_loss(series: Series, stalls: Stalls, doing: dict[int, Doing], kind: Doing) -> LostTime:
     chosen = np.array(sorted(index for index, one in doing.items() if one is kind))
-    confidence = Confidence.CERTAIN if series.has_time else Confidence.LIKELY
+    # What happened once may have been anything between two lines, a night between two starts, too; and at the end of
+    # an epoch of unknown length there are steps that no line tells of.
+    is_told = series.has_time and len(chosen) > 1 and (series.per_epoch > 0 or not series.is_first[chosen].any())
+    confidence = Confidence.CERTAIN if is_told else Confidence.LIKELY
     period = find_period(by_segment(series, chosen.tolist()))
     cost = _cost_of_steps(series, stalls.excess_s, chosen)
     return LostTime(cause=_CAUSE_OF[kind], confidence=confidence, period=period, because="text", **cost)
