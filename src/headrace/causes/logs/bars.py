@@ -146,8 +146,6 @@ def bar_times(n: Floats, shown: Floats, rates: Floats, resolution_s: float) -> t
     [1.5, 2.5, 3.5, 4.5]
     """
     best = shown, resolution_s
-    if shown[-1] < resolution_s and n[-1] >= 4 and not np.isnan(rates).any():  # all of it within its first second
-        return n * rates, float(rates[-1])
     if resolution_s < 1.0 or len(n) < 4 or np.isnan(rates[1:]).mean() > 0.1:
         return best
     least_s = _TOLERATED_MISFIT * max(float(shown[-1] - shown[0]), 1.0)

@@ -288,10 +288,15 @@ def _joined(columns: dict[str, Floats], *, is_bar: bool, of: int) -> dict[str, F
 def _bar_clock(columns: dict[str, Floats], segment: Floats, resolution_s: float) -> tuple[Floats, float]:
     times = np.empty(len(segment))
     finest = offset = 0.0
-    for number in np.unique(segment):
+    numbers = np.unique(segment)
+    for number in numbers:
         chosen = np.flatnonzero(segment == number)
         steps, elapsed_s, rates_s = (columns[name][chosen] for name in ("step", "elapsed_s", "rate_s"))
-        shown_s, known_to_s = bar_times(steps, elapsed_s, rates_s, resolution_s)
+        # of a few steps in a second or less, time after time, the rate tells more
+        if len(numbers) > 2 and elapsed_s[-1] < resolution_s and steps[-1] >= 4:
+            shown_s, known_to_s = steps * np.nan_to_num(rates_s), float(np.nan_to_num(rates_s[-1]))
+        else:
+            shown_s, known_to_s = bar_times(steps, elapsed_s, rates_s, resolution_s)
         times[chosen] = shown_s + offset  # bars one after the other, as if nothing lay between them
         offset, finest = float(times[chosen[-1]]), max(finest, known_to_s)
     return times, finest
