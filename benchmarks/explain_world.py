@@ -33,6 +33,7 @@ _CAUSES = {
 }
 _NOTHING = {"compute_bound", "healthy", "compute_bound/healthy", "none", "cannot_know", "unknown"}
 _TRUTH = Path(__file__).with_suffix(".jsonl")
+_PATH = re.compile(r"/(?:home|root|Users|work|mnt|media)/[^\s;|]*")  # of somebody's machine: no part of the list
 _SOURCE = re.compile(r"([^/]+)/([^@]+)@([^:]+):([^#]+)(?:#last (\d+) lines|#L(\d+)-L(\d+)|#first (\d+) bytes)?$")
 
 
@@ -209,7 +210,7 @@ def _rows(judged: list[Judged]) -> list[str]:
 
     head = ["| source | what a person concludes | what `explain` says | |", "| --- | --- | --- | --- |"]
     return head + [
-        f"| {cell(one.entry['source'])} | {cell(one.entry['person'])} | {cell(one.said)} | {one.verdict} |"
+        f"| {cell(one.entry['source'])} | {cell(one.entry['person'])} | {cell(_PATH.sub('…', one.said))} | {one.verdict} |"
         for one in judged
     ]
 

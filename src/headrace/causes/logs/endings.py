@@ -52,12 +52,7 @@ _AFTERMATH = re.compile(
     r"|(?:WARNING|ERROR|INFO):torch|Original|\+ |Aborted|Bus error|Segmentation|subprocess|terminate|Main process|Fatal"
 )
 # What is raised on the way to another exception, and what only tells that another process failed.
-_CHAIN = re.compile(r"(During|was) (?:handling of|the direct cause)")
-_LOOKED_UP = r"(?:\w+\.)?(?:Empty|KeyError|AttributeError|IndexError"
-_ON_THE_WAY = {
-    "During": re.compile(_LOOKED_UP + r"|\w*ImportError|\w*NotFoundError)\b"),
-    "was": re.compile(_LOOKED_UP + r")\b"),
-}
+_ON_THE_WAY = re.compile(r"(?:\w+\.)?(?:Empty|KeyError|AttributeError|IndexError|\w*ImportError|\w*NotFoundError)\b")
 _ECHO = re.compile(
     r"Caught \w+ in |ChildFailedError|Remote(?:Traceback|Error)|RayTaskError|CalledProcessError|ProcessRaisedException"
     r"|background workers? (?:are|is)|NCCL|nccl|gloo|TCPStore|[Cc]onnection|Broken pipe|[Ss]ocket|EOFError|DistBackend"
@@ -145,8 +140,9 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
             is_again |= bool(end.raised) and text in header
         if _GOES_ON.search(text):
             is_heard = is_open = False
-        elif (chain := _CHAIN.search(text)) and end.raised and _ON_THE_WAY[chain[1]].match(end.raised[-1].text):
-            end.raised.pop()
+        elif "above exception" in text and end.raised and _ON_THE_WAY.match(end.raised[-1].text):
+            is_cause = "direct cause" in text and "Import" in end.raised[-1].text
+            end.raised = end.raised if is_cause else end.raised[:-1]
         if not is_open and is_heard:
             is_open = '  File "' in text  # a traceback whose beginning was cut off
             if number >= last_step and (alone := _BARE.match(text)):

@@ -268,14 +268,10 @@ class LogReader:
     def _measures_behind(self, behind: str, store: StepStore) -> tuple[float, float, float, float]:
         """Return the times that stand behind a bar; shapes without any are remembered."""
         shape, numbers = split_numbers(behind)
-        if shape in self._plans:
-            plan = self._plans[shape]
-        else:
-            found = read_plan(behind)
-            plan = found if any(found.times) else None
-            if len(self._plans) < _MOST_SHAPES:
-                self._plans[shape] = plan
-        if plan is None:
+        plan = self._plans[shape] if shape in self._plans else read_plan(behind)
+        if len(self._plans) < _MOST_SHAPES:
+            self._plans[shape] = plan if plan is not None and any(plan.times) else None
+        if plan is None or not any(plan.times):
             return NAN, NAN, NAN, NAN
         store.unit_known &= plan.unit_known
         return plan.read(numbers)[3:7]
