@@ -209,10 +209,8 @@ def _rows(judged: list[Judged]) -> list[str]:
         return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
 
     head = ["| source | what a person concludes | what `explain` says | |", "| --- | --- | --- | --- |"]
-    return head + [
-        f"| {cell(one.entry['source'])} | {cell(one.entry['person'])} | {cell(_PATH.sub('…', one.said))} | {one.verdict} |"
-        for one in judged
-    ]
+    cells = [[one.entry["source"], one.entry["person"], _PATH.sub("…", one.said), one.verdict] for one in judged]
+    return head + [f"| {' | '.join(map(cell, row))} |" for row in cells]
 
 
 if __name__ == "__main__":

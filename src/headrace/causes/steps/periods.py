@@ -158,16 +158,16 @@ def judge_period(period: StepPeriod, settings: Mapping[str, int], *, records_cov
     if named and workers != steps:
         if len(named) == 1:
             return Judged(named[0], Confidence.LIKELY, "interval")
-        return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "several intervals")
+        return Judged(Cause.UNKNOWN, Confidence.LIKELY, "several intervals")
     if steps == workers and not named:
         return Judged(Cause.BATCH_LOCKSTEP, Confidence.LIKELY, "workers")
     if records_cover > 1:
-        return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "no text")
+        return Judged(Cause.UNKNOWN, Confidence.LIKELY, "no text")
     if workers is not None:
-        return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "several intervals" if named else "not the workers")
+        return Judged(Cause.UNKNOWN, Confidence.LIKELY, "several intervals" if named else "not the workers")
     if _looks_like_workers(steps) and steps % 10 != 0 and period.num_slow >= 4:
         return Judged(Cause.BATCH_LOCKSTEP, Confidence.POSSIBLE, "pattern")
-    return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "no text")
+    return Judged(Cause.UNKNOWN, Confidence.LIKELY, "no text")
 
 
 def judge_data_period(period: StepPeriod, settings: Mapping[str, int]) -> Judged:
@@ -183,7 +183,7 @@ def judge_data_period(period: StepPeriod, settings: Mapping[str, int]) -> Judged
         return Judged(Cause.BATCH_LOCKSTEP, Confidence.LIKELY, "workers")
     if workers is None and _looks_like_workers(period.steps):
         return Judged(Cause.BATCH_LOCKSTEP, Confidence.POSSIBLE, "pattern")
-    return Judged(Cause.UNKNOWN, Confidence.CERTAIN, "data at a distance")
+    return Judged(Cause.UNKNOWN, Confidence.LIKELY, "data at a distance")
 
 
 def _looks_like_workers(steps: int) -> bool:
