@@ -169,6 +169,16 @@ def test_the_first_lines_say_what_was_lost_what_to_do_and_what_decides(language:
     assert format_share(sum(row.share for row in ROWS)) in lines[-2]  # what is not shown is in the sum
 
 
+def test_what_else_was_found_comes_before_the_verdict_where_room_is_short() -> None:
+    two_lines, three_lines = (Text("some words " * count, "") for count in (12, 20))
+    first = replace(FOUND.findings[0], fix=(three_lines,) * 2, evidence=(two_lines,) * 2, measure=())
+    also = replace(first, cause=Cause.EVALUATION, share=0.3)
+    found = replace(FOUND, findings=(first, also), figures={"train_s": 10.0}, times=ROWS)
+    lines = brief_of(found, "en")
+    assert any(line.startswith("- also: evaluation · 30 %") for line in lines)
+    assert contents.headline_of(found, "en") not in " ".join(lines)  # there is no room for both
+
+
 _WORDS = st.integers(1, 60).map(lambda count: Text(" ".join(["some words"] * count), "几个字" * 3 * count))
 _FINDING = st.builds(
     Finding,
@@ -194,6 +204,12 @@ _LOADER = st.integers(1, 90).map(
         wait_share=0.1,
     )
 )
+
+
+def test_a_cause_whose_title_is_its_name_is_named_once() -> None:
+    finding = replace(FOUND.findings[0], cause=Cause.EVALUATION)
+    assert contents.title_of(finding, "en").startswith("evaluation · 35 %")
+    assert contents.title_of(finding, "zh").startswith("evaluation · ")
 
 
 @settings(max_examples=60, deadline=None)

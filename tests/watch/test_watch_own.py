@@ -58,8 +58,8 @@ def mean_share(history: History, activity: WorkerActivity) -> float:
 
 
 CASES = [
-    ("decode", "process", WorkerActivity.DECODING, Bottleneck.CPU_DECODE, "cheaper decoding: `headrace.codecs`"),
-    ("decode", "thread", WorkerActivity.DECODING, Bottleneck.CPU_DECODE, "cheaper decoding: `headrace.codecs`"),
+    ("decode", "process", WorkerActivity.DECODING, Bottleneck.CPU_DECODE, "cheaper decoding: smaller pictures"),
+    ("decode", "thread", WorkerActivity.DECODING, Bottleneck.CPU_DECODE, "cheaper decoding: smaller pictures"),
 ]
 MORE_CASES = [
     ("read", "process", WorkerActivity.READING, None, "`io_depth=`"),

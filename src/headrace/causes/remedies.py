@@ -429,9 +429,9 @@ _CHEAPER_SAMPLES = Text(
 )
 _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
     Bottleneck.CPU_DECODE: Text(
-        "cheaper decoding: `headrace.codecs` for JPEG, NPZ and volumes, smaller pictures on disk, fewer transforms on "
-        "the CPU",
-        "降低解码开销：JPEG、NPZ、体数据用 `headrace.codecs`，在磁盘上存更小的图，减少 CPU 上的变换",
+        "cheaper decoding: smaller pictures on disk, fewer transforms on the CPU; `headrace.codecs` for JPEG, NPZ and "
+        "volumes",
+        "降低解码开销：在磁盘上存更小的图，减少 CPU 上的变换；JPEG、NPZ、体数据用 `headrace.codecs`",
     ),
     Bottleneck.GIL: Text(
         "`backend='process'` (or torch's own workers): threads take turns at the interpreter's lock while they run "

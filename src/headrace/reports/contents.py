@@ -124,8 +124,9 @@ def title_of(finding: Finding, language: str) -> str:
         said.insert(0, _WENT_ON.of(language))
     elif finding.severity is not Severity.FATAL and (finding.share or not finding.title):
         said.insert(0, _SHARE.filled(share=format_share(finding.share)).of(language))
-    name = "" if finding.title and finding.cause is Cause.UNKNOWN else f"{finding.cause.value} · "
-    return f"{name}{(finding.title or CAUSES[finding.cause]).of(language)} · {comma.join(said)}"
+    what = (finding.title or CAUSES[finding.cause]).of(language)
+    is_said = what == finding.cause.value or (finding.title and finding.cause is Cause.UNKNOWN)
+    return f"{'' if is_said else f'{finding.cause.value} · '}{what} · {comma.join(said)}"
 
 
 def sections_of(finding: Finding, language: str) -> Iterator[tuple[str, list[str]]]:
@@ -266,8 +267,8 @@ def _what_was_lost(first: Finding, findings: Findings, language: str) -> str:
 def brief_of(findings: Findings, language: str) -> Iterator[tuple[int, str]]:
     """Yield what stands behind the first lines, as far as a tired person reads, each with its rank.
 
-    Lower ones come first. 1: what must not be overlooked, as what a replay measured and changed; 2: verdict, evidence,
-    what else was found; 4: what else was measured, what stays open.
+    Lower ones come first. 1: what must not be overlooked, as what a replay measured and changed; 2: evidence, what else
+    was found; 3: the verdict, which the first line makes plain; 4: what else was measured, what stays open.
     """
     first, others = findings.findings[:1], findings.findings[1:]
     is_fatal = bool(first) and first[0].severity is Severity.FATAL
@@ -276,7 +277,7 @@ def brief_of(findings: Findings, language: str) -> Iterator[tuple[int, str]]:
     elif findings.headline is not None:  # it stands in the first line
         others = findings.findings
     elif first and not is_fatal and findings.verdict not in _SAID_BY_FIRST:
-        yield 2, headline_of(findings, language)
+        yield 3, headline_of(findings, language)
     most = 2 if findings.times else 3  # a table comes behind it
     facts = findings.facts[: most - 1 if findings.times and first else most]
     yield from ((2, text.of(language)) for one in first for text in one.evidence[:most])
