@@ -121,6 +121,19 @@ def test_idle_cores_are_shared_with_other_ranks() -> None:
         assert asked in said(found)
 
 
+def test_the_core_of_a_loop_that_waits_carries_a_worker_too() -> None:
+    """Two workers on three cores: the third is idle as long as the loop waits, and then no core is."""
+    processes, end_s = simulate(workers=2, task_s=[0.4] * 80, step_s=0.02, cpu=1.0)
+    for trainer, asks in ((0.1, True), (1.0, False)):
+        samples = system(end_s, trainer=trainer, worker=1.0, cores=3)
+        found = explain_processes(processes, start_ns=0, end_ns=round(end_s * SECOND), cores=3, system=samples)
+        assert ("num_workers=3: about" in said(found)) is asks
+        if asks:
+            figures = found.findings[0].figures
+            assert figures["more_workers_gain"] == pytest.approx(3 / 2.1, rel=0.02)  # all of the cores, and no more
+            assert figures["more_workers_gain_error"] >= 0.25 * figures["more_workers_gain"]
+
+
 def test_processes_that_ended_are_their_parents() -> None:
     """Workers that are started anew, and programs that a data set calls, are the training's own."""
     samples = [

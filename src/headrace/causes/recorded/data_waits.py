@@ -355,14 +355,9 @@ def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
             "num_workers=0: samples are fetched by the training process itself, one after the other",
             "num_workers=0：样本由训练进程自己逐个读取",
         )
-    if verdict.parts is not None and verdict.bottleneck not in {
-        Bottleneck.IPC_COPY,
-        Bottleneck.COLLATE,
-        Bottleneck.SAMPLER,
-    }:
-        yield from (
-            parts_evidence(verdict.parts) if cause is not Cause.STRAGGLER_SAMPLE else heavy_evidence(verdict.parts)
-        )
+    are_samples_slow = verdict.bottleneck not in {Bottleneck.IPC_COPY, Bottleneck.COLLATE, Bottleneck.SAMPLER}
+    if verdict.parts is not None and are_samples_slow:
+        yield from (heavy_evidence if cause is Cause.STRAGGLER_SAMPLE else parts_evidence)(verdict.parts)
 
 
 _ONE_BUSY = Text(
@@ -422,7 +417,7 @@ def _resource_evidence(verdict: DataVerdict, resources: Resources) -> Iterator[T
         several, turns = Text("several", "多"), {} if verdict.turns is None else verdict.turns.blanks
         yield _BOTTLENECKS[bottleneck].filled(
             **turns,
-            cpu=format_share(resources.cpu),
+            cpu=format_share(resources.cpu if bottleneck is Bottleneck.THREADS else min(1.0, resources.cpu)),
             at_once=three_digits(resources.at_once),
             threads=resources.threads or several,
             collating=format_share(verdict.collating),

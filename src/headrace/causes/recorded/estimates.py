@@ -156,7 +156,9 @@ def estimate_data(
     supply, resources = supply_of(verdict, train_s), verdict.resources
     if supply is None or resources is None:
         return []
-    found = [_estimate_more_workers(verdict, supply, cores, around, ranks)]
+    more = _estimate_more_workers(verdict, supply, cores, around, ranks)
+    # None fits beside the loop's own core: then on that core, too, while the loop waits.
+    found = [more or _estimate_more_workers(verdict, supply, cores + ranks, around, ranks, is_full=True)]
     if verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
         found.append(_estimate(Remedy.FASTER_DECODE, supply, 1 - resources.blocked, 1 - 1 / _FASTER))
     elif verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IO_LATENCY} and resources.bytes_per_s > 0:
@@ -165,11 +167,11 @@ def estimate_data(
 
 
 def _estimate_more_workers(
-    verdict: DataVerdict, supply: Supply, cores: float, around: Surroundings | None, ranks: int
+    verdict: DataVerdict, supply: Supply, cores: float, around: Surroundings | None, ranks: int, is_full: bool = False
 ) -> Estimate | None:
     """Estimate the least number of workers that feed the loop; None where more would not help, or nobody knows."""
-    current = verdict.loader.num_workers
-    if verdict.loader.settings.tunes_itself:
+    current, account = verdict.loader.num_workers, around.account if around is not None else None
+    if verdict.loader.settings.tunes_itself or (is_full and account is None):
         return None
     most = _most_that_help(verdict, supply, cores, around, ranks)
     needed = _needed_workers(supply, current)
@@ -183,6 +185,9 @@ def _estimate_more_workers(
     added_s = starts * (_START_S + supply.batch.value * supply.tasks)
     gain, error = supply.gain_with(workers / max(1, current) / supply.tasks, added_s=added_s)
     error = max(error, 0.0 if current else _FIRST_ERROR * gain)
+    if is_full and account is not None:  # all cores full: that is the most, and what it costs is not measured
+        gain = min(gain, 1 + account.idle / max(account.trainer + account.workers + account.ranks, 1e-9))
+        error = max(error, _CROWDED_ERROR * gain)
     return Estimate(
         remedy=Remedy.MORE_WORKERS,
         gain=gain,
@@ -357,11 +362,8 @@ def estimate_text(estimate: Estimate) -> Text:
     said = _TEXTS[estimate.remedy]
     more = _FURTHER if estimate.is_first else _SHORT if estimate.is_short else Text("", "")
     said = Text(said.en + more.en, said.zh + more.zh)
-    return said.filled(
-        workers=estimate.workers,
-        gain=with_error(estimate.gain, estimate.error),
-        share=format_share(estimate.share),
-    )
+    gain, share = with_error(estimate.gain, estimate.error), format_share(estimate.share)
+    return said.filled(workers=estimate.workers, gain=gain, share=share)
 
 
 _ADVICE = {
