@@ -166,6 +166,7 @@ def test_a_script_that_leaves_at_once(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("\nraise ValueError('plain')", "ValueError: plain"),
+        ("\nraise ValueError('long' + 200 * '\\n and more of it')", "ValueError: long"),
         (
             "import sys\nsys.excepthook = lambda *_: None; import no_such",
             "ModuleNotFoundError: No module named 'no_such'",

@@ -15,9 +15,9 @@ from .wrapping import LIBRARIES
 
 _EXCEPTION = int(EventKind.EXCEPTION)
 _MOST_BYTES = 1000  # of a name
-_PASSED_ON = re.compile(
-    r'^ {2}File "([^"]+)".*\n(?: {4}.*\n)*(?= {2}File )', re.MULTILINE
-)  # a frame that called another
+_MOST_SAID = 500  # letters of a message: it begins with what it is about, and the frames before it need room, too
+# a frame that called another
+_PASSED_ON = re.compile(r'^ {2}File "([^"]+)".*\n(?: {4}.*\n)*(?= {2}File )', re.MULTILINE)
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _recorded: list[BaseException] = []  # the last one: our hook sees it first, and so does the end of the process
 
@@ -75,7 +75,10 @@ def record_exception(error: BaseException) -> None:
     if isinstance(error, (KeyboardInterrupt, SystemExit)) or any(error is one for one in _recorded):
         return
     _recorded[:] = [error]
-    text = describe_error(error).traceback.strip()
+    said = describe_error(error)
+    text = said.traceback.strip()
+    if len(said.message) > _MOST_SAID and "Traceback" not in said.message:  # what a worker raised stands at its end
+        text = text.replace(said.message, said.message[:_MOST_SAID])
     # the script's own frames are what is looked for: those of a library only where they raised
     own = _PASSED_ON.sub(lambda frame: "" if any(part in frame[1] for part in LIBRARIES) else frame[0], text)
     end = own.encode("utf-8", "replace")[-_MOST_BYTES:].decode("utf-8", "ignore")
