@@ -90,7 +90,26 @@ def test_own_code_between_epochs_comes_first() -> None:
     found = explain([tape.process()], now + 0.5)
     assert found.findings[0].cause is Cause.UNKNOWN
     assert found.findings[0].share == pytest.approx(4 / (4 + 5 * 20 * 0.055), abs=0.02)
-    assert "between epochs: 4 times" in evidence(found.findings[0])
+    assert "between passes over loaders: 4 times" in evidence(found.findings[0])
+
+
+def test_steps_from_one_evaluation_to_the_next_are_not_between_passes() -> None:
+    """Evaluations inside of an epoch: the loss of every step, which nobody times, is no code between epochs."""
+    tape = Tape(100, "trainer", names={1: "Samples#1", 2: "Samples#2"}, loaders={1: IN_PROCESS, 2: IN_PROCESS})
+    tape.add(EventKind.EPOCH, 1.0, 0.001, 0, 1)
+    now = 1.0
+    for number in range(40):
+        tape.add(EventKind.WAIT, now + 0.001, 0.001, number, 1)
+        tape.add(EventKind.FORWARD, now + 0.002, 0.03)
+        tape.add(EventKind.BACKWARD, now + 0.06, 0.02)  # between them the loss
+        now += 0.08
+        if number % 5 == 4:
+            tape.add(EventKind.EPOCH, now, 0.001, number // 5, 2)
+            tape.add(EventKind.WAIT, now + 0.001, 0.001, 0, 2)
+            tape.add(EventKind.FORWARD, now + 0.002, 0.01)
+            tape.add(EventKind.WAIT, now + 0.012, 0.001, -1, 2)
+            now += 0.015
+    assert "unknown" not in causes(explain([tape.process()], now + 0.5))
 
 
 def test_collections_inside_next_are_told_once() -> None:

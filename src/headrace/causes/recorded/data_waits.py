@@ -172,8 +172,7 @@ def judge_data(
         cause, confidence = _cause(loader, wait_s, is_slow, period, pool, total_s / train_s)
     loop_s = float(wait_s.sum() + steps.sum())
     fetchers = workers or (trainer,)
-    if ceiling is not None and ceiling.loader != loader.name:
-        ceiling = None
+    ceiling = ceiling if ceiling is not None and ceiling.loader == loader.name else None
     verdict = DataVerdict(
         loader=loader,
         pool=pool,

@@ -139,9 +139,9 @@ def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
 
 
 _BETWEEN = Text(
-    "own code between epochs: {count} times, {lost} in all, {typical} each ({worst} at worst), in which nothing that "
-    'is timed happened; `with headrace.phase("name"):` around its parts says which',
-    "epoch 之间的自有代码：{count} 次，共 {lost}，每次约 {typical}（最长 {worst}），期间没有任何被计时的事；用 `with "
+    "own code between passes over loaders: {count} times, {lost} in all, {typical} each ({worst} at worst), nothing of "
+    'it timed; `with headrace.phase("name"):` around its parts says which',
+    "两次遍历加载器之间的自有代码：{count} 次，共 {lost}，每次约 {typical}（最长 {worst}），都没有计时；用 `with "
     'headrace.phase("名称"):` 包住各段即可看出是哪一段',
 )
 _TOOK = Text(
@@ -266,10 +266,10 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
 
 
 def _between_passes(trainer: Trainer) -> NDArray[np.float64]:
-    """Return how long nothing timed happened from the end of each pass over a loader to the next one."""
-    waits = trainer.process.of(EventKind.WAIT, thread=trainer.thread)
+    """Return how long nothing timed happened from the end of each pass over a loader until one is asked again."""
+    epochs, waits = (trainer.process.of(kind, thread=trainer.thread) for kind in (EventKind.EPOCH, EventKind.WAIT))
     ends = ends_of(waits[waits["value"] < 0])
-    begins = np.append(starts_of(trainer.process.of(EventKind.EPOCH, thread=trainer.thread)), trainer.train_end_ns)
+    begins = np.append(np.sort(starts_of(np.append(epochs, waits))), trainer.train_end_ns)
     until = np.maximum(ends, begins[np.searchsorted(begins[:-1], ends)])
     return np.asarray((until - ends - coverage(trainer.spans).between(ends, until)) / 1e9)
 
