@@ -248,7 +248,8 @@ def _tables(args: argparse.Namespace, samples: Sequence[QuarantinedSample]) -> I
     yield ""
     if args.by:
         groups = group_samples(samples, args.by)
-        yield table_of(_GROUP_HEADS[args.by], map(_group_row, groups[: limit or None]), folded={1: None, 2: None})
+        rows = map(_group_row, groups[: limit or None])
+        yield table_of(_GROUP_HEADS[args.by], rows, left=(), folded={1: None, 2: None})
         yield from _cut(len(groups), limit)
     else:
         yield table_of(
