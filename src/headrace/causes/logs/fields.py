@@ -151,7 +151,7 @@ def read_columns(line: str) -> list[str]:
 
     >>> names = read_columns("2025-11-15 19:26:27 [INFO]:   Epoch   Batch   total   time")
     >>> with_names("2025-11-15 19:26:50 [INFO]:    14/29   40/165   -11.6   7.02", names)
-    '2025-11-15 19:26:50 [INFO]: , Epoch 14/29, Batch 40/165, total -11.6, time 7.02'
+    '2025-11-15 19:26:50 [INFO]:, Epoch 14/29, Batch 40/165, total -11.6, time 7.02'
     """
     cells = _CELLS.split(line.strip())
     kinds = {_kind(cell)[0] for cell in cells[1:]}
