@@ -23,6 +23,8 @@ class Made(TensorDataset):
     def __init__(self): super().__init__(torch.arange(9))
 class Stream(IterableDataset):
     def __iter__(self): return iter(range(3))
+class Counted(Stream):
+    def __len__(self): return 3
 class Callable(TensorDataset):
     def __call__(self): raise RuntimeError("a data set, not a function")
 odd = Callable(torch.arange(7))
@@ -64,6 +66,7 @@ def test_data_sets_functions_classes_and_loaders_are_found(folder: Path, name: s
 
 def test_a_stream_has_no_index(folder: Path) -> None:
     assert not load_target("named_things:Stream").is_indexed
+    assert not load_target("named_things:Counted").is_indexed
 
 
 @pytest.mark.parametrize(

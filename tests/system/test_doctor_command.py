@@ -102,17 +102,18 @@ def test_no_such_target_could_not_run(tmp_path: Path) -> None:
     assert "there is no file" in done.stderr
 
 
-def test_interrupted_it_leaves_nothing_behind(data: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_it_leaves_nothing_behind(data: str, tmp_path: Path, number: int, code: int) -> None:
     own = tmp_path / "temporary"
     own.mkdir()
     command, env = [HEADRACE, "quick", f"{data}:Stuck"], {**os.environ, "TMPDIR": str(own)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         _wait_for_session(process.pid)
         sessions = _sessions_below(process.pid)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, said = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert said.endswith("interrupted\n")
+    assert process.returncode == code
+    assert said.endswith("interrupted\n") == (number == signal.SIGINT)
     assert [one for one in read_all_stats().values() if one.session in sessions and not one.has_ended] == []
     assert os.listdir(own) == []
 

@@ -64,7 +64,10 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _bytes_of(value: Any) -> bytes:
     if isinstance(value, torch.Tensor):
-        return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        if value.layout is not torch.strided or value.is_nested:
+            return b"?"
+        plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        return plain.reshape(-1).view(torch.uint8).numpy().tobytes()
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.tobytes()
     if isinstance(value, bytes):

@@ -40,7 +40,8 @@ class Target:
     @property
     def is_indexed(self) -> bool:
         """Whether samples can be asked for by index: not those of an `IterableDataset`."""
-        return hasattr(self.dataset, "__getitem__") and hasattr(self.dataset, "__len__")
+        is_stream = isinstance(self.dataset, torch_data.IterableDataset)  # which inherits a `__getitem__` that raises
+        return not is_stream and hasattr(self.dataset, "__getitem__") and hasattr(self.dataset, "__len__")
 
 
 def load_target(text: str) -> Target:

@@ -21,5 +21,12 @@ def nbytes_of(batch: Any) -> int:
     >>> nbytes_of({"x": memoryview(bytes(12)), "parts": [memoryview(b"abc"), ("text", 7)]})
     15
     """
-    sizes = (getattr(leaf, "nbytes", 0) for leaf in leaves_of(batch))
-    return sum(size for size in sizes if isinstance(size, int))
+    return sum(map(_nbytes_of_one, leaves_of(batch)))
+
+
+def _nbytes_of_one(leaf: Any) -> int:
+    try:
+        size = getattr(leaf, "nbytes", 0)
+    except (RuntimeError, AttributeError):  # sparse tensors say so of themselves
+        return 0
+    return size if isinstance(size, int) else 0

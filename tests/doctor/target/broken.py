@@ -6,12 +6,20 @@ import os
 import random
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SubsetRandomSampler,
+    default_collate,
+    get_worker_info,
+)
 
 FOLDER = Path(os.environ.get("BROKEN_FOLDER", "."))
 
@@ -70,6 +78,23 @@ class Mapped(Plain):
         return {**vars(self), "log": None}
 
 
+class Buckets:
+    """Batches of samples whose shapes are alike."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (np.array([index]) for index in range(24))
+
+
+def _of_eight(samples: list[Any]) -> Any:
+    assert len(samples) == 8
+    return default_collate(samples)
+
+
+class LongStream(Split):
+    def __len__(self) -> int:
+        return 48
+
+
 HEALTHY = {
     "plain": Plain,
     "random": Random,
@@ -80,6 +105,10 @@ HEALTHY = {
     "persistent": lambda: DataLoader(Random(), batch_size=4, num_workers=2, persistent_workers=True),
     "ragged": lambda: DataLoader(Shapes(), batch_size=4, collate_fn=list),
     "single": lambda: DataLoader(Shapes(), batch_size=None),
+    "buckets": lambda: DataLoader(Shapes(), batch_sampler=Buckets(), num_workers=2),
+    "some_frames": lambda: DataLoader(Damaged(), sampler=SubsetRandomSampler(range(8)), batch_size=4),
+    "full_batches": lambda: DataLoader(Plain(), batch_size=8, drop_last=True, collate_fn=_of_eight),
+    "stream_with_length": LongStream,
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from headrace.doctor.target.inspecting import (
     copied_by_fork,
@@ -42,6 +43,24 @@ def test_the_part_that_cannot_be_pickled_is_named(value: Any, name: str) -> None
     assert found is not None
     assert found[0].startswith(name)
     assert "pickle" in found[1]
+
+
+def test_parts_that_point_back_are_looked_at_once() -> None:
+    class Item:
+        def __init__(self, owner: Any) -> None:
+            self.owner = owner
+
+    items: list[Any] = []
+    items += [Item(items) for _ in range(300)]
+    found = find_unpicklable(items, "items")
+    assert found is not None
+    assert found[0].count("owner") < 2
+    assert copied_by_fork(items) >= 0  # and comes back
+
+
+def test_a_tensor_is_not_sent_to_each_worker() -> None:
+    assert pickled_bytes(torch.zeros(1 << 20)) < 1 << 16
+    assert pickled_bytes(np.zeros(1 << 17)) >= 1 << 20
 
 
 def test_what_can_be_pickled_is_not_named() -> None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
+import signal
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.model import Findings, Text, format_seconds
 
 from ..arguments import Commands, add_command, add_language, add_target, seconds, size, whole
-from ..terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, printable, say, table_of
+from ..terminal import EXIT_FINDINGS, EXIT_OK, EXIT_TERMINATED, Terminal, line, printable, say, table_of
 from . import quick
 from .quick import document_of
 
@@ -58,7 +61,7 @@ _GIVE_TARGET = Text(
     "`headrace doctor path/to/file.py:name` tests your own loader",
     "`headrace doctor path/to/file.py:name` 测试你的加载器",
 )
-_THEN = Text("{step}; then `headrace doctor {target}` again", "{step}；然后再次运行 `headrace doctor {target}`")
+_THEN = Text("{step}; then `{again}` again", "{step}；然后再次运行 `{again}`")
 _HEADS = Text(",looked at,time,seen", ",检查,用时,所见")
 
 
@@ -79,6 +82,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.doctor.machine import check_machine
     from headrace.doctor.target import DoctorSettings, examine
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # which ends what was started
     with terminal.progress(_LOOKING):
         machine = check_machine(_data_paths(args.target))
     if not args.json:
@@ -106,7 +110,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.parts(_findings(sorted(wrong, key=lambda check: check.outcome.value)))  # "fail" before "warn"
     if findings:
         step = next((text for one in findings for text in one.fix), Text("", ""))
-        what = _THEN.filled(step=step, target=args.target or "")
+        again = " ".join(["headrace doctor", *([shlex.quote(args.target)] if args.target else [])])
+        what = _THEN.filled(step=step, again=again)
     else:
         what = _TUNE.filled(target=args.target) if args.target else _GIVE_TARGET
         terminal.parts(["", line(_NOTHING, "green")])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import Finding, Findings, Text, Verdict, format_bytes, format_seconds
 
 from ..arguments import Commands, add_command, add_language, add_target, seconds, size
-from ..terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, printable, say, spoken, table_of
+from ..terminal import EXIT_FINDINGS, EXIT_OK, EXIT_TERMINATED, Terminal, line, printable, say, spoken, table_of
 
 if TYPE_CHECKING:
     from headrace.doctor import Check
@@ -59,6 +61,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.doctor.target import DoctorSettings, Judge, run_stages
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # which ends what was started
     settings = DoctorSettings(target=args.target, timeout_s=args.timeout, memory_bytes=args.memory)
     with terminal.progress(_DOING.filled(target=args.target)):
         results = run_stages(settings, is_quick=True)

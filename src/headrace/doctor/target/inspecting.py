@@ -11,6 +11,7 @@ import os
 import pickle
 import random
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
@@ -23,6 +24,7 @@ _MOST_PARTS = 20_000  # that are looked at: a list of a million paths holds no h
 _MOST_ITEMS = 256  # of one container
 _LOOKED_AT = 500  # elements of a large container, whose sizes stand for all
 _LARGE = 10_000
+_TOUCH_S = 5.0
 _CLOSED = (ModuleType, type, BuiltinFunctionType, str, bytes, int, float, complex, bool, type(None))
 # what its makers forbid to take along into a fork, by type and module; lmdb's own says "builtins"
 _NOT_FOR_FORKS = {"File": "h5py", "Dataset": "h5py", "Group": "h5py", "Connection": "sqlite3", "Environment": ""}
@@ -152,20 +154,20 @@ class _Nowhere(io.RawIOBase):
 
 
 def pickled_bytes(value: Any) -> int:
-    """Return how many bytes a value has when it is sent to a worker that starts anew; raises what pickling raises."""
+    """Return how many bytes go to each worker that starts anew, where tensors are shared; raises what pickling does."""
     nowhere = _Nowhere()
-    pickle.Pickler(nowhere, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    ForkingPickler(nowhere, pickle.HIGHEST_PROTOCOL).dump(value)
     return nowhere.size
 
 
-def find_unpicklable(value: Any, name: str) -> tuple[str, str] | None:
+def find_unpicklable(value: Any, name: str, seen: frozenset[int] = frozenset()) -> tuple[str, str] | None:
     """Return the innermost part that cannot be pickled, and what it says; None where all can."""
-    said = _pickle_problem(value)
+    said = None if id(value) in seen else _pickle_problem(value)  # a part that points back is none of its own
     if said is None:
         return None
     with contextlib.suppress(Exception):
         for part, inner in _pickled_parts(value, name):
-            if (found := find_unpicklable(inner, part)) is not None:
+            if (found := find_unpicklable(inner, part, seen | {id(value)})) is not None:
                 return found
     return name, said
 
@@ -248,7 +250,7 @@ def copied_by_fork(value: Any) -> int:
     if not pid:
         gc.disable()  # a collection would touch all objects, of whatever
         before = read_rollup(os.getpid())
-        _touch(value)
+        _touch(value, time.monotonic() + _TOUCH_S)
         after = read_rollup(os.getpid())
         grown = after.own_bytes - before.own_bytes if before is not None and after is not None else 0
         os.write(write, str(grown).encode())
@@ -260,8 +262,11 @@ def copied_by_fork(value: Any) -> int:
     return max(0, int(said or 0))
 
 
-def _touch(value: Any, depth: int = 8) -> None:
+def _touch(value: Any, until: float, depth: int = 8) -> None:
+    """Look at all that is inside; for a while, for what points back is met again and again."""
     inside = value if isinstance(value, (list, tuple, set, frozenset)) else gc.get_referents(value)
     for inner in inside:
         if depth and type(inner) not in _CLOSED and not isinstance(inner, (type, ModuleType, FunctionType)):
-            _touch(inner, depth - 1)
+            if time.monotonic() > until:
+                return
+            _touch(inner, until, depth - 1)

@@ -30,7 +30,7 @@ from headrace.model import StageTable, describe_error, nbytes_of, read_stages, r
 from ..contents import digest_of_all, form_of
 from .inspecting import Handle, copied_by_fork, find_handles, find_unpicklable, mark_files, object_bytes, pickled_bytes
 
-_OWN_SAMPLERS = ("torch.utils.data", "headrace")
+_OF_ALL = (torch_data.SequentialSampler, torch_data.RandomSampler)  # whatever they are asked, all samples come
 _MOST_SAMPLES = 2000
 _MOST_BAD = 8  # samples that fail, after which no more are looked for
 _MOST_DIGESTS = 512
@@ -59,8 +59,10 @@ class Ward:
     @property
     def own_sampler(self) -> Any:
         """A sampler of the user's own, which may ask for anything."""
-        both = (getattr(self.loader, name, None) for name in ("batch_sampler", "sampler"))
-        return next((one for one in both if _is_foreign(one)), None)
+        batches, samples = (getattr(self.loader, name, None) for name in ("batch_sampler", "sampler"))
+        if batches is not None and type(batches) is not torch_data.BatchSampler:
+            return batches
+        return samples if samples is not None and not isinstance(samples, _OF_ALL) else None
 
     def keys(self, seconds: float) -> list[Any]:
         """What samples are asked for by: by the user's own sampler, else numbers, spread over the data set."""
@@ -71,10 +73,18 @@ class Ward:
         found: list[Any] = []
         deadline = time.monotonic() + seconds
         for key in own:
-            found += map(_plain, key if isinstance(key, list) and own is not sampler else [key])
-            if len(found) >= 64 or time.monotonic() > deadline:
+            found += [_plain(key)] if own is sampler else map(_plain, key)
+            if len(found) >= _MOST_SAMPLES or time.monotonic() > deadline:
                 break
         return found
+
+    def batches(self, keys: list[Any], count: int) -> list[list[Any]]:
+        """So many batches of keys: as the user's own batch sampler puts them together, else by their size."""
+        own, size = self.own_sampler, self.batch_size or 1
+        if own is not None and own is not getattr(self.loader, "sampler", None):
+            return [list(map(_plain, batch)) for batch in itertools.islice(own, count)]
+        around = itertools.cycle(keys)
+        return [list(itertools.islice(around, size)) if keys else [] for _ in range(count)]
 
     def make(self, batches: Sequence[Any], cls: Any = torch_data.DataLoader, **more: Any) -> Any:
         """Make a loader like the user's over these batches of keys."""
@@ -99,7 +109,8 @@ class Ward:
         for fd in _open_fds() - self._fds_before:
             with contextlib.suppress(OSError):
                 is_file = stat.S_ISREG(os.fstat(fd).st_mode)
-                if is_file and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY:
+                flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+                if is_file and flags & os.O_ACCMODE != os.O_WRONLY and not flags & os.O_APPEND:
                     found[fd] = os.readlink(f"/proc/self/fd/{fd}"), os.lseek(fd, 0, os.SEEK_CUR)
         return found
 
@@ -108,11 +119,10 @@ def _plain(key: Any) -> Any:
     """A key as it is after a way through JSON: a number or a text, or a tuple of them."""
     if isinstance(key, (list, tuple)):
         return tuple(map(_plain, key))
-    return operator.index(key) if hasattr(key, "__index__") else key
-
-
-def _is_foreign(sampler: Any) -> bool:
-    return sampler is not None and not type(sampler).__module__.startswith(_OWN_SAMPLERS)
+    try:
+        return operator.index(key)
+    except TypeError:
+        return key
 
 
 def _open_fds() -> frozenset[int]:
@@ -124,7 +134,7 @@ def spread(count: int, most: int) -> Iterator[int]:
     """Yield so many numbers below a count, each once: the ends first, then finer and finer between them.
 
     >>> list(spread(8, 99)), list(spread(1000, 4))
-    ([0, 7, 4, 2, 6, 1, 5, 3], [0, 999, 500, 250])
+    ([0, 7, 4, 2, 6, 1, 3, 5], [0, 999, 500, 250])
     """
     seen = dict.fromkeys([0, count - 1] if count else [])
     step = 1
@@ -153,7 +163,7 @@ def main() -> int:
                 facts = _STAGES[order["stage"]](ward, order)
             orders.say("done", seconds=time.perf_counter() - began, **facts)
         except BaseException as error:
-            more = getattr(error, "facts", {})
+            more = getattr(error, "_headrace_facts", {})
             orders.say("failed", seconds=time.perf_counter() - began, error=_error(error), **more)
     return 0
 
@@ -176,7 +186,7 @@ def _import(orders: Orders) -> tuple[Ward, dict[str, Any]]:
         except HeadraceError as error:
             evidence = {name: str(value) for name, value in error.evidence.items()}
             unusable = {"next_step": error.next_step, **evidence} if error.__cause__ is None else None
-            error.facts = {"starts": starts, "unusable": unusable}  # type: ignore[attr-defined]
+            error._headrace_facts = {"starts": starts, "unusable": unusable}  # type: ignore[attr-defined]
             raise
     ward = Ward(orders, target, before)
     loader, dataset = target.loader, target.dataset
@@ -235,7 +245,6 @@ def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     bad: list[dict[str, Any]] = []
     forms: dict[str, tuple[Any, Any]] = {}
     counts: Counter[str] = Counter()
-    digests: dict[str, int] = {}
     times: list[float] = []
     table, size = StageTable(), 0
     for key, fetch in _fetches(ward, order):
@@ -258,8 +267,6 @@ def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
         counts[shape] += 1
         forms.setdefault(shape, (key, form))
         size = max(size, nbytes_of(sample))
-        if len(digests) < _MOST_DIGESTS:
-            digests[repr(key)] = digest_of_all(sample)
         del sample
         if len(good) >= order["most"] or time.monotonic() > deadline:
             break
@@ -273,8 +280,7 @@ def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
         "form": shapes[0][1] if shapes else [],
         "sample_bytes": size,
         "odd": [{"sample": _shown(key), "form": form} for key, form in shapes] if len(shapes) > 1 else [],
-        "odd_keys": [key for key, _ in shapes],
-        "digests": digests,
+        "odd_keys": [key for key, _ in shapes] if len(shapes) > 1 else [],
         "draws": _draw(ward, good[0]) if may_draw else [],
         "parts": {row.name: row.total_ns / 1e9 for row in read_stages(table.words)},
     }
@@ -314,9 +320,9 @@ def _loader(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     keys = order["good"]
     if not keys and ward.target.is_indexed:
         keys = ward.keys(1.0)[:size] if ward.own_sampler is not None else list(range(min(size, len(ward.dataset))))
-    batches = _batches(keys, size, order["num_batches"])
-    if order["odd"] and (ward.batch_size or 1) > 1:
-        batches.append(order["odd"])
+    batches = ward.batches(keys, order["num_batches"])
+    if order["odd"] and size > 1 and ward.own_sampler is None:
+        batches.append(list(itertools.islice(itertools.cycle(order["odd"]), size)))
     taken: list[float] = []
     began, batch = time.perf_counter(), None
     ward.say("at", what="batch", number=0)
@@ -345,15 +351,10 @@ class _Collated:
         try:
             return self._collate(samples)
         except Exception as error:
-            error.facts = {"in_collate": True}  # type: ignore[attr-defined]
+            error._headrace_facts = {"in_collate": True}  # type: ignore[attr-defined]
             raise
         finally:
             self.seconds += time.perf_counter() - began
-
-
-def _batches(keys: list[Any], size: int, count: int) -> list[list[Any]]:
-    around = itertools.cycle(keys)
-    return [list(itertools.islice(around, size)) for _ in range(count)] if keys else [[] for _ in range(count)]
 
 
 # ------------------------------------------------------------------------------------------ workers
@@ -413,7 +414,7 @@ class WorkerCollation:
 
 
 def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
-    """Batches from several workers, and whether they are what this process makes."""
+    """Batches from several workers."""
     method, given = order["method"], ward.loader
     before, handles = ward.positions(), ward.handles()
     mark_files(handles, is_on=True)
@@ -429,8 +430,8 @@ def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     }
     if given is not None and given.prefetch_factor is not None:
         options["prefetch_factor"] = given.prefetch_factor
-    batches = _batches(order["good"], ward.batch_size or 1, order["num_batches"])
-    took, told, wrong, by_worker = [], [], [], dict[int, list[int]]()
+    batches = ward.batches(order["good"], order["num_batches"])
+    took, told, by_worker = [], [], dict[int, list[int]]()
     began, iterator = time.perf_counter(), None
     try:
         iterator = iter(ward.make(batches, **options))
@@ -439,10 +440,6 @@ def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
             del batch
             told.append(info)
             by_worker.setdefault(info["worker"], []).extend(info["digests"])
-            if ward.target.is_indexed:
-                expected = [order["digests"].get(repr(key)) for key in batches[number]] if number < len(batches) else []
-                pairs = zip(batches[number] if number < len(batches) else [], expected, info["digests"], strict=False)
-                wrong += [_shown(key) for key, is_, was in pairs if is_ is not None and is_ != was]
             ward.say("at", what="batch", number=number + 1)
             began = time.perf_counter()
             if number + 1 >= order["num_batches"] and (ward.target.is_indexed or number + 1 >= order["most_batches"]):
@@ -456,11 +453,11 @@ def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
             with contextlib.suppress(Exception):
                 worker.join(0.2)
         facts["exit_codes"] = [worker.exitcode for worker in workers]
-        error.facts = facts | {"num_batches": len(took)}  # type: ignore[attr-defined]
+        error._headrace_facts = facts | {"num_batches": len(took)}  # type: ignore[attr-defined]
         raise
     del iterator
     facts |= _seen(ward, before, told)
-    facts |= {"num_batches": len(took), "times": took, "wrong": wrong[:8], "by_worker": list(by_worker.values())}
+    facts |= {"num_batches": len(took), "times": took, "by_worker": list(by_worker.values())}
     if method != "fork":
         with contextlib.suppress(Exception):
             facts["pickled_bytes"] = pickled_bytes(ward.dataset)
@@ -514,7 +511,7 @@ def _drawn_by_workers(ward: Ward, order: dict[str, Any], options: dict[str, Any]
 def _benchmark(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     """Samples a second: torch's loader and ours with workers, then in this process."""
     size = ward.batch_size or 1
-    batches = _batches(order["good"], size, max(1, min(64, len(order["good"]) // size))) * 1000
+    batches = ward.batches(order["good"], max(1, min(64, len(order["good"]) // size))) * 1000
     options: dict[str, Any] = {"num_workers": order["num_workers"]}
     if getattr(ward.loader, "multiprocessing_context", None) is not None:
         options["multiprocessing_context"] = order["method"]

@@ -189,7 +189,7 @@ class Clinic:
 
     def __init__(self, settings: DoctorSettings) -> None:
         self._settings = settings
-        self.import_s = 0.0
+        self.import_s = self.batch_s = 0.0
         self._patient: Patient | None = None
 
     def __enter__(self) -> Self:
@@ -215,7 +215,9 @@ class Clinic:
                     self.discharge()
                     return imported
         starting_s = 3 * self._patient.start_s if order.get("method") == "spawn" else 0.0
+        # as long as what is known to be slow takes: a batch a worker, and some more where they share the cores
         patience_s = 3 * timeout_s if stage == "import" else timeout_s + 2 * self.import_s + starting_s
+        patience_s += 3 * self.batch_s * order.get("num_workers", 1)
         result = self._patient.run(stage, patience_s=patience_s, **order)
         if stage == "import":
             self.import_s = result.seconds
@@ -262,10 +264,11 @@ def run_stages(
         if not sample.is_done or not sample.facts["num_good"]:
             return results
         good, facts = sample.facts["good"], imported.facts
-        first = {"good": [], "odd": [], "num_batches": 1}
-        batches = go(
-            "loader", **(first if is_quick else {"good": good, "odd": sample.facts["odd_keys"], "num_batches": 3})
-        )
+        times = sample.facts["times"]
+        clinic.batch_s = sum(times) / len(times) * (facts["batch_size"] or 1)
+        few = is_quick or 8 * clinic.batch_s > settings.timeout_s
+        odd = [] if is_quick else sample.facts["odd_keys"]
+        batches = go("loader", good=[] if is_quick else good, odd=odd, num_batches=1 if few else 3)
         if is_quick or not batches.is_done or not batches.facts["num_batches"]:
             return results
         clinic.discharge()
@@ -274,7 +277,7 @@ def run_stages(
         batch_s = max(batches.facts["times"])
         num_batches = 2 * count if 2 * batch_s < settings.timeout_s / 4 else count
         order = {"good": good, "num_workers": count, "num_batches": num_batches, "most_batches": 64}
-        order |= {"digests": sample.facts["digests"], "draws": sample.facts["draws"]}
+        order |= {"draws": sample.facts["draws"]}
         for method in ("fork", "spawn"):
             go(f"workers_{method}", method=method, **order)
         method = facts["start_method"] if facts["start_method"] in ("fork", "spawn") else "spawn"
