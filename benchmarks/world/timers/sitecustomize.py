@@ -156,12 +156,12 @@ def _install() -> None:
         if os.getpid() != times.pid or threading.current_thread() is not main:
             return begin_iteration(self)
         times.touch()
-        record = {"begin": _CLOCK(), "wait_s": 0.0, "first_s": 0.0, "batches": 0, "steps": 0, "left": 0.0}
+        record: dict[str, Any] = {"wait_s": 0.0, "first_s": 0.0, "batches": 0, "steps": 0, "left": 0.0}
         record |= {"is_done": False, "workers": self.num_workers}
+        record["begin"] = times.turn_to(record)  # its workers' start is no part of the pass before
         iterator: Any = begin_iteration(self)
         record["wait_s"] = record["first_s"] = _CLOCK() - record["begin"]
         iterator._world = record
-        times.turn_to(record)
         times.loaders.append(record)
         return iterator
 
