@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import random
 import re
 import signal
 import subprocess
@@ -663,6 +664,22 @@ def test_getitems_that_draws_gives_the_same_whatever_the_workers() -> None:
     assert runs[0] == runs[1] == runs[2]
     shifts = [shift for batch in runs[0] for shift in set(batch[0])]
     assert len(shifts) == len(set(shifts)) == 8
+
+
+def draw_behind(batch: list[torch.Tensor]) -> list[float]:
+    """A collation that draws from each global generator, behind what the fetch drew."""
+    return [float(batch[0][0]), random.random(), np.random.rand(), float(torch.rand(()))]
+
+
+def test_a_collation_behind_getitems_draws_the_same_whatever_the_workers() -> None:
+    runs = []
+    for workers in (1, 2, 4, "auto"):
+        torch.manual_seed(3)
+        loader = loader_of(AugmentedBatches(320), num_workers=workers, batch_size=8, collate_fn=draw_behind)
+        runs.append(list(loader))
+    assert loader.num_workers == 0  # "auto" found that workers are not worth while: in-process it is the same
+    assert runs[0] == runs[1] == runs[2] == runs[3]
+    assert all(len(set(column)) == 40 for column in zip(*runs[0], strict=True))
 
 
 def test_the_loops_own_generators_move_as_with_torch() -> None:

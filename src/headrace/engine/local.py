@@ -31,7 +31,9 @@ class LocalFetcher:
         is_default_collation: bool,
         is_patient: bool = False,
     ) -> None:
-        self._seeds = SampleSeeds(dataset, is_shared=True, needs_to_know=has_getitems)
+        # as in a worker: what is asked for at once, and collated by the user's own, is a whole batch
+        seeds_all = has_getitems and not is_default_collation
+        self._seeds = SampleSeeds(dataset, is_shared=True, needs_to_know=has_getitems, seeds_all=seeds_all)
         self._fetcher = Fetcher(dataset, has_getitems=has_getitems, seeds=self._seeds, is_patient=is_patient)
         self._collate, self._is_batched = collate, is_batched
         # batches for which a collation of the user's own is watched; one that draws is seeded for good
@@ -53,7 +55,7 @@ class LocalFetcher:
                 samples = self._whole(indices, base_seed, position)
             if not self._collation_trial and not self._collation_draws:
                 return self._collate(samples)
-            self._seeds.begin_collation(base_seed, position)
+            self._seeds.begin_collation(base_seed, position, follows_fetch=True)
             before = self._seeds.positions()
             batch = self._collate(samples)
             self._collation_draws = self._collation_draws or self._seeds.positions() != before
