@@ -225,7 +225,14 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         self._feed.start_epoch(self._sampler_iter, self._seed)
 
     def __next__(self) -> Any:
-        turn, thread = self._turns[os.getpid()], get_ident()
+        pid, thread = os.getpid(), get_ident()
+        if pid != self._pid and self._local is None and self.is_open:
+            raise NotSupported(
+                f"this iterator belongs to process {self._pid}, of which this one is a forked child",
+                this_process=pid,
+                next_step="iterate over the loader in this process: that starts workers of its own",
+            )
+        turn = self._turns[pid]
         if turn._is_owned():
             raise NotSupported(
                 "`next` of an iterator was called inside of its own `next`, by `on_error` or a signal handler",
@@ -253,12 +260,6 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         try:
             if not self.is_open:
                 raise StopIteration
-            if os.getpid() != self._pid and self._local is None:
-                raise NotSupported(
-                    f"this iterator belongs to process {self._pid}, of which this one is a forked child",
-                    this_process=os.getpid(),
-                    next_step="iterate over the loader in this process: that starts workers of its own",
-                )
             waits, started = self._feed.waits, time.perf_counter()
             waits.ask(started)
             if self._is_torn:

@@ -131,7 +131,7 @@ class EpochPlan:
         num_rows, progress = 1, self.progress
         if self._plan.is_batched:
             num_rows = len(indices)
-            if isinstance(indices, (Set, Mapping)):
+            if type(indices) is not list and isinstance(indices, (Set, Mapping)):
                 indices = list(indices)  # it has an order, but no rows to point at
         elif planned is not None:
             (indices,) = indices
@@ -174,7 +174,9 @@ class EpochPlan:
     def note_left(self, batch: Batch) -> None:
         """A batch is delivered; an empty one of an iterable data set is not."""
         left, seq = self._in_flight[batch.seq], batch.seq
-        left = left._replace(num_rows=batch.count_rows if self._plan.is_batched else 1)
+        num_rows = batch.count_rows if self._plan.is_batched else 1
+        if num_rows != left.num_rows:
+            left = left._replace(num_rows=num_rows)
         if not batch.is_empty:
             self._left += (left,)  # no call: an interruption must find it in one place
         del self._in_flight[seq]

@@ -89,7 +89,8 @@ class Scheduler:
 
     @property
     def num_ready(self) -> int:
-        return sum(self.batches[seq].is_settled for seq in self.order)
+        in_flight = [self.batches.get(seq) for seq in [*self.order]]  # another thread may ask for the figures
+        return sum(batch is not None and batch.is_settled for batch in in_flight)
 
     def issue(
         self, num_rows: int, position: int, chunk: int, gaps: Sequence[tuple[int, int]] = (), done: Sequence[int] = ()
