@@ -20,10 +20,9 @@ import numpy as np
 from headrace.errors import UnusableInput
 from headrace.model import cache_folder, write_step
 
-from .damage import DamageKind
 from .index_file import CUT, ENDING, HAS_DATA_CRC, MEMBER, SAMPLE, UNREAD, Content, IndexHead, read_head, write_index
 from .pairing import DUPLICATE, IGNORED, UNPAIRED, ByFirstDot, Pairing, group
-from .tar_walk import BLOCK, NEVER_FIELDS, WINDOW_BYTES, Fetch, Members, Walked, walk_tar
+from .tar_walk import BLOCK, NEVER_FIELDS, WINDOW_BYTES, DamageKind, Fetch, Members, Walked, walk_tar
 
 _log = logging.getLogger(__name__)
 

@@ -10,12 +10,11 @@ import numpy as np
 from headrace.errors import UnusableInput
 
 from ..reading import close_files
-from .damage import DamagedPlace
 from .index_file import HAS_DATA_CRC, ShardIndex
 from .indexing import Indexed, crc_of, ensure_index, find_index, opened
 from .pairing import REASONS, Pairing, PairingLike, find_pairing
 from .sample_reading import SampleLayout, layouts_of
-from .tar_walk import BLOCK, parse_header
+from .tar_walk import BLOCK, DamagedPlace, parse_header
 
 _MOST_NAMED = 1000  # unpaired members and damaged samples of one shard
 
