@@ -3,9 +3,8 @@
 - `losses`: both of one feed: what the loader's policy says of a sample, how far iterable data sets have come.
 - `condemned`: the samples that a loader leaves out: found bad by itself, or by an earlier run.
 - `recovery`: what a lost worker leaves behind: find what it owed, and put right what it left half done.
-- `lost_work`: samples under suspicion, tried alone, and what is in nobody's hands.
 - `replanning`: batches are planned anew without a sample, and rows that are done are carried over.
-- `rows_again`: rows are given out once more, or taken out of the hands of all workers.
+- `rows_again`: rows are given out once more: lost ones, those under suspicion, what is in nobody's hands.
 - `sample_names`: which file a data set means by an index, found without running any of its code.
 """
 

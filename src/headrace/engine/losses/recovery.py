@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from ..epoch import Batch, Issuing
 from ..memory import COLLATING, STARTING, TOLD, Answer, Board, Head, Record, Result, mark_told, split_place
 from ..pool import Loss
-from .lost_work import Sweep, TriedAlone
-from .rows_again import LOCK_PATIENCE_S, Claim, Claims, RowsAgain, runs, split
+from .rows_again import LOCK_PATIENCE_S, Claim, Claims, RowsAgain, Sweep, TriedAlone, runs, split
 
 # a sample that took its worker with it this often is guilty; before that, somebody else may have killed the worker
 MOST_LOSSES = 3
