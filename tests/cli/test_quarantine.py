@@ -9,7 +9,7 @@ import pytest
 from headrace.cli.quarantine import group_samples, key_lines, moment_of, parse_since, passes
 from headrace.cli.terminal import printable
 from headrace.model import FailureKind, SampleFailure
-from headrace.model.sample_keys import OpaqueKey
+from headrace.model.samples import OpaqueKey
 from headrace.signals import merge_failures
 
 NOW = datetime(2026, 7, 30, 12, tzinfo=UTC)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace.model import FailureKind, SampleFailure, SampleKeys, is_json_key, key_text
-from headrace.model.sample_keys import OpaqueKey, plain_key
+from headrace.model.samples import OpaqueKey, plain_key
 
 # Every character, and the lone surrogates that stand for bytes of a file name that is not UTF-8. (Not the upper ones:
 # an upper one before a lower one is one character in JSON, and no file name has them.)

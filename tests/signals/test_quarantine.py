@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import NotAQuarantine, StaleQuarantine
 from headrace.model import FailureKind, SampleFailure, key_text
-from headrace.model.sample_keys import OpaqueKey
+from headrace.model.samples import OpaqueKey
 from headrace.signals import DamagedLine, QuarantinedSample, QuarantineFile, merge_failures, quarantine, skip_set
 
 from ..hard_places import become_nobody, in_hard_place

@@ -2,19 +2,17 @@
 
 - `adjustments`: what a loader changes of itself while it runs, and why.
 - `environment`: the environment variables that are read.
-- `error_policy`: what to do about a sample that failed, and how many are too many.
+- `error_policy`: what to do about a sample that failed: whether its error may pass, how many are too many.
 - `error_text`: what an exception of foreign code says of itself, whatever its methods do; what to do about a file that
   cannot be written.
 - `events`: what can happen in a training, as numbers that a ring can hold; what a loader was asked for.
 - `failures`: a sample that failed, as a value, and what may be decided about it.
 - `findings`: what a diagnosis says: verdict, findings, causes, tables of time.
 - `frames`: what our own functions mean in a stack that is read from outside.
-- `leaves`: what lies in a sample or a batch, whatever holds it.
-- `sample_keys`: what names a sample.
+- `samples`: what names a sample, and what lies in it.
 - `stage_times`: what stages took, in words that processes share, and as figures to read.
 - `stages`: the clock that a data set carries: `stage("volume process")`.
 - `stats`: what a loader says of itself at one moment.
-- `transient`: errors that may pass by themselves, and how long to wait.
 - `words`: sentences in every language that we speak, and figures in them.
 """
 
@@ -35,7 +33,7 @@ from .environment import (
     setting_text,
     worker_threads,
 )
-from .error_policy import BadTally, ErrorPolicy, Replacement
+from .error_policy import BadTally, ErrorPolicy, Replacement, backoff_s, is_transient
 from .error_text import ErrorText, describe_error, error_name, is_from_signal, shorten, traceback_of, write_step
 from .events import LAUNCH_NS, EventKind, FeedNote, FeedReason, LoaderSettings, copied_ns, copy_arg, is_copy_timed
 from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, utc_now
@@ -57,12 +55,10 @@ from .findings import (
     gain_of,
 )
 from .frames import WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
-from .leaves import leaves_of, nbytes_of
-from .sample_keys import SampleKeys, is_json_key, key_text
+from .samples import SampleKeys, is_json_key, key_text, leaves_of, nbytes_of
 from .stage_times import STAGE_TABLE_WORDS, Stages, StageTable, merge_stages, read_stages, stages_of
 from .stages import record_stages, sample, stage, watch_stages, watches_samples
 from .stats import EpochAccount, LoaderStats, ReaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
-from .transient import backoff_s, is_transient
 from .words import (
     LANGUAGES,
     Count,

@@ -7,7 +7,7 @@ from enum import Enum, StrEnum
 from typing import Any, Final, Self
 
 from .error_text import describe_error
-from .sample_keys import OpaqueKey, is_json_key, plain_key
+from .samples import OpaqueKey, is_json_key, plain_key
 
 
 class FailureKind(StrEnum):

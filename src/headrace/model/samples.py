@@ -1,9 +1,9 @@
-"""What names a sample: its index, or whatever key a sampler gives, in a form that can be compared and written."""
+"""A sample: what names it, in a form that can be compared and written, and what lies in it."""
 
 import json
 import math
 import operator
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 
@@ -103,3 +103,32 @@ def _plain(key: Any) -> Any:
             raise TypeError("JSON objects have names, not keys of any kind")
         return {str.__str__(name): _plain(value) for name, value in key.items()}
     return operator.index(key)  # numpy integers, torch tensors of one whole number; TypeError for the rest
+
+
+def leaves_of(batch: Any) -> Iterator[Any]:
+    """Give what lies in a sample or a batch, whatever dicts, lists and tuples hold it."""
+    if isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from leaves_of(value)
+    elif isinstance(batch, Sequence) and not isinstance(batch, (str, bytes, bytearray, memoryview)):
+        for value in batch:
+            yield from leaves_of(value)
+    else:
+        yield batch
+
+
+def nbytes_of(batch: Any) -> int:
+    """Return the bytes of its arrays and tensors.
+
+    >>> nbytes_of({"x": memoryview(bytes(12)), "parts": [memoryview(b"abc"), ("text", 7)]})
+    15
+    """
+    return sum(map(_nbytes_of_one, leaves_of(batch)))
+
+
+def _nbytes_of_one(leaf: Any) -> int:
+    try:
+        size = getattr(leaf, "nbytes", 0)
+    except (RuntimeError, AttributeError):  # sparse tensors say so of themselves
+        return 0
+    return size if isinstance(size, int) else 0
