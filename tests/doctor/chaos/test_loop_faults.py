@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headrace.doctor.chaos import ChaosSettings, FaultKind, run_chaos
-from headrace.doctor.chaos.fault_acts import drop_in_child, take_interrupted
+from headrace.doctor.chaos.subject import drop_in_child, take_interrupted
 
 from .test_chaos_runs import check
 

@@ -1,11 +1,11 @@
 """A loader under faults, each sample checked.
 
-- `fault_acts`: what each fault does, to the process that it strikes or to the machine.
 - `fault_plan`: what a run is asked for, and which fault strikes which sample or batch. Pure.
-- `faulty_dataset`: a data set that fails as a plan says, and whose samples carry a digest.
+- `faulty_dataset`: a data set that fails as a plan says, in each of its ways, and whose samples carry a digest.
 - `referee`: starts the process under test, strikes its workers, notices when nothing comes.
 - `report`: each round judged against the order that seed and epoch define. Pure.
-- `subject`: the process under test: runs a loader through rounds of faults, and tells what it did not give back.
+- `subject`: the process under test: runs a loader through rounds of faults, those of the machine among them, and
+  tells what it did not give back.
 """
 
 from .fault_plan import PRACTICE, ChaosSettings, FaultKind

@@ -1,7 +1,13 @@
 """A data set that fails as a plan says, and whose samples carry their index and a digest of their content."""
 
+import ctypes
+import errno
+import mmap
 import os
+import signal
 import struct
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,13 +16,63 @@ import numpy as np
 from torch.utils.data import default_collate
 
 from ..contents import digest_of_all, digest_of_row
-from .fault_acts import strike
-from .fault_plan import Fault
+from .fault_plan import Fault, FaultKind
 
 # what a sample becomes: its index, the digest of its content, and itself
 Marked = tuple[int, int, Any]
 
 _RECORD = struct.Struct("<qq")
+_HOG_BYTES = 256 << 20
+
+
+class InjectedFault(ValueError):
+    """The exception of a sample that was made bad on purpose."""
+
+
+def strike(kind: FaultKind, *, index: int, always: bool, slow_s: float) -> None:
+    """Let a fault happen here and now. Returns only from the harmless ones."""
+    if kind is FaultKind.EXCEPTION:
+        if always:
+            raise InjectedFault(f"sample {index} is bad on purpose")
+        raise OSError(errno.EIO, "an input/output error on purpose, which passes")
+    if kind is FaultKind.SLOW:
+        time.sleep(slow_s)
+        return
+    _ACTS[kind]()
+
+
+def _read_behind_the_end() -> None:
+    """Map a file, cut it, and read what is gone: what happens when somebody rewrites a data set that is in use."""
+    with tempfile.TemporaryFile() as file:
+        file.truncate(2 * mmap.PAGESIZE)
+        with mmap.mmap(file.fileno(), 2 * mmap.PAGESIZE) as mapped:
+            file.truncate(0)
+            print(mapped[mmap.PAGESIZE])  # noqa: T201  # never reached
+
+
+def _hang() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()  # nobody will release it
+
+
+def _hog() -> None:
+    # not in one piece: as a data set does that keeps what it reads
+    kept = [bytearray(os.urandom(64) * (1 << 14)) for _ in range(_HOG_BYTES >> 20)]
+    time.sleep(0.2)
+    kept.clear()
+
+
+_ACTS: dict[FaultKind, Callable[[], object]] = {
+    FaultKind.KILL: lambda: os.kill(os.getpid(), signal.SIGKILL),
+    FaultKind.SEGV: lambda: ctypes.string_at(0),
+    FaultKind.BUS: _read_behind_the_end,
+    FaultKind.EXIT: lambda: os._exit(3),
+    FaultKind.ABORT: os.abort,
+    FaultKind.HANG: _hang,
+    FaultKind.STOP: lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    FaultKind.HOG: _hog,
+}
 
 
 class FaultLog:
