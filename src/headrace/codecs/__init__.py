@@ -3,23 +3,20 @@
 - `buffers`: where results lie: memory that is used again, or the caller's own.
 - `decoding`: a decoder for the fields of a sample, by extension; texts, JSON and labels.
 - `inflate`: deflate streams, by libdeflate or zlib.
-- `jpeg_picture`: pictures from JPEG, by libjpeg-turbo.
 - `nifti_volume`: volumes from NIfTI.
 - `npz_archive`: arrays from NPZ.
-- `picture`: region, orientation, size and layout of decoded pixels.
+- `pictures`: pictures from JPEG and PNG: region, orientation, size and layout.
 - `plain_arrays`: NPY and point clouds.
-- `png_picture`: pictures from PNG, by libpng.
 - `source`: what is read (bytes, a view, a path), and what its headers may claim.
 - `volume_steps`: volumes made ready for training.
 """
 
 from .buffers import empty, release
 from .decoding import Decoder, decode, json, text
-from .jpeg_picture import jpeg
 from .nifti_volume import NiftiHeader, nifti, nifti_header
 from .npz_archive import npz
+from .pictures import jpeg, png
 from .plain_arrays import npy, points
-from .png_picture import png
 from .source import BytesLike, Data
 from .volume_steps import volume
 

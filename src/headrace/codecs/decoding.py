@@ -8,11 +8,10 @@ from typing import Any, TypeAlias
 from headrace.errors import HeadraceError
 from headrace.model import stage
 
-from .jpeg_picture import jpeg
 from .nifti_volume import nifti
 from .npz_archive import npz
+from .pictures import jpeg, png
 from .plain_arrays import npy, points
-from .png_picture import png
 from .source import Data, Source
 
 FieldDecoder: TypeAlias = Callable[..., Any]
