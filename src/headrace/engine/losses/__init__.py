@@ -1,9 +1,9 @@
 """What becomes of samples that fail and of workers that are lost.
 
-- `losses`: both of one feed: what the loader's policy says of a sample, how far iterable data sets have come.
+- `losses`: both of one feed: what the policy says of a sample, batches planned anew without it, and how far iterable
+  data sets have come.
 - `condemned`: the samples that a loader leaves out: found bad by itself, or by an earlier run.
 - `recovery`: what a lost worker leaves behind: find what it owed, and put right what it left half done.
-- `replanning`: batches are planned anew without a sample, and rows that are done are carried over.
 - `rows_again`: rows are given out once more: lost ones, those under suspicion, what is in nobody's hands.
 - `sample_names`: which file a data set means by an index, found without running any of its code.
 """
