@@ -1,6 +1,5 @@
 """Bad samples and lost workers of one feed, and what is done about each."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,6 @@ from ..memory import (
     UNBOUND,
     Answer,
     CaughtError,
-    Layout,
     Result,
     Task,
     Work,
@@ -165,30 +163,13 @@ class Replanning:
             slot = self._pool.board.bind_slot(layout.places(num_rows)[1]) if is_held else -1
         if slot < 0:
             return UNBOUND, []
-        _copy_rows(layout, self._slots.memory(slot), num_rows, found)
+        memory, to = self._slots.memory(slot), layout.places(num_rows)[0]
+        for row, copy, source in found:
+            for leaf, begin, start in zip(layout.leaves, to, layout.places(copy.num_rows)[0], strict=True):
+                width = leaf.row_bytes
+                part = copy.memory[start + source * width : start + (source + 1) * width]
+                memory[begin + row * width : begin + (row + 1) * width] = part
         return join_place(number, slot), [row for row, _, _ in found]
-
-
-def _copy_rows(layout: Layout, memory: memoryview, num_rows: int, found: list[tuple[int, _Copy, int]]) -> None:
-    to = layout.places(num_rows)[0]
-    for row, copy, source, count in _together(found):
-        at = layout.places(copy.num_rows)[0]
-        for leaf, begin, start in zip(layout.leaves, to, at, strict=True):
-            width = leaf.row_bytes
-            part = copy.memory[start + source * width : start + (source + count) * width]
-            memory[begin + row * width : begin + (row + count) * width] = part
-
-
-def _together(found: list[tuple[int, _Copy, int]]) -> Iterator[tuple[int, _Copy, int, int]]:
-    """Rows that lie side by side in both slots: (first row, where from, its row there, how many)."""
-    first = 0
-    for end in range(1, len(found) + 1):
-        row, copy, source = found[first]
-        step = end - first
-        if end < len(found) and found[end][1] is copy and found[end][::2] == (row + step, source + step):
-            continue
-        yield row, copy, source, step
-        first = end
 
 
 class Losses:
