@@ -1,22 +1,20 @@
 """How bytes become arrays.
 
+- `arrays`: NPY, NPZ and point clouds.
 - `buffers`: where results lie: memory that is used again, or the caller's own.
 - `decoding`: a decoder for the fields of a sample, by extension; texts, JSON and labels.
 - `inflate`: deflate streams, by libdeflate or zlib.
 - `nifti_volume`: volumes from NIfTI.
-- `npz_archive`: arrays from NPZ.
 - `pictures`: pictures from JPEG and PNG: region, orientation, size and layout.
-- `plain_arrays`: NPY and point clouds.
 - `source`: what is read (bytes, a view, a path), and what its headers may claim.
 - `volume_steps`: volumes made ready for training.
 """
 
+from .arrays import npy, npz, points
 from .buffers import empty, release
 from .decoding import Decoder, decode, json, text
 from .nifti_volume import NiftiHeader, nifti, nifti_header
-from .npz_archive import npz
 from .pictures import jpeg, png
-from .plain_arrays import npy, points
 from .source import BytesLike, Data
 from .volume_steps import volume
 

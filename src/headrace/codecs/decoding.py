@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 from headrace.errors import HeadraceError
 from headrace.model import stage
 
+from .arrays import npy, npz, points
 from .nifti_volume import nifti
-from .npz_archive import npz
 from .pictures import jpeg, png
-from .plain_arrays import npy, points
 from .source import Data, Source
 
 FieldDecoder: TypeAlias = Callable[..., Any]

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from headrace.model import stage
 
+from .arrays import as_array
 from .buffers import Array, hand_out, result_memory, scratch
 from .inflate import BadStream, find_inflater
-from .plain_arrays import as_array
 from .source import DEFLATE_RATIO, MAX_BYTES, Data, Source, load_library
 
 _GZIP = b"\x1f\x8b"

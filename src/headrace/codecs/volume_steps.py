@@ -9,10 +9,9 @@ import numpy.typing as npt
 
 from headrace.model import stage
 
+from .arrays import MAGIC, npz_member, view_array
 from .buffers import Array, check_out, new_result, scratch
 from .nifti_volume import is_nifti, nifti_stored
-from .npz_archive import npz_member
-from .plain_arrays import MAGIC, view_array
 from .source import MAX_BYTES, Data, Source
 
 Pair: TypeAlias = tuple[float, float]
