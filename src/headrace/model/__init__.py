@@ -10,8 +10,7 @@
 - `findings`: what a diagnosis says: verdict, findings, causes, tables of time.
 - `frames`: what our own functions mean in a stack that is read from outside.
 - `samples`: what names a sample, and what lies in it.
-- `stage_times`: what stages took, in words that processes share, and as figures to read.
-- `stages`: the clock that a data set carries: `stage("volume process")`.
+- `stages`: the clock that a data set carries, `stage("volume process")`, and what stages took, as figures to read.
 - `stats`: what a loader says of itself at one moment.
 - `words`: sentences in every language that we speak, and figures in them.
 """
@@ -56,8 +55,19 @@ from .findings import (
 )
 from .frames import WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
 from .samples import SampleKeys, is_json_key, key_text, leaves_of, nbytes_of
-from .stage_times import STAGE_TABLE_WORDS, Stages, StageTable, merge_stages, read_stages, stages_of
-from .stages import record_stages, sample, stage, watch_stages, watches_samples
+from .stages import (
+    STAGE_TABLE_WORDS,
+    Stages,
+    StageTable,
+    merge_stages,
+    read_stages,
+    record_stages,
+    sample,
+    stage,
+    stages_of,
+    watch_stages,
+    watches_samples,
+)
 from .stats import EpochAccount, LoaderStats, ReaderStats, SampleTimes, SlotStats, WaitStats, WorkerStats
 from .words import (
     LANGUAGES,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from .adjustments import Adjustment
-from .stage_times import Stages
+from .stages import Stages
 
 
 @dataclass(frozen=True, kw_only=True)
