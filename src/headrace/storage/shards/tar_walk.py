@@ -266,6 +266,7 @@ _SEARCH_BYTES = 1 << 20
 _PAX_TOLD = (b" path=", b" size=", b" GNU.sparse", b" hdrcharset=")  # what changes where a member lies, or its name
 _MOST_EXTENDED = 1 << 20  # a longer pax header or name is taken for damage
 _NOT_GLOBAL = (b"path", b"linkpath", b"size", b"GNU.sparse")  # a global pax header is not asked for these
+_DAMAGED = b"\0damaged"  # in place of what an extended header says: no keyword of pax
 _UNREAD = {SPARSE: DamageKind.SPARSE, CONTINUED: DamageKind.ELSEWHERE}
 _COSTS_A_SAMPLE = {DamageKind.NO_END, DamageKind.CUT_IN_HEADER, DamageKind.CORRUPT_HEADER, DamageKind.ZEROS_INSIDE}
 
@@ -307,16 +308,6 @@ class Walked:
     skipped: list[Skipped]
 
 
-@dataclass
-class _Pending:
-    """What extended headers say about the member that follows them."""
-
-    name: bytes | None = None
-    size: int | None = None
-    link: bytes | None = None
-    unread: DamageKind | None = None
-
-
 def walk_tar(fetch: Fetch, size: int, shard: str = "", *, window_bytes: int = WINDOW_BYTES) -> Walked:
     """Walk through a tar file of a known size. `fetch(offset, size)` reads; it may return less at the file's end."""
     return _TarWalk(fetch, size, shard).walk(window_bytes)
@@ -328,7 +319,7 @@ class _TarWalk:
         self._at = 0  # the next header
         self._start = 0
         self._window = memoryview(b"")
-        self._pending: _Pending | None = None
+        self._told: dict[bytes, bytes] = {}  # by extended headers, of the member that follows them
         self._passed = 0  # members so far
         self._last = b""
         self._ended = False
@@ -379,7 +370,7 @@ class _TarWalk:
         scan = scan_blocks(np.frombuffer(self._window[:usable], np.uint8)) if usable > 16 * BLOCK else None
         end = self._start + usable
         while not self._ended and self._at + BLOCK <= end:
-            if scan is not None and self._pending is None and self._run(scan):
+            if scan is not None and not self._told and self._run(scan):
                 continue
             self._step()
         if not self._ended and self._at >= self._size:
@@ -440,26 +431,21 @@ class _TarWalk:
                 return
             self._resume(DamageKind.CORRUPT_HEADER, self._at, at)  # the member keeps the name of its own header
             if is_absurd and self._at == after:  # the map of a sparse file that has no end, most likely
-                self._pending = _Pending(unread=DamageKind.CORRUPT_HEADER)
+                self._told = {_DAMAGED: b""}
             return
         self._at = after
-        if header.kind == PAX_GLOBAL:  # about all members: comments, times; no name, no size
-            return
-        pending = self._pending = self._pending or _Pending()
-        pending.name = records.get(b"GNU.sparse.name", records.get(b"path", pending.name))
-        pending.link = records.get(b"linkpath", pending.link)
-        if records.get(b"size"):
-            pending.size = int(records[b"size"])
-        if any(keyword.startswith(b"GNU.sparse") for keyword in records):
-            pending.unread = DamageKind.SPARSE
+        if header.kind != PAX_GLOBAL:  # that one is about all members: comments, times; no name, no size
+            self._told |= records
 
     def _meet_member(self, header: Header) -> None:
-        pending, self._pending = self._pending or _Pending(), None
-        name = header.name if pending.name is None else pending.name
-        size = header.size if pending.size is None else pending.size
+        told, self._told = self._told, {}
+        name = told.get(b"GNU.sparse.name", told.get(b"path", header.name))
+        size = int(told.get(b"size") or header.size)
         header = header._replace(size=size)
         head_at, data_at, checksum = self._at, self._at + BLOCK, header.checksum
-        unread = _UNREAD.get(header.kind, pending.unread)
+        is_sparse = any(keyword.startswith(b"GNU.sparse") for keyword in told)
+        lost = DamageKind.SPARSE if is_sparse else DamageKind.CORRUPT_HEADER if _DAMAGED in told else None
+        unread = _UNREAD.get(header.kind, lost)
         is_extended = header.is_extended
         while is_extended:  # the map of a sparse file goes on
             is_extended = self._bytes(data_at, BLOCK)[504:505] not in (b"\0", b"")
@@ -474,7 +460,7 @@ class _TarWalk:
             self._wound(unread, head_at, data_at + size - self._size, name)
         self._at = data_at + BLOCK * header.data_blocks
         if header.kind == HARD_LINK:
-            target = self._find_target(header.link if pending.link is None else pending.link)
+            target = self._find_target(told.get(b"linkpath", header.link))
             row, data_at, size, checksum = target or (-1, data_at, 0, checksum)
             unread = self._unread.get(row) if target else DamageKind.ELSEWHERE
         elif header.kind not in (*REGULAR, *_UNREAD):
@@ -508,7 +494,7 @@ class _TarWalk:
     def _meet_end(self) -> None:
         """The file ends here, without the two blocks of zeros that end a tar."""
         left = self._size - self._at
-        if self._pending is not None or (left > 0 and any(self._bytes(self._at, left))):
+        if self._told or (left > 0 and any(self._bytes(self._at, left))):
             self._end_in_header()
         else:
             self._wound(DamageKind.NO_END, self._size, 0)
@@ -516,7 +502,7 @@ class _TarWalk:
 
     def _end_in_header(self) -> None:
         self._wound(DamageKind.CUT_IN_HEADER, self._at, self._size - self._at)
-        self._pending, self._ended = None, True
+        self._told, self._ended = {}, True
 
     def _meet_zeros(self) -> None:
         begin = self._at
@@ -531,7 +517,7 @@ class _TarWalk:
     def _resume(self, kind: DamageKind, begin: int, search_from: int, if_none: DamageKind | None = None) -> None:
         """Look for the next valid header; note what lies before it as damage, and go on there."""
         found = self._find(search_from, find_header)
-        self._pending = None
+        self._told = {}
         if found is None:
             start = begin if if_none is None else search_from
             self._wound(if_none or kind, start, self._size - start)
