@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from typing import Any, Final, Self
 
-from .error_text import describe_error
+from .error_text import ErrorText, describe_error
 from .samples import OpaqueKey, is_json_key, plain_key
 
 
@@ -85,14 +85,14 @@ class SampleFailure:
 
     @classmethod
     def from_exception(cls, error: BaseException, *, key: Any, **known: Any) -> Self:
-        """Return the failure that an exception is; `known` are further fields.
+        """Return the failure that an exception is; `known` are further fields."""
+        return cls.from_text(describe_error(error), key=key, **known)
 
-        The file is taken from the exception where it names one (`OSError.filename`) and nobody knows better.
-        """
-        said = describe_error(error)
-        if said.file is not None:
-            known.setdefault("file", said.file)
-        return cls(key=key, exception=said.type_name, message=said.message, traceback=said.traceback, **known)
+    @classmethod
+    def from_text(cls, said: ErrorText, *, key: Any, **known: Any) -> Self:
+        """The same, by what an exception said of itself; its file is one that it names, unless it is known better."""
+        told = {"exception": said.type_name, "message": said.message, "traceback": said.traceback, "file": said.file}
+        return cls(key=key, **(told | known))
 
     def as_json(self) -> dict[str, Any]:
         """Return the failure as JSON holds it; what is not known is left out."""

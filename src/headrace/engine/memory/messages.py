@@ -123,16 +123,8 @@ class CaughtError:
 
     def as_failure(self, *, key: Any, **known: Any) -> SampleFailure:
         """The failure of a sample that this is; `known` are further fields."""
-        said = self.said
-        return SampleFailure(
-            key=key,
-            kind=self.kind,
-            exception=said.type_name,
-            message=said.message,
-            traceback=said.traceback,
-            worker=self.worker,
-            **{"file": said.file, "tries": self.tries, **known},
-        )
+        mine = {"kind": self.kind, "worker": self.worker, "tries": self.tries}
+        return SampleFailure.from_text(self.said, key=key, **(mine | known))
 
 
 def pickle_error(error: BaseException) -> bytes:
