@@ -334,8 +334,9 @@ def _finish(source: Source, pixels: Pixels, wanted: _Finish, out: Pixels | None)
             _split(pixels, result)
         elif pixels is not result:
             np.copyto(result, pixels)
+        result = hand_out(source.name, result, out)
         timed.nbytes = result.nbytes
-        return hand_out(source.name, result, out)
+        return result
 
 
 def _cut(source: Source, pixels: Pixels, region: Region) -> Pixels:
