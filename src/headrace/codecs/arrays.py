@@ -30,20 +30,14 @@ Choice = npt.ArrayLike | Callable[[int], npt.ArrayLike]
 def parse_header(text: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     """Return dtype, Fortran order and shape. The files of a data set mostly share one header, so it is kept."""
     try:
-        header = ast.literal_eval(text.decode("utf-8" if not text.isascii() else "ascii"))
-    except (ValueError, SyntaxError, MemoryError, RecursionError, UnicodeDecodeError) as error:
-        raise ValueError(f"the array's header cannot be read: {error}") from None
-    if not isinstance(header, dict) or header.keys() != {"descr", "fortran_order", "shape"}:
-        raise ValueError("the array's header must have exactly descr, fortran_order and shape")
-    shape, is_fortran = header["shape"], header["fortran_order"]
-    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError(f"the array's shape is not one: {shape!r}")
-    if not isinstance(is_fortran, bool):
-        raise ValueError(f"the array's fortran_order is not True or False: {is_fortran!r}")
-    try:
+        header = ast.literal_eval(text.decode())
+        shape, is_fortran = header["shape"], header["fortran_order"]
         dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(header["descr"])
+        makes_sense = len(header) == 3 and isinstance(shape, tuple) and isinstance(is_fortran, bool)
     except Exception as error:  # numpy raises whatever it trips over
-        raise ValueError(f"the array's dtype is not one: {error}") from None
+        raise ValueError(f"the array's header cannot be read: {error}") from None
+    if not makes_sense or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"the array's header makes no sense: {header!r}")
     return dtype, is_fortran, shape
 
 
