@@ -36,10 +36,6 @@ _AS_THEY_ARE = (  # in the document that --json prints
     *("num_skipped", "was_verified", "wrong_data"),
 )
 
-_REASONS = {  # why a member is in no sample, in Chinese
-    "no rule fits its name": "文件名不符合任何配对规则",
-    "its sample has this field already": "所属样本已有这个字段",
-}
 _HEADS = Text("shard,samples,members,size,fields,state", "shard,样本数,文件数,大小,字段,状态")
 
 
@@ -203,8 +199,7 @@ def _unpaired_lines(facts: Sequence[ShardFacts]) -> Iterator[Text | str]:
     yield Text(f"Members in no sample: {count}", f"有 {count} 个文件不属于任何样本：")
     named = [member for shard in facts for member in shard.unpaired][:_MOST_LINES]
     for member in named:
-        shard, name, en = map(_printable, (member.shard, member.name, member.reason))
-        zh = _REASONS.get(en, f"所属样本缺少 {en.removeprefix('its sample has no ')}")
+        shard, name, en, zh = map(_printable, (member.shard, member.name, member.told.en, member.told.zh))
         yield Text(f"  {shard}: {name} ({en})", f"  {shard}：{name}（{zh}）")
     if more := count - len(named):
         yield Text(f"  … and {more} more", f"  ……另有 {more} 个")

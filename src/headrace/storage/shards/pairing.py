@@ -8,12 +8,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from headrace.model import Text
+
 from .index_file import text_of
 from .tar_walk import Members, Numbers
 
 UNPAIRED, IGNORED = -1, -2  # in place of a field: no rule fits the name; it is metadata, as WebDataset has it
 DUPLICATE = -3  # beside UNPAIRED and IGNORED: the sample has this field already
-REASONS = {UNPAIRED: "no rule fits its name", DUPLICATE: "its sample has this field already"}
+REASONS = {
+    UNPAIRED: Text("no rule fits its name", "文件名不符合任何配对规则"),
+    DUPLICATE: Text("its sample has this field already", "所属样本已有这个字段"),
+}
 _METADATA = re.compile(rb"__[^/]*__($|/)")
 _BY_FIRST_DOT = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$")
 _PLACE = re.compile(r"\{(\w*)\}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.errors import UnusableInput
+from headrace.model import Text
 
 from ..reading import close_files
 from .index_file import HAS_DATA_CRC, ShardIndex
@@ -26,7 +27,11 @@ class UnpairedMember:
     shard: str
     name: str
     offset: int  # of its data
-    reason: str
+    told: Text
+
+    @property
+    def reason(self) -> str:
+        return self.told.en
 
 
 def count_unpaired(index: ShardIndex, layouts: Sequence[SampleLayout]) -> int:
@@ -40,21 +45,21 @@ def list_unpaired(
 ) -> Iterator[UnpairedMember]:
     """Give the members in no sample: first those whose sample lacks a field, then those that fit no rule."""
 
-    def member(row: int, reason: str) -> UnpairedMember:
-        return UnpairedMember(shard, index.name(row), int(index.members["offset"][row]), reason)
+    def member(row: int, told: Text) -> UnpairedMember:
+        return UnpairedMember(shard, index.name(row), int(index.members["offset"][row]), told)
 
     layouts = layouts_of(index.meta, fields, pairing.required)
     for sample in _rows_of(index, [layout.is_left_out for layout in layouts]):
         has = set(layouts[int(index.samples["signature"][sample])].names)
-        lacks = [name for name in fields or pairing.required if name not in has]
+        lacks = ", ".join(name for name in fields or pairing.required if name not in has)
         rows = index.members_of(sample)
         for row in range(rows.start, rows.stop):
-            yield member(row, f"its sample has no {', '.join(lacks)}")
+            yield member(row, Text(f"its sample has no {lacks}", f"所属样本缺少 {lacks}"))
     num_paired = int(index.samples["num"].sum())
     for row in range(num_paired, len(index.members)):
-        reason = REASONS.get(int(index.members["field"][row]))
-        if reason is not None:
-            yield member(row, reason)
+        told = REASONS.get(int(index.members["field"][row]))
+        if told is not None:
+            yield member(row, told)
 
 
 def _rows_of(index: ShardIndex, is_such: list[bool]) -> list[int]:
