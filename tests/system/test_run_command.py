@@ -166,6 +166,7 @@ def test_a_script_that_leaves_at_once(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("\nraise ValueError('plain')", "ValueError: plain"),
+        ("\nraise ValueError('\x1b[1min bold\x1b[0m, as torch.load')", "ValueError: in bold, as torch.load"),
         ("\nraise ValueError('long' + 200 * '\\n and more of it')", "ValueError: long"),
         (
             "import sys\nsys.excepthook = lambda *_: None; import no_such",

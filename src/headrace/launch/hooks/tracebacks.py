@@ -18,6 +18,7 @@ _MOST_BYTES = 1000  # of a name
 _MOST_SAID = 500  # letters of a message: it begins with what it is about, and the frames before it need room, too
 # a frame that called another
 _PASSED_ON = re.compile(r'^ {2}File "([^"]+)".*\n(?: {4}.*\n)*(?= {2}File )', re.MULTILINE)
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # a message may be coloured, as those of `torch.load` are
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _recorded: list[BaseException] = []  # the last one: our hook sees it first, and so does the end of the process
 
@@ -81,7 +82,7 @@ def record_exception(error: BaseException) -> None:
         text = text.replace(said.message, said.message[:_MOST_SAID])
     # the script's own frames are what is looked for: those of a library only where they raised
     own = _PASSED_ON.sub(lambda frame: "" if any(part in frame[1] for part in LIBRARIES) else frame[0], text)
-    end = own.encode("utf-8", "replace")[-_MOST_BYTES:].decode("utf-8", "ignore")
+    end = _ESCAPES.sub("", own).encode("utf-8", "replace")[-_MOST_BYTES:].decode("utf-8", "ignore")
     tape.write(_EXCEPTION, now(), 0, int(", in __next__" in text), tape.name(end))
 
 
