@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from headrace.causes import advice_on, bottleneck_fix
 from headrace.model import (
     Activity,
+    Bottleneck,
     Cause,
     Confidence,
     Finding,
@@ -167,6 +169,22 @@ def test_the_first_lines_say_what_was_lost_what_to_do_and_what_decides(language:
     assert lines[1:3] == [second, third]
     assert len(lines) <= 22  # `headrace run` adds three of its own
     assert format_share(sum(row.share for row in ROWS)) in lines[-2]  # what is not shown is in the sum
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_what_to_do_is_a_line_of_the_terminal_whatever_is_advised(language: str, width: int) -> None:
+    sentences = [text for cause in Cause for text in (*advice_on(cause).fix, *advice_on(cause).measure)]
+    sentences += [text for one in Bottleneck for ours in (False, True) for text in bottleneck_fix(one, has_ours=ours)]
+    label = {"en": "do: ", "zh": "怎么办："}[language]
+    for text in (one for one in sentences if not one.en.startswith("if ")):
+        found = replace(FOUND, findings=(replace(FOUND.findings[0], fix=(text,)),), figures={"train_s": 10.0})
+        lines = brief_of(found, language, width)
+        place = next(number for number, line in enumerate(lines) if line.startswith(label))
+        assert lines[place + 1].startswith({"en": "check: ", "zh": "先查："}[language]), text
+        said, whole = lines[place].removesuffix(" …"), label + text.of(language)
+        assert whole.startswith(said)
+        assert said == whole or whole[len(said)] in " ;:,；：，、（"
 
 
 def test_what_else_was_found_comes_before_the_verdict_where_room_is_short() -> None:

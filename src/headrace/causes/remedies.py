@@ -233,7 +233,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
         fix=(),
         futile=_texts("more workers or prefetch: the batches are there", "增加 worker 或预取：batch 早已就绪"),
         measure=_texts(
-            "the ceiling: `headrace run --replay train.py` trains for some steps on batches that are there already",
+            "the ceiling: `headrace run --replay train.py`, which trains for some steps on batches that are there",
             "上限是多少：`headrace run --replay train.py` 会用现成的 batch 训练若干步",
         ),
     ),
@@ -299,8 +299,8 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.WORKER_HANG: CauseAdvice(
         fix=_texts(
-            "see where it stands next time: `headrace watch PID --dump hung.txt` while it hangs writes the stacks of "
-            "all processes",
+            "next time see where it stands: `headrace watch PID --dump hung.txt`, while it hangs, writes the stacks "
+            "of all processes",
             "下次卡住时看它停在哪里：趁卡住时运行 `headrace watch PID --dump hung.txt`，会写出所有进程的调用栈",
             "a limit on what can hang in a sample: a timeout on network reads and locks, no library with threads "
             "started before the fork (`multiprocessing_context='spawn'`, `cv2.setNumThreads(0)`)",
@@ -466,11 +466,11 @@ _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
         "配好的张量",
     ),
     Bottleneck.THREADS: Text(
-        "as many threads in each worker as there are cores for it: `OMP_NUM_THREADS={threads}` before the command "
-        "(NumPy's BLAS and OpenMP obey it), `torch.set_num_threads({threads})` and `cv2.setNumThreads({threads})` in "
+        "`OMP_NUM_THREADS={threads}` before the command: as many threads in each worker as there are cores for it "
+        "(NumPy's BLAS and OpenMP obey it); `torch.set_num_threads({threads})` and `cv2.setNumThreads({threads})` in "
         "`worker_init_fn` (OpenCV: 0 for one thread)",
-        "每个 worker 的线程数不超过它能用的核心数：在命令前加 `OMP_NUM_THREADS={threads}`（对 NumPy 的 BLAS 和 OpenMP "
-        "有效），并在 `worker_init_fn` 里调用 `torch.set_num_threads({threads})` 和 `cv2.setNumThreads({threads})`（"
+        "在命令前加 `OMP_NUM_THREADS={threads}`：每个 worker 的线程数不超过它能用的核心数（对 NumPy 的 BLAS 和 OpenMP "
+        "有效）；并在 `worker_init_fn` 里调用 `torch.set_num_threads({threads})` 和 `cv2.setNumThreads({threads})`（"
         "OpenCV 只用一个线程时设为 0）",
     ),
     Bottleneck.SERIAL: Text(

@@ -1,9 +1,11 @@
 """The forms of a report: text for a terminal, Markdown for an issue or a wiki, JSON for scripts."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -28,6 +30,10 @@ from .contents import (
 
 _MOST_TIMES = 5  # rows of the table of times in the first lines
 _MOST_LINES = 22  # `headrace run` adds three of its own: a screenful
+# Where a sentence may stop; code and places in a script are not cut into.
+_STOPS = re.compile(
+    r"`[^`]*`|, line \d+(?:, in \S+)?|(?P<stop>\s?[(（](?:`[^`]*`|[^()（）`])*[)）]|[;:,] | and | or |[；：，、])"
+)
 _STYLES = {Severity.FATAL: "bold red", Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold"}
 
 
@@ -47,11 +53,24 @@ def findings_text(
     if is_verbose:
         return _full(findings, language)
     first, *opening = opening_of(findings, language)
-    parts: list[tuple[int, RenderableType]] = [(0, Line(first, style="bold")), *((0, Line(one)) for one in opening)]
+    parts: list[tuple[int, RenderableType]] = [(0, Line(first, style="bold")), *((0, _OneLine(one)) for one in opening)]
     parts += ((rank, _bullet(said)) for rank, said in brief_of(findings, language))
     tables = tables_of(findings, language, most_times=_MOST_TIMES, is_verbose=False)
     parts += ((1 if table[-1] else 3, Group(*_titled(*table))) for table in tables)  # times before loaders
     return _Screen([*parts, (0, Line(MORE.filled(how=more).of(language), style="dim"))])
+
+
+class _OneLine(NamedTuple):
+    """A sentence on one line: of a long one the clauses that fit, for `-v` tells it whole."""
+
+    said: str
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+        said, width = self.said, options.max_width
+        if cell_len(said) > width:
+            heads = (f"{said[: stop.start()]} …" for stop in _STOPS.finditer(said) if stop["stop"])
+            said = max((one for one in heads if width // 6 <= cell_len(one) <= width), key=len, default=said)
+        return [Line(said)]
 
 
 class _Screen(NamedTuple):

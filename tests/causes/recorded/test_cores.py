@@ -69,7 +69,7 @@ def test_on_full_cores_nobody_is_sent_for_more_workers() -> None:
     assert found.findings[0].share == pytest.approx(0.5, abs=0.05)
     assert found.verdict is Verdict.DATA_BOUND
     assert "other processes of this run 1.00" in said(found)
-    assert "times as fast (estimate: demand" not in said(found)
+    assert "times as fast by estimate (demand" not in said(found)
     assert "top" not in said(found)  # it is the run's own ranks
 
 
@@ -98,7 +98,7 @@ def test_a_busy_machine_is_not_unknown() -> None:
 def test_cores_that_the_training_fills_itself_are_a_slow_loader() -> None:
     found = explain(trainer=0.4, worker=0.8)
     assert causes(found)[0] in {"batch_lockstep", "loader_throughput"}
-    assert "times as fast (estimate: demand" not in said(found)
+    assert "times as fast by estimate (demand" not in said(found)
 
 
 def test_on_full_cores_a_gain_is_less_sure() -> None:

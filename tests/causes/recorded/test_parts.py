@@ -176,6 +176,25 @@ def test_the_gain_of_a_faster_part_comes_true_without_workers() -> None:
         assert speed == pytest.approx((end_s - 1) / (faster_end_s - 1), rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("transforms", "is_advised"),
+    [
+        (("ToTensor",), False),
+        (("ToTensor", "Resize"), False),
+        (("Pillow resize", "RandomResizedCrop"), False),  # which crops first by itself
+        (("Resize", "CenterCrop"), True),
+        (("cv2.resize", "RandomCrop"), True),
+    ],
+)
+def test_to_crop_before_resizing_is_advised_to_who_does_both(transforms: tuple[str, ...], is_advised: bool) -> None:
+    processes, end_s = simulate(workers=2, task_s=[0.084] * 60, step_s=0.01, cpu=1.0)
+    shares = {f"transform {name}": 0.6 / number for number, name in enumerate(transforms, 1)}
+    (finding,) = explain(add_parts(processes, shares), end_s, cores=1).findings
+    assert f"({transforms[0]})" in finding.fix[0].en
+    assert ("crop before resize" in finding.fix[0].en) is is_advised
+    assert ("先裁剪再缩放" in finding.fix[0].zh) is is_advised
+
+
 def test_a_decoder_that_stands_still_reads() -> None:
     processes, end_s = simulate(workers=2, task_s=[0.08] * 60, step_s=0.01, cpu=0.2, read_bytes=8 << 20)
     found = explain(add_parts(processes, {"decode numpy.load": 1.0}, off_core=0.8), end_s)

@@ -7,6 +7,7 @@ step, the pool's time for a batch and the remedy's own factor are drawn within t
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -335,25 +336,25 @@ _SHORT = Text(
 )
 _TEXTS = {
     Remedy.MORE_WORKERS: Text(
-        "num_workers={workers}: about {gain} times as fast (estimate: demand × time of a batch in the pool = "
+        "num_workers={workers}: about {gain} times as fast by estimate (demand × time of a batch in the pool = "
         "workers needed)",
-        "num_workers={workers}：约快到 {gain} 倍（估计：需求 × 池子产出一个 batch 的时间 = 所需 worker 数）",
+        "num_workers={workers}：估计快到 {gain} 倍（需求 × 池子产出一个 batch 的时间 = 所需 worker 数）",
     ),
     Remedy.FASTER_DECODE: Text(
-        "a decoder or transform twice as fast: about {gain} times as fast (estimate: half of the {share} of "
-        "a task that is computing goes away)",
-        "解码或变换快一倍：约快到 {gain} 倍（估计：任务中占 {share} 的计算时间减半）",
+        "a decoder or transform twice as fast: about {gain} times as fast by estimate (half of the {share} of a task "
+        "that is computing goes away)",
+        "解码或变换快一倍：估计快到 {gain} 倍（任务中占 {share} 的计算时间减半）",
     ),
     Remedy.WARM_CACHE: Text(
-        "data in memory or on a faster disk: up to {gain} times as fast (estimate: the {share} of a task "
-        "that waits for bytes goes away)",
-        "数据放进内存或更快的盘：最多快到 {gain} 倍（估计：任务中占 {share} 的等读取时间全部省去）",
+        "data in memory or on a faster disk: up to {gain} times as fast by estimate (the {share} of a task that "
+        "waits for bytes goes away)",
+        "数据放进内存或更快的盘：估计最多快到 {gain} 倍（任务中占 {share} 的等读取时间全部省去）",
     ),
     Remedy.ASYNC_CHECKPOINT: Text(
-        "saves beside the training (`torch.distributed.checkpoint.async_save`): about {gain} times as fast "
-        "(estimate: a tenth of a save stays, give or take as much: copying the state)",
-        "异步保存（`torch.distributed.checkpoint.async_save`）：约快到 {gain} 倍（估计：每次保存约剩"
-        "十分之一，误差也约十分之一：复制状态的时间）",
+        "save beside the training, about {gain} times as fast by estimate: `torch.distributed.checkpoint.async_save` "
+        "(a tenth of a save stays, give or take as much: copying the state)",
+        "异步保存，估计快到 {gain} 倍：`torch.distributed.checkpoint.async_save`（每次保存约剩十分之一，误差也约十分之"
+        "一：复制状态的时间）",
     ),
 }
 
@@ -387,14 +388,23 @@ _ADVICE = {
 }
 _CHEAPER_DECODE = Text("cheaper decoding ({name})", "降低解码开销（{name}）")
 _CHEAPER_TRANSFORM = Text(
-    "cheaper transforms ({name}): crop before resize before conversion to float, or on the device for a whole batch",
-    "降低变换开销（{name}）：先裁剪、再缩放、最后转浮点，或放到设备上对整个 batch 做",
+    "cheaper transforms ({name}), or on the device for a whole batch",
+    "降低变换开销（{name}），或放到设备上对整个 batch 做",
+)
+_CROP_FIRST = Text(
+    "cheaper transforms ({name}): crop before resize, or on the device for a whole batch",
+    "降低变换开销（{name}）：先裁剪再缩放，或放到设备上对整个 batch 做",
+)
+# Of one that crops and resizes at once, the order is its own.
+_CROPS, _RESIZES = (
+    re.compile(r"^(?!.*resize).*crop", re.IGNORECASE),
+    re.compile(r"^(?!.*crop).*(resize|zoom)", re.IGNORECASE),
 )
 _CHEAPER_STAGE = Text('a cheaper "{name}", the largest stage of a sample', "优化“{name}”，它是样本里最耗时的阶段")
 _ESTIMATE = Text(
-    "{what}: twice as fast it would make the training about {gain} times as fast, at most {most} times if it "
-    "cost nothing (estimate: it takes {share} of a task, the rest stays)",
-    "{what}：若快一倍，训练约快到 {gain} 倍；若完全不耗时，最多 {most} 倍（估计：它占任务时间的 {share}，其余不变）",
+    "{what}: if twice as fast, the training is about {gain} times as fast by estimate, at most {most} times if it "
+    "cost nothing (it takes {share} of a task, the rest stays)",
+    "{what}：若快一倍，训练估计快到 {gain} 倍；若完全不耗时，最多 {most} 倍（它占任务时间的 {share}，其余不变）",
 )
 
 
@@ -417,8 +427,11 @@ def cheaper_part(verdict: DataVerdict, train_s: float) -> Text | None:
         return None
     if part.kind is PartKind.DECODE:
         what = _ADVICE.get("cv2" if part.name.startswith("cv2.") else part.name, _CHEAPER_DECODE)
+    elif part.kind is PartKind.STAGE:
+        what = _CHEAPER_STAGE
     else:
-        what = _CHEAPER_TRANSFORM if part.kind is PartKind.TRANSFORM else _CHEAPER_STAGE
+        seen = [any(map(kind.search, (one.name for one in candidates))) for kind in (_CROPS, _RESIZES)]
+        what = _CROP_FIRST if all(seen) else _CHEAPER_TRANSFORM
     return _ESTIMATE.filled(
         what=what.filled(name=part.name),
         gain=with_error(gain, error),
