@@ -2,7 +2,7 @@
 
 - `processes`: the processes of a recording, each with its events.
 - `passes`: what each pass over a loader was for: training, evaluation, or neither.
-- `trainer`: a training process: where its time went, its steps, and how long its saves hold it up in all.
+- `trainer`: a training process: where its time went, and its steps.
 - `workers`: what a loader's workers did, and which of them hung.
 - `data_waits`: why the loop waited for data: pool too slow, lock-step, single late batches.
 - `parts`: what a sample's time went into.

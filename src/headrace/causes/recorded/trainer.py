@@ -1,9 +1,9 @@
-"""A training process of a recording: its window, where its time went, its steps and its saves. Pure."""
+"""A training process of a recording: its window, where its time went, its steps. Pure."""
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ _PHASES = (
     (re.compile(r"\beval|valid|\btest(ing)?\b|评估|验证", re.IGNORECASE), Activity.EVALUATION),
     (re.compile(r"\blog(s|ging)?\b|upload|日志|上传", re.IGNORECASE), Activity.LOGGING),
 )
+_FOLLOWING = ("os.", "shutil.")  # how calls are named that a save is followed by: to sync, rename or copy its file
 _NONE = np.empty(0, np.int64)
 REPLAY_COPYING, REPLAY_NOT_DONE = -1, -2  # values of a REPLAY event; from 0 on, batches were given again
 _STEP = (Activity.BACKWARD, Activity.OPTIMIZER)
@@ -80,15 +81,6 @@ class LoaderWaits:
         return self.settings.num_workers or 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Saves:
-    """From where to where saves reach, by where their event begins, and which events are parts of the one before."""
-
-    reach: dict[int, tuple[int, int]] = field(default_factory=dict)
-    parts: Collection[int] = frozenset()
-    untimed_s: float = 0.0  # what lies around the calls, of which nobody says what it was
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trainer:
     process: ProcessEvents
@@ -103,7 +95,6 @@ class Trainer:
     spans: tuple[Span[Label], ...]
     loaders: tuple[LoaderWaits, ...]  # that it trains on, the one that was waited for longest first
     loader_rows: tuple[LoaderRow, ...]  # of all loaders
-    saves: _Saves
 
     @property
     def train_s(self) -> float:
@@ -160,8 +151,7 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     passes = read_passes(process, thread)
     is_fed = any(one.role is not LoaderRole.EVALUATION for one in passes)
     evaluated = evaluations(process, thread, passes)
-    saves = _read_saves(process, thread, passes)
-    spans = _spans(process, thread, saves, evaluated)
+    spans = _spans(process, thread, evaluated)
     if not is_fed:
         spans = [*_between_steps(process, thread, coverage(spans[: len(evaluated)])), *spans]
     begins = [span.start for span in spans if span.label[0] is Activity.EPOCH_START]
@@ -194,7 +184,6 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
         spans=tuple(spans),
         loaders=_loaders(process, thread, spans, passes),
         loader_rows=tuple(loader_rows(process, thread, passes, (train_end - train_start - replayed) / 1e9)),
-        saves=saves,
     )
 
 
@@ -206,19 +195,19 @@ def _outside_next(process: ProcessEvents, thread: int) -> ProcessEvents:
     return replace(process, events=events[~is_inside])
 
 
-def _spans(
-    process: ProcessEvents, thread: int, saves: _Saves, evaluated: Sequence[tuple[int, int]]
-) -> list[Span[Label]]:
+def _spans(process: ProcessEvents, thread: int, evaluated: Sequence[tuple[int, int]]) -> list[Span[Label]]:
     events = process.of(*set(_ACTIVITY) - {EventKind.EVALUATION}, thread=thread)
     activities = {int(kind): activity for kind, activity in _ACTIVITY.items()}
     spans = [Span(start, end, (Activity.EVALUATION, ""), is_opaque=True) for start, end in evaluated]
+    saved = len(spans)  # the place of the last save
     columns = (events[name].tolist() for name in ("start_ns", "duration_ns", "kind", "arg", "value"))
     for start, duration, kind, arg, value in zip(*columns, strict=True):
         activity, name, end = activities[kind], "", start + duration
         if activity is Activity.CHECKPOINT:
-            if start in saves.parts:
+            if process.names.get(arg, "").startswith(_FOLLOWING) and _follows(spans[saved:], start):
+                spans[saved] = replace(spans[saved], end=end)
                 continue
-            start, end = saves.reach.get(start, (start, end))
+            saved = len(spans)
         elif activity is Activity.WAIT and value <= 0:  # the first batch, or the end of the epoch
             activity = Activity.EPOCH_START
         elif activity is Activity.PHASE:
@@ -236,6 +225,13 @@ def _spans(
     if len(cached):  # a replay at whose end nobody was left to write it down
         spans.append(Span(int(starts_of(cached)[0]), int(ends_of(cached)[-1]), (Activity.REPLAY, ""), is_opaque=True))
     return spans
+
+
+def _follows(since: Sequence[Span[Label]], start: int) -> bool:
+    """Whether nothing else has happened since a save, the first of some spans, but a collection."""
+    return bool(since) and not any(
+        since[0].end <= one.start < start for one in since if one.label[0] is not Activity.GC
+    )
 
 
 def _between_steps(process: ProcessEvents, thread: int, evaluated: Coverage) -> Iterator[Span[Label]]:
@@ -353,86 +349,3 @@ def outermost(activity: Activity, spans: Sequence[Span[Label]]) -> list[Span[Lab
         if span.is_opaque or span.label[0] is activity:
             reach = max(reach, span.end)
     return found
-
-
-# ---------------------------------------------------------------------------------------- saves
-
-# A script that saves gathers the state and opens a file before, and syncs, renames or copies it afterwards. Some of
-# these calls are timed; others cannot be (`open`, `write` and `close` of a file, another program): what the loop stands
-# still right before and after its saves, and hardly anywhere else, is theirs, too.
-_FOLLOWING = ("os.", "shutil.")  # how calls are named that a save is followed by
-_ANY_TIME = {EventKind.GC}  # may come at any moment, and is nobody's doing
-_FEWEST_SAVES = 3  # saves: what lies beside one or two of them may be anything
-_LEAST_PAUSE_NS = 2_000_000
-_AS_OFTEN = 0.25  # of the saves: as many pauses of that kind elsewhere, and saves do not explain them
-_MOST_PAUSES = 3.0  # the usual pause: a longer one has something else in it
-
-
-def _read_saves(process: ProcessEvents, thread: int, passes: Sequence[LoaderPass]) -> _Saves:
-    events = process.of(*(set(_ACTIVITY) - _ANY_TIME), thread=thread)
-    is_save = events["kind"] == int(EventKind.CHECKPOINT)
-    if not is_save.any():
-        return _Saves()
-    starts, ends = starts_of(events), ends_of(events)
-    wholes, parts = _wholes(process, events, starts, ends, is_save)
-    firsts, lasts = starts[list(wholes)], ends[list(wholes.values())]
-    reach = np.maximum.accumulate(ends)
-    # The last event of a pass that evaluates, unless it is known how much longer that went on.
-    ended = [one.end_ns for one in passes if one.role is LoaderRole.EVALUATION]
-    is_evaluation = (events["kind"] == int(EventKind.EVALUATION)) | np.isin(reach, ended)
-    # How long nothing happened before the loop asked for a batch, where it had not saved just before.
-    asked = np.flatnonzero((events["kind"] == int(EventKind.WAIT)) & (events["value"] > 0))
-    asked = asked[asked > 0]
-    has_saved = reach[asked - 1] == np.maximum.accumulate(np.where(is_save, ends, 0))[asked - 1]
-    others = np.maximum(0, starts[asked] - reach[asked - 1])[~has_saved]
-    # How long nothing timed happened before and after each: 0 where it lies in something that goes on, or behind
-    # an evaluation, which may end with something of its own; -1 where it was the first thing of all, or the last.
-    at, behind = np.searchsorted(starts, firsts), np.searchsorted(starts, lasts)
-    is_joined = (reach[at - 1] > firsts) | is_evaluation[at - 1]
-    before = np.where(at == 0, -1, np.where(is_joined, 0, firsts - reach[at - 1]))
-    gaps = np.where(reach[behind - 1] <= lasts, starts[behind.clip(max=len(starts) - 1)] - lasts, 0)
-    after = np.where(behind == len(starts), -1, gaps)
-    theirs = _theirs(np.where((before >= 0) & (after >= 0), before + after, -1), others)
-    tails = np.minimum(after, theirs).clip(0)  # on which side the loop's own part lies is not known
-    leads = theirs - tails
-    whole = zip(firsts.tolist(), (firsts - leads).tolist(), (lasts + tails).tolist(), strict=True)
-    return _Saves(
-        reach={first: (start, end) for first, start, end in whole},
-        parts=frozenset(starts[parts].tolist()),
-        untimed_s=float(theirs.sum()) / 1e9,
-    )
-
-
-def _wholes(
-    process: ProcessEvents, events: NDArray[Any], starts: Times, ends: Times, is_save: NDArray[np.bool_]
-) -> tuple[dict[int, int], list[int]]:
-    """Return the saves, from the place of their first event to that of their last, and which are later parts of one."""
-    others = np.concatenate(([0], np.cumsum(~is_save)))
-    wholes: dict[int, int] = {}
-    parts: list[int] = []
-    current = -1
-    for place in np.flatnonzero(is_save).tolist():
-        if current >= 0 and process.names.get(int(events["arg"][place]), "").startswith(_FOLLOWING):
-            over = int(np.searchsorted(starts, ends[wholes[current]]))
-            if over <= place and others[place] == others[over]:  # the loop did not go on meanwhile
-                wholes[current] = place
-                parts.append(place)
-                continue
-        current = place
-        wholes[place] = place
-    return wholes, parts
-
-
-def _theirs(gaps: Times, others: Times) -> Times:
-    """Return what of the gaps beside saves is theirs: what most of them have beyond the usual, and hardly any other."""
-    none = np.zeros(len(gaps), np.int64)
-    known = gaps >= 0
-    if known.sum() < _FEWEST_SAVES or len(others) < _FEWEST_SAVES:
-        return none
-    usual = int(np.median(others))
-    longer = np.where(known, np.maximum(0, gaps - usual), 0)
-    typical = int(np.median(longer[known]))
-    alike = int((others >= usual + typical // 2).sum())
-    if typical < _LEAST_PAUSE_NS or alike >= max(1.0, _AS_OFTEN * known.sum()):
-        return none
-    return np.minimum(longer, int(_MOST_PAUSES * typical)).astype(np.int64)
