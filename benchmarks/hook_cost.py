@@ -30,7 +30,7 @@ def hook(name: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any], Any]:
     from headrace.launch.hooks import loader as hooks_loader
     from headrace.launch.hooks import step as hooks_step
     from headrace.launch.hooks import worker as hooks_worker
-    from headrace.signals.timing import tasks
+    from headrace.signals import timing
 
     def nothing(_: Any) -> None:
         pass
@@ -45,7 +45,7 @@ def hook(name: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any], Any]:
         "fetch, resources looked at": lambda: hooks_worker._timed_fetch(nothing, lambda: None, lambda: None),
     }
     if name == "fetch, resources looked at":
-        tasks.SHORT_TASK_NS = 0  # no task is short
+        timing.SHORT_TASK_NS = 0  # no task is short
     return made[name](), nothing, loader
 
 

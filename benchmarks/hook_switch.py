@@ -122,7 +122,7 @@ def wrapped_places() -> list[Place]:
 
 def _own_places() -> list[Place]:
     """What our own loader writes while it is recorded, in the training process and in its workers."""
-    from headrace.signals.timing import NextWatch
+    from headrace.signals import NextWatch
 
     places: list[Place] = [(NextWatch, "wrap", NextWatch.wrap, None)]
     if (events := sys.modules.get("headrace.engine.worker.events")) is not None:

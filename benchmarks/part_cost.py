@@ -71,12 +71,12 @@ def two_parts(*, is_long: bool) -> Callable[[], Callable[[int], Any]]:
     def make() -> Callable[[int], Any]:
         from headrace.launch.hooks.wrapping import timed_part
         from headrace.launch.tape import tape
-        from headrace.signals.timing import sample_clock
+        from headrace.signals import timing
 
         decode, finish = timed_part(_decode, "decode one"), timed_part(_finish, "transform another")
-        begin, end = sample_clock.begin_sample, sample_clock.end_sample
+        begin, end = timing.begin_sample, timing.end_sample
         if is_long:
-            sample_clock._SHORT_NS = 0
+            timing._SHORT_NS = 0
 
         def fetch(index: int) -> bytes:
             clock = begin()

@@ -58,7 +58,7 @@ WITHIN: dict[str, dict[str, set[str]]] = {
         "online": {"memory", "epoch", "guard"},
     },
     "launch": {"hooks": set(), "site": set()},
-    "signals": {"system": set(), "recording": {"system"}, "timing": {"system", "recording"}},
+    "signals": {"system": set(), "recording": {"system"}},
     "storage": {"reading": set(), "shards": {"reading"}, "media": set()},
 }
 

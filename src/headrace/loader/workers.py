@@ -38,7 +38,7 @@ from headrace.engine import (
 from headrace.errors import BatchTooLarge, InternalError, NotSupported, TooManyBad, WorkerHang, WorkerLost
 from headrace.knowledge import add_hint
 from headrace.model import Count, LoaderStats, find_rank, is_from_signal, language
-from headrace.signals.timing import NextWatch
+from headrace.signals import NextWatch
 
 from .batches import collate_as_workers_do, is_pinned, pin_batch
 from .local import LocalStages, local_batches

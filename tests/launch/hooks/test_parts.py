@@ -23,7 +23,7 @@ from headrace.launch.hooks.parts import transform_name
 from headrace.launch.hooks.worker import _time_fetcher
 from headrace.launch.hooks.wrapping import bytes_of, replace_part, timed_part
 from headrace.launch.tape import tape
-from headrace.signals.timing import begin_sample, current_sample, end_sample
+from headrace.signals import begin_sample, current_sample, end_sample
 
 
 @pytest.fixture

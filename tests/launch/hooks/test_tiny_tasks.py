@@ -16,7 +16,7 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 from headrace.launch.hooks import worker as hooks_worker
 from headrace.launch.tape import tape
 from headrace.model import EventKind
-from headrace.signals.timing import SHORT_TASK_NS, TaskPace, TaskUsage
+from headrace.signals import SHORT_TASK_NS, TaskPace, TaskUsage
 
 SHORT_NS, LONG_NS = 50_000, 20_000_000
 durations = st.lists(st.sampled_from([SHORT_NS, LONG_NS]), max_size=60)

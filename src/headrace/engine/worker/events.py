@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 from headrace.model import EventKind
+from headrace.signals import SHORT_TASK_NS, SampleClock, TaskPace, TaskUsage, begin_sample, born_ns, end_sample
 from headrace.signals.recording import KeptEvents, Lane
-from headrace.signals.timing import SHORT_TASK_NS, SampleClock, TaskPace, TaskUsage, begin_sample, born_ns, end_sample
 
 _FETCH, _COLLATE, _SEND, _IDLE, _WORKER_START = (
     int(kind) for kind in (EventKind.FETCH, EventKind.COLLATE, EventKind.SEND, EventKind.IDLE, EventKind.WORKER_START)

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from headrace.model import EventKind, LoaderSettings, nbytes_of
-from headrace.signals.timing import NextWatch
+from headrace.signals import NextWatch
 
 from ..tape import now, tape
 from .device import say_rank

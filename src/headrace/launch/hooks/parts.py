@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from headrace.model import EventKind, watch_stages
-from headrace.signals.timing import PartFrame, current_sample
+from headrace.signals import PartFrame, current_sample
 
 from ..tape import now, tape
 from .wrapping import Inside, instead_of, replace_part, timed_part

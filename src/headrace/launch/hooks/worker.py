@@ -12,8 +12,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from headrace.model import EventKind, keeps_worker_heap, worker_threads
+from headrace.signals import SHORT_TASK_NS, TaskPace, TaskUsage, begin_sample, born_ns, end_sample
 from headrace.signals.system import set_worker_gains
-from headrace.signals.timing import SHORT_TASK_NS, TaskPace, TaskUsage, begin_sample, born_ns, end_sample
 
 from ..tape import note, now, tape
 from .parts import time_stages

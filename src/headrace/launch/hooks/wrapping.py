@@ -11,7 +11,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-from headrace.signals.timing import current_sample
+from headrace.signals import current_sample
 
 from ..tape import now, tape
 
