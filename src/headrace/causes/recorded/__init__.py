@@ -1,6 +1,6 @@
 """Why a recorded training waits: pure functions from events to findings.
 
-- `processes`: the processes of a recording, each with its events.
+- `processes`: the processes of a recording, each with its events, and the time that those take.
 - `passes`: what each pass over a loader was for: training, evaluation, or neither.
 - `trainer`: a training process: where its time went, and its steps.
 - `workers`: what a loader's workers did, and which of them hung.

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from headrace.model import Activity, Cause, EventKind, LoaderRole, LoaderRow, LoaderSettings, Text, TimeRow, copied_ns
 
-from ..steps import Span, exclusive_times
 from .passes import LoaderPass, evaluations, loader_rows, num_made, read_passes
-from .processes import Coverage, ProcessEvents, Times, covering, ends_of, starts_of
+from .processes import Coverage, ProcessEvents, Span, Times, covering, ends_of, exclusive_times, starts_of
 
 Label = tuple[Activity, str]  # and the name of a phase
 # An event is the activity of its name, but for the start of an epoch.

@@ -4,7 +4,6 @@
 - `periods`: whether slow steps come at equal distances, at which, and what that may be called.
 - `data_waits`: what the waits for data say.
 - `losses`: where the time of a series went, and the evidence in sentences.
-- `timeline`: where a thread's time went, from events that lie inside each other: every moment is counted once.
 """
 
 from .data_waits import (
@@ -20,7 +19,6 @@ from .data_waits import (
 from .losses import SLOW_STEPS, Analysis, analyse, evidence_of, report_from, verdict_of
 from .periods import LostTime, StepPeriod, find_period, find_rhythm
 from .stalls import Cost, cost_of, of_weight
-from .timeline import Span, exclusive_times
 
 __all__ = [
     "BOUND_FROM",
@@ -31,12 +29,10 @@ __all__ = [
     "Analysis",
     "Cost",
     "LostTime",
-    "Span",
     "StepPeriod",
     "analyse",
     "cost_of",
     "evidence_of",
-    "exclusive_times",
     "find_period",
     "find_rhythm",
     "lockstep_rounds",

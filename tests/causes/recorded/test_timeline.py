@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.causes.recorded.processes import Coverage
-from headrace.causes.steps.timeline import Span, exclusive_times
+from headrace.causes.recorded.processes import Coverage, Span, exclusive_times
 
 _SPANS = st.lists(
     st.builds(
