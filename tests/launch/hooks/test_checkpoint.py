@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from headrace.launch.hooks import checkpoint, wrapping
+from headrace.launch.hooks import interruptions, wrapping
 from headrace.model import EventKind
 from headrace.signals.recording import read_run
 
@@ -30,7 +30,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             monkeypatch.setattr(owner, name, getattr(owner, name))  # as it is now, afterwards
     for name in _SETS:
         monkeypatch.setattr(os, name, set(getattr(os, name)))
-    monkeypatch.setattr(checkpoint, "_saved_files", {})
+    monkeypatch.setattr(interruptions, "_saved_files", {})
     texts: dict[int, str] = {}
     calls: list[str] = []
 
@@ -45,7 +45,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(wrapping.tape, "write", write)
     monkeypatch.setattr(wrapping.tape, "name", number)
     own = SimpleNamespace(save=torch.save, serialization=SimpleNamespace(save=torch.save), calls=calls)
-    checkpoint.time_save(own)  # type: ignore[arg-type]
+    interruptions.time_save(own)  # type: ignore[arg-type]
     return own
 
 
@@ -131,7 +131,7 @@ def test_not_more_files_are_remembered_than_a_few(timed: SimpleNamespace, tmp_pa
     os.replace(tmp_path / "0.pt", tmp_path / "first.pt")
     os.replace(tmp_path / "199.pt", tmp_path / "last.pt")
     assert take(timed) == ["os.replace"]
-    assert len(checkpoint._saved_files) <= 64
+    assert len(interruptions._saved_files) <= 64
 
 
 _SCRIPT = """

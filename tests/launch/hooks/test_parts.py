@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Subset
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from headrace.launch.hooks.checkpoint import saved_bytes
+from headrace.launch.hooks.interruptions import saved_bytes
 from headrace.launch.hooks.parts import transform_name
 from headrace.launch.hooks.worker import _time_fetcher
 from headrace.launch.hooks.wrapping import bytes_of, replace_part, timed_part

@@ -8,8 +8,7 @@
 - `parts`: what happens inside a sample: reading, decoding, transforms, stages, shards that are opened.
 - `step`: the training step: forward, backward, optimizer, evaluation, garbage collections.
 - `device`: what the host waits for outside its process: copies, the device, other ranks.
-- `checkpoint`: checkpoints, and what is done with a file that was just saved.
-- `logs`: what writing logs takes.
+- `interruptions`: what a loop does besides training: checkpoints, what is done with a file that was just saved, logs.
 - `replay`: steps on batches that were kept, for `headrace run --replay`.
 - `tracebacks`: tracebacks without our frames, and the exceptions that nobody caught.
 """

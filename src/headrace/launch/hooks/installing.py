@@ -14,7 +14,7 @@ from types import ModuleType
 from headrace.model import EventKind
 
 from ..tape import note
-from . import checkpoint, device, loader, logs, parts, step, tracebacks, worker
+from . import device, interruptions, loader, parts, step, tracebacks, worker
 from .wrapping import Inside, replace
 
 _EVALUATION, _CHECKPOINT = EventKind.EVALUATION, EventKind.CHECKPOINT
@@ -22,8 +22,8 @@ _LOGGING, _FORWARD = EventKind.LOGGING, EventKind.FORWARD
 # of each kind, nested calls are one event
 _INSIDE: dict[EventKind, Inside] = {
     _EVALUATION: step.in_evaluation,
-    _CHECKPOINT: checkpoint.in_checkpoint,
-    _LOGGING: logs.in_logging,
+    _CHECKPOINT: interruptions.in_checkpoint,
+    _LOGGING: interruptions.in_logging,
     _FORWARD: step.in_forward,
 }
 
@@ -87,25 +87,25 @@ Hook = Callable[[ModuleType], None]
 
 _HOOKS: dict[str, tuple[Hook, ...]] = {
     **dict.fromkeys(METHODS, (_time_framework,)),
-    "loguru._handler": (logs.time_lines,),
-    "safetensors.torch": (checkpoint.time_safetensors,),
+    "loguru._handler": (interruptions.time_lines,),
+    "safetensors.torch": (interruptions.time_safetensors,),
     "tarfile": (parts.time_archives,),
-    "tensorboardX.writer": (logs.time_summary_writer,),
+    "tensorboardX.writer": (interruptions.time_summary_writer,),
     "torch": (
         tracebacks.hide_our_frames,
-        checkpoint.time_save,
+        interruptions.time_save,
         step.time_steps,
         device.time_device,
-        logs.time_logging,
+        interruptions.time_logging,
         step.time_collections,
     ),
-    "torch.distributed.checkpoint.state_dict_saver": (checkpoint.time_distributed_save,),
+    "torch.distributed.checkpoint.state_dict_saver": (interruptions.time_distributed_save,),
     "torch.distributed.distributed_c10d": (device.time_collectives,),
     "torch.utils.data.dataloader": (loader.time_loaders, parts.time_own_parts),
-    "torch.utils.tensorboard.writer": (logs.time_summary_writer,),
+    "torch.utils.tensorboard.writer": (interruptions.time_summary_writer,),
     "torchdata.stateful_dataloader.stateful_dataloader": (loader.time_stateful_loader,),
     "torchdata.stateful_dataloader.worker": (worker.time_worker_loop,),
-    "tqdm.std": (logs.time_lines,),
+    "tqdm.std": (interruptions.time_lines,),
     "ultralytics.data.build": (loader.time_endless_loader,),
 }
 # What is known of a sample's parts; a module may have hooks of both kinds.
