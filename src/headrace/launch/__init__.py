@@ -4,8 +4,7 @@
 - `child`: the command as a child process: its signals, its exit code, and somebody who records it.
 - `hooks`: what is timed inside an unchanged script.
 - `live`: what a training is doing now.
-- `monitoring`: waits, slow batches, a bar's postfix; the user's own marks.
-- `self_recording`: a recording of this very process.
+- `monitoring`: waits, slow batches, a bar's postfix; the user's own marks; a recording of this very process.
 - `tape`: where the hooks of a process write, and what could not be timed.
 - `site/sitecustomize.py`: what every Python process under `headrace run` finds first.
 """
