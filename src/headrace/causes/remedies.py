@@ -22,37 +22,35 @@ def _texts(*said: str) -> tuple[Text, ...]:
 
 
 _BUSY_SHARE = Text(
-    "which of the two it is: run some hundred steps with `headrace.DataLoader` and read `busy_share` of each worker in "
-    "`loader.stats().workers`: all near 1, the whole pool is too slow; most well below 1, there is throughput to spare "
-    "and one slow worker or sample held up the others",
-    "要区分两者：用 `headrace.DataLoader` 跑几百步，看 `loader.stats().workers` 里每个 worker 的 `busy_share`："
-    "都接近 1，是整个 worker 池太慢；多数明显低于 1，说明产能有富余，是个别 worker 或样本拖住了其余的",
+    "which of the two it is: run some hundred steps with `headrace.DataLoader`: `busy_share` in "
+    "`loader.stats().workers` near 1 for all, the pool is too slow; well below for most, one worker or sample held up "
+    "the others",
+    "要区分两者：用 `headrace.DataLoader` 跑几百步，看 `loader.stats().workers` 里的 `busy_share`：都接近 1，是整池太"
+    "慢；多数明显低于 1，是个别 worker 或样本拖住了其余的",
 )
 _OUT_OF_ORDER = Text(
-    "a test of one line (torch 2.6 or newer): `DataLoader(..., in_order=False)`; it speeds up a straggler and leaves a "
-    "slow pool as it is (it changes the order of samples: for the test only)",
-    "一行就能做的试验（torch 2.6 及以上）：`DataLoader(..., in_order=False)`。若是个别拖慢，速度会明显上升；若是整池太"
-    "慢，几乎不变（它会改变样本顺序，只用于试验）",
+    "a test of one line: `DataLoader(..., in_order=False)` (torch 2.6 or newer) speeds up a straggler, not a slow "
+    "pool (it changes the order of samples: for the test only)",
+    "一行就能做的试验（torch 2.6 及以上）：`DataLoader(..., in_order=False)` 能加快个别拖慢，对整池太慢无效（会改变样"
+    "本顺序，只用于试验）",
 )
 _PREFETCH_FUTILE = Text(
-    "a higher `prefetch_factor`: the buffer is empty because less is supplied than used; a deeper one costs memory and "
-    "adds no throughput",
-    "加大 `prefetch_factor`：缓冲之所以见底，是因为供给小于消耗；加深缓冲只会多占内存，不会增加吞吐",
+    "a higher `prefetch_factor`: less is supplied than used, and a deeper buffer only costs memory",
+    "加大 `prefetch_factor`：供给小于消耗，加深缓冲只会多占内存，不会增加吞吐",
 )
 _DEEPER_FUTILE = Text(
     "a higher `prefetch_factor`: the worker that is late has no time left to work ahead",
     "加大 `prefetch_factor`：迟到的那个 worker 没有余力提前干活",
 )
 _OTHER_NUMBER = Text(
-    "`num_workers={workers}`, or another number that does not fit the distance of the heavy batches: they then go "
-    "round among the workers; the run that follows shows it, for if one worker is slow itself that changes little",
-    "`num_workers={workers}`，或其他与重 batch 的间隔不合拍的数：重 batch 就会轮流落到各个 worker；再跑一次即可验证，若"
-    "是某个 worker 本身慢，则变化不大",
+    "`num_workers={workers}`, or another number that does not fit the distance of the heavy batches: they go round "
+    "among the workers then; if one worker is slow itself, that changes little",
+    "`num_workers={workers}`，或其他与重 batch 的间隔不合拍的数：重 batch 会轮流落到各个 worker；若是某个 worker 本身"
+    "慢，则变化不大",
 )
 _FEWER_WORKERS_FUTILE = Text(
-    "fewer workers with more prefetch: that cuts the throughput in proportion, unless it was measured that it rises "
-    "when workers are taken away",
-    "减少 worker、加大预取：除非实测证明减少 worker 后吞吐反而上升，否则吞吐会按比例下降",
+    "fewer workers with more prefetch: less throughput in proportion, unless it was measured to rise then",
+    "减少 worker、加大预取：除非实测证明吞吐会上升，否则按比例下降",
 )
 _BIGGER_BATCH_FUTILE = Text(
     "a bigger batch: the loader gives the same samples a second, whatever the batch",
@@ -65,11 +63,10 @@ _SAME_CORES_FUTILE = Text(
     "more workers or prefetch: they would share the same cores", "增加 worker 或预取：用的还是同样的核心"
 )
 _HEADRACE = Text(
-    "`headrace run --feed`, without a change, or `from headrace import DataLoader` in the script: it gives out samples "
-    "instead of batches, so the waits become even and one slow sample holds up nobody; what a sample costs stays the "
-    "same",
+    "`headrace run --feed`, without a change, or `from headrace import DataLoader` in the script: it gives out "
+    "samples instead of batches, so one slow sample holds up nobody; what a sample costs stays the same",
     "`headrace run --feed`（不改代码），或在脚本里用 `from headrace import DataLoader`：它按样本而不是按 batch 分派，"
-    "等待变得均匀，单个慢样本不再拖住全队；但样本本身的开销不变",
+    "单个慢样本不再拖住全队；样本本身的开销不变",
 )
 LOOP_MAKES_DATA = Text(
     "data that a loop makes itself (a memory map, a generator, a thread) is not told from its other Python: `with "
@@ -78,31 +75,26 @@ LOOP_MAKES_DATA = Text(
     "把它包起来，或用 `for batch in headrace.monitor(iterable):`，就能看到",
 )
 _KEEP_WORKERS, _KEPT_LOADER = _texts(
-    "`persistent_workers=True`: the workers, with what they have opened and imported, stay for the next epoch "
-    "(they keep their memory, too)",
-    "`persistent_workers=True`：worker 连同已打开的文件和已导入的模块保留到下一个 epoch（也会一直占着内存）",
-    "make the loader once, before the loop ({place}), with `persistent_workers=True`: its workers stay as long as the "
-    "loader does, and no longer",
+    "`persistent_workers=True`: the workers stay for the next epoch, with their memory and what they opened",
+    "`persistent_workers=True`：worker 连同已打开的文件保留到下一个 epoch（也一直占着内存）",
+    "make the loader once, before the loop ({place}), with `persistent_workers=True`: its workers stay as it does",
     "在循环之前只建一次加载器（{place}），并设 `persistent_workers=True`：worker 只能留到加载器被丢弃为止",
 )
 _SPLIT = Text(
-    "where a sample's time goes: time reading, decoding and transforms apart in `__getitem__`, for a hundred samples "
-    "in one process",
-    "样本的时间花在哪里：在单进程里取一百个样本，在 `__getitem__` 中分别计时读取、解码和变换",
+    "where a sample's time goes: time reading, decoding and transforms apart for a hundred samples in one process",
+    "样本的时间花在哪里：在单进程里取一百个样本，分别计时读取、解码和变换",
 )
 MORE_SUPPLY = Text(
-    "raise what the workers deliver: more of them while cores are free, cheaper decoding, data on faster storage; "
-    "which one depends on the measurement below",
-    "提高 worker 的产出：有空闲核心就加 worker，否则降低解码开销，或把数据放到更快的存储上；该选哪一个，取决于下面的"
-    "测量",
+    "raise what the workers deliver: more of them while cores are free, cheaper decoding, faster storage",
+    "提高 worker 的产出：有空闲核心就加 worker，否则降低解码开销，或用更快的存储",
 )
 LESS_A_SAMPLE = Text(
     'less to do for each sample: cheaper decoding, data on faster storage; how many workers, `tune="online"` finds out',
     '减少每个样本的开销：降低解码开销，或把数据放到更快的存储上；worker 数由 `tune="online"` 自己找',
 )
 FREE_CORES = Text(
-    "free the cores that processes outside this training take: `top` names them; a job of its own (`--exclusive`), or "
-    "cores of its own (`taskset`, `--cpuset-cpus`), keeps them away",
+    "free the cores that processes outside this training take (`top` names them): a job or cores of its own keep them "
+    "away (`--exclusive`, `taskset`, `--cpuset-cpus`)",
     "腾出被训练之外的进程占用的核心：用 `top` 可看到是哪些进程；独占节点（`--exclusive`）或绑定专用核心（`taskset`、"
     "`--cpuset-cpus`）可避免",
 )
@@ -118,13 +110,10 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     Cause.STRAGGLER_SAMPLE: CauseAdvice(
         fix=(
             *_texts(
-                "find the samples that take long and treat them (cut, re-encode, skip); they are the same in every "
-                "epoch if the data are to blame",
-                "找出耗时长的样本并处理（裁剪、重新编码、跳过）；若问题出在数据上，每个 epoch 都会是同一批样本",
-                "enough batches ahead to hide one: slow time / step time; here more prefetch does help, up to that "
-                "depth",
-                "多备几个 batch 来掩盖它：所需深度 = 慢样本耗时 / 单步耗时；在这种情况下加大预取确实有用，到这个深度为"
-                "止",
+                "find the samples that take long and treat them (cut, re-encode, skip)",
+                "找出耗时长的样本并处理（裁剪、重新编码、跳过）",
+                "enough batches ahead to hide one, slow time / step time: here more prefetch does help",
+                "多备几个 batch 来掩盖它，深度 = 慢样本耗时 / 单步耗时：这里加大预取确实有用",
             ),
             _HEADRACE,
         ),
@@ -133,20 +122,18 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             "增加 worker：这个 batch 等的是某一个样本，不是空闲的 worker",
         ),
         measure=_texts(
-            "whether single samples are slow or the storage pauses now and then: `loader.stats().sample_times` "
-            "(median, p99, worst) of `headrace.DataLoader`, and whether the same steps are late in the next epoch "
-            "with the same order",
-            "是个别样本慢，还是存储偶尔停顿：看 `headrace.DataLoader` 的 `loader.stats().sample_times`（中位数、p99、"
-            "最长），并在相同顺序下看下一个 epoch 是否还是这些步变慢",
+            "whether samples are slow or the storage pauses: `loader.stats().sample_times` of `headrace.DataLoader`, "
+            "and whether the same steps are late in the next epoch with the same order",
+            "是样本慢，还是存储偶尔停顿：看 `headrace.DataLoader` 的 `loader.stats().sample_times`，并在相同顺序下看下"
+            "一个 epoch 是否还是这些步变慢",
         ),
     ),
     Cause.EPOCH_START: CauseAdvice(
         fix=(
             _KEEP_WORKERS,
             *_texts(
-                "do less before a worker's first sample: open archives lazily, import less, no big shuffle buffer to "
-                "fill",
-                "减少 worker 取第一个样本之前的工作：延迟打开归档文件、少导入模块、不要先填很大的 shuffle 缓冲",
+                "do less before a worker's first sample: open archives lazily, import less, fill no big buffer",
+                "减少 worker 取第一个样本之前的工作：延迟打开归档文件、少导入模块、不填大缓冲",
             ),
         ),
         futile=_texts(
@@ -160,10 +147,8 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.CHECKPOINT: CauseAdvice(
         fix=_texts(
-            "save while training goes on (`torch.distributed.checkpoint.async_save`), or to a local disk first and "
-            "copy from there; look at the steps after it, for an asynchronous save is not free",
-            "边训练边保存（`torch.distributed.checkpoint.async_save`），或先写本地盘再复制；异步保存也有代价，留意其后"
-            "几步的速度",
+            "save while training goes on (`torch.distributed.checkpoint.async_save`), or to a local disk first",
+            "边训练边保存（`torch.distributed.checkpoint.async_save`），或先写本地盘再复制",
             "save less often, as far as you can afford to lose work",
             "降低保存频率，以能承受的重算量为限",
         ),
@@ -179,8 +164,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
         fix=_texts(
             "evaluate less often, or on a fixed part of the validation set while training and on all of it at the end",
             "降低评估频率，或训练期间只评估验证集的固定一部分，最后再评估全部",
-            "give the validation loader workers of its own that stay (`persistent_workers=True`), if its start is "
-            "what takes long",
+            "if its start is what takes long: validation workers of its own that stay (`persistent_workers=True`)",
             "若耗时主要在启动，给验证加载器单独配置常驻 worker（`persistent_workers=True`）",
         ),
         futile=_texts("settings of the training loader: it is not involved", "调训练加载器的参数：这与它无关"),
@@ -197,10 +181,9 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.GC: CauseAdvice(
         fix=_texts(
-            "`gc.freeze()` after the model and the data set are built: what lives for ever is looked at no more; or "
-            "`gc.disable()` while training and `gc.collect()` at the end of an epoch",
-            "模型和数据集建好后调用 `gc.freeze()`：常驻对象不再被扫描；或训练时 `gc.disable()`，每个 epoch 结束时 "
-            "`gc.collect()`",
+            "`gc.freeze()` after the model and the data set are built; or `gc.disable()`, and `gc.collect()` once an "
+            "epoch",
+            "模型和数据集建好后调用 `gc.freeze()`；或 `gc.disable()`，每个 epoch 结束时 `gc.collect()`",
             "fewer Python objects: lists of millions of small ones (paths, annotations) as arrays",
             "减少 Python 对象：把上百万个小对象的列表（路径、标注）换成数组",
         ),
@@ -208,8 +191,8 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.H2D_COPY: CauseAdvice(
         fix=_texts(
-            "`pin_memory=True` in the loader and `tensor.to(device, non_blocking=True)`: the copy then runs beside "
-            "the computation",
+            "`pin_memory=True` in the loader and `tensor.to(device, non_blocking=True)`: it runs beside the "
+            "computation",
             "加载器设 `pin_memory=True`，拷贝用 `tensor.to(device, non_blocking=True)`：拷贝就能与计算并行",
             "copy less: bytes as they are decoded, and the conversion to float on the device",
             "少拷一些：直接拷贝解码后的字节，到设备上再转成浮点",
@@ -222,10 +205,10 @@ _ADVICE: dict[Cause, CauseAdvice] = {
         fix=_texts(
             "ask for more cores: `--cpus-per-task` (Slurm), `--cpus` (Docker), `resources.limits.cpu` (Kubernetes)",
             "申请更多核心：Slurm 用 `--cpus-per-task`，Docker 用 `--cpus`，Kubernetes 用 `resources.limits.cpu`",
-            "as many threads as the quota has cores, not as the machine: `OMP_NUM_THREADS`, `torch.set_num_threads`, "
-            "`num_workers`; more of them use the quota up sooner and then all stand still",
-            "线程数按配额而不是按整机核数设：`OMP_NUM_THREADS`、`torch.set_num_threads`、`num_workers`；越多只会越早用"
-            "尽配额，然后一起停住",
+            "as many threads as the quota has cores: `OMP_NUM_THREADS`, `torch.set_num_threads`, `num_workers`; more "
+            "use it up sooner, and then all stand still",
+            "线程数按配额设：`OMP_NUM_THREADS`、`torch.set_num_threads`、`num_workers`；越多只会越早用尽配额，然后一起"
+            "停住",
         ),
         futile=(_SAME_CORES_FUTILE,),
     ),
@@ -241,20 +224,18 @@ _ADVICE: dict[Cause, CauseAdvice] = {
         fix=(
             FREE_CORES,
             *_texts(
-                "fewer at a time: as many threads and workers for each rank as there are cores for it "
-                "(`torch.set_num_threads`, `OMP_NUM_THREADS`, `num_workers`), fewer ranks on this machine, more cores",
-                "减少同时运行的：每个 rank 的线程和 worker 数不超过分给它的核心数（`torch.set_num_threads`、"
-                "`OMP_NUM_THREADS`、`num_workers`），减少这台机器上的 rank，或申请更多核心",
+                "fewer at a time: `torch.set_num_threads`, `OMP_NUM_THREADS` and `num_workers` by the cores for each "
+                "rank, fewer ranks on this machine, more cores",
+                "减少同时运行的：`torch.set_num_threads`、`OMP_NUM_THREADS`、`num_workers` 按每个 rank 的核心数设，减"
+                "少 rank，或申请更多核心",
             ),
         ),
         futile=(_SAME_CORES_FUTILE,),
     ),
     Cause.SWAP: CauseAdvice(
         fix=_texts(
-            'less memory: fewer workers or batches ahead (`headrace.DataLoader(…, memory="8GiB")` bounds them), the '
-            "data set's index in arrays; or a higher limit",
-            '少用内存：减少 worker 或预取（`headrace.DataLoader(…, memory="8GiB")` 可以限住），把数据集索引放进数组；'
-            "或提高上限",
+            'less memory: fewer workers or batches ahead (`memory="8GiB"` of `headrace.DataLoader`); or a higher limit',
+            '少用内存：减少 worker 或预取（`headrace.DataLoader` 的 `memory="8GiB"`）；或提高上限',
         ),
         futile=_texts(
             "more swap: it puts the kill off and makes every step slower",
@@ -265,13 +246,11 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.MEMORY_PRESSURE: CauseAdvice(
         fix=_texts(
-            "leave room for the files that are read again: less memory in workers and queued batches (`memory=` "
-            "bounds them), or a higher limit; the page cache counts towards it",
-            "给反复读取的文件留出余地：减少 worker 和排队 batch 占用的内存（`memory=` 可以限住），或提高上限；页缓存也"
-            "计入该上限",
-            "if the data are larger than memory in any case: read them in large pieces, in the order they lie on disk "
-            "(tar shards), so that nothing is read twice",
-            "若数据本来就大于内存：按磁盘上的顺序大块读取（tar 分片），避免同一内容读两次",
+            "leave room for the files that are read again: less memory in workers and batches (`memory=`), or a "
+            "higher limit, towards which the page cache counts",
+            "给反复读取的文件留出余地：减少 worker 和 batch 占用的内存（`memory=`），或提高上限；页缓存也计入该上限",
+            "if the data are larger than memory: read them in large pieces, in the order they lie on disk (tar shards)",
+            "若数据大于内存：按磁盘上的顺序大块读取（tar 分片）",
         ),
         futile=_texts(
             "a warm-up pass over the files: what does not fit is dropped again",
@@ -280,17 +259,15 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.SHARD_BOUNDARY: CauseAdvice(
         fix=_texts(
-            "open the next shard before the current one ends: a thread in the worker that opens it and reads its "
-            "beginning; or `headrace.Shards` with `headrace.DataLoader`, which reads ahead across shards from an index",
-            "在当前分片读完之前就打开下一个：在 worker 里用一个线程预先打开并读取开头；或用 `headrace.Shards` 配合 "
-            "`headrace.DataLoader`，它按索引跨分片预读",
-            "less to do at the start: stream the archive (`mode='r|'`) or keep an index instead of walking it with "
-            "`getmembers()`, no `.gz` around it, a copy on a local disk",
-            "减少分片开头的工作：流式读取（`mode='r|'`）或保存索引，不要用 `getmembers()` 遍历整个归档；不要再套 `.gz`"
-            "；把分片放到本地盘",
-            "fewer starts: larger shards, and of different sizes or begun at different places, so that the workers do "
-            "not reach their ends at the same time",
-            "减少切换次数：用更大的分片，并让各 worker 的分片大小或起点错开，避免同时读到末尾",
+            "open the next shard before the current one ends, in a thread of the worker; or `headrace.Shards` with "
+            "`headrace.DataLoader`, which reads ahead across shards",
+            "在当前分片读完之前，用 worker 里的一个线程打开下一个；或用 `headrace.Shards` 配合 `headrace.DataLoader`，"
+            "它跨分片预读",
+            "less to do at the start: stream the archive (`mode='r|'`) or keep an index, no `.gz`, a copy on a local "
+            "disk",
+            "减少分片开头的工作：流式读取（`mode='r|'`）或保存索引；不要套 `.gz`；放到本地盘",
+            "fewer starts: larger shards, of different sizes, so that the workers do not reach their ends together",
+            "减少切换次数：用更大的分片，且大小错开，避免各 worker 同时读到末尾",
         ),
         futile=_texts(
             "more workers with the same shards: each of them opens its own, at the same moments",
@@ -299,27 +276,22 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.WORKER_HANG: CauseAdvice(
         fix=_texts(
-            "next time see where it stands: `headrace watch PID --dump hung.txt`, while it hangs, writes the stacks "
-            "of all processes",
-            "下次卡住时看它停在哪里：趁卡住时运行 `headrace watch PID --dump hung.txt`，会写出所有进程的调用栈",
-            "a limit on what can hang in a sample: a timeout on network reads and locks, no library with threads "
-            "started before the fork (`multiprocessing_context='spawn'`, `cv2.setNumThreads(0)`)",
-            "给样本里可能卡住的操作加上时限：网络读取和锁设置超时；不要在 fork 之前启动带线程的库（"
-            "`multiprocessing_context='spawn'`、`cv2.setNumThreads(0)`）",
-            "`headrace.DataLoader(…, timeout=60, on_error='quarantine')`: a worker that hangs is replaced, its sample "
-            "tried again and, if need be, left out and named",
-            "`headrace.DataLoader(…, timeout=60, on_error='quarantine')`：卡住的 worker 会被替换，样本重试，仍不行则剔"
-            "除并记录",
+            "next time `headrace watch PID --dump hung.txt`, while it hangs: the stacks of all processes",
+            "下次趁卡住时运行 `headrace watch PID --dump hung.txt`：写出所有进程的调用栈",
+            "a timeout on network reads and locks; no library with threads started before the fork "
+            "(`multiprocessing_context='spawn'`, `cv2.setNumThreads(0)`)",
+            "网络读取和锁设置超时；不要在 fork 之前启动带线程的库（`multiprocessing_context='spawn'`、"
+            "`cv2.setNumThreads(0)`）",
+            "`headrace.DataLoader(…, timeout=60, on_error='quarantine')` replaces it, and leaves out such a sample",
+            "`headrace.DataLoader(…, timeout=60, on_error='quarantine')` 会替换它，并剔除这样的样本",
         ),
         futile=_texts("waiting: torch's `timeout=0` means for ever", "干等：torch 的 `timeout=0` 表示永远等下去"),
     ),
     Cause.UNKNOWN: CauseAdvice(
         fix=(),
         measure=_texts(
-            "log how long each step waits for its batch: take the time before and after `next(loader)`; "
-            "`headrace.DataLoader` keeps it in `loader.stats().waits`",
-            "记录每一步等待 batch 的时间：在 `next(loader)` 前后各取一次时间；`headrace.DataLoader` 会记在 "
-            "`loader.stats().waits` 里",
+            "log how long each step waits for its batch; `headrace.DataLoader` keeps it in `loader.stats().waits`",
+            "记录每一步等待 batch 的时间；`headrace.DataLoader` 会记在 `loader.stats().waits` 里",
             "write a line with the time when a checkpoint, an evaluation or an upload begins and ends",
             "在保存检查点、评估、上传开始和结束时各写一行带时间的日志",
             "look at the process in such a moment: `py-spy dump --pid PID` shows what it is doing",
@@ -341,34 +313,26 @@ class HostLoss(Enum):
 
 HOST_FIXES = {
     HostLoss.CORES: Text(
-        "fewer workers, so that a core or two stay free for the training process (try two fewer at a time); "
-        "`from headrace import DataLoader` needs fewer for the same rate",
-        "减少 worker，给训练进程留出一两个核心（每次减两个试试）；`from headrace import DataLoader` 达到同样速度所需的 "
-        "worker 更少",
+        "fewer workers, so that a core or two stay free for the training process; `headrace.DataLoader` needs fewer",
+        "减少 worker，给训练进程留出一两个核心；`headrace.DataLoader` 所需的 worker 更少",
     ),
     HostLoss.LOCK: Text(
         "`headrace.DataLoader(…, device=...)` instead of `pin_memory=True`: it pins and copies without a thread that "
-        "needs the interpreter (`pin_memory=False` alone moves the copy into the loop); other threads of the script "
-        "into processes of their own",
-        "用 `headrace.DataLoader(…, device=...)` 代替 `pin_memory=True`：锁页和拷贝都不占用解释器（单设 "
-        "`pin_memory=False` 只是把拷贝挪进循环）；脚本里的其他线程挪到单独的进程",
+        "needs the interpreter; other threads of the script into processes of their own",
+        "用 `headrace.DataLoader(…, device=...)` 代替 `pin_memory=True`：锁页和拷贝都不占用解释器；脚本里的其他线程挪"
+        "到单独的进程",
     ),
     HostLoss.SYNC: Text(
-        "read the loss every 50 steps instead of each (`.item()`, `print`), copies with `non_blocking=True` from "
-        "pinned memory",
+        "read the loss every 50 steps (`.item()`, `print`), copies with `non_blocking=True` from pinned memory",
         "不要每步都取 loss（`.item()`、`print`），每 50 步取一次；从锁页内存用 `non_blocking=True` 拷贝",
     ),
     HostLoss.PYTHON: Text(
-        'the loop\'s own Python: `with headrace.phase("name")` around its parts says which; move it out of the step or '
-        "into the data set, where workers do it",
-        '循环自身的 Python：用 `with headrace.phase("名称")` 包住各段即可看出是哪一段；移出训练步，或放进数据集由 '
-        "worker 去做",
+        'the loop\'s own Python: `with headrace.phase("name")` around its parts says which; move it into the data set',
+        '循环自身的 Python：用 `with headrace.phase("名称")` 包住各段即可看出是哪一段；移进数据集',
     ),
     HostLoss.LAUNCHES: Text(
-        "fewer, larger kernels: `torch.compile(model)` (mode `reduce-overhead` uses CUDA graphs), fused optimizers "
-        "(`fused=True`), a bigger batch",
-        "更少、更大的 kernel：`torch.compile(model)`（`reduce-overhead` 模式使用 CUDA Graph）、融合优化器（"
-        "`fused=True`）、加大 batch",
+        "fewer, larger kernels: `torch.compile(model)`, CUDA graphs, `fused=True` optimizers, a bigger batch",
+        "更少、更大的 kernel：`torch.compile(model)`、CUDA Graph、`fused=True` 的优化器、加大 batch",
     ),
 }
 
@@ -423,21 +387,19 @@ def kept_workers(finding: Finding, *, anew_at: str | Text = "", are_kept: bool =
 
 
 _CHEAPER_SAMPLES = Text(
-    "less to compute for a sample: fewer transforms on the CPU, or on the device for a whole batch; what is the same "
-    "in every epoch computed once and stored",
-    "减少每个样本的计算：减少 CPU 上的变换，或放到设备上对整个 batch 做；每个 epoch 都相同的结果只算一次并存下来",
+    "less to compute for a sample: fewer transforms on the CPU; what is the same in every epoch computed once",
+    "减少每个样本的计算：减少 CPU 上的变换；每个 epoch 都相同的结果只算一次并存下来",
 )
 _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
     Bottleneck.CPU_DECODE: Text(
-        "cheaper decoding: smaller pictures on disk, fewer transforms on the CPU; `headrace.codecs` for JPEG, NPZ and "
-        "volumes",
+        "cheaper decoding: smaller pictures on disk, fewer transforms; `headrace.codecs` for JPEG, NPZ, volumes",
         "降低解码开销：在磁盘上存更小的图，减少 CPU 上的变换；JPEG、NPZ、体数据用 `headrace.codecs`",
     ),
     Bottleneck.GIL: Text(
-        "`backend='process'` (or torch's own workers): threads take turns at the interpreter's lock while they run "
-        "Python; or move the loop that holds it into NumPy or a decoder that releases it",
-        "改用 `backend='process'`（或 torch 自己的 worker 进程）：线程执行 Python 代码时要轮流持有解释器锁（GIL）；"
-        "或把占着锁的循环换成 NumPy 或会释放锁的解码库",
+        "`backend='process'` (or torch's own workers): threads take turns at the interpreter's lock; or NumPy, or a "
+        "decoder that releases it",
+        "改用 `backend='process'`（或 torch 自己的 worker）：线程要轮流持有解释器锁（GIL）；或换成 NumPy、会释放锁的解"
+        "码库",
     ),
     Bottleneck.IO_BANDWIDTH: Text(
         "fewer bytes or faster storage: a copy on a local disk, a denser format; more workers share the same bandwidth",
@@ -448,37 +410,33 @@ _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
         "同时发出更多请求：这里 worker 可以多于核心数，或用分片代替大量小文件",
     ),
     Bottleneck.IPC_COPY: Text(
-        "copy less between processes: `from headrace import DataLoader` writes samples once, into shared memory that "
-        "is reused; or send fewer and smaller things: a bigger batch, few large tensors, uint8 instead of float32",
-        "减少进程间传递：`from headrace import DataLoader` 把样本一次写入可复用的共享内存；或减少传递的次数和大小：更"
-        "大的 batch、少而大的张量、用 uint8 代替 float32",
+        "copy less between processes: `from headrace import DataLoader` writes samples once, into memory that is "
+        "reused; or send less: a bigger batch, few large tensors, uint8 instead of float32",
+        "减少进程间传递：`from headrace import DataLoader` 把样本一次写入可复用的内存；或少传：更大的 batch、少而大的"
+        "张量、用 uint8 代替 float32",
     ),
     Bottleneck.SAMPLER: Text(
-        "a cheaper `sampler` or `batch_sampler`: draw all indices of an epoch at once, before it, without queries or "
-        "long Python for each batch; more workers bring nothing",
-        "降低 `sampler` 或 `batch_sampler` 的开销：在 epoch 开始前一次生成全部索引，不要为每个 batch 查询或跑很长的 "
-        "Python；增加 worker 没有用",
+        "a cheaper `sampler` or `batch_sampler`: all indices of an epoch drawn at once; more workers bring nothing",
+        "降低 `sampler` 或 `batch_sampler` 的开销：一次生成整个 epoch 的索引；增加 worker 没有用",
     ),
     Bottleneck.COLLATE: Text(
         "a cheaper `collate_fn`: what it does to each sample belongs into the data set, where all workers share it; "
-        "the padding and stacking that is left, into one tensor that is made once",
-        "降低 `collate_fn` 的开销：对每个样本做的事放进数据集里，由所有 worker 分担；剩下的填充和堆叠，直接写入一次分"
-        "配好的张量",
+        "padding and stacking into one tensor that is made once",
+        "降低 `collate_fn` 的开销：对每个样本做的事放进数据集里，由所有 worker 分担；填充和堆叠直接写入一次分配好的张"
+        "量",
     ),
     Bottleneck.THREADS: Text(
-        "`OMP_NUM_THREADS={threads}` before the command: as many threads in each worker as there are cores for it "
-        "(NumPy's BLAS and OpenMP obey it); `torch.set_num_threads({threads})` and `cv2.setNumThreads({threads})` in "
-        "`worker_init_fn` (OpenCV: 0 for one thread)",
-        "在命令前加 `OMP_NUM_THREADS={threads}`：每个 worker 的线程数不超过它能用的核心数（对 NumPy 的 BLAS 和 OpenMP "
-        "有效）；并在 `worker_init_fn` 里调用 `torch.set_num_threads({threads})` 和 `cv2.setNumThreads({threads})`（"
-        "OpenCV 只用一个线程时设为 0）",
+        "`OMP_NUM_THREADS={threads}` before the command, for NumPy's BLAS and OpenMP; "
+        "`torch.set_num_threads({threads})` and `cv2.setNumThreads({threads})` in `worker_init_fn` (OpenCV: 0 for one "
+        "thread)",
+        "在命令前加 `OMP_NUM_THREADS={threads}`（对 NumPy 的 BLAS 和 OpenMP 有效）；在 `worker_init_fn` 里调用 "
+        "`torch.set_num_threads({threads})` 和 `cv2.setNumThreads({threads})`（OpenCV 只用一个线程时设为 0）",
     ),
     Bottleneck.SERIAL: Text(
-        "find what all workers share and hold one at a time: a lock, one connection or file, a server with one "
-        "thread; give each worker its own (`worker_init_fn`), or hold it for less. `headrace watch PID --dump` shows "
-        "the line where they wait. More workers bring nothing",
-        "找出所有 worker 共用、一次只能有一个占用的东西：锁、同一个连接或文件、单线程的服务；让每个 worker 各用各的（"
-        "`worker_init_fn`），或缩短占用时间。`headrace watch PID --dump` 会显示它们等在哪一行。增加 worker 没有用",
+        "find what all workers share and hold one at a time (a lock, one connection or file, a server with one "
+        "thread; `headrace watch PID --dump` shows the line) and give each its own. More workers bring nothing",
+        "找出所有 worker 共用、一次只能有一个占用的东西（锁、同一个连接或文件、单线程的服务；`headrace watch PID "
+        "--dump` 会显示等在哪一行），让每个 worker 各用各的；增加 worker 没有用",
     ),
 }
 
@@ -486,15 +444,13 @@ _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
 # The same for those who have our loader already, where that is another sentence.
 _BOTTLENECK_FIX_WITH_OURS: dict[Bottleneck, Text] = {
     Bottleneck.IO_LATENCY: Text(
-        "more requests at a time: shards (`headrace.Shards`) are read ahead, `io_depth=` at a time, and `readahead=` "
-        "does it for loose files; more workers than cores are fine here",
-        "同时发出更多请求：分片（`headrace.Shards`）会按 `io_depth=` 提前读取，散文件用 `readahead=`；这里 worker "
-        "也可以多于核心数",
+        "more requests at a time: `headrace.Shards` are read ahead, `io_depth=` at a time, loose files by "
+        "`readahead=`; more workers than cores are fine here",
+        "同时发出更多请求：`headrace.Shards` 会按 `io_depth=` 提前读取，散文件用 `readahead=`；worker 也可多于核心数",
     ),
     Bottleneck.IPC_COPY: Text(
-        "smaller samples in bytes (uint8 instead of float32, crop before the sample is returned): each is written once "
-        "into its batch, and that is what takes long",
-        "减小样本的字节数（用 uint8 代替 float32，返回前先裁剪）：每个样本写进 batch 一次，耗时的正是这一步",
+        "smaller samples in bytes (uint8 instead of float32): each is written once, and that is what takes long",
+        "减小样本的字节数（用 uint8 代替 float32）：每个样本写进 batch 一次，耗时的正是这一步",
     ),
 }
 
