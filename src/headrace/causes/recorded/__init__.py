@@ -1,12 +1,10 @@
 """Why a recorded training waits: pure functions from events to findings.
 
 - `processes`: the processes of a recording, each with its events, and the time that those take.
-- `passes`: what each pass over a loader was for: training, evaluation, or neither.
-- `trainer`: a training process: where its time went, and its steps.
+- `trainer`: a training process: where its time went, what each pass over a loader was for, and its steps.
 - `workers`: what a loader's workers did, and which of them hung.
-- `data_waits`: why the loop waited for data: pool too slow, lock-step, single late batches.
+- `data_waits`: why the loop waited for data: pool too slow, lock-step, single late batches, starts of shards.
 - `parts`: what a sample's time went into.
-- `shard_starts`: what the starts of shards cost.
 - `interruptions`: checkpoints, evaluation, logging, collections, copies, starts of epochs, slow steps.
 - `host`: whether the host kept the device busy, and whose time it lost.
 - `ceiling`: what a perfect loader would bring, measured by a replay.

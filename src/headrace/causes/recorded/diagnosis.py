@@ -38,7 +38,7 @@ from ..remedies import (
 )
 from ..steps import SUPPLY_CAUSES, verdict_of
 from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text
-from .data_waits import DataVerdict, data_evidence, judge_data, undecided_turns
+from .data_waits import DataVerdict, data_evidence, find_shard_starts, judge_data, undecided_turns
 from .ending import end_facts, find_ending
 from .estimates import (
     Estimate,
@@ -55,7 +55,6 @@ from .host import find_host_bound, read_host_time
 from .interruptions import interruption_findings, stall_notes
 from .parts import part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
-from .shard_starts import find_shard_starts
 from .surroundings import Surroundings, find_shortages, read_surroundings
 from .trainer import OWN_WORK, LoaderWaits, Trainer, has_loader, read_trainer, trainers_of
 from .workers import replaced_workers_finding, stuck_finding, workers_of
