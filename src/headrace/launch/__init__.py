@@ -1,7 +1,6 @@
 """How a training is started: `headrace run`, and a line of code for those who prefer one.
 
-- `command`: what the user named, as a command line, and how its Python processes are reached.
-- `child`: the command as a child process: its signals, its exit code, and somebody who records it.
+- `child`: what the user named as a command line, and that as a child process, which is recorded.
 - `hooks`: what is timed inside an unchanged script.
 - `live`: what a training is doing now.
 - `monitoring`: waits, slow batches, a bar's postfix; the user's own marks; a recording of this very process.
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .child import Ended, run_recorded
-    from .command import command_of, new_run_directory
+    from .child import Ended, command_of, new_run_directory, run_recorded
     from .live import LiveStatus, LiveTally
     from .monitoring import monitor, phase
     from .tape import read_notes
@@ -34,8 +32,7 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    child="Ended run_recorded",
-    command="command_of new_run_directory",
+    child="Ended command_of new_run_directory run_recorded",
     live="LiveStatus LiveTally",
     monitoring="monitor phase",
     tape="read_notes",

@@ -1,32 +1,86 @@
-"""The command as a child process: its terminal, signals and exit code are its own, and we record it meanwhile.
+"""What the user named as a command line, and that as a child process, which we record.
 
+Its terminal, signals and exit code are its own.
 The child shares our process group, our terminal and our three standard streams. A signal from the terminal or from
 Slurm's step daemon reaches the whole group by itself and is not passed on; one that was sent to us alone is.
 """
 
 import os
+import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import UnusableInput
-from headrace.signals.recording import Recorder, RunFacts
 from headrace.signals.system import read_text
 
-from .command import with_site
-
+_SITE = str(Path(__file__).parent / "site")  # at the head of PYTHONPATH it reaches whatever Python is started
 _PASSED_ON = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
 )
 _UNCATCHABLE = frozenset({signal.SIGKILL, signal.SIGSTOP})
 _FROM_KERNEL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the child gets as well
 _SIGNALS_ALL = "slurmstepd"  # signals every process of a step, so the child gets it as well
+
+
+def command_of(words: Sequence[str], *, module: Sequence[str] | None = None) -> tuple[list[str], str]:
+    """Return the command line for `train.py …`, `-m module …` or any other program, and a name for its directory.
+
+    A file that is no program of its own, or ends in `.py`, is run by this Python.
+
+    >>> argv, name = command_of((), module=("torch.utils.collect_env",))
+    >>> argv[1:], name
+    (['-m', 'torch.utils.collect_env'], 'collect_env')
+    """
+    if module:
+        return [sys.executable, "-m", *module], module[0].rpartition(".")[2]
+    words = list(words[1:] if words and words[0] == "--" else words)
+    if not words:
+        next_step = "headrace run train.py, or headrace run -- torchrun train.py"
+        raise UnusableInput("nothing to run was named", next_step=next_step)
+    first = words[0]
+    if first.endswith((".py", ".pyc", ".pyz")) or os.path.isfile(os.path.join(first, "__main__.py")):
+        if not os.path.exists(first):
+            next_step = "the path of the script, as `python` would take it"
+            raise UnusableInput(f"there is no script {first!r}", folder=os.getcwd(), next_step=next_step)
+        return [sys.executable, *words], Path(first).stem
+    if shutil.which(first) is None:
+        raise UnusableInput(
+            f"{first!r} is neither a script nor a program that can be found",
+            folder=os.getcwd(),
+            next_step="headrace run train.py, headrace run -m package.train, or headrace run -- torchrun train.py",
+        )
+    scripts = [word for word in words[1:] if word.endswith(".py")]
+    return words, Path(scripts[0] if scripts else first).stem
+
+
+def new_run_directory(name: str) -> Path:
+    """Return where the recording of a run goes if nobody says: `headrace-runs/NAME-TIME`, one that is not there yet."""
+    name = re.sub(r"[^\w.-]+", "_", name) or "run"
+    stem = Path("headrace-runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    others = (stem.with_name(f"{stem.name}-{number}") for number in count(2))
+    return next(directory for directory in chain([stem], others) if not directory.exists())
+
+
+def with_site(path: str | None) -> str:
+    """Return a PYTHONPATH that begins with our folder."""
+    # the rest as it is: an empty entry in it means the working directory
+    return os.pathsep.join([_SITE, path] if path else [_SITE])
+
+
+def leave_python_path() -> None:
+    """Take our folder out of PYTHONPATH again; what the script did to the rest of it stays."""
+    path = os.environ.pop("PYTHONPATH", "")
+    if path not in ("", _SITE):
+        os.environ["PYTHONPATH"] = path.removeprefix(_SITE + os.pathsep)
 
 
 @dataclass(frozen=True)
@@ -73,6 +127,8 @@ def run_recorded(
     `environment` it gets besides our own; `replay_steps` are made on cached batches, which changes the training.
     `observer` gets the pid and the records of each drain, `tick` is called about twice a second.
     """
+    from headrace.signals.recording import Recorder, RunFacts
+
     waited_for = {*_PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     try:

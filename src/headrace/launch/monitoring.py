@@ -17,7 +17,7 @@ from typing import Any, Generic, Self, TypeVar
 from headrace.errors import UnusableInput
 from headrace.model import EventKind, find_rank, format_share, recording_place
 
-from .command import leave_python_path, new_run_directory, with_site
+from .child import leave_python_path, new_run_directory, with_site
 from .tape import now, tape
 
 _T = TypeVar("_T")
