@@ -42,7 +42,7 @@ from ..steps import (
 )
 from .ceiling import Ceiling, ceiling_evidence
 from .parts import SampleParts, heavy_evidence, parts_evidence, read_parts
-from .processes import ProcessEvents, covering, ends_of, starts_of
+from .processes import ProcessEvents, covering, ends_of, starts_of, total_s
 from .surroundings import CoreAccount
 from .trainer import LoaderWaits
 from .workers import ALL_BUSY, PoolWork, Resources, SampleEnds, read_pool, read_resources, workers_of
@@ -105,11 +105,8 @@ class DataVerdict:
         """Return the share of the waiting that is collating: by workers, or by the training process itself."""
         if self.pool is not None:
             return self.pool.during_waits.get("collate", 0.0)
-        kinds = (EventKind.COLLATE, EventKind.FETCH)
-        collate_ns, fetch_ns = (
-            sum(float(one.of(kind)["duration_ns"].sum()) for one in self.fetchers) for kind in kinds
-        )
-        return collate_ns / fetch_ns if fetch_ns else 0.0
+        collate_s, fetch_s = (total_s(self.fetchers, kind) for kind in (EventKind.COLLATE, EventKind.FETCH))
+        return collate_s / fetch_s if fetch_s else 0.0
 
     @property
     def is_iterable(self) -> bool:
@@ -258,19 +255,16 @@ def _period(
 
 _BOTTLENECKS = {
     Bottleneck.CPU_DECODE: Text(
-        "a task spends {cpu} of its time on a core and {no_core} waiting for a free one: computing (decoding, "
-        "transforms) is what takes long",
+        "a task spends {cpu} of its time on a core and {no_core} waiting for a free one: computing is what takes long",
         "单个任务有 {cpu} 的时间在核心上运行，{no_core} 在等空闲核心：耗时的是计算（解码、变换）",
     ),
     Bottleneck.GIL: Text(
         "{at_once} tasks are under way at once in threads of one process, which together use {cpu} of one core: they "
         "take turns at the interpreter's lock",
-        "同一进程里平均有 {at_once} 个任务在各自的线程中同时进行，合起来却只用了一个核心的 {cpu}：它们在轮流等解释器锁"
-        "（GIL）",
+        "同一进程里有 {at_once} 个任务在各自的线程中进行，合起来只用了一个核心的 {cpu}：在轮流等解释器锁（GIL）",
     ),
     Bottleneck.IO_BANDWIDTH: Text(
-        "a task stands still for {blocked} of its time and reads {rate}/s meanwhile: the storage's bandwidth is what "
-        "it waits for",
+        "a task stands still for {blocked} of its time and reads {rate}/s meanwhile: it waits for the bandwidth",
         "单个任务有 {blocked} 的时间停住，期间读取 {rate}/s：等的是存储带宽",
     ),
     Bottleneck.IO_LATENCY: Text(
@@ -281,15 +275,13 @@ _BOTTLENECKS = {
     Bottleneck.IPC_COPY: Text(
         "batches were ready for {ready} of the waiting, and workers sent for {sending} of it: copying between "
         "processes (pickling, mapping, unpickling) is what takes long",
-        "等待中有 {ready} 的时间 batch 其实已经就绪，worker 有 {sending} 的时间在发送：耗时的是进程间传递（序列化、映"
-        "射、反序列化）",
+        "等待中有 {ready} 的时间 batch 其实已经就绪，worker 有 {sending} 的时间在发送：耗时的是进程间传递",
     ),
     Bottleneck.SAMPLER: Text(
-        "batches were ready for {ready} of the waiting, and {own} of it is inside `next` in this process, neither for "
-        "the queue nor for unpickling: the `sampler` or `batch_sampler`, which is asked for indices there, or no free "
-        "core",
-        "等待中有 {ready} 的时间 batch 其实已经就绪，其中 {own} 花在本进程的 `next` 里，既不是等队列也不是反序列化：是"
-        "生成索引的 `sampler` 或 `batch_sampler`，或没有空闲核心",
+        "batches were ready for {ready} of the waiting, and {own} of it is inside `next` in this process: the "
+        "`sampler` or `batch_sampler`, which is asked for indices there, or no free core",
+        "等待中有 {ready} 的时间 batch 其实已经就绪，其中 {own} 花在本进程的 `next` 里：是生成索引的 `sampler` 或 "
+        "`batch_sampler`，或没有空闲核心",
     ),
     Bottleneck.COLLATE: Text(
         "`collate_fn` is what takes long: {collating} of the time for which the loop waits, {collating_s} in all",
@@ -298,23 +290,21 @@ _BOTTLENECKS = {
     Bottleneck.THREADS: Text(
         "a task uses {cpu} of a core and is without one for {no_core} of its time, and no core is idle: more than one "
         "thread computes in each worker ({threads} threads in each: NumPy's BLAS, OpenMP, OpenCV)",
-        "单个任务占用一个核心的 {cpu}，同时有 {no_core} 的时间在等空闲核心，而核心已满：每个 worker 里不止一个线程在计"
-        "算（各有 {threads} 个线程：NumPy 的 BLAS、OpenMP、OpenCV）",
+        "单个任务占用一个核心的 {cpu}，有 {no_core} 的时间在等空闲核心：每个 worker 里不止一个线程在计算（各有 "
+        "{threads} 个线程：NumPy 的 BLAS、OpenMP、OpenCV）",
     ),
     Bottleneck.SERIAL: Text(
         "workers take turns: a task stands still for {blocked} of its time, samples end {gap} apart whichever worker "
-        "they are from, and the shortest takes {shortest} where they take {mean} on average, {under_way} of them at "
-        "once",
-        "worker 在轮流等待：单个任务有 {blocked} 的时间停住；无论来自哪个 worker，样本总是相隔 {gap} 完成一个；最短的"
-        "样本只用 {shortest}，而平均要 {mean}，同时进行 {under_way} 个",
+        "they are from; the shortest takes {shortest}, on average {mean}, {under_way} at once",
+        "worker 在轮流等待：单个任务有 {blocked} 的时间停住；样本总是相隔 {gap} 完成一个；最短的只用 {shortest}，平均 "
+        "{mean}，同时进行 {under_way} 个",
     ),
 }
 _ONE_BY_ONE = Text(
-    "whether the workers wait for each other (a lock, one connection) or each for itself (a sleep, a network) is not "
-    "seen here: one run with `num_workers={half}` decides. The same rate means that they take turns, and more of them "
-    "bring nothing; half the rate, that more of them help",
-    "worker 是在互相等待（锁、同一个连接）还是各等各的（sleep、网络），这里看不出来：用 `num_workers={half}` 再跑一次"
-    "即可判断。速度不变，说明它们在轮流等待，增加 worker 没有用；速度减半，增加 worker 就有用",
+    "whether the workers wait for each other (a lock, one connection) or each for itself (a sleep, a network), one "
+    "run with `num_workers={half}` decides: at the same rate they take turns, and more of them bring nothing",
+    "worker 是在互相等待（锁、同一个连接）还是各等各的（sleep、网络），用 `num_workers={half}` 再跑一次即可判断：速度"
+    "不变，说明在轮流等待，增加 worker 没有用",
 )
 
 
@@ -364,10 +354,9 @@ def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
 
 _ONE_BUSY = Text(
     "the late batches are those of one worker of {workers}: it was busy for {most} of the waiting, any other idle for "
-    "{least} of it. Its batches are heavier (they come at a distance that fits the number of workers), or it is slower "
-    "itself",
-    "迟到的 batch 都出自 {workers} 个 worker 中的同一个：等待期间它有 {most} 的时间在工作，其余 worker 有 "
-    "{least} 以上的时间空闲。要么重的 batch 恰好总分给它（间隔与 worker 数合拍），要么它本身就慢",
+    "{least} of it. Its batches are heavier, or it is slower itself",
+    "迟到的 batch 都出自 {workers} 个 worker 中的同一个：等待期间它有 {most} 的时间在工作，其余 worker 有 {least} 以上"
+    "的时间空闲。要么重的 batch 总分给它，要么它本身就慢",
 )
 
 
@@ -405,15 +394,13 @@ def _resource_evidence(verdict: DataVerdict, resources: Resources) -> Iterator[T
     bottleneck, pool = verdict.bottleneck, verdict.pool
     if bottleneck is None and resources.blocked >= 0.5:
         yield Text(
-            "a task stands still for {blocked} of its time and reads nothing by `read`: a sleep, a lock, a service, or "
-            "files that are mapped into memory",
-            "单个任务有 {blocked} 的时间停住，且没有通过 `read` 读取数据：可能是 sleep、锁、外部服务，或内存映射的文件",
+            "a task stands still for {blocked} of its time and reads nothing by `read`: a sleep, a lock, a mapped file",
+            "单个任务有 {blocked} 的时间停住，且没有通过 `read` 读取数据：sleep、锁或内存映射的文件",
         ).filled(blocked=format_share(resources.blocked))
     elif resources.waits_for_child:
         yield Text(
-            "a task stands still while a program that it starts computes ({child} of a core): computing is what takes "
-            "long, in that program; what is read is read by it",
-            "任务在等它启动的程序计算（占一个核心的 {child}）：耗时的是该程序的计算；读取也由它完成",
+            "a task stands still while a program that it starts computes ({child} of a core): that is what takes long",
+            "任务在等它启动的程序计算（占一个核心的 {child}）：耗时的是该程序的计算",
         ).filled(child=format_share(resources.child))
     elif bottleneck is not None:
         several, turns = Text("several", "多"), {} if verdict.turns is None else verdict.turns.blanks
@@ -473,14 +460,13 @@ def find_shard_starts(
         Text(
             "{count} late batches were made by tasks that opened a shard: {lost} in all, {typical} each ({worst} at "
             "worst), {share} of the waiting for late batches",
-            "有 {count} 个迟到的 batch，其任务中都打开了新的分片（shard）：共等 {lost}，每次约 {typical}（最长 "
-            "{worst}），占迟到等待的 {share}",
+            "有 {count} 个迟到的 batch，其任务打开了新的分片（shard）：共等 {lost}，每次约 {typical}（最长 {worst}），"
+            "占迟到等待的 {share}",
         ).filled(share=format_share(of_late), **cost.blanks),
         Text(
             "a task that opens a shard takes {with_start} typically, one that does not {without}; "
             "{opened:shard(s) (was|were)} opened, one every {every} tasks",
-            "打开分片的任务通常要 {with_start}，不打开的只要 {without}；共打开 {opened} 个分片，约每 {every} "
-            "个任务一次",
+            "打开分片的任务通常要 {with_start}，否则 {without}；共打开 {opened} 个分片，约每 {every} 个任务一次",
         ).filled(
             with_start=format_seconds(with_start_s),
             without=format_seconds(without_s),

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from headrace.model import EventKind, PartKind, PartRow, Text, format_bytes, format_seconds, format_share
 
-from .processes import ProcessEvents, ends_of, starts_of
+from .processes import ProcessEvents, ends_of, starts_of, total_s
 
+_NO_EVENTS = np.zeros((3, 0), np.int64)
 _KINDS = {kind.value: kind for kind in PartKind}
 # A stage that the user, or a codec, named after one of these is one of these.
 _STAGES = (
@@ -84,53 +85,45 @@ def read_parts(
     if not len(samples) or not any(len(one.of(EventKind.OFF_CORE)) for one in processes):
         return None
     sample_ns, sizes = samples["duration_ns"].astype(np.int64), samples["value"].astype(np.int64)
-    parts = _of_samples(processes, by_process, EventKind.PART)
-    off_core = _of_samples(processes, by_process, EventKind.OFF_CORE)
+    parts, off_core = (_of_samples(processes, by_process, kind) for kind in (EventKind.PART, EventKind.OFF_CORE))
     still = blocked / (blocked + no_core) if blocked + no_core > 0 else 0.0
-    total_ns = float(sample_ns.sum())
-    whole = off_core.named("")
+    whole = off_core.pop("", _NO_EVENTS)
     looked = np.zeros(len(samples), bool)
-    looked[off_core.sample[whole]] = True
-    in_looked = looked[parts.sample]
+    looked[whole[0]] = True
+
+    def off_share(off_ns: int, of_ns: int) -> float:
+        return float(min(1.0, max(0.0, off_ns / of_ns))) if of_ns > 0 else 0.0
+
     found = []
-    for name in parts.names[1:]:
-        chosen = parts.named(name)
-        if not chosen.any():
-            continue
-        own_ns = parts.duration_ns[chosen].astype(float)
-        looked_ns = float(parts.duration_ns[chosen & in_looked].sum())
-        off_ns = float(off_core.duration_ns[off_core.named(name)].sum())
-        off = min(1.0, off_ns / looked_ns) if looked_ns > 0 else 0.0
+    for name, (place, own_ns, nbytes) in parts.items():
         kind, own_name, is_stage = kind_of(name)
+        own_s = float(own_ns.sum()) / 1e9
+        off = off_share(off_core.get(name, _NO_EVENTS)[1].sum(), own_ns[looked[place]].sum())
         found.append(
             SamplePart(
                 kind=kind,
                 name=own_name,
                 is_stage=is_stage,
-                own_s=float(own_ns.sum()) / 1e9,
-                nbytes=int(parts.value[chosen].sum()),
-                still_s=float(own_ns.sum()) / 1e9 * off * still,
+                own_s=own_s,
+                nbytes=int(nbytes.sum()),
+                still_s=own_s * off * still,
                 by_sample_s=own_ns / 1e9,
             )
         )
-    known_ns = float(parts.duration_ns.sum())
-    looked_rest = float(sample_ns[looked].sum()) - float(parts.duration_ns[in_looked].sum())
-    off_rest = float(off_core.duration_ns[whole].sum()) - float(off_core.duration_ns[~whole].sum())
-    rest_ns = max(0.0, total_ns - known_ns)
-    rest_off = min(1.0, max(0.0, off_rest / looked_rest)) if looked_rest > 0 else 0.0
-    fetch_ns, collate_ns = (
-        sum(float(one.of(kind)["duration_ns"].sum()) for one in processes)
-        for kind in (EventKind.FETCH, EventKind.COLLATE)
-    )
+    places, known_ns, _ = np.concatenate([_NO_EVENTS, *parts.values()], axis=1)
+    rest_s = max(0.0, float(sample_ns.sum() - known_ns.sum())) / 1e9
+    off_rest_ns = whole[1].sum() - sum(events[1].sum() for events in off_core.values())
+    rest_still_s = rest_s * still * off_share(off_rest_ns, sample_ns[looked].sum() - known_ns[looked[places]].sum())
+    fetch_s, collate_s = (total_s(processes, kind) for kind in (EventKind.FETCH, EventKind.COLLATE))
     return SampleParts(
         num_samples=int(np.where(sizes < -1, -sizes, 1).sum()),
-        total_s=total_ns / 1e9,
+        total_s=float(sample_ns.sum()) / 1e9,
         parts=tuple(sorted(found, key=lambda one: -one.own_s)),
-        still_s=rest_ns * rest_off * still / 1e9,
-        other_s=rest_ns * (1 - rest_off * still) / 1e9,
+        still_s=rest_still_s,
+        other_s=rest_s - rest_still_s,
         bytes_per_sample=bytes_per_sample,
-        task_share=max(0.0, 1 - collate_ns / fetch_ns) if fetch_ns > 0 else 1.0,
-        rest_by_sample_s=(sample_ns - np.bincount(parts.sample, parts.duration_ns, len(samples))) / 1e9,
+        task_share=max(0.0, 1 - collate_s / fetch_s) if fetch_s > 0 else 1.0,
+        rest_by_sample_s=(sample_ns - np.bincount(places, known_ns, len(samples))) / 1e9,
         heavy=_heavy(sample_ns, parts),
     )
 
@@ -148,52 +141,38 @@ def kind_of(name: str) -> tuple[PartKind, str, bool]:
     return next((known for pattern, known in _STAGES if pattern.search(rest)), kind), rest, True
 
 
-@dataclass(frozen=True, eq=False)
-class _SampleEvents:
-    """Events of one kind that belong to samples, of several processes one after the other."""
-
-    sample: NDArray[np.int64]  # which one of all
-    duration_ns: NDArray[np.int64]
-    value: NDArray[np.int64]
-    names: tuple[str, ...]  # the empty one first
-    name: NDArray[np.int64]  # which of the names
-
-    def named(self, name: str) -> NDArray[np.bool_]:
-        return np.asarray(self.name == (self.names.index(name) if name in self.names else -1))
-
-
-def _of_samples(processes: Sequence[ProcessEvents], samples: Sequence[NDArray[Any]], kind: EventKind) -> _SampleEvents:
-    """Return the events of a kind that have the start of one of their process's samples."""
-    names: dict[str, int] = {"": 0}
-    columns: list[tuple[NDArray[Any], ...]] = []
+def _of_samples(
+    processes: Sequence[ProcessEvents], samples: Sequence[NDArray[Any]], kind: EventKind
+) -> dict[str, NDArray[np.int64]]:
+    """Return the events of a kind that begin with a sample of their process, by name: which sample, how long, value."""
+    found: dict[str, list[NDArray[np.int64]]] = {}
     first = 0
     for process, own in zip(processes, samples, strict=True):
         events = process.of(kind)
-        args, which = np.unique(events["arg"], return_inverse=True)
-        known = [names.setdefault(process.names.get(arg, ""), len(names)) for arg in args.tolist()]
-        hit = np.isin(events["start_ns"], own["start_ns"])
+        events = events[np.isin(events["start_ns"], own["start_ns"])]
         place = first + np.searchsorted(own["start_ns"], events["start_ns"])
-        columns.append((place[hit], events["duration_ns"][hit], events["value"][hit], np.array(known, int)[which][hit]))
+        columns = np.stack((place, events["duration_ns"].astype(np.int64), events["value"].astype(np.int64)))
+        for arg in np.unique(events["arg"]).tolist():
+            found.setdefault(process.names.get(arg, ""), []).append(columns[:, events["arg"] == arg])
         first += len(own)
-    place, duration, value, name = (np.concatenate(one).astype(np.int64) for one in zip(*columns, strict=True))
-    return _SampleEvents(place, duration, value, tuple(names), name)
+    return {name: np.concatenate(columns, axis=1) for name, columns in found.items()}
 
 
-def _heavy(sample_ns: NDArray[np.int64], parts: _SampleEvents) -> dict[PartKind, float]:
+def _heavy(sample_ns: NDArray[np.int64], parts: Mapping[str, NDArray[np.int64]]) -> dict[PartKind, float]:
     is_heavy = sample_ns > 5 * np.median(sample_ns)
     total = float(sample_ns[is_heavy].sum())
     if len(sample_ns) < 20 or total <= 0:
         return {}
     sums: dict[PartKind, float] = {}
-    for name in parts.names[1:]:
-        chosen, kind = parts.named(name) & is_heavy[parts.sample], kind_of(name)[0]
-        sums[kind] = sums.get(kind, 0.0) + float(parts.duration_ns[chosen].sum()) / total
+    for name, (place, own_ns, _) in parts.items():
+        kind = kind_of(name)[0]
+        sums[kind] = sums.get(kind, 0.0) + float(own_ns[is_heavy[place]].sum()) / total
     return sums
 
 
 def part_rows(parts: SampleParts | None, processes: Sequence[ProcessEvents]) -> tuple[PartRow, ...]:
     """Return the rows, the largest share first; shares add up to 1 where samples were timed."""
-    tasks_s = sum(float(one.of(EventKind.FETCH)["duration_ns"].sum()) for one in processes) / 1e9
+    tasks_s = total_s(processes, EventKind.FETCH)
     if tasks_s <= 0:
         return ()
     stages = _stages(processes)
@@ -308,8 +287,6 @@ def untimed_advice(parts: SampleParts) -> Iterator[Text]:
     """Yield how to learn more where most of a sample is code that nobody timed."""
     if parts.total_s > 0 and parts.other_s >= _UNTIMED_FROM * parts.total_s:
         yield Text(
-            'to learn which part of a sample it is: name the parts with `with headrace.stage("…"):` in the data set '
-            "({share} of a sample is in code that is not known)",
-            '想知道是样本的哪一部分：在数据集里用 `with headrace.stage("…"):` 给各部分命名（样本有 {share} 的时间在未知'
-            "代码里）",
+            'to learn which part it is: `with headrace.stage("…"):` in the data set ({share} of a sample is not known)',
+            '想知道是哪一部分：在数据集里用 `with headrace.stage("…"):` 命名（样本的 {share} 未知）',
         ).filled(share=format_share(parts.other_s / parts.total_s))

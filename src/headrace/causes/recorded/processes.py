@@ -1,18 +1,14 @@
 """The processes of a recording, each with its events in order, and the time that those take. Pure."""
 
-from __future__ import annotations
-
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.model import EventKind, LoaderSettings
-
-if TYPE_CHECKING:
-    from headrace.signals.recording import Recording
+from headrace.signals.recording import Recording
 
 Times = NDArray[np.int64]
 _L = TypeVar("_L", bound=Hashable)
@@ -67,6 +63,11 @@ def starts_of(events: NDArray[Any]) -> Times:
 
 def ends_of(events: NDArray[Any]) -> Times:
     return np.asarray(events["start_ns"] + events["duration_ns"]).astype(np.int64)
+
+
+def total_s(processes: Iterable[ProcessEvents], kind: EventKind) -> float:
+    """Return how long the events of a kind took, of some processes together."""
+    return sum(float(one.of(kind)["duration_ns"].sum()) for one in processes) / 1e9
 
 
 class Coverage:
