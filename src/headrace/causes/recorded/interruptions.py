@@ -135,10 +135,8 @@ def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
 
 
 _BETWEEN = Text(
-    "own code between passes over loaders: {count} times, {lost} in all, {typical} each ({worst} at worst), nothing of "
-    'it timed; `with headrace.phase("name"):` around its parts says which',
-    "两次遍历加载器之间的自有代码：{count} 次，共 {lost}，每次约 {typical}（最长 {worst}），都没有计时；用 `with "
-    'headrace.phase("名称"):` 包住各段即可看出是哪一段',
+    "own code between passes over loaders: {count} times, {lost} in all, {typical} each ({worst} at worst), not timed",
+    "两次遍历加载器之间的自有代码：{count} 次，共 {lost}，每次约 {typical}（最长 {worst}），没有计时",
 )
 _TOOK = Text(
     "{what} took {lost} in all, {typical} each ({worst} at worst){meaning}",
@@ -192,9 +190,9 @@ def _copy_evidence(trainer: Trainer, figures: dict[str, float]) -> Iterator[Text
     figures |= {"host_s": host_s, "untimed_s": untimed_s}
     if host_s - copied_s > _SOME * copied_s:
         yield Text(
-            "the calls held the host up for {host} in all; in {waited} of that they waited for what the device had "
-            "yet to compute, which is no copy and not counted here",
-            "这些调用共让主机停了 {host}，其中 {waited} 是在等设备算完手头的任务：那不是拷贝，不计在内",
+            "the calls held the host up for {host} in all; in {waited} of that they waited for what the device had to "
+            "do",
+            "这些调用共让主机停了 {host}，其中 {waited} 是在等设备算完手头的任务：那不是拷贝",
         ).filled(host=format_seconds(host_s), waited=format_seconds(host_s - copied_s))
     if untimed_s > _SOME * copied_s:
         yield Text(
@@ -225,15 +223,14 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
         Text(
             "the starts of {count:epoch(s)} cost {lost}, {typical} each ({worst} at worst), of which {iter} in "
             "stopping and starting workers (`iter(loader)`), the rest in waiting for the first batch",
-            "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 用于停止和启动 "
-            "worker（`iter(loader)`），其余在等第一个 batch",
+            "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 在启停 worker（"
+            "`iter(loader)`）",
         ).filled(iter=format_seconds(float(iter_s.sum())), **cost.blanks)
     ]
     if loader.num_made > 1:
         made = Text(
-            "the script makes this loader anew, {count} times: made once, before its loop, it could keep its workers "
-            "(`persistent_workers=True`)",
-            "脚本反复新建这个加载器，共 {count} 次：在循环之前只建一次，就能保留 worker（`persistent_workers=True`）",
+            "the script makes this loader anew, {count} times: made once, before its loop, it could keep its workers",
+            "脚本反复新建这个加载器，共 {count} 次：在循环之前只建一次，就能保留 worker",
         )
         evidence.append(made.filled(count=loader.num_made))
     elif not loader.settings.persistent_workers:
@@ -243,9 +240,9 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
     if 2 * len(loader.end_s) < len(first):  # most were left before their end, as `next(iter(loader))` does
         kept = Text(
             "keep one iterator for many steps (`batches = iter(loader)` before the loop, another when it has ended): "
-            "most passes were left before their end, after {taken:batch(es)} on average, and each started its workers",
+            "most passes were left before their end, after {taken:batch(es)} on average",
             "让一个迭代器用于多步（循环前 `batches = iter(loader)`，用完再建）：多数遍历没有走完，平均只取 {taken} 个 "
-            "batch，每次都要启动 worker",
+            "batch",
         ).filled(taken=round(len(loader.batch) / (len(first) + 1)))
         advice = replace(advice, fix=(kept, *advice.fix))
     yield make_finding(Cause.EPOCH_START, share, evidence, figures={"count": float(cost.count)}, advice=advice)
