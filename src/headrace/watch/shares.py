@@ -3,9 +3,9 @@
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 _Z = 1.96  # 95 %
-_FURTHEST = 200  # looks: beyond that, likeness costs more to compute than it tells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,19 +71,10 @@ class Track:
 
 
 def _correlation_time(hits: Sequence[bool], p: float) -> float:
-    """1 + 2 * the sum of autocorrelations, as far as pairs of neighbours stay positive (Geyer's rule)."""
-    variance = p * (1 - p)
-    n = len(hits)
-    if variance == 0 or n < 8:
+    """How many looks are worth one: (1 + r) / (1 - r), where r is how alike neighbours are."""
+    chance = 2 * p * (1 - p) * (len(hits) - 1)  # changes from one look to the next, if each were by itself
+    changes = sum(a != b for a, b in pairwise(hits))
+    if not changes or len(hits) < 8:
         # all looks alike: how long a state lasts was not seen; one change may be as rare as the whole window is long
-        return max(1.0, n / 20)
-    centred = [hit - p for hit in hits]
-    total, lag, furthest = 1.0, 1, min(n // 3, _FURTHEST)
-    while lag + 1 < furthest:
-        alike = (sum(a * b for a, b in zip(centred, centred[far:], strict=False)) for far in (lag, lag + 1))
-        pair = sum(alike) / (n * variance)
-        if pair <= 0:
-            break
-        total += 2 * pair
-        lag += 2
-    return max(1.0, total)
+        return max(1.0, len(hits) / 20)
+    return max(1.0, (2 * chance - changes) / changes)

@@ -13,15 +13,7 @@ from headrace.model import EventKind
 from headrace.signals.recording import RunFacts, read_run
 from headrace.signals.recording.event_file import RECORD_DTYPE, EventFile
 from headrace.signals.recording.run_facts import write_facts
-from headrace.signals.recording.thinning import Thinner, choose, find_level
-
-
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(0, 20_000))
-def test_the_level_is_the_highest_that_fits(counts: list[int], allowed: int) -> None:
-    level = find_level(counts, allowed)
-    assert sum(min(count, level) for count in counts) <= allowed
-    if level < max(counts):
-        assert sum(min(count, level + 1) for count in counts) > allowed
+from headrace.signals.recording.thinning import Thinner, choose
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=300), st.integers(0, 300))

@@ -1,7 +1,7 @@
 """Which events a long recording keeps, so that its file stays under a limit: pure functions of what came.
 
 The first quarter of the limit is kept whole, then bytes are rationed (`docs/reference/run-directory.md`). Each
-(process, kind) of a drain gets the same ration, and those that need less leave the rest to others: the rare are kept.
+(process, kind) of a drain gets the same ration; what one does not need, the next drain has: the rare are kept.
 """
 
 from collections.abc import Sequence
@@ -28,22 +28,6 @@ def rationed_rate(*, limit_bytes: int, written_bytes: int, elapsed_s: float) -> 
     if written_bytes < limit_bytes * _WHOLE_SHARE:
         return None
     return max(0, limit_bytes - written_bytes) / max(_PLANNED_S - elapsed_s, _LATER * elapsed_s)
-
-
-def find_level(counts: Sequence[int], allowed: int) -> int:
-    """The most that each group may keep so that all together keep at most `allowed`.
-
-    >>> find_level([2, 100, 100], 42), find_level([1, 2], 10), find_level([5, 5], 1)
-    (20, 2, 0)
-    """
-    left, level = allowed, 0
-    ordered = sorted(counts)
-    for done, count in enumerate(ordered):
-        others = len(ordered) - done
-        if count * others > left:
-            return left // others
-        left, level = left - count, count
-    return level
 
 
 def choose(durations: npt.NDArray[np.unsignedinteger], level: int) -> npt.NDArray[np.bool_]:
@@ -77,8 +61,7 @@ class Thinner:
         # a pause saves up for a minute, not for a burst that fills the file
         self._credit = min(self._credit + rate * max(0.0, since), rate * 60)
         counts = [np.bincount(block["kind"], minlength=256) for block in blocks]
-        groups = [int(n) for count in counts for n in count[count > 0]]
-        level = find_level(groups, int(self._credit / RECORD_BYTES))
+        level = int(self._credit / RECORD_BYTES) // max(1, int(np.count_nonzero(counts)))
         kept = []
         for block, count in zip(blocks, counts, strict=True):
             keep = np.ones(len(block), bool)
