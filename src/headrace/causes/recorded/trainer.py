@@ -214,12 +214,13 @@ def _spans(process: ProcessEvents, thread: int, evaluated: Sequence[tuple[int, i
     events = process.of(*set(_ACTIVITY) - {EventKind.EVALUATION}, thread=thread)
     activities = {int(kind): activity for kind, activity in _ACTIVITY.items()}
     spans = [Span(start, end, (Activity.EVALUATION, ""), is_opaque=True) for start, end in evaluated]
-    saved = len(spans)  # the place of the last save
+    saved: int | None = None  # the place of the last save
     columns = (events[name].tolist() for name in ("start_ns", "duration_ns", "kind", "arg", "value"))
     for start, duration, kind, arg, value in zip(*columns, strict=True):
         activity, name, end = activities[kind], "", start + duration
         if activity is Activity.CHECKPOINT:
-            if process.names.get(arg, "").startswith(_FOLLOWING) and _follows(spans[saved:], start):
+            is_part = process.names.get(arg, "").startswith(_FOLLOWING)
+            if is_part and saved is not None and _follows(spans[saved:], start):
                 spans[saved] = replace(spans[saved], end=end)
                 continue
             saved = len(spans)
@@ -244,9 +245,8 @@ def _spans(process: ProcessEvents, thread: int, evaluated: Sequence[tuple[int, i
 
 def _follows(since: Sequence[Span[Label]], start: int) -> bool:
     """Whether nothing else has happened since a save, the first of some spans, but a collection."""
-    return bool(since) and not any(
-        since[0].end <= one.start < start for one in since if one.label[0] is not Activity.GC
-    )
+    others = (one for one in since if one.label[0] is not Activity.GC)
+    return not any(since[0].end <= one.start < start for one in others)
 
 
 def _between_steps(process: ProcessEvents, thread: int, evaluated: Coverage) -> Iterator[Span[Label]]:
