@@ -69,10 +69,10 @@ _HEADRACE = Text(
     "单个慢样本不再拖住全队；样本本身的开销不变",
 )
 LOOP_MAKES_DATA = Text(
-    "data that a loop makes itself (a memory map, a generator, a thread) is not told from its other Python: `with "
-    'headrace.phase("data"):` around it shows it, or `for batch in headrace.monitor(iterable):`',
-    '循环自己准备的数据（内存映射、生成器、线程）与其他 Python 代码分不开：用 `with headrace.phase("data"):` '
-    "把它包起来，或用 `for batch in headrace.monitor(iterable):`，就能看到",
+    'its data: `headrace.monitor(iterable)` or `headrace.phase("data")`, for what a loop makes itself (a memory map, '
+    "a generator, a thread) is not told from its other Python",
+    '它的数据：用 `headrace.monitor(iterable)` 或 `headrace.phase("data")`；循环自己准备的数据（内存映射、生成器、线程'
+    "）与其他 Python 代码分不开",
 )
 _KEEP_WORKERS, _KEPT_LOADER = _texts(
     "`persistent_workers=True`: the workers stay for the next epoch, with their memory and what they opened",

@@ -1,7 +1,7 @@
 """Why a recorded training waits: pure functions from events to findings.
 
 - `processes`: the processes of a recording, each with its events, and the time that those take.
-- `trainer`: a training process: where its time went, what each pass over a loader was for, and its steps.
+- `trainer`: a training process: where its time went, what each pass over a loader was for, its steps and saves.
 - `workers`: what a loader's workers did, and which of them hung.
 - `data_waits`: why the loop waited for data: pool too slow, lock-step, single late batches, starts of shards.
 - `parts`: what a sample's time went into.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from headrace.model import (
     Activity,
     Cause,
+    Confidence,
     EventKind,
     Finding,
     LoaderRole,
@@ -33,6 +34,7 @@ _FEWEST_COLLECTIONS = 4  # long ones: every program has one or two of them after
 _SOME = 0.1  # of the time: less than that does not change what is said
 _WARM_UP = 3  # steps: compilation, autotuning, caches
 _LEAST_S = 0.05
+_GUESSED_FROM = 0.5  # of a loss: what is known by its place only, from here on
 _STALL = 10  # times as long: from here on a step is felt, whatever its share
 
 
@@ -94,9 +96,10 @@ def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterat
     cost = Cost(**cost_of(lengths) | {"lost_s": lost_s})
     evidence = [_said(trainer, cause, cost, _calls(trainer, activity))]
     figures = {"lost_s": lost_s, "count": float(cost.count), "typical_s": cost.typical_s, "worst_s": cost.worst_s}
-    estimate = None
+    estimate, untimed_s = None, 0.0
     if cause is Cause.CHECKPOINT:
-        evidence += _save_evidence(trainer, cost, figures)
+        untimed_s = min(lost_s, trainer.untimed_saves_s)
+        evidence += _save_evidence(trainer, cost, untimed_s, figures)
         estimate = estimate_async_checkpoint(lost_s, train_s)
     elif cause is Cause.H2D_COPY:
         evidence += _copy_evidence(trainer, figures)
@@ -106,7 +109,8 @@ def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterat
         figures["period_steps"] = float(period.steps)
     known = [] if estimate is None else [estimate]
     figures |= estimate_figures(known)
-    finding = make_finding(cause, lost_s / train_s, evidence, figures=figures)
+    confidence = Confidence.LIKELY if untimed_s > _GUESSED_FROM * lost_s else Confidence.CERTAIN
+    finding = make_finding(cause, lost_s / train_s, evidence, figures=figures, confidence=confidence)
     yield replace(finding, fix=(*map(estimate_text, known), *finding.fix))
 
 
@@ -165,8 +169,8 @@ def _said(trainer: Trainer, cause: Cause, cost: Cost, calls: Sequence[str]) -> T
     return _TOOK.filled(what=what.filled(count=cost.count, calls=shown), meaning=meaning, **cost.blanks)
 
 
-def _save_evidence(trainer: Trainer, cost: Cost, figures: dict[str, float]) -> Iterator[Text]:
-    """Yield how much saves write."""
+def _save_evidence(trainer: Trainer, cost: Cost, untimed_s: float, figures: dict[str, float]) -> Iterator[Text]:
+    """Yield how much saves write, and what lies around their calls."""
     sizes = trainer.process.of(EventKind.CHECKPOINT)["value"]
     nbytes = int(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 0
     if nbytes:
@@ -175,6 +179,15 @@ def _save_evidence(trainer: Trainer, cost: Cost, figures: dict[str, float]) -> I
         yield Text("each writes {size}, {rate}/s", "每次写入 {size}，速度 {rate}/s").filled(
             size=format_bytes(nbytes), rate=format_bytes(int(nbytes / cost.typical_s))
         )
+    if untimed_s:
+        figures["untimed_s"] = untimed_s
+    if untimed_s >= 0.05 * cost.lost_s:
+        yield Text(
+            "{untimed} of that lie right before and after these calls, and hardly in any other step: not timed, and "
+            "taken for what goes with a save (gathering the state; opening, writing, closing the file)",
+            "其中 {untimed} 紧挨在这些调用前后，其他步几乎没有：没有计时，视为保存的一部分（收集状态，打开、写入、关闭"
+            "文件）",
+        ).filled(untimed=format_seconds(untimed_s))
 
 
 def _copy_evidence(trainer: Trainer, figures: dict[str, float]) -> Iterator[Text]:

@@ -6,9 +6,12 @@ optimizer step trains. One without, in which a model is called, evaluates, if an
 """
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -110,6 +113,7 @@ class Trainer:
     spans: tuple[Span[Label], ...]
     loaders: tuple[LoaderWaits, ...]  # that it trains on, the one that was waited for longest first
     loader_rows: tuple[LoaderRow, ...]  # of all loaders
+    untimed_saves_s: float  # what lies around the calls of saves, of which nobody says what it was
 
     @property
     def train_s(self) -> float:
@@ -167,6 +171,7 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
     is_fed = any(one.role is not LoaderRole.EVALUATION for one in passes)
     evaluated = evaluations(process, thread, passes)
     spans = _spans(process, thread, evaluated)
+    untimed_saves_s = _reach_over_pauses(spans)
     if not is_fed:
         spans = [*_between_steps(process, thread, coverage(spans[: len(evaluated)])), *spans]
     begins = [span.start for span in spans if span.label[0] is Activity.EPOCH_START]
@@ -199,6 +204,7 @@ def read_trainer(process: ProcessEvents, start_ns: int, end_ns: int) -> Trainer:
         spans=tuple(spans),
         loaders=_loaders(process, thread, spans, passes),
         loader_rows=tuple(loader_rows(process, thread, passes, (train_end - train_start - replayed) / 1e9)),
+        untimed_saves_s=untimed_saves_s,
     )
 
 
@@ -247,6 +253,48 @@ def _follows(since: Sequence[Span[Label]], start: int) -> bool:
     """Whether nothing else has happened since a save, the first of some spans, but a collection."""
     others = (one for one in since if one.label[0] is not Activity.GC)
     return not any(since[0].end <= one.start < start for one in others)
+
+
+# A script that saves gathers the state and opens a file before, and closes or uploads it afterwards, which cannot be
+# timed: what the loop stands still right before and after its saves, and hardly anywhere else, is theirs, too.
+_FEWEST_SAVES = 3  # what lies beside one or two of them may be anything
+_LEAST_PAUSE_NS = 2_000_000
+_AS_OFTEN = 0.25  # of the saves: as many pauses of that kind elsewhere, and saves do not explain them
+_MOST_PAUSES = 3.0  # the usual pause: a longer one has something else in it
+
+
+def _reach_over_pauses(spans: list[Span[Label]]) -> float:
+    """Let saves reach over the pauses that are theirs; return how many seconds that is in all."""
+    order = sorted((n for n, one in enumerate(spans) if one.label[0] is not Activity.GC), key=lambda n: spans[n].start)
+    timed = [spans[number] for number in order]
+    starts, reach = [one.start for one in timed], [*accumulate((one.end for one in timed), max)]
+    saved, evaluated = (
+        {one.end for one in timed if one.label[0] is kind} for kind in (Activity.CHECKPOINT, Activity.EVALUATION)
+    )
+    saves: list[tuple[int, int, int]] = []  # which span, the pause before it and that after it
+    others: list[int] = []  # pauses before the loop asked for a batch, where it had not saved just before
+    for place in range(1, len(timed)) if saved else ():
+        activity, before, last = timed[place].label[0], starts[place] - reach[place - 1], reach[place - 1]
+        if activity is Activity.CHECKPOINT and (behind := bisect_left(starts, timed[place].end)) < len(starts):
+            after = starts[behind] - timed[place].end if reach[behind - 1] <= timed[place].end else 0
+            # an evaluation may end with something of its own
+            saves.append((order[place], 0 if last in evaluated else max(0, before), after))
+        elif activity is Activity.WAIT and last not in saved:
+            others.append(max(0, before))
+    if min(len(saves), len(others)) < _FEWEST_SAVES:
+        return 0.0
+    usual = median(others)
+    longer = [max(0.0, before + after - usual) for _, before, after in saves]
+    typical = median(longer)
+    alike = sum(one >= usual + typical / 2 for one in others)
+    if typical < _LEAST_PAUSE_NS or alike >= max(1.0, _AS_OFTEN * len(saves)):
+        return 0.0
+    theirs = [min(one, _MOST_PAUSES * typical) for one in longer]
+    for (number, _, after), own in zip(saves, theirs, strict=True):
+        tail = min(after, own)  # on which side the loop's own part lies is not known
+        start, end = spans[number].start, spans[number].end
+        spans[number] = replace(spans[number], start=int(start - own + tail), end=int(end + tail))
+    return sum(theirs) / 1e9
 
 
 def _between_steps(process: ProcessEvents, thread: int, evaluated: Coverage) -> Iterator[Span[Label]]:
