@@ -252,10 +252,10 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
     advice = advice_on(Cause.EPOCH_START)
     if 2 * len(loader.end_s) < len(first):  # most were left before their end, as `next(iter(loader))` does
         kept = Text(
-            "keep one iterator for many steps (`batches = iter(loader)` before the loop, another when it has ended): "
-            "most passes were left before their end, after {taken:batch(es)} on average",
-            "让一个迭代器用于多步（循环前 `batches = iter(loader)`，用完再建）：多数遍历没有走完，平均只取 {taken} 个 "
-            "batch",
+            "keep one iterator for many steps: passes end after {taken:batch(es)} on average, and each starts its "
+            "workers (`batches = iter(loader)` before the loop, another when it has ended)",
+            "让一个迭代器用于多步：平均只取 {taken} 个 batch 就结束，每次都要启动 worker（循环前 `batches = "
+            "iter(loader)`，用完再建）",
         ).filled(taken=round(len(loader.batch) / (len(first) + 1)))
         advice = replace(advice, fix=(kept, *advice.fix))
     yield make_finding(Cause.EPOCH_START, share, evidence, figures={"count": float(cost.count)}, advice=advice)
