@@ -1,8 +1,7 @@
 """How a training is started: `headrace run`, and a line of code for those who prefer one.
 
-- `child`: what the user named as a command line, and that as a child process, which is recorded.
+- `child`: what the user named as a command line, that as a child process, which is recorded, and what it does now.
 - `hooks`: what is timed inside an unchanged script.
-- `live`: what a training is doing now.
 - `monitoring`: waits, slow batches, a bar's postfix; the user's own marks; a recording of this very process.
 - `tape`: where the hooks of a process write, and what could not be timed.
 - `site/sitecustomize.py`: what every Python process under `headrace run` finds first.
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .child import Ended, command_of, new_run_directory, run_recorded
-    from .live import LiveStatus, LiveTally
+    from .child import Ended, LiveStatus, LiveTally, command_of, new_run_directory, run_recorded
     from .monitoring import monitor, phase
     from .tape import read_notes
 
@@ -32,8 +30,7 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    child="Ended command_of new_run_directory run_recorded",
-    live="LiveStatus LiveTally",
+    child="Ended LiveStatus LiveTally command_of new_run_directory run_recorded",
     monitoring="monitor phase",
     tape="read_notes",
 )

@@ -1,8 +1,8 @@
-"""What the user named as a command line, and that as a child process, which we record.
+"""The command that the user named, as a child process that is recorded: its words, its end, what it is doing meanwhile.
 
-Its terminal, signals and exit code are its own.
-The child shares our process group, our terminal and our three standard streams. A signal from the terminal or from
-Slurm's step daemon reaches the whole group by itself and is not passed on; one that was sent to us alone is.
+Its terminal, signals and exit code are its own: it shares our process group, our terminal and our three standard
+streams. A signal from the terminal or from Slurm's step daemon reaches the whole group by itself and is not passed on;
+one that was sent to us alone is.
 """
 
 import os
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import UnusableInput
+from headrace.model import EventKind
 from headrace.signals.system import read_text
 
 _SITE = str(Path(__file__).parent / "site")  # at the head of PYTHONPATH it reaches whatever Python is started
@@ -28,6 +30,8 @@ _PASSED_ON = frozenset(
 )
 _UNCATCHABLE = frozenset({signal.SIGKILL, signal.SIGSTOP})
 _FROM_KERNEL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the child gets as well
+_WINDOW_S = 10.0
+_COUNTED = (EventKind.WAIT, EventKind.FETCH, EventKind.IDLE)
 _SIGNALS_ALL = "slurmstepd"  # signals every process of a step, so the child gets it as well
 
 
@@ -178,3 +182,64 @@ def run_recorded(
 def _is_for_us_alone(received: signal.struct_siginfo) -> bool:
     sender = read_text(f"/proc/{received.si_pid}/comm").strip()
     return received.si_code != _FROM_KERNEL and sender != _SIGNALS_ALL
+
+
+# ---------------------------------------------------------------------------------------- what it is doing now
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveStatus:
+    """The last seconds of a training, over all of its training processes."""
+
+    steps: int  # since the start
+    steps_per_s: float
+    wait_share: float
+    worst_wait_s: float
+    quiet_s: float  # since anything was timed
+    busy_share: float | None  # of the workers
+
+
+class LiveTally:
+    """Sums of events over the last seconds."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._trainers: set[int] = set()
+        self._has_workers = False
+        self._last_s = 0.0
+        # when, what; how many, their seconds, the longest
+        self._recent: deque[tuple[float, EventKind, int, float, float]] = deque()
+
+    def feed(self, pid: int, records: Any, now_s: float) -> None:
+        """Take in the records that a process has written since the last time."""
+        for kind in _COUNTED:
+            chosen = records[records["kind"] == int(kind)]
+            if len(chosen):
+                count, durations_s = int((chosen["value"] >= 0).sum()), chosen["duration_ns"] / 1e9
+                self._recent.append((now_s, kind, count, float(durations_s.sum()), float(durations_s.max())))
+                self._has_workers |= kind is EventKind.IDLE
+                if kind is EventKind.WAIT:
+                    self._trainers.add(pid)
+                    self._steps += count
+        if len(records):
+            self._last_s = now_s
+
+    def status(self, now_s: float) -> LiveStatus | None:
+        """Return what is known; None before the first batch."""
+        if not self._trainers:
+            return None
+        while self._recent and self._recent[0][0] < now_s - _WINDOW_S:
+            self._recent.popleft()
+        first_s = self._recent[0][0] if self._recent else now_s
+        span_s = max(0.5, min(_WINDOW_S, now_s - first_s + 0.5))
+        waits, fetched, idled = ([row[2:] for row in self._recent if row[1] is kind] for kind in _COUNTED)
+        fetched_s, idled_s = (sum(seconds for _, seconds, _ in rows) for rows in (fetched, idled))
+        worked_s = fetched_s + idled_s
+        return LiveStatus(
+            steps=self._steps,
+            steps_per_s=sum(count for count, _, _ in waits) / span_s,
+            wait_share=min(1.0, sum(seconds for _, seconds, _ in waits) / (span_s * len(self._trainers))),
+            worst_wait_s=max((longest for _, _, longest in waits), default=0.0),
+            quiet_s=max(0.0, now_s - self._last_s),
+            busy_share=fetched_s / worked_s if self._has_workers and worked_s else None,
+        )
