@@ -43,7 +43,6 @@ from .estimates import (
     Estimate,
     Remedy,
     WorkerForecast,
-    cheaper_part,
     estimate_data,
     estimate_figures,
     estimate_text,
@@ -273,13 +272,11 @@ def _data_findings(
     lost_s = min(verdict.lost_s, trainer.seconds(Activity.WAIT))  # a collection inside `next` is told as one
     rest_s = lost_s - train_s * sum(one.share for one in found)
     if not found or rest_s >= _REST_FROM * train_s:
-        found.append(_data_finding(verdict, rest_s / train_s, estimates, train_s, cores_each))
+        found.append(_data_finding(verdict, rest_s / train_s, estimates, cores_each))
     return found
 
 
-def _data_finding(
-    verdict: DataVerdict, share: float, estimates: Sequence[Estimate], train_s: float, cores_each: int
-) -> Finding:
+def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estimate], cores_each: int) -> Finding:
     assert verdict.cause is not None
     share, has_ours = min(1.0, share), verdict.loader.settings.is_ours
     bottleneck, parts = verdict.bottleneck, verdict.parts
@@ -294,15 +291,10 @@ def _data_finding(
         tunes_itself=verdict.loader.settings.tunes_itself,
     )
     estimates = estimates if verdict.cause in SUPPLY_CAUSES else ()
-    cheaper = cheaper_part(verdict, train_s)
-    if cheaper is not None:  # what takes most of a sample is known by its name
-        estimates = [one for one in estimates if one.remedy is not Remedy.FASTER_DECODE]
     decodes = parts is not None and any(one.kind is PartKind.DECODE for one in parts.parts)
     cures = bottleneck_fix(bottleneck, has_ours=has_ours, decodes=decodes)
     known = [*map(estimate_text, estimates), *(text.filled(threads=cores_each) for text in cures)]
     known += undecided_turns(verdict)
-    if cheaper is not None:
-        known.insert(len(estimates), cheaper)
     is_decided = bool(known) and (verdict.is_taking or verdict.confidence is Confidence.CERTAIN)
     fix = [*known, *(text for text in advice.fix if not is_decided or text is not MORE_SUPPLY)]
     if parts is not None and bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:

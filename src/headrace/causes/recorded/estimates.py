@@ -17,7 +17,6 @@ import numpy as np
 
 from headrace.model import Bottleneck, LoaderSettings, PartKind, Text, format_share, three_digits, with_error
 
-from ..steps import SUPPLY_CAUSES
 from .ceiling import Mean, mean_of
 from .data_waits import DataVerdict
 from .surroundings import Surroundings
@@ -43,7 +42,6 @@ _MOST_TIMES, _MOST_TIMES_STILL = 4, 2
 _DISK_FULL = 0.9  # of the time with a request in flight: more readers would queue
 _HIDDEN = 0.9  # of a save that is made beside the training: the state is copied first,
 _HIDDEN_ERROR = 0.1  # and how long that takes is not known here
-_WORTH_OF_PART = 0.05  # of gain from a part that is twice as fast: less is not worth a change
 _FEWEST_SAMPLES = 12
 
 
@@ -65,6 +63,8 @@ class Estimate:
     is_short: bool = False  # of MORE_WORKERS: as many as would be needed do not fit the cores
     is_first: bool = False  # of MORE_WORKERS: more may help, and are too far from what ran
     share: float = 0.0  # of a task that goes away
+    part: Text | None = None  # of FASTER_DECODE: what takes that share, where it is known by its name
+    most: float = 0.0  # of FASTER_DECODE, of such a part: the gain if it cost nothing
 
     @property
     def is_shown(self) -> bool:
@@ -161,7 +161,8 @@ def estimate_data(
     # None fits beside the loop's own core: then on that core, too, while the loop waits.
     found = [more or _estimate_more_workers(verdict, supply, cores + ranks, around, ranks, is_full=True)]
     if verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
-        found.append(_estimate(Remedy.FASTER_DECODE, supply, 1 - resources.blocked, 1 - 1 / _FASTER))
+        whole = _estimate(Remedy.FASTER_DECODE, supply, 1 - resources.blocked, 1 - 1 / _FASTER)
+        found.append(_estimate_part(verdict, supply) or whole)
     elif verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IO_LATENCY} and resources.bytes_per_s > 0:
         found.append(_estimate(Remedy.WARM_CACHE, supply, resources.blocked, 1.0))
     return [one for one in found if one is not None and one.is_shown]
@@ -360,11 +361,12 @@ _TEXTS = {
 
 
 def estimate_text(estimate: Estimate) -> Text:
-    said = _TEXTS[estimate.remedy]
+    said = _TEXTS[estimate.remedy] if estimate.part is None else _OF_PART
     more = _FURTHER if estimate.is_first else _SHORT if estimate.is_short else Text("", "")
     said = Text(said.en + more.en, said.zh + more.zh)
     gain, share = with_error(estimate.gain, estimate.error), format_share(estimate.share)
-    return said.filled(workers=estimate.workers, gain=gain, share=share)
+    most = three_digits(estimate.most)
+    return said.filled(workers=estimate.workers, gain=gain, share=share, what=estimate.part or "", most=most)
 
 
 _ADVICE = {
@@ -401,29 +403,21 @@ _CROPS, _RESIZES = (
     re.compile(r"^(?!.*crop).*(resize|zoom)", re.IGNORECASE),
 )
 _CHEAPER_STAGE = Text('a cheaper "{name}", the largest stage of a sample', "优化“{name}”，它是样本里最耗时的阶段")
-_ESTIMATE = Text(
+_OF_PART = Text(
     "{what}: if twice as fast, the training is about {gain} times as fast by estimate, at most {most} times if it "
     "cost nothing (it takes {share} of a task, the rest stays)",
     "{what}：若快一倍，训练估计快到 {gain} 倍；若完全不耗时，最多 {most} 倍（它占任务时间的 {share}，其余不变）",
 )
 
 
-def cheaper_part(verdict: DataVerdict, train_s: float) -> Text | None:
-    """Return what to do about the part that takes most of a task, where computing is what takes long, and its gain."""
-    # The other parts stay as they are, and the loop is not fed faster than it works. Nothing is said where standing
-    # still is the limit, or where the gain is within twice its error.
-    parts, supply = verdict.parts, supply_of(verdict, train_s)
-    if parts is None or verdict.cause not in SUPPLY_CAUSES or parts.num_samples < _FEWEST_SAMPLES or supply is None:
-        return None
-    if verdict.bottleneck not in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
+def _estimate_part(verdict: DataVerdict, supply: Supply) -> Estimate | None:
+    """Estimate what it brings if the part that takes most of a task is twice as fast, the others as they are."""
+    parts = verdict.parts
+    if parts is None or parts.num_samples < _FEWEST_SAMPLES or parts.total_s <= 0:
         return None
     candidates = [part for part in parts.parts if part.kind is not PartKind.READ]
     part = max(candidates, key=lambda one: one.worked_s, default=None)
-    if part is None or parts.total_s <= 0:
-        return None
-    share = part.worked_s / parts.total_s * parts.task_share
-    gain, error = supply.gain_with(supply.factor(share / 2))
-    if gain - 1 < max(_WORTH_OF_PART, error):
+    if part is None:
         return None
     if part.kind is PartKind.DECODE:
         what = _ADVICE.get("cv2" if part.name.startswith("cv2.") else part.name, _CHEAPER_DECODE)
@@ -432,12 +426,11 @@ def cheaper_part(verdict: DataVerdict, train_s: float) -> Text | None:
     else:
         seen = [any(map(kind.search, (one.name for one in candidates))) for kind in (_CROPS, _RESIZES)]
         what = _CROP_FIRST if all(seen) else _CHEAPER_TRANSFORM
-    return _ESTIMATE.filled(
-        what=what.filled(name=part.name),
-        gain=with_error(gain, error),
-        most=three_digits(supply.gain_with(supply.factor(share))[0]),
-        share=format_share(share),
-    )
+    share = part.worked_s / parts.total_s * parts.task_share
+    found = _estimate(Remedy.FASTER_DECODE, supply, share, 1 - 1 / _FASTER)
+    if found is None or not found.is_shown:
+        return None
+    return replace(found, part=what.filled(name=part.name), most=supply.gain_with(supply.factor(share))[0])
 
 
 def estimate_figures(estimates: Sequence[Estimate]) -> dict[str, float]:
