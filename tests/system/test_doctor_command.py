@@ -39,6 +39,12 @@ class Stuck(Volumes):
     def __getitem__(self, index):
         time.sleep(3600)
 
+class SlowInWorkers(Volumes):
+    def __getitem__(self, index):
+        if torch.utils.data.get_worker_info() is not None and index % 8 == 7:
+            time.sleep(3600)
+        return torch.zeros(1 << 20)
+
 def loader():
     return DataLoader(Volumes(), batch_size=4, num_workers=2)
 """
@@ -100,6 +106,27 @@ def test_no_such_target_could_not_run(tmp_path: Path) -> None:
     done = run("quick", f"{tmp_path}/none.py:data")
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no file" in done.stderr
+
+
+def test_interrupted_while_workers_run_it_leaves_nothing_behind(data: str, tmp_path: Path) -> None:
+    own = tmp_path / "temporary"
+    own.mkdir()
+    command, env = [HEADRACE, "doctor", f"{data}:SlowInWorkers"], {**os.environ, "TMPDIR": str(own)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+        deadline = time.monotonic() + 60
+        while not list(own.glob("headrace-doctor-*/worker-1")):  # both have started
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        sessions = _sessions_below(process.pid)
+        pids = [one.pid for one in read_all_stats().values() if one.session in sessions]
+        assert len(pids) >= 3
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert said.endswith("interrupted\n")
+    assert [one for one in read_all_stats().values() if one.session in sessions and not one.has_ended] == []
+    assert os.listdir(own) == []
+    assert [name for name in os.listdir("/dev/shm") if name.startswith(tuple(f"torch_{pid}_" for pid in pids))] == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -1,15 +1,20 @@
-"""One look of the doctor: what was looked at, how it went, and where it failed, what is wrong."""
+"""One look of the doctor: what was looked at, how it went, and what is wrong, in the words of a file."""
 
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from importlib.resources import files
+from typing import Any
 
-from headrace.model import Finding, Text
+from headrace.model import Cause, Confidence, Finding, Severity, Text
 
 
 class Outcome(Enum):
     """How a look went."""
 
     PASS = "pass"
+    NOTE = "note"  # so it is at the moment, and nobody's fault: others use the machine
     WARN = "warn"  # it works, and will cost time or safety
     FAIL = "fail"
     SKIP = "skip"  # what it needs failed before, or is not here
@@ -37,3 +42,62 @@ class Check:
             "seconds": None if self.seconds is None else round(self.seconds, 4),
             "problem": self.problem or None,
         }
+
+
+class Words:
+    """What one room says, from its TOML file: titles of checks, what was seen, what can be wrong and what helps.
+
+    A problem has a cause, a title and what helps; an outcome and its evidence where they are always the same; and where
+    several of them are one problem to a script, the name of that one.
+    """
+
+    def __init__(self, package: str, file: str) -> None:
+        self.tables = tomllib.loads(files(package).joinpath(file).read_text(encoding="utf-8"))
+
+    def said(self, name: str, /, **values: object) -> Text:
+        return text_of(self.tables["said"][name]).filled(**values)
+
+    def check(self, name: str, outcome: Outcome, says: Text, **more: Any) -> Check:
+        return Check(name=name, title=text_of(self.tables["title"][name]), outcome=outcome, says=says, **more)
+
+    def trouble(
+        self,
+        name: str,
+        which: str,
+        values: Mapping[str, object],
+        *,
+        evidence: tuple[Text, ...] = (),
+        outcome: Outcome | None = None,
+        is_certain: bool = True,
+        seconds: float | None = None,
+    ) -> Check:
+        """Return a check that says which problem it is, its sentences filled with what was seen."""
+        words = self.tables["problem"][which]
+        title = text_of(words["title"]).filled(**values)
+        says = text_of(words["evidence"]).filled(**values) if "evidence" in words else title
+        fix = [text_of(one).filled(**values) for one in _listed(words["fix"])]
+        outcome = outcome or Outcome(words.get("outcome", "warn"))
+        problem = words.get("problem", which)
+        if outcome is Outcome.NOTE:
+            return self.check(
+                name, outcome, Text(f"{says.en}: {fix[0].en}", f"{says.zh}：{fix[0].zh}"), problem=problem
+            )
+        finding = Finding(
+            cause=Cause(words["cause"]),
+            share=1.0 if outcome is Outcome.FAIL else 0.0,
+            title=title,
+            evidence=evidence or (says,),
+            fix=tuple(fix),
+            severity=Severity.HIGH if outcome is Outcome.FAIL else Severity.MEDIUM,
+            confidence=Confidence.CERTAIN if is_certain else Confidence.LIKELY,
+        )
+        return self.check(name, outcome, says, seconds=seconds, problem=problem, finding=finding)
+
+
+def text_of(words: str | Mapping[str, str]) -> Text:
+    """Return a sentence as a TOML file has it: the same in both languages, or `en` and `zh`."""
+    return Text(words, words) if isinstance(words, str) else Text(**words)
+
+
+def _listed(words: Any) -> list[Any]:
+    return words if isinstance(words, list) else [words]

@@ -1,7 +1,7 @@
 """Is this machine fit for a training that loads data.
 
 - `facts`: all that is read of it, as one value: cores, memory, limits, storage, GPUs, what libraries make of it.
-- `judging`: what is wrong with it, if anything: facts in, checks out. Pure; its sentences are in `troubles.toml`.
+- `judging`: what is wrong with it, if anything: facts in, checks out. Pure; its sentences are in `problems.toml`.
 """
 
 from collections.abc import Sequence
