@@ -17,14 +17,17 @@ FormRow = tuple[str, str, tuple[int, ...], str, int]  # where it is, what, its s
 
 
 def form_of(value: Any, name: str = "") -> list[FormRow]:
-    """Return what is in a sample or a batch, a row for each array, tensor, picture, number or text.
+    """Return what is in a sample or a batch, a row for each array, tensor, picture, number, text or list of texts.
 
-    >>> form_of({"x": np.zeros((3, 4), np.float32), "y": [1, "text"]})
-    [('x', 'ndarray', (3, 4), 'float32', 48), ('y[0]', 'int', (), '', 0), ('y[1]', 'str', (), '', 0)]
+    >>> form_of({"x": np.zeros((3, 4), np.float32), "y": [1, "text"], "z": ["some", "texts"]})[1:]
+    [('y[0]', 'int', (), '', 0), ('y[1]', 'str', (), '', 0), ('z', 'list of str', (2,), '', 0)]
     """
     if isinstance(value, dict):
         return [row for key, inner in value.items() for row in form_of(inner, f"{name}.{key}" if name else str(key))]
-    if isinstance(value, (list, tuple)) and value and len(value) <= _MOST_ROWS:
+    kinds = {type(one).__name__ for one in value} if isinstance(value, (list, tuple)) else set()
+    if kinds == {"str"}:
+        return [(name, f"{type(value).__name__} of str", (len(value),), "", 0)]
+    if kinds and len(value) <= _MOST_ROWS:
         return [row for at, inner in enumerate(value) for row in form_of(inner, f"{name}[{at}]")]
     shape = value.shape if isinstance(value, (torch.Tensor, np.ndarray)) else ()
     if not shape and isinstance(size := getattr(value, "size", None), tuple):  # a picture

@@ -4,6 +4,7 @@ import ctypes
 import io
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -109,6 +110,7 @@ HEALTHY = {
     "some_frames": lambda: DataLoader(Damaged(), sampler=SubsetRandomSampler(range(8)), batch_size=4),
     "full_batches": lambda: DataLoader(Plain(), batch_size=8, drop_last=True, collate_fn=_of_eight),
     "stream_with_length": LongStream,
+    "no_length_but_a_sampler": lambda: DataLoader(NoLength(), batch_size=4, sampler=range(24)),
 }
 
 
@@ -283,7 +285,49 @@ class KeepsOpen(Plain):
         return index
 
 
+class LeavesAt(Plain):
+    """One sample calls `sys.exit`, as argparse does."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 31:
+            print("error: no such tile")
+            sys.exit(3)
+        return index
+
+
+class Few(Plain):
+    def __init__(self, length: int = 3) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class NoLength:
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+
+class OfBatches(Plain):
+    """Asked for a batch at a time; it hangs in workers."""
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        if get_worker_info() is not None:
+            time.sleep(3600)
+        return [self[index] for index in indices]
+
+
+def _not_in_workers(samples: list[Any]) -> Any:
+    if get_worker_info() is not None:
+        raise ValueError("no GPU in a worker")
+    return default_collate(samples)
+
+
 BROKEN = {
+    "collate_fails_in_workers": lambda: DataLoader(Plain(), batch_size=4, collate_fn=_not_in_workers),
+    "no_batches": lambda: DataLoader(Few(), batch_size=8, drop_last=True),
+    "no_samples": lambda: Few(0),
+    "no_length": NoLength,
     "corrupt_sample": Damaged,
     "sample_fails": AllFail,
     "sample_hangs": Hangs,

@@ -7,14 +7,16 @@ import contextlib
 import fcntl
 import gc
 import io
+import itertools
+import json
 import os
 import pickle
-import random
-import sys
+import sysconfig
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -22,10 +24,11 @@ from headrace.signals.system import read_rollup
 
 _MOST_PARTS = 20_000  # that are looked at: a list of a million paths holds no handle that its first thousands do not
 _MOST_ITEMS = 256  # of one container
-_LOOKED_AT = 500  # elements of a large container, whose sizes stand for all
 _LARGE = 10_000
 _TOUCH_S = 5.0
 _CLOSED = (ModuleType, type, BuiltinFunctionType, str, bytes, int, float, complex, bool, type(None))
+_CONTAINERS = (list, tuple, dict, set, frozenset)
+_OF_OTHERS = ("site-packages", sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]), "<frozen")
 # what its makers forbid to take along into a fork, by type and module; lmdb's own says "builtins"
 _NOT_FOR_FORKS = {"File": "h5py", "Dataset": "h5py", "Group": "h5py", "Connection": "sqlite3", "Environment": ""}
 
@@ -40,6 +43,11 @@ class Handle:
     path: str
     is_forbidden: bool  # its makers say that it must not be used on both sides of a fork
     is_marked: bool  # by `mark_files`: it is the very one that was opened before the fork
+
+
+def is_theirs(place: str) -> bool:
+    """Whether a file, or a line of a traceback, is of the user's own code: not of Python, of a package, or of ours."""
+    return not any(one in place for one in _OF_OTHERS)
 
 
 def mark_files(handles: Iterable[Handle], *, is_on: bool) -> None:
@@ -68,11 +76,8 @@ def parts_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        pairs = zip(range(_MOST_ITEMS), list(value.items())[:_MOST_ITEMS], strict=False)
-        yield from ((f"{name}[{key!r:.40}]", inner) for _, (key, inner) in pairs)
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from ((f"{name}[{at}]", inner) for at, inner in zip(range(_MOST_ITEMS), value, strict=False))
+    if isinstance(value, _CONTAINERS):
+        yield from itertools.islice(_items(value, name), _MOST_ITEMS)
     elif isinstance(value, MethodType):
         yield f"{name}.__self__", value.__self__
     elif isinstance(value, FunctionType):
@@ -91,6 +96,11 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield f"{name}.zip", value.zip
     elif hasattr(value, "datasets"):  # torch's ConcatDataset
         yield f"{name}.datasets", value.datasets
+
+
+def _items(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    return ((f"{name}[{key!r:.40}]", inner) for key, inner in pairs)
 
 
 def find_handles(value: Any, name: str) -> list[Handle]:
@@ -185,8 +195,8 @@ def _pickle_problem(value: Any) -> str | None:
 
 def _pickled_parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """What pickling goes into: of an object, what it gives as its state."""
-    if isinstance(value, (list, tuple, set, frozenset, dict)):
-        yield from _all_inside(value, name)
+    if isinstance(value, _CONTAINERS):
+        yield from _items(value, name)
         return
     reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
     if isinstance(reduced, str):
@@ -198,68 +208,47 @@ def _pickled_parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}.{inner.__name__}" if hasattr(inner, "__name__") else name, inner) for inner in part)
 
 
-def _all_inside(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    yield from ((f"{name}[{key!r:.40}]", inner) for key, inner in pairs)
-
-
 # ------------------------------------------------------------------------------------------ copied by reference counts
 
 
-def object_bytes(value: Any, name: str) -> list[tuple[int, str, Any]]:
-    """Estimate the bytes of Python objects in large containers, with their names, the largest first.
+def copied_by_fork(value: Any, name: str) -> list[tuple[int, str, int]]:
+    """Measure the bytes that a forked process copies of each large container when it looks at all objects in it once.
 
-    A worker that a fork makes copies them page by page, as it reads them: each look at an object changes its count of
-    references. Arrays and tensors are one object each, whatever they hold.
+    An epoch does that: each look at an object changes its count of references, and with it copies its page. Arrays and
+    tensors are one object each, whatever they hold. Returns bytes, name and number of items, the largest first.
     """
-    found = []
+    large: dict[str, Any] = {}
     for part, inner in parts_of(value, name):
-        if isinstance(inner, (list, tuple, dict, set, frozenset)) and len(inner) >= _LARGE:
-            found.append((_container_bytes(inner), part, inner))
-    return sorted(found, key=lambda one: -one[0])
+        is_large = isinstance(inner, _CONTAINERS) and len(inner) >= _LARGE
+        if is_large and len(large) < _MOST_ITEMS and not part.startswith(tuple(f"{outer}[" for outer in large)):
+            large[part] = inner
+    sizes = _grown_by_looking(list(large.values())) if large else []
+    found = [(size, part, len(inner)) for size, (part, inner) in zip(sizes, large.items(), strict=False)]
+    return sorted(found, reverse=True)
 
 
-def _container_bytes(value: Collection[Any]) -> int:
-    draw = random.Random(0)
-    if isinstance(value, (list, tuple)):
-        some = [value[draw.randrange(len(value))] for _ in range(_LOOKED_AT)]
-    else:
-        flat = list(value.items()) if isinstance(value, dict) else [(one,) for one in value]
-        some = [draw.choice(flat) for _ in range(_LOOKED_AT)]
-    num_distinct = len({id(one) for one in some}) if isinstance(value, (list, tuple)) else _LOOKED_AT
-    each = sum(_deep_size(one) for one in some) / _LOOKED_AT
-    # one object that stands in many places is copied once: [0] * 1000000
-    return int(each * len(value)) if num_distinct > _LOOKED_AT // 4 else 0
-
-
-def _deep_size(value: Any, depth: int = 4) -> int:
-    size = sys.getsizeof(value, 0)
-    if depth and isinstance(value, (list, tuple, set, frozenset)):
-        size += sum(_deep_size(one, depth - 1) for one in list(value)[:64])
-    elif depth and isinstance(value, dict):
-        size += sum(_deep_size(key, 0) + _deep_size(one, depth - 1) for key, one in list(value.items())[:64])
-    elif depth and isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, _CLOSED):
-        size += _deep_size(value.__dict__, depth - 1)
-    return size
-
-
-def copied_by_fork(value: Any) -> int:
-    """Measure how many bytes a forked process copies when it looks at each object of a value once, as an epoch does."""
+def _grown_by_looking(values: list[Any]) -> list[int]:
+    """By how many bytes of its own a forked process grows with each of the values."""
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
         gc.disable()  # a collection would touch all objects, of whatever
-        before = read_rollup(os.getpid())
-        _touch(value, time.monotonic() + _TOUCH_S)
-        after = read_rollup(os.getpid())
-        grown = after.own_bytes - before.own_bytes if before is not None and after is not None else 0
-        os.write(write, str(grown).encode())
+        until, own = time.monotonic() + _TOUCH_S, [_own_bytes()]
+        for value in values:
+            _touch(value, until)
+            own.append(_own_bytes())
+        os.write(write, json.dumps([max(0, now - before) for before, now in itertools.pairwise(own)]).encode())
         os._exit(0)
     os.close(write)
-    said = os.read(read, 64)
+    said = os.read(read, 1 << 16)
     os.close(read)
     os.waitpid(pid, 0)
-    return max(0, int(said or 0))
+    return list(json.loads(said or b"[]"))
+
+
+def _own_bytes() -> int:
+    rollup = read_rollup(os.getpid())
+    return rollup.own_bytes if rollup is not None else 0
 
 
 def _touch(value: Any, until: float, depth: int = 8) -> None:

@@ -4,57 +4,23 @@ Its sentences are in `problems.toml`.
 """
 
 import re
-import sysconfig
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from headrace.knowledge import look_up
-from headrace.model import (
-    Cause,
-    Confidence,
-    Finding,
-    Severity,
-    Text,
-    format_bytes,
-    format_seconds,
-    three_digits,
-)
+from headrace.model import Severity, Text, format_bytes, format_seconds, three_digits
 
-from ..checks import Check, Outcome
+from ..checks import Check, Outcome, Words
+from .inspecting import is_theirs
 from .stages import StageEnding, StageResult
 
 _SLOW_IMPORT_S = 8.0
 _COPIED_BYTES = 48 << 20  # for each worker
 _PICKLED_BYTES = 256 << 20
 _BLANKS = ("at", "took", "said", "how", "hang", "part", "path", "why", "size", "sample", "samples")
-
-
-@dataclass(frozen=True)
-class TargetProblem:
-    """What can be wrong, in words; its blanks are filled with what was seen."""
-
-    cause: Cause
-    title: Text
-    fix: tuple[Text, ...]
-    change: Text | None
-
-
-def _text(said: Any) -> Text:
-    return Text(said, said) if isinstance(said, str) else Text(**said)
-
-
-def _problem(words: dict[str, Any]) -> TargetProblem:
-    fix, change = tuple(map(_text, words["fix"])), words.get("change")
-    return TargetProblem(Cause(words["cause"]), _text(words["title"]), fix, _text(change) if change else None)
-
-
-_WORDS = tomllib.loads(files(__package__).joinpath("problems.toml").read_text(encoding="utf-8"))
-PROBLEMS = {name: _problem(words) for name, words in _WORDS["problem"].items()}
-SAID, TITLES = ({name: _text(said) for name, said in _WORDS[part].items()} for part in ("said", "title"))
+_WORDS = Words(__package__, "problems.toml")
+_said = _WORDS.said
 
 
 # What a message of the knowledge base says is wrong, by its name; the first that is found counts.
@@ -151,12 +117,12 @@ class Judge:
 
     def _stage(self, name: str, judge: Any) -> Check:
         if (result := self.results.get(name)) is None:
-            return Check(name=name, title=TITLES[name], outcome=Outcome.SKIP, says=SAID["before"])
+            return _WORDS.check(name, Outcome.SKIP, _said("before"))
         check: Check = judge(name, result)
         return check
 
     def _passed(self, name: str, says: Text, seconds: float | None = None) -> Check:
-        return Check(name=name, title=TITLES[name], outcome=Outcome.PASS, says=says, seconds=seconds)
+        return _WORDS.check(name, Outcome.PASS, says, seconds=seconds)
 
     def _wrong(
         self,
@@ -169,33 +135,20 @@ class Judge:
         is_certain: bool = True,
         **blanks: Any,
     ) -> Check:
-        words = PROBLEMS[problem]
-        at = _in_hand(result)
         figures = {"limit": format_bytes(result.limit_bytes), "seconds": format_seconds(result.seconds)}
-        blanks = {**dict.fromkeys(_BLANKS, at), **figures, "target": self.target, **blanks}
-        title = words.title.filled(**blanks)
+        blanks = {**dict.fromkeys(_BLANKS, _in_hand(result)), **figures, "target": self.target, **blanks}
         lines = _trace(result.error.get("traceback") or (result.said if result.death is not None else ""))
-        if result.error.get("name") == "SystemExit":  # what it printed says why
+        failed = (result.error, *result.facts.get("bad", ()))
+        if any(one.get("name") == "SystemExit" for one in failed):  # what it printed says why
             lines += tuple(Text(one, one) for one in result.said.strip().splitlines()[-2:])
-        finding = Finding(
-            cause=words.cause,
-            share=0.0 if is_warning else 1.0,
-            evidence=tuple(dict.fromkeys((*evidence, *lines))) or (title,),
-            fix=tuple(text.filled(**blanks) for text in words.fix),
-            severity=Severity.MEDIUM if is_warning else Severity.HIGH,
-            confidence=Confidence.CERTAIN if is_certain else Confidence.LIKELY,
-            title=title,
-            change=words.change.filled(**blanks) if words.change else None,
-        )
-        outcome = Outcome.WARN if is_warning else Outcome.FAIL
-        return Check(
-            name=name,
-            title=TITLES[name],
-            outcome=outcome,
-            says=title,
+        return _WORDS.trouble(
+            name,
+            problem,
+            blanks,
+            evidence=tuple(dict.fromkeys((*evidence, *lines))),
+            outcome=Outcome.WARN if is_warning else Outcome.FAIL,
+            is_certain=is_certain,
             seconds=result.seconds,
-            problem=problem,
-            finding=finding,
         )
 
     def _broken(self, name: str, result: StageResult, *, otherwise: str, hangs: str, **blanks: Any) -> Check:
@@ -204,14 +157,12 @@ class Judge:
         at = _in_hand(result)
         if result.ending is StageEnding.MEMORY:
             took = format_bytes(result.peak_bytes)
-            return self._wrong(
-                name, "out_of_memory", result, evidence=(SAID["took"].filled(took=took, at=at),), took=took
-            )
+            return self._wrong(name, "out_of_memory", result, evidence=(_said("took", took=took, at=at),), took=took)
         if result.ending is StageEnding.HUNG:
             hang = result.hang or Text("", "")
             if named in ("shm_full", "fd_limit"):  # a worker could not send its batch, and nobody tells the loader
                 return self._wrong(name, named, result)
-            evidence = (SAID["where"].filled(hang=hang), SAID["when"].filled(at=at))
+            evidence = (_said("where", hang=hang), _said("when", at=at))
             return self._wrong(name, hangs, result, evidence=evidence, **{"said": at, **blanks, "hang": hang})
         if result.death is not None:
             if "MEMORY" in result.death_cause:
@@ -219,7 +170,7 @@ class Judge:
             named = "shm_full" if result.death_cause == "SHM_FULL" else named
             if named and result.death_cause != "MAPPED_FILE":
                 return self._wrong(name, named, result, evidence=(result.death,))
-            return self._wrong(name, "worker_dies", result, evidence=(SAID["when"].filled(at=at),), how=result.death)
+            return self._wrong(name, "worker_dies", result, evidence=(_said("when", at=at),), how=result.death)
         said: Any = _first_line(result.error.get("said", ""))
         if named == "needs_main_guard":
             said = next(iter(result.facts.get("starts", ())), said)
@@ -229,12 +180,12 @@ class Judge:
 
     def _import(self, name: str, result: StageResult) -> Check:
         if not result.is_done:
-            hang = SAID["where"].filled(hang=result.hang) if result.hang else ""
+            hang = _said("where", hang=result.hang) if result.hang else ""
             return self._broken(name, result, otherwise="import_fails", hangs="import_fails", said=hang)
         facts = result.facts
-        what = SAID["imported"].filled(
-            dataset=facts["dataset"], count=_length(facts), seconds=format_seconds(result.seconds)
-        )
+        what = _said("imported", dataset=facts["dataset"], count=_length(facts), seconds=format_seconds(result.seconds))
+        if facts["kind"] == "no_length":
+            return self._wrong(name, "no_length", result, part=facts["dataset"])
         if facts["import_s"] >= _SLOW_IMPORT_S:
             took = format_seconds(facts["import_s"])
             return self._wrong(name, "slow_import", result, evidence=(what,), is_warning=True, took=took)
@@ -248,15 +199,16 @@ class Judge:
             first = bad[0]
             named = recognised(*(one["traceback"] for one in bad))
             rest = ", ".join(str(one["sample"]) for one in bad)
-            evidence = (SAID["bad"].filled(bad=rest, good=facts["num_good"]), *_trace(first["traceback"]))
+            evidence = (_said("bad", bad=rest, good=facts["num_good"]), *_trace(first["traceback"]))
             problem = "corrupt_sample" if facts["num_good"] else "sample_fails"
             blanks = {"sample": first["sample"], "said": _first_line(first["said"]), "at": first["sample"]}
             return self._wrong(name, named or problem, result, evidence=evidence, took=first["sample"], **blanks)
         if not facts["num_good"]:
-            return self._wrong(name, "sample_fails", result, said=SAID["empty"], sample="-")
+            return self._no_samples(name, result)
         times = facts["times"]
         typical = sorted(times)[len(times) // 2]
-        says = SAID["samples"].filled(
+        says = _said(
+            "samples",
             count=facts["num_good"],
             median=format_seconds(typical),
             worst=format_seconds(max(times)),
@@ -265,30 +217,47 @@ class Judge:
         return self._passed(name, says, result.seconds)
 
     def _loader(self, name: str, result: StageResult) -> Check:
+        if result.facts.get("in_collate"):
+            return self._collation(name, result)
         if not result.is_done:
-            odd, collates = self.results["sample"].facts["odd"], bool(result.facts.get("in_collate"))
-            is_known = self.results["import"].facts["is_default"] and _differ_in_shape(odd)
-            if collates and (is_known or _UNEQUAL.search(result.error.get("said", ""))):
-                samples = ", ".join(str(one["sample"]) for one in odd) or SAID["of_one_batch"]
-                return self._wrong(name, "shapes_differ", result, evidence=_odd(odd), samples=samples)
-            return self._broken(
-                name, result, otherwise="collate_fails" if collates else "sample_fails", hangs="sample_hangs"
-            )
+            return self._broken(name, result, otherwise="sample_fails", hangs="sample_hangs")
         facts = result.facts
         if not facts["num_batches"]:
-            return self._wrong(name, "sample_fails", result, said=SAID["empty"], sample="-")
+            return self._no_batches(name, result)
         first, size = format_seconds(facts["times"][0]), format_bytes(facts["batch_bytes"])
-        return self._passed(
-            name, SAID["batches"].filled(count=facts["num_batches"], first=first, size=size), result.seconds
-        )
+        return self._passed(name, _said("batches", count=facts["num_batches"], first=first, size=size), result.seconds)
+
+    def _collation(self, name: str, result: StageResult) -> Check:
+        """The samples came, and could not be put together."""
+        said, odd = result.error["said"], self.results["sample"].facts["odd"]
+        if "NoneType" in said and (nothing := result.facts["nothing"]):
+            says = _said("is_none", samples=", ".join(dict.fromkeys(nothing)), said=_first_line(said))
+            return self._wrong(name, "collate_fails", result, said=says)
+        is_known = self.results["import"].facts["is_default"] and _differ_in_shape(odd)
+        if is_known or _UNEQUAL.search(said):
+            samples = ", ".join(str(one["sample"]) for one in odd) or _said("of_one_batch")
+            return self._wrong(name, "shapes_differ", result, evidence=_odd(odd), samples=samples)
+        return self._broken(name, result, otherwise="collate_fails", hangs="")
+
+    def _no_batches(self, name: str, result: StageResult) -> Check:
+        given = self.results["import"].facts
+        if not given["drop_last"]:
+            return self._no_samples(name, result)
+        some = _length(given) if given["length"] is not None else _said("samples_of_a_worker")
+        return self._wrong(name, "no_batches", result, why=_said("dropped", size=given["batch_size"], some=some))
+
+    def _no_samples(self, name: str, result: StageResult) -> Check:
+        given = self.results["import"].facts
+        why = "no_stream" if given["kind"] == "stream" else "len_is_0" if given["length"] == 0 else "no_keys"
+        return self._wrong(name, "no_samples", result, why=_said(why))
 
     def _workers(self, name: str, result: StageResult) -> Check:
         method = name.removeprefix("workers_")
         is_used = self._is_used(method)
         starts = self.results["import"].facts["starts"]
         if result.is_done:
-            first = format_seconds(result.facts["times"][0]) if result.facts["times"] else "-"
-            says = SAID["worked"].filled(count=result.facts["num_batches"], first=first)
+            if not result.facts["num_batches"]:
+                return self._no_batches(name, result)
             if result.facts["cuda"]:
                 return self._wrong(name, "cuda_in_worker", result, said=result.facts["cuda"], at=result.facts["cuda"])
             if is_used and (pickled := result.facts.get("pickled_bytes", 0)) >= _PICKLED_BYTES:
@@ -297,11 +266,14 @@ class Judge:
             ahead = self._bytes_ahead()
             if is_used and self.shm_free_bytes is not None and ahead > self.shm_free_bytes:
                 sizes = {"need": format_bytes(ahead), "free": format_bytes(self.shm_free_bytes)}
-                evidence = (SAID["ahead"].filled(**sizes),)
+                evidence = (_said("ahead", **sizes),)
                 return self._wrong(name, "shm_full", result, evidence=evidence, is_warning=True, is_certain=False)
             if method != "fork" and starts:
                 return self._wrong(name, "needs_main_guard", result, said=starts[0])
-            return self._passed(name, says, result.seconds)
+            first = format_seconds(result.facts["times"][0])
+            return self._passed(name, _said("worked", count=result.facts["num_batches"], first=first), result.seconds)
+        if result.facts.get("in_collate"):
+            return self._collation(name, result)
         part = result.facts.get("unpicklable", ())
         if part and recognised(result.error.get("traceback", "")) in ("", "unpicklable"):
             evidence = (Text(part[1], part[1]),)
@@ -309,7 +281,7 @@ class Judge:
             handle = _shared(forked) if forked is not None else None
             if handle is not None and part[0].startswith(str(handle["part"])):  # one cause, which is told already
                 check = self._wrong(name, "shared_handle", result, is_warning=not is_used, **handle)
-                return replace(check, says=PROBLEMS["unpicklable"].title.filled(part=part[0]), finding=None)
+                return replace(check, says=_said("unpicklable", part=part[0]), finding=None)
             return self._wrong(name, "unpicklable", result, evidence=evidence, part=part[0])
         if method != "fork" and starts and result.ending in (StageEnding.FAILED, StageEnding.HUNG):
             return self._wrong(name, "needs_main_guard", result, said=starts[0])
@@ -318,10 +290,11 @@ class Judge:
         hangs = "worker_hangs"
         if method == "fork" and result.ending is StageEnding.HUNG:
             other = self.results.get("workers_spawn")
-            if result.is_deadlock or (other is not None and other.is_done):
+            if other is not None and other.is_done:
                 hangs = "fork_deadlock"
-        collates = bool(result.facts.get("in_collate"))
-        return self._broken(name, result, otherwise="collate_fails" if collates else "sample_fails", hangs=hangs)
+            elif result.is_deadlock:  # and there is no other way yet
+                hangs = "fork_deadlock_for_all"
+        return self._broken(name, result, otherwise="sample_fails", hangs=hangs)
 
     def _bytes_ahead(self) -> int:
         """What the user's own loader has in /dev/shm: the batches of all its workers that are ahead."""
@@ -333,12 +306,12 @@ class Judge:
             said = _first_line(result.error.get("said", ""))
             if result.ending is not StageEnding.HUNG and result.in_hand.get("what") == "torch":
                 is_told = "in DataLoader worker process" in result.error.get("traceback", "")  # by a worker that lives
-                lost, how = "sample_fails" if is_told else "worker_dies", SAID["ended"].filled(said=said)
+                lost, how = "sample_fails" if is_told else "worker_dies", _said("ended", said=said)
                 return self._broken(name, result, otherwise=lost, hangs="", how=how)
-            says = SAID["unmeasured"].filled(said=said or _in_hand(result))
-            return Check(name=name, title=TITLES[name], outcome=Outcome.SKIP, says=says, seconds=result.seconds)
+            says = _said("unmeasured", said=said or _in_hand(result))
+            return _WORDS.check(name, Outcome.SKIP, says, seconds=result.seconds)
         rates = {kind: three_digits(rate) for kind, rate in result.facts["rates"].items()}
-        return self._passed(name, SAID["rates"].filled(count=result.facts["num_workers"], **rates), result.seconds)
+        return self._passed(name, _said("rates", count=result.facts["num_workers"], **rates), result.seconds)
 
     # ---------------------------------------------------------------------------------- looks at what the forks did
 
@@ -349,16 +322,16 @@ class Judge:
                 seen = bool(facts["moved"])
                 yield self._wrong("handles", "shared_handle", forked, is_certain=seen, is_warning=not seen, **handle)
             else:
-                yield self._passed("handles", SAID["no_handles"])
+                yield self._passed("handles", _said("no_handles"))
         if forked.is_done:
-            copied = facts.get("copied_bytes", 0)
+            copied = sum(size for size, _, _ in facts["copied"])
             if copied >= _COPIED_BYTES:
-                part, count = facts["largest"]
+                _, part, count = facts["copied"][0]
                 blanks = {"size": format_bytes(copied), "part": part}
-                evidence = (SAID["copied"].filled(part=part, count=count, size=format_bytes(copied)),)
+                evidence = (_said("copied", part=part, count=count, size=format_bytes(copied)),)
                 yield self._wrong("copies", "copied_dataset", forked, evidence=evidence, is_warning=True, **blanks)
             else:
-                yield self._passed("copies", SAID["not_copied"].filled(size=format_bytes(copied)))
+                yield self._passed("copies", _said("not_copied", size=format_bytes(copied)))
             yield from self._random(forked)
             yield from self._split(forked)
 
@@ -369,18 +342,14 @@ class Judge:
         first, second = passes
         is_varied = all(len(set(drawn)) > 1 for drawn in first)
         if is_varied and len(first) > 1 and first[0] == first[1]:
-            yield self._wrong(
-                "random", "frozen_random", forked, evidence=(SAID["same_workers"].filled(count=len(first[0])),)
-            )
+            yield self._wrong("random", "frozen_random", forked, evidence=(_said("same_workers", count=len(first[0])),))
         elif is_varied and first == second:
-            yield self._wrong(
-                "random", "frozen_random", forked, evidence=(SAID["same_passes"].filled(count=len(first[0])),)
-            )
+            yield self._wrong("random", "frozen_random", forked, evidence=(_said("same_passes", count=len(first[0])),))
         else:
-            yield self._passed("random", SAID["varied"])
+            yield self._passed("random", _said("varied"))
 
     def _split(self, forked: StageResult) -> Iterator[Check]:
-        if self.results["import"].facts["is_indexed"]:
+        if self.results["import"].facts["kind"] != "stream":
             return
         workers = [set(digests) for digests in forked.facts["by_worker"]]
         is_telling = all(len(set(digests)) > len(digests) / 2 for digests in forked.facts["by_worker"])
@@ -388,9 +357,9 @@ class Judge:
             return
         both = len(workers[0] & workers[1])
         if both >= min(len(workers[0]), len(workers[1])) / 2:
-            yield self._wrong("split", "not_split", forked, evidence=(SAID["both"].filled(count=both),))
+            yield self._wrong("split", "not_split", forked, evidence=(_said("both", count=both),))
         else:
-            yield self._passed("split", SAID["split"])
+            yield self._passed("split", _said("split"))
 
 
 # ------------------------------------------------------------------------------------------ in words
@@ -399,18 +368,16 @@ class Judge:
 def _in_hand(result: StageResult) -> Text:
     at = result.in_hand
     if samples := at.get("samples"):
-        return SAID["in_workers"].filled(samples=", ".join(samples))
+        return _said("in_workers", samples=", ".join(samples))
     if "sample" in at:
-        return SAID["sample"].filled(sample=at["sample"])
+        return _said("sample", sample=at["sample"])
     if "number" in at:
-        return SAID["batch"].filled(number=at["number"])
-    return Text(at["what"], at["what"]) if "what" in at else SAID["nothing_yet"]
+        return _said("batch", number=at["number"])
+    return Text(at["what"], at["what"]) if "what" in at else _said("nothing_yet")
 
 
 def _length(facts: Mapping[str, Any]) -> Text:
-    if facts["length"] is None:
-        return Text("an IterableDataset", "IterableDataset")
-    return Text("{count:sample(s)}", "{count} 个样本").filled(count=facts["length"])
+    return _said("length", count=facts["length"]) if facts["length"] is not None else _said(facts["kind"])
 
 
 def _first_line(text: str) -> str:
@@ -418,13 +385,10 @@ def _first_line(text: str) -> str:
     return lines[-1 if "in DataLoader worker process" in lines[0] else 0]  # torch's wrapper says nothing of the error
 
 
-_NOT_THEIRS = ("site-packages", sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]), "<frozen")
-
-
 def _trace(traceback: str) -> tuple[Text, ...]:
     """The place of the user's code, and the error itself."""
     lines = [line.strip() for line in traceback.strip().splitlines() if line.strip()]
-    places = [line for line in lines if line.startswith("File ") and not any(one in line for one in _NOT_THEIRS)]
+    places = [line for line in lines if line.startswith("File ") and is_theirs(line)]
     return tuple(Text(line, line) for line in (*places[-1:], *lines[-1:]))
 
 
@@ -433,14 +397,14 @@ def _shared(result: StageResult) -> dict[str, Any] | None:
     facts = result.facts
     by_fd = {one["fd"]: one for one in facts.get("handles", ())}
     for moved in facts.get("moved", ()):
-        name = by_fd[moved["fd"]]["name"] if moved["fd"] in by_fd else SAID["some_file"]
-        why, evidence = SAID["one_position"], (SAID["moved"].filled(path=moved["path"]),)
+        name = by_fd[moved["fd"]]["name"] if moved["fd"] in by_fd else _said("some_file")
+        why, evidence = _said("one_position"), (_said("moved", path=moved["path"]),)
         return {"part": name, "path": moved["path"], "evidence": evidence, "why": why}
     marked = {(one["name"], one["fd"]) for one in facts.get("kept", ()) if one["is_marked"]}
     for one in by_fd.values():
         if one["is_forbidden"] and ((one["name"], one["fd"]) in marked or not result.is_done):
-            evidence = (SAID["inherited"].filled(part=one["name"], kind=one["kind"]),)
-            return {"part": one["name"], "path": one["path"], "evidence": evidence, "why": SAID["forbidden"]}
+            evidence = (_said("inherited", part=one["name"], kind=one["kind"]),)
+            return {"part": one["name"], "path": one["path"], "evidence": evidence, "why": _said("forbidden")}
     return None
 
 

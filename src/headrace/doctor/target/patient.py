@@ -12,7 +12,6 @@ import operator
 import os
 import stat
 import sys
-import sysconfig
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,19 +24,25 @@ import torch.utils.data as torch_data
 
 from headrace.errors import HeadraceError
 from headrace.loader import DataLoader, Orders, Target, count_rows, load_target
-from headrace.model import StageTable, describe_error, nbytes_of, read_stages, record_stages
+from headrace.model import StageTable, describe_error, leaves_of, nbytes_of, read_stages, record_stages
 
 from ..contents import digest_of_all, form_of
-from .inspecting import Handle, copied_by_fork, find_handles, find_unpicklable, mark_files, object_bytes, pickled_bytes
+from .inspecting import (
+    Handle,
+    copied_by_fork,
+    find_handles,
+    find_unpicklable,
+    is_theirs,
+    mark_files,
+    pickled_bytes,
+)
 
 _OF_ALL = (torch_data.SequentialSampler, torch_data.RandomSampler)  # whatever they are asked, all samples come
 _MOST_SAMPLES = 2000
 _MOST_BAD = 8  # samples that fail, after which no more are looked for
 _MOST_DIGESTS = 512
 _MOST_DRAWS, _DRAWS_S = 16, 1.0
-_LARGE_BYTES = 32 << 20
 _MEASURED_S = 1.0
-_NOT_THEIRS = (os.path.dirname(__file__), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 
 
 class Ward:
@@ -47,6 +52,9 @@ class Ward:
         self.say, self.target, self.loader = orders.say, target, target.loader
         self.dataset, self.folder, self._fds_before = target.dataset, orders.start["folder"], num_fds
         self.batch_size = self._batch_size()
+        is_stream = isinstance(self.dataset, torch_data.IterableDataset) or not hasattr(self.dataset, "__getitem__")
+        self.is_indexed = target.is_indexed or (not is_stream and self.own_sampler is not None)
+        self.kind = "stream" if is_stream else "indexed" if self.is_indexed else "no_length"
 
     def _batch_size(self) -> int | None:
         """Samples a batch; None: the loader makes none."""
@@ -86,11 +94,19 @@ class Ward:
         around = itertools.cycle(keys)
         return [list(itertools.islice(around, size)) if keys else [] for _ in range(count)]
 
+    def gives_no_batch(self) -> bool:
+        """Whether the user's loader knows that none comes: `drop_last` leaves out the only one, which is not full."""
+        try:
+            return self.is_indexed and self.loader is not None and len(self.loader) == 0
+        except TypeError:  # a sampler without a length
+            return False
+
     def make(self, batches: Sequence[Any], cls: Any = torch_data.DataLoader, **more: Any) -> Any:
         """Make a loader like the user's over these batches of keys."""
         more.setdefault("collate_fn", self.target.collate_fn)
-        if not self.target.is_indexed:
-            return cls(self.dataset, batch_size=self.batch_size, **more)
+        if not self.is_indexed:
+            is_dropped = self.batch_size is not None and bool(getattr(self.loader, "drop_last", False))
+            return cls(self.dataset, batch_size=self.batch_size, drop_last=is_dropped, **more)
         if self.batch_size is None:
             return cls(self.dataset, batch_size=None, sampler=[key for batch in batches for key in batch], **more)
         return cls(self.dataset, batch_sampler=list(batches), **more)
@@ -144,6 +160,14 @@ def spread(count: int, most: int) -> Iterator[int]:
     yield from list(seen)[:most]
 
 
+class StageFails(Exception):
+    """A stage cannot go on; what is known of it so far, with its `error`."""
+
+    def __init__(self, **facts: Any) -> None:
+        super().__init__()
+        self.facts = facts
+
+
 def main() -> int:
     """Say that it is there, then do what is asked for."""
     orders = Orders()
@@ -163,9 +187,12 @@ def main() -> int:
                 facts = _STAGES[order["stage"]](ward, order)
             orders.say("done", seconds=time.perf_counter() - began, **facts)
         except BaseException as error:
-            more = getattr(error, "_headrace_facts", {})
-            orders.say("failed", seconds=time.perf_counter() - began, error=_error(error), **more)
+            orders.say("failed", seconds=time.perf_counter() - began, **_told_by(error))
     return 0
+
+
+def _told_by(error: BaseException) -> dict[str, Any]:
+    return error.facts if isinstance(error, StageFails) else {"error": _error(error)}
 
 
 def _error(error: BaseException) -> dict[str, str]:
@@ -186,17 +213,17 @@ def _import(orders: Orders) -> tuple[Ward, dict[str, Any]]:
         except HeadraceError as error:
             evidence = {name: str(value) for name, value in error.evidence.items()}
             unusable = {"next_step": error.next_step, **evidence} if error.__cause__ is None else None
-            error._headrace_facts = {"starts": starts, "unusable": unusable}  # type: ignore[attr-defined]
-            raise
+            raise StageFails(error=_error(error), starts=starts, unusable=unusable) from error
     ward = Ward(orders, target, before)
     loader, dataset = target.loader, target.dataset
     context = getattr(loader, "multiprocessing_context", None) or torch.multiprocessing.get_context()
     return ward, {
         "import_s": target.import_s,
         "dataset": type(dataset).__name__,
+        "kind": ward.kind,
         "length": len(dataset) if target.is_indexed else None,
-        "is_indexed": target.is_indexed,
         "batch_size": ward.batch_size,
+        "drop_last": bool(getattr(loader, "drop_last", False)),
         "is_default": target.collate_fn is torch_data.default_collate,
         "num_workers": loader.num_workers if loader is not None else None,
         "prefetch_factor": loader.prefetch_factor if loader is not None else None,
@@ -218,7 +245,7 @@ def _watched_starts() -> Iterator[list[str]]:
             while frame is not None:
                 code = frame.f_code
                 if code.co_name == "<module>" and not code.co_filename.startswith("<"):
-                    if not any(code.co_filename.startswith(folder) for folder in _NOT_THEIRS):
+                    if is_theirs(code.co_filename):
                         places.append(f"{os.path.basename(code.co_filename)}:{frame.f_lineno}")
                     break
                 frame = frame.f_back
@@ -255,9 +282,9 @@ def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
                 sample = fetch()
         except StopIteration:
             break
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             bad.append({"sample": _shown(key), **_error(error)})
-            if len(bad) >= _MOST_BAD or not ward.target.is_indexed:
+            if len(bad) >= _MOST_BAD or not ward.is_indexed:
                 break
             continue
         times.append(time.perf_counter() - began)
@@ -271,7 +298,7 @@ def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
         if len(good) >= order["most"] or time.monotonic() > deadline:
             break
     shapes = [forms[shape] for shape, _ in counts.most_common(2)]
-    may_draw = order["most"] > 1 and good and ward.target.is_indexed
+    may_draw = order["most"] > 1 and good and ward.is_indexed
     return {
         "num_good": len(good),
         "good": good[:_MOST_DIGESTS],
@@ -287,7 +314,7 @@ def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fetches(ward: Ward, order: dict[str, Any]) -> Iterator[tuple[Any, Callable[[], Any]]]:
-    if ward.target.is_indexed:
+    if ward.is_indexed:
         for key in ward.keys(order["seconds"]):
             yield key, lambda key=key: ward.dataset[key]  # type: ignore[misc]
         return
@@ -318,43 +345,65 @@ def _loader(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     """Batches in this process: a few, and one of the samples that differ most."""
     size = ward.batch_size or 1
     keys = order["good"]
-    if not keys and ward.target.is_indexed:
+    if not keys and ward.is_indexed:
         keys = ward.keys(1.0)[:size] if ward.own_sampler is not None else list(range(min(size, len(ward.dataset))))
     batches = ward.batches(keys, order["num_batches"])
     if order["odd"] and size > 1 and ward.own_sampler is None:
         batches.append(list(itertools.islice(itertools.cycle(order["odd"]), size)))
-    taken: list[float] = []
-    began, batch = time.perf_counter(), None
-    ward.say("at", what="batch", number=0)
-    collated = _Collated(ward)
-    for batch in ward.make(batches, collate_fn=collated):
-        taken.append(time.perf_counter() - began)
-        if len(taken) == 1:
-            form, size = form_of(batch), nbytes_of(batch)
-        if len(taken) >= max(1, len(batches)):
-            break
-        ward.say("at", what="batch", number=len(taken))
-        began = time.perf_counter()
-    if batch is None:
+    if ward.gives_no_batch():
         return {"num_batches": 0}
-    return {"num_batches": len(taken), "times": taken, "form": form, "batch_bytes": size, "collate_s": collated.seconds}
+    facts: dict[str, Any] = {"times": []}
+    loader = ward.make(batches, collate_fn=Collation(ward.target.collate_fn))
+    for took, told, batch in _taken(ward, iter(loader), batches):
+        facts["times"].append(took)
+        if len(facts["times"]) == 1:
+            facts |= {"form": form_of(batch), "batch_bytes": nbytes_of(batch), "collate_s": told["collate_s"]}
+        if len(facts["times"]) >= max(1, len(batches)):
+            break
+    return facts | {"num_batches": len(facts["times"])}
 
 
-class _Collated:
-    """The user's collation, timed; what it raises says that it is the one that failed, and over what."""
-
-    def __init__(self, ward: Ward) -> None:
-        self._ward, self._collate, self.seconds = ward, ward.target.collate_fn, 0.0
-
-    def __call__(self, samples: Any) -> Any:
+def _taken(ward: Ward, loaded: Iterator[Any], batches: list[list[Any]]) -> Iterator[tuple[float, dict[str, Any], Any]]:
+    """Yield how long each batch took, what `Collation` tells of it, and the batch itself."""
+    for number in itertools.count():
+        ward.say("at", what="batch", number=number)
         began = time.perf_counter()
+        told, batch = next(loaded, (None, None))
+        if told is None:
+            return
+        if "error" in told:
+            first = number * (ward.batch_size or 1)
+            keys = batches[number] if ward.is_indexed else itertools.count(first) if "worker" not in told else ()
+            nothing = [str(_shown(key)) for key, is_none in zip(keys, told["are_none"], strict=False) if is_none]
+            raise StageFails(error=told["error"], in_collate=True, nothing=nothing)
+        yield time.perf_counter() - began, told, batch
+
+
+class Collation:
+    """The user's collation, which gives beside each batch what is told of it, an error as well; a worker tells more."""
+
+    cuda = ""
+    is_first = True
+
+    def __init__(self, collate: Any) -> None:
+        self._collate = collate
+
+    def __call__(self, samples: Any) -> tuple[dict[str, Any], Any]:
+        worker: Any = torch_data.get_worker_info()
+        several = samples if isinstance(samples, list) else []
+        told: dict[str, Any] = {}
+        if worker is not None:
+            told = {"worker": worker.id, "digests": [digest_of_all(one) for one in several]}
+            if Collation.is_first:
+                Collation.is_first = False
+                told["handles"] = [asdict(one) for one in find_handles(worker.dataset, "dataset")]
+        began, batch = time.perf_counter(), None
         try:
-            return self._collate(samples)
+            batch = self._collate(samples)
         except Exception as error:
-            error._headrace_facts = {"in_collate": True}  # type: ignore[attr-defined]
-            raise
-        finally:
-            self.seconds += time.perf_counter() - began
+            are_none = [any(leaf is None for leaf in leaves_of(one)) for one in several]
+            told |= {"error": _error(error), "are_none": are_none}
+        return told | {"cuda": Collation.cuda, "collate_s": time.perf_counter() - began}, batch
 
 
 # ------------------------------------------------------------------------------------------ workers
@@ -371,46 +420,29 @@ class WorkerStart:
             self._init_fn(worker)
         info: Any = torch_data.get_worker_info()
         note = os.open(os.path.join(self._folder, f"worker-{worker}"), os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        kind = type(info.dataset)
-        with contextlib.suppress(TypeError, AttributeError):  # a list, or no such method
-            fetch = kind.__getitem__
 
-            def noted(dataset: Any, key: Any) -> Any:
+        def noted(fetch: Any) -> Any:
+            def fetch_noted(dataset: Any, key: Any) -> Any:
                 os.pwrite(note, f"{_shown(key)!s:<64.64}".encode(), 0)
                 return fetch(dataset, key)
 
-            kind.__getitem__ = noted
+            return fetch_noted
+
+        kind = type(info.dataset)
+        for name in ("__getitem__", "__getitems__"):
+            with contextlib.suppress(TypeError, AttributeError):  # a list, or no such method
+                setattr(kind, name, noted(getattr(kind, name)))
         initialise: Callable[[], None] = torch.cuda._lazy_init
 
         def touched() -> None:
             frame: Any = sys._getframe(1)
             while frame.f_back is not None and "/torch/" in frame.f_code.co_filename:
                 frame = frame.f_back
-            WorkerCollation.cuda = (
-                f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
-            )
+            file, function = os.path.basename(frame.f_code.co_filename), frame.f_code.co_name
+            Collation.cuda = f"{file}:{frame.f_lineno} in {function}"
             initialise()
 
         torch.cuda._lazy_init = touched
-
-
-class WorkerCollation:
-    """What a worker tells beside its batches."""
-
-    cuda = ""
-    is_first = True
-
-    def __init__(self, collate: Any) -> None:
-        self._collate = collate
-
-    def __call__(self, samples: Any) -> tuple[dict[str, Any], Any]:
-        info: Any = torch_data.get_worker_info()
-        told = {"worker": info.id, "digests": [digest_of_all(one) for one in samples if isinstance(samples, list)]}
-        if WorkerCollation.is_first:
-            WorkerCollation.is_first = False
-            told["handles"] = [asdict(one) for one in find_handles(info.dataset, "dataset")]
-        batch = self._collate(samples)
-        return told | {"cuda": WorkerCollation.cuda}, batch
 
 
 def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
@@ -420,44 +452,45 @@ def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     mark_files(handles, is_on=True)
     facts: dict[str, Any] = {"handles": [asdict(one) for one in handles]}
     if method == "fork":
-        facts |= _copied(ward)
+        facts["copied"] = copied_by_fork(ward.dataset, "dataset")
     options: dict[str, Any] = {
         "num_workers": order["num_workers"],
         "multiprocessing_context": method,
         "worker_init_fn": WorkerStart(ward.folder, getattr(given, "worker_init_fn", None)),
-        "collate_fn": WorkerCollation(ward.target.collate_fn),
+        "collate_fn": Collation(ward.target.collate_fn),
         "persistent_workers": bool(getattr(given, "persistent_workers", False)),
     }
     if given is not None and given.prefetch_factor is not None:
         options["prefetch_factor"] = given.prefetch_factor
     batches = ward.batches(order["good"], order["num_batches"])
-    took, told, by_worker = [], [], dict[int, list[int]]()
-    began, iterator = time.perf_counter(), None
+    most = order["num_batches"] if ward.is_indexed else order["most_batches"]
+    times: list[float] = []
+    infos: list[dict[str, Any]] = []
+    loaded = None
     try:
-        iterator = iter(ward.make(batches, **options))
-        for number, (info, batch) in enumerate(iterator):
-            took.append(time.perf_counter() - began)
+        loaded = iter(ward.make(batches, **options))
+        for took, told, batch in _taken(ward, loaded, batches):
             del batch
-            told.append(info)
-            by_worker.setdefault(info["worker"], []).extend(info["digests"])
-            ward.say("at", what="batch", number=number + 1)
-            began = time.perf_counter()
-            if number + 1 >= order["num_batches"] and (ward.target.is_indexed or number + 1 >= order["most_batches"]):
+            times.append(took)
+            infos.append(told)
+            if len(times) >= most:
                 break
     except BaseException as error:
-        workers = getattr(iterator, "_workers", ())
-        facts |= _seen(ward, before, told)
+        workers = getattr(loaded, "_workers", ())
+        facts |= _told_by(error) | _seen(ward, before, infos)
         if method != "fork":
             facts["unpicklable"] = _unpicklable(ward)
         for worker in workers:
             with contextlib.suppress(Exception):
                 worker.join(0.2)
-        facts["exit_codes"] = [worker.exitcode for worker in workers]
-        error._headrace_facts = facts | {"num_batches": len(took)}  # type: ignore[attr-defined]
-        raise
-    del iterator
-    facts |= _seen(ward, before, told)
-    facts |= {"num_batches": len(took), "times": took, "by_worker": list(by_worker.values())}
+        exit_codes = [worker.exitcode for worker in workers]
+        raise StageFails(**facts, exit_codes=exit_codes, num_batches=len(times)) from error
+    del loaded
+    by_worker: dict[int, list[int]] = {}
+    for told in infos:
+        by_worker.setdefault(told["worker"], []).extend(told["digests"])
+    facts |= _seen(ward, before, infos)
+    facts |= {"num_batches": len(times), "times": times, "by_worker": list(by_worker.values())}
     if method != "fork":
         with contextlib.suppress(Exception):
             facts["pickled_bytes"] = pickled_bytes(ward.dataset)
@@ -476,16 +509,6 @@ def _seen(ward: Ward, before: dict[int, tuple[str, int]], told: list[dict[str, A
     return {"moved": moved, "kept": kept, "cuda": next((info["cuda"] for info in told if info["cuda"]), "")}
 
 
-def _copied(ward: Ward) -> dict[str, Any]:
-    large = object_bytes(ward.dataset, "dataset")
-    if sum(size for size, _, _ in large) < _LARGE_BYTES:
-        return {}
-    return {
-        "copied_bytes": copied_by_fork([inner for _, _, inner in large]),
-        "largest": [large[0][1], len(large[0][2])],
-    }
-
-
 def _unpicklable(ward: Ward) -> list[str]:
     init_fn = getattr(ward.loader, "worker_init_fn", None)
     parts = {"dataset": ward.dataset, "collate_fn": ward.target.collate_fn, "worker_init_fn": init_fn}
@@ -496,7 +519,7 @@ def _unpicklable(ward: Ward) -> list[str]:
 def _drawn_by_workers(ward: Ward, order: dict[str, Any], options: dict[str, Any]) -> list[list[list[int]]]:
     """Let two workers fetch one sample as often as this process did, in two passes: by pass, what each drew."""
     key, size = order["good"][0], len(order["draws"])
-    options = {**options, "num_workers": 2, "collate_fn": WorkerCollation(list)}
+    options = {**options, "num_workers": 2, "collate_fn": Collation(list)}
     loader = torch_data.DataLoader(ward.dataset, batch_sampler=[[key] * size] * 2, **options)
     passes = []
     for _ in range(2):

@@ -257,7 +257,7 @@ def run_stages(
         imported = go("import")
         if unusable := imported.facts.get("unusable"):
             raise CannotLoadTarget(imported.error["said"], **unusable)
-        if not imported.is_done:
+        if not imported.is_done or imported.facts["kind"] == "no_length":
             return results
         most, seconds = (1, 0.0) if is_quick else (2000, min(_SAMPLES_S, settings.timeout_s / 4))
         sample = go("sample", seconds=seconds, most=most)

@@ -1,0 +1,47 @@
+"""What the judgement says of results that are hard to bring about: facts in, checks out."""
+
+from typing import Any
+
+from headrace.doctor import Check
+from headrace.doctor.target import Judge, StageResult
+from headrace.doctor.target.stages import StageEnding
+from headrace.model import Text
+
+IMPORTED = {"kind": "indexed", "length": 48, "dataset": "Plain", "import_s": 0.1, "starts": [], "start_method": "fork"}
+IMPORTED |= {"num_workers": 2, "prefetch_factor": None}
+GOOD = {"odd": [], "bad": [], "num_good": 48, "times": [0.1], "sample_bytes": 8}
+BATCHES = {"num_batches": 1, "times": [0.1], "batch_bytes": 64}
+
+
+def done(**facts: Any) -> StageResult:
+    return StageResult(ending=StageEnding.DONE, seconds=1.0, facts=facts)
+
+
+def judged(**workers: StageResult) -> dict[str, Check]:
+    results = {"import": done(**IMPORTED), "sample": done(**GOOD), "loader": done(**BATCHES)}
+    return {check.name: check for check in Judge("data.py:data", results | workers).checks()}
+
+
+def fixes(check: Check) -> str:
+    assert check.finding is not None
+    return "\n".join(text.en for text in check.finding.fix)
+
+
+def test_spawn_is_advised_after_a_deadlock_only_where_it_works() -> None:
+    hung = StageResult(ending=StageEnding.HUNG, seconds=9.0, hang=Text("waits", "等待"), is_deadlock=True)
+    error = {
+        "name": "TypeError",
+        "said": "TypeError: cannot pickle",
+        "traceback": "TypeError: cannot pickle 'X' object",
+    }
+    fails = StageResult(
+        ending=StageEnding.FAILED, seconds=1.0, facts={"error": error, "unpicklable": ["dataset.lock", "TypeError"]}
+    )
+    works = done(num_batches=1, times=[0.1], cuda="", batch_bytes=64)
+    either = judged(workers_fork=hung, workers_spawn=works)["workers_fork"]
+    assert either.problem == "fork_deadlock"
+    assert fixes(either).startswith("start workers anew: multiprocessing_context='spawn'")
+    neither = judged(workers_fork=hung, workers_spawn=fails)["workers_fork"]
+    assert neither.problem == "fork_deadlock"
+    assert fixes(neither).startswith("start no threads before the workers")
+    assert "fail as well" in fixes(neither)
