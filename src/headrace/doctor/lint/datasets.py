@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterator
 
 from .loader_calls import LoaderCalls
-from .rules import LintFinding
-from .script import Function, Script, is_self
+from .script import Function, Script, Spot, is_self
 
 # What opens a file that stays open, and cannot be shared by processes that were forked.
 _HANDLES = {
@@ -29,7 +28,7 @@ _DRAWS = re.compile(r"rand|choice|rng|range\(self\.\w+\)")  # what draws at rand
 _MANY = 1_000_000
 
 
-def check(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
+def check(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
     """Find what is wrong with the data sets of a file, and with how files are read anywhere in it."""
     for home in script.each(ast.ClassDef):
         methods = {one.name: one for one in home.body if isinstance(one, Function)}
@@ -54,7 +53,7 @@ def check(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
             yield script.found("allow-pickle", call)
 
 
-def _handles(script: Script, home: ast.ClassDef, methods: dict[str, Function]) -> Iterator[LintFinding]:
+def _handles(script: Script, home: ast.ClassDef, methods: dict[str, Function]) -> Iterator[Spot]:
     """`self.file = h5py.File(path)` in `__init__`, used when a sample is asked for."""
     start = methods.get("__init__")
     if start is None or "__getstate__" in methods:
@@ -73,7 +72,7 @@ def _handles(script: Script, home: ast.ClassDef, methods: dict[str, Function]) -
                     yield script.found("handle-before-fork", store, code=ast.unparse(store))
 
 
-def _shares(script: Script, home: ast.ClassDef, methods: dict[str, Function]) -> Iterator[LintFinding]:
+def _shares(script: Script, home: ast.ClassDef, methods: dict[str, Function]) -> Iterator[Spot]:
     """A stream over what is stored: split between workers, and between ranks where there are some."""
     stream = methods.get("__iter__")
     if stream is None or "IterableDataset" not in script.bases(home):
@@ -89,7 +88,7 @@ def _shares(script: Script, home: ast.ClassDef, methods: dict[str, Function]) ->
         yield script.found("no-rank-split", stream, name=home.name)
 
 
-def _threads(script: Script, methods: dict[str, Function]) -> Iterator[LintFinding]:
+def _threads(script: Script, methods: dict[str, Function]) -> Iterator[Spot]:
     """The first call of OpenCV in what makes a sample: `__getitem__`, `__iter__`, and the methods that they call."""
     named = {"__getitem__", "__iter__"} & methods.keys()
     inside: list[ast.AST] = []
@@ -102,7 +101,7 @@ def _threads(script: Script, methods: dict[str, Function]) -> Iterator[LintFindi
         yield script.found("cv2-threads", calls[0], code=script.dotted(calls[0].func))
 
 
-def _large_index(script: Script, methods: dict[str, Function]) -> Iterator[LintFinding]:
+def _large_index(script: Script, methods: dict[str, Function]) -> Iterator[Spot]:
     """`self.index = list(range(50_000_000))`, `[... for i in range(N)]`: lengths that the file tells."""
     for store in ast.walk(methods["__init__"]) if "__init__" in methods else ():
         match store:
@@ -118,7 +117,7 @@ def _large_index(script: Script, methods: dict[str, Function]) -> Iterator[LintF
                 yield script.found("large-python-index", store, count=f"{lengths[0]:,}", code=ast.unparse(store))
 
 
-def _swallowed(script: Script, home: ast.ClassDef, methods: dict[str, Function]) -> Iterator[LintFinding]:
+def _swallowed(script: Script, home: ast.ClassDef, methods: dict[str, Function]) -> Iterator[Spot]:
     """`except: return None`, and `except: return self[another]`, where a sample is made."""
     for name in {"__getitem__", "__iter__"} & methods.keys():
         for handler in ast.walk(methods[name]):

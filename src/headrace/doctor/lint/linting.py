@@ -1,33 +1,77 @@
-"""Files and folders, one after the other, each through all rules."""
+"""Files and folders, one after the other, each through all rules, which are in `rules.toml` in English and Chinese."""
 
 import os
 import re
 import sys
 import tokenize
+import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 
 from headrace.errors import UnusableInput
+from headrace.model import Severity, Text
 
-from . import configs, datasets, flags, loaders, loops
+from . import datasets, loaders, settings
 from .loader_calls import LoaderCalls
-from .rules import RULES, SCHEMA, LintFinding, Project
-from .script import Script
+from .script import Project, Script, Spot
 
+SCHEMA = "headrace/lint/1"
 _PYTHON, _YAML = (".py", ".pyw"), (".yaml", ".yml")
-_PASSED_BY = {
-    "venv",
-    "env",
-    "node_modules",
-    "__pycache__",
-    "site-packages",
-    "build",
-    "dist",
-}  # and what starts with a dot
+# folders that others wrote, as those that start with a dot
+_PASSED_BY = {"venv", "env", "node_modules", "__pycache__", "site-packages", "build", "dist"}
 _IGNORED = re.compile(r"#\s*headrace:\s*ignore(?:\[([\w\s,-]*)\])?", re.IGNORECASE)
 _SEVERAL_RANKS = re.compile(rb"DistributedDataParallel|init_process_group|FullyShardedDataParallel|fully_shard")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of defect; blanks in its title and its fix are filled in by each finding."""
+
+    name: str
+    severity: Severity
+    title: Text
+    why: Text
+    fix: Text
+
+
+@dataclass(frozen=True)
+class LintFinding:
+    """A line that breaks a rule."""
+
+    rule: Rule
+    path: str
+    line: int
+    column: int
+    title: Text
+    fix: Text
+
+    @classmethod
+    def of(cls, path: str, spot: Spot) -> "LintFinding":
+        """Return what is said of a place, the sentences of its rule filled in."""
+        rule = RULES[spot.rule]
+        return cls(rule, path, spot.line, spot.column, *(text.filled(**spot.values) for text in (rule.title, rule.fix)))
+
+    def as_json(self, language: str = "en") -> dict[str, object]:
+        """Return it as it stands in a document of schema `headrace/lint/1`."""
+        place = {"path": self.path, "line": self.line, "column": self.column}
+        texts = {"title": self.title, "why": self.rule.why, "fix": self.fix}
+        said = {name: text.of(language) for name, text in texts.items()}
+        return {"rule": self.rule.name, "severity": self.rule.severity.value, **place, **said}
+
+
+def _read_rules() -> dict[str, Rule]:
+    tables = tomllib.loads(files(__package__).joinpath("rules.toml").read_text(encoding="utf-8"))
+    texts = ("title", "why", "fix")
+    return {
+        name: Rule(name, Severity(row["severity"]), *(Text(**row[one]) for one in texts))
+        for name, row in tables.items()
+    }
+
+
+RULES = _read_rules()
 
 
 @dataclass(frozen=True)
@@ -57,12 +101,12 @@ def lint(paths: Sequence[str | os.PathLike[str]], *, rules: Collection[str] = tu
     somebody calls `cv2.setNumThreads` looks into all of them. A file that cannot be read or parsed is among the
     `unread`, and the others are looked at.
     """
-    files = list(dict.fromkeys(one for path in paths for one in _files(os.fspath(path))))
-    if not files:
+    found_paths = list(dict.fromkeys(one for path in paths for one in _files(os.fspath(path))))
+    if not found_paths:
         raise UnusableInput("there is no .py, .yaml or .yml file", paths=", ".join(map(str, paths)))
     texts: dict[str, bytes] = {}
     unread: dict[str, str] = {}
-    for path in files:
+    for path in found_paths:
         try:
             texts[path] = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         except OSError as error:
@@ -75,7 +119,7 @@ def lint(paths: Sequence[str | os.PathLike[str]], *, rules: Collection[str] = tu
     num_ignored = 0
     for path, text in texts.items():
         try:
-            found = [one for one in _look(path, text, project) if one.rule.name in rules]
+            found = [LintFinding.of(path, one) for one in _look(path, text, project) if one.rule in rules]
         except UnusableInput as error:
             unread[path] = error.what + (f"; {error.next_step}" if error.next_step else "")
             continue
@@ -85,7 +129,7 @@ def lint(paths: Sequence[str | os.PathLike[str]], *, rules: Collection[str] = tu
         kept = [one for one in found if not _is_silenced(one, text.splitlines())]
         num_ignored += len(found) - len(kept)
         findings += sorted(kept, key=lambda one: (one.line, one.column, one.rule.name))
-    return LintResult(tuple(findings), unread, len(files), num_ignored)
+    return LintResult(tuple(findings), unread, len(found_paths), num_ignored)
 
 
 def _files(path: str) -> Iterator[str]:
@@ -97,22 +141,20 @@ def _files(path: str) -> Iterator[str]:
         yield from (os.path.join(folder, one) for one in sorted(names) if one.endswith(_PYTHON + _YAML))
 
 
-def _look(path: str, text: bytes, project: Project) -> Iterator[LintFinding]:
+def _look(path: str, text: bytes, project: Project) -> Iterator[Spot]:
     if path.endswith(_YAML):
-        yield from configs.check_yaml(path, text.decode(errors="replace"))
+        yield from settings.check_yaml(text.decode(errors="replace"))
         return
     try:
         encoding, _ = tokenize.detect_encoding(BytesIO(text).readline)
-        script = Script(path, text.decode(encoding), project)
+        script = Script(text.decode(encoding), project)
     except (SyntaxError, ValueError, MemoryError) as error:
         where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
         said = error.msg if isinstance(error, SyntaxError) else str(error)
         raise UnusableInput(f"not Python {sys.version_info.major}.{sys.version_info.minor}: {said}{where}") from None
     calls = LoaderCalls(script)
-    for family in (flags, loaders, datasets):
+    for family in (settings, loaders, datasets):
         yield from family.check(script, calls)
-    yield from loops.check(script)
-    yield from configs.check(script)
 
 
 def _is_silenced(finding: LintFinding, lines: list[bytes]) -> bool:

@@ -1,12 +1,11 @@
-"""Rules about what a loader is given: workers, pinned memory, persistent workers, its share of the data."""
+"""Rules about what a loader is given, and about what the loop over it does in every step."""
 
 import ast
 import re
 from collections.abc import Iterator
 
 from .loader_calls import LoaderCall, LoaderCalls
-from .rules import LintFinding
-from .script import Script, names_in, root_name
+from .script import Loop, Script, Spot, names_in, root_name
 
 _EVALUATES = ("val", "test", "eval", "dev", "query", "gallery", "infer", "pred")
 _DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
@@ -15,10 +14,12 @@ _BY_RANK = re.compile(
 )
 _TOLD = re.compile(r"dataset[\w.]*\.set_epoch\(")
 _DEVICES = ("device", "cuda", "gpu", "rank")
+_ON_A_DEVICE = ("cuda", "device", "accelerator", "fabric")
+_OFTEN_STEPS = 500  # rarer saves are few among the steps
 
 
-def check(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
-    """Find what is wrong with the loaders of a file."""
+def check(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
+    """Find what is wrong with the loaders of a file, and what holds up the steps of its training loops."""
     yield from _needs_workers(script, loaders)
     yield from _copies(script, loaders)
     yield from _restarted_workers(script, loaders)
@@ -28,8 +29,15 @@ def check(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
             if shuffles and call.lacks("sampler") and call.lacks("batch_sampler"):
                 yield script.found("no-rank-sampler", call.node)
 
+    for loop in script.each(ast.For, ast.While):
+        backwards = list(_calls(script, loop, "backward"))
+        if backwards:
+            losses = {root_name(one) for call in backwards for one in (call.func, *call.args)} - {""}
+            yield from _reads(script, loop, losses)
+            yield from _saves(script, loop)
 
-def _needs_workers(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
+
+def _needs_workers(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
     """Only what is sure: 0 workers, as they are written or as the only default, and no condition about it."""
     for call in loaders.calls:
         workers = [value for node in call.given.get("num_workers", ()) for value in script.values(node)]
@@ -43,7 +51,7 @@ def _needs_workers(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding
                 yield script.found("workers-needed", call.node, code=f"{name}={values[0].constant}", workers=shown)
 
 
-def _copies(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
+def _copies(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
     """Batches on their way to the device: pinned, but waited for; or not pinned, so that nobody can but wait."""
     for loop, calls in loaders.loops():
         moves = list(_moves(loop))
@@ -79,7 +87,7 @@ def _non_blocking(move: ast.Call) -> ast.expr | None:
     return named or (move.args[1] if is_cuda and len(move.args) > 1 else None)
 
 
-def _restarted_workers(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
+def _restarted_workers(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
     """Loaders with workers that are made once, and iterated over in every epoch."""
     epochs = {id(call): loaders.epochs_around(loop, call) for loop, calls in loaders.loops() for call in calls}
     for call in loaders.calls:
@@ -104,12 +112,48 @@ def _is_told(script: Script, call: LoaderCall, epochs: ast.AST | None) -> bool:
 def _evaluates(script: Script, call: LoaderCall) -> bool:
     """Whether a loader is, by the names about it, for evaluation: a second pool for it may not be worth its memory."""
     place = script.nearest(call.node, ast.Assign, ast.FunctionDef)
-    said = (
-        [place.name]
-        if isinstance(place, ast.FunctionDef)
-        else [ast.unparse(one) for one in place.targets]
-        if place
-        else []
-    )
-    said += [ast.unparse(one) for one in call.given.get("dataset", ())]
+    said = [place.name] if isinstance(place, ast.FunctionDef) else []
+    said += [ast.unparse(one) for one in (*getattr(place, "targets", ()), *call.given.get("dataset", ()))]
     return any(word in " ".join(said).lower() for word in _EVALUATES)
+
+
+# ------------------------------------------------------------------------------------------ steps
+
+
+def _calls(script: Script, loop: Loop, method: str) -> Iterator[ast.Call]:
+    """Yield the calls of a method in a loop itself, without loops inside it."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == method and script.loop_of(node) is loop:
+            yield node
+
+
+def _reads(script: Script, loop: Loop, losses: set[str]) -> Iterator[Spot]:
+    """The first `loss.item()` of every step, unless the loop waits for the device anyway."""
+    waits = [call for call in _calls(script, loop, "synchronize") if not script.is_conditional(call, loop)]
+    if waits or not any(word in script.text for word in _ON_A_DEVICE):
+        return
+    for call in _calls(script, loop, "item"):
+        name = root_name(call.func)
+        if (name in losses or "loss" in name.lower()) and not script.is_conditional(call, loop):
+            yield script.found("item-each-step", call, code=ast.unparse(call))
+            return
+
+
+def _saves(script: Script, loop: Loop) -> Iterator[Spot]:
+    said: set[int] = set()
+    for call in script.calls("torch.save"):
+        if script.loop_of(call) is loop:
+            steps = _interval(script, call, loop) if script.is_conditional(call, loop) else 1
+            if steps is not None and steps < _OFTEN_STEPS and steps not in said:
+                said.add(steps)
+                yield script.found("save-in-step-loop", call, steps=steps)
+
+
+def _interval(script: Script, call: ast.Call, loop: Loop) -> int | None:
+    """Return the N of `if step % N == 0`, if that is the only condition."""
+    branches = [one for one in script.ancestors(call) if isinstance(one, ast.If) and loop in script.ancestors(one)]
+    match branches:
+        case [ast.If(test=ast.Compare(left=ast.BinOp(op=ast.Mod(), right=every), ops=[ast.Eq()]))]:
+            values = script.constants(every)
+            return max(values) if values and all(isinstance(one, int) for one in values) else None
+    return None

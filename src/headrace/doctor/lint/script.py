@@ -8,12 +8,10 @@ default. Where one of those cannot be seen, nothing is known, and the rules are 
 import ast
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
-
-from .rules import LintFinding, Project
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Loop: TypeAlias = ast.For | ast.While
@@ -25,6 +23,24 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.
 _PASS_ON = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "itertools.islice"}
 # What people call the namespace that a parser of the command line, or a configuration, gives them.
 _NAMESPACES = {"args", "arg", "opt", "opts", "options", "cfg", "config", "conf", "hparams", "hp", "params", "FLAGS"}
+
+
+@dataclass(frozen=True)
+class Project:
+    """What is true of all files that are looked at together."""
+
+    is_distributed: bool = False  # one of them trains on several ranks
+    sets_cv2_threads: bool = False
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place that breaks a rule, and what fills the blanks of the rule's sentences."""
+
+    rule: str
+    line: int
+    column: int
+    values: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -49,8 +65,8 @@ class Value:
 class Script:
     """One file, parsed; made once and asked by all rules."""
 
-    def __init__(self, path: str, text: str, project: Project) -> None:
-        self.path, self.text, self.project = path, text, project
+    def __init__(self, text: str, project: Project) -> None:
+        self.text, self.project = text, project
         with warnings.catch_warnings(action="ignore"):  # of the file: "invalid escape sequence"
             self.tree = ast.parse(text)
         self.parents: dict[ast.AST, ast.AST] = {}
@@ -70,11 +86,11 @@ class Script:
         """Yield the nodes of these kinds."""
         return (node for kind in kinds for node in self._nodes[kind])
 
-    def found(self, rule: str, node: ast.AST, **values: object) -> LintFinding:
-        """Return a finding at a node."""
+    def found(self, rule: str, node: ast.AST, **values: object) -> Spot:
+        """Return the place of a node that breaks a rule."""
         line, byte = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         column = len(self.text.splitlines()[line - 1].encode()[:byte].decode()) + 1
-        return LintFinding.of(rule, self.path, line, column, **values)
+        return Spot(rule, line, column, values)
 
     # ---------------------------------------------------------------------------------- the tree
 

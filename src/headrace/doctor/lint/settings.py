@@ -1,11 +1,16 @@
-"""Rules about options of the command line that are clamped, overwritten or ignored on their way to the loader."""
+"""Rules about what users set: options that do not reach the loader, settings that contradict each other.
+
+Settings are looked for in YAML, and in dictionaries in Python as mmengine reads them.
+"""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headrace.errors import UnusableInput
 
 from .loader_calls import LoaderCalls
-from .rules import LintFinding
-from .script import Flag, Script
+from .script import Flag, Script, Spot
 
 # What people call the options of a loader, and the argument that each is for.
 _ARGUMENT = {
@@ -24,19 +29,26 @@ _DEFAULT = {
     "batch_size": 1,
 }
 _COUNTS = {"num_workers", "prefetch_factor"}
+_WORKERS = ("num_workers", "workers_per_gpu", "workers")
+_UNKNOWN = object()
 
 
-def check(script: Script, loaders: LoaderCalls) -> Iterator[LintFinding]:
-    """Find options that do not reach the loader as they were given."""
+def check(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
+    """Find options that do not reach the loader as they were given, and settings that contradict each other."""
     yield from _clamped(script)
     overwritten = {flag.name: finding for flag, finding in _overwritten(script)}
     yield from overwritten.values()
     for flag in script.flags.values():
         if flag.is_option and flag.name in _ARGUMENT and flag.name not in overwritten and not _is_read(script, flag):
             yield from _ignored(script, loaders, flag)
+    for call in script.calls("dict"):
+        yield from _contradictions(script, call, {one.arg: _constant(one.value) for one in call.keywords})
+    for node in script.each(ast.Dict):
+        keys = [getattr(key, "value", None) for key in node.keys]
+        yield from _contradictions(script, node, dict(zip(keys, map(_constant, node.values), strict=True)))
 
 
-def _clamped(script: Script) -> Iterator[LintFinding]:
+def _clamped(script: Script) -> Iterator[Spot]:
     """`min(4, max(2, args.num_workers))`, and `if args.num_workers > 4: args.num_workers = 4`."""
     for call in script.each(ast.Call):
         if _is_bounded(script, call) and not _is_bounded(script, script.parents[call]):
@@ -51,7 +63,7 @@ def _clamped(script: Script) -> Iterator[LintFinding]:
                     yield from _clamp(script, store, {script.setting_read(left): left})
 
 
-def _clamp(script: Script, node: ast.AST, read: dict[str, ast.AST]) -> Iterator[LintFinding]:
+def _clamp(script: Script, node: ast.AST, read: dict[str, ast.AST]) -> Iterator[Spot]:
     name = next((name for name in read if _ARGUMENT.get(name) in _COUNTS), "")
     if name:
         flag = script.flags[name].shown if name in script.flags else name
@@ -70,7 +82,7 @@ def _is_bounded(script: Script, node: ast.AST) -> bool:
     return any(kind == "min" or limit > 1 for limit in limits) or any(_is_bounded(script, one) for one in arguments)
 
 
-def _overwritten(script: Script) -> Iterator[tuple[Flag, LintFinding]]:
+def _overwritten(script: Script) -> Iterator[tuple[Flag, Spot]]:
     """`args.num_workers = 2`, on every way through the function or the script."""
     for store in script.each(ast.Assign):
         flag = script.flag_of(store.targets[0])
@@ -80,7 +92,7 @@ def _overwritten(script: Script) -> Iterator[tuple[Flag, LintFinding]]:
             yield flag, script.found("flag-overridden", store, flag=flag.shown, code=ast.unparse(store))
 
 
-def _ignored(script: Script, loaders: LoaderCalls, flag: Flag) -> Iterator[LintFinding]:
+def _ignored(script: Script, loaders: LoaderCalls, flag: Flag) -> Iterator[Spot]:
     """An option that nothing in the file reads, while all loaders of the file have a constant, or torch's default."""
     argument = _ARGUMENT[flag.name]
     given = [node for call in loaders.calls for node in call.given.get(argument, ())]
@@ -100,3 +112,56 @@ def _is_read(script: Script, flag: Flag) -> bool:
     is_asked = any(isinstance(getattr(one, "ctx", None), ast.Load) or isinstance(one, ast.Call) for one in places)
     names = [getattr(node, "attr", "") or getattr(node, "id", "") for node in script.each(ast.Attribute, ast.Name)]
     return is_asked or flag.name in (*names, *(node.arg for node in script.each(ast.arg)))
+
+
+# ------------------------------------------------------------------------------------------ configurations
+
+
+def check_yaml(text: str) -> Iterator[Spot]:
+    """Find settings that contradict each other in one mapping of a YAML file."""
+    try:
+        import yaml
+    except ImportError:
+        raise UnusableInput("YAML is read with PyYAML", next_step="pip install 'headrace[lint]'") from None
+    try:
+        waiting = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise UnusableInput(f"not YAML: {getattr(error, 'problem', None) or error}{where}") from None
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and id(node) not in seen:  # an alias leads to the same node again
+            seen.add(id(node))
+            pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+            waiting += [value for _, value in pairs] or (node.value if isinstance(node, yaml.SequenceNode) else [])
+            named = {key.value: (key, value) for key, value in pairs if isinstance(key, yaml.ScalarNode)}
+            for name, code in _pairs({name: _scalar(value) for name, (_, value) in named.items()}):
+                line, column = named[name][0].start_mark.line + 1, named[name][0].start_mark.column + 1
+                yield Spot("workers-needed", line, column, {"code": code, "workers": "0"})
+
+
+def _contradictions(script: Script, node: ast.AST, given: Mapping[Any, object]) -> Iterator[Spot]:
+    # `**more` may hold another number; what names `worker_init_fn` beside them is a table of torch's defaults.
+    for _, code in _pairs(given) if given.keys().isdisjoint({None, "worker_init_fn"}) else ():
+        yield script.found("workers-needed", node, code=code, workers="0")
+
+
+def _pairs(given: Mapping[Any, object]) -> Iterator[tuple[str, str]]:
+    workers = [given[name] for name in _WORKERS if name in given]
+    if len(workers) == 1 and isinstance(workers[0], int) and workers[0] == 0:
+        for name in ("prefetch_factor", "persistent_workers"):
+            if given.get(name) and given[name] is not _UNKNOWN:
+                yield name, f"{name}: {given[name]}"
+
+
+def _constant(node: ast.expr) -> object:
+    return node.value if isinstance(node, ast.Constant) else _UNKNOWN
+
+
+def _scalar(node: Any) -> object:
+    """Return a plain number, or whether it says yes; what needs its context is unknown."""
+    if node.tag == "tag:yaml.org,2002:bool":
+        return node.value.lower() in ("true", "yes", "on")
+    return int(node.value) if node.tag == "tag:yaml.org,2002:int" and node.value.isdigit() else _UNKNOWN
