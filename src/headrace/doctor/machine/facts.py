@@ -39,17 +39,10 @@ _PACKAGES = (
     *("torch", "numpy", "torchdata", "webdataset", "datasets", "monai", "h5py", "zarr", "lmdb", "pillow"),
     *("opencv-python", "opencv-python-headless", "opencv-contrib-python"),
 )
-_VARIABLES = (
-    *(
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "OMP_PROC_BIND",
-        "KMP_AFFINITY",
-        "GOMP_CPU_AFFINITY",
-    ),
-    *("SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_NODE", "CUDA_VISIBLE_DEVICES"),
-)
+THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREAD_PLACES = ("OMP_PROC_BIND", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")
+_SLURM = ("SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
+_VARIABLES = (*THREAD_COUNTS, *THREAD_PLACES, *_SLURM, "CUDA_VISIBLE_DEVICES")
 # Run in a process of its own: what libraries do when they are imported is what we ask for. A line a library, so that
 # one that cannot be imported takes nothing away from those before it.
 _ASK = """
@@ -210,17 +203,10 @@ def _spin() -> float:
 
 
 def _ask_libraries() -> Libraries:
-    path = os.pathsep.join(part or os.getcwd() for part in sys.path)
-    environ = {**os.environ, "PYTHONPATH": path}
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(part or os.getcwd() for part in sys.path)}
+    command = [sys.executable, "-P", "-c", _ASK]
     try:
-        asked = subprocess.run(
-            [sys.executable, "-P", "-c", _ASK],
-            capture_output=True,
-            check=False,
-            text=True,
-            timeout=_IMPORT_S,
-            env=environ,
-        )
+        asked = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_IMPORT_S, env=environ)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Libraries(error=str(error))
     told: dict[str, int] = {}

@@ -13,7 +13,7 @@ from headrace.model import Text, format_bytes, format_share
 from headrace.storage import Medium
 
 from ..checks import Check, Outcome, Words, text_of
-from .facts import MachineFacts
+from .facts import THREAD_COUNTS, THREAD_PLACES, MachineFacts
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _LEAST_SHM = 512 * _MIB  # Docker gives 64
@@ -25,8 +25,6 @@ _LEAST_CORE = 0.6  # of a core, for a process that only computes
 _MOST_STALLED = {"memory": 0.05, "io": 0.5}  # of the time
 _MOST_SWAP_IN = 4 * _MIB  # a second
 _SLOW = (Medium.HDD, Medium.SMB, Medium.SSHFS, Medium.OBJECT_STORE)
-_BINDING = ("OMP_PROC_BIND", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")
-_COUNTING = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _WORDS = Words(__package__, "problems.toml")
 
 
@@ -54,7 +52,7 @@ def _trouble(name: str, which: str, /, **values: object) -> Check:
 def _cores(name: str, facts: MachineFacts) -> Check:
     asked, cores = facts.libraries, f"{facts.cores:g}"
     if 0 < asked.cpus_after < asked.cpus_before:
-        bound = [name for name in _BINDING if name in facts.variables]
+        bound = [name for name in THREAD_PLACES if name in facts.variables]
         lines = f"unset {' '.join(bound)}" if bound else "export KMP_AFFINITY=disabled"
         return _trouble(name, "lost_cores", lines=lines, before=asked.cpus_before, after=asked.cpus_after)
     is_asked_for = "OMP_NUM_THREADS" in facts.variables
@@ -70,10 +68,10 @@ def _threads(name: str, facts: MachineFacts) -> Check:
     asked, ranks, most = facts.libraries, facts.num_ranks, math.ceil(facts.cores)
     if asked.error:
         return _not_here(name, "not_asked")
-    wanted = {each: _count(facts.variables.get(each, "").partition(",")[0]) or 0 for each in _COUNTING}
+    wanted = {each: _count(facts.variables.get(each, "").partition(",")[0]) or 0 for each in THREAD_COUNTS}
     too_many = [(each, each, threads) for each, threads in wanted.items() if threads * ranks > most]
     if ranks > 1 and asked.torch_threads * ranks > 2 * most:
-        too_many.append(("torch", _COUNTING[0], asked.torch_threads))
+        too_many.append(("torch", THREAD_COUNTS[0], asked.torch_threads))
     for who, variable, threads in too_many:
         told = {"name": who, "variable": variable, "threads": threads, "each": max(1, most // ranks)}
         return _trouble(name, "thread_oversubscription", ranks=ranks, cores=f"{facts.cores:g}", **told)

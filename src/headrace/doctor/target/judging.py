@@ -23,35 +23,9 @@ _WORDS = Words(__package__, "problems.toml")
 _said = _WORDS.said
 
 
-# What a message of the knowledge base says is wrong, by its name; the first that is found counts.
-_BY_MESSAGE = {
-    "cuda_in_forked_worker": "cuda_in_worker",
-    "received_ancdata": "fd_limit",
-    "too_many_open_files": "fd_limit",
-    "unable_to_open_shm": "fd_limit",
-    "unable_to_write_shm": "shm_full",
-    "unable_to_allocate_shm": "shm_full",
-    "unable_to_allocate_shm_odd_errno": "shm_full",
-    "unable_to_resize_shm": "shm_full",
-    "no_main_guard": "needs_main_guard",
-    "cannot_pickle": "unpicklable",
-    "host_allocation_failed": "out_of_memory",
-    "fork_refused": "out_of_memory",
-    "worker_bus_error": "shm_full",
-}
-_BY_TEXT = {
-    r"daemonic processes are not allowed to have children": "needs_main_guard",
-    r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available": "cuda_in_worker",
-    r"^(?:\w+\.)*MemoryError|Unable to allocate .* for an array|std::bad_alloc": "out_of_memory",
-    r"\[Errno 24\]": "fd_limit",
-    r"/dev/shm.*\[Errno 28\]|\[Errno 28\].*/dev/shm": "shm_full",
-}
 _UNEQUAL = re.compile(
     r"equal size|not resizable|same shape|same size|[Ss]izes of tensors must match|inhomogeneous shape"
 )
-_NO_SHM_ERROR = re.compile(
-    r"unable to resize file .*\(22\)"
-)  # torch 2.13 sends a Generator to no worker that starts anew
 
 
 def recognised(*texts: str) -> str:
@@ -61,13 +35,10 @@ def recognised(*texts: str) -> str:
     'fd_limit'
     """
     for text in texts:
-        if _NO_SHM_ERROR.search(text):
-            return "unpicklable"
         names = {found.entry.name for found in look_up(text) if not found.is_partial}
-        known = next((problem for name, problem in _BY_MESSAGE.items() if name in names), "")
-        plain = (problem for pattern, problem in _BY_TEXT.items() if re.search(pattern, text, re.MULTILINE))
-        if known or (known := next(plain, "")):
-            return known
+        for known in _WORDS.tables["known"]:
+            if names & {*known["messages"]} or re.search(known["text"], text, re.MULTILINE):
+                return str(known["problem"])
     return ""
 
 
@@ -272,8 +243,6 @@ class Judge:
                 return self._wrong(name, "needs_main_guard", result, said=starts[0])
             first = format_seconds(result.facts["times"][0])
             return self._passed(name, _said("worked", count=result.facts["num_batches"], first=first), result.seconds)
-        if result.facts.get("in_collate"):
-            return self._collation(name, result)
         part = result.facts.get("unpicklable", ())
         if part and recognised(result.error.get("traceback", "")) in ("", "unpicklable"):
             evidence = (Text(part[1], part[1]),)
@@ -287,6 +256,8 @@ class Judge:
             return self._wrong(name, "needs_main_guard", result, said=starts[0])
         if method == "fork" and (handle := _shared(result)) is not None:
             return self._wrong(name, "shared_handle", result, **handle)
+        if result.facts.get("in_collate"):
+            return self._collation(name, result)
         hangs = "worker_hangs"
         if method == "fork" and result.ending is StageEnding.HUNG:
             other = self.results.get("workers_spawn")

@@ -13,6 +13,7 @@ import os
 import stat
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -236,30 +237,21 @@ def _import(orders: Orders) -> tuple[Ward, dict[str, Any]]:
 def _watched_starts() -> Iterator[list[str]]:
     """Note where a module that is being imported starts processes, or goes through a loader."""
     places: list[str] = []
+    originals = [(torch_data.DataLoader, "__iter__"), (BaseProcess, "start")]
 
-    def watch(cls: Any, name: str) -> Callable[[], None]:
-        original = getattr(cls, name)
-
-        def watched(self: Any, *args: Any) -> Any:
-            frame: Any = sys._getframe(1)
-            while frame is not None:
-                code = frame.f_code
-                if code.co_name == "<module>" and not code.co_filename.startswith("<"):
-                    if is_theirs(code.co_filename):
-                        places.append(f"{os.path.basename(code.co_filename)}:{frame.f_lineno}")
-                    break
-                frame = frame.f_back
+    def watched(original: Any) -> Any:
+        def noted(self: Any, *args: Any) -> Any:
+            stack = [one for one in traceback.extract_stack() if one.name == "<module>" and is_theirs(one.filename)]
+            places.extend(f"{os.path.basename(one.filename)}:{one.lineno}" for one in stack[-1:])
             return original(self, *args)
 
-        setattr(cls, name, watched)
-        return lambda: setattr(cls, name, original)
+        return noted
 
-    undo = [watch(torch_data.DataLoader, "__iter__"), watch(BaseProcess, "start")]
-    try:
+    with contextlib.ExitStack() as undo:
+        for cls, name in originals:
+            undo.callback(setattr, cls, name, getattr(cls, name))
+            setattr(cls, name, watched(getattr(cls, name)))
         yield places
-    finally:
-        for each in undo:
-            each()
 
 
 # ------------------------------------------------------------------------------------------ samples, in this process

@@ -9,8 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from headrace.errors import CannotLoadTarget
 from headrace.forensics import DeathFacts, DeathWatch, SampleInHand, describe_death, look_at, recognise
@@ -116,9 +115,16 @@ class Patient(TargetProcess):
         used: deque[tuple[float, float]] = deque([(began, 0.0)], maxlen=round(_BUSY_S / _LOOK_EVERY_S))
 
         def ended(ending: StageEnding, **more: Any) -> StageResult:
-            said = self.said(since=self._said_before, most=8000)
-            known: dict[str, Any] = {"in_hand": in_hand, "said": said, "limit_bytes": self._limit, "peak_bytes": peak}
-            return StageResult(ending=ending, seconds=time.monotonic() - began, **known, **more)
+            samples = [sample for _, sample in sorted(self._notes().items())]
+            return StageResult(
+                ending=ending,
+                seconds=time.monotonic() - began,
+                in_hand={**in_hand, "samples": samples},
+                said=self.said(since=self._said_before, most=8000),
+                limit_bytes=self._limit,
+                peak_bytes=peak,
+                **more,
+            )
 
         while True:
             event, now = self.event(_LOOK_EVERY_S), time.monotonic()
@@ -129,7 +135,6 @@ class Patient(TargetProcess):
                 else:
                     dead = [(worker, code) for worker, code in enumerate(event.get("exit_codes", ())) if code]
                     more = self._death(dead[0][1], self._notes().get(dead[0][0])) if dead else {}
-                    in_hand = self._with_notes(in_hand)
                     return ended(StageEnding(event["event"]), facts=event, **more)
             elif self.has_ended:
                 return ended(StageEnding.DIED, **self._death(self.child.wait(), in_hand.get("sample")))
@@ -147,13 +152,11 @@ class Patient(TargetProcess):
             is_busy = used[-1][1] - used[0][1] > _BUSY_SHARE * (used[-1][0] - used[0][0])
             # whoever computes may only be slow: other programs want the cores as well
             if now - began > patience_s * (_BUSY_PATIENCE if is_busy else 1) or is_lost:
-                in_hand = self._with_notes(in_hand)
                 return ended(StageEnding.HUNG, **self._look())
             if silent_s > _SUSPICIOUS_S * (suspect + 1):
                 suspect += 1
                 seen = self._look()
                 if seen["is_deadlock"] and suspect > 1:
-                    in_hand = self._with_notes(in_hand)
                     return ended(StageEnding.HUNG, **seen)
 
     def _look(self) -> dict[str, Any]:
@@ -170,18 +173,14 @@ class Patient(TargetProcess):
         paths = glob.glob(f"{self._folder.name}/worker-*")
         return {int(path.rpartition("-")[2]): text for path in paths if (text := read_text(path).strip())}
 
-    def _with_notes(self, in_hand: dict[str, Any]) -> dict[str, Any]:
-        return {**in_hand, "samples": [sample for _, sample in sorted(self._notes().items())]}
-
     def _death(self, code: int, sample: Any) -> dict[str, Any]:
         samples = (SampleInHand(index=sample),) if sample is not None else ()
-        known = DeathFacts(
-            workers=(0,), pid=self.child.pid, exit_code=code, died_at_s=time.monotonic(), samples=samples
-        )
+        now, pid = time.monotonic(), self.child.pid
+        known = DeathFacts(workers=(0,), pid=pid, exit_code=code, died_at_s=now, samples=samples)
         facts = self._deaths.complete(known)
-        told = {language: describe_death(facts, language=language) for language in ("en", "zh")}
-        said = (told[language].sentence.removeprefix("worker 0").strip() for language in ("en", "zh"))
-        return {"death": Text(*said), "death_cause": told["en"].cause.name}
+        told = [describe_death(facts, language=language) for language in ("en", "zh")]
+        said = (one.sentence.removeprefix("worker 0").strip() for one in told)
+        return {"death": Text(*said), "death_cause": told[0].cause.name}
 
 
 class Clinic:
@@ -192,13 +191,7 @@ class Clinic:
         self.import_s = self.batch_s = 0.0
         self._patient: Patient | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.discharge()
-
-    def discharge(self) -> None:
+    def close(self) -> None:
         """End the process that is there."""
         if self._patient is not None:
             self._patient.close()
@@ -212,7 +205,7 @@ class Clinic:
             if stage != "import":
                 imported = self._patient.run("import", patience_s=3 * timeout_s)
                 if not imported.is_done:
-                    self.discharge()
+                    self.close()
                     return imported
         starting_s = 3 * self._patient.start_s if order.get("method") == "spawn" else 0.0
         # as long as what is known to be slow takes: a batch a worker, and some more where they share the cores
@@ -222,7 +215,7 @@ class Clinic:
         if stage == "import":
             self.import_s = result.seconds
         if result.ending not in (StageEnding.DONE, StageEnding.FAILED) or (stage == "workers" and not result.is_done):
-            self.discharge()
+            self.close()
         return result
 
 
@@ -253,7 +246,7 @@ def run_stages(
         results[name] = clinic.run(name.partition("_")[0], **order)
         return results[name]
 
-    with Clinic(settings) as clinic:
+    with contextlib.closing(Clinic(settings)) as clinic:
         imported = go("import")
         if unusable := imported.facts.get("unusable"):
             raise CannotLoadTarget(imported.error["said"], **unusable)
@@ -271,7 +264,7 @@ def run_stages(
         batches = go("loader", good=[] if is_quick else good, odd=odd, num_batches=1 if few else 3)
         if is_quick or not batches.is_done or not batches.facts["num_batches"]:
             return results
-        clinic.discharge()
+        clinic.close()
         given = settings.num_workers or facts["num_workers"]
         count = min(_MOST_WORKERS, max(_FEWEST_WORKERS, given or 0))
         batch_s = max(batches.facts["times"])
