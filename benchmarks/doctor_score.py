@@ -28,7 +28,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,6 @@ from recorded_runs.limits import CannotLimit, clean_up_when_ended, limited
 CASES = Path(__file__).parent / "doctor_cases"
 QUICK = ("healthy:tensors", "unpicklable:lambda_transform", "samples:raises_at_17")
 _AFTERWARDS_S = 3.0  # for processes that are ending
-_BUSY = 0.25  # of the processors' time: others use the machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,33 +110,7 @@ class Outcome:
 
 
 def ask(command: str, case: Case, data: Path) -> Outcome:
-    """Run one command on one case and look at what it leaves; that others use the machine is true where they do."""
-    outcome = Outcome(command=command)
-    for _ in range(3):
-        was_busy = _busy_share() >= _BUSY
-        outcome = _ask(command, case, data)
-        if "under_pressure" not in outcome.problems:
-            break
-        if was_busy:
-            return replace(outcome, problems=tuple(one for one in outcome.problems if one != "under_pressure"))
-    return outcome
-
-
-def _busy_share() -> float:
-    """The share of the processors' time that was used in a second in which nothing of ours ran."""
-    before = _ticks()
-    time.sleep(1)
-    now = _ticks()
-    return 1 - (now[1] - before[1]) / max(1, now[0] - before[0])
-
-
-def _ticks() -> tuple[int, int]:
-    """All of the processors' time so far, and what of it was idle."""
-    numbers = [int(number) for number in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
-    return sum(numbers), numbers[3] + numbers[4]
-
-
-def _ask(command: str, case: Case, data: Path) -> Outcome:
+    """Run one command on one case and look at what it leaves."""
     mark = uuid.uuid4().hex
     limits_but_shm = {name: value for name, value in case.limits.items() if name != "shm_bytes"}
     with _folder() as folder, _folder() as notes, limited(limits_but_shm, folder, cpus=case.cpus) as limits:
@@ -164,7 +137,8 @@ def _ask(command: str, case: Case, data: Path) -> Outcome:
     if document is None and not failed:
         lines = said.strip().splitlines()
         failed = f"no document, exit code {asked.returncode}: {lines[-1] if lines else ''}"
-    found: list[str] = [one["problem"] for one in (document or {}).get("checks", []) if one["problem"]]
+    checks = [one for one in (document or {}).get("checks", []) if one["outcome"] != "note"]
+    found = [one["problem"] for one in checks if one["problem"]]
     return Outcome(
         command=command,
         problems=tuple(dict.fromkeys(found)),
@@ -336,7 +310,7 @@ healthy ones, among them those of packages ([`doctor_cases`](../../benchmarks/do
 doctor TARGET --json`. The truth stands beside each case and was written before its first run. A case is right if the
 problem is found, no other one that the case does not allow, within its time, and no process, no entry of `/dev/shm` and
 no temporary file stays. Limits are set for real: control groups, `ulimit`, a small `/dev/shm` in a mount namespace.
-That others use the machine (`under_pressure`) is not counted where a quarter of its processors' time was in use before.
+That others use the machine is a note, and not counted.
 
 """
 _NOTES = """

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from case_files import FOLDER, NUM
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
 CASES = {
     "shapes_all_differ": {"finds": "shapes_differ", "quick": "shapes_differ"},
@@ -23,6 +23,11 @@ CASES = {
     "raises_always": {"finds": "sample_fails", "quick": "sample_fails"},
     "file_is_missing": {"finds": "sample_fails", "quick": "sample_fails"},
     "collate_raises": {"finds": "collate_fails", "quick": "collate_fails"},
+    "collate_raises_in_workers": {"finds": "collate_fails"},
+    "fewer_than_a_batch": {"finds": "no_batches", "quick": "no_batches"},
+    "none_at_all": {"finds": "no_samples", "quick": "no_samples"},
+    "without_a_length": {"finds": "no_length", "quick": "no_length"},
+    "leaves_at_17": {"finds": "corrupt_sample"},
     "nothing_at_odd_ones": {"finds": "collate_fails", "also": ["corrupt_sample", "sample_fails"]},
     "objects_of_their_own": {"finds": "collate_fails", "quick": "collate_fails"},
     "eight_gigabytes_a_sample": {"finds": "out_of_memory", "options": ["--memory", "1GiB"]},
@@ -84,6 +89,12 @@ def _raises_at_17(index: int) -> torch.Tensor:
     return torch.zeros(4)
 
 
+def _leaves_at_17(index: int) -> torch.Tensor:
+    if index == 17:
+        raise SystemExit(2)
+    return torch.zeros(4)
+
+
 def _raises(index: int) -> torch.Tensor:
     raise KeyError(f"no annotation for picture {index}")
 
@@ -129,6 +140,10 @@ def _nested(index: int) -> dict[str, Any]:
 
 def _fail(rows: list[Any]) -> Any:
     raise RuntimeError(f"cannot pad {len(rows)} rows")
+
+
+def _fail_in_workers(rows: list[Any]) -> Any:
+    return _fail(rows) if get_worker_info() is not None else default_collate(rows)
 
 
 def _pad(rows: list[torch.Tensor]) -> torch.Tensor:
@@ -178,6 +193,27 @@ def file_is_missing() -> DataLoader[Any]:
 
 def collate_raises() -> DataLoader[Any]:
     return _loader(_another_at_37, collate_fn=_fail)
+
+
+def collate_raises_in_workers() -> DataLoader[Any]:
+    return _loader(_text, collate_fn=_fail_in_workers)
+
+
+def fewer_than_a_batch() -> DataLoader[Any]:
+    return DataLoader(Made(_text, 3), batch_size=4, num_workers=2, drop_last=True)
+
+
+def none_at_all() -> Made:
+    return Made(_text, 0)
+
+
+class without_a_length:  # it is the case's name
+    def __getitem__(self, index: int) -> Any:
+        return _text(index)
+
+
+def leaves_at_17() -> DataLoader[Any]:
+    return _loader(_leaves_at_17)
 
 
 def nothing_at_odd_ones() -> DataLoader[Any]:

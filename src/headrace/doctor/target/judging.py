@@ -288,34 +288,32 @@ class Judge:
 
     def _looks(self, forked: StageResult) -> Iterator[Check]:
         facts = forked.facts
-        if "handles" in facts and forked.is_done:
-            if (handle := _shared(forked)) is not None:
-                seen = bool(facts["moved"])
-                yield self._wrong("handles", "shared_handle", forked, is_certain=seen, is_warning=not seen, **handle)
-            else:
-                yield self._passed("handles", _said("no_handles"))
-        if forked.is_done:
-            copied = sum(size for size, _, _ in facts["copied"])
-            if copied >= _COPIED_BYTES:
-                _, part, count = facts["copied"][0]
-                blanks = {"size": format_bytes(copied), "part": part}
-                evidence = (_said("copied", part=part, count=count, size=format_bytes(copied)),)
-                yield self._wrong("copies", "copied_dataset", forked, evidence=evidence, is_warning=True, **blanks)
-            else:
-                yield self._passed("copies", _said("not_copied", size=format_bytes(copied)))
-            yield from self._random(forked)
-            yield from self._split(forked)
+        if not forked.is_done:
+            return
+        if (handle := _shared(forked)) is not None:
+            seen = bool(facts["moved"])
+            yield self._wrong("handles", "shared_handle", forked, is_certain=seen, is_warning=not seen, **handle)
+        else:
+            yield self._passed("handles", _said("no_handles"))
+        copied = sum(size for size, _, _ in facts["copied"])
+        if copied >= _COPIED_BYTES:
+            _, part, count = facts["copied"][0]
+            told: dict[str, Any] = {"part": part, "size": format_bytes(copied)}
+            evidence = (_said("copied", count=count, **told),)
+            yield self._wrong("copies", "copied_dataset", forked, evidence=evidence, is_warning=True, **told)
+        else:
+            yield self._passed("copies", _said("not_copied", size=format_bytes(copied)))
+        yield from self._random(forked)
+        yield from self._split(forked)
 
     def _random(self, forked: StageResult) -> Iterator[Check]:
-        passes = forked.facts.get("drawn", ())
-        if not passes:
+        if "drawn" not in forked.facts:
             return
-        first, second = passes
+        first, second = forked.facts["drawn"]
         is_varied = all(len(set(drawn)) > 1 for drawn in first)
-        if is_varied and len(first) > 1 and first[0] == first[1]:
-            yield self._wrong("random", "frozen_random", forked, evidence=(_said("same_workers", count=len(first[0])),))
-        elif is_varied and first == second:
-            yield self._wrong("random", "frozen_random", forked, evidence=(_said("same_passes", count=len(first[0])),))
+        same = "same_workers" if len(first) > 1 and first[0] == first[1] else "same_passes" if first == second else ""
+        if is_varied and same:
+            yield self._wrong("random", "frozen_random", forked, evidence=(_said(same, count=len(first[0])),))
         else:
             yield self._passed("random", _said("varied"))
 
