@@ -10,7 +10,7 @@ from headrace.doctor.lint import RULES, LintFinding, LintResult, lint
 from headrace.model import Severity, Text
 
 from .arguments import Commands, add_command, add_language
-from .terminal import EXIT_COULD_NOT_RUN, EXIT_FINDINGS, EXIT_OK, Terminal, line, printable
+from .terminal import EXIT_COULD_NOT_RUN, EXIT_FINDINGS, EXIT_OK, Terminal, line, printable, say
 
 _DESCRIPTION = """\
 Look at training scripts, data sets and configurations without running them: flags that do not reach the loader as they
@@ -25,6 +25,10 @@ exit codes: 0 nothing found, 1 findings, 2 no findings, but a file could not be 
 """
 _LEVELS = {Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note"}
 _STYLES = {Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold"}
+_WHY, _FIX = Text("why", "原因"), Text("fix", "修改")
+_TOTAL = Text("{found:finding(s)} in {files:file(s)}", "{files} 个文件，{found} 个问题")
+_SILENCED = Text(", {count} silenced by comments", "，{count} 个被注释忽略")
+_NOT_READ = Text("{path} was not looked at: {reason}", "没有检查 {path}：{reason}")
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
@@ -47,12 +51,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         terminal.json(result.as_json(args.lang))
     elif args.sarif:
-        terminal.json(as_sarif(result, args.lang))
+        terminal.json(as_sarif(result))
     else:
-        terminal.parts(_lines(result, args.lang, is_verbose=terminal.verbosity > 0))
+        terminal.parts(_lines(result, is_verbose=terminal.verbosity > 0))
     for path, reason in result.unread.items():
-        not_read = Text(f"{path} was not looked at: {reason}", f"没有检查 {path}：{reason}")
-        terminal.warn(printable(not_read.of(args.lang)))
+        terminal.warn(printable(say(_NOT_READ, path=path, reason=reason)))
     return EXIT_FINDINGS if result.findings else EXIT_COULD_NOT_RUN if result.unread else EXIT_OK
 
 
@@ -64,35 +67,29 @@ def _rule_names(text: str) -> list[str]:
     return names
 
 
-def _lines(result: LintResult, language: str, *, is_verbose: bool) -> Iterator[Any]:
+def _lines(result: LintResult, *, is_verbose: bool) -> Iterator[Any]:
     """Yield each finding; why and what to do with the first of a rule, or with each."""
-    why, fix = Text("why", "原因"), Text("fix", "修改")
     said: set[tuple[str, str]] = set()
     for found in result.findings:
         head = line(printable(f"{found.path}:{found.line}:{found.column}: "))
         head.append(found.rule.name, style=_STYLES[found.rule.severity])
-        yield head.append(printable(f": {found.title.of(language)}"))
-        advice = (found.rule.name, found.fix.of(language))
+        yield head.append(printable(f": {say(found.title)}"))
+        advice = (found.rule.name, say(found.fix))
         if is_verbose or advice not in said:
             said.add(advice)
-            yield line(f"    {why.of(language)}: {found.rule.why.of(language)}")
-            yield line(f"    {fix.of(language)}: {printable(advice[1])}")
-    looked = result.num_files - len(result.unread)
-    total = Text("{found:finding(s)} in {files:file(s)}", "{files} 个文件，{found} 个问题")
-    ignored = (
-        Text(", {ignored} silenced by comments", "，{ignored} 个被注释忽略") if result.num_ignored else Text("", "")
-    )
-    ending = ignored.filled(ignored=result.num_ignored).of(language)
-    yield total.filled(found=len(result.findings), files=looked).of(language) + ending
+            yield line(f"    {say(_WHY)}: {say(found.rule.why)}")
+            yield line(f"    {say(_FIX)}: {printable(advice[1])}")
+    silenced = say(_SILENCED, count=result.num_ignored) if result.num_ignored else ""
+    yield say(_TOTAL, found=len(result.findings), files=result.num_files - len(result.unread)) + silenced
 
 
-def as_sarif(result: LintResult, language: str = "en") -> dict[str, object]:
+def as_sarif(result: LintResult) -> dict[str, object]:
     """Return the findings as SARIF 2.1.0 has them."""
     names = list(RULES)
     rules = [
         {
             "id": rule.name,
-            "shortDescription": {"text": rule.why.of(language)},
+            "shortDescription": {"text": say(rule.why)},
             "defaultConfiguration": {"level": _LEVELS[rule.severity]},
         }
         for rule in RULES.values()
@@ -106,14 +103,14 @@ def as_sarif(result: LintResult, language: str = "en") -> dict[str, object]:
                 "tool": {"driver": {"name": "headrace lint", "version": __version__, "rules": rules}},
                 "columnKind": "unicodeCodePoints",
                 "invocations": [{"executionSuccessful": not unread, "toolExecutionNotifications": unread}],
-                "results": [_sarif_result(found, names.index(found.rule.name), language) for found in result.findings],
+                "results": [_sarif_result(found, names.index(found.rule.name)) for found in result.findings],
             }
         ],
     }
 
 
-def _sarif_result(found: LintFinding, index: int, language: str) -> dict[str, object]:
-    said = f"{found.title.of(language)}: {found.rule.why.of(language)}. {found.fix.of(language)}"
+def _sarif_result(found: LintFinding, index: int) -> dict[str, object]:
+    said = f"{say(found.title)}: {say(found.rule.why)}. {say(found.fix)}"
     place = {
         "artifactLocation": {"uri": PurePath(found.path).as_posix()},
         "region": {"startLine": found.line, "startColumn": found.column},
