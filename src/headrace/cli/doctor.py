@@ -167,7 +167,7 @@ def _findings(checks: Sequence[Check]) -> Iterator[Part]:
         title = printable(say(finding.title or check.says))
         yield from ("", line(f"{number}. {title}", _STYLES[check.outcome.value]))
         for text in finding.evidence:
-            yield from (f"   - {each}" for each in printable(say(text)).splitlines())
+            yield from (f"   - {each}" for each in printable(say(text)).splitlines() if each != title)
         yield from (f"   {say(_HELPS)}: {say(text)}" for text in finding.fix)
 
 
@@ -252,7 +252,7 @@ def _failure(check: Check, result: StageResult) -> Iterator[Part]:
     if traceback:
         yield from ("", printable(traceback.strip()))
     else:
-        yield from (f"  - {printable(say(text))}" for text in finding.evidence)
+        yield from (f"  - {printable(say(text))}" for text in finding.evidence if text != check.says)
     if found := look_up(traceback):
         yield from ("", line(_MEANS, "bold"), render_text(found[:1], spoken()))
     yield from ("", *(f"- {say(text)}" for text in finding.fix if "headrace quick" not in text.en))

@@ -15,22 +15,7 @@ from math import inf
 from pathlib import Path
 
 from headrace.model import num_local_ranks
-from headrace.signals.system import (
-    GpuReader,
-    PressureSample,
-    count_tasks,
-    cpu_groups,
-    memory_groups,
-    read_disk_node,
-    read_limits,
-    read_machine,
-    read_map_limit,
-    read_numa_nodes,
-    read_pci_node,
-    read_pressures,
-    read_quotas,
-    read_task_limit,
-)
+from headrace.signals import system
 from headrace.storage import StorageKind, kind_of
 
 _SPIN_S = 0.2
@@ -125,7 +110,7 @@ class MachineFacts:
     swap_total_bytes: int = 0
     swap_used_bytes: int = 0
     swapped_in_bytes_per_s: float = 0.0
-    pressures: tuple[PressureSample, ...] = ()
+    pressures: tuple[system.PressureSample, ...] = ()
     gpu_names: tuple[str, ...] | None = None
     gpu_note: str = ""
     gpu_driver: str = ""
@@ -140,22 +125,22 @@ class MachineFacts:
 
 def read_facts(data_paths: Sequence[Path] = ()) -> MachineFacts:
     """Read everything; what others do to the machine is read before anything of ours runs."""
-    groups = memory_groups()
-    pressures = read_pressures(("memory", "io"), groups)
-    core_share, before, started = _spin(), read_machine(), time.monotonic()
+    groups = system.memory_groups()
+    pressures = system.read_pressures(("memory", "io"), groups)
+    core_share, before, started = _spin(), system.read_machine(), time.monotonic()
     libraries = _ask_libraries()
-    now, seconds = read_machine(), time.monotonic() - started
+    now, seconds = system.read_machine(), time.monotonic() - started
     if before is None or now is None:
         raise OSError("/proc tells nothing of this machine")
-    quotas = [one.quota_cores for one in read_quotas(cpu_groups()) if one.quota_cores is not None]
-    limits = [(one.limit_bytes or 0, (one.limit_bytes or 0) - one.hard_bytes) for one in read_limits(groups)]
+    quotas = [one.quota_cores for one in system.read_quotas(system.cpu_groups()) if one.quota_cores is not None]
+    limits = [(one.limit_bytes or 0, (one.limit_bytes or 0) - one.hard_bytes) for one in system.read_limits(groups)]
     limit, room = min(limits, key=lambda one: one[1], default=(None, now.available_bytes))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     address = resource.getrlimit(resource.RLIMIT_AS)[0]
     tasks, task_limit, task_limit_by = _read_tasks()
-    gpus = GpuReader()
+    gpus = system.GpuReader()
     try:
-        gpu_nodes = tuple(read_pci_node(address) for address in gpus.addresses)
+        gpu_nodes = tuple(system.read_pci_node(address) for address in gpus.addresses)
     finally:
         gpus.close()
     kinds = [(str(path), kind_of(path)) for path in data_paths]
@@ -174,14 +159,14 @@ def read_facts(data_paths: Sequence[Path] = ()) -> MachineFacts:
         shm_free_bytes=now.shm_free_bytes,
         files_soft=soft,
         files_hard=hard,
-        map_limit=read_map_limit(),
+        map_limit=system.read_map_limit(),
         tasks=tasks,
         task_limit=task_limit,
         task_limit_by=task_limit_by,
         start_method=multiprocessing.get_context().get_start_method(),
-        nodes=read_numa_nodes(),
+        nodes=system.read_numa_nodes(),
         gpu_nodes=gpu_nodes,
-        places=tuple(PlaceFacts(path=path, kind=kind, node=read_disk_node(kind.device)) for path, kind in kinds),
+        places=tuple(PlaceFacts(path=path, kind=kind, node=system.read_disk_node(kind.device)) for path, kind in kinds),
         swap_total_bytes=now.swap_total_bytes,
         swap_used_bytes=now.swap_total_bytes - now.swap_free_bytes,
         swapped_in_bytes_per_s=(now.swap_in_pages - before.swap_in_pages) * resource.getpagesize() / seconds,
@@ -221,8 +206,8 @@ def _read_tasks() -> tuple[int, int | None, str]:
     found = []
     soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     if os.geteuid() != 0 and soft != resource.RLIM_INFINITY:
-        found.append((count_tasks(os.geteuid()), soft, "ulimit -u"))
-    group = read_task_limit()
+        found.append((system.count_tasks(os.geteuid()), soft, "ulimit -u"))
+    group = system.read_task_limit()
     if group is not None:
         found.append((*group, "pids.max"))
     return min(found, key=lambda one: one[1] - one[0], default=(0, None, ""))

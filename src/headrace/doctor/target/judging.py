@@ -11,16 +11,15 @@ from typing import Any
 from headrace.knowledge import look_up
 from headrace.model import Severity, Text, format_bytes, format_seconds, three_digits
 
-from ..checks import Check, Outcome, Words
+from ..checks import Check, Outcome
 from .inspecting import is_theirs
-from .stages import StageEnding, StageResult
+from .stages import WORDS, StageEnding, StageResult
 
 _SLOW_IMPORT_S = 8.0
 _COPIED_BYTES = 48 << 20  # for each worker
 _PICKLED_BYTES = 256 << 20
 _BLANKS = ("at", "took", "said", "how", "hang", "part", "path", "why", "size", "sample", "samples")
-_WORDS = Words(__package__, "problems.toml")
-_said = _WORDS.said
+_said = WORDS.said
 
 
 _UNEQUAL = re.compile(
@@ -36,7 +35,7 @@ def recognised(*texts: str) -> str:
     """
     for text in texts:
         names = {found.entry.name for found in look_up(text) if not found.is_partial}
-        for known in _WORDS.tables["known"]:
+        for known in WORDS.tables["known"]:
             if names & {*known["messages"]} or re.search(known["text"], text, re.MULTILINE):
                 return str(known["problem"])
     return ""
@@ -88,12 +87,12 @@ class Judge:
 
     def _stage(self, name: str, judge: Any) -> Check:
         if (result := self.results.get(name)) is None:
-            return _WORDS.check(name, Outcome.SKIP, _said("before"))
+            return WORDS.check(name, Outcome.SKIP, _said("before"))
         check: Check = judge(name, result)
         return check
 
     def _passed(self, name: str, says: Text, seconds: float | None = None) -> Check:
-        return _WORDS.check(name, Outcome.PASS, says, seconds=seconds)
+        return WORDS.check(name, Outcome.PASS, says, seconds=seconds)
 
     def _wrong(
         self,
@@ -112,7 +111,7 @@ class Judge:
         failed = (result.error, *result.facts.get("bad", ()))
         if any(one.get("name") == "SystemExit" for one in failed):  # what it printed says why
             lines += tuple(Text(one, one) for one in result.said.strip().splitlines()[-2:])
-        return _WORDS.trouble(
+        return WORDS.trouble(
             name,
             problem,
             blanks,
@@ -280,7 +279,7 @@ class Judge:
                 lost, how = "sample_fails" if is_told else "worker_dies", _said("ended", said=said)
                 return self._broken(name, result, otherwise=lost, hangs="", how=how)
             says = _said("unmeasured", said=said or _in_hand(result))
-            return _WORDS.check(name, Outcome.SKIP, says, seconds=result.seconds)
+            return WORDS.check(name, Outcome.SKIP, says, seconds=result.seconds)
         rates = {kind: three_digits(rate) for kind, rate in result.facts["rates"].items()}
         return self._passed(name, _said("rates", count=result.facts["num_workers"], **rates), result.seconds)
 

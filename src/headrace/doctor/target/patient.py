@@ -28,15 +28,7 @@ from headrace.loader import DataLoader, Orders, Target, count_rows, load_target
 from headrace.model import StageTable, describe_error, leaves_of, nbytes_of, read_stages, record_stages
 
 from ..contents import digest_of_all, form_of
-from .inspecting import (
-    Handle,
-    copied_by_fork,
-    find_handles,
-    find_unpicklable,
-    is_theirs,
-    mark_files,
-    pickled_bytes,
-)
+from . import inspecting
 
 _OF_ALL = (torch_data.SequentialSampler, torch_data.RandomSampler)  # whatever they are asked, all samples come
 _MOST_SAMPLES = 2000
@@ -112,13 +104,13 @@ class Ward:
             return cls(self.dataset, batch_size=None, sampler=[key for batch in batches for key in batch], **more)
         return cls(self.dataset, batch_sampler=list(batches), **more)
 
-    def handles(self) -> list[Handle]:
+    def handles(self) -> list[inspecting.Handle]:
         """What the data set holds open, and the module that it comes from."""
         module = sys.modules.get(type(self.dataset).__module__)
         names = {name: value for name, value in vars(module).items() if not name.startswith("__")} if module else {}
-        own = find_handles(self.dataset, "dataset")
+        own = inspecting.find_handles(self.dataset, "dataset")
         fds = {one.fd for one in own}
-        return [*own, *(one for one in find_handles(names, "module") if one.fd not in fds)]
+        return [*own, *(one for one in inspecting.find_handles(names, "module") if one.fd not in fds)]
 
     def positions(self) -> dict[int, tuple[str, int]]:
         """Files that were opened for reading since the target was loaded: where each stands."""
@@ -241,8 +233,9 @@ def _watched_starts() -> Iterator[list[str]]:
 
     def watched(original: Any) -> Any:
         def noted(self: Any, *args: Any) -> Any:
-            stack = [one for one in traceback.extract_stack() if one.name == "<module>" and is_theirs(one.filename)]
-            places.extend(f"{os.path.basename(one.filename)}:{one.lineno}" for one in stack[-1:])
+            modules = [one for one in traceback.extract_stack() if one.name == "<module>" and one.filename[0] != "<"]
+            if inspecting.is_theirs(modules[-1].filename):
+                places.append(f"{os.path.basename(modules[-1].filename)}:{modules[-1].lineno}")
             return original(self, *args)
 
         return noted
@@ -388,7 +381,7 @@ class Collation:
             told = {"worker": worker.id, "digests": [digest_of_all(one) for one in several]}
             if Collation.is_first:
                 Collation.is_first = False
-                told["handles"] = [asdict(one) for one in find_handles(worker.dataset, "dataset")]
+                told["handles"] = [asdict(one) for one in inspecting.find_handles(worker.dataset, "dataset")]
         began, batch = time.perf_counter(), None
         try:
             batch = self._collate(samples)
@@ -441,10 +434,10 @@ def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     """Batches from several workers."""
     method, given = order["method"], ward.loader
     before, handles = ward.positions(), ward.handles()
-    mark_files(handles, is_on=True)
+    inspecting.mark_files(handles, is_on=True)
     facts: dict[str, Any] = {"handles": [asdict(one) for one in handles]}
     if method == "fork":
-        facts["copied"] = copied_by_fork(ward.dataset, "dataset")
+        facts["copied"] = inspecting.copied_by_fork(ward.dataset, "dataset")
     options: dict[str, Any] = {
         "num_workers": order["num_workers"],
         "multiprocessing_context": method,
@@ -485,7 +478,7 @@ def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     facts |= {"num_batches": len(times), "times": times, "by_worker": list(by_worker.values())}
     if method != "fork":
         with contextlib.suppress(Exception):
-            facts["pickled_bytes"] = pickled_bytes(ward.dataset)
+            facts["inspecting.pickled_bytes"] = inspecting.pickled_bytes(ward.dataset)
     elif len(set(order["draws"])) > 1:
         ward.say("at", what="draws")
         facts["drawn"] = _drawn_by_workers(ward, order, options)
@@ -495,7 +488,7 @@ def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
 def _seen(ward: Ward, before: dict[int, tuple[str, int]], told: list[dict[str, Any]]) -> dict[str, Any]:
     """What the workers did to files that were open before they were made, and to CUDA."""
     after = ward.positions()
-    mark_files(ward.handles(), is_on=False)
+    inspecting.mark_files(ward.handles(), is_on=False)
     moved = [{"fd": fd, "path": path} for fd, (path, at) in before.items() if after.get(fd, (path, at)) != (path, at)]
     kept = [handle for info in told for handle in info.get("handles", ())]
     return {"moved": moved, "kept": kept, "cuda": next((info["cuda"] for info in told if info["cuda"]), "")}
@@ -504,7 +497,7 @@ def _seen(ward: Ward, before: dict[int, tuple[str, int]], told: list[dict[str, A
 def _unpicklable(ward: Ward) -> list[str]:
     init_fn = getattr(ward.loader, "worker_init_fn", None)
     parts = {"dataset": ward.dataset, "collate_fn": ward.target.collate_fn, "worker_init_fn": init_fn}
-    found = (find_unpicklable(value, name) for name, value in parts.items())
+    found = (inspecting.find_unpicklable(value, name) for name, value in parts.items())
     return list(next((one for one in found if one is not None), ()))
 
 

@@ -17,6 +17,8 @@ from headrace.loader import TargetProcess, free_memory, usable_processors
 from headrace.model import Text
 from headrace.signals.system import read_all_stats, read_text, read_tree_memory
 
+from ..checks import Words
+
 _LOOK_EVERY_S = 0.1
 _SUSPICIOUS_S = 6.0  # of silence, after which is looked whether it can ever go on
 _LOST_S = 3.0  # of silence after a worker could not send its batch
@@ -24,6 +26,7 @@ _BUSY_S, _BUSY_SHARE, _BUSY_PATIENCE = 5.0, 0.2, 2
 _CLEAN_UP_S = 6.0  # for multiprocessing's own tracker of what is to be removed
 _SAMPLES_S = 4.0
 _FEWEST_WORKERS, _MOST_WORKERS = 2, 4
+WORDS = Words(__package__, "problems.toml")
 _DEADLOCKS = ("FORKED_POOL", "FORK_DEADLOCK", "DEADLOCK")
 
 
@@ -219,16 +222,6 @@ class Clinic:
         return result
 
 
-_DOING = {
-    "import": Text("importing {target}", "正在导入 {target}"),
-    "sample": Text("fetching samples of {target}", "正在读取 {target} 的样本"),
-    "loader": Text("making batches in-process", "正在同一进程内组 batch"),
-    "workers_fork": Text("{count:worker(s)} made by fork", "{count} 个 fork 出的 worker"),
-    "workers_spawn": Text("{count:worker(s)} that start anew (spawn)", "{count} 个全新启动（spawn）的 worker"),
-    "benchmark": Text("measuring samples a second", "正在测量每秒样本数"),
-}
-
-
 def run_stages(
     settings: DoctorSettings, tell: Callable[[Text], None] = lambda _: None, *, is_quick: bool = False
 ) -> dict[str, StageResult]:
@@ -242,7 +235,7 @@ def run_stages(
     results: dict[str, StageResult] = {}
 
     def go(name: str, **order: Any) -> StageResult:
-        tell(_DOING[name].filled(target=settings.target, count=order.get("num_workers", 0)))
+        tell(WORDS.said(f"doing_{name}", target=settings.target, count=order.get("num_workers", 0)))
         results[name] = clinic.run(name.partition("_")[0], **order)
         return results[name]
 
