@@ -54,7 +54,7 @@ from .findings import (
     gain_of,
 )
 from .frames import WORKER_THREAD, OwnStep, lies_in_room, step_of, worker_number
-from .samples import SampleKeys, is_json_key, key_text, leaves_of, nbytes_of
+from .samples import SampleKeys, is_json_key, key_text, leaves_of, nbytes_of, plain_key
 from .stages import (
     STAGE_TABLE_WORDS,
     Stages,
@@ -159,6 +159,7 @@ __all__ = [
     "nbytes_of",
     "num_local_ranks",
     "parse_bytes",
+    "plain_key",
     "profile_name",
     "read_stages",
     "record_stages",

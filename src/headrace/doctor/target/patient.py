@@ -8,7 +8,6 @@ import fcntl
 import itertools
 import logging
 import multiprocessing
-import operator
 import os
 import stat
 import sys
@@ -25,7 +24,7 @@ import torch.utils.data as torch_data
 
 from headrace.errors import HeadraceError
 from headrace.loader import DataLoader, Orders, Target, count_rows, load_target
-from headrace.model import StageTable, describe_error, leaves_of, nbytes_of, read_stages, record_stages
+from headrace.model import StageTable, describe_error, leaves_of, nbytes_of, plain_key, read_stages, record_stages
 
 from ..contents import digest_of_all, form_of
 from . import inspecting
@@ -74,7 +73,7 @@ class Ward:
         found: list[Any] = []
         deadline = time.monotonic() + seconds
         for key in own:
-            found += [_plain(key)] if own is sampler else map(_plain, key)
+            found += [plain_key(key)] if own is sampler else map(plain_key, key)
             if len(found) >= _MOST_SAMPLES or time.monotonic() > deadline:
                 break
         return found
@@ -83,7 +82,7 @@ class Ward:
         """So many batches of keys: as the user's own batch sampler puts them together, else by their size."""
         own, size = self.own_sampler, self.batch_size or 1
         if own is not None and own is not getattr(self.loader, "sampler", None):
-            return [list(map(_plain, batch)) for batch in itertools.islice(own, count)]
+            return [list(map(plain_key, batch)) for batch in itertools.islice(own, count)]
         around = itertools.cycle(keys)
         return [list(itertools.islice(around, size)) if keys else [] for _ in range(count)]
 
@@ -122,16 +121,6 @@ class Ward:
                 if is_file and flags & os.O_ACCMODE != os.O_WRONLY and not flags & os.O_APPEND:
                     found[fd] = os.readlink(f"/proc/self/fd/{fd}"), os.lseek(fd, 0, os.SEEK_CUR)
         return found
-
-
-def _plain(key: Any) -> Any:
-    """A key as it is after a way through JSON: a number or a text, or a tuple of them."""
-    if isinstance(key, (list, tuple)):
-        return tuple(map(_plain, key))
-    try:
-        return operator.index(key)
-    except TypeError:
-        return key
 
 
 def _open_fds() -> frozenset[int]:
@@ -176,7 +165,7 @@ def main() -> int:
             else:
                 assert ward is not None
                 for name in ("good", "odd"):
-                    order[name] = list(map(_plain, order.get(name, ())))
+                    order[name] = list(map(plain_key, order.get(name, ())))
                 facts = _STAGES[order["stage"]](ward, order)
             orders.say("done", seconds=time.perf_counter() - began, **facts)
         except BaseException as error:
