@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, InternalError
 from headrace.model import EventKind, Text, format_bytes, format_seconds, format_share, three_digits
 
 from ..arguments import Commands, add_command, add_language, whole
-from ..terminal import EXIT_OK, Terminal, line, spoken, table_of
+from ..terminal import EXIT_OK, EXIT_TERMINATED, Terminal, line, spoken, table_of
 
 _DESCRIPTION = """\
 A small training with torch's DataLoader under `headrace run`, which says why it waits; the same script, unchanged,
@@ -30,11 +30,8 @@ scans in a temporary folder), and leaves nothing behind.
 EPOCHS, BATCH, WORKERS = 12, 8, 2
 _SIDES = ("torch", "headrace")
 _NUM_SCANS, _SCAN_POINTS = 96, 65_536  # 1 MiB a file
-_BARS = "▁▂▃▄▅▆▇█"
-_MOST_BARS = 72
+_BARS, _MOST_BARS = "▁▂▃▄▅▆▇█", 72
 _MEMORY_EVERY_S = 0.25
-_TIME_TO_STOP_S = 10.0  # on a busy machine workers take seconds to end
-_STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -47,8 +44,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    for each in _STOPPED_BY:
-        signal.signal(each, _stop)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # which ends what was started
     runs = measure(args.epochs, terminal)
     if args.json:
         settings = {"workers": WORKERS, "batch_size": BATCH, "epochs": args.epochs}
@@ -60,30 +56,20 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_OK
 
 
-def _stop(number: int, _: object) -> None:
-    """Let the first SIGINT or SIGTERM stop the demo and ignore the next ones, so that cleaning up is not cut short."""
-    for each in _STOPPED_BY:
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-
-
 def measure(epochs: int, terminal: Terminal) -> dict[str, dict[str, Any]]:
     """Run the training with torch's loader and with ours: what was measured of each."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
-        _build(Path(folder, "scans"))
+        scans = Path(folder, "scans")
+        scans.mkdir()
+        for number in range(_NUM_SCANS):
+            random.normal(0.0, 20.0, (_SCAN_POINTS, 4)).astype(np.float32).tofile(scans / f"{number:04d}.bin")
         runs = {side: _run_one(side, Path(folder), epochs, terminal) for side in _SIDES}
     if runs["torch"]["output"] != runs["headrace"]["output"]:
         raise InternalError("the training printed other losses with headrace than with torch")
     return runs
-
-
-def _build(folder: Path) -> None:
-    import numpy as np
-
-    random = np.random.default_rng(0)
-    folder.mkdir()
-    for number in range(_NUM_SCANS):
-        random.normal(0.0, 20.0, (_SCAN_POINTS, 4)).astype(np.float32).tofile(folder / f"{number:04d}.bin")
 
 
 def _run_one(side: str, folder: Path, epochs: int, terminal: Terminal) -> dict[str, Any]:
@@ -94,37 +80,32 @@ def _run_one(side: str, folder: Path, epochs: int, terminal: Terminal) -> dict[s
     feed, script = ["--feed"] if side == "headrace" else [], Path(__file__).resolve().with_name("training.py")
     command = [sys.executable, "-m", "headrace", "run", "--out", record, *feed, script, folder / "scans"]
     # what torch's compiler and killed workers leave lies in our folder, if sockets there may have a path so long
-    temporary = {"TMPDIR": str(folder)} if len(str(folder)) < 60 else {}
-    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "compiler"), **temporary}
-    running = Text(f"training with {side}'s loader", f"正在用 {side} 的加载器训练")
+    left = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "compiler")}
+    left |= {"TMPDIR": str(folder)} if len(str(folder)) < 60 else {}
+    running, peak = Text(f"training with {side}'s loader", f"正在用 {side} 的加载器训练"), 0
     with terminal.progress(running), output.open("wb") as out, log.open("wb") as err:
         process = subprocess.Popen(
             [*map(str, (*command, epochs, BATCH, WORKERS))],
             start_new_session=True,  # Ctrl-C reaches us alone, and its group is the whole tree
-            env=env,
+            env={**os.environ, **left},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
         )
-        seen: list[int | None] = []
         try:
             while process.poll() is None:
-                seen.append(read_tree_memory(process.pid))
+                peak = max(peak, read_tree_memory(process.pid) or 0)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_MEMORY_EVERY_S)
         finally:
-            process.send_signal(signal.SIGINT)  # to one that still runs, as Ctrl-C would
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_TIME_TO_STOP_S)
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # whoever is left, and the process itself if it did not stop
+                os.killpg(process.pid, signal.SIGKILL)  # whoever is left
             process.wait()
     if process.returncode != 0:
         said = log.read_text(errors="replace").strip()
         what = f"the demo's training stopped in the middle, with {side}'s loader\n{said}"
         raise HeadraceError(what, exit_code=process.returncode, next_step="`headrace run` on a script of yours")
-    peak = max((one for one in seen if one is not None), default=None)
-    return {"output": output.read_text(), "peak_memory_bytes": peak, **_measured(record)}
+    return {"output": output.read_text(), "peak_memory_bytes": peak or None, **_measured(record)}
 
 
 def _measured(record: Path) -> dict[str, Any]:
@@ -135,12 +116,10 @@ def _measured(record: Path) -> dict[str, Any]:
     recording = read_run(record)
     waits = recording.events_of(EventKind.WAIT)
     waits = waits[waits["value"] >= 0]
-    ends = waits["start_ns"] + waits["duration_ns"]
-    waits_s = waits["duration_ns"] / 1e9
+    waits_s, ends = waits["duration_ns"] / 1e9, waits["start_ns"] + waits["duration_ns"]
     span_s = float(ends[-1] - ends[0]) / 1e9
-    first = recording.events_of(EventKind.EPOCH)["start_ns"].min()
     return {
-        "first_batch_s": float(ends[0] - first) / 1e9,
+        "first_batch_s": float(ends[0] - recording.events_of(EventKind.EPOCH)["start_ns"].min()) / 1e9,
         "waits_s": waits_s.tolist(),
         "steps_per_s": (len(waits) - 1) / span_s,
         "waiting_share": float(waits_s[1:].sum()) / span_s,
@@ -170,11 +149,7 @@ def summarise(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, float | No
 
 
 def bars(waits_s: list[float], highest_s: float) -> str:
-    """Draw waits, one bar a step, the last ones of the training.
-
-    >>> bars([0.0, 0.5, 1.0], 1.0)
-    '▁▅█'
-    """
+    """Draw waits, one bar a step, the last ones of the training."""
     top = len(_BARS) - 1
     return "".join(_BARS[min(top, round(top * wait / highest_s))] for wait in waits_s[-_MOST_BARS:])
 
@@ -187,12 +162,10 @@ _FED = Text(
     "feeds the same script, not a line of it changed. Waits of the last steps, one bar a step:",
     "喂饱同一个脚本，一行代码都不用改。最后若干步的等待，一步一格：",
 )
-_LIMITS = Text(
-    "One run each. Where the GPU is the limit, not the loader, no loader helps; `headrace run` says so.",
-    "每种各运行一次。如果瓶颈是 GPU 而不是加载器，换加载器没有用；`headrace run` 会直说。",
-)
-_NEXT = Text(
+_CLOSING = Text(
+    "One run each. Where the GPU is the limit, not the loader, no loader helps; `headrace run` says so.\n"
     "Next: your own script: `headrace run train.py`, then `headrace run --feed train.py`.",
+    "每种各运行一次。如果瓶颈是 GPU 而不是加载器，换加载器没有用；`headrace run` 会直说。\n"
     "下一步：换成自己的脚本：先 `headrace run train.py`，再 `headrace run --feed train.py`。",
 )
 
@@ -205,15 +178,13 @@ def print_report(runs: dict[str, dict[str, Any]], terminal: Terminal) -> None:
 
     sizes = f"{WORKERS} workers, batches of {BATCH}, {len(os.sched_getaffinity(0))} cores"
     highest_s = max(max(one["waits_s"][-_MOST_BARS:]) for one in runs.values())
-    drawn = [
-        line(f"{side:10}{bars(runs[side]['waits_s'], highest_s)}", style)
-        for side, style in zip(_SIDES, ("yellow", "green"), strict=True)
-    ]
+    styles = {"torch": "yellow", "headrace": "green"}
+    drawn = [line(f"{side:10}{bars(runs[side]['waits_s'], highest_s)}", style) for side, style in styles.items()]
     why = map(line, opening_of(runs["torch"]["findings"], spoken()))
     heads = [line(f"\n{number}  headrace run {option}train.py", "bold") for number, option in ((1, ""), (2, "--feed "))]
     first, second = ([Padding(one, (0, 0, 0, 3)) for one in part] for part in (why, (line(_FED), *drawn)))
     table, opening = table_of(f",{','.join(_SIDES)},headrace / torch", _rows(runs)), line(_OPENING.filled(sizes=sizes))
-    terminal.result(Group(opening, heads[0], *first, heads[1], *second, "", table, "", line(_LIMITS), line(_NEXT)))
+    terminal.result(Group(opening, heads[0], *first, heads[1], *second, "", table, "", line(_CLOSING)))
 
 
 def _rows(runs: dict[str, dict[str, Any]]) -> Iterator[tuple[Any, ...]]:

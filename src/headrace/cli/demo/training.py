@@ -34,8 +34,7 @@ class Sequences(Dataset[Any]):
 def main(folder: str, epochs: int, batch_size: int, num_workers: int) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    how: dict[str, Any] = {"batch_size": batch_size, "shuffle": True, "num_workers": num_workers}
-    loader = DataLoader(Sequences(folder), persistent_workers=True, **how)
+    loader = DataLoader(Sequences(folder), batch_size, shuffle=True, num_workers=num_workers, persistent_workers=True)
     points, classes = Sequential(Linear(4, 32), ReLU(), Linear(32, 64)), Linear(64, 2)
     optimizer = torch.optim.SGD([*points.parameters(), *classes.parameters()], lr=1e-3)
     for epoch in range(epochs):
