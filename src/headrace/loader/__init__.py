@@ -3,7 +3,6 @@
 - `batches`: what must be known of collated batches.
 - `dataloader`: the class itself.
 - `local`: its iterators in the training process.
-- `probing`: whether samples would be others from another worker.
 - `profiles`: settings by name: from `headrace.toml`, the environment, or computed for the machine.
 - `reading`: reading ahead for a loader, where its data set says that samples lie.
 - `snapshot`: a loader's figures before it has an iterator, and what iterators say of it.
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
 
     from .batches import count_rows
     from .dataloader import DataLoader
-    from .probing import probe_samples
     from .profiles import BUILT_IN, Origin, Setting, find_file, read_profiles, resolve_settings, write_profile
     from .reading import most_read_ahead
     from .snapshot import expected_ahead
-    from .standing_in import FedIterator, Feeding
+    from .standing_in import FedIterator, Feeding, probe_samples
     from .target import Target, load_target
     from .target_process import Orders, TargetProcess, end_with_parent
 
@@ -65,11 +63,10 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     batches="count_rows",
     dataloader="DataLoader",
-    probing="probe_samples",
     profiles=_OF_PROFILES,
     reading="most_read_ahead",
     snapshot="expected_ahead",
-    standing_in="FedIterator Feeding",
+    standing_in="FedIterator Feeding probe_samples",
     target="Target load_target",
     target_process="Orders TargetProcess end_with_parent",
 )
