@@ -55,7 +55,6 @@ WITHIN: dict[str, dict[str, set[str]]] = {
         "epoch": {"memory", "worker"},
         "losses": {"memory", "worker", "epoch"},
         "guard": {"memory", "worker", "epoch", "losses"},
-        "online": {"memory", "epoch", "guard"},
     },
     "launch": {"hooks": set(), "site": set()},
     "signals": {"system": set(), "recording": {"system"}},

@@ -7,13 +7,14 @@
 - `epoch`: which batch waits for which rows, and what the loop gets.
 - `losses`: what becomes of samples that fail and of workers that are lost.
 - `guard`: the watch over a loader's processes and memory.
-- `online`: how many workers and batches ahead, adjusted while it runs.
+- `controller`, `online`: how many workers and batches ahead, adjusted while it runs; the first decides, and is pure.
 - `feed`: one epoch after another through a pool: plan, issue, collect, deliver.
 - `local`: samples fetched in the training process.
 - `device`: copies to the accelerator on a side stream.
 - `limits`: how much memory and how many processors there are to use.
 """
 
+from .controller import Controller
 from .device import DeviceCopier, HostRegistration
 from .epoch import FeedSettings, Pace, WaitLog, batches_ahead
 from .feed import Feed
@@ -30,7 +31,7 @@ from .limits import (
 from .local import GuardedLocal, LocalFetcher
 from .losses import Condemned
 from .memory import lies_in_dev_shm
-from .online import Controller, OnlineTuner
+from .online import OnlineTuner
 from .pool import Pool
 from .uninterrupted import Ending, signals_later
 from .worker import PoolPlan, SampleSeeds, Steps, mix_seed, named_samples, named_steps, say_doubt

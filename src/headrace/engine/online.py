@@ -9,12 +9,12 @@ from headrace.signals.recording import open_lane
 from headrace.signals.system import read_schedule
 from headrace.storage.reading import BlockReader
 
-from ..epoch import Pacing, WaitLog
-from ..guard import Guard
-from ..limits import usable_processors
-from ..memory import STARTING, Board, Record
-from ..pool import Pool
 from .controller import Controller, TuningWindow
+from .epoch import Pacing, WaitLog
+from .guard import Guard
+from .limits import usable_processors
+from .memory import STARTING, Board, Record
+from .pool import Pool
 
 _log = logging.getLogger(__name__)
 

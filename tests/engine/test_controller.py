@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.engine.online import Controller, TuningWindow
+from headrace.engine.controller import Controller, TuningWindow
 from headrace.model import AdjustmentReason, Lever
 
 from .simulated import Simulated, cores, knee, one_lock

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headrace.engine.online import Controller, TuningWindow
+from headrace.engine.controller import Controller, TuningWindow
 from headrace.model import Adjustment, Lever
 
 Supply = Callable[[int, float], float]  # workers, now: samples a second
