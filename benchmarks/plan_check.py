@@ -137,17 +137,15 @@ def check(case: dict[str, Any], *, num_steps: int, is_hungry: bool) -> dict[str,
     os.environ[_SPEC] = json.dumps(case)
     measured = measure_target(f"{__file__}:drawn", num_samples=4, memory_bytes=4 * _GIB)
     told = watch(case, num_steps=num_steps, is_hungry=is_hungry)
-    facts = {"cost": asdict(measured.cost), "worst_sample_s": measured.worst_sample_s, "uses_rows": measured.uses_rows}
-    return predict({**case, **told, **facts})
+    return predict({**case, **told, "cost": asdict(measured.cost)})
 
 
 def predict(result: dict[str, Any]) -> dict[str, Any]:
     """Return a case with what is predicted of it, by its measured cost."""
-    cost = SampleCost(**result["cost"])
+    beside = {name: result[name] for name in ("worst_sample_s", "uses_rows") if name in result}  # in older results
+    cost = SampleCost(**{"worst_sample_s": 0.01, **beside, **result["cost"]})
     asked = {name: result[name] for name in ("batch_size", "num_workers", "prefetch_factor")}
-    configuration = Configuration(**asked, uses_rows=result.get("uses_rows", True))
-    configuration = configuration.with_own_ahead(cost, worst_sample_s=result.get("worst_sample_s", 0.01))
-    plan = peak_memory(cost, configuration, LoaderName(result["loader"]))
+    plan = peak_memory(cost, Configuration(**asked), LoaderName(result["loader"]))
     return {
         **result,
         "predicted_bytes": plan.total_bytes,

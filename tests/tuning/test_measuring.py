@@ -58,14 +58,14 @@ def test_a_loader_is_measured(folder: Path, capfd: pytest.CaptureFixture[str]) -
     assert 0 < cost.worker_bytes < 60 * _MIB
     assert cost.collected_bytes > 10 * _MIB
     assert cost.training_bytes > 100 * _MIB
-    assert measured.uses_rows
+    assert measured.cost.uses_rows
     assert capfd.readouterr() == ("", "")  # what the user's code prints stays there
 
 
 def test_a_stream_of_several_sizes_is_measured(folder: Path) -> None:
     measured = measure_target("measured_things:Ragged", num_samples=3, memory_bytes=4 << 30)
     assert (measured.least_bytes, measured.greatest_bytes) == (8000, 32000)
-    assert not measured.uses_rows
+    assert not measured.cost.uses_rows
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ _MACHINE = Machine(memory_bytes=46 * _GIB, memory_source="test", shm_bytes=23 * 
 _CONFIGURATION = Configuration(batch_size=8, num_workers=4, prefetch_factor=2)
 
 
-def _terms(configuration: Configuration, loader: LoaderName) -> dict[TermKind, int]:
-    return {term.kind: term.bytes // _MIB for term in peak_memory(_COST, configuration, loader).terms}
+def _terms(configuration: Configuration, loader: LoaderName, cost: SampleCost = _COST) -> dict[TermKind, int]:
+    return {term.kind: term.bytes // _MIB for term in peak_memory(cost, configuration, loader).terms}
 
 
 def test_torch_queues_whole_batches_and_has_one_in_the_making_per_worker() -> None:
@@ -39,8 +39,10 @@ def test_torch_queues_whole_batches_and_has_one_in_the_making_per_worker() -> No
 
 
 def test_ours_has_one_sample_in_hand_per_worker() -> None:
-    terms = _terms(replace(_CONFIGURATION, prefetch_factor=None, own_ahead=3), LoaderName.HEADRACE)
-    assert terms[TermKind.QUEUE] == 3 * 8 * 4
+    own = replace(_CONFIGURATION, prefetch_factor=None)
+    terms = _terms(own, LoaderName.HEADRACE)
+    assert terms[TermKind.QUEUE] == own.ahead(LoaderName.HEADRACE, _COST) * 8 * 4
+    assert _terms(replace(own, num_workers=16), LoaderName.HEADRACE)[TermKind.QUEUE] == terms[TermKind.QUEUE]
     assert terms[TermKind.IN_HAND] == 4 * 20
     assert terms[TermKind.INTERPRETER] < 4 * (6 + 40)
 
@@ -51,10 +53,10 @@ def test_a_budget_bounds_what_ours_has_ahead() -> None:
 
 
 def test_a_collation_of_its_own_takes_another_copy() -> None:
-    own = replace(_CONFIGURATION, uses_rows=False)
-    assert _terms(own, LoaderName.TORCH)[TermKind.COLLATION] == 4 * 32
-    assert _terms(own, LoaderName.HEADRACE)[TermKind.COLLATION] == 2 * (4 * 2 + 1) * 32
-    bounded = _terms(replace(own, budget_bytes=300 * _MIB), LoaderName.HEADRACE)
+    cost = replace(_COST, uses_rows=False)
+    assert _terms(_CONFIGURATION, LoaderName.TORCH, cost)[TermKind.COLLATION] == 4 * 32
+    assert _terms(_CONFIGURATION, LoaderName.HEADRACE, cost)[TermKind.COLLATION] == 2 * (4 * 2 + 1) * 32
+    bounded = _terms(replace(_CONFIGURATION, budget_bytes=300 * _MIB), LoaderName.HEADRACE, cost)
     assert bounded[TermKind.QUEUE] + bounded[TermKind.LOOP] + bounded[TermKind.COLLATION] <= 300
 
 
@@ -91,7 +93,7 @@ def test_more_of_anything_takes_no_less(
 def test_the_rows_fit_their_shares_and_the_cores_of_a_rank() -> None:
     machine = replace(_MACHINE, ranks=2)
     cost = replace(_COST, sample_bytes=120 * _MIB, batch_sample_bytes=120 * _MIB, fetch_peak_bytes=140 * _MIB)
-    rows = tier_rows(cost, machine, replace(_CONFIGURATION, batch_size=4), worst_sample_s=0.01)
+    rows = tier_rows(cost, machine, replace(_CONFIGURATION, batch_size=4))
     shares = {"safe": 0.25, "balanced": 0.5, "aggressive": 0.7, "limit": 0.9}
     assert [row.tier.en for row in rows] == list(shares)
     for row in rows:
@@ -105,7 +107,7 @@ def test_the_rows_fit_their_shares_and_the_cores_of_a_rank() -> None:
 
 def test_what_fits_nowhere_is_said() -> None:
     cost = replace(_COST, sample_bytes=20 * _GIB, batch_sample_bytes=20 * _GIB)
-    rows = tier_rows(cost, _MACHINE, replace(_CONFIGURATION, batch_size=4), worst_sample_s=0.01)
+    rows = tier_rows(cost, _MACHINE, replace(_CONFIGURATION, batch_size=4))
     assert not any(row.fits for row in rows)
     assert {row.torch.configuration.num_workers for row in rows} == {1}
 

@@ -112,7 +112,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    from headrace.tuning import Configuration, LoaderName, Machine, ProbeHost, SampleCost, peak_memory, tier_rows
+    from headrace.tuning import Configuration, LoaderName, Machine, ProbeHost, peak_memory, tier_rows
 
     if (args.target is None) == (args.sample_bytes is None):
         next_step = "headrace plan train.py:train_set, or headrace plan --sample-bytes 25MB"
@@ -129,22 +129,18 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     machine = machine if args.cores is None else replace(machine, cores=args.cores)
     cost, now = measured.cost, subject.baseline
     if args.sample_bytes is not None:
-        whole_bytes = args.sample_bytes * (args.sequence_length or 1)
-        known = {name: getattr(cost, name) for name in ("worker_bytes", "collected_bytes", "training_bytes")}
-        cost = SampleCost.of_sample(whole_bytes, **known)
+        cost = cost.of_size(args.sample_bytes * (args.sequence_length or 1))
     base = Configuration(
         batch_size=args.batch_size or subject.batch_size or 1,
         num_workers=args.num_workers if args.num_workers is not None else now.num_workers if now is not None else -1,
         prefetch_factor=args.prefetch_factor or (now.prefetch_factor if now is not None else None),
-        uses_rows=args.target is None or measured.uses_rows,
         pin_memory=args.pin_memory or subject.pin_memory,
         val_workers=args.val_workers or 0,
         budget_bytes=machine.budget_bytes,
         ranks=machine.ranks,
     )
-    rows = tier_rows(cost, machine, base, worst_sample_s=measured.worst_sample_s)
+    rows = tier_rows(cost, machine, base)
     asked = base if base.num_workers >= 0 else replace(base, num_workers=rows[1].torch.configuration.num_workers)
-    asked = asked.with_own_ahead(cost, worst_sample_s=measured.worst_sample_s)
     plans = [peak_memory(cost, asked, loader) for loader in LoaderName]
     if args.json:
         terminal.json(_document(measured, machine, plans, rows))

@@ -33,8 +33,6 @@ class Measured:
     least_bytes: int  # of the samples that were fetched
     greatest_bytes: int
     sample_s: float  # the median time of a sample, in one worker
-    worst_sample_s: float
-    uses_rows: bool  # samples that torch's rule collates, of one layout
     is_peak_measured: bool
     file_bytes: int | None = None  # of its shards: what the page cache would like to hold
 
@@ -78,13 +76,14 @@ def measure(target: Any, num_samples: int) -> Measured:
         dataset_bytes=copied,
         training_bytes=training.pss_bytes if training is not None else 0,
         read_ahead_bytes=most_read_ahead(None) if hasattr(dataset, "extents") else 0,
+        uses_rows=told.pop("is_even") and target.collate_fn is default_collate,
+        worst_sample_s=told.pop("worst_sample_s"),
     )
     return Measured(
         cost=cost,
         num_fetched=len(sizes),
         least_bytes=min(sizes),
         greatest_bytes=max(sizes),
-        uses_rows=told.pop("is_even") and target.collate_fn is default_collate,
         file_bytes=sum(map(os.path.getsize, dataset.paths)) if isinstance(dataset, Shards) else None,
         **told,
     )

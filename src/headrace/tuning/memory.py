@@ -73,19 +73,17 @@ class SampleCost:
     dataset_bytes: int  # what a worker comes to copy of the data set, by counting references
     training_bytes: int  # the training process before it has a loader
     read_ahead_bytes: int = 0  # most that our reader holds, where the data set says where samples lie
+    uses_rows: bool = True  # samples of one layout that torch's rule collates: ours writes rows
+    worst_sample_s: float = 0.0  # the longest that fetching one took
 
-    @classmethod
-    def of_sample(cls, size: int, *, worker_bytes: int, collected_bytes: int, training_bytes: int) -> Self:
-        """Of a sample whose size is all that is known: fetching it takes twice that, its bytes and its arrays."""
-        return cls(
-            sample_bytes=size,
-            batch_sample_bytes=size,
-            fetch_peak_bytes=2 * size,
-            worker_bytes=worker_bytes,
-            collected_bytes=collected_bytes,
-            dataset_bytes=0,
-            training_bytes=training_bytes,
-        )
+    @property
+    def times_queued(self) -> int:
+        """How often a batch of ours lies in its budget: without rows, also as blocks and as blocks that are kept."""
+        return 1 if self.uses_rows else 3
+
+    def of_size(self, size: int) -> Self:
+        """Return the same with samples whose size is all that is known: fetching takes twice that, bytes and arrays."""
+        return replace(self, sample_bytes=size, batch_sample_bytes=size, fetch_peak_bytes=2 * size, dataset_bytes=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,32 +92,23 @@ class Configuration:
 
     batch_size: int
     num_workers: int
-    prefetch_factor: int | None = None  # torch's: 2; ours: as far ahead as `own_ahead`
-    own_ahead: int = 2  # batches ahead of our loader where no prefetch_factor is asked for
-    uses_rows: bool = True  # torch's default collation over samples of one layout: ours writes rows
+    prefetch_factor: int | None = None  # torch's: 2; ours: as far ahead as it goes by itself
     budget_bytes: int | None = None  # `memory=` of ours
     pin_memory: bool = False
     val_workers: int = 0  # of a validation loader that lives beside this one
     ranks: int = 1
 
-    def ahead(self, loader: LoaderName) -> int:
+    def ahead(self, loader: LoaderName, cost: SampleCost) -> int:
         """Batches ahead of the loop."""
-        if self.num_workers == 0:
-            return 0
-        if loader is LoaderName.TORCH:
+        if loader is LoaderName.TORCH or self.prefetch_factor is not None or not self.num_workers:
             return (self.prefetch_factor or 2) * self.num_workers
-        return self.own_ahead if self.prefetch_factor is None else self.prefetch_factor * self.num_workers
-
-    def with_own_ahead(self, cost: SampleCost, *, worst_sample_s: float = 0.0) -> "Configuration":
-        """Return the same with how many batches ahead ours runs by itself."""
-        ahead = expected_ahead(
+        return expected_ahead(
             batch_size=self.batch_size,
             batch_bytes=self.batch_size * cost.batch_sample_bytes,
             num_workers=self.num_workers,
-            worst_sample_s=worst_sample_s,
+            worst_sample_s=cost.worst_sample_s,
             step_s=_STEP_S,
         )
-        return replace(self, own_ahead=ahead)
 
 
 @dataclass(frozen=True)
@@ -159,7 +148,8 @@ class MemoryPlan:
 def peak_memory(cost: SampleCost, configuration: Configuration, loader: LoaderName) -> MemoryPlan:
     """Return what a loader takes at its peak, term by term.
 
-    >>> cost = SampleCost.of_sample(5 << 20, worker_bytes=2 << 20, collected_bytes=40 << 20, training_bytes=200 << 20)
+    >>> names = ("sample_bytes", "batch_sample_bytes", "worker_bytes", "collected_bytes", "dataset_bytes")
+    >>> cost = SampleCost(**dict.fromkeys(names, 5 << 20), fetch_peak_bytes=10 << 20, training_bytes=200 << 20)
     >>> plan = peak_memory(cost, Configuration(batch_size=8, num_workers=4), LoaderName.TORCH)
     >>> [(term.kind.name, term.formula) for term in plan.terms][:3]
     [('QUEUE', '4 x 2 x 8 x 5.00 MiB'), ('LOOP', '8 x 5.00 MiB'), ('IN_HAND', '4 x (7 x 5.00 MiB + 10.0 MiB)')]
@@ -175,20 +165,19 @@ def peak_memory(cost: SampleCost, configuration: Configuration, loader: LoaderNa
 
 def _batches(cost: SampleCost, configuration: Configuration, loader: LoaderName) -> list[Term]:
     """What is ahead of the loop, and in its hands."""
-    rows, workers, ahead = configuration.batch_size, configuration.num_workers, configuration.ahead(loader)
+    rows, workers, ahead = configuration.batch_size, configuration.num_workers, configuration.ahead(loader, cost)
     is_ours, budget = loader is LoaderName.HEADRACE and workers > 0, configuration.budget_bytes
     batch_bytes = rows * cost.batch_sample_bytes
     batch = f"{rows} x {format_bytes(cost.batch_sample_bytes)}"
-    lies = 1 if configuration.uses_rows else 3  # times that a batch of ours lies in its budget
     if is_ours and budget is not None:
-        ahead = max(1, min(ahead, budget // max(1, lies * batch_bytes) - 1))
+        ahead = max(1, min(ahead, budget // max(1, cost.times_queued * batch_bytes) - 1))
     factors = f"{workers} x {ahead // workers}" if workers and ahead % workers == 0 else str(ahead)
     terms = [Term(TermKind.QUEUE, ahead * batch_bytes, f"{factors} x {batch}")]
     terms.append(Term(TermKind.LOOP, batch_bytes, batch))
-    if workers and not configuration.uses_rows:
+    if workers and not cost.uses_rows:
         # ours: its samples as blocks, and blocks that workers keep for the next ones; torch's workers each
         # collate into memory of their own before that is copied into shared memory
-        copies = (lies - 1) * (ahead + 1) if is_ours else workers
+        copies = (cost.times_queued - 1) * (ahead + 1) if is_ours else workers
         terms.append(Term(TermKind.COLLATION, copies * batch_bytes, f"{copies} x {batch}"))
     if configuration.pin_memory and not is_ours:
         pinned = 1 << max(0, math.ceil(math.log2(max(1, batch_bytes))))
@@ -266,7 +255,7 @@ class TierRow:
     fits: bool  # torch's loader, within the tier's share: the least that there is may be too much
 
 
-def tier_rows(cost: SampleCost, machine: Machine, base: Configuration, *, worst_sample_s: float) -> tuple[TierRow, ...]:
+def tier_rows(cost: SampleCost, machine: Machine, base: Configuration) -> tuple[TierRow, ...]:
     """Return the largest configuration of each tier that fits with torch's loader, and ours with as many workers."""
     rows = []
     for tier, (share, cores, prefetch) in _TIERS.items():
@@ -277,6 +266,6 @@ def tier_rows(cost: SampleCost, machine: Machine, base: Configuration, *, worst_
             plan = peak_memory(cost, chosen, LoaderName.TORCH)
             if fits := machine.fits(plan, share=share):
                 break
-        own = replace(chosen, prefetch_factor=None).with_own_ahead(cost, worst_sample_s=worst_sample_s)
-        rows.append(TierRow(tier, plan, peak_memory(cost, own, LoaderName.HEADRACE), fits))
+        own = peak_memory(cost, replace(chosen, prefetch_factor=None), LoaderName.HEADRACE)
+        rows.append(TierRow(tier, plan, own, fits))
     return tuple(rows)

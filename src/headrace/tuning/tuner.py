@@ -11,8 +11,7 @@ from headrace.errors import UnusableInput
 from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits, with_error
 from headrace.signals.system import read_numa_nodes
 
-from .measuring import Measured
-from .memory import Configuration, LoaderName, TermKind, peak_memory
+from .memory import Configuration, LoaderName, SampleCost, TermKind, peak_memory
 from .model import Candidate, ThroughputModel, candidates, worker_counts
 from .probing import ProbeHost, TargetFacts
 from .search import HEADROOM, Probe, ProbeOutcome, Problem, TuneAnswer, answer_of, mean_rate, next_step
@@ -123,8 +122,8 @@ def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutc
         )
     )
     if settings.memory_bytes is not None:
-        measured = host.measure()
-        space = tuple(filter(None, (_within(settings.memory_bytes, measured, one) for one in space)))
+        cost = host.measure().cost
+        space = tuple(filter(None, (_within(settings.memory_bytes, cost, one) for one in space)))
         if not space:
             raise UnusableInput(
                 f"nothing fits {format_bytes(settings.memory_bytes)}, not even a process without workers",
@@ -143,20 +142,18 @@ def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutc
     )
 
 
-def _within(limit_bytes: int, measured: Measured, one: Candidate) -> Candidate | None:
+def _within(limit_bytes: int, cost: SampleCost, one: Candidate) -> Candidate | None:
     """Return a candidate as it fits a limit: its queued batches get what is left. None where that is too little."""
-    cost, workers, loader = measured.cost, one.num_workers, LoaderName(one.loader)
+    workers, loader, size = one.num_workers, LoaderName(one.loader), one.batch_size or 1
     if one.backend == "thread" and workers:  # one process for all of them
         cost = replace(cost, worker_bytes=cost.worker_bytes // workers, dataset_bytes=cost.dataset_bytes // workers)
-    size, rows = one.batch_size or 1, measured.uses_rows
-    plan = peak_memory(cost, Configuration(batch_size=size, num_workers=workers, uses_rows=rows), loader)
+    plan = peak_memory(cost, Configuration(batch_size=size, num_workers=workers), loader)
     if loader is LoaderName.TORCH or not workers:
         return one if plan.rank_bytes <= limit_bytes else None
-    queued = sum(term.bytes for term in plan.terms if term.kind is TermKind.QUEUE)
+    queued = sum(term.bytes for term in plan.terms if term.kind in (TermKind.QUEUE, TermKind.COLLATION))
     left = limit_bytes - (plan.rank_bytes - queued)
-    return (
-        replace(one, memory_bytes=left >> 20 << 20) if left >= _FEWEST_AHEAD * size * cost.batch_sample_bytes else None
-    )
+    least = _FEWEST_AHEAD * cost.times_queued * size * cost.batch_sample_bytes
+    return replace(one, memory_bytes=left >> 20 << 20) if left >= least else None
 
 
 # ------------------------------------------------------------------------------------------------ in words
