@@ -208,7 +208,7 @@ def _marked(share: float, *, is_best: bool, is_now: bool) -> Line:
 
 def _document(report: TuneReport, why: list[Text], code: dict[str, str]) -> dict[str, Any]:
     answer = {field.name: getattr(report.answer, field.name) for field in fields(report.answer)}
-    rates, candidate, _ = answer.pop("rates"), answer["candidate"], answer.pop("model")
+    rates, candidate = answer.pop("rates"), answer["candidate"]
     return {
         "schema": "headrace/tune/1",
         "headrace": __version__,

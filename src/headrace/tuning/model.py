@@ -1,17 +1,16 @@
 """How many samples a second a candidate gives, from what one sample costs: known before anything is tried. Pure.
 
 So many workers make so many times as many samples as one does, until something is used up: processors, the
-interpreter's lock (threads share it), the reads that storage serves at a time, or something that all of them take turns
-at. The last one does not show in a single sample; it is learnt where more workers were tried and brought no more.
+interpreter's lock (threads share it), the reads that storage serves at a time. That they take turns at something else
+does not show in a single sample, but where more workers were tried and brought no more.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from headrace.model import Text
@@ -104,11 +103,10 @@ class Service:
 
 @dataclass(frozen=True, kw_only=True)
 class ThroughputModel:
-    """What a sample costs, on so many processors; and what was learnt of limits that one sample does not show."""
+    """What a sample costs, on so many processors."""
 
     service: Service
     cores: float
-    turns: tuple[tuple[tuple[str, str], float], ...] = ()  # samples a second that a family does not pass
 
     def limits(self, candidate: Candidate) -> dict[Limit, float]:
         """Return samples a second that each limit allows, if all others were away."""
@@ -125,8 +123,6 @@ class ThroughputModel:
             limits[Limit.LOCK] = 1 / max(service.lock_share * service.sample_s, 1e-9)
         if service.storage_depth and service.blocked_s > 0:
             limits[Limit.STORAGE] = max(service.storage_depth, candidate.io_depth or 0) / service.blocked_s
-        if (turns := dict(self.turns).get(candidate.family)) is not None:
-            limits[Limit.TURNS] = turns
         return limits
 
     def per_s(self, candidate: Candidate) -> float:
@@ -139,17 +135,10 @@ class ThroughputModel:
         """Return what limits a candidate first, and the samples a second that it allows."""
         return min(self.limits(candidate).items(), key=lambda item: item[1])
 
-    def learnt(self, measured: Sequence[tuple[Candidate, float]]) -> ThroughputModel:
-        """Return the model with the limits that show in what was measured: samples a second of candidates."""
-        turns = {}
-        for family in {one.family for one, _ in measured if one.num_workers}:
-            # Each with what the model says of it: where more workers brought less than in proportion, they take turns.
-            rates = sorted((self.per_s(one), per_s) for one, per_s in measured if one.family == family)
-            pairs = itertools.combinations(rates, 2)
-            if any(more < _SHORTFALL * less * said_more / said_less for (said_less, less), (said_more, more) in pairs):
-                short = [per_s for said, per_s in rates if per_s < _SHORTFALL * said]
-                turns[family] = statistics.median(short or [max(per_s for _, per_s in rates)])
-        return replace(self, turns=tuple(sorted(turns.items())))
+    def take_turns(self, measured: Mapping[Candidate, float]) -> bool:
+        """Whether more workers brought less than in proportion to what is said of them: they share something else."""
+        pairs = itertools.combinations(sorted((self.per_s(one), per_s) for one, per_s in measured.items()), 2)
+        return any(more < _SHORTFALL * less * said_more / said_less for (said_less, less), (said_more, more) in pairs)
 
 
 def worker_counts(most: int) -> tuple[int, ...]:

@@ -1,21 +1,19 @@
 """Which candidate to try next, or which one is best: a function of what was measured so far. Pure.
 
-The rate of a candidate is what the model says, times an error that neighbours share, times the drift of a machine that
-others use as well, times the noise of a measurement. All are taken as normal in the logarithm. So what was measured
-says how well each rate is known: it is drawn many times within that. The leader and whoever may still beat it are tried
-in turn, until nobody may, or the time is up. Then what may help for nothing is tried beside it.
+The rate of a candidate is what was measured of it; of one that was not tried, what the model says, corrected by how far
+the model was off at the one that is most like it. Either has an error. The leader and whoever would beat it, were its
+rate better by its error, are tried in turn, until nobody would or the time is up. Then what may help for nothing is
+tried beside it.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import partial
 
 from headrace.model import Text
 
@@ -26,14 +24,12 @@ _MOST_PROBES = 6  # of one candidate: the mean of as many is what it is
 _MODEL_ERROR, _MODEL_WEIGHT = 0.2, 2  # of the model's rate, before anything was tried; for how many probes that counts
 _REACH = 2.0  # doublings of the number of workers over which that error is much the same
 _OF_FAMILY, _OF_AHEAD, _OF_BATCH = 0.3, 0.95, 0.9  # how much of it others share: a backend, a deeper queue, a batch
-_DRIFT, _DRIFT_S = 0.03, 15.0
 _LEAST_NOISE, _MOST_NOISE = 0.02, 0.05  # of a probe, before any was repeated:
 _NOISE_WEIGHT = 1  # for how many repetitions that counts
 _PER_DOUBLING = 0.005  # of the rate: what twice as many workers must bring to be worth their memory
 _DEEPER_FROM = 0.02  # and a deeper queue, which takes more of it
 _THREADS_FROM = 0.005  # and threads, which a crash ends together and which share random generators
 _SHORT_OF_DEMAND, _DEAR = 20.0, 10.0  # times as much weigh what is missing to a demand, and what it costs to meet it
-_DRAWS = 2000
 HEADROOM = 1.05  # as much as is needed on average is late half of the time
 _GRAINS, _SHORTEST_S, _LONGEST_S = 12, 0.8, 5.0
 _ROUNDS_BESIDE, _ROUNDS_SWEPT = 2, 3
@@ -106,7 +102,6 @@ class TuneAnswer:
     is_settled: bool = False  # nobody else may be better, by more than is worth telling
     meets_demand: bool | None = None
     rates: dict[Candidate, tuple[float, float]] = field(default_factory=dict)  # of all that were measured
-    model: ThroughputModel | None = None  # with what was learnt
 
     @property
     def is_better(self) -> bool:
@@ -116,9 +111,9 @@ class TuneAnswer:
 
 def next_step(problem: Problem, results: Sequence[ProbeOutcome]) -> Probe | TuneAnswer:
     """Return what to try next, or the answer where nothing more is worth trying or there is no time."""
-    view = _View.of(problem, results)
-    wanted = _next_of_sweep(problem, results) if problem.is_sweep else view.next(problem)
-    answer = replace(_answer(problem, results, view), is_settled=wanted is None)
+    rates = _rates(problem, results)
+    wanted = _next_of_sweep(problem, results) if problem.is_sweep else _next_of(problem, rates)
+    answer = replace(answer_of(problem, results), is_settled=wanted is None)
     if wanted is None and problem.beside and answer.candidate is not None and answer.candidate.num_workers:
         wanted = _next_beside(problem, answer.candidate, results)
     if wanted is None:
@@ -128,55 +123,46 @@ def next_step(problem: Problem, results: Sequence[ProbeOutcome]) -> Probe | Tune
     start_s = max((one.took_s - one.measured_s for one in results if one.failure is None), default=1.0)
     # What is under way at either end of a stretch, a batch or a sample in each worker, is its error.
     grain = max(wanted.batch_size or 1, wanted.num_workers)
-    stretch_s = min(_LONGEST_S, max(_SHORTEST_S, _GRAINS * grain / view.model.per_s(wanted)))
+    stretch_s = min(_LONGEST_S, max(_SHORTEST_S, _GRAINS * grain / problem.model.per_s(wanted)))
     is_first = all(one.candidate != wanted for one in results)
     if problem.is_sweep:
         num_left = _ROUNDS_SWEPT * len(problem.space) - len(results)
         stretch_s = max(_SHORTEST_S, left_s / max(1, num_left) - start_s)
-    must_try = not view.is_tried.any() or (problem.is_sweep and is_first)
+    must_try = answer.candidate is None or (problem.is_sweep and is_first)
     return Probe(wanted, stretch_s) if must_try or start_s + stretch_s <= left_s else answer
 
 
 def answer_of(problem: Problem, results: Sequence[ProbeOutcome]) -> TuneAnswer:
     """Return the best so far."""
-    return _answer(problem, results, _View.of(problem, results))
-
-
-def _answer(problem: Problem, results: Sequence[ProbeOutcome], view: _View) -> TuneAnswer:
-    demand, gain = problem.demand_per_s, None
-    if not view.is_tried.any():
-        return TuneAnswer(candidate=None, model=view.model)
-    best, meets = view.leader(view.is_tried), None
-    if demand is not None:
-        meets = bool(np.median(view.draws[:, best]) >= math.log(HEADROOM * demand))
-    if problem.baseline is not None and view.is_tried[place := view.space.index(problem.baseline)]:
-        gain = _mean_and_error(view.draws[:, best] - view.draws[:, place])
-    rates = {view.space[one]: _mean_and_error(view.draws[:, one]) for one in np.flatnonzero(view.is_tried)}
-    beside = {one.candidate for one in results if one.failure is None} - {*view.space}
+    tried = {one: rate for one, rate in _rates(problem, results).items() if rate.count}
+    if not tried:
+        return TuneAnswer(candidate=None)
+    rates = {one.candidate: _mean_rate(results, one.candidate) for one in results if one.failure is None}
+    best, now, demand = _leader(problem, tried), problem.baseline, problem.demand_per_s
+    gain, gain_error = times(rates[best], rates[now]) if now is not None and now in tried else (None, 0.0)
     return TuneAnswer(
-        candidate=view.space[best],
-        samples_per_s=rates[view.space[best]][0],
-        error=rates[view.space[best]][1],
-        gain=gain[0] if gain is not None else None,
-        gain_error=gain[1] if gain is not None else 0.0,
-        meets_demand=meets,
-        rates=rates | {one: mean_rate(results, one) for one in beside},
-        model=view.model,
+        candidate=best,
+        samples_per_s=rates[best][0],
+        error=rates[best][1],
+        gain=gain,
+        gain_error=gain_error,
+        meets_demand=None if demand is None else rates[best][0] >= HEADROOM * demand,
+        rates=rates,
     )
 
 
-def _mean_and_error(draws: NDArray[np.float64]) -> tuple[float, float]:
-    """Return what drawn logarithms stand for, and half of its 95 % interval."""
-    mean = math.exp(float(draws.mean()))
-    return mean, 1.96 * mean * float(draws.std())
-
-
-def mean_rate(results: Sequence[ProbeOutcome], candidate: Candidate) -> tuple[float, float]:
-    """Return a candidate's samples a second and their error, from its own probes alone."""
+def _mean_rate(results: Sequence[ProbeOutcome], candidate: Candidate) -> tuple[float, float]:
+    """Return a candidate's samples a second, and half of their 95 % interval."""
     rates = [(one.samples_per_s, one.error) for one in results if one.candidate == candidate and one.failure is None]
     mean, own = statistics.fmean(rate for rate, _ in rates), statistics.fmean(error for _, error in rates)
     spread = 1.96 * statistics.stdev(rate for rate, _ in rates) / mean if len(rates) > 1 else 0.0
     return mean, mean * max(own, spread) / math.sqrt(len(rates))
+
+
+def times(rate: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """Return how many times another rate one is, and the error of that."""
+    gain = rate[0] / other[0]
+    return gain, gain * math.hypot(rate[1] / rate[0], other[1] / other[0])
 
 
 def _next_of_sweep(problem: Problem, results: Sequence[ProbeOutcome]) -> Candidate | None:
@@ -213,74 +199,73 @@ def free_gains(problem: Problem, plain: Candidate, results: Sequence[ProbeOutcom
 # ------------------------------------------------------------------------------------------------ what is known
 
 
-@dataclass(frozen=True, eq=False)
-class _View:
-    """Every candidate's logarithm of samples a second, as far as it is known: drawn many times, all at once."""
+@dataclass(frozen=True)
+class _Belief:
+    """The logarithm of a candidate's samples a second, its error, and how many probes it had."""
 
-    space: tuple[Candidate, ...]
-    model: ThroughputModel
-    draws: NDArray[np.float64]  # a row each
-    worth: NDArray[np.float64]  # the same, less what a candidate costs; with a demand, what is beyond it counts nothing
-    counts: NDArray[np.int64]  # of probes
-    is_out: NDArray[np.bool_]  # tried, and failed
+    mean: float
+    error: float
+    count: int
 
-    @classmethod
-    def of(cls, problem: Problem, results: Sequence[ProbeOutcome]) -> _View:
-        good = [one for one in results if one.failure is None]
-        space = _space(problem, good)
-        good = [one for one in good if one.candidate in space]  # what is seen beside them is not chosen
-        model = problem.model.learnt([(one.candidate, one.samples_per_s) for one in good])
-        prior = np.log([model.per_s(one) for one in space])
-        places = np.array([space.index(one.candidate) for one in good], dtype=np.int64)
-        seen = np.log([one.samples_per_s for one in good])
-        misses = float(((seen - prior[places]) ** 2).sum())
-        wrong = math.sqrt((_MODEL_WEIGHT * _MODEL_ERROR**2 + misses) / (_MODEL_WEIGHT + len(good)))
-        kernel = wrong**2 * _likeness(space)
-        mean, spread = prior, kernel
-        if good:
-            times = np.array([one.at_s for one in good])
-            drift = _DRIFT**2 * np.exp(-np.abs(times[:, None] - times[None]) / _DRIFT_S)
-            noise = np.diag(np.full(len(good), _noise(places, seen, [one.error for one in good]) ** 2))
-            gain = np.linalg.solve(kernel[np.ix_(places, places)] + drift + noise, kernel[places]).T
-            mean = prior + gain @ (seen - prior[places])
-            spread = kernel - gain @ kernel[places]
-        draws = np.random.default_rng(0).multivariate_normal(mean, spread, _DRAWS, check_valid="ignore")
-        doublings = np.log2([1.0 + one.num_workers for one in space])
-        dear = _PER_DOUBLING * doublings + _DEEPER_FROM * np.array([one.batches_ahead is not None for one in space])
-        dear += _THREADS_FROM * np.array([one.backend == "thread" for one in space])
-        worth = draws - dear
-        if problem.demand_per_s is not None:
-            worth = np.minimum(0.0, draws - math.log(HEADROOM * problem.demand_per_s)) * _SHORT_OF_DEMAND - _DEAR * dear
-        return cls(space, model, draws, worth, np.bincount(places, minlength=len(space)), _failed(space, results))
 
-    @property
-    def is_tried(self) -> NDArray[np.bool_]:
-        return (self.counts > 0) & ~self.is_out
+def _rates(problem: Problem, results: Sequence[ProbeOutcome]) -> dict[Candidate, _Belief]:
+    """Return what is known of every candidate that has not failed."""
+    good = [one for one in results if one.failure is None]
+    said = {one: math.log(problem.model.per_s(one)) for one in _space(problem, good)}
+    good = [one for one in good if one.candidate in said]  # what is seen beside them is not chosen
+    seen: dict[Candidate, list[float]] = {}
+    for result in good:
+        seen.setdefault(result.candidate, []).append(math.log(result.samples_per_s))
+    missed = {one: statistics.fmean(logs) - said[one] for one, logs in seen.items()}
+    squares = sum(len(seen[one]) * miss**2 for one, miss in missed.items())
+    wrong = math.sqrt((_MODEL_WEIGHT * _MODEL_ERROR**2 + squares) / (_MODEL_WEIGHT + len(good)))
+    noise, rates = _noise(seen, [one.error for one in good]), {}
+    for one, log_per_s in said.items():
+        if _has_failed(one, results):
+            continue
+        rates[one] = _Belief(log_per_s, wrong, 0)
+        if seen:
+            near = max(seen, key=partial(_likeness, one))  # itself, where it was tried
+            like = _likeness(one, near)
+            error = math.hypot(wrong * math.sqrt(1 - like**2), noise / math.sqrt(len(seen[near])))
+            rates[one] = _Belief(log_per_s + like * missed[near], error, len(seen.get(one, ())))
+    return rates
 
-    def leader(self, allowed: NDArray[np.bool_]) -> int:
-        """Return the one that is worth most."""
-        return int(np.argmax(np.where(allowed, self.worth.mean(axis=0), -np.inf)))
 
-    def next(self, problem: Problem) -> Candidate | None:
-        """Return what to try; None where nobody may be better than the leader."""
-        if self.is_out.all():
-            return None
-        leader = self.leader(~self.is_out)
-        if problem.baseline is not None and self.is_tried.sum() > 1:
-            place = self.space.index(problem.baseline)
-            if not self.counts[place] and not self.is_out[place]:  # what is to be beaten, once
-                return problem.baseline
-        if not self.counts[leader]:
-            return self.space[leader]
-        # What is to be hoped for from each: how far it may lie above the leader, times how likely that is.
-        hope = np.maximum(0.0, self.worth - self.worth[:, [leader]]).mean(axis=0)
-        hope[self.is_out | (self.counts >= _MOST_PROBES)] = 0.0
-        rival = int(np.argmax(hope))
-        if hope[rival] < _WORTH_A_PROBE:
-            rest = (place for place, one in enumerate(self.space) if one.batches_ahead and not self.counts[place])
-            rival = next(rest, leader) if problem.demand_per_s is None else leader  # a deeper queue, once
-            return None if self.is_out[rival] or self.counts[rival] > 1 else self.space[rival]
-        return self.space[leader if self.counts[leader] < min(self.counts[rival], _MOST_PROBES) else rival]
+def _worth(problem: Problem, one: Candidate, log_per_s: float) -> float:
+    """Return what a rate is worth, less what a candidate costs; with a demand, what is beyond it counts nothing."""
+    dear = _PER_DOUBLING * math.log2(1 + one.num_workers) + _DEEPER_FROM * (one.batches_ahead is not None)
+    dear += _THREADS_FROM * (one.backend == "thread")
+    if problem.demand_per_s is None:
+        return log_per_s - dear
+    return min(0.0, log_per_s - math.log(HEADROOM * problem.demand_per_s)) * _SHORT_OF_DEMAND - _DEAR * dear
+
+
+def _leader(problem: Problem, rates: Mapping[Candidate, _Belief]) -> Candidate:
+    return max(rates, key=lambda one: _worth(problem, one, rates[one].mean))
+
+
+def _next_of(problem: Problem, rates: Mapping[Candidate, _Belief]) -> Candidate | None:
+    """Return what to try; None where nobody may be better than the leader."""
+    if not rates:
+        return None
+    leader, now = _leader(problem, rates), problem.baseline
+    num_tried = sum(rate.count > 0 for rate in rates.values())
+    if now is not None and now in rates and not rates[now].count and num_tried > 1:
+        return now  # what is to be beaten, once
+    if not rates[leader].count:
+        return leader
+    hopes = {
+        one: _worth(problem, one, rate.mean + rate.error)
+        for one, rate in rates.items()
+        if one != leader and rate.count < _MOST_PROBES
+    }
+    rival = max(hopes, key=hopes.__getitem__, default=leader)
+    if hopes.get(rival, -math.inf) < _worth(problem, leader, rates[leader].mean) + _WORTH_A_PROBE:
+        deeper = (one for one, rate in rates.items() if one.batches_ahead and not rate.count)
+        rival = next(deeper, leader) if problem.demand_per_s is None else leader  # a deeper queue, once
+        return None if rates[rival].count > 1 else rival
+    return leader if rates[leader].count < rates[rival].count else rival
 
 
 def _space(problem: Problem, good: Sequence[ProbeOutcome]) -> tuple[Candidate, ...]:
@@ -301,30 +286,26 @@ def _space(problem: Problem, good: Sequence[ProbeOutcome]) -> tuple[Candidate, .
     return tuple(space | dict.fromkeys(tried))
 
 
-def _likeness(space: Sequence[Candidate]) -> NDArray[np.float64]:
+def _likeness(one: Candidate, other: Candidate) -> float:
     """Return how much of the model's error two candidates share."""
-    like: NDArray[np.float64] = np.ones((len(space), len(space)))
-    for sizes in ([1.0 + one.num_workers for one in space], [1.0 + (one.io_depth or 8) for one in space]):
-        doublings = np.log2(sizes)
-        like *= np.exp(-np.abs(doublings[:, None] - doublings[None]) / _REACH)
-    parts = [(one.family, one.batches_ahead is None, one.batch_size) for one in space]
-    for share, keys in zip((_OF_FAMILY, _OF_AHEAD, _OF_BATCH), zip(*parts, strict=True), strict=True):
-        like *= np.array([[1.0 if a == b else share for b in keys] for a in keys])
-    return like
+    sizes = (1 + one.num_workers, 1 + other.num_workers), (1 + (one.io_depth or 8), 1 + (other.io_depth or 8))
+    like = math.exp(-sum(abs(math.log2(a / b)) for a, b in sizes) / _REACH)
+    like *= 1.0 if one.family == other.family else _OF_FAMILY
+    like *= 1.0 if (one.batches_ahead is None) == (other.batches_ahead is None) else _OF_AHEAD
+    return like * (1.0 if one.batch_size == other.batch_size else _OF_BATCH)
 
 
-def _noise(places: NDArray[np.int64], seen: NDArray[np.float64], errors: Sequence[float]) -> float:
+def _noise(seen: Mapping[Candidate, Sequence[float]], errors: Sequence[float]) -> float:
     """Return the spread of probes of one candidate: at first from their own errors, then from those repeated."""
-    own = min(_MOST_NOISE, max(_LEAST_NOISE, float(np.median(errors)) / 1.96))
-    groups = [seen[places == place] for place in np.unique(places)]
-    squares = sum(float(((group - group.mean()) ** 2).sum()) for group in groups)
-    return math.sqrt((_NOISE_WEIGHT * own**2 + squares) / (_NOISE_WEIGHT + len(seen) - len(groups)))
+    own = min(_MOST_NOISE, max(_LEAST_NOISE, statistics.median(errors or [0.0]) / 1.96))
+    squares = sum((log - statistics.fmean(logs)) ** 2 for logs in seen.values() for log in logs)
+    return math.sqrt((_NOISE_WEIGHT * own**2 + squares) / (_NOISE_WEIGHT + len(errors) - len(seen)))
 
 
-def _failed(space: Sequence[Candidate], results: Sequence[ProbeOutcome]) -> NDArray[np.bool_]:
-    """Return who is out: whoever failed; and where memory was the reason, whoever has more workers, too."""
-    failed = {one.candidate for one in results if one.failure is not None}
-    short = [one.candidate for one in results if one.failure is Failure.MEMORY]
-    return np.array(
-        [one in failed or any(one.family == each.family and one.cost >= each.cost for each in short) for one in space]
+def _has_failed(one: Candidate, results: Sequence[ProbeOutcome]) -> bool:
+    """Whether it is out: it failed; or where memory was the reason, one with fewer workers did."""
+    failed = [each for each in results if each.failure is not None]
+    short = [each.candidate for each in failed if each.failure is Failure.MEMORY]
+    return any(each.candidate == one for each in failed) or any(
+        one.family == each.family and one.cost >= each.cost for each in short
     )

@@ -12,9 +12,9 @@ from headrace.model import Text, format_bytes, format_seconds, format_share, thr
 from headrace.signals.system import read_numa_nodes
 
 from .memory import Configuration, LoaderName, SampleCost, TermKind, peak_memory
-from .model import Candidate, ThroughputModel, candidates, worker_counts
+from .model import Candidate, Limit, ThroughputModel, candidates, worker_counts
 from .probing import ProbeHost, TargetFacts
-from .search import HEADROOM, Probe, ProbeOutcome, Problem, TuneAnswer, answer_of, mean_rate, next_step
+from .search import HEADROOM, Probe, ProbeOutcome, Problem, TuneAnswer, answer_of, next_step, times
 
 _OWN_BATCH = 8  # of a data set without a loader
 _SERVICE_S = 0.8
@@ -217,7 +217,7 @@ def reasons(report: TuneReport) -> Iterator[Text]:
     answer, service, chosen = report.answer, report.problem.model.service, report.answer.candidate
     if chosen is None:
         return
-    model, demand = answer.model or report.problem.model, report.problem.demand_per_s
+    model, demand = report.problem.model, report.problem.demand_per_s
     if answer.gain is not None:
         yield (_KEEP if report.is_kept else _BETTER).filled(gain=with_error(answer.gain, answer.gain_error))
     if demand is not None:
@@ -234,8 +234,10 @@ def reasons(report: TuneReport) -> Iterator[Text]:
     if not chosen.num_workers and answer.is_settled:
         yield _INSIDE
     elif chosen.num_workers and not answer.meets_demand:
-        most = max(one.num_workers for one in answer.rates if one.family == chosen.family)
-        limit, per_s = model.limit(replace(chosen, num_workers=most))  # what is in the way of more
+        like = {one: rate for one, (rate, _) in answer.rates.items() if one.family == chosen.family}
+        limit, per_s = model.limit(max(like, key=lambda one: one.num_workers))  # what is in the way of more
+        if answer.samples_per_s < per_s and model.take_turns(like):
+            limit, per_s = Limit.TURNS, answer.samples_per_s
         yield limit.value.filled(
             each=three_digits(answer.samples_per_s / chosen.num_workers),
             cores=three_digits(model.cores * service.core_share),
@@ -258,11 +260,10 @@ def _effects(report: TuneReport) -> Iterator[Text]:
         plain = replace(one, keeps_heap=False, threads=0, cpus=None)
         if one == plain or plain not in report.answer.rates:
             continue
-        (rate, error), (before, error_before) = (mean_rate(report.results, each) for each in (one, plain))
         seen = next(each for each in report.results if each.candidate == plain)
         said = _HEAP_KEPT if one.keeps_heap else _THREADS_BOUND if one.threads else _PLACED
-        times = with_error(rate / before, rate / before * math.hypot(error / rate, error_before / before))
-        yield said.filled(times=times, faults=three_digits(seen.faults_per_s), threads=seen.threads)
+        brought = with_error(*times(report.answer.rates[one], report.answer.rates[plain]))
+        yield said.filled(times=brought, faults=three_digits(seen.faults_per_s), threads=seen.threads)
     chosen = report.answer.candidate
     if report.problem.beside and report.problem.nodes < 2 and chosen is not None and chosen.num_workers:
         yield _ONE_NODE
