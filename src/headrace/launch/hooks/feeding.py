@@ -47,16 +47,12 @@ def feed_loaders(dataloader: ModuleType) -> None:
         return original(self) if iterator is None else iterator
 
 
-def is_fed(loader: Any) -> bool:
-    """Whether our workers make a loader's batches."""
-    with contextlib.suppress(TypeError):  # a class of the script's own that has no hash
-        return loader in _known and _known[loader].note.by == "headrace"
-    return False
-
-
 def standing_in(loader: Any) -> Any:
     """Return the loader that makes the batches: ours where it stands in for a script's."""
-    ours = getattr(_known[loader].feeding, "ours", None) if is_fed(loader) else None
+    ours = None
+    with contextlib.suppress(TypeError):  # a class of the script's own that has no hash
+        known = _known.get(loader)
+        ours = known.feeding.ours if known and known.feeding and known.note.by == "headrace" else None
     return loader if ours is None else ours
 
 

@@ -15,7 +15,7 @@ from headrace.signals import NextWatch
 
 from ..tape import now, tape
 from .device import say_rank
-from .feeding import feed_loaders, is_fed, marked, standing_in
+from .feeding import feed_loaders, marked, standing_in
 from .replay import with_replay
 from .step import look_for_models
 from .worker import time_fetchers, time_worker_loop
@@ -103,11 +103,12 @@ def _place_here() -> tuple[str, ...]:
 
 
 def settings_of(loader: Any) -> LoaderSettings:
-    packages, acting = [cls.__module__.split(".")[0] for cls in type(loader).__mro__], standing_in(loader)
+    acting = standing_in(loader)
+    packages = [cls.__module__.split(".")[0] for cls in type(acting).__mro__]
     numbers = {"batch_size": loader.batch_size}
     numbers |= {name: getattr(acting, name) for name in ("num_workers", "prefetch_factor")}
     return LoaderSettings(
-        by="headrace" if "headrace" in packages or is_fed(loader) else packages[0],
+        by="headrace" if "headrace" in packages else packages[0],
         place=next(iter(_places.get(loader, ())), ""),
         **{name: value for name, value in numbers.items() if isinstance(value, int)},
         pin_memory=bool(loader.pin_memory),
