@@ -87,7 +87,7 @@ def test_shares_are_shares_and_findings_come_in_their_order(tmp_path: Path) -> N
 def test_a_log_of_any_length_takes_bounded_memory(tmp_path: Path) -> None:
     """Records are thinned to evenly spread windows, and the pattern is still found."""
     from headrace.causes.logs.fields import StepLine
-    from headrace.causes.logs.series import MOST_RECORDS, StepStore
+    from headrace.causes.logs.reader import MOST_RECORDS, StepStore
 
     store = StepStore("timed")
     for step in range(3 * MOST_RECORDS):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from headrace.causes.logs.bars import bar_times, read_bar
 from headrace.causes.logs.evidence import undo_smoothing
-from headrace.causes.logs.fields import Stamps, read_plan, split_numbers
-from headrace.causes.logs.lines import LineCutter
+from headrace.causes.logs.fields import read_plan, split_numbers
+from headrace.causes.logs.lines import LineCutter, Stamps
 from headrace.causes.logs.reader import LogReader
 from headrace.causes.steps.periods import find_period, find_rhythm
 

@@ -1,24 +1,20 @@
 """Logs as text: from bytes to records of steps.
 
-- `lines`: a log as clean lines, from a file, a compressed file or standard input.
-- `fields`: what one line of any logger tells: time, step, durations, settings, slow batches.
+- `lines`: a log as clean lines with their time stamps, from a file, a compressed file or standard input.
+- `fields`: what one line of any logger tells: step, durations, settings, slow batches, saves and evaluations.
 - `bars`: progress bars, and the time of each redraw.
 - `endings`: how a log ends: exceptions that nobody caught, signals, the words of a normal end.
-- `markers`: lines that say what the loop does besides training.
 - `reader`: lines in, records, markers and settings out.
 - `evidence`: what a log's own figures stand for: steps, means, windows, a sample.
-- `series`: steps in their order, with wall time and wait.
-- `merging`: several logs of one run as one.
+- `series`: steps in their order, with wall time and wait, of all ranks and logs of a run.
 """
 
 from .endings import LogEnd, Raised, read_end
 from .evidence import Known
-from .fields import Recent, split_numbers
+from .fields import Doing, Marker, Recent, split_numbers
 from .lines import LineCutter, read_chunks
-from .markers import Doing, Marker
-from .merging import FILE_STRIDE, LogStreams, join_logs
 from .reader import LogContent, LogReader
-from .series import FEWEST, Series
+from .series import FEWEST, FILE_STRIDE, LogStreams, Series, join_logs
 
 __all__ = [
     "FEWEST",

@@ -15,7 +15,8 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from .fields import NAN, NOT_TRAIN, read_plan, split_numbers
+from .fields import NOT_TRAIN, read_plan, split_numbers
+from .lines import NAN
 
 _N = r"(?P<n>\d+(?:\.\d+)?[kMG]?)"
 _ELAPSED = r"(?P<elapsed>\d+:\d\d(?::\d\d)?)"

@@ -1,19 +1,21 @@
 """What one line of any logger tells, by the names, units and places of its numbers: step and epoch, step time and wait.
 
-Beside that its time stamp, settings, reports of slow batches. A name is split into words, and each word is looked up:
-`data_time`, `Data (t)`, `time/data`, `DataTime` and `loading time` all name the wait, whoever wrote them.
+Beside that settings, reports of slow batches, and what the loop does besides training. A name is split into words, and
+each word is looked up: `data_time`, `Data (t)`, `time/data`, `DataTime` and `loading time` all name the wait, whoever
+wrote them.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from enum import Enum
 from functools import lru_cache
 from itertools import pairwise
 from math import isnan
 from typing import NamedTuple
 
-NAN = float("nan")
+from .lines import NAN
+
 # Chinese names are spelled in English first: 数据加载耗时 is "data load time".
 _WORD_PAIRS = (
     "数据 data 加载 load 读取 read 取数 fetch 等待 wait 时间 time 耗时 time 用时 time 每步 step 单步 step "
@@ -83,24 +85,6 @@ _THOUSANDS = re.compile(r"(?:(K)|M)\b")  # step:12K
 _IN_A_PAIR = re.compile(r",\s*\d+\]:?\s*[A-Za-z]")  # [1, 100] loss
 _NAME_AT_MOST = 64  # characters before a number
 _LATEST_S = 1e9  # more is a date, as seconds since 1970
-_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_CLOCK = r"(?P<h>\d{1,2}):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?(?!\d|:\d)"
-_SHAPES = (
-    re.compile(rf"(?<!\d)(?P<Y>\d{{4}})[-/.](?P<M>\d{{1,2}})[-/.](?P<D>\d{{1,2}})[ T_]+{_CLOCK}"),
-    re.compile(rf"(?<!\d)(?P<Y>\d{{4}})年(?P<M>\d{{1,2}})月(?P<D>\d{{1,2}})日\s*{_CLOCK}"),
-    re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[-/](?P<Y>\d{{4}})[ T]+{_CLOCK}"),  # 11/15/2025, accelerate
-    re.compile(rf"(?<![\d/.-])(?P<Y>\d\d)[-/](?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 25-11-15, BasicSR
-    re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 11/15, mmengine
-    re.compile(rf"^\[(?P<M>\d\d)\.(?P<D>\d\d)\.(?P<Y>\d\d)\|{_CLOCK}"),  # [11.15.25|, ST-GCN
-    re.compile(rf"^[IWEF](?P<M>\d\d)(?P<D>\d\d)\s+{_CLOCK}"),  # glog, absl
-    re.compile(rf"\b(?P<M>[A-Z][a-z]{{2}})\s+(?P<D>\d{{1,2}}),?\s+{_CLOCK}(?:\s+(?P<Y>\d{{4}}))?"),  # syslog, ctime
-    re.compile(rf"^\s*(?:[A-Z]+\s+)?[\[(]?{_CLOCK}[\])]?(?=[\s:|,-]|$)"),  # the time of day alone
-    # seconds, or milliseconds, since 1970
-    re.compile(r"^\s*[\[(]?(?P<E>1[4-9]\d{8}(?:\.\d{1,9}|\d{3})?)[\])]?(?=[\s:|,-]|$)"),
-    re.compile(r"(?:^:::MLL |time_ms['\"]: )(?P<E>1[4-9]\d{8}(?:\.\d+|\d{3})?)\b"),  # MLPerf's
-)
-_LOOK_AT = 96  # characters of a line; a time further to the right belongs to the message
-_DAY_S = 86400.0
 _NAMES = {
     "num_workers": r"(?:dataloader_|train_)?num[_ ]workers|workers_per_gpu|\bworkers\b|n_workers|nworkers|-j"
     r"|This DataLoader will create",  # torch's own warning
@@ -128,6 +112,47 @@ _SLOW = re.compile(
 _RECENT = re.compile(
     r"(?:recent|last)\s*(\d+)\s*个?\s*(?:batch(?:es)?|steps?|iters?)\W{0,4}"
     rf"(?:avg|mean|average)\s*[=:：]?\s*{_WAIT}.{{0,40}}?(?:max|worst)\s*[=:：]?\s*{_WAIT}",
+    re.IGNORECASE,
+)
+# Lines that say what the loop does besides training.
+_MARKS = re.compile(
+    r"(?P<checkpoint>sav(?:ed|e|ing)\b.{0,60}?(?:checkpoint|ckpt|model|weights?|state|snapshot|optimizer)"
+    r"|sav(?:ed|e|ing)\b.{0,120}?\.(?:pth?|ckpt|safetensors|bin|tar)\b"
+    r"|(?:checkpoint|ckpt|model|weights?|configuration|snapshot)s?\b.{0,60}?\b"
+    r"(?:saved|sav(?:e|ing)|written|writing|dump(?:ed|ing))"
+    r"|(?:writ(?:e|ing|ten)|dump(?:ing|ed)?)\b.{0,40}?(?:checkpoint|ckpt|snapshot)|save_checkpoint"
+    r"|(?:保存|写入|存储)(?:了|至|到)?.{0,20}?(?:检查点|模型|权重|ckpt|checkpoint|快照)|(?:检查点|模型|权重"
+    r"|checkpoint).{0,20}?(?:已?保存|写入))"
+    r"|(?P<evaluation>\b(?:running|start(?:ing|ed)?|begin(?:ning)?|end(?:ing)? of|finished|performing)\b.{0,20}?\b"
+    r"(?:validation|evaluation|eval|test(?:ing)?)\b"
+    r"|\b(?:Iter|Epoch)\((?:val|test)\)|\beval(?:uation)?_(?:loss|runtime|acc\w*|samples_per_second)\b|['\"]eval_"
+    r"|\btesting net\b|\beval_start\b|\bevaluat(?:ing|ed)\b|\bvalidating\b|\bvalidat(?:ion|e)\b|^\s*Test:\s*\["
+    r"|(?:\b|_)(?:val|valid|test)[_.][a-z]\w*\W{1,3}\d"
+    r"|(?:开始|正在|进行|运行|完成)?(?:验证|评估|评测)(?!集))"
+    r"|(?P<logging>\bupload(?:ing|ed)?\b|\bsync(?:ing|ed)\b.{0,30}?(?:wandb|run|metrics|logs?)|\bwandb:.{0,20}"
+    r"?(?:sync|upload|wait)"
+    r"|\b(?:writing|flushing|logging|log)\b.{0,20}?(?:images?|histograms?|tensorboard|summar(?:y|ies)|event "
+    r"files?|metrics|figures?|videos?)"
+    r"|(?:上传|写入|同步|记录)(?:.{0,10}?)(?:日志|指标|图像|图片|可视化|tensorboard))"
+    r"|(?P<restart>\bresum(?:ed?|ing)\b.{0,40}?(?:checkpoint|from|epoch|step|training)|\brestart(?:ed|ing)\b|从."
+    r"{0,20}恢复)",
+    re.IGNORECASE,
+)
+# Lines that speak of these things without doing them.
+_NOT_NOW = re.compile(
+    r"\b(?:will|would|num_|every|interval|frequency|steps\s"
+    r"*[:=]|strategy|config|args?|deprecat|warn|best_model|load(?:ed|ing)?\b.{0,20}checkpoint"
+    r"|no (?:validation|eval))|每\s*\d+|间隔|加载.{0,10}(?:检查点|权重|模型)",
+    re.IGNORECASE,
+)
+_MARKED_STEP = re.compile(
+    r"(?:step|iter(?:ation)?s?|checkpoint|ckpt|iters?)\D{0,3}(\d{1,9})(?!\d*\.\d)|at (\d+) (?:iterations|steps|iters)"
+    r"|[/_-](\d{2,9})\.(?:pth?|ckpt|safetensors)",
+    re.IGNORECASE,
+)
+_MARKED_TOOK = re.compile(
+    r"(?:took|in|time|耗时|用时|eval_runtime['\"]?\s*[:=])\s*[:=]?\s*['\"]?(\d+(?:\.\d+)?)\s*(ms|毫秒|s\b"
+    r"|sec|seconds|秒|(?=['\",}]))",
     re.IGNORECASE,
 )
 
@@ -433,62 +458,6 @@ def _position(line: str, fields: Sequence[Field]) -> tuple[Field | None, int | N
     return (best[1] if best else None), epoch
 
 
-class Stamps:
-    """Reads the time stamp of each line; keeps the shape that this log uses, and counts midnights.
-
-    >>> stamps = Stamps()
-    >>> a = stamps.read("2025-11-15 19:26:27,537 WARNING: slow"); b = stamps.read("2025-11-15 19:26:50,852 INFO: x")
-    >>> round(b - a, 3), stamps.resolution_s, stamps.read("no time here")
-    (23.315, 0.001, nan)
-    """
-
-    def __init__(self) -> None:
-        self.resolution_s = 1.0
-        self._shapes = list(_SHAPES)
-        self._last_clock_s = -1.0
-        self._midnights = 0
-
-    def read(self, line: str) -> float:
-        """Return the line's time in seconds, on a scale that only differences of have a meaning; NaN: it has none."""
-        head = line[:_LOOK_AT]
-        if ":" not in head and head.lstrip("[( ")[:1] != "1":
-            return NAN
-        for index, shape in enumerate(self._shapes):
-            match = shape.search(head)
-            if match is not None and not isnan(seconds := self._seconds(match.groupdict())):
-                if index:  # a log keeps to its shape: look for this one first from now on
-                    self._shapes.insert(0, self._shapes.pop(index))
-                return seconds
-        return NAN
-
-    def _seconds(self, told: dict[str, str | None]) -> float:
-        if epoch := told.get("E"):
-            self.resolution_s = 0.001 if len(epoch) > 10 else self.resolution_s
-            return float(epoch) if len(epoch.partition(".")[0]) == 10 else float(epoch) / 1000
-        hour, minute, second = (int(told[name] or 0) for name in "hms")
-        if hour > 23 or minute > 59 or second > 60:
-            return NAN
-        clock_s = 3600.0 * hour + 60 * minute + second
-        if fraction := told["f"]:
-            clock_s += int(fraction) / 10 ** len(fraction)
-            self.resolution_s = min(self.resolution_s, 10.0 ** -min(3, len(fraction)))
-        if month := told.get("M"):
-            return _day_s(told.get("Y"), month, told["D"] or "") + clock_s
-        self._midnights += clock_s < self._last_clock_s - _DAY_S / 2
-        self._last_clock_s = clock_s
-        return self._midnights * _DAY_S + clock_s
-
-
-@lru_cache(maxsize=64)
-def _day_s(year: str | None, month: str, day: str) -> float:
-    """Return the seconds at which a day begins; without a year 2024 serves, which has a 29 February."""
-    try:
-        number = _MONTHS.index(month.lower()) + 1 if month.isalpha() else int(month)
-        return _DAY_S * date(int(year or 2024) % 2000 + 2000, number, int(day)).toordinal()
-    except ValueError:
-        return NAN
-
-
 def read_settings(text: str) -> dict[str, int]:
     """Return the settings that a line tells; a range such as `16-20` is advice, not a setting.
 
@@ -527,3 +496,41 @@ def read_watcher(text: str) -> StepLine | Recent | None:
     number, *told = match.groups()
     waits_s = [round(float(wait) * _UNIT_S[unit.lower()], 9) for wait, unit in zip(told[::2], told[1::2], strict=True)]
     return StepLine(int(number), wait_s=waits_s[0]) if len(waits_s) == 1 else Recent(int(number), *waits_s)
+
+
+class Doing(Enum):
+    """What a line says the loop is doing."""
+
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    LOGGING = "logging"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One such line: where it stands, and what step and duration it names itself (NaN: none)."""
+
+    doing: Doing
+    line: float
+    at_s: float
+    step: float
+    took_s: float
+    since_s: float = NAN  # the stamped line before it
+
+
+def read_marker(text: str, *, line: float, at_s: float) -> Marker | None:
+    """Return what a line says the loop is doing, if it says so.
+
+    >>> read_marker("Saving checkpoint at 30 iterations", line=7, at_s=1.0)
+    Marker(doing=<Doing.CHECKPOINT: 'checkpoint'>, line=7, at_s=1.0, step=30.0, took_s=nan, since_s=nan)
+    >>> read_marker("will save a checkpoint every 500 steps", line=1, at_s=0.0) is None
+    True
+    """
+    match = _MARKS.search(text)
+    if match is None or match.lastgroup is None or _NOT_NOW.search(text):
+        return None
+    step, took = _MARKED_STEP.search(text), _MARKED_TOOK.search(text)
+    number = float(next(group for group in step.groups() if group)) if step else NAN
+    took_s = float(took[1]) * (1e-3 if took[2] in ("ms", "毫秒") else 1.0) if took else NAN
+    return Marker(Doing(match.lastgroup), line, at_s, number, took_s)

@@ -1,4 +1,4 @@
-"""A log as clean lines: from a file, a compressed file or standard input."""
+"""A log as clean lines with their time stamps: from a file, a compressed file or standard input."""
 
 import bz2
 import codecs
@@ -9,11 +9,15 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import date
+from functools import lru_cache
+from math import isnan
 from pathlib import Path
 from typing import IO
 
 from headrace.errors import UnusableInput
 
+NAN = float("nan")
 _CHUNK_BYTES = 1 << 18
 _Readable = IO[bytes] | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 _PACKED: dict[bytes, Callable[[str], _Readable]] = {  # by how such a file begins
@@ -26,6 +30,24 @@ _NO_TEXT = bytes(set(range(32)) - set(b"\t\n\r\x0b\x0c\x1b\x08\x07\x00"))
 # Colours, cursor movements, window titles: what a terminal would have obeyed.
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _LONGEST_BYTES = 1 << 16  # a longer line is a dump of something; its beginning is enough
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_CLOCK = r"(?P<h>\d{1,2}):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?(?!\d|:\d)"
+_SHAPES = (
+    re.compile(rf"(?<!\d)(?P<Y>\d{{4}})[-/.](?P<M>\d{{1,2}})[-/.](?P<D>\d{{1,2}})[ T_]+{_CLOCK}"),
+    re.compile(rf"(?<!\d)(?P<Y>\d{{4}})年(?P<M>\d{{1,2}})月(?P<D>\d{{1,2}})日\s*{_CLOCK}"),
+    re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[-/](?P<Y>\d{{4}})[ T]+{_CLOCK}"),  # 11/15/2025, accelerate
+    re.compile(rf"(?<![\d/.-])(?P<Y>\d\d)[-/](?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 25-11-15, BasicSR
+    re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 11/15, mmengine
+    re.compile(rf"^\[(?P<M>\d\d)\.(?P<D>\d\d)\.(?P<Y>\d\d)\|{_CLOCK}"),  # [11.15.25|, ST-GCN
+    re.compile(rf"^[IWEF](?P<M>\d\d)(?P<D>\d\d)\s+{_CLOCK}"),  # glog, absl
+    re.compile(rf"\b(?P<M>[A-Z][a-z]{{2}})\s+(?P<D>\d{{1,2}}),?\s+{_CLOCK}(?:\s+(?P<Y>\d{{4}}))?"),  # syslog, ctime
+    re.compile(rf"^\s*(?:[A-Z]+\s+)?[\[(]?{_CLOCK}[\])]?(?=[\s:|,-]|$)"),  # the time of day alone
+    # seconds, or milliseconds, since 1970
+    re.compile(r"^\s*[\[(]?(?P<E>1[4-9]\d{8}(?:\.\d{1,9}|\d{3})?)[\])]?(?=[\s:|,-]|$)"),
+    re.compile(r"(?:^:::MLL |time_ms['\"]: )(?P<E>1[4-9]\d{8}(?:\.\d+|\d{3})?)\b"),  # MLPerf's
+)
+_LOOK_AT = 96  # characters of a line; a time further to the right belongs to the message
+_DAY_S = 86400.0
 
 
 def read_chunks(path: str) -> Iterator[bytes]:
@@ -134,3 +156,59 @@ def _text(raw: bytes) -> str:
     if b"\0" in raw:
         raw = raw.replace(b"\0", b"")  # the hole that a log truncated in place begins with
     return raw.decode("utf-8", "replace")
+
+
+class Stamps:
+    """Reads the time stamp of each line; keeps the shape that this log uses, and counts midnights.
+
+    >>> stamps = Stamps()
+    >>> a = stamps.read("2025-11-15 19:26:27,537 WARNING: slow"); b = stamps.read("2025-11-15 19:26:50,852 INFO: x")
+    >>> round(b - a, 3), stamps.resolution_s, stamps.read("no time here")
+    (23.315, 0.001, nan)
+    """
+
+    def __init__(self) -> None:
+        self.resolution_s = 1.0
+        self._shapes = list(_SHAPES)
+        self._last_clock_s = -1.0
+        self._midnights = 0
+
+    def read(self, line: str) -> float:
+        """Return the line's time in seconds, on a scale that only differences of have a meaning; NaN: it has none."""
+        head = line[:_LOOK_AT]
+        if ":" not in head and head.lstrip("[( ")[:1] != "1":
+            return NAN
+        for index, shape in enumerate(self._shapes):
+            match = shape.search(head)
+            if match is not None and not isnan(seconds := self._seconds(match.groupdict())):
+                if index:  # a log keeps to its shape: look for this one first from now on
+                    self._shapes.insert(0, self._shapes.pop(index))
+                return seconds
+        return NAN
+
+    def _seconds(self, told: dict[str, str | None]) -> float:
+        if epoch := told.get("E"):
+            self.resolution_s = 0.001 if len(epoch) > 10 else self.resolution_s
+            return float(epoch) if len(epoch.partition(".")[0]) == 10 else float(epoch) / 1000
+        hour, minute, second = (int(told[name] or 0) for name in "hms")
+        if hour > 23 or minute > 59 or second > 60:
+            return NAN
+        clock_s = 3600.0 * hour + 60 * minute + second
+        if fraction := told["f"]:
+            clock_s += int(fraction) / 10 ** len(fraction)
+            self.resolution_s = min(self.resolution_s, 10.0 ** -min(3, len(fraction)))
+        if month := told.get("M"):
+            return _day_s(told.get("Y"), month, told["D"] or "") + clock_s
+        self._midnights += clock_s < self._last_clock_s - _DAY_S / 2
+        self._last_clock_s = clock_s
+        return self._midnights * _DAY_S + clock_s
+
+
+@lru_cache(maxsize=64)
+def _day_s(year: str | None, month: str, day: str) -> float:
+    """Return the seconds at which a day begins; without a year 2024 serves, which has a 29 February."""
+    try:
+        number = _MONTHS.index(month.lower()) + 1 if month.isalpha() else int(month)
+        return _DAY_S * date(int(year or 2024) % 2000 + 2000, number, int(day)).toordinal()
+    except ValueError:
+        return NAN

@@ -4,29 +4,39 @@ A log repeats a few lines a million times. What a line's numbers mean is worked 
 its numbers blanked out); others of that shape are read by the place of each number.
 """
 
+from __future__ import annotations
+
 import re
+from array import array
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import gcd, isnan
+from itertools import chain
+from math import gcd, inf, isnan
 from typing import Any
+
+import numpy as np
 
 from .bars import Bar, clock_s, read_bar
 from .fields import (
-    NAN,
+    Doing,
     LinePlan,
+    Marker,
     Recent,
-    Stamps,
     StepLine,
     read_columns,
+    read_marker,
     read_plan,
     read_settings,
     read_watcher,
     split_numbers,
     with_names,
 )
-from .markers import Doing, Marker, read_marker
-from .series import StepStore
+from .lines import NAN, Stamps
 
+_BLOCK = 4096  # consecutive records; patterns are looked for within blocks
+MOST_RECORDS = 40 * _BLOCK
+COLUMNS = ("line", "block", *StepLine._fields)
 _MOST_MARKERS = 50_000
 _MOST_STORES = 512  # one a rank and kind of line; more are other numbers that look like steps
 # Which process wrote a line: `[rank3]:`, `rank 3 |`, `[default3]:`, `3: ` (srun -l), `(Worker pid=81)`.
@@ -66,6 +76,73 @@ _FOLD_WORDS = re.compile(
     r"|\b(?:speed|timer):|elapsed",
     re.IGNORECASE,
 )
+
+
+class StepStore:
+    """Records of steps in columns. Past `MOST_RECORDS` every other block is dropped: evenly spread windows stay."""
+
+    def __init__(self, shape: str, rank: str = "-", kind: str = "") -> None:
+        self.key = self.shape, self.rank, self.kind = shape, rank, kind
+        self.is_bar = shape.startswith("bar/")
+        self.is_epochs = kind == "epochs"  # a record is an epoch, not a step
+        self.unit_known = True
+        self.is_averaged = False  # by the logger, over its last steps
+        self.resolution_s = inf  # of the time stamps, or of a bar's clock
+        self.of = 0  # steps an epoch, if the lines tell
+        self.num_seen = 0
+        self.last_step = -1
+        self.gap = 0  # between the last two
+        self._rows = array("d")  # one record behind the other
+        self._stride = 1
+
+    def __len__(self) -> int:
+        return len(self._rows) // len(COLUMNS)
+
+    def add(self, line: float, told: StepLine) -> None:
+        """Append one record."""
+        block = self.num_seen // _BLOCK
+        self.num_seen += 1
+        self.gap = told.step - self.last_step
+        self.last_step, self.of = told.step, max(self.of, told.of)
+        if block % self._stride:
+            return
+        self._rows.extend((line, block, *told))
+        if len(self._rows) >= MOST_RECORDS * len(COLUMNS):
+            length = _BLOCK * len(COLUMNS)
+            blocks = [self._rows[first : first + length] for first in range(0, len(self._rows), 2 * length)]
+            self._rows = array("d", chain.from_iterable(blocks))
+            self._stride *= 2
+
+    def fill_last(self, values: Sequence[float]) -> None:
+        """Give the last record the times that it has not: step time and wait, and their means so far."""
+        last = len(self._rows) - len(COLUMNS)
+        for at, value in enumerate(values, start=last + COLUMNS.index("took_s")):
+            if last >= 0 and isnan(self._rows[at]):
+                self._rows[at] = value
+
+    def move_lines(self, offset: float) -> None:
+        """Count lines from another number on."""
+        for index in range(0, len(self._rows), len(COLUMNS)):
+            self._rows[index] += offset
+
+    def take_over(self, later: StepStore) -> None:
+        """Append the records of another part of the same log."""
+        self.is_averaged |= later.is_averaged
+        self.unit_known &= later.unit_known
+        self.resolution_s = min(self.resolution_s, later.resolution_s)
+        for line, _, *values in zip(*(later.column(name) for name in COLUMNS), strict=True):
+            self.add(line, StepLine(*values))
+
+    @property
+    def moves(self) -> bool:
+        """Whether it tells of steps that have times: a number that stays as it is counts nothing."""
+        if self.shape != "stamped" or len(self) <= 2:
+            return self.shape != "alone"
+        return bool((np.diff(self.column("step")) > 0).mean() > 0.3)
+
+    def column(self, name: str) -> array[float]:
+        """Return one column."""
+        return self._rows[COLUMNS.index(name) :: len(COLUMNS)]
 
 
 @dataclass

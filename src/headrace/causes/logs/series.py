@@ -1,93 +1,23 @@
-"""Steps in their order with the wall time and the wait of each, whatever kind of line told them."""
+"""Steps in their order with the wall time and the wait of each, whatever kind of line, rank or log told them."""
 
-from __future__ import annotations
-
-from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
-from math import inf, isnan
+from dataclasses import dataclass, field, replace
+from math import isnan
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .bars import bar_times
 from .evidence import Flags, Floats, Known, find_spans, weigh
-from .fields import StepLine
+from .fields import Doing, Marker, Recent
+from .lines import NAN
+from .reader import COLUMNS, LogContent, StepStore
 
-_BLOCK = 4096  # consecutive records; patterns are looked for within blocks
-MOST_RECORDS = 40 * _BLOCK
-COLUMNS = ("line", "block", *StepLine._fields)
+FILE_STRIDE = 10**10  # line numbers of the second log start here: one axis for all
 FEWEST = 6  # records; fewer have no pattern
 _LATER_S = 60.0
 _MOST_STREAMS = 16  # that write into one log by turns
-
-
-class StepStore:
-    """Records of steps in columns. Past `MOST_RECORDS` every other block is dropped: evenly spread windows stay."""
-
-    def __init__(self, shape: str, rank: str = "-", kind: str = "") -> None:
-        self.key = self.shape, self.rank, self.kind = shape, rank, kind
-        self.is_bar = shape.startswith("bar/")
-        self.is_epochs = kind == "epochs"  # a record is an epoch, not a step
-        self.unit_known = True
-        self.is_averaged = False  # by the logger, over its last steps
-        self.resolution_s = inf  # of the time stamps, or of a bar's clock
-        self.of = 0  # steps an epoch, if the lines tell
-        self.num_seen = 0
-        self.last_step = -1
-        self.gap = 0  # between the last two
-        self._rows = array("d")  # one record behind the other
-        self._stride = 1
-
-    def __len__(self) -> int:
-        return len(self._rows) // len(COLUMNS)
-
-    def add(self, line: float, told: StepLine) -> None:
-        """Append one record."""
-        block = self.num_seen // _BLOCK
-        self.num_seen += 1
-        self.gap = told.step - self.last_step
-        self.last_step, self.of = told.step, max(self.of, told.of)
-        if block % self._stride:
-            return
-        self._rows.extend((line, block, *told))
-        if len(self._rows) >= MOST_RECORDS * len(COLUMNS):
-            length = _BLOCK * len(COLUMNS)
-            blocks = [self._rows[first : first + length] for first in range(0, len(self._rows), 2 * length)]
-            self._rows = array("d", chain.from_iterable(blocks))
-            self._stride *= 2
-
-    def fill_last(self, values: Sequence[float]) -> None:
-        """Give the last record the times that it has not: step time and wait, and their means so far."""
-        last = len(self._rows) - len(COLUMNS)
-        for at, value in enumerate(values, start=last + COLUMNS.index("took_s")):
-            if last >= 0 and isnan(self._rows[at]):
-                self._rows[at] = value
-
-    def move_lines(self, offset: float) -> None:
-        """Count lines from another number on."""
-        for index in range(0, len(self._rows), len(COLUMNS)):
-            self._rows[index] += offset
-
-    def take_over(self, later: StepStore) -> None:
-        """Append the records of another part of the same log."""
-        self.is_averaged |= later.is_averaged
-        self.unit_known &= later.unit_known
-        self.resolution_s = min(self.resolution_s, later.resolution_s)
-        for line, _, *values in zip(*(later.column(name) for name in COLUMNS), strict=True):
-            self.add(line, StepLine(*values))
-
-    @property
-    def moves(self) -> bool:
-        """Whether it tells of steps that have times: a number that stays as it is counts nothing."""
-        if self.shape != "stamped" or len(self) <= 2:
-            return self.shape != "alone"
-        return bool((np.diff(self.column("step")) > 0).mean() > 0.3)
-
-    def column(self, name: str) -> array[float]:
-        """Return one column."""
-        return self._rows[COLUMNS.index(name) :: len(COLUMNS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,3 +294,147 @@ def _even(dt: Floats, span: Floats, inside: Flags, resolution_s: float) -> Float
             else:
                 out[part] = np.where(chosen, even, dt[part])
     return out
+
+
+@dataclass
+class LogStreams:
+    """What all logs tell together."""
+
+    series: list[Series] = field(default_factory=list)  # the most telling first
+    slow_only: StepStore | None = None
+    markers: list[Marker] = field(default_factory=list)
+    settings: dict[str, int] = field(default_factory=dict)
+    recent: list[Recent] = field(default_factory=list)
+    fast_step_s: float | None = None  # the shortest step that a few lines tell of, where they are too few for a series
+    per_epoch: int = 0
+    num_ranks: int = 1
+
+
+def join_logs(contents: Sequence[LogContent]) -> LogStreams:
+    """Return the streams of steps in some logs of one run."""
+    streams = LogStreams()
+    contents = sorted(contents, key=lambda one: min(map(_begin, filter(len, one.stores.values())), default=[0.0] * 3))
+    for index, content in enumerate(contents):
+        content.move_lines(index * FILE_STRIDE)
+        streams.markers += content.markers
+        streams.recent += content.recent
+        for name, value in content.settings.items():
+            streams.settings.setdefault(name, value)
+    shapes: dict[str, dict[tuple[str, str], list[StepStore]]] = {}
+    stores = [store for content in contents for store in content.stores.values()]
+    kinds = {one.kind for one in stores if one.moves} or {one.kind for one in stores}
+    # Steps without a number, lines of whole epochs, those of an evaluation: they count where there are no better ones.
+    order = ["test", "epochs", "steps"]
+    beside = set(order if kinds - set(order) else order[: max(map(order.index, kinds), default=0)])
+    if kinds == {"test"}:
+        streams.markers = [marker for marker in streams.markers if marker.doing is not Doing.EVALUATION]
+    for content in contents:
+        streams.markers += _bars_between(content.stores)
+        for store in content.stores.values():
+            if store.kind not in beside and (store.moves or store.shape == "alone"):
+                shapes.setdefault(store.shape, {}).setdefault((store.rank, store.kind), []).append(store)
+                streams.per_epoch = max(streams.per_epoch, store.of)
+    streams.markers.sort(key=lambda marker: marker.line)
+    fast: list[float] = []
+    for shape, ranks in shapes.items():
+        parts = [chain for stores in ranks.values() for chain in _chained(stores)]
+        if shape == "slow":
+            streams.slow_only = max(parts, key=len)
+            continue
+        per_epoch = _steps_an_epoch(streams.settings, parts)
+        built = [series for store in parts if (series := build_series(store, per_epoch=per_epoch)) is not None]
+        if built:
+            streams.num_ranks = max(streams.num_ranks, len(built))
+            streams.series.append(_side_by_side(built))
+        for values in (np.asarray(store.column(name)) for store in parts for name in ("took_s", "rate_s")):
+            fast += [float(values[values > 0].min())] if (values > 0).any() else []
+    streams.series.sort(key=_worth, reverse=True)
+    streams.fast_step_s = min(fast, default=None)
+    return streams
+
+
+def _bars_between(stores: dict[tuple[str, ...], StepStore]) -> list[Marker]:
+    """Take out bars that are no training, though no name says so: they run in the pauses of the one that began first.
+
+    Returns them as evaluations, one each time.
+    """
+    bars = sorted(
+        (store for store in stores.values() if store.is_bar and len(store)), key=lambda one: one.column("line")[0]
+    )
+    found: dict[int, Marker] = {}
+    runs = [_bar_runs(store) for store in bars]
+    for store, others in zip(bars[1:], runs[1:], strict=True):
+        # In which pause of the first one does each lie? Within a run of it there is none.
+        after = np.searchsorted([first for first, _, _ in runs[0]], [begin for begin, _, _ in others]).tolist()
+        is_between = [runs[0][index - 1][1] < begin for index, (begin, _, _) in zip(after, others, strict=True)]
+        is_named = np.isnan(store.column("epoch")).mean() < 0.5  # by its epoch: it may be another run's training
+        if is_named or np.mean(is_between) < 0.9 or len(set(after)) < max(2, 0.5 * (len(runs[0]) - 1)):
+            continue
+        for index, (_, end, took_s) in zip(after, others, strict=True):
+            took_s += found[index].took_s if index in found else 0.0
+            found[index] = Marker(Doing.EVALUATION, end, NAN, NAN, took_s)
+        del stores[store.key]
+    return list(found.values())
+
+
+def _bar_runs(store: StepStore) -> list[tuple[float, float, float]]:
+    """Return the runs of a bar: the lines where each begins and ends, and how long it took."""
+    line, elapsed_s = (np.asarray(store.column(name)) for name in ("line", "elapsed_s"))
+    starts = np.flatnonzero(np.diff(elapsed_s, prepend=np.inf) < 0)
+    ends = np.append(starts[1:], len(line)) - 1
+    return list(zip(line[starts].tolist(), line[ends].tolist(), elapsed_s[ends].tolist(), strict=True))
+
+
+def _begin(store: StepStore) -> list[float]:
+    """Return what tells which of several logs comes first: their time, else their epoch and step."""
+    return [float(np.nan_to_num(store.column(name)[0])) for name in ("at_s", "epoch", "step")]
+
+
+def _steps_an_epoch(settings: dict[str, int], stores: list[StepStore]) -> int:
+    """Return the steps of an epoch where a counter runs through all of them and the log tells how many there are."""
+    epochs, steps = settings.get("num_epochs", 1), settings.get("num_steps", 0)
+    if epochs > 1 and steps > epochs and steps % epochs == 0 and all(store.of == steps for store in stores):
+        return steps // epochs
+    return 0
+
+
+def _worth(series: Series) -> float:
+    is_single = series.median_span <= 1
+    return 2.0 * series.has_wait + 1.0 * is_single + 0.5 * series.has_time + float(np.log10(len(series)))
+
+
+def _chained(stores: list[StepStore]) -> list[StepStore]:
+    """Join what follows each other: parts of a log that was rotated. Others stay apart: they are ranks."""
+    chains: list[StepStore] = []
+    for store in sorted(filter(len, stores), key=_begin):
+        if chains and _follows(chains[-1], store):
+            chains[-1].take_over(store)
+        else:
+            chains.append(store)
+    return chains
+
+
+def _follows(earlier: StepStore, later: StepStore) -> bool:
+    end, begin = earlier.column("at_s")[-1], later.column("at_s")[0]
+    if not isnan(end) and not isnan(begin):
+        return end <= begin + 1.0
+    last = np.nan_to_num([earlier.column(name)[-1] for name in ("epoch", "step")]).tolist()
+    return bool(last <= _begin(later)[1:])
+
+
+def _side_by_side(ranks: list[Series]) -> Series:
+    """Take each step as its slowest rank had it: the others wait for that one."""
+    if len(ranks) == 1:
+        return ranks[0]
+    names = [name for name, value in vars(ranks[0]).items() if isinstance(value, np.ndarray)]
+    columns = {name: np.concatenate([getattr(series, name) for series in ranks]) for name in names}
+    order = np.lexsort((columns["step"], columns["segment"]))
+    columns = {name: column[order] for name, column in columns.items()}
+    is_new = [np.diff(columns[name], prepend=np.nan) != 0 for name in ("step", "segment")]
+    starts = np.flatnonzero(is_new[0] | is_new[1])
+    joined: dict[str, Any] = {
+        name: np.fmax.reduceat(column, starts) if name in ("wall_s", "wait_s") else column[starts]
+        for name, column in columns.items()
+    }
+    has_time = any(series.has_time for series in ranks)
+    return replace(ranks[0], **joined, per_epoch=max(series.per_epoch for series in ranks), has_time=has_time)
