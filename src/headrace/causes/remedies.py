@@ -181,8 +181,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.GC: CauseAdvice(
         fix=_texts(
-            "`gc.freeze()` after the model and the data set are built; or `gc.disable()`, and `gc.collect()` once an "
-            "epoch",
+            "`gc.freeze()` once model and data set are built; or `gc.disable()`, and `gc.collect()` once an epoch",
             "模型和数据集建好后调用 `gc.freeze()`；或 `gc.disable()`，每个 epoch 结束时 `gc.collect()`",
             "fewer Python objects: lists of millions of small ones (paths, annotations) as arrays",
             "减少 Python 对象：把上百万个小对象的列表（路径、标注）换成数组",
@@ -191,8 +190,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.H2D_COPY: CauseAdvice(
         fix=_texts(
-            "`pin_memory=True` in the loader and `tensor.to(device, non_blocking=True)`: it runs beside the "
-            "computation",
+            "`pin_memory=True` in the loader and `tensor.to(device, non_blocking=True)`: both then go on at once",
             "加载器设 `pin_memory=True`，拷贝用 `tensor.to(device, non_blocking=True)`：拷贝就能与计算并行",
             "copy less: bytes as they are decoded, and the conversion to float on the device",
             "少拷一些：直接拷贝解码后的字节，到设备上再转成浮点",
@@ -205,10 +203,8 @@ _ADVICE: dict[Cause, CauseAdvice] = {
         fix=_texts(
             "ask for more cores: `--cpus-per-task` (Slurm), `--cpus` (Docker), `resources.limits.cpu` (Kubernetes)",
             "申请更多核心：Slurm 用 `--cpus-per-task`，Docker 用 `--cpus`，Kubernetes 用 `resources.limits.cpu`",
-            "as many threads as the quota has cores: `OMP_NUM_THREADS`, `torch.set_num_threads`, `num_workers`; more "
-            "use it up sooner, and then all stand still",
-            "线程数按配额设：`OMP_NUM_THREADS`、`torch.set_num_threads`、`num_workers`；越多只会越早用尽配额，然后一起"
-            "停住",
+            "as many threads as the quota has cores: `OMP_NUM_THREADS`, `torch.set_num_threads`, `num_workers`",
+            "线程数按配额设：`OMP_NUM_THREADS`、`torch.set_num_threads`、`num_workers`",
         ),
         futile=(_SAME_CORES_FUTILE,),
     ),
@@ -246,9 +242,8 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.MEMORY_PRESSURE: CauseAdvice(
         fix=_texts(
-            "leave room for the files that are read again: less memory in workers and batches (`memory=`), or a "
-            "higher limit, towards which the page cache counts",
-            "给反复读取的文件留出余地：减少 worker 和 batch 占用的内存（`memory=`），或提高上限；页缓存也计入该上限",
+            "room for the files that are read again: less memory in workers and batches (`memory=`), a higher limit",
+            "给反复读取的文件留出余地：减少 worker 和 batch 占用的内存（`memory=`），或提高上限",
             "if the data are larger than memory: read them in large pieces, in the order they lie on disk (tar shards)",
             "若数据大于内存：按磁盘上的顺序大块读取（tar 分片）",
         ),
@@ -263,8 +258,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             "`headrace.DataLoader`, which reads ahead across shards",
             "在当前分片读完之前，用 worker 里的一个线程打开下一个；或用 `headrace.Shards` 配合 `headrace.DataLoader`，"
             "它跨分片预读",
-            "less to do at the start: stream the archive (`mode='r|'`) or keep an index, no `.gz`, a copy on a local "
-            "disk",
+            "less to do at the start: stream the archive (`mode='r|'`) or keep an index, no `.gz`, a local disk",
             "减少分片开头的工作：流式读取（`mode='r|'`）或保存索引；不要套 `.gz`；放到本地盘",
             "fewer starts: larger shards, of different sizes, so that the workers do not reach their ends together",
             "减少切换次数：用更大的分片，且大小错开，避免各 worker 同时读到末尾",
@@ -444,9 +438,8 @@ _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
 # The same for those who have our loader already, where that is another sentence.
 _BOTTLENECK_FIX_WITH_OURS: dict[Bottleneck, Text] = {
     Bottleneck.IO_LATENCY: Text(
-        "more requests at a time: `headrace.Shards` are read ahead, `io_depth=` at a time, loose files by "
-        "`readahead=`; more workers than cores are fine here",
-        "同时发出更多请求：`headrace.Shards` 会按 `io_depth=` 提前读取，散文件用 `readahead=`；worker 也可多于核心数",
+        "more requests at a time: `io_depth=` of `headrace.Shards`, `readahead=` of loose files, more workers",
+        "同时发出更多请求：`headrace.Shards` 的 `io_depth=`、散文件的 `readahead=`，或增加 worker",
     ),
     Bottleneck.IPC_COPY: Text(
         "smaller samples in bytes (uint8 instead of float32): each is written once, and that is what takes long",
