@@ -203,7 +203,7 @@ def _copy_evidence(trainer: Trainer, figures: dict[str, float]) -> Iterator[Text
     figures |= {"host_s": host_s, "untimed_s": untimed_s}
     if host_s - copied_s > _SOME * copied_s:
         yield Text(
-            "the calls held the host up for {host}; in {waited} of that they waited for what the device had to do",
+            "the calls held the host up for {host} in all; in {waited} of that they waited for the device to compute",
             "这些调用共让主机停了 {host}，其中 {waited} 是在等设备算完手头的任务：那不是拷贝",
         ).filled(host=format_seconds(host_s), waited=format_seconds(host_s - copied_s))
     if untimed_s > _SOME * copied_s:
