@@ -187,6 +187,14 @@ def test_what_to_do_is_a_line_of_the_terminal_whatever_is_advised(language: str,
         assert said == whole or whole[len(said)] in " ;:,；：，、（"
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("cause", [one for one in Cause if one is not Cause.UNKNOWN])
+def test_what_was_lost_to_what_is_a_line(cause: Cause, language: str) -> None:
+    found = replace(FOUND, findings=(replace(FOUND.findings[0], cause=cause, share=0.888),), figures={"train_s": 99.9})
+    lines = brief_of(found, language)
+    assert lines[1].startswith({"en": "do: ", "zh": "怎么办："}[language])
+
+
 def test_what_else_was_found_comes_before_the_verdict_where_room_is_short() -> None:
     two_lines, three_lines = (Text("some words " * count, "") for count in (12, 20))
     first = replace(FOUND.findings[0], fix=(three_lines,) * 2, evidence=(two_lines,) * 2, measure=())

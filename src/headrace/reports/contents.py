@@ -70,9 +70,9 @@ def nothing_wrong(findings: Findings, language: str) -> list[str]:
 
 CAUSES = {
     Cause.LOADER_THROUGHPUT: Text("the loader is too slow", "加载器吞吐不足"),
-    Cause.BATCH_LOCKSTEP: Text("workers in lock-step: one long wait a round", "worker 同步成批：每轮一次长等待"),
+    Cause.BATCH_LOCKSTEP: Text("workers in lock-step", "worker 同步成批"),
     Cause.STRAGGLER_SAMPLE: Text("single late batches", "个别 batch 迟到"),
-    Cause.SHARD_BOUNDARY: Text("the change from one shard to the next", "切换分片"),
+    Cause.SHARD_BOUNDARY: Text("starts of shards", "切换分片"),
     Cause.EPOCH_START: Text("a slow start of each epoch", "epoch 开头慢"),
     Cause.WORKER_LOST: Text("a worker was lost", "worker 丢失"),
     Cause.WORKER_HANG: Text("a worker hangs", "worker 卡死"),
@@ -87,8 +87,8 @@ CAUSES = {
     Cause.GC: Text("garbage collection", "垃圾回收"),
     Cause.H2D_COPY: Text("copies to the GPU", "拷贝到 GPU"),
     Cause.CPU_THROTTLED: Text("the CPU is throttled", "CPU 被限流"),
-    Cause.HOST_BOUND: Text("the host does not keep the GPU busy", "主机端喂不满 GPU"),
-    Cause.CPU_CONTENDED: Text("no free core: all of them are in use", "没有空闲核心：全部被占用"),
+    Cause.HOST_BOUND: Text("the GPU waits for the host", "主机端喂不满 GPU"),
+    Cause.CPU_CONTENDED: Text("no free core", "没有空闲核心"),
     Cause.COMPUTE: Text("computing", "计算"),
     Cause.UNKNOWN: Text("slow steps that the evidence does not explain", "原因不明的慢步"),
 }

@@ -87,9 +87,9 @@ _TOO_FEW = Text(
 
 
 _TAKING = Text("batches were ready, and taking them takes long", "batch 已经就绪，取用耗时长")
-_UNEVEN = Text("the work is unevenly dealt out: one worker has most of it", "工作分配不均：大部分落在一个 worker 上")
+_UNEVEN = Text("the work is unevenly dealt out", "工作分配不均")
 _TITLES: dict[Bottleneck | None, Text] = {  # what is to be changed, where the cause alone does not say it
-    Bottleneck.SAMPLER: Text("the training process itself takes long inside `next`", "训练进程自己在 `next` 里耗时长"),
+    Bottleneck.SAMPLER: Text("`next` itself takes long", "`next` 本身耗时长"),
     Bottleneck.COLLATE: Text("`collate_fn` takes long", "`collate_fn` 耗时长"),
     Bottleneck.THREADS: Text("too many threads in each worker", "每个 worker 的线程太多"),
     Bottleneck.SERIAL: Text("the workers take turns at something they share", "worker 在轮流等待共用的东西"),
