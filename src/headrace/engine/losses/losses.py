@@ -163,12 +163,12 @@ class Replanning:
             slot = self._pool.board.bind_slot(layout.places(num_rows)[1]) if is_held else -1
         if slot < 0:
             return UNBOUND, []
-        memory, to = self._slots.memory(slot), layout.places(num_rows)[0]
-        for row, copy, source in found:
-            for leaf, begin, start in zip(layout.leaves, to, layout.places(copy.num_rows)[0], strict=True):
-                width = leaf.row_bytes
-                part = copy.memory[start + source * width : start + (source + 1) * width]
-                memory[begin + row * width : begin + (row + 1) * width] = part
+        into = layout.row_views(self._slots.memory(slot), num_rows)
+        for copy in {id(copy): copy for _, copy, _ in found}.values():
+            rows = [(row, source) for row, of, source in found if of is copy]
+            for to, values in zip(into, layout.row_views(memoryview(copy.memory), copy.num_rows), strict=True):
+                for row, source in rows:
+                    to[row] = values[source]
         return join_place(number, slot), [row for row, _, _ in found]
 
 
