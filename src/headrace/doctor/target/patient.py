@@ -404,8 +404,9 @@ class WorkerStart:
 
         kind = type(info.dataset)
         for name in ("__getitem__", "__getitems__"):
-            with contextlib.suppress(TypeError, AttributeError):  # a list, or no such method
-                setattr(kind, name, noted(getattr(kind, name)))
+            with contextlib.suppress(TypeError):  # the class is none of Python's: a list
+                if callable(fetch := getattr(kind, name, None)):  # and no property
+                    setattr(kind, name, noted(fetch))
         initialise: Callable[[], None] = torch.cuda._lazy_init
 
         def touched() -> None:
