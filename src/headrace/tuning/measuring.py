@@ -48,16 +48,12 @@ def measure(target: Any, num_samples: int) -> Measured:
     gc.collect()
     training, dataset = read_rollup(os.getpid()), target.dataset
     context = getattr(target.loader, "multiprocessing_context", None) or torch.multiprocessing.get_context()
-    ours, theirs = context.Pipe()
-    worker = context.Process(target=_fetch_some, args=(replace(target, loader=None), num_samples, theirs))
+    ours, theirs = context.Pipe(duplex=False)
+    worker = context.Process(target=_fetch_some, args=(replace(target, loader=None), num_samples, os.getpid(), theirs))
     worker.start()
     theirs.close()
-    shared: list[int] = []
     try:
-        while (told := ours.recv()) in ("started", "fetched"):
-            # a page that the worker copies is this process's alone from then on
-            shared.append(own.own_bytes if (own := read_rollup(os.getpid())) is not None else 0)
-            ours.send("go on")
+        told = ours.recv()
     except EOFError:
         worker.join()
         raise CannotLoadTarget(f"a worker ended with {worker.exitcode} while it fetched a sample") from None
@@ -66,7 +62,7 @@ def measure(target: Any, num_samples: int) -> Measured:
         raise CannotLoadTarget(f"a sample failed: {told['failed']}")
     sizes, is_forked = told.pop("sizes"), context.get_start_method() == "fork"
     copied, tracked = sizes_of_references(dataset) if is_forked else (0, 0)
-    copied_already = min(copied, max(0, shared[1] - shared[0])) if len(shared) == 2 else 0
+    copied_already = min(copied, max(0, told.pop("copied_bytes")))
     cost = SampleCost(
         sample_bytes=sum(sizes) // len(sizes),
         batch_sample_bytes=told.pop("batch_sample_bytes"),
@@ -89,20 +85,20 @@ def measure(target: Any, num_samples: int) -> Measured:
     )
 
 
-def _fetch_some(target: Any, num_samples: int, connection: Any) -> None:
+def _fetch_some(target: Any, num_samples: int, parent: int, connection: Any) -> None:
     """Do what a worker does, and tell what it has of its own meanwhile."""
     try:
-        connection.send(_fetched(target, num_samples, connection))
+        connection.send(_fetched(target, num_samples, parent))
     except Exception as error:
         connection.send({"failed": str(describe_error(error))})
 
 
-def _fetched(target: Any, num_samples: int, connection: Any) -> dict[str, Any]:
+def _fetched(target: Any, num_samples: int, parent: int) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(1)
     gc.freeze()  # as our workers do: what a collection over everything copies is counted apart
-    _ask(connection, "started")
+    parents_own = _own_bytes(parent)  # a page that this process copies is the parent's alone from then on
     samples = _samples(target, num_samples + 1)
     kept = list(islice(samples, 1))  # it imports what it needs, which is no sample's own
     if not kept:
@@ -130,26 +126,23 @@ def _fetched(target: Any, num_samples: int, connection: Any) -> dict[str, Any]:
     except Exception:  # what torch cannot stack comes as it is
         batch_sample_bytes = sum(sizes) // len(sizes)
     kept.clear()
-    own = _own_bytes()
-    _ask(connection, "fetched")
+    trim_heap()
+    own, copied = _own_bytes(os.getpid()), _own_bytes(parent) - parents_own
     gc.unfreeze()
     gc.collect()
+    trim_heap()
     return {
         "sizes": sizes,
         "peak_bytes": max(peaks, default=max(sizes)),
         "batch_sample_bytes": batch_sample_bytes,
         "own_bytes": own,
-        "collected_bytes": _own_bytes() - own,
+        "copied_bytes": copied,
+        "collected_bytes": _own_bytes(os.getpid()) - own,
         "is_even": len(layouts) == 1,
         "is_peak_measured": can_reset and bool(peaks),
         "sample_s": sorted(times)[len(times) // 2] if times else 0.0,
         "worst_sample_s": max(times, default=0.0),
     }
-
-
-def _ask(connection: Any, word: str) -> None:
-    connection.send(word)
-    connection.recv()
 
 
 def _samples(target: Any, count: int) -> Iterator[Any]:
@@ -168,9 +161,8 @@ def _layout_of(sample: Any) -> tuple[Any, ...]:
     return tuple((type(leaf).__name__, tuple(getattr(leaf, "shape", ()))) for leaf in leaves_of(sample))
 
 
-def _own_bytes() -> int:
-    trim_heap()
-    rollup = read_rollup(os.getpid())
+def _own_bytes(pid: int) -> int:
+    rollup = read_rollup(pid)
     return rollup.own_bytes if rollup is not None else 0
 
 

@@ -123,7 +123,8 @@ def next_step(problem: Problem, results: Sequence[ProbeOutcome]) -> Probe | Tune
     start_s = max((one.took_s - one.measured_s for one in results if one.failure is None), default=1.0)
     # What is under way at either end of a stretch, a batch or a sample in each worker, is its error.
     grain = max(wanted.batch_size or 1, wanted.num_workers)
-    stretch_s = min(_LONGEST_S, max(_SHORTEST_S, _GRAINS * grain / problem.model.per_s(wanted)))
+    per_s = math.exp(rates[wanted].mean) if wanted in rates else problem.model.per_s(wanted)
+    stretch_s = min(_LONGEST_S, max(_SHORTEST_S, _GRAINS * grain / per_s))
     is_first = all(one.candidate != wanted for one in results)
     if problem.is_sweep:
         num_left = _ROUNDS_SWEPT * len(problem.space) - len(results)
@@ -137,7 +138,8 @@ def answer_of(problem: Problem, results: Sequence[ProbeOutcome]) -> TuneAnswer:
     tried = {one: rate for one, rate in _rates(problem, results).items() if rate.count}
     if not tried:
         return TuneAnswer(candidate=None)
-    rates = {one.candidate: _mean_rate(results, one.candidate) for one in results if one.failure is None}
+    noise = _noise(results)
+    rates = {one: _mean_and_error(logs, noise) for one, logs in _logs(results).items()}
     best, now, demand = _leader(problem, tried), problem.baseline, problem.demand_per_s
     gain, gain_error = times(rates[best], rates[now]) if now is not None and now in tried else (None, 0.0)
     return TuneAnswer(
@@ -151,12 +153,10 @@ def answer_of(problem: Problem, results: Sequence[ProbeOutcome]) -> TuneAnswer:
     )
 
 
-def _mean_rate(results: Sequence[ProbeOutcome], candidate: Candidate) -> tuple[float, float]:
-    """Return a candidate's samples a second, and half of their 95 % interval."""
-    rates = [(one.samples_per_s, one.error) for one in results if one.candidate == candidate and one.failure is None]
-    mean, own = statistics.fmean(rate for rate, _ in rates), statistics.fmean(error for _, error in rates)
-    spread = 1.96 * statistics.stdev(rate for rate, _ in rates) / mean if len(rates) > 1 else 0.0
-    return mean, mean * max(own, spread) / math.sqrt(len(rates))
+def _mean_and_error(logs: Sequence[float], noise: float) -> tuple[float, float]:
+    """Return what logarithms of rates stand for, and half of its 95 % interval."""
+    mean = math.exp(statistics.fmean(logs))
+    return mean, 1.96 * mean * noise / math.sqrt(len(logs))
 
 
 def times(rate: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
@@ -210,16 +210,12 @@ class _Belief:
 
 def _rates(problem: Problem, results: Sequence[ProbeOutcome]) -> dict[Candidate, _Belief]:
     """Return what is known of every candidate that has not failed."""
-    good = [one for one in results if one.failure is None]
-    said = {one: math.log(problem.model.per_s(one)) for one in _space(problem, good)}
-    good = [one for one in good if one.candidate in said]  # what is seen beside them is not chosen
-    seen: dict[Candidate, list[float]] = {}
-    for result in good:
-        seen.setdefault(result.candidate, []).append(math.log(result.samples_per_s))
+    said = {one: math.log(problem.model.per_s(one)) for one in _space(problem, results)}
+    seen = {one: logs for one, logs in _logs(results).items() if one in said}  # what is beside them is not chosen
     missed = {one: statistics.fmean(logs) - said[one] for one, logs in seen.items()}
-    squares = sum(len(seen[one]) * miss**2 for one, miss in missed.items())
-    wrong = math.sqrt((_MODEL_WEIGHT * _MODEL_ERROR**2 + squares) / (_MODEL_WEIGHT + len(good)))
-    noise, rates = _noise(seen, [one.error for one in good]), {}
+    squares = sum(miss**2 for miss in missed.values())
+    wrong = math.sqrt((_MODEL_WEIGHT * _MODEL_ERROR**2 + squares) / (_MODEL_WEIGHT + len(missed)))
+    noise, rates = _noise(results), {}
     for one, log_per_s in said.items():
         if _has_failed(one, results):
             continue
@@ -268,7 +264,7 @@ def _next_of(problem: Problem, rates: Mapping[Candidate, _Belief]) -> Candidate 
     return leader if rates[leader].count < rates[rival].count else rival
 
 
-def _space(problem: Problem, good: Sequence[ProbeOutcome]) -> tuple[Candidate, ...]:
+def _space(problem: Problem, results: Sequence[ProbeOutcome]) -> tuple[Candidate, ...]:
     """Return what there is to choose from: what is there, too, and the best so far with more batches ahead.
 
     A deeper queue brings nothing on average, unless workers stand still while a slow sample is waited for. What that
@@ -277,6 +273,7 @@ def _space(problem: Problem, good: Sequence[ProbeOutcome]) -> tuple[Candidate, .
     space = dict.fromkeys(problem.space)
     if problem.baseline is not None:
         space[problem.baseline] = None
+    good = [one for one in results if one.failure is None]
     own_choice = [one for one in good if one.candidate in problem.space and one.candidate.num_workers]
     if own_choice and not problem.is_sweep:
         best = max(own_choice, key=lambda one: one.samples_per_s)
@@ -295,8 +292,18 @@ def _likeness(one: Candidate, other: Candidate) -> float:
     return like * (1.0 if one.batch_size == other.batch_size else _OF_BATCH)
 
 
-def _noise(seen: Mapping[Candidate, Sequence[float]], errors: Sequence[float]) -> float:
+def _logs(results: Sequence[ProbeOutcome]) -> dict[Candidate, list[float]]:
+    """Return the logarithms of the rates that were measured of each candidate."""
+    logs: dict[Candidate, list[float]] = {}
+    for one in results:
+        if one.failure is None:
+            logs.setdefault(one.candidate, []).append(math.log(one.samples_per_s))
+    return logs
+
+
+def _noise(results: Sequence[ProbeOutcome]) -> float:
     """Return the spread of probes of one candidate: at first from their own errors, then from those repeated."""
+    seen, errors = _logs(results), [one.error for one in results if one.failure is None]
     own = min(_MOST_NOISE, max(_LEAST_NOISE, statistics.median(errors or [0.0]) / 1.96))
     squares = sum((log - statistics.fmean(logs)) ** 2 for logs in seen.values() for log in logs)
     return math.sqrt((_NOISE_WEIGHT * own**2 + squares) / (_NOISE_WEIGHT + len(errors) - len(seen)))

@@ -118,7 +118,7 @@ def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutc
             loader=settings.loader,
             backends=settings.backends,
             batch_sizes=batches,
-            depths=(None, *(times * service.storage_depth for times in depths)),
+            depths=(None, *(factor * service.storage_depth for factor in depths)),
         )
     )
     if settings.memory_bytes is not None:
