@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.tuning.model import Candidate, Service, ThroughputModel, candidates, worker_counts
-from headrace.tuning.search import Failure, Probe, ProbeOutcome, Problem, TuneAnswer, next_step
+from headrace.tuning.search import Failure, Probe, ProbeOutcome, Problem, TuneAnswer, answer_of, next_step
 
 SPACE = tuple(candidates(worker_counts(16), batch_sizes=(8,)))
 
@@ -188,6 +188,16 @@ def test_it_says_whether_what_is_there_is_beaten() -> None:
     assert any(one.candidate == poor for one in results)
     answer, _ = simulated.search(simulated.problem(baseline=good))
     assert not answer.is_better
+
+
+def test_what_was_measured_of_a_candidate_counts_however_like_another_it_is() -> None:
+    space = tuple(Candidate(num_workers=4, batch_size=8, io_depth=depth) for depth in (None, 8, 16))
+    problem = replace(Simulated().problem(), space=space)
+    results = [
+        ProbeOutcome(candidate=one, at_s=at_s, took_s=2.0, measured_s=1.0, samples_per_s=per_s)
+        for at_s, (one, per_s) in enumerate(zip(space, (100.0, 150.0, 120.0), strict=True))
+    ]
+    assert answer_of(problem, results).candidate == space[1]
 
 
 def test_torchs_loader_is_seen_beside_ours() -> None:

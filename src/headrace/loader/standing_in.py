@@ -36,8 +36,8 @@ _ASKED_AT_WILL = {
 }
 _TORCHS_PREFETCH = 2  # where nobody gave one
 _GIVEN = {"num_workers", "prefetch_factor"}  # by a profile, in place of the script's
-_SAMPLES = 2  # a data set, or a collation, that draws at all draws in nearly every sample
-_GRACE_S = 1.0
+_PROBED_SAMPLES = 2  # a data set, or a collation, that draws at all draws in nearly every sample
+_PROBE_GRACE_S = 1.0
 _TorchsWorkers = torch_loader._MultiProcessingDataLoaderIter
 
 
@@ -324,7 +324,7 @@ def probe_samples(loader: Any, *, timeout_s: float = 20.0) -> FeedReason:
     finally:
         ours.close()
         if process.pid is not None:
-            process.join(_GRACE_S if process.exitcode is None else 0)
+            process.join(_PROBE_GRACE_S if process.exitcode is None else 0)
             if process.is_alive():
                 process.kill()
             process.join()
@@ -368,7 +368,7 @@ def _probe(
         for place in places:
             place.initial_seed = lambda: info.seed
         try:
-            draws = _draws(fetcher, first[:_SAMPLES] if is_batched else first, (dataset, collate), info)
+            draws = _draws(fetcher, first[:_PROBED_SAMPLES] if is_batched else first, (dataset, collate), info)
         except Exception:
             if not is_batched:
                 raise

@@ -221,7 +221,7 @@ def _rates(problem: Problem, results: Sequence[ProbeOutcome]) -> dict[Candidate,
             continue
         rates[one] = _Belief(log_per_s, wrong, 0)
         if seen:
-            near = max(seen, key=partial(_likeness, one))  # itself, where it was tried
+            near = one if one in seen else max(seen, key=partial(_likeness, one))
             like = _likeness(one, near)
             error = math.hypot(wrong * math.sqrt(1 - like**2), noise / math.sqrt(len(seen[near])))
             rates[one] = _Belief(log_per_s + like * missed[near], error, len(seen.get(one, ())))
