@@ -273,3 +273,19 @@ def test_a_worker_that_dies_in_a_run_which_goes_on_ended_nothing(explain: Callab
 def test_a_bar_that_is_drawn_before_its_first_step_is_no_step(explain: Callable[..., Findings]) -> None:
     text = "ERROR: Unexpected segmentation fault encountered in worker.\nTrain: 0%|    | 0/51 [00:00<?, ?it/s]\n"
     assert explain(text).findings[0].severity is Severity.FATAL
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('  File "me/make.py", line 7\n    x = (\n    ^\nSyntaxError: invalid syntax\n' + HEAD + OWN, "no module"),
+        ("[0]<stderr>:Killed\n[1]<stderr>:Aborted (core dumped)\n", "killed"),
+        ("Process finished with exit code -1073741795 (0xC000001D)\n", "0xc000001d"),
+    ],
+)
+def test_a_start_that_never_ran_a_rank_s_signal_and_an_exit_code_are_ends(
+    text: str, words: str, explain: Callable[..., Findings]
+) -> None:
+    text += "ModuleNotFoundError: No module named 'mine'\n" if words == "no module" else ""
+    finding = first(explain(text))
+    assert words in (title_of(finding, "en") + said(finding)).lower()

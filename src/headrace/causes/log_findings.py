@@ -123,16 +123,19 @@ def _once(crashes: list[Finding]) -> list[Finding]:
     return list(kept.values())
 
 
+_FORMATS = {"stamped": "stamped steps", "bar": "progress bar", "slow": "slow batches"}
+
+
 def _source(paths: Sequence[str], contents: Sequence[LogContent], num_messages: int) -> dict[str, object]:
-    formats: Counter[str] = sum((content.formats for content in contents), Counter())
-    if num_messages:
-        formats["messages"] = num_messages
+    formats = Counter({"messages": num_messages, "last batches": sum(len(content.recent) for content in contents)})
+    for store in (store for content in contents for store in content.stores.values() if store.shape != "alone"):
+        formats[_FORMATS.get(store.shape.partition("/")[0], "timed steps")] += store.num_seen
     return {
         "logs": list(paths),
         "bytes": sum(content.num_bytes for content in contents),
         "bytes_read_for_steps": sum(content.num_bytes_read for content in contents),
         "lines": sum(content.num_lines for content in contents),
-        "formats": dict(formats),
+        "formats": dict(+formats),
     }
 
 

@@ -55,6 +55,12 @@ SHAPES = {
     "(trainer:733) INFO: 1epoch:train:1-50batch:50num_updates: iter_time=1.2e-04, forward_time=0.2, acc=0.2, "
     "optim_step_time=0.11, optim0_lr0=4.0e-06, train_time=1.1": (50, None, 1.1, 0.00012, None, None),
     "3000 2.6 50.0 seconds for 100 batches. Memory used: 18.2 / 16.4 GB.": (3000, None, 0.5, None, None, None),
+    "INFO:root:[1,   150/ 2400] - losses - Parent: 0.1 - Child: 7.1 [wd: 5.0e-02] [mem: 6.1e+04] (1250.0 ms)": (
+        150, 2400, 1.25, None, None, None,
+    ),
+    "DBNet INFO: [3/200], [47/604], global_step: 1255, speed: 12.1 samples/sec, acc: 0.9, lr:0.0008, time:0.82": (
+        47, 604, 0.82, None, None, None,
+    ),
     'json_stats: {"_type": "train_iter", "dt": 0.50, "dt_data": 0.01, "epoch": "1/20", "iter": "10/90"}': (
         10, 90, 0.50, 0.01, None, None,
     ),
@@ -481,3 +487,53 @@ def test_what_happened_once_is_not_certain(explain: Callable[..., Findings]) -> 
     lines += [f"{stamped(30_000 + 20.0 * n)} INFO step: {100 * n}" for n in range(30, 60)]
     first = explain(lines).findings[0]
     assert (first.cause, first.confidence) == (Cause.CHECKPOINT, Confidence.LIKELY)
+
+
+def test_a_line_that_only_begins_the_next_one_belongs_to_it(explain: Callable[..., Findings]) -> None:
+    """A logger whose message begins with a line break; and Keras, which tells the time of an epoch below its number."""
+    lines = []
+    for step in range(100, 3001, 100):
+        lines += [f"{stamped(15.0 * step / 100)} - INFO: ", f"Epoch [1/9], Step [{step}/4000], Loss: 0.1"]
+    assert explain(lines).figures["step_typical_s"] == pytest.approx(0.15)
+    lines = [line for n in range(1, 20) for line in (f"Epoch {n}/300", "8s - loss: 1.02 - acc: 0.80")]
+    found = explain(lines)
+    assert any("lines of epochs" in fact.en for fact in found.facts)
+    assert found.figures["step_typical_s"] == pytest.approx(8.0)
+
+
+def test_days_before_months_and_rows_without_names_have_times(explain: Callable[..., Findings]) -> None:
+    lines = [f"finished iteration {n} on process 0 [13/03 15:{n // 30:02d}:{2 * n % 60:02d}]" for n in range(1, 90)]
+    assert explain(lines).figures["step_typical_s"] == pytest.approx(2.0)
+    lines = [f"2025-03-11-22:{n // 4:02d}:{15 * n % 60:02d}] {n}, 0.05{n % 9}, 14.{n}, 3.445" for n in range(1, 20)]
+    assert explain(lines).figures["step_typical_s"] == pytest.approx(15.0)
+
+
+def test_samples_a_second_on_several_devices_tell_no_step_time(explain: Callable[..., Findings]) -> None:
+    """The batch may be that of each device; the time of an epoch is told."""
+    lines = ["Namespace(batch_size=256, num_gpus=8)"]
+    for epoch in range(9):
+        lines += [f"Epoch[{epoch}] Batch [{n}]\tSpeed: 4000.0 samples/sec\taccuracy=0.5" for n in range(49, 600, 50)]
+        lines += [f"[Epoch {epoch}] speed: 4000 samples/sec\ttime cost: 320.5"]
+    found = explain(lines)
+    assert any("lines of epochs" in fact.en for fact in found.facts)
+    assert found.figures["step_typical_s"] == pytest.approx(320.5)
+
+
+def test_steps_behind_the_last_line_of_an_epoch_are_no_slow_start(explain: Callable[..., Findings]) -> None:
+    """Two lines an epoch of 150 steps, 0.6 of 1.0 s waiting in each, and an evaluation between two epochs."""
+    lines, at_s = [], 0.0
+    for epoch in range(1, 20):
+        for step in (0, 100):
+            at_s += 100.0 if step else 54.0
+            cost, wait = (4.0, 3.6) if step == 0 else (1.9, 1.5) if epoch % 2 else (0.7, 0.3)
+            lines.append(
+                f"[{stamped(at_s)}] epoch:[ {epoch}/20 ] train step:{step} loss: 3.1 batch_cost: {cost:.3f} sec, "
+                f"reader_cost: {wait:.3f} sec, ips: 95.7 instance/sec."
+            )
+        at_s += 40.0
+        lines.append(f"[{stamped(at_s)}] END epoch:{epoch} val loss_avg: 3.2 top1_avg: 0.2")
+    found = explain(lines)
+    assert found.findings[0].cause is Cause.LOADER_THROUGHPUT
+    assert found.figures["wait_share"] == pytest.approx(0.65, abs=0.1)
+    starts = [one for one in found.findings if one.cause is Cause.EPOCH_START]
+    assert all(one.confidence is not Confidence.CERTAIN for one in starts)

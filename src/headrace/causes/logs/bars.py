@@ -10,7 +10,7 @@ does, they are all that is used.
 import math
 import re
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ _ALSO_NOT_TRAIN = re.compile(
 )  # the second: the head of Ultralytics' validation
 _OTHER_WORK = re.compile(
     r"download|fetching|tokeniz|\bmap\b(?!@)|filter|loading|reading|processing|caching|scanning|resolving|extract"
-    r"|generating|unpack|copying"
+    r"|generating|unpack|copying|capturing"
     r"|下载|缓存|预处理",
     re.IGNORECASE,
 )
@@ -150,7 +150,7 @@ def bar_times(n: Floats, shown: Floats, rates: Floats, resolution_s: float) -> t
     if resolution_s < 1.0 or len(n) < 4 or np.isnan(rates[1:]).mean() > 0.1:
         return best
     least_s = _TOLERATED_MISFIT * max(float(shown[-1] - shown[0]), 1.0)
-    for rule in (partial(_undo_moving, skip_same=False), partial(_undo_moving, skip_same=True), _mean_since_start):
+    for rule in (_undo_moving, _mean_since_start):
         at_s, misfit_s = _held_to(shown, rule(n, rates), resolution_s)
         if misfit_s < least_s:
             least_s = misfit_s
@@ -158,23 +158,19 @@ def bar_times(n: Floats, shown: Floats, rates: Floats, resolution_s: float) -> t
     return best
 
 
-def _undo_moving(n: Floats, rates: Floats, *, skip_same: bool) -> Floats:
-    """Undo the moving average; `skip_same`: a redraw between updates (`set_postfix`) shows the rate of before."""
+def _undo_moving(n: Floats, rates: Floats) -> Floats:
     seconds = np.zeros(len(n))
     steps_avg = time_avg = last_n = 0.0
-    last_rate = NAN
     if n[0] > 16 and not np.isnan(rates[0]):  # seen from the middle on: as if it had been steady so far
         steps_avg, time_avg = float(n[1] - n[0]), float((n[1] - n[0]) * rates[0])
         last_n = float(n[0]) - steps_avg
     for index, (now, rate) in enumerate(zip(n.tolist(), rates.tolist(), strict=True)):
         new = now - last_n
-        if math.isnan(rate):
-            last_n = now
-        elif new > 0 and not (skip_same and rate == last_rate):
+        if new > 0 and not math.isnan(rate):
             steps_avg = _SMOOTHING * new + (1 - _SMOOTHING) * steps_avg
             time_before, time_avg = time_avg, rate * steps_avg
             seconds[index] = max(0.0, (time_avg - (1 - _SMOOTHING) * time_before) / _SMOOTHING)
-            last_n, last_rate = now, rate
+        last_n = now
     return seconds
 
 

@@ -21,7 +21,8 @@ _SURVIVED = re.compile(
     r"|\b[Ii]gnor(?:ed|ing)\b|\b[Rr]etrying\b"
 )
 _SIGNAL = re.compile(
-    r"(?:.*\d\.?\d*(?:it/s|s/it)[^\]]*\])?\s*(?:(Killed|已杀死|Terminated|已终止|Hangup|挂起)(?:: 9)?\s*$"
+    r"(?:.*\d\.?\d*(?:it/s|s/it)[^\]]*\]|\[\d+\]<std\w+>:)?\s*"
+    r"(?:(Killed|已杀死|Terminated|已终止|Hangup|挂起)(?:: 9)?\s*$"
     r"|zsh: (killed|terminated|hangup)\b)"
 )
 _FINISHED = re.compile(
@@ -34,11 +35,12 @@ _FINISHED = re.compile(
 _OTHER_ENDS = re.compile(
     r"\s*(?:(?P<syntax>(?:Syntax|Indentation|Tab)Error(?=.*\b(?:invalid|unexpected|expected|unterminated)).*)"
     r"|\S+: (?P<usage>error: (?:argument |unrecognized arguments|the following arguments).*)"
-    r"|(?P<code>Exited with exit code [1-9]\d*)|.*\bDetected (?P<stop>KeyboardInterrupt)"
+    r"|(?P<code>(?:Exited|Process finished) with exit code -?[1-9]\d*.*)|.*\bDetected (?P<stop>KeyboardInterrupt)"
     r"|(?:\S+: line \d+: |srun: error: \S+: task\D+[\d,-]+: |Fatal Python error: )?(?: *\d+ )?"
     r"(?P<native>(?:Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exc|段错误|总线错误)"
     r"(?! enc).*)|(?P<thrown>terminate called after .*))"
 )
+_NOT_STARTED = re.compile(r"(?:Syntax|Indentation|Tab)Error")  # so that what comes behind it is another start
 # The last line of a traceback of which nobody copied more.
 _BARE = re.compile(
     r"[\s*`>_]*(?:\[rank\d+\]:\s*|.{0,60}?\b(?:ERROR|CRITICAL)\b[\s:|\]-]*)?"
@@ -154,6 +156,7 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
             frames.append(tuple(group or "" for group in frame.groups() if group is not None))
         elif match := _RAISED.match(body):
             if is_heard and number >= last_step:
+                is_again |= len(frames) == 1 and _NOT_STARTED.match(match[0]) is not None
                 end.quiet.discard(number)
                 end.raised.append(_raised(number, match[0].rstrip(), frames))
             elif not is_heard:

@@ -132,7 +132,7 @@ def _beside_clock(told: Told, spans: Spans, dt: Floats, resolution_s: float, ins
     agreement, ratio = _against_clock(took_s * span, dt, inside & (np.nan_to_num(dt) > 4 * resolution_s))
     if abs(ratio / spans.usual - 1) < 0.15 and spans.usual <= _LONGEST_INTERVAL:  # a figure is the time of all of them
         return Told(took_s / spans.head, wait_s / spans.head, span, Known.WINDOWS)
-    if ratio > 1.5 and agreement < (0.3 if inside.sum() >= 5 else 0.05):  # the counter counts samples, not steps
+    if ratio > 1.9 and agreement < (0.3 if inside.sum() >= 5 else 0.05):  # the counter counts samples, not steps
         span = np.maximum(1.0, np.round(span / ratio))
     elif agreement < 0.1 and 0.9 < ratio < 1.1:
         return replace(told, known=Known.WINDOWS)

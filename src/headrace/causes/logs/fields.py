@@ -76,13 +76,13 @@ NOT_TRAIN = re.compile(
     re.IGNORECASE,
 )
 _CELLS = re.compile(r"\s{2,}|\t|\s*[|,]\s*")
-_BESIDE = re.compile(r"\s*\]?\s*\[\s*$")  # [3][ 10/5005], Train: 2 [ 100/1251
+_BESIDE = re.compile(r"\s*\]?,?\s*\[\s*$")  # [3][ 10/5005], [3/200], [10/604], Train: 2 [ 100/1251
 # the time since the start: 1:32:15, 1h 32min 15s 177ms
 _HOURS = re.compile(
     r"\d+(?::\d\d:\d\d(?![:\d])|\s?h(?:ours?)? +\d+\s?m(?:in\w*)? +\d+(?:\.\d+)?\s?s\w*(?: +\d+\s?ms)?)"
 )
 _THOUSANDS = re.compile(r"(?:(K)|M)\b")  # step:12K
-_IN_A_PAIR = re.compile(r",\s*\d+\]:?\s*[A-Za-z]")  # [1, 100] loss
+_IN_A_PAIR = re.compile(r",\s*\d+(?:/\s*\d+)?\]:?[\s-]*[A-Za-z]")  # [1, 100] loss, [1, 100/ 4558] - loss
 _NAME_AT_MOST = 64  # characters before a number
 _LATEST_S = 1e9  # more is a date, as seconds since 1970
 _NAMES = {
@@ -90,6 +90,7 @@ _NAMES = {
     r"|This DataLoader will create",  # torch's own warning
     "all_batch": r"(?:total|global|effective)[_ ](?:train[_ ])?batch[_ ]size(?: is set to)?",
     "batch_size": r"(?:train_|per_device_train_|micro_)?batch[_ ]size|samples_per_gpu",
+    "devices": r"num[_-](?:gpus|devices)",
     "accumulate": r"gradient[_ ]accumulation[_ ]steps|accumulate_grad_batches|accum(?:ulation)?_steps|grad_accum\w*",
     "checkpoint": r"save_steps|(?:checkpoint|ckpt|save)_?(?:interval|every(?:_n_(?:train_)?steps)?|freq(?:uency)?)"
     r"|checkpoint_config\s*=\s*dict\([^)]*?interval",
@@ -440,18 +441,22 @@ def _position(line: str, fields: Sequence[Field]) -> tuple[Field | None, int | N
             epoch = before.at if epoch is None else epoch
             found = [one for one in found if one[1] is not before]
         is_next = before is not None and before.at == epoch and before.of in (None, field.at - 1)
+        is_paired = before is not None and before.name["open"] == "["
+        is_paired &= _IN_A_PAIR.match(line, field.start - len(field.gap)) is not None
         if field.of is not None:
             is_counted = is_step or opened or field.tail["counts"] is not None
-            if is_counted or (field.kind == "" and (is_next or "|" in field.gap)):
+            if is_paired:
+                epoch = fields[number - 1].at
+            if is_counted or is_paired or (field.kind == "" and (is_next or "|" in field.gap)):
                 found.append((3 if is_next else 2, field))
         elif (is_step and not field.unit_s) or (field.tail["counts"] and field.gap.rstrip().endswith(("#", "-"))):
             found.append((1, field))  # 第 12 步, 1epoch:train:1-100batch
-        elif before is not None and before.name["open"] == "[" and _IN_A_PAIR.match(line, field.start - len(field.gap)):
-            epoch = before.at
+        elif is_paired:
+            epoch = fields[number - 1].at
             found.append((1, field))
     for first, then in pairwise(fields if not found else ()):
         # a step and its loss: train 050 2.13e+00, [Mar 29, 22:22:25] 2 6.748, 3000 2.5 48.2 seconds for 100 batches
-        is_row = first.is_whole and then.gap == " " and not then.is_whole
+        is_row = first.is_whole and then.gap in (" ", ", ") and not then.is_whole
         if is_row and (first.start == 0 or first.gap.split()[-1:] in (["train"], ["valid"], ["test"], ["]"])):
             return first, epoch
     best = max(found, key=lambda one: one[0], default=None)

@@ -33,8 +33,7 @@ _LONGEST_BYTES = 1 << 16  # a longer line is a dump of something; its beginning 
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _CLOCK = r"(?P<h>\d{1,2}):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?(?!\d|:\d)"
 _SHAPES = (
-    re.compile(rf"(?<!\d)(?P<Y>\d{{4}})[-/.](?P<M>\d{{1,2}})[-/.](?P<D>\d{{1,2}})[ T_]+{_CLOCK}"),
-    re.compile(rf"(?<!\d)(?P<Y>\d{{4}})年(?P<M>\d{{1,2}})月(?P<D>\d{{1,2}})日\s*{_CLOCK}"),
+    re.compile(rf"(?<!\d)(?P<Y>\d{{4}})[-/.年](?P<M>\d{{1,2}})[-/.月](?P<D>\d{{1,2}})(?:[ T_-]+|日\s*){_CLOCK}"),
     re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[-/](?P<Y>\d{{4}})[ T]+{_CLOCK}"),  # 11/15/2025, accelerate
     re.compile(rf"(?<![\d/.-])(?P<Y>\d\d)[-/](?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 25-11-15, BasicSR
     re.compile(rf"(?<![\d/.-])(?P<M>\d\d)[-/](?P<D>\d\d)[ T]+{_CLOCK}"),  # 11/15, mmengine
@@ -172,6 +171,7 @@ class Stamps:
         self._shapes = list(_SHAPES)
         self._last_clock_s = -1.0
         self._midnights = 0
+        self._is_day_first = False  # 13/03 for the 13th of March
 
     def read(self, line: str) -> float:
         """Return the line's time in seconds, on a scale that only differences of have a meaning; NaN: it has none."""
@@ -198,7 +198,9 @@ class Stamps:
             clock_s += int(fraction) / 10 ** len(fraction)
             self.resolution_s = min(self.resolution_s, 10.0 ** -min(3, len(fraction)))
         if month := told.get("M"):
-            return _day_s(told.get("Y"), month, told["D"] or "") + clock_s
+            self._is_day_first |= month.isdigit() and int(month) > 12
+            days = (told["D"] or "", month) if self._is_day_first else (month, told["D"] or "")
+            return _day_s(told.get("Y"), *days) + clock_s
         self._midnights += clock_s < self._last_clock_s - _DAY_S / 2
         self._last_clock_s = clock_s
         return self._midnights * _DAY_S + clock_s

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -47,18 +47,20 @@ _PREFIX = re.compile(
     re.IGNORECASE,
 )
 _RANK_INSIDE = re.compile(r"\brank\s*[=:]?\s*(\d{1,5})\b", re.IGNORECASE)
-_STEP_WORDS = re.compile(r"step|tick|iter|update|batch|epoch|it |train|步|迭代|批次|\[")
+_STEP_WORDS = re.compile(r"step|tick|iter|update|batch|epoch|it |train|步|迭代|批次|[\[\]]")
 _LIKE_A_STEP = re.compile(
     r"\b(?:step|iter(?:ation)?|batch|epoch)s?\b.*(?:\d\s*m?s\b|time|sec|it/s)|(?:time|sec).*\b(?:step|iter)s?\b",
     re.IGNORECASE,
 )
-# Where a record begins in the middle of a line, for the one before it did not end its own.
-_GLUED = re.compile(r"(?<=[^\s_/\"'=(\[:T-])(?=\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d)")
+# A line that is only the beginning of the next one: a time stamp and no message, or an epoch whose time follows.
+_BEGINS = re.compile(
+    r"[\s\[(]*\d[-\d/.]{4,}[ T_]+\d\d:\d\d:[\d.,]+[\])\s|:-]*(?:INFO|DEBUG)?[\])\s|:>-]*|\s*Epoch:? *\[?\d+/\d+\]?\s*"
+)
+_TIME_FOLLOWS = re.compile(r"\s*(?:\d+/\d+ )?(?:- )?\d+s\b")
 _SLOW_WORDS = re.compile(r"slow|late|stalled|慢|recent|last|最近")
 _MARK_WORDS = re.compile(
     r"sav|writ|dump|eval|valid|upload|sync|test|resum|restart|flush|log|保存|写入|存储|验证|评估|评测|上传|同步|记录|恢复"
 )
-_FORMATS = {**dict.fromkeys(("timed", "bare", "timed+", "bare+"), "timed steps"), "stamped": "stamped steps"}
 _MOST_HEADER, _FEWEST_HEADER = 300, 6  # lines of a header that are remembered; shorter ones tell nothing
 _MOST_SHAPES = 20_000  # of lines that are remembered; later ones are read with care each time
 _WITH_CARE = "with care"  # how to read each line of a shape whose words count, not only its numbers
@@ -154,7 +156,6 @@ class LogContent:
     markers: list[Marker] = field(default_factory=list)
     settings: dict[str, int] = field(default_factory=dict)
     recent: list[Recent] = field(default_factory=list)
-    formats: Counter[str] = field(default_factory=Counter)
     # lines that look like steps and tell none, by shape: how many, one
     unread: dict[str, list[Any]] = field(default_factory=dict)
     num_lines: int = 0
@@ -185,6 +186,7 @@ class LogReader:
         self._batch = 0  # samples, where a bar counts them
         self._num_epochs, self._profiled_s = 0, 0.0
         self._columns: list[str] = []  # the names of a table's columns
+        self._begun = ""  # a line that the next one may belong to
         self._epoch_shape, self._epoch_shapes = "", set[str]()  # of lines that tell an epoch and its time stamp alone
         self._plans: dict[str, LinePlan | None] = {}  # by the shape of a line; None: nothing in it
         self._header: set[str] = set()  # shapes of the lines before the first step
@@ -215,6 +217,9 @@ class LogReader:
                     self._line += 0.5
                     self._read(behind)
                 return
+        begun, self._begun = self._begun, line if len(line) < 48 and _BEGINS.fullmatch(line) else ""
+        if begun and (_TIME_FOLLOWS.match(line) if "poch" in begun else isnan(self._stamps.read(line))):
+            line = f"{begun} {line}"
         if self._columns:
             line = with_names(line, self._columns)
         shape, numbers = split_numbers(line)
@@ -240,11 +245,6 @@ class LogReader:
 
     def _read_with_care(self, line: str) -> LinePlan | str | None:
         """Read a line of a shape not seen before; return how to read others like it: None, not at all."""
-        if len(pieces := _GLUED.split(line)) > 1:
-            for piece in pieces:
-                self._line += 1 / 16
-                self._read(piece)
-            return _WITH_CARE
         self._columns = read_columns(line) or self._columns
         low = line.lower()
         may_mark = _MARK_WORDS.search(low) is not None
@@ -268,7 +268,7 @@ class LogReader:
         if is_step or may_fold:
             numbers, plan = split_numbers(line)[1], read_plan(line)
             told = plan.read(numbers, at_s=at_s)
-            if may_fold and plan.position is None:
+            if may_fold and plan.position is None and plan.epoch is None:
                 self._fold(plan, numbers, line)
                 return plan
             if is_step and plan.position is None:
@@ -324,7 +324,6 @@ class LogReader:
         store = self._store(f"bar/{bar.of}", resolution_s=bar.resolution_s)
         if store is None:
             return
-        self.content.formats["progress bar"] += 1
         is_drawn_again = store.last_step == bar.step  # perhaps by its end
         if not is_drawn_again and bar.step:
             self.content.last_step_line = self._number
@@ -356,18 +355,17 @@ class LogReader:
     def _read_watcher(self, line: str, at_s: float) -> bool:
         told = read_watcher(line)
         if isinstance(told, Recent):
-            self.content.formats["last batches"] += 1
             if len(self.content.recent) < _MOST_MARKERS:
                 self.content.recent.append(told)
         elif told is not None and (store := self._store("slow", resolution_s=self._stamps.resolution_s)) is not None:
-            self.content.formats["slow batches"] += 1
             self.content.last_step_line = self._number
             store.add(self._line, told._replace(at_s=at_s))
         return told is not None
 
     def _add_step(self, plan: LinePlan, numbers: list[str], line: str, at_s: float) -> None:
         settings = self.content.settings
-        batch_size = settings.get("all_batch", settings.get("batch_size", 0))
+        own = settings.get("batch_size", 0) if settings.get("devices", 1) == 1 else 0  # else it may be each device's
+        batch_size = settings.get("all_batch", own)
         told = plan.read(numbers, at_s=at_s, batch_size=batch_size)
         if plan.scale > 1 and (store := self._last_store) is not None:  # step:12K: as far on as the lines before
             due = store.last_step + store.gap
@@ -424,8 +422,6 @@ class LogReader:
             return
         store.unit_known &= unit_known
         store.is_averaged |= "(train)" in line  # mmengine's
-        if shape in _FORMATS:
-            self.content.formats[_FORMATS[shape]] += 1
         self.content.last_step_line = self._number
         self._last_store, self._last_line = None if kind == "steps" else store, self._line
         store.add(self._line, told)

@@ -100,8 +100,10 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     wall_s = _wall(own, dt, span, inside, is_hole, resolution_s)
     if wall_s is None:
         return None
-    if told.known is Known.SAMPLE:
-        waits_s = np.where(inside, np.minimum(wall_s, 1.5 * own) * told.share, waits_s)
+    if told.known is Known.SAMPLE and inside.any():
+        shared_s, head = np.minimum(wall_s, 1.5 * own) * told.share, np.minimum(spans.head, span)
+        untold_s = float(np.median((shared_s / span)[inside])) * (span - head)  # at the end of an epoch
+        waits_s = np.where(inside, shared_s, wait_s * head + np.nan_to_num(untold_s))
     return Series(
         step=step,
         span=span,
@@ -187,32 +189,31 @@ def _joined(columns: dict[str, Floats], *, is_bar: bool, of: int) -> dict[str, F
         columns = {name: column[begun] for name, column in columns.items()}
     step, epoch = columns["step"], np.nan_to_num(columns["epoch"], nan=-1.0)
     same = (np.diff(step, prepend=np.nan) == 0) & (np.diff(epoch, prepend=np.nan) == 0)
-    if is_bar:  # two that are done are two bars, of which the log has only the end
-        same &= (of == 0) | (step < of) | (np.abs(np.diff(columns["elapsed_s"], prepend=np.nan)) <= 2)
-    else:  # and one that stands there again much later is of another run
-        same &= ~(np.abs(np.diff(columns["at_s"], prepend=np.nan)) > _LATER_S)
-    if not is_bar and same.mean() > 0.2:  # several ranks write into one log, each a little earlier or later
-        part = np.cumsum(np.diff(step, prepend=step[0]) < -8)
-        order = np.lexsort((columns["line"], step, part))
-        columns = {name: column[order] for name, column in columns.items()}
-        step = columns["step"]
-        same = (np.diff(step, prepend=np.nan) == 0) & (np.diff(part[order], prepend=-1) == 0)
-    if not same.any():
-        return columns
-    starts = np.flatnonzero(~same)
-    joined = {name: column[starts] for name, column in columns.items()}
-    if is_bar:
-        ends = np.append(starts[1:], len(step)) - 1
-        # The first redraw of a step may still show the rate of before; the last one shows its own.
-        rates = columns["rate_s"][ends]
-        joined["rate_s"] = np.where(np.isnan(rates), joined["rate_s"], rates)
-        for name in ("took_s", "wait_s", "at_s"):
-            joined[name] = columns[name][ends]
-    else:
-        with np.errstate(all="ignore"):
-            for name in ("took_s", "wait_s"):  # a step is as slow as its slowest rank
-                joined[name] = np.fmax.reduceat(columns[name], starts)
-    return joined
+    if not is_bar:
+        same &= ~(np.abs(np.diff(columns["at_s"], prepend=np.nan)) > _LATER_S)  # much later it is of another run
+        if same.mean() > 0.2:  # several ranks write into one log, each a little earlier or later
+            return _slowest(columns, np.cumsum(np.diff(step, prepend=step[0]) < -8), ("took_s", "wait_s"))
+        return _slowest(columns, np.cumsum(~same), ("took_s", "wait_s"))
+    # two that are done are two bars, of which the log has only the end
+    same &= (of == 0) | (step < of) | (np.abs(np.diff(columns["elapsed_s"], prepend=np.nan)) <= 2)
+    ends = np.flatnonzero(~np.roll(same, -1))
+    # The first redraw of a step may still show the rate of before; the last one shows its own.
+    last = {name: columns[name][ends] for name in ("rate_s", "took_s", "wait_s", "at_s")}
+    first = {name: column[~same] for name, column in columns.items()}
+    rate_s = np.where(np.isnan(last["rate_s"]), first["rate_s"], last["rate_s"])
+    return first | last | {"rate_s": rate_s}
+
+
+def _slowest(columns: dict[str, Floats], part: NDArray[Any], names: Sequence[str]) -> dict[str, Floats]:
+    """Join the records of one step within a part: in the named columns it is as slow as its slowest rank."""
+    order = np.lexsort((columns["line"], columns["step"], part))
+    columns = {name: column[order] for name, column in columns.items()}
+    is_new = (np.diff(columns["step"], prepend=np.nan) != 0) | (np.diff(part[order], prepend=-1) != 0)
+    starts = np.flatnonzero(is_new)
+    return {
+        name: np.fmax.reduceat(column, starts) if name in names and len(starts) else column[starts]
+        for name, column in columns.items()
+    }
 
 
 def _bar_clock(columns: dict[str, Floats], segment: Floats, resolution_s: float) -> tuple[Floats, float]:
@@ -428,13 +429,6 @@ def _side_by_side(ranks: list[Series]) -> Series:
         return ranks[0]
     names = [name for name, value in vars(ranks[0]).items() if isinstance(value, np.ndarray)]
     columns = {name: np.concatenate([getattr(series, name) for series in ranks]) for name in names}
-    order = np.lexsort((columns["step"], columns["segment"]))
-    columns = {name: column[order] for name, column in columns.items()}
-    is_new = [np.diff(columns[name], prepend=np.nan) != 0 for name in ("step", "segment")]
-    starts = np.flatnonzero(is_new[0] | is_new[1])
-    joined: dict[str, Any] = {
-        name: np.fmax.reduceat(column, starts) if name in ("wall_s", "wait_s") else column[starts]
-        for name, column in columns.items()
-    }
+    joined: dict[str, Any] = _slowest(columns, columns["segment"], ("wall_s", "wait_s"))
     has_time = any(series.has_time for series in ranks)
     return replace(ranks[0], **joined, per_epoch=max(series.per_epoch for series in ranks), has_time=has_time)

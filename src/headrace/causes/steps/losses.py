@@ -164,7 +164,7 @@ def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Do
     others = slow & ~series.is_first
     others[list(doing)] = False
     # The first step of an epoch that waits for its batch is a slow start, whatever was saved before it.
-    waited = np.nan_to_num(series.wait_s) >= 0.7 * stalls.excess_s
+    waited = _excess_wait_s(series) >= 0.7 * stalls.excess_s
     # And a bar of its own, with a clock of its own, does not run while something is saved before it.
     started = series.is_first & (waited | series.is_new_bar)
     believed = {index: one for index, one in doing.items() if not started[index]}
@@ -197,10 +197,17 @@ def _cost_of_steps(series: Series, excess_s: Floats, chosen: NDArray[np.int64]) 
     return cost_of(excess_s[chosen]) | {"steps": series.some_steps(chosen)}
 
 
+def _excess_wait_s(series: Series) -> Floats:
+    """Return how much longer each record waits for data than so many steps do: its excess is no other time."""
+    usual = ~series.is_first if (~series.is_first & ~np.isnan(series.wait_s)).any() else np.full(len(series), True)
+    typical_s = np.nanmedian((series.wait_s / series.span)[usual]) if series.has_wait else 0.0
+    return np.nan_to_num(series.wait_s - typical_s * series.span)
+
+
 def _start_loss(series: Series, stalls: Stalls, starts: Flags) -> LostTime:
     cost = _cost_of_steps(series, stalls.excess_s, np.flatnonzero(starts))
     because, confidence = "place", Confidence.POSSIBLE if series.has_time else Confidence.LIKELY
-    if series.has_wait and np.nansum(series.wait_s[starts]) >= 0.5 * cost["lost_s"]:
+    if series.has_wait and _excess_wait_s(series)[starts].sum() >= 0.5 * cost["lost_s"]:
         because, confidence = "wait", Confidence.CERTAIN
     return LostTime(cause=Cause.EPOCH_START, confidence=confidence, because=because, **cost)
 
