@@ -666,20 +666,66 @@ def test_getitems_that_draws_gives_the_same_whatever_the_workers() -> None:
     assert len(shifts) == len(set(shifts)) == 8
 
 
-def draw_behind(batch: list[torch.Tensor]) -> list[float]:
-    """A collation that draws from each global generator, behind what the fetch drew."""
-    return [float(batch[0][0]), random.random(), np.random.rand(), float(torch.rand(()))]
+class CachedBatches(AugmentedBatches):
+    """Draws only for what it fetches for the first time."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.seen: set[int] = set()
+
+    def __getitems__(self, indices: list[int]) -> list[list[float]]:
+        if not self.seen.issuperset(indices):
+            random.random()
+            self.seen.update(indices)
+        return [[float(index)] for index in indices]
 
 
-def test_a_collation_behind_getitems_draws_the_same_whatever_the_workers() -> None:
+def draw_behind(batch: list[list[float]]) -> list[float]:
+    """A collation that draws from each global generator."""
+    return [batch[0][0], random.random(), np.random.rand(), float(torch.rand(()))]
+
+
+class BadBlocks(AugmentedBatches):
+    """Gives a batch as one block, draws for it, and has a sample that fails."""
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        if 13 in indices:
+            raise ValueError("bad")
+        return torch.tensor([[float(index), random.random()] for index in indices])
+
+
+def keep_block(block: Any) -> Any:
+    return block
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+def test_of_batches_in_one_piece_the_bad_sample_alone_is_left_out(num_workers: int) -> None:
+    torch.manual_seed(3)
+    options: dict[str, Any] = {"num_workers": num_workers, "collate_fn": keep_block, "on_error": "quarantine"}
+    loader: Any = headrace.DataLoader(BadBlocks(40), batch_size=8, **options)
+    batches = list(loader)
+    assert torch.cat(batches)[:, 0].tolist() == [
+        *(index for index in range(40) if index != 13),
+        0,
+    ]  # the last is filled
+    assert [failure.key for failure in loader.quarantine] == [13]
+    assert [len(batch) for batch in batches] == [8] * 5
+
+
+@pytest.mark.parametrize("on_error", ["raise", "quarantine"])
+def test_a_collation_behind_getitems_draws_the_same_whatever_the_workers(on_error: str) -> None:
+    """And whatever the fetch before it drew, which may depend on what a worker fetched earlier."""
     runs = []
-    for workers in (1, 2, 4, "auto"):
+    for workers in (1, 2, 3, "auto"):
         torch.manual_seed(3)
-        loader = loader_of(AugmentedBatches(320), num_workers=workers, batch_size=8, collate_fn=draw_behind)
-        runs.append(list(loader))
+        options: dict[str, Any] = {"num_workers": workers, "collate_fn": draw_behind, "on_error": on_error}
+        loader = loader_of(CachedBatches(320), batch_size=8, persistent_workers=workers != "auto", **options)
+        runs.append([list(loader) for _ in range(2)])
     assert loader.num_workers == 0  # "auto" found that workers are not worth while: in-process it is the same
-    assert runs[0] == runs[1] == runs[2] == runs[3]
-    assert all(len(set(column)) == 40 for column in zip(*runs[0], strict=True))
+    assert runs[0] == runs[1] == runs[2]
+    assert runs[0][0] == runs[3][0]  # without persistent workers torch draws a seed for each epoch
+    assert all(len(set(column)) == 40 for column in zip(*runs[0][0], strict=True))
+    assert not loader.quarantine
 
 
 def test_the_loops_own_generators_move_as_with_torch() -> None:

@@ -2,8 +2,9 @@
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,8 @@ class LocalFetcher:
         is_default_collation: bool,
         is_patient: bool = False,
     ) -> None:
-        # as in a worker: what is asked for at once, and collated by the user's own, is a whole batch
-        seeds_all = has_getitems and not is_default_collation
-        self._seeds = SampleSeeds(dataset, is_shared=True, needs_to_know=has_getitems, seeds_all=seeds_all)
+        self.fetches_whole = has_getitems = has_getitems and is_batched
+        self._seeds = SampleSeeds(dataset, is_shared=True, needs_to_know=has_getitems)
         self._fetcher = Fetcher(dataset, has_getitems=has_getitems, seeds=self._seeds, is_patient=is_patient)
         self._collate, self._is_batched = collate, is_batched
         # batches for which a collation of the user's own is watched; one that draws is seeded for good
@@ -55,7 +55,7 @@ class LocalFetcher:
                 samples = self._whole(indices, base_seed, position)
             if not self._collation_trial and not self._collation_draws:
                 return self._collate(samples)
-            self._seeds.begin_collation(base_seed, position, follows_fetch=True)
+            self._seeds.begin_collation(base_seed, position)
             before = self._seeds.positions()
             batch = self._collate(samples)
             self._collation_draws = self._collation_draws or self._seeds.positions() != before
@@ -63,12 +63,22 @@ class LocalFetcher:
             return batch
 
     def fetch_one(self, index: Any, base_seed: int, position: int) -> Any:
-        """One sample. The loop's own generators stay as they were."""
+        """One sample, or of a data set that gives whole batches a batch of one."""
+        if self.fetches_whole:
+            return self.fetch_whole([index], base_seed, position)
+        return self._seeded(partial(self._fetcher.one, index, base_seed, position))
+
+    def fetch_whole(self, indices: Sequence[Any], base_seed: int, position: int) -> Any:
+        """A batch in one piece, before collation."""
+        return self._seeded(partial(self._fetcher.whole_patiently, indices, base_seed, position, is_batch=True))
+
+    def _seeded(self, fetch: Callable[[], Any]) -> Any:
+        """Fetch something. The loop's own generators stay as they were."""
         self._seeds.begin_chunk()
         with _GeneratorsKept(self._seeds):
             with self._seeds:
-                sample = self._fetcher.one(index, base_seed, position)
-            return self._fetcher.one(index, base_seed, position) if self._seeds.end_chunk() else sample
+                fetched = fetch()
+            return fetch() if self._seeds.end_chunk() else fetched
 
     @property
     def last_tries(self) -> int:
@@ -109,6 +119,7 @@ class GuardedLocal:
         self._fetcher, self._condemned, self._dataset = fetcher, condemned, dataset
         self._base_seed, self._epoch = base_seed, epoch
         self._delivered = self._filled = 0
+        self._replaced: set[int] = set()  # positions of samples that the user gave instead
 
     def account(self, order: EpochOrder) -> EpochAccount:
         real = self._delivered - self._filled
@@ -121,37 +132,60 @@ class GuardedLocal:
     def _batch(self, order: EpochOrder, planned: PlannedBatch) -> Any:
         done: dict[int, Any] = {}  # by position: what was fetched before the batch was planned anew
         self._delivered += len(planned.keys)  # or raised, as torch counts
-        while not self._fetch(planned, done):
+        while (samples := self._fetch(planned, done)) is None:
             self._delivered -= len(planned.keys)
             order.give_back([planned])
             planned = next(order)
             self._delivered += len(planned.keys)
-        samples = [done[position] for position in planned.positions]
-        self._condemned.good(len(samples))
+        self._condemned.good(len(planned.keys))
         self._filled += planned.num_filled
         return self._fetcher.collate(samples, self._base_seed, planned.first_position)
 
-    def _fetch(self, planned: PlannedBatch, done: dict[int, Any]) -> bool:
-        """Fetch a batch's samples. False: one is left out from now on, and the batch is to be planned anew."""
+    def _fetch(self, planned: PlannedBatch, done: dict[int, Any]) -> Any:
+        """Fetch a batch's samples. None: one is left out from now on, and the batch is to be planned anew.
+
+        Of a batch that comes in one piece, a sample that fails is looked for one by one.
+        """
+        whole = partial(self._fetcher.fetch_whole, planned.keys, self._base_seed, planned.first_position)
+        if self._fetcher.fetches_whole:
+            try:
+                return whole()
+            except Exception as error:
+                if is_from_signal(error):
+                    raise
         for key, position in zip(planned.keys, planned.positions, strict=True):
-            tries = 0
-            while position not in done:
-                try:
-                    done[position] = self._fetcher.fetch_one(key, self._base_seed, position)
-                except Exception as error:
-                    if is_from_signal(error):
-                        raise  # nothing that the sample did
-                    tries += self._fetcher.last_tries
-                    failure = self._failure(error, key, position, tries)
-                    decision = self._condemned.policy.judge(failure)
-                    if decision is RAISE:
-                        raise
-                    if isinstance(decision, Replacement):
-                        self._condemned.condemn(failure, is_replaced=True)
-                        done[position] = decision.sample
-                    elif decision is not RETRY:
-                        self._condemned.condemn(failure)
-                        return False
+            if position not in done and not self._fetch_sample(key, position, done):
+                return None
+        samples = [done[position] for position in planned.positions]
+        if not self._fetcher.fetches_whole:
+            return samples
+        if self._replaced.isdisjoint(planned.positions):
+            return whole()  # none failed by itself, or none any more
+        if not all(isinstance(alone, (list, tuple)) for alone in samples):
+            raise TypeError("on_error gave a sample for a batch that is fetched in one piece")
+        return [*chain.from_iterable(samples)]
+
+    def _fetch_sample(self, key: Any, position: int, done: dict[int, Any]) -> bool:
+        """Fetch one sample, whose failures are judged. False: it is left out."""
+        tries = 0
+        while position not in done:
+            try:
+                done[position] = self._fetcher.fetch_one(key, self._base_seed, position)
+            except Exception as error:
+                if is_from_signal(error):
+                    raise  # nothing that the sample did
+                tries += self._fetcher.last_tries
+                failure = self._failure(error, key, position, tries)
+                decision = self._condemned.policy.judge(failure)
+                if decision is RAISE:
+                    raise
+                if isinstance(decision, Replacement):
+                    self._condemned.condemn(failure, is_replaced=True)
+                    self._replaced.add(position)
+                    done[position] = [decision.sample] if self._fetcher.fetches_whole else decision.sample
+                elif decision is not RETRY:
+                    self._condemned.condemn(failure)
+                    return False
         return True
 
     def _failure(self, error: Exception, key: Any, position: int, tries: int) -> SampleFailure:

@@ -315,4 +315,4 @@ class WholeBatches(_MapTasks):
             if [d[0] for d in done] == [Answer.ROWS]:
                 self._hand_over(work, entry, done)
                 return
-        self._sharing.collate_and_send(work, entry, samples, rows=work.rows, follows_fetch=True)
+        self._sharing.collate_and_send(work, entry, samples, rows=work.rows)

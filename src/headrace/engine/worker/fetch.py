@@ -288,15 +288,11 @@ class SampleSeeds:
         again, self._is_again = self._is_again, False
         return again or (not self._trial and self._notice())
 
-    def begin_collation(self, base_seed: int, position: int, *, follows_fetch: bool = False) -> None:
-        """Seed all generators for a collation of the user's own, which may draw too.
-
-        Right behind the fetch of a whole batch, for which the global ones are seeded each time, these stand where its
-        position says already.
-        """
+    def begin_collation(self, base_seed: int, position: int) -> None:
+        """Seed all generators for a collation of the user's own, which may draw too."""
         self.begin_chunk()
         seed = mix_seed(base_seed ^ _COLLATION, position)
-        for source in self._held if follows_fetch and self._seeds_all else self._sources:
+        for source in self._sources:
             source.seed(seed)
 
     def end_collation(self) -> None:

@@ -68,16 +68,12 @@ class Sharing:
             gathered += read(block)
         return gathered
 
-    def collate_and_send(
-        self, work: Work, entry: int, samples: Any, *, rows: int = 0, follows_fetch: bool = False
-    ) -> None:
+    def collate_and_send(self, work: Work, entry: int, samples: Any, *, rows: int = 0) -> None:
         """Collate a batch and tell of it; `rows` are those that nobody has told of yet."""
-        if block := self._collate_to_block(work, entry, [samples], rows=rows, follows_fetch=follows_fetch):
+        if block := self._collate_to_block(work, entry, [samples], rows=rows):
             self._teller.answer(work, Answer.COLLATED, block=block, row=0, rows=rows)
 
-    def _collate_to_block(
-        self, work: Work, entry: int, held: list[Any], *, rows: int, follows_fetch: bool = False
-    ) -> int:
+    def _collate_to_block(self, work: Work, entry: int, held: list[Any], *, rows: int) -> int:
         """Collate what is held, and let go of it; returns the batch's block, 0 where it failed, which is told."""
         seeds, words = None if self._plan.uses_slots else self._fetcher.seeds, self._words
         num_rows = words[entry + Entry.NUM_ROWS]
@@ -85,8 +81,7 @@ class Sharing:
             self._record.begin_collation()
         try:
             if seeds is not None:
-                base_seed, position = words[entry + Entry.BASE_SEED], words[entry + Entry.FIRST_POSITION]
-                seeds.begin_collation(base_seed, position, follows_fetch=follows_fetch)
+                seeds.begin_collation(words[entry + Entry.BASE_SEED], words[entry + Entry.FIRST_POSITION])
             started = time.perf_counter_ns()
             batch = self._collate(held.pop())
             collated = time.perf_counter_ns()
