@@ -53,6 +53,7 @@ _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 Floats = NDArray[np.float64]
 _SMOOTHING = 0.3  # tqdm's default
 _TOLERATED_MISFIT = 0.1  # of the elapsed time
+_WORKED_OUT_S = 0.05  # how finely two decimals of a rate tell the time of a redraw, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ def bar_times(n: Floats, shown: Floats, rates: Floats, resolution_s: float) -> t
         at_s, misfit_s = _held_to(shown, rule(n, rates), resolution_s)
         if misfit_s < least_s:
             least_s = misfit_s
-            best = at_s, min(resolution_s, _digits_s(n, rates, from_start=rule is _mean_since_start))
+            best = at_s, _WORKED_OUT_S
     return best
 
 
@@ -179,22 +180,11 @@ def _mean_since_start(n: Floats, rates: Floats) -> Floats:
     return np.diff(at_s, prepend=at_s[0])
 
 
-def _digits_s(n: Floats, rates: Floats, *, from_start: bool) -> float:
-    """Return what the two decimals of a rate leave open: of each redraw, or of the whole time since the start."""
-    rate = float(np.nanmedian(rates))
-    per_step = 0.005 * rate * min(1.0, rate)  # 1.57it/s is off by up to 0.005 steps a second, 1.57s/it by 5 ms a step
-    return per_step * float(np.nanmedian(n)) if from_start else 4 * per_step * max(1.0, float(np.median(np.diff(n))))
-
-
 def _held_to(shown: Floats, seconds: Floats, resolution_s: float) -> tuple[Floats, float]:
     """Add up seconds, bending each time into the second that the bar showed; return the times and how much was bent."""
     at_s = np.empty(len(shown))
     bent_s = 0.0
-    early = slice(0, 64)  # the first redraw's own fraction of a second: the one that the next ones agree with
-    run = np.cumsum(np.where(np.arange(len(shown)) > 0, seconds, 0.0))
-    least = float(np.quantile((shown - run)[early], 0.95))
-    most = float(np.quantile((shown + resolution_s - run)[early], 0.05))
-    now = min(max((least + most) / 2, float(shown[0])), float(shown[0]) + resolution_s)
+    now = float(shown[0]) + 0.5 * resolution_s
     slack = 0.02 * resolution_s
     for index, low in enumerate(shown.tolist()):
         due = now + float(seconds[index]) if index else now
