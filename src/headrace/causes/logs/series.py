@@ -189,13 +189,15 @@ def _joined(columns: dict[str, Floats], *, is_bar: bool, of: int) -> dict[str, F
         columns = {name: column[begun] for name, column in columns.items()}
     step, epoch = columns["step"], np.nan_to_num(columns["epoch"], nan=-1.0)
     same = (np.diff(step, prepend=np.nan) == 0) & (np.diff(epoch, prepend=np.nan) == 0)
-    if not is_bar:
-        same &= ~(np.abs(np.diff(columns["at_s"], prepend=np.nan)) > _LATER_S)  # much later it is of another run
-        if same.mean() > 0.2:  # several ranks write into one log, each a little earlier or later
-            return _slowest(columns, np.cumsum(np.diff(step, prepend=step[0]) < -8), ("took_s", "wait_s"))
-        return _slowest(columns, np.cumsum(~same), ("took_s", "wait_s"))
-    # two that are done are two bars, of which the log has only the end
-    same &= (of == 0) | (step < of) | (np.abs(np.diff(columns["elapsed_s"], prepend=np.nan)) <= 2)
+    if is_bar:  # two that are done are two bars, of which the log has only the end
+        same &= (of == 0) | (step < of) | (np.abs(np.diff(columns["elapsed_s"], prepend=np.nan)) <= 2)
+    else:  # and one that stands there again much later is of another run
+        same &= ~(np.abs(np.diff(columns["at_s"], prepend=np.nan)) > _LATER_S)
+    if not same.any():
+        return columns
+    if not is_bar:  # several ranks may write into one log, each a little earlier or later
+        part = np.cumsum(np.diff(step, prepend=step[0]) < -8 if same.mean() > 0.2 else ~same)
+        return _slowest(columns, part, ("took_s", "wait_s"))
     ends = np.flatnonzero(~np.roll(same, -1))
     # The first redraw of a step may still show the rate of before; the last one shows its own.
     last = {name: columns[name][ends] for name in ("rate_s", "took_s", "wait_s", "at_s")}
