@@ -110,8 +110,9 @@ def _distances(period: StepPeriod | None, count: int, workers: int | None) -> It
         return
     if period.kept == 1:
         said = Text(
-            "all {count} slow batches reported are {period} apart (or a multiple of it): one phenomenon",
-            "报告的 {count} 个慢 batch 彼此都相隔 {period}（或其整数倍）：是同一个现象",
+            "all {count} slow batches reported are {period} apart (or a multiple of it): one phenomenon, whatever they "
+            "are called",
+            "报告的 {count} 个慢 batch 彼此都相隔 {period}（或其整数倍）：不管各自叫什么名字，都是同一个现象",
         )
     else:
         said = Text(
@@ -123,8 +124,8 @@ def _distances(period: StepPeriod | None, count: int, workers: int | None) -> It
         yield Text(
             "that is num_workers={workers}: each worker makes a whole batch and they are delivered in order, so the "
             "loop gets {fast} at once and waits for the next round",
-            "这正是 num_workers={workers}：每个 worker 各做一个完整的 batch 并按序交付，一下子来 {fast} 个，然后等下一"
-            "轮",
+            "这正是 num_workers={workers}：每个 worker 各做一个完整的 batch 并按序交付，于是一下子来 {fast} 个，然后等"
+            "下一轮",
         ).filled(workers=workers, fast=workers - 1)
 
 
@@ -134,10 +135,11 @@ def _windows(recent: Sequence[Recent]) -> Iterator[Text]:
     if telling:
         one = telling[0]
         yield Text(
-            "all waiting sits in single batches: {count} x {mean} = {total} in a window, of which one batch is "
-            "{worst} ({like} of {windows:window(s)} like that); the short ones are finished batches",
-            "等待全部集中在个别 batch 上：某个窗口 {count} × {mean} = {total}，其中一个 batch 就占 {worst}（{windows} "
-            "个窗口中有 {like} 个如此）；其余是已做好的 batch",
+            "all waiting sits in single batches: {count} x {mean} = {total} in a window, of which one batch is {worst} "
+            "({like} of {windows:window(s)} like that); the short ones are finished batches being picked up, not a "
+            "worker's time",
+            "等待全部集中在个别 batch 上：某个窗口 {count} × {mean} = {total}，其中一个 batch 就占 {worst}（"
+            "{windows} 个窗口中有 {like} 个如此）；其余很短的时间只是取走已做好的 batch，并不是 worker 的耗时",
         ).filled(
             count=one.count,
             mean=format_seconds(one.mean_s),

@@ -163,9 +163,10 @@ def _ran_to_end(process: ProcessEvents, lead: int, after_ns: int) -> bool:
 
 def ceiling_facts(ceiling: Ceiling) -> Iterator[Text]:
     yield Text(
-        "replay: {count} steps on cached batches took {step} each: {rate} steps a second is the ceiling, whatever the "
-        "loader, against {real} in the real steps",
-        "回放：用缓存 batch 训练了 {count} 步，每步 {step}：上限为每秒 {rate} 步；真实步为每秒 {real} 步",
+        "replay: {count} steps on cached batches took {step} each: {rate} steps a second is the ceiling, "
+        "whatever the loader, against {real} a second in the real steps",
+        "回放：用缓存 batch 训练了 {count} 步，每步 {step}：无论加载器多快，上限就是每秒 {rate} 步；"
+        "真实步为每秒 {real} 步",
     ).filled(
         count=ceiling.num_served,
         step=format_seconds(ceiling.step.value, ceiling.step.error),
@@ -191,8 +192,9 @@ def ceiling_facts(ceiling: Ceiling) -> Iterator[Text]:
 def ceiling_evidence(ceiling: Ceiling) -> Text:
     """Return the sentence that a finding about data rests on."""
     return Text(
-        "the demand is measured, not estimated: {count} steps on cached batches (--replay) at {step} each",
-        "这里的需求是实测而非估计：用缓存 batch 训练 {count} 步（--replay），每步 {step}",
+        "the demand is measured, not estimated: {count} steps on cached batches (--replay) at {step} each; "
+        "what would help is reckoned from it",
+        "这里的需求是实测而非估计：用缓存 batch 训练 {count} 步（--replay），每步 {step}；下面的收益都按它计算",
     ).filled(count=ceiling.num_served, step=format_seconds(ceiling.step.value, ceiling.step.error))
 
 
@@ -228,8 +230,8 @@ def no_replay_text(processes: Sequence[ProcessEvents]) -> Text:
             if why := process.names.get(arg, ""):
                 return Text("--replay did not happen: {why}", "--replay 没有进行：{why}").filled(why=why)
     return Text(
-        "--replay measured nothing: it takes 16 steps with a backward pass or an optimizer step between batches of "
-        "one DataLoader, ten cached ones and some real ones",
-        "--replay 没有测到结果：同一个 DataLoader 需先有 16 步训练（两个 batch 之间有反向或优化器更新），再有十步缓存 "
-        "batch 和若干真实步",
+        "--replay measured nothing: it takes 16 steps with a backward pass or an optimizer step between two batches of "
+        "one DataLoader, then at least ten cached ones and some real ones beside them",
+        "--replay 没有测到结果：它需要同一个 DataLoader 先有 16 步训练（两个 batch 之间有反向或优化器更新），之后至少十"
+        "步缓存 batch，另有若干真实步可比",
     )

@@ -1,8 +1,11 @@
 """From a recording to findings and facts: where the time of each training process went, and why. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,8 +25,6 @@ from headrace.model import (
     format_share,
     three_digits,
 )
-from headrace.signals.recording import Recording
-from headrace.signals.system import SystemSample
 
 from ..remedies import (
     HOST_FIXES,
@@ -57,6 +58,10 @@ from .surroundings import Surroundings, find_shortages, read_surroundings
 from .trainer import OWN_WORK, LoaderWaits, Trainer, has_loader, read_trainer, trainers_of
 from .workers import replaced_workers_finding, stuck_finding, workers_of
 
+if TYPE_CHECKING:
+    from headrace.signals.recording import Recording
+    from headrace.signals.system import SystemSample
+
 _MOMENT_S = 1.0
 _REST_FROM = 0.10  # of the time: what other waits must cost beside starts of shards, or hangs, to be told too
 _UNTIMED = (Activity.BETWEEN_STEPS, Activity.OTHER)  # where a loop without a loader makes its data
@@ -70,8 +75,8 @@ _NO_TRAINER = Text(
 )
 _FED_BY_ANOTHER = Text(
     "batches are asked for by another thread than the one that trains (a prefetching iterator): how long the training "
-    "waits for it is not timed",
-    "取 batch 的线程不是训练线程（用了预取迭代器）：训练线程等它多久没有计时",
+    "itself waits for that thread is not timed, and lies between its steps",
+    "取 batch 的线程不是训练线程（用了预取迭代器）：训练线程等它多久没有计时，落在步与步之间",
 )
 _NO_LOADER = Text(
     "no DataLoader was asked for a batch to train on: what the loop does for its data is not timed by itself",
@@ -363,8 +368,8 @@ def _facts_of(trainer: Trainer, data: DataVerdict | None) -> Iterator[Text]:
         yield Text(
             "{steps:optimizer step(s)}; {between} between them, from the optimizer to the next forward, where nothing "
             "else is timed, and {other} in other code of the loop: data made by the loop itself, or other Python",
-            "{steps} 次优化器更新；从优化器到下一次前向没有计时的时间共 {between}，循环的其他代码 {other}：可能是循环"
-            "自己在准备数据，也可能是其他 Python 代码",
+            "{steps} 次优化器更新；其间从优化器结束到下一次前向、没有其他计时的时间共 {between}，"
+            "循环的其他代码 {other}：可能是循环自己在准备数据，也可能是其他 Python 代码",
         ).filled(steps=steps, between=between, other=other)
     yield Text(
         "shares are of the {train} of the training itself; before its first epoch, {startup} went into starting",
@@ -467,8 +472,8 @@ def _held_up_by(alive: Sequence[Trainer]) -> Text | None:
     return Text(
         "{which} holds the others up: {what} takes {own} of its time, of the others' {usual}; they spend {waiting} "
         "of theirs in backward or waiting, it {meeting}",
-        "{which} 拖慢了其他 rank：它有 {own} 的时间用于{what}，其他只有 {usual}；其他有 {waiting} 在反向或等待，它只有"
-        " {meeting}",
+        "{which} 拖慢了其他 rank：它有 {own} 的时间用于{what}，其他 rank 只有 {usual}；其他 rank 有 {waiting} "
+        "的时间在反向或等待，它只有 {meeting}",
     ).filled(
         which=slow.title,
         what=OWN_WORK[most],

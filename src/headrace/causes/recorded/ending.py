@@ -163,9 +163,9 @@ def end_facts(trainers: Sequence[Trainer], processes: Sequence[ProcessEvents], e
     return [
         Text(
             "{which} was gone after {batches:batch(es)} without an exception, last seen {after} after the start: "
-            "killed, or ended from outside Python; the others raised for that",
-            "{which} 在取过 {batches} 个 batch 后消失，没有抛出异常，最后一次记录在启动 {after} 后：可能被杀死；其他 "
-            "rank 的异常由此引起",
+            "killed, or ended from outside Python; what the other ranks raised followed from that",
+            "{which} 在取过 {batches} 个 batch 后消失，没有抛出异常，最后一次记录在启动 {after} 后：可能被杀死，或在 "
+            "Python 之外退出；其他 rank 的异常由此引起",
         ).filled(
             which=one.title,
             batches=one.num_batches,

@@ -5,18 +5,23 @@ for data, the device waits for the host: for a core, the interpreter's lock, lau
 stretches are looked at in which the training went on at its usual pace: no warming up, evaluation or save.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headrace.model import Activity, Cause, Confidence, EventKind, Finding, Text, format_share, three_digits
-from headrace.signals.system import SystemSample
 
 from ..remedies import HOST_FIXES, HostLoss, make_finding
 from .processes import ends_of
 from .trainer import Trainer
+
+if TYPE_CHECKING:
+    from headrace.signals.system import SystemSample
 
 _LOST_FROM = 0.15  # of the time, of the device
 _FEWEST_LOOKS = 3
@@ -104,22 +109,24 @@ _NOT_KEPT_BUSY = Text(
     "GPU 只有 {device} 的时间有活干（驱动统计），训练循环等数据占 {waits}，等设备占 {syncs}：主机端喂不满 GPU",
 )
 _PYTHON_OR_LAUNCHES = Text(
-    "the loop's own Python takes {python}; forward, backward and optimizer {launches} on the host, mostly launches",
+    "the loop's own Python takes {python} of the time, forward, backward and optimizer take {launches} on the host, "
+    "which mostly launches kernels there",
     "循环自身的 Python 占 {python}；前向、反向和优化器在主机端占 {launches}，主要是在下发 kernel",
 )
 _LOST_TO = {
     HostLoss.CORES: Text(
-        "hardly a core is idle ({idle}), and the training thread waits for one for {no_core}, beside "
-        "{workers:worker(s)}",
-        "几乎没有空闲核心（{idle} 个），训练线程有 {no_core} 的时间在等核心，与 {workers} 个 worker 争抢",
+        "hardly a core is idle ({idle} of them), and the training thread waits for one for {no_core} of the time: "
+        "{workers:worker(s)} and it share what there is",
+        "几乎没有空闲核心（{idle} 个），训练线程有 {no_core} 的时间在等核心：{workers} 个 worker 在与它争抢",
     ),
     HostLoss.LOCK: Text(
-        "for {locked} of the time the training thread stands still outside of all timed waits: other threads hold the "
-        "interpreter's lock (the one that pins batches, a logger, a prefetcher)",
+        "for {locked} of the time the training thread stands still outside of all waits that are timed: other "
+        "threads of its process hold the interpreter's lock (the one that pins batches, a logger, a prefetcher)",
         "训练线程有 {locked} 的时间停在各种已计时的等待之外：同进程的其他线程占着解释器锁（锁页线程、日志、预取等）",
     ),
     HostLoss.SYNC: Text(
-        "the loop stops for the device for {syncs} of the time and never runs ahead: `.item()`, copies that block",
+        "the loop stops for the device for {syncs} of the time, so it never runs ahead of it: `.item()`, printing "
+        "a loss, copies that block",
         "训练循环有 {syncs} 的时间停下来等设备，始终无法提前下发：`.item()`、打印 loss、阻塞式拷贝",
     ),
     HostLoss.PYTHON: _PYTHON_OR_LAUNCHES,

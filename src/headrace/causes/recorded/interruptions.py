@@ -139,8 +139,10 @@ def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
 
 
 _BETWEEN = Text(
-    "own code between passes over loaders: {count} times, {lost} in all, {typical} each ({worst} at worst), not timed",
-    "两次遍历加载器之间的自有代码：{count} 次，共 {lost}，每次约 {typical}（最长 {worst}），没有计时",
+    "own code between passes over loaders: {count} times, {lost} in all, {typical} each ({worst} at worst), nothing of "
+    'it timed; `with headrace.phase("name"):` around its parts says which',
+    "两次遍历加载器之间的自有代码：{count} 次，共 {lost}，每次约 {typical}（最长 {worst}），都没有计时；用 `with "
+    'headrace.phase("名称"):` 包住各段即可看出是哪一段',
 )
 _TOOK = Text(
     "{what} took {lost} in all, {typical} each ({worst} at worst){meaning}",
@@ -203,8 +205,9 @@ def _copy_evidence(trainer: Trainer, figures: dict[str, float]) -> Iterator[Text
     figures |= {"host_s": host_s, "untimed_s": untimed_s}
     if host_s - copied_s > _SOME * copied_s:
         yield Text(
-            "the calls held the host up for {host} in all; in {waited} of that they waited for the device to compute",
-            "这些调用共让主机停了 {host}，其中 {waited} 是在等设备算完手头的任务：那不是拷贝",
+            "the calls held the host up for {host} in all; in {waited} of that they waited for what the device had "
+            "yet to compute, which is no copy and not counted here",
+            "这些调用共让主机停了 {host}，其中 {waited} 是在等设备算完手头的任务：那不是拷贝，不计在内",
         ).filled(host=format_seconds(host_s), waited=format_seconds(host_s - copied_s))
     if untimed_s > _SOME * copied_s:
         yield Text(
@@ -235,14 +238,15 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
         Text(
             "the starts of {count:epoch(s)} cost {lost}, {typical} each ({worst} at worst), of which {iter} in "
             "stopping and starting workers (`iter(loader)`), the rest in waiting for the first batch",
-            "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 在启停 worker（"
-            "`iter(loader)`）",
+            "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 用于停止和启动 "
+            "worker（`iter(loader)`），其余在等第一个 batch",
         ).filled(iter=format_seconds(float(iter_s.sum())), **cost.blanks)
     ]
     if loader.num_made > 1:
         made = Text(
-            "the script makes this loader anew, {count} times: made once, before its loop, it could keep its workers",
-            "脚本反复新建这个加载器，共 {count} 次：在循环之前只建一次，就能保留 worker",
+            "the script makes this loader anew, {count} times: made once, before its loop, it could keep its workers "
+            "(`persistent_workers=True`)",
+            "脚本反复新建这个加载器，共 {count} 次：在循环之前只建一次，就能保留 worker（`persistent_workers=True`）",
         )
         evidence.append(made.filled(count=loader.num_made))
     elif not loader.settings.persistent_workers:

@@ -8,11 +8,13 @@ that comes back only if it was in use shortly before it went, and nothing of the
 ahead and the swap cache take; on a fast disk that is the larger part.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median_high
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model import (
     Bottleneck,
@@ -27,10 +29,12 @@ from headrace.model import (
     gain_of,
     three_digits,
 )
-from headrace.signals.system import ProcessSample, SystemSample
 
 from ..remedies import FREE_CORES, make_finding
 from ..steps import SUPPLY_CAUSES
+
+if TYPE_CHECKING:
+    from headrace.signals.system import ProcessSample, SystemSample
 
 # of the processor, for a page that is moved: 5 to 10 us with a disk, several times that where pages are compressed.
 # What a process does in the kernel beyond that is something else.
@@ -84,8 +88,8 @@ class CoreAccount:
         return Text(
             "the {cores} cores were full: the training process used {trainer} of them, its workers {workers}, other "
             "processes of this run {ranks}, processes outside it {others} ({outside}); {idle} were idle",
-            "{cores} 个核心已满：训练进程用 {trainer} 个，它的 worker {workers}，本次运行的其他进程 {ranks}，运行之外"
-            "的进程 {others}（{outside}）；空闲 {idle}",
+            "{cores} 个核心已满：训练进程用 {trainer} 个，它的 worker 用 {workers} 个，本次运行的其他进程用 {ranks} "
+            "个，运行之外的进程用 {others} 个（{outside}）；空闲 {idle} 个",
         ).filled(
             cores=f"{self.cores:g}",
             outside=format_share(self.others / self.cores),
@@ -380,8 +384,8 @@ def _throttled(around: Surroundings) -> _Shortage | None:
     if around.throttled_share is None or around.throttled_share < _THROTTLED_FROM or share < _LEAST_SHARE:
         return None
     said = Text(
-        "the control group may use {quota} cores, and in {throttled} of its periods they were used up: what ran then "
-        "stood still for {stood} of the time (estimate: throttled time / processes that worked)",
+        "the control group may use {quota} cores, and in {throttled} of its periods they were used up: what ran "
+        "then stood still for {stood} of the time (estimate: throttled time / processes that worked)",
         "所在 cgroup 的 CPU 配额是 {quota} 核，有 {throttled} 的周期配额被用尽：当时在运行的进程都被停住，约占时间的 "
         "{stood}（估算：限流时间 / 有负载的进程数）",
     ).filled(
@@ -417,7 +421,8 @@ def find_contention(account: CoreAccount | None, data: Finding | None, *, wait_s
     if in_waits + itself < _LEAST_SHARE:
         return None
     lost = Text(
-        "ready to run, and without a core: the training process for {own} of its time, fetching for {task}",
+        "ready to run, and without a core: the training process for {own} of its time, the fetching of a batch for "
+        "{task}",
         "可以运行却没有核心：训练进程占其时间的 {own}，读取 batch 占 {task}",
     ).filled(own=format_share(account.no_core), task=format_share(task_no_core))
     known = {f"{name}_cores": getattr(account, name) for name in _WHOSE} | {"no_core_share": account.no_core}
@@ -450,12 +455,13 @@ def _swapping(around: Surroundings, data: Finding | None, wait_share: float) -> 
     if share < _LEAST_SHARE:
         return None
     said = Text(
-        "{rate}/s came back from swap, and {swapped} of the training lay there at most. In {seconds} it spent "
-        "{kernel} in the kernel on that ({no_core} without a core) and slept {asleep} for pages (estimate: its major "
-        "faults x the disk's time for a read); the kernel's own count leaves most of that out: {stall}",
-        "每秒从交换区换回 {rate}，训练最多有 {swapped} 被换出。{seconds} 中，它为此在内核里用了 {kernel}（其中 "
-        "{no_core} 在等 CPU 核），睡眠 {asleep} 等待页面换回（估算：主缺页次数 × 磁盘单次读取时间）；内核自己只统计到 "
-        "{stall}",
+        "{rate}/s came back from swap, and {swapped} of the training lay there at most. In {seconds} the training "
+        "process spent {kernel} in the kernel on that ({no_core} of it without a core) and slept {asleep} for pages "
+        "(estimate: its major faults x the disk's time for a read). The kernel's own count of waiting for memory "
+        "leaves most of that out: {stall}",
+        "每秒从交换区换回 {rate}，训练最多有 {swapped} 被换出。{seconds} 中，训练进程为此在内核里用了 {kernel}（其中 "
+        "{no_core} 在等 CPU 核），并睡眠 {asleep} 等待页面换回（估算：主缺页次数 × 磁盘单次读取时间）。内核自己统计的"
+        "等内存时间为 {stall}，它不含上述大部分开销",
     ).filled(
         rate=format_bytes(round(rate)),
         swapped=format_bytes(around.swapped_bytes),
@@ -495,9 +501,10 @@ def _pressed(around: Surroundings, found: list[Finding], wait_share: float) -> _
     if share < _LEAST_SHARE:
         return None
     said = Text(
-        "{rate}/s of files were read again that had been in memory shortly before ({again} of what came from disks). "
-        "Memory itself was waited for during {stall} of {seconds}",
-        "每秒有 {rate} 的文件内容刚被挤出内存又要重新读入（占从磁盘读取量的 {again}）。{seconds} 中直接等内存 {stall}",
+        "{rate}/s of files were read again that had been in memory shortly before ({again} of what came from disks): "
+        "there was no room to keep them. Memory itself was waited for during {stall} of {seconds}",
+        "每秒有 {rate} 的文件内容刚被挤出内存又要重新读入（占从磁盘读取量的 {again}）：放不下。直接等内存的时间为 "
+        "{seconds} 中的 {stall}",
     ).filled(
         rate=format_bytes(round(rate)),
         again=format_share(again),

@@ -89,7 +89,8 @@ def _cause(
 
 # What no log can decide about slow batches at equal distances.
 LOCKSTEP_LIMIT = Text(
-    "the log cannot decide whether the whole pool is too slow or one worker holds up the others: both look alike",
+    "the log cannot decide whether the whole pool is too slow or one worker holds up the others: both look the same "
+    "from the training loop",
     "仅凭日志无法判断是整个 worker 池太慢，还是某一个 worker 拖住了其余的：从训练循环看，两者一模一样",
 )
 
@@ -125,14 +126,16 @@ def lockstep_rounds(period: StepPeriod | None, cost: Cost, workers: int | None) 
     )
     if workers == period.steps:
         meaning = Text(
-            "that distance is num_workers={workers}: each worker makes a whole batch, and they come in order",
-            "这个间隔正是 num_workers={workers}：每个 worker 各做一个完整的 batch，按序交付",
+            "that distance is num_workers={workers}: each worker makes a whole batch, and they are delivered in order, "
+            "one round after the other",
+            "这个间隔正是 num_workers={workers}：每个 worker 各做一个完整的 batch，按顺序一轮一轮地交付",
         )
     else:
         meaning = Text(
             "the log does not tell num_workers; it is this cause if that is {period}. Gradient accumulation or work "
             "every {period} steps would look alike",
-            "日志没有给出 num_workers；若它等于 {period}，就是这个原因。梯度累积等每 {period} 步一次的工作看起来也一样",
+            "日志没有给出 num_workers；若它等于 {period}，就是这个原因。梯度累积或每 {period} 步做一次的其他"
+            "工作看起来也一样",
         )
     steps = period.steps
     return [rounds.filled(period=steps, fast=steps - 1, **cost.blanks), meaning.filled(workers=workers, period=steps)]
