@@ -164,7 +164,7 @@ def _document(
         "schema": "headrace/plan/1",
         "headrace": __version__,
         "machine": asdict(machine),
-        "measured": asdict(measured),
+        "measured": asdict(measured) | {name: getattr(measured.cost, name) for name in ("uses_rows", "worst_sample_s")},
         "plans": {plan.loader: plain(plan) for plan in plans},
         "tiers": [
             {"tier": row.tier.en, "fits": row.fits, "torch": plain(row.torch), "headrace": plain(row.headrace)}

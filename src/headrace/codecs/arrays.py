@@ -35,9 +35,9 @@ def parse_header(text: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
         dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(header["descr"])
         makes_sense = len(header) == 3 and isinstance(shape, tuple) and isinstance(is_fortran, bool)
     except Exception as error:  # numpy raises whatever it trips over
-        raise ValueError(f"the array's header cannot be read: {error}") from None
+        raise ValueError(f"the array's header cannot be read: {error!r}") from None
     if not makes_sense or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError(f"the array's header makes no sense: {header!r}")
+        raise ValueError(f"the array's header makes no sense: {repr(header)[:200]}")
     return dtype, is_fortran, shape
 
 

@@ -68,6 +68,7 @@ class Words:
         *,
         evidence: tuple[Text, ...] = (),
         outcome: Outcome | None = None,
+        share: float = 0.0,
         is_certain: bool = True,
         seconds: float | None = None,
     ) -> Check:
@@ -84,7 +85,7 @@ class Words:
             )
         finding = Finding(
             cause=Cause(words["cause"]),
-            share=1.0 if outcome is Outcome.FAIL else 0.0,
+            share=share,
             title=title,
             evidence=evidence or (says,),
             fix=tuple(fix),

@@ -1,4 +1,7 @@
-"""A line of code for those who prefer one: `for batch in headrace.monitor(loader):`, `with headrace.phase("save"):`."""
+"""A line of code for those who prefer one: `for batch in headrace.monitor(loader):`, `with headrace.phase("save"):`.
+
+At its end: the recording of this very process that `monitor(record=)` makes.
+"""
 
 import atexit
 import logging

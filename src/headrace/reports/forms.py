@@ -61,15 +61,16 @@ def findings_text(
 
 
 class _OneLine(NamedTuple):
-    """A sentence on one line: of a long one the clauses that fit, for `-v` tells it whole."""
+    """A sentence on one line: of a long one the clauses that fit with its first code, for `-v` tells it whole."""
 
     said: str
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
         said, width = self.said, options.max_width
         if cell_len(said) > width:
+            least = max(width // 6, cell_len(said[: said.find("`", said.find("`") + 1) + 1]))
             heads = (f"{said[: stop.start()]} …" for stop in _STOPS.finditer(said) if stop["stop"])
-            said = max((one for one in heads if width // 6 <= cell_len(one) <= width), key=len, default=said)
+            said = max((one for one in heads if least <= cell_len(one) <= width), key=len, default=said)
         return [Line(said)]
 
 

@@ -80,7 +80,10 @@ class Mapped(Plain):
 
 
 class Buckets:
-    """Batches of samples whose shapes are alike."""
+    """Batches of samples whose shapes are alike; nobody asks how many."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
         yield from (np.array([index]) for index in range(24))
@@ -188,6 +191,11 @@ class ManyObjects(Plain):
 
     def __getitem__(self, index: int) -> Any:
         return self.items[index][1]
+
+
+class LargeArray(Plain):
+    def __init__(self) -> None:
+        self.volume = np.zeros(300 << 20, dtype=np.uint8)
 
 
 class OwnGenerator(Plain):
@@ -337,6 +345,7 @@ BROKEN = {
     "shared_handle": SharedFile,
     "shared_handle_npz": SharedArchive,
     "copied_dataset": ManyObjects,
+    "copied_dataset_by_spawn": lambda: DataLoader(LargeArray(), num_workers=1, multiprocessing_context="spawn"),
     "frozen_random": OwnGenerator,
     "frozen_random_init": lambda: DataLoader(Random(), num_workers=2, worker_init_fn=_same_seed),
     "not_split": Same,

@@ -23,6 +23,7 @@ SAID = {  # what names the culprit
     "shapes_differ": r"^samples 0, 17 have different shapes",
     "shared_handle_npz": r"^dataset.archive \(.*/archive.npz\) is opened before",
     "copied_dataset": r"^each worker gets its own copy of dataset.items: .* MiB\n.*600000 objects",
+    "copied_dataset_by_spawn": r"^each worker gets its own copy of dataset: 300 MiB",
     "unpicklable": r"^dataset.steps\[1\] cannot be pickled",
     "sample_hangs": r"^sample 31 did not come within",
     "worker_dies_exit": r"in hand: samples .*\b3\b",
@@ -119,6 +120,18 @@ SCRIPTS = {
     ),
     "slow_import": "import time\ntime.sleep(9)\ndata = list(range(20))\n",
 }
+
+
+@pytest.mark.slow
+def test_a_module_that_fetches_a_batch_in_a_thread_is_imported(tmp_path: Path) -> None:
+    script = tmp_path / "script_of_a_thread.py"
+    script.write_text(
+        "import threading\nfrom torch.utils.data import DataLoader\ndata = DataLoader(list(range(8)))\nseen = []\n"
+        "thread = threading.Thread(target=lambda: seen.append(next(iter(data))))\nthread.start(); thread.join()\n"
+        "assert seen\n"
+    )
+    checks = examine(DoctorSettings(target=f"{script}:data", timeout_s=20))
+    assert [check.problem for check in checks if check.problem] == []
 
 
 @pytest.mark.parametrize("name", [_slow_unless({"import_fails"}, name) for name in SCRIPTS])

@@ -1,4 +1,4 @@
-"""Why a loop waited for data: the whole pool too slow, workers in lock-step, or single late batches. Pure.
+"""Why a loop waited for data: a pool too slow, workers in lock-step, starts of shards, single late batches. Pure.
 
 Waits at the distance of the workers look alike whether the pool is too slow or one worker holds up the others. The
 workers themselves decide: all busy, the pool is too slow; most idle while the loop waits, one sample is.

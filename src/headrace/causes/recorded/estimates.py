@@ -352,9 +352,9 @@ _TEXTS = {
         "数据放进内存或更快的盘：估计最多快到 {gain} 倍（任务中占 {share} 的等读取时间全部省去）",
     ),
     Remedy.ASYNC_CHECKPOINT: Text(
-        "save beside the training, about {gain} times as fast by estimate: `torch.distributed.checkpoint.async_save` "
-        "(a tenth of a save stays, give or take as much: copying the state)",
-        "异步保存，估计快到 {gain} 倍：`torch.distributed.checkpoint.async_save`（每次保存约剩十分之一，误差也约十分之"
+        "`torch.distributed.checkpoint.async_save`: about {gain} times as fast by estimate (a tenth of a save stays, "
+        "give or take as much: copying the state)",
+        "`torch.distributed.checkpoint.async_save` 异步保存：估计快到 {gain} 倍（每次保存约剩十分之一，误差也约十分之"
         "一：复制状态的时间）",
     ),
 }

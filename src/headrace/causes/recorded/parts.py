@@ -96,6 +96,8 @@ def read_parts(
 
     found = []
     for name, (place, own_ns, nbytes) in parts.items():
+        if not name:  # a recording that lost its names
+            continue
         kind, own_name, is_stage = kind_of(name)
         own_s = float(own_ns.sum()) / 1e9
         off = off_share(off_core.get(name, _NO_EVENTS)[1].sum(), own_ns[looked[place]].sum())

@@ -1,4 +1,4 @@
-"""The process under test: runs a loader through rounds of faults, and tells what came out of it.
+"""The process under test: runs a loader through rounds of faults, some of which it does to itself, and tells of them.
 
 It is started by the referee, with its settings on stdin and a pipe for what it has to tell, one JSON line an event.
 Whatever happens to it is a result: the referee watches it, dumps its stacks and ends it.

@@ -28,7 +28,7 @@ _LARGE = 10_000
 _TOUCH_S = 5.0
 _CLOSED = (ModuleType, type, BuiltinFunctionType, str, bytes, int, float, complex, bool, type(None))
 _CONTAINERS = (list, tuple, dict, set, frozenset)
-_OF_OTHERS = ("site-packages", sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]), "<frozen")
+_OF_OTHERS = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]), "<frozen")
 # what its makers forbid to take along into a fork, by type and module; lmdb's own says "builtins"
 _NOT_FOR_FORKS = {"File": "h5py", "Dataset": "h5py", "Group": "h5py", "Connection": "sqlite3", "Environment": ""}
 

@@ -33,11 +33,13 @@ def recognised(*texts: str) -> str:
     >>> recognised("RuntimeError: Too many open files. Communication with the workers is no longer possible.")
     'fd_limit'
     """
+    table = WORDS.tables["known"]
     for text in texts:
         names = {found.entry.name for found in look_up(text) if not found.is_partial}
-        for known in WORDS.tables["known"]:
-            if names & {*known["messages"]} or re.search(known["text"], text, re.MULTILINE):
-                return str(known["problem"])
+        by_message = (known for known in table if names & {*known["messages"]})
+        by_text = (known for known in table if re.search(known["text"], text, re.MULTILINE))
+        for known in (*by_message, *by_text):
+            return str(known["problem"])
     return ""
 
 
@@ -117,6 +119,7 @@ class Judge:
             blanks,
             evidence=tuple(dict.fromkeys((*evidence, *lines))),
             outcome=Outcome.WARN if is_warning else Outcome.FAIL,
+            share=0.0 if is_warning else 1.0,
             is_certain=is_certain,
             seconds=result.seconds,
         )
@@ -262,7 +265,7 @@ class Judge:
             other = self.results.get("workers_spawn")
             if other is not None and other.is_done:
                 hangs = "fork_deadlock"
-            elif result.is_deadlock:  # and there is no other way yet
+            elif result.is_deadlock and (other is None or other.ending is not StageEnding.HUNG):  # no other way yet
                 hangs = "fork_deadlock_for_all"
         return self._broken(name, result, otherwise="sample_fails", hangs=hangs)
 

@@ -90,7 +90,7 @@ class Ward:
         """Whether the user's loader knows that none comes: `drop_last` leaves out the only one, which is not full."""
         try:
             return self.is_indexed and self.loader is not None and len(self.loader) == 0
-        except TypeError:  # a sampler without a length
+        except Exception:  # a sampler without a length, for which torch does not ask
             return False
 
     def make(self, batches: Sequence[Any], cls: Any = torch_data.DataLoader, **more: Any) -> Any:
@@ -223,7 +223,7 @@ def _watched_starts() -> Iterator[list[str]]:
     def watched(original: Any) -> Any:
         def noted(self: Any, *args: Any) -> Any:
             modules = [one for one in traceback.extract_stack() if one.name == "<module>" and one.filename[0] != "<"]
-            if inspecting.is_theirs(modules[-1].filename):
+            if modules and inspecting.is_theirs(modules[-1].filename):  # in a thread there is none
                 places.append(f"{os.path.basename(modules[-1].filename)}:{modules[-1].lineno}")
             return original(self, *args)
 
@@ -328,7 +328,7 @@ def _loader(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
         return {"num_batches": 0}
     facts: dict[str, Any] = {"times": []}
     loader = ward.make(batches, collate_fn=Collation(ward.target.collate_fn))
-    for took, told, batch in _taken(ward, iter(loader), batches):
+    for took, told, batch in _taken(ward, iter(loader), batches, time.perf_counter()):
         facts["times"].append(took)
         if len(facts["times"]) == 1:
             facts |= {"form": form_of(batch), "batch_bytes": nbytes_of(batch), "collate_s": told["collate_s"]}
@@ -337,11 +337,12 @@ def _loader(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     return facts | {"num_batches": len(facts["times"])}
 
 
-def _taken(ward: Ward, loaded: Iterator[Any], batches: list[list[Any]]) -> Iterator[tuple[float, dict[str, Any], Any]]:
+def _taken(
+    ward: Ward, loaded: Iterator[Any], batches: list[list[Any]], began: float
+) -> Iterator[tuple[float, dict[str, Any], Any]]:
     """Yield how long each batch took, what `Collation` tells of it, and the batch itself."""
     for number in itertools.count():
         ward.say("at", what="batch", number=number)
-        began = time.perf_counter()
         told, batch = next(loaded, (None, None))
         if told is None:
             return
@@ -351,6 +352,7 @@ def _taken(ward: Ward, loaded: Iterator[Any], batches: list[list[Any]]) -> Itera
             nothing = [str(_shown(key)) for key, is_none in zip(keys, told["are_none"], strict=False) if is_none]
             raise StageFails(error=told["error"], in_collate=True, nothing=nothing)
         yield time.perf_counter() - began, told, batch
+        began = time.perf_counter()
 
 
 class Collation:
@@ -443,8 +445,9 @@ def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     infos: list[dict[str, Any]] = []
     loaded = None
     try:
+        began = time.perf_counter()  # the first batch is that of a start
         loaded = iter(ward.make(batches, **options))
-        for took, told, batch in _taken(ward, loaded, batches):
+        for took, told, batch in _taken(ward, loaded, batches, began):
             del batch
             times.append(took)
             infos.append(told)
@@ -468,7 +471,7 @@ def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     facts |= {"num_batches": len(times), "times": times, "by_worker": list(by_worker.values())}
     if method != "fork":
         with contextlib.suppress(Exception):
-            facts["inspecting.pickled_bytes"] = inspecting.pickled_bytes(ward.dataset)
+            facts["pickled_bytes"] = inspecting.pickled_bytes(ward.dataset)
     elif len(set(order["draws"])) > 1:
         ward.say("at", what="draws")
         facts["drawn"] = _drawn_by_workers(ward, order, options)

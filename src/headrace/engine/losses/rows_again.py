@@ -1,4 +1,4 @@
-"""Rows of a batch are given out once more, or taken out of the hands of all workers."""
+"""Rows of a batch are given out once more, one by one where one of them is suspected, or taken out of all hands."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""`Shards`: a data set over tar shards, by index or as a stream."""
+"""`Shards`: a data set over tar shards, which a pattern names, by index or as a stream."""
 
 import glob
 import logging
