@@ -35,10 +35,10 @@ class Holding:
         """What is kept free for the oldest batch that is not collated: its samples, and what they are collated to."""
         return 2 * self.batch_bytes if self.batch_bytes else self.budget_bytes
 
-    def admits_at_once(self, size: int) -> bool:
-        """Whether a block may be let in without looking at the others: the oldest batch has room whatever they hold."""
+    def admits_at_once(self, size: int, count: int = 1) -> bool:
+        """Whether blocks may be let in without looking at the others: the oldest batch has room whatever they hold."""
         budget = self.budget_bytes
-        is_empty = (self.used_bytes + size) * _EMPTY_PART <= budget
+        is_empty = (self.used_bytes + count * size) * _EMPTY_PART <= budget
         return is_empty and size * _SMALL_PART <= budget and self.batch_bytes * _BATCH_PART <= budget
 
     def admits(self, size: int, turn: Turn) -> bool:

@@ -26,6 +26,8 @@ from .record import WorkerRecord
 
 # smaller blocks are not asked for: what they take is bounded by the number of batches ahead
 _ASKED_BYTES = 64 << 10
+# where there is room for as many more blocks of each worker, it does not look before each of them
+_UNLOOKED = 16
 # the loop may be in a step of milliseconds, or in an evaluation of minutes
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.02
 # once something was given out again, it may stand in a pipe while those that could take it wait here
@@ -43,6 +45,7 @@ class Entering:
         self._words = self._board.words
         self._all_words = arena.bytes.cast("q")
         self._record, self._promised_at = record, Board.record_at(worker) + Record.PROMISED
+        self._unlooked = self._unlooked_bytes = 0
 
     def dump(self, value: object, entry: int, *, rows: int) -> tuple[int, int]:
         """Write an object of a batch, made of `rows` of its samples, into a new block, once it may be written.
@@ -60,7 +63,13 @@ class Entering:
             return
         # the oldest batch may have samples as large as these
         self._board.expect_batch(size * self._words[entry + Entry.NUM_ROWS] // max(1, rows))
-        if self._holding().admits_at_once(size):
+        if self._unlooked and size <= self._unlooked_bytes:
+            self._unlooked -= 1
+            return
+        holding = self._holding()
+        if holding.admits_at_once(size):
+            if holding.admits_at_once(size, count=_UNLOOKED * self._words[Head.NUM_RECORDS]):
+                self._unlooked, self._unlooked_bytes = _UNLOOKED, size
             return
         self._check_batch(size, entry)
         if self._enter(size, entry):
