@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from operator import call
 from typing import Any
 
@@ -566,3 +566,26 @@ def test_an_exception_in_the_code_of_torch_loses_no_batch(backend: Any, monkeypa
             break
     assert calls > 2
     assert got == list(range(21))
+
+
+@pytest.mark.parametrize("strikes_at", range(1, 15))
+def test_what_strikes_behind_a_call_of_next_loses_nothing(strikes_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython runs signal handlers behind calls: whichever of these raises, the batch in hand comes all the same."""
+    calls = count(1)
+
+    def get_ident() -> int:
+        if next(calls) == strikes_at:
+            raise KeyboardInterrupt
+        return _thread.get_ident()
+
+    monkeypatch.setattr("headrace.loader.workers.get_ident", get_ident)
+    iterator = iter(DataLoader(list(range(24)), 4, num_workers=1))
+    seen: list[int] = []
+    while len(seen) < 100:
+        try:
+            seen += next(iterator).tolist()
+        except KeyboardInterrupt:
+            continue
+        except StopIteration:
+            break
+    assert seen == list(range(24))

@@ -255,7 +255,8 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
     def _next_data(self) -> Any:
         if self._fatal is not None:
             raise copy(self._fatal)
-        if kept := self._on_its_way.get(get_ident()):  # an exception struck behind it: this thread has not got it
+        thread = get_ident()
+        if kept := self._on_its_way.get(thread):  # an exception struck behind it: this thread has not got it
             return kept[0]
         try:
             if not self.is_open:
@@ -277,10 +278,10 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
             waits.give(now - started, now, since_start_s=now - self._feed.epoch_started)
             if self._local is None:
                 self._feed.plan.note_received()
-                if self._feed.tuner is not None:
-                    self._keep_tuned(self._feed.tuner)
-            self._on_its_way[get_ident()] = (batch,)
+            self._on_its_way[thread] = (batch,)  # no call in between: what a signal handler raises there would lose it
             self._is_inside = False
+            if self._local is None and self._feed.tuner is not None:
+                self._keep_tuned(self._feed.tuner)
             return batch
         except StopIteration:
             self._is_inside = False
