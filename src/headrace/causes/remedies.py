@@ -147,10 +147,10 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.CHECKPOINT: CauseAdvice(
         fix=_texts(
-            "save while training goes on (`torch.distributed.checkpoint.async_save`), or to a local disk first",
-            "边训练边保存（`torch.distributed.checkpoint.async_save`），或先写本地盘再复制",
-            "save less often, as far as you can afford to lose work",
-            "降低保存频率，以能承受的重算量为限",
+            "save while training goes on (`torch.distributed.checkpoint.async_save`)",
+            "边训练边保存（`torch.distributed.checkpoint.async_save`）",
+            "save to a local disk first, or less often, as far as you can afford to lose work",
+            "先写本地盘再复制，或降低保存频率，以能承受的重算量为限",
         ),
         futile=(
             _LOADER_FUTILE,

@@ -396,6 +396,15 @@ def test_slow_starts_of_epochs_are_told_what_their_loader_lacks(num_made: int, i
     (finding,) = explain([tape.process()], now + 0.1).findings
     assert finding.cause is Cause.EPOCH_START
     assert finding.fix[0].en.startswith(do)
+    assert "the first epoch's start, 300 ms, is not among them" in finding.evidence[0].en
+
+
+def test_saving_beside_the_training_is_advised_once() -> None:
+    saves = dict.fromkeys(range(5, 60, 10), (EventKind.CHECKPOINT, 0.5))
+    (finding,) = explain(*simulate(workers=2, task_s=[0.01] * 60, step_s=0.05, interruptions=saves)).findings
+    assert finding.cause is Cause.CHECKPOINT
+    assert sum("async_save" in text.en for text in finding.fix) == 1
+    assert any("local disk" in text.en for text in finding.fix)
 
 
 def test_batches_of_a_generator_are_no_matter_of_workers() -> None:

@@ -197,6 +197,8 @@ def judge_data(
     )
     # They are in step because they wait for the same thing, or hinder each other: the rounds are how that looks.
     is_shared = verdict.bottleneck in {Bottleneck.SERIAL, Bottleneck.THREADS}
+    if account is not None and account.is_full:  # of the cores, which only cheaper samples free
+        is_shared |= verdict.bottleneck is Bottleneck.CPU_DECODE and cause is Cause.BATCH_LOCKSTEP
     return replace(verdict, cause=Cause.LOADER_THROUGHPUT) if is_shared else verdict
 
 

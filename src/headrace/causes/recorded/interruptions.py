@@ -111,7 +111,8 @@ def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterat
     figures |= estimate_figures(known)
     confidence = Confidence.LIKELY if untimed_s > _GUESSED_FROM * lost_s else Confidence.CERTAIN
     finding = make_finding(cause, lost_s / train_s, evidence, figures=figures, confidence=confidence)
-    yield replace(finding, fix=(*map(estimate_text, known), *finding.fix))
+    # of the estimate's remedy the general advice says nothing more
+    yield replace(finding, fix=(*map(estimate_text, known), *finding.fix[len(known) :]))
 
 
 def _period(trainer: Trainer, starts_ns: Times) -> StepPeriod | None:
@@ -230,6 +231,8 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
     iter_s = np.where(places >= 0, epochs["duration_ns"][places.clip(0)] / 1e9, 0.0) if len(epochs) else 0 * wait_s
     if len(loader.end_s) >= len(iter_s):  # ending the epoch before stops its workers
         iter_s = iter_s + loader.end_s[: len(iter_s)]
+    began = int(np.flatnonzero(loader.batch == 0)[0])
+    first_s = float(loader.wait_s[began] + epochs["duration_ns"][:1].sum() / 1e9)
     cost = Cost(**cost_of(wait_s + iter_s))
     share = cost.lost_s / trainer.train_s
     if share < report_from(Cause.EPOCH_START, cost.count):
@@ -237,10 +240,11 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
     evidence = [
         Text(
             "the starts of {count:epoch(s)} cost {lost}, {typical} each ({worst} at worst), of which {iter} in "
-            "stopping and starting workers (`iter(loader)`), the rest in waiting for the first batch",
+            "stopping and starting workers (`iter(loader)`), the rest in waiting for the first batch; the first "
+            "epoch's start, {first}, is not among them",
             "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 用于停止和启动 "
-            "worker（`iter(loader)`），其余在等第一个 batch",
-        ).filled(iter=format_seconds(float(iter_s.sum())), **cost.blanks)
+            "worker（`iter(loader)`），其余在等第一个 batch；第一个 epoch 的开头（{first}）不计在内",
+        ).filled(iter=format_seconds(float(iter_s.sum())), first=format_seconds(first_s), **cost.blanks)
     ]
     if loader.num_made > 1:
         made = Text(
