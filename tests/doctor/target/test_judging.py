@@ -45,3 +45,14 @@ def test_spawn_is_advised_after_a_deadlock_only_where_it_works() -> None:
     assert neither.problem == "fork_deadlock"
     assert fixes(neither).startswith("start no threads before the workers")
     assert "fail as well" in fixes(neither)
+
+
+def test_a_key_that_is_missing_is_not_told_as_different_shapes() -> None:
+    whole = [["x", "Tensor", [4], "float32", 16], ["mask", "Tensor", [4], "bool", 4]]
+    lacking = whole[:1]
+    error = {"name": "KeyError", "said": "KeyError: 'mask'", "traceback": "KeyError: 'mask'"}
+    odd = [{"sample": 0, "form": whole}, {"sample": 17, "form": lacking}]
+    failed = StageResult(ending=StageEnding.FAILED, seconds=1.0, facts={"error": error, "in_collate": True})
+    results = {"import": done(**IMPORTED, is_default=True), "sample": done(**{**GOOD, "odd": odd}), "loader": failed}
+    check = {check.name: check for check in Judge("data.py:data", results).checks()}["loader"]
+    assert (check.problem, check.says.en) == ("collate_fails", "collating samples fails: KeyError: 'mask'")

@@ -382,7 +382,7 @@ def _shared(result: StageResult) -> dict[str, Any] | None:
 def _differ_in_shape(odd: list[dict[str, Any]]) -> bool:
     """Whether two samples have the same things in them, and not the same sizes of them."""
     kinds = [{name: kind for name, kind, *_ in one["form"]} for one in odd]
-    return len(kinds) > 1 and all(kinds[1].get(name, kind) == kind for name, kind in kinds[0].items())
+    return len(kinds) > 1 and kinds[0] == kinds[1]
 
 
 def _odd(odd: list[dict[str, Any]]) -> tuple[Text, ...]:
