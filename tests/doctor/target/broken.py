@@ -105,6 +105,7 @@ HEALTHY = {
     "flipped": Flipped,
     "split": Split,
     "opens_late": OpensLate,
+    "one_buffer_one_by_one": lambda: DataLoader(OneBuffer(), batch_size=1),
     "mapped": Mapped,
     "persistent": lambda: DataLoader(Random(), batch_size=4, num_workers=2, persistent_workers=True),
     "ragged": lambda: DataLoader(Shapes(), batch_size=4, collate_fn=list),
@@ -311,6 +312,17 @@ class Few(Plain):
         return self.length
 
 
+class OneBuffer(Plain):
+    """Every sample lies in the same memory."""
+
+    def __init__(self) -> None:
+        self.buffer = np.zeros(8, np.float32)
+
+    def __getitem__(self, index: int) -> Any:
+        self.buffer[:] = index
+        return {"x": self.buffer, "label": index}
+
+
 class NoLength:
     def __getitem__(self, index: int) -> Any:
         return index
@@ -336,6 +348,7 @@ BROKEN = {
     "no_batches": lambda: DataLoader(Few(), batch_size=8, drop_last=True),
     "no_samples": lambda: Few(0),
     "no_length": NoLength,
+    "shared_buffer": OneBuffer,
     "corrupt_sample": Damaged,
     "sample_fails": AllFail,
     "sample_hangs": Hangs,

@@ -9,7 +9,7 @@ from headrace.model import Text
 
 IMPORTED = {"kind": "indexed", "length": 48, "dataset": "Plain", "import_s": 0.1, "starts": [], "start_method": "fork"}
 IMPORTED |= {"num_workers": 2, "prefetch_factor": None}
-GOOD = {"odd": [], "bad": [], "num_good": 48, "times": [0.1], "sample_bytes": 8}
+GOOD = {"odd": [], "bad": [], "overwritten": [], "num_good": 48, "times": [0.1], "sample_bytes": 8}
 BATCHES = {"num_batches": 1, "times": [0.1], "batch_bytes": 64}
 
 

@@ -178,6 +178,9 @@ class Judge:
             return self._wrong(name, named or problem, result, evidence=evidence, took=first["sample"], **blanks)
         if not facts["num_good"]:
             return self._no_samples(name, result)
+        if facts["overwritten"]:
+            before, behind = facts["overwritten"]
+            return self._wrong(name, "shared_buffer", result, sample=before, at=behind)
         times = facts["times"]
         typical = sorted(times)[len(times) // 2]
         says = _said(

@@ -33,6 +33,7 @@ _OF_ALL = (torch_data.SequentialSampler, torch_data.RandomSampler)  # whatever t
 _MOST_SAMPLES = 2000
 _MOST_BAD = 8  # samples that fail, after which no more are looked for
 _MOST_DIGESTS = 512
+_MOST_KEPT = 8  # samples that are looked at again behind the next one
 _MOST_DRAWS, _DRAWS_S = 16, 1.0
 _MEASURED_S = 1.0
 
@@ -248,6 +249,10 @@ def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     times: list[float] = []
     table, size = StageTable(), 0
+    # what goes into a batch is collated behind its last sample: a sample must stay what it was
+    num_kept = _MOST_KEPT if (ward.batch_size or 1) > 1 and not hasattr(ward.dataset, "__getitems__") else 0
+    kept: tuple[Any, int] | None = None
+    overwritten: list[Any] = []
     for key, fetch in _fetches(ward, order):
         ward.say("at", sample=_shown(key))
         began = time.perf_counter()
@@ -268,6 +273,9 @@ def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
         counts[shape] += 1
         forms.setdefault(shape, (key, form))
         size = max(size, nbytes_of(sample))
+        if kept is not None and digest_of_all(kept[0]) != kept[1]:
+            overwritten, num_kept = overwritten or [_shown(good[-2]), _shown(key)], 0
+        kept = (sample, digest_of_all(sample)) if len(good) <= num_kept else None
         del sample
         if len(good) >= order["most"] or time.monotonic() > deadline:
             break
@@ -280,6 +288,7 @@ def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
         "times": times[:100],
         "form": shapes[0][1] if shapes else [],
         "sample_bytes": size,
+        "overwritten": overwritten,
         "odd": [{"sample": _shown(key), "form": form} for key, form in shapes] if len(shapes) > 1 else [],
         "odd_keys": [key for key, _ in shapes] if len(shapes) > 1 else [],
         "draws": _draw(ward, good[0]) if may_draw else [],
