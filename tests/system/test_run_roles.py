@@ -4,8 +4,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .test_cli import HEADRACE, _environment
 from .test_run_command import document, script
+
+pytestmark = pytest.mark.alone  # beside another test the cores are full now and then, and that is told, too
 
 # What timm does: it trains a task, and evaluates the model inside it.
 _NESTED = """
