@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -136,6 +137,19 @@ def test_what_is_queued_stays_within_the_budget(kind: str, backend: str, start: 
     # the one that the loop has; beside slots, a batch whose layout came too late takes the other way
     beside_bytes = batch_bytes if kind != "slots" else 2 * batch_bytes * loader.stats().general_batches
     assert 0 < peak[0] <= budget + beside_bytes + SLACK
+
+
+def test_a_training_process_that_comes_late_to_its_first_batch_has_slots_all_the_same() -> None:
+    """It may start many workers meanwhile: what is made before they know slots lies in memory beside these."""
+    budget = 16 * MIB
+    loader: Any = DataLoader(Huge(1024, MIB // 16), 16, num_workers=4, prefetch_factor=8, memory=budget)
+    iterator: Any = iter(loader)
+    time.sleep(0.5)
+    with peak_of(iterator._feed.pool.arena.used_bytes) as peak:
+        got = [index for batch in iterator for index in indices_of(batch)]
+    assert got == list(range(1024))
+    assert loader.stats().general_batches == 0
+    assert peak[0] <= budget + SLACK
 
 
 def test_of_two_slots_none_is_copied_from() -> None:

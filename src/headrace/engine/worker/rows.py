@@ -186,7 +186,8 @@ class Placer:
         block, _ = dump(layout, self._region, self._arena)
         self._propose(self._words[entry + Entry.SEQ], self._words[entry + Entry.NUM_ROWS], block)
         is_large = layout.row_bytes * self._words[entry + Entry.NUM_ROWS] >= self._large_bytes
-        deadline = time.perf_counter() + (_SLOT_PATIENCE_S if is_large else _LAYOUT_PATIENCE_S)
+        is_worth_it = is_large or known == 0  # before the first one, the training process may still start workers
+        deadline = time.perf_counter() + (_SLOT_PATIENCE_S if is_worth_it else _LAYOUT_PATIENCE_S)
         while time.perf_counter() < deadline and not self._words[Head.STOP]:
             for number in range(known, self._words[Head.NUM_LAYOUTS]):
                 if self._writer(number).layout == layout:
