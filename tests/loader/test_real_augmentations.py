@@ -1,4 +1,9 @@
-"""Random transforms of real packages do to a sample what its position says. Skipped where they are not installed."""
+"""Random transforms of real packages do to a sample what its position says. Skipped where they are not installed.
+
+PyPI's torchvision goes with PyPI's torch, the CUDA build, which needs no GPU for this; beside a CPU build its import
+fails ("operator torchvision::nms does not exist"). So, in a new environment, without a CPU index:
+`pip install torch==2.13.0 torchvision==0.28.0 monai albumentations kornia`.
+"""
 
 from __future__ import annotations
 
