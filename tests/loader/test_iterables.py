@@ -327,6 +327,8 @@ class UsedUp(ShardByShard):
         (lambda numbers, bad: UsedUp(numbers, bad), 35),
         (lambda numbers, bad: itertools.starmap(read, [(number, bad) for number in numbers]), 39),
         (lambda numbers, bad: itertools.accumulate(Going(numbers, bad)), 39),
+        (lambda numbers, bad: map(abs, reversed(Looked(numbers, bad))), None),
+        (lambda numbers, bad: map(partial(read, bad=bad), reversed(Looked(numbers, set()))), 39),
     ],
     ids=[
         "pairwise",
@@ -355,6 +357,8 @@ class UsedUp(ShardByShard):
         "used up",
         "starmap",
         "accumulate",
+        "reversed",
+        "behind reversed",
     ],
 )
 def test_what_itertools_lose_with_an_error_is_an_error(make: Any, num_left: int | None) -> None:
@@ -364,6 +368,19 @@ def test_what_itertools_lose_with_an_error_is_an_error(make: Any, num_left: int 
             values(loader)
     else:
         assert len(values(loader)) == num_left
+
+
+class Looked:
+    """A sequence without an iterator of its own; some of its items cannot be had."""
+
+    def __init__(self, numbers: range, bad: set[int]) -> None:
+        self.numbers, self.bad = numbers, bad
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> int:
+        return read(self.numbers[index], self.bad)
 
 
 class Held:

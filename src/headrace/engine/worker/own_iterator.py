@@ -24,9 +24,9 @@ from .workbench import Workbench
 
 _log = logging.getLogger(__name__)
 
-# what lets go of its iterator when that raises
 _PARSERS = {"int", "float", "complex", "str", "bytes", "open"}  # which ask no iterator
-_ENDED_BY_ERRORS = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", ()))
+# what lets go of its iterator when that raises
+_ENDED_BY_ERRORS = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", ()), reversed)
 
 
 class Steps:
@@ -100,9 +100,9 @@ class Steps:
 
     def _lost_rest(self, failed: Exception) -> NotSupported:
         return NotSupported(
-            f"{self._whose} ended with the error of one sample: a generator or islice (pairwise, batched, zip, "
-            "enumerate, chain of what fails, a text file with bytes that are no text) cannot go on after an exception: "
-            "what it had yet to give is lost, or would come shifted",
+            f"{self._whose} ended with the error of one sample: a generator or islice (pairwise, batched, reversed, "
+            "zip, enumerate, chain of what fails, a text file with bytes that are no text) cannot go on after an "
+            "exception: what it had yet to give is lost, or would come shifted",
             error=describe_error(failed),
             came_before=f"{Count(self.taken):sample(s)}",
             next_step="catch the exception inside of it and continue with the next sample, or write the "
@@ -222,8 +222,10 @@ def _is_ended_chain(iterator: object) -> bool:
 
 
 def _asked_by(iterator: object) -> list[object]:
-    """The iterators that one of C asks; `map` and `zip` keep theirs in a tuple."""
+    """The iterators that one of C asks; `map` and `zip` keep theirs in a tuple. `reversed` asks what need be none."""
     held = gc.get_referents(iterator)
+    if isinstance(iterator, reversed):
+        return held
     for one in [one for one in held if type(one) is tuple]:  # it may have holes, and is told from its end
         held += reversed(gc.get_referents(one))
     return [one for one in held if isinstance(one, Iterator)]
