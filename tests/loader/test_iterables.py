@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
@@ -329,6 +329,8 @@ class UsedUp(ShardByShard):
         (lambda numbers, bad: itertools.accumulate(Going(numbers, bad)), 39),
         (lambda numbers, bad: map(abs, reversed(Looked(numbers, bad))), None),
         (lambda numbers, bad: map(partial(read, bad=bad), reversed(Looked(numbers, set()))), 39),
+        (lambda numbers, bad: map(sum_group, itertools.groupby(Going(numbers, bad), by_seven)), None),
+        (lambda numbers, bad: map(partial(sum_group, bad=bad), itertools.groupby(numbers, by_seven)), 5),
     ],
     ids=[
         "pairwise",
@@ -359,6 +361,8 @@ class UsedUp(ShardByShard):
         "accumulate",
         "reversed",
         "behind reversed",
+        "groupby",
+        "behind groupby",
     ],
 )
 def test_what_itertools_lose_with_an_error_is_an_error(make: Any, num_left: int | None) -> None:
@@ -368,6 +372,14 @@ def test_what_itertools_lose_with_an_error_is_an_error(make: Any, num_left: int 
             values(loader)
     else:
         assert len(values(loader)) == num_left
+
+
+def by_seven(number: int) -> int:
+    return number // 7  # 14 is the first of its group, and is met as the group before it ends
+
+
+def sum_group(group: tuple[int, Iterator[int]], bad: Collection[int] = ()) -> int:
+    return sum([read(number, {*bad}) for number in group[1]])
 
 
 class Looked:

@@ -101,8 +101,8 @@ class Steps:
     def _lost_rest(self, failed: Exception) -> NotSupported:
         return NotSupported(
             f"{self._whose} ended with the error of one sample: a generator or islice (pairwise, batched, reversed, "
-            "zip, enumerate, chain of what fails, a text file with bytes that are no text) cannot go on after an "
-            "exception: what it had yet to give is lost, or would come shifted",
+            "zip, enumerate, groupby, chain of what fails, a text file with bytes that are no text) cannot go on after "
+            "an exception: what it had yet to give is lost, or would come shifted",
             error=describe_error(failed),
             came_before=f"{Count(self.taken):sample(s)}",
             next_step="catch the exception inside of it and continue with the next sample, or write the "
@@ -150,13 +150,14 @@ def is_shifted(holder: object, error: BaseException) -> bool:
     """Whether a `zip` that something is, or holds, failed within a row: some have moved on, what follows is shifted.
 
     So is a `map` over several; where the last one of them failed, no row is torn. `enumerate` and `compress` do not
-    count what failed, a `zip_longest` is over, and a text file that meets bytes that are none loses what it had read.
+    count what failed, `groupby` may meet it in the group before and goes on without it, a `zip_longest` is over, and a
+    text file that meets bytes that are none loses what it had read.
     """
     way = _way_of(error)
     for one in reachable(holder):
         if type(error) is UnicodeDecodeError and isinstance(one, io.TextIOWrapper) and _has_read(one, error.object):
             return True
-        if isinstance(one, (enumerate, itertools.compress, itertools.zip_longest)):
+        if isinstance(one, (enumerate, itertools.compress, itertools.groupby, itertools.zip_longest)):
             if any(_raises(each, way) for each in _asked_by(one)):
                 return True
         elif isinstance(one, (zip, map)) and any(_raises(each, way) for each in _asked_by(one)[:-1]):
