@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import sqlite3
 import threading
@@ -149,6 +150,16 @@ def test_auto_keeps_a_worker_for_what_only_workers_do(asked: dict[str, Any]) -> 
         assert sum(len(batch) for batch in loader) == 400
     stats = loader.stats()
     assert (loader.num_workers, stats.num_workers_reason) == (1, f"1, which {next(iter(asked))}= needs")
+
+
+def _loaded_by_auto() -> tuple[list[int], str]:
+    loader = headrace.DataLoader(Numbers(40, cost_s=0.01), 4, num_workers="auto")
+    return [number for batch in loader for number in batch.tolist()], loader.stats().num_workers_reason
+
+
+def test_auto_stays_in_a_process_that_may_have_no_children() -> None:
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(_loaded_by_auto) == ([*range(40)], "in-process: a daemonic process may have no workers")
 
 
 def test_auto_is_refused_for_what_torchs_own_loader_runs() -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import inspect
+import multiprocessing
 import os
 import resource
 import weakref
@@ -175,6 +176,8 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             say_once("data pipes run in torch's own loader: Headrace does not speed them up")
         if is_pipe or self.assign == "fixed":
             return super()._get_iterator()
+        if self._is_chosen and multiprocessing.current_process().daemon:
+            self._decide(0, "in-process: a daemonic process may have no workers")
         if self.num_workers == 0:
             guards = self._condemned.is_active and not self._is_iterable
             return SeededLocalIterator(self) if self._is_chosen or guards else LocalIterator(self)
