@@ -1,16 +1,14 @@
 """An iterable data set in a worker: the samples of its own iterator, one after the other, and where it stands."""
 
-import dis
 import gc
 import inspect
 import io
 import itertools
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
-from types import CodeType, GeneratorType, TracebackType
-from typing import Any, Self, cast
+from types import CodeType, GeneratorType
+from typing import Any, Self
 
 from headrace.errors import NotSupported
 from headrace.model import Count, describe_error, traceback_of
@@ -24,9 +22,10 @@ from .workbench import Workbench
 
 _log = logging.getLogger(__name__)
 
-_PARSERS = {"int", "float", "complex", "str", "bytes", "open"}  # which ask no iterator
 # what lets go of its iterator when that raises
 _ENDED_BY_ERRORS = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", ()), reversed)
+# what goes on after an error with a part of a row, a number or a group that belongs to another one
+_SHIFTED_BY_ERRORS = (zip, enumerate, itertools.compress, itertools.groupby, itertools.zip_longest)
 
 
 class Steps:
@@ -65,7 +64,7 @@ class Steps:
                     raise
                 self._tell(error)
                 self._failed, self.passed_over = error, self.passed_over + 1
-                if holds_ended(self._iterator, ended_generators(error)) or is_shifted(self._iterator, error):
+                if cannot_go_on(self._iterator, error):
                     raise self._lost_rest(error) from error
             else:
                 self._failed = None
@@ -117,99 +116,45 @@ def say_doubt(whose: str) -> None:
 
 def ended_generators(error: BaseException) -> set[CodeType]:
     """The code of the generators that an exception has left on its way, and ended."""
-    return {trace.tb_frame.f_code for trace in _way_of(error) if trace.tb_frame.f_code.co_flags & inspect.CO_GENERATOR}
-
-
-def _way_of(error: BaseException) -> list[TracebackType]:
-    """What code of Python an exception has come through, outermost first."""
-    trace, way = traceback_of(error), list[TracebackType]()
+    trace, found = traceback_of(error), set[CodeType]()
     while trace is not None:
-        way += [trace] if _is_python(trace.tb_frame.f_code) else []
+        if trace.tb_frame.f_code.co_flags & inspect.CO_GENERATOR:
+            found.add(trace.tb_frame.f_code)
         trace = trace.tb_next
-    return way
+    return found
 
 
-def _is_python(code: object) -> bool:
-    """Whether something is the code of a function of Python's; what Cython shows as such is C."""
-    return isinstance(code, CodeType) and not code.co_filename.endswith((".pyx", ".pxi", ".pxd"))
+def cannot_go_on(holder: object, error: Exception) -> bool:
+    """Whether an iterator, asked again after an error, may lose samples, or give parts of one with those of another.
 
-
-def holds_ended(holder: object, codes: set[CodeType]) -> bool:
-    """Whether something is, or refers to, a generator with one of these codes that has ended, or such an `itertools`.
-
-    One that was made for a single sample, such as the inside of `sum(…)`, is gone with its sample.
+    A generator that an exception has left has ended, and some of `itertools` likewise; one that was made for a single
+    sample, such as the inside of `sum(...)`, is gone with its sample. A `zip` and its like go on with a part of a row:
+    they are fine where nothing that they ask can fail. A text file loses what it had read with bytes that are no text.
     """
+    codes = ended_generators(error)
     return _is_ended_chain(holder) or any(
         (isinstance(one, GeneratorType) and one.gi_frame is None and one.gi_code in codes)
         or (isinstance(one, _ENDED_BY_ERRORS) and not _asked_by(one))
+        or (_may_be_shifted(one) and not all(map(_never_fails, _asked_by(one))))
+        or (isinstance(one, io.TextIOWrapper) and isinstance(error, UnicodeDecodeError))
         for one in reachable(holder)
     )
 
 
-def is_shifted(holder: object, error: BaseException) -> bool:
-    """Whether a `zip` that something is, or holds, failed within a row: some have moved on, what follows is shifted.
-
-    So is a `map` over several; where the last one of them failed, no row is torn. `enumerate` and `compress` do not
-    count what failed, `groupby` may meet it in the group before and goes on without it, a `zip_longest` is over, and a
-    text file that meets bytes that are none loses what it had read.
-    """
-    way = _way_of(error)
-    for one in reachable(holder):
-        if type(error) is UnicodeDecodeError and isinstance(one, io.TextIOWrapper) and _has_read(one, error.object):
-            return True
-        if isinstance(one, (enumerate, itertools.compress, itertools.groupby, itertools.zip_longest)):
-            if any(_raises(each, way) for each in _asked_by(one)):
-                return True
-        elif isinstance(one, (zip, map)) and any(_raises(each, way) for each in _asked_by(one)[:-1]):
-            return True
-    return False
+def _may_be_shifted(iterator: object) -> bool:
+    return isinstance(iterator, _SHIFTED_BY_ERRORS) or (isinstance(iterator, map) and len(_asked_by(iterator)) > 1)
 
 
-def _has_read(file: io.TextIOWrapper, data: bytes) -> bool:
-    """Whether bytes are what a text file has read last. Where that cannot be asked, they may be."""
-    if file.closed or type(getattr(file.buffer, "raw", None)) is not io.FileIO:
-        return not file.closed
-    tail, buffer = data[-4096:], cast("io.BufferedReader", file.buffer)
-    try:
-        return os.pread(file.fileno(), len(tail), max(0, buffer.tell() - len(tail))) == tail
-    except OSError:  # it is a pipe
+def _never_fails(iterator: object) -> bool:
+    """Whether an iterator is one over a container, or a file, or made of such without any function."""
+    kind = type(iterator)
+    if isinstance(iterator, (itertools.count, itertools.repeat, io.IOBase)):
         return True
-
-
-def _raises(iterator: object, way: list[TracebackType]) -> bool:
-    """Whether an error came out of an iterator, or of what it asks or calls."""
-    if not _is_of_c(iterator):  # a generator that failed has ended
-        return not isinstance(iterator, GeneratorType) and any(_object_of(trace) is iterator for trace in way)
-    codes: set[CodeType | None] = {trace.tb_frame.f_code for trace in way}
-    codes |= {None} if _asks_in_c(way[-1]) else set()
-    calls = [one for one in gc.get_referents(iterator) if callable(one)]
-    return any(_code_of(one) in codes for one in calls) or any(_raises(one, way) for one in _asked_by(iterator))
-
-
-def _object_of(trace: TracebackType) -> object:
-    """Whose method an error came through, or whatever the first argument was."""
-    names = trace.tb_frame.f_code.co_varnames
-    return trace.tb_frame.f_locals.get(names[0]) if names else None
-
-
-def _asks_in_c(trace: TracebackType) -> bool:
-    """Whether an error may have come out of an iterator that a method of another one asked, without code of Python."""
-    steps = list(dis.get_instructions(trace.tb_frame.f_code))
-    failed = next((step for step in steps if step.offset == trace.tb_lasti), None)  # a trace may be made by hand
-    is_asking = failed is not None and ("CALL" in failed.opname or failed.opname == "FOR_ITER")
-    if failed is None or not is_asking or not isinstance(_object_of(trace), Iterator):
-        return False
-    where = failed.positions and failed.positions[:3:2]  # what is called stands where the call begins
-    begins = [step for step in steps if "LOAD" in step.opname and step.positions and step.positions[:3:2] == where]
-    return not any(step.argval in _PARSERS for step in begins)
-
-
-def _code_of(called: Any) -> CodeType | None:
-    called = getattr(called, "__wrapped__", called)  # what is cached
-    called = getattr(called, "func", called)  # a partial
-    names = ("__init__", "__new__") if isinstance(called, type) else ("__call__",)
-    codes = (getattr(one, "__code__", None) for one in (called, *(getattr(called, name, None) for name in names)))
-    return next(filter(_is_python, codes), None)
+    if isinstance(iterator, (*_SHIFTED_BY_ERRORS, *_ENDED_BY_ERRORS, itertools.chain)):
+        return not any(map(callable, gc.get_referents(iterator))) and all(map(_never_fails, _asked_by(iterator)))
+    # `iterator` asks a sequence that need be none of Python's own, `callable_iterator` a function
+    is_over_container = kind.__module__ == "builtins" and kind.__name__.endswith("iterator")
+    return is_over_container and kind.__name__ not in ("iterator", "callable_iterator")
 
 
 def _is_of_c(iterator: object) -> bool:
