@@ -3,14 +3,11 @@
 import json
 import os
 import re
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from .test_cli import HEADRACE, run
+from .test_cli import run
 
 QUICK = ("--seconds", "0.8", "--depth-max", "2")
 
@@ -83,17 +80,3 @@ def test_what_cannot_run_is_explained(args: tuple[str, ...], said: str) -> None:
     done = run("storage", *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_test_file_is_removed_when_the_command_is_stopped(number: signal.Signals, tmp_path: Path) -> None:
-    command = [HEADRACE, "storage", str(tmp_path), "--write-test", "32", "--seconds", "60"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 90
-        while not (os.listdir(tmp_path) or time.monotonic() > deadline):
-            time.sleep(0.01)
-        assert os.listdir(tmp_path) != []
-        process.send_signal(number)
-        _, rest = process.communicate(timeout=90)
-    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number], rest
-    assert os.listdir(tmp_path) == []

@@ -59,7 +59,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "storage empty",
         "storage folder",
         "storage /dev/null",
-        "storage folder/nope --write-test 16",
         "watch nope-of-nobody",
         "watch 999999999",
         "watch 99999999999999999999999",

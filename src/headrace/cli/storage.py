@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -14,7 +13,7 @@ from headrace import __version__
 from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits
 
 from .arguments import Commands, add_command, add_language, seconds, whole
-from .terminal import EXIT_OK, EXIT_TERMINATED, Terminal, line, printable, say, table_of
+from .terminal import EXIT_OK, Terminal, line, printable, say, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,8 +24,8 @@ _DESCRIPTION = """\
 Say what is under PATH (NVMe, SSD, hard disk, NFS, Lustre, FUSE, overlay, …) and measure how fast it can be read: in
 order, cold and warm, and at random up to the knee: the number of reads at a time after which more bring no more bytes.
 
-PATH is a file, or a folder whose files are read: several, drawn at random. Nothing is written, unless --write-test asks
-for it. The files that are read are dropped from the page cache. What could not be learnt is said.
+PATH is a file, or a folder whose files are read: several, drawn at random. Nothing is written. The files that are read
+are dropped from the page cache. What could not be learnt is said.
 """
 _EPILOG = """\
 exit codes: 0 measured, 2 nothing could be measured (no such path, too little to read, a failed read), 130 interrupted
@@ -35,10 +34,8 @@ exit codes: 0 measured, 2 nothing could be measured (no such path, too little to
 _TITLE = Text("{path}: {label}", "{path}：{label}")
 _EVIDENCE = Text("evidence: {fact}", "依据：{fact}")
 _START_DEPTH = Text("begin with a depth of {depth} ({reason}); not measured", "起始深度：{depth}（{reason}）；未经测量")
-_MEASURED_DEPTH = Text("the depth that a probe found: {depth} ({reason})", "此前测得的深度：{depth}（{reason}）")
 _UNKNOWN = Text("What could not be learnt:", "未能查明：")
 _FILES = Text("{count} of its files, {size}: {examples}", "读取了其中 {count} 个文件，共 {size}：{examples}")
-_TEST_FILE = Text("a test file of {size}, written and removed", "临时写入 {size} 的测试文件，测完已删除")
 _PASSED_OVER = Text("passed over: {count}, unreadable, empty or with holes", "跳过 {count} 个：无权读取、为空或有空洞")
 _TOOK = Text("measured in {seconds}", "用时 {seconds}")
 
@@ -72,8 +69,6 @@ _KNEES = {  # by the values of KneeState
 _NEXT = Text("Next: io_depth={depth} ({reason}).", "下一步：io_depth={depth}（{reason}）。")
 _ESTIMATE = Text("Next: io_depth={depth} (an estimate: {reason}).", "下一步：io_depth={depth}（估计值：{reason}）。")
 _WORKERS = Text("num_workers is for decoding, about one a processor.", "num_workers 只管解码，大约每个处理器一个。")
-_KEPT = Text("the depth is kept in {path}", "深度已保存在 {path}")
-_NOT_KEPT = Text("no depth is kept: not measured, or the cache is read-only", "深度没有保存：未测定，或缓存目录不可写")
 _READING = Text("reading {path}", "正在读取 {path}")
 
 
@@ -85,16 +80,12 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("--seconds", type=seconds(0.5, 3600), default=15.0, metavar="S", help="how long to measure (default: 15)")
     add("--depth-max", type=whole(1, 1024), default=64, metavar="N", help="most reads at a time (default: 64)")
     add("--no-measure", action="store_true", help="only say what is under the path; read nothing")
-    kept = "keep the depth that was found for later loaders of this machine, in the user's cache folder (30 days)"
-    add("--remember", action="store_true", help=kept)
-    written = "write a file of so many MiB into the folder PATH, measure with that one, and remove it"
-    add("--write-test", type=whole(16, 1 << 20), metavar="FILE_MB", help=written)
     add_language(parser)
     add("--json", action="store_true", help="print one JSON document, schema headrace/storage/1")
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    from headrace.storage.media import kind_of, probe, remember_depth
+    from headrace.storage.media import kind_of, probe
 
     head = {"schema": "headrace/storage/1", "headrace": __version__, "path": args.path}
     if args.no_measure:
@@ -108,22 +99,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     # a quarter of a minute needs no line in a log
     is_watched = sys.stderr.isatty() or args.verbosity > 0
     progress = terminal.progress(say(_READING, path=args.path)) if is_watched else nullcontext()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # which removes a test file
     with progress:
-        result = probe(
-            args.path,
-            seconds=args.seconds,
-            depth_max=args.depth_max,
-            write_test_bytes=None if args.write_test is None else args.write_test << 20,
-        )
+        result = probe(args.path, seconds=args.seconds, depth_max=args.depth_max)
     if args.json:
         terminal.json(head | _plain(result))
     else:
         terminal.parts(_result_parts(result))
-    if args.remember:
-        is_measured, rate = result.suggestion.is_measured, result.knee.bytes_per_s or 0.0
-        path = remember_depth(result.kind, result.suggestion.io_depth, rate) if is_measured else None
-        terminal.warn(say(_NOT_KEPT if path is None else _KEPT, path=path))
     return EXIT_OK
 
 
@@ -141,10 +122,9 @@ def _plain(value: Any) -> Any:
 
 
 def _kind_parts(path: str, kind: StorageKind) -> Iterator[RenderableType]:
-    depth = _MEASURED_DEPTH if kind.is_depth_measured else _START_DEPTH
     yield line(say(_TITLE, path=path, label=kind.medium.label), "bold")
     yield f"  {kind.name}\n  {say(_EVIDENCE, fact=kind.evidence)}"
-    yield f"  {say(depth, depth=kind.starting_depth, reason=kind.depth_reason)}"
+    yield f"  {say(_START_DEPTH, depth=kind.starting_depth, reason=kind.depth_reason)}"
     yield from _unknown_parts(kind.unknown)
 
 
@@ -158,8 +138,7 @@ def _result_parts(result: ProbeResult) -> Iterator[RenderableType]:
     yield line(say(_TITLE, path=result.path, label=result.kind.medium.label), "bold")
     yield f"  {result.kind.name}"
     examples = ", ".join(printable(path, keep="") for path in result.examples)
-    said = _TEST_FILE if result.is_test_file else _FILES
-    yield f"  {say(said, count=result.num_files, size=format_bytes(result.file_bytes), examples=examples)}"
+    yield f"  {say(_FILES, count=result.num_files, size=format_bytes(result.file_bytes), examples=examples)}"
     if result.num_passed_over:
         yield f"  {say(_PASSED_OVER, count=result.num_passed_over)}"
     yield f"  {say(_TOOK, seconds=format_seconds(result.seconds))}\n"

@@ -87,7 +87,7 @@ def _reading(coldness: Coldness) -> MeasuredReading:
 
 
 def test_the_knee_is_suggested_where_it_is_of_the_storage() -> None:
-    kind, knee = kind_of("/proc", use_remembered=False), Knee(state=KneeState.FOUND, depth=4, bytes_per_s=1.0)
+    kind, knee = kind_of("/proc"), Knee(state=KneeState.FOUND, depth=4, bytes_per_s=1.0)
     for coldness in (Coldness.COLD, Coldness.UNKNOWN):
         suggestion = suggest_depth(kind, knee, [_reading(coldness)])
         assert (suggestion.io_depth, suggestion.is_measured) == (4, True)

@@ -28,7 +28,6 @@ from headrace.storage.media.probe import (
     judge_coldness,
     rate_of,
     read_window,
-    write_test_file,
 )
 
 MIB = 1 << 20
@@ -88,7 +87,7 @@ def test_a_folder_is_measured_and_left_as_it_was(data: Path) -> None:
         assert 0 < reading.median_s <= reading.worst_s
     assert all(len(reading.rates) >= 2 for reading in result.random)
     assert result.suggestion.io_depth >= 1
-    assert result.kind == kind_of(data, use_remembered=False)
+    assert result.kind == kind_of(data)
     with pytest.raises(FrozenInstanceError):
         result.seconds = 0.0  # type: ignore[misc]  # that is the question
 
@@ -126,23 +125,6 @@ def test_one_depth_alone_has_no_knee(data: Path) -> None:
     assert probe(data, seconds=0.5, depth_max=1).knee.state is KneeState.NOT_MEASURED
 
 
-def test_a_test_file_is_written_read_and_removed(tmp_path: Path) -> None:
-    result = probe(tmp_path, seconds=0.8, depth_max=2, write_test_bytes=16 * MIB)
-    assert os.listdir(tmp_path) == []
-    assert (result.is_test_file, result.examples, result.file_bytes) == (True, (), 16 * MIB)
-
-
-def test_a_test_file_is_removed_when_something_fails(tmp_path: Path) -> None:
-    def fail() -> None:
-        with contextlib.ExitStack() as stack:
-            assert os.path.getsize(write_test_file(str(tmp_path), MIB, stack)) == MIB
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert os.listdir(tmp_path) == []
-
-
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnusableInput, match="No such file") as caught:
         probe(tmp_path / "gone" / "data")
@@ -151,9 +133,6 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnusableInput, match="neither a file nor a folder") as caught:
         probe("/dev/null")
     assert "a folder with data" in caught.value.next_step
-    with pytest.raises(UnusableInput, match="cannot write the test file") as caught:
-        probe("/dev/null", write_test_bytes=MIB)
-    assert "a folder on the same storage" in caught.value.next_step
     for wrong in ({"seconds": 0.1}, {"depth_max": 0}, {"depth_max": 5000}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             probe(tmp_path, **wrong)  # type: ignore[arg-type]
@@ -168,7 +147,7 @@ def test_too_little_to_read_says_what_is_there_and_what_to_do(tmp_path: Path) ->
     with pytest.raises(UnusableInput, match="too little to read") as caught:
         probe(tmp_path, seconds=1)
     assert caught.value.evidence == {"files": 1, "passed_over": 1}
-    assert f"headrace storage {tmp_path} --write-test 256" in caught.value.next_step
+    assert f"`cd {tmp_path}; head -c 256M /dev/urandom >try; sync try`" in caught.value.next_step
 
 
 def test_holes_are_not_taken_for_a_fast_disk(tmp_path: Path) -> None:

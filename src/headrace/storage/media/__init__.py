@@ -5,8 +5,8 @@
 - `probe`: measures how fast it can be read: in order, again from memory, and at random up to the knee.
 """
 
-from .kinds import Medium, StorageKind, kind_of, remember_depth, starting_depth
+from .kinds import Medium, StorageKind, kind_of, starting_depth
 from .knee import ProbeResult
 from .probe import probe
 
-__all__ = ["Medium", "ProbeResult", "StorageKind", "kind_of", "probe", "remember_depth", "starting_depth"]
+__all__ = ["Medium", "ProbeResult", "StorageKind", "kind_of", "probe", "starting_depth"]

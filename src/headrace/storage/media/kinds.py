@@ -5,19 +5,14 @@ Found by looking, not by reading data: in the kernel's table of mounts (/proc/se
 `md/` and `loop/` in those of stacked devices, and in `slaves/` a link to each device that one is stacked on.
 """
 
-import contextlib
 import enum
-import hashlib
-import json
 import os
-import platform
 import re
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Self
 
-from headrace.model import Text, cache_folder, format_seconds
+from headrace.model import Text
 
 _SERVER = Text("each read waits for a server: only many fill the network", "每次读取都要等服务器，并发多了才能用满带宽")
 _SERVERS = Text("the data lies on several servers", "数据分布在多台服务器上")
@@ -80,17 +75,12 @@ _DISKS = (Medium.HDD, Medium.NETWORK_DISK, Medium.UNKNOWN, Medium.VIRTUAL_DISK, 
 # Which options of a mount say something about reading.
 _TELLING = ("vers", "proto", "nconnect", "rsize", "cache", "trans", "msize", "max_read", "flock", "noac", "lookupcache")
 _MOST_LAYERS = 16  # an overlay on a loop device on an overlay …; and a circle of links must end
-_OF_THE_RUNTIME = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")  # bound into containers, from beside the layers
 
 _NOT_IN_THE_TABLE = Text("the table of mounts does not say", "挂载表里查不到")
 _ON_NO_DEVICE = Text("it is on no block device", "它不在任何块设备上")
 _DEVICE_HIDDEN = Text("/sys does not show device {device}", "/sys 里看不到设备 {device}")
 _FILE_HIDDEN = Text("the file behind {name} is not to be seen here", "这里看不到 {name} 背后的文件")
 _LAYERS_HIDDEN = Text("this container does not show the overlay's folders", "从这个容器里看不到 overlay 的各层目录")
-_PROBABLY_BESIDE = Text(
-    "what is beneath the overlay is taken from {file}, which mostly lies beside its layers: probable, not certain",
-    "overlay 下层的设备是根据 {file} 推断的，它通常与各层放在一起：很可能如此，但不确定",
-)
 _HOST_KNOWS = Text("what is beneath a virtual disk is the host's to know", "虚拟磁盘背后是什么，只有宿主机知道")
 _ZFS_HIDES = Text("ZFS hides its disks: `zpool status` shows them", "ZFS 隐藏了底层磁盘，可用 `zpool status` 查看")
 _SERVER_CACHES = Text("the server's cache cannot be dropped from here", "服务器端的缓存无法从这里清除")
@@ -110,7 +100,6 @@ class StorageKind:
     evidence: str = ""  # what the kernel says, as it says it
     starting_depth: int
     depth_reason: Text
-    is_depth_measured: bool = False  # by an earlier probe that was remembered
     unknown: tuple[Text, ...] = ()  # what could not be found out, and why
     device: str = ""  # "259:2", or the source of a file system that is on no device
 
@@ -132,14 +121,12 @@ class StorageKind:
         return replace(self, layers=(*layers, *self.layers), evidence=f"{evidence}; {self.evidence}")
 
 
-def kind_of(path: str | os.PathLike[str], *, root: Path = Path("/"), use_remembered: bool = True) -> StorageKind:
+def kind_of(path: str | os.PathLike[str], *, root: Path = Path("/")) -> StorageKind:
     """Return what is under a path, and a depth to begin with; it takes well under a millisecond.
 
-    Never raises for a path that cannot be looked at: then the medium is `UNKNOWN`, and `unknown` says why. The depth
-    is a place to start from, unless a probe of this storage was remembered: then it is the one that was measured.
+    Never raises for a path that cannot be looked at: then the medium is `UNKNOWN`, and `unknown` says why.
     """
-    kind = _Look(root).at(os.path.realpath(path), 0)
-    return (_recall(kind) if use_remembered else None) or kind
+    return _Look(root).at(os.path.realpath(path), 0)
 
 
 def starting_depth(path: str) -> tuple[int, str]:
@@ -198,13 +185,7 @@ class _Look:
             if os.path.lexists(os.path.join(layer, inside)):
                 below = self.at(os.path.realpath(os.path.join(layer, inside)), depth + 1)
                 return below._under("overlay", evidence=f"{evidence}; layer: {layer}")
-        # A container sees the names of the host's folders, not the folders.
-        for beside in self._mounts:
-            if beside.mount_point in _OF_THE_RUNTIME and beside.is_bind and not beside.device.startswith("0:"):
-                below = self._on_devices(beside, f"{beside.mount_point} is on {beside.device} {beside.source}", depth)
-                unknown = (_PROBABLY_BESIDE.filled(file=beside.mount_point), *below.unknown)
-                guessed = replace(below, layers=tuple(f"{layer}?" for layer in below.layers), unknown=unknown)
-                return guessed._under("overlay", evidence=evidence)
+        # a container sees the names of the host's folders, not the folders
         return _kind(Medium.UNKNOWN, layers=("overlay",), evidence=evidence, unknown=(_LAYERS_HIDDEN,))
 
     def _on_devices(self, mount: Mount, evidence: str, depth: int) -> StorageKind:
@@ -368,42 +349,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="surrogateescape").strip()
     except OSError:
         return ""
-
-
-MAX_AGE_S = 30 * 86400.0  # disks are replaced and networks change
-_SCHEMA = "headrace/remembered-depth/2"
-_REMEMBERED = Text("measured {age} ago: {rate}", "{age} 前实测：{rate}")
-
-
-def remember_depth(kind: StorageKind, io_depth: int, bytes_per_s: float) -> Path | None:
-    """Keep a depth that was measured, for this host and this storage; None where the cache cannot be written."""
-    path = _file_of(kind)
-    document = {"schema": _SCHEMA, "io_depth": io_depth, "bytes_per_s": bytes_per_s, "measured_at_s": time.time()}
-    part = path.with_suffix(f".new-{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(document), encoding="utf-8")
-        part.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        return None
-    return path
-
-
-def _recall(kind: StorageKind) -> StorageKind | None:
-    """The same with the depth that was kept; None where there is none, it is too old, or not what we wrote."""
-    try:
-        document = json.loads(_file_of(kind).read_text(encoding="utf-8"))
-        depth, rate, age_s = document["io_depth"], document["bytes_per_s"], time.time() - document["measured_at_s"]
-        reason = _REMEMBERED.filled(age=format_seconds(age_s), rate=f"{rate / 1e6:.0f} MB/s")
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if document.get("schema") != _SCHEMA or not isinstance(depth, int) or depth < 1 or not 0 <= age_s <= MAX_AGE_S:
-        return None
-    return replace(kind, starting_depth=depth, depth_reason=reason, is_depth_measured=True)
-
-
-def _file_of(kind: StorageKind) -> Path:
-    key = "\0".join((platform.node(), kind.device, kind.name))
-    return cache_folder() / "storage" / f"{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()[:20]}.json"

@@ -80,7 +80,6 @@ class ProbeResult:
     file_bytes: int
     examples: tuple[str, ...]
     num_passed_over: int  # files and folders that may not be read, are empty, or have holes
-    is_test_file: bool  # a file of our own was read, and removed again
     in_order: MeasuredReading
     warm: MeasuredReading  # the same a second time
     random: tuple[MeasuredReading, ...]  # the ladder of depths

@@ -14,7 +14,6 @@ import random
 import shlex
 import stat
 import statistics
-import tempfile
 import threading
 import time
 from bisect import bisect_right
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace.errors import HeadraceError, UnusableInput
-from headrace.model import Text, format_bytes, parse_bytes
+from headrace.model import Text, format_bytes
 
 from .kinds import Medium, StorageKind, kind_of
 from .knee import Coldness, MeasuredReading, ProbeResult, find_knee, suggest_depth
@@ -31,29 +30,19 @@ from .knee import Coldness, MeasuredReading, ProbeResult, find_knee, suggest_dep
 _READ_BYTES = 128 << 10  # of a read at random
 
 
-def probe(
-    path: str | os.PathLike[str],
-    *,
-    seconds: float = 15.0,
-    depth_max: int = 64,
-    write_test_bytes: int | str | None = None,
-) -> ProbeResult:
+def probe(path: str | os.PathLike[str], *, seconds: float = 15.0, depth_max: int = 64) -> ProbeResult:
     """Measure what is under a file or folder, reading existing files and writing nothing.
 
     It ends after about `seconds`; slow reads may make it longer by their own time. The pages of the files that it reads
-    are dropped from the page cache. With `write_test_bytes` it writes a file of that size under the path, reads that
-    one, and removes it in any case.
+    are dropped from the page cache.
     """
     for name, value, lowest, highest in (("seconds", seconds, 0.5, 3600), ("depth_max", depth_max, 1, 1024)):
         if not lowest <= value <= highest:
             raise ValueError(f"{name} must be between {lowest} and {highest}, got {value}")
     begin, given = time.monotonic(), os.fspath(path)
-    kind = kind_of(given, use_remembered=False)
+    kind = kind_of(given)
     with contextlib.ExitStack() as stack:
-        target, is_test_file = given, write_test_bytes is not None
-        if write_test_bytes is not None:
-            target = write_test_file(given, parse_bytes(write_test_bytes, name="write_test_bytes"), stack)
-        files, num_passed_over = draw_files(target, 0.1 * seconds, stack)
+        files, num_passed_over = draw_files(given, 0.1 * seconds, stack)
         in_order, warm = _read_in_order(kind, files, 0.2 * (begin + seconds - time.monotonic()))
         ladder = _climb(kind, files, depth_max, begin + seconds)
         advise(files, os.POSIX_FADV_DONTNEED)
@@ -63,9 +52,8 @@ def probe(
         kind=kind,
         num_files=len(files),
         file_bytes=sum(file.size for file in files),
-        examples=() if is_test_file else tuple(file.path for file in files[:3]),
+        examples=tuple(file.path for file in files[:3]),
         num_passed_over=num_passed_over,
-        is_test_file=is_test_file,
         in_order=in_order,
         warm=warm,
         random=ladder,
@@ -119,13 +107,12 @@ def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[
         else:
             num_passed_over += 1
     if sum(file.size for file in files) < _LEAST_BYTES:
-        folder = path if stat.S_ISDIR(mode) else os.path.dirname(os.path.abspath(path))
+        folder = shlex.quote(path if stat.S_ISDIR(mode) else os.path.dirname(os.path.abspath(path)))
         raise UnusableInput(
             f"there is too little to read under {path}: it takes {format_bytes(_LEAST_BYTES)} of files",
             files=len(files),
             passed_over=num_passed_over,
-            next_step=f"a folder with data, or `headrace storage {folder} --write-test 256`: it writes a file of "
-            "256 MiB there, reads it and removes it",
+            next_step=f"a folder with data; `cd {folder}; head -c 256M /dev/urandom >try; sync try` makes one",
         )
     return files, num_passed_over
 
@@ -149,23 +136,6 @@ def _look_through(folder: str, seconds: float) -> tuple[dict[str, int], int]:
         except OSError:
             num_unreadable += 1
     return sizes, num_unreadable
-
-
-def write_test_file(folder: str, size: int, stack: contextlib.ExitStack) -> str:
-    """Write a file of random bytes, which nothing can compress, through to the storage; the stack removes it."""
-    try:
-        file = stack.enter_context(tempfile.NamedTemporaryFile(prefix=".headrace-storage-", dir=folder))  # noqa: SIM115
-        for start in range(0, size, 4 << 20):
-            file.write(os.urandom(min(4 << 20, size - start)))
-        file.flush()
-        os.fsync(file.fileno())
-    except OSError as error:
-        raise UnusableInput(
-            f"cannot write the test file to {folder}: {error.strerror or error}",
-            size=format_bytes(size),
-            next_step="a folder on the same storage that you may write to and that has room for it",
-        ) from error
-    return file.name
 
 
 _IN_CACHE = bytes(byte & 1 for byte in range(256))  # only the lowest bit of what `mincore` says of a page is defined
