@@ -90,13 +90,11 @@ class ReaderStats:
     reads: int
     failed_reads: int
     vain_bytes: int  # read ahead, and never used
-    too_large: int  # extents that do not fit: workers read them
     hits: int  # extents that a worker found, at once or after a wait
     hit_bytes: int
     waits: int  # of the hits, those that were still on their way
     wait_s: float  # of all workers together
     self_reads: int  # extents that a worker read by itself
-    self_bytes: int
     files: int  # loose files brought into the page cache
     file_bytes: int
 

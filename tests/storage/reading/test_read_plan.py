@@ -111,7 +111,6 @@ def test_an_extent_that_fits_nowhere_is_left_to_the_workers() -> None:
     plan = plan_of(depth=2)
     plan.add(0, [Extent("a", 0, 5 * MIB), Extent("a", 8 * MIB, 10)])
     assert [r.offset for r in plan.next_reads()] == [8 * MIB]
-    assert plan.num_too_large == 1
 
 
 def test_a_resident_block_is_not_read_again() -> None:

@@ -25,7 +25,7 @@ from headrace.storage.reading import (
     read_extent,
 )
 from headrace.storage.reading.block_source import BlockSource
-from headrace.storage.reading.block_table import HeadWord, Row, State
+from headrace.storage.reading.block_table import Column, HeadWord, InTable, Row, State
 from headrace.storage.reading.extents import install_source
 
 MIB = 1 << 20
@@ -62,7 +62,7 @@ def reader_of(**settings: int) -> BlockReader:
 
 
 def are_ready(reader: BlockReader, num_reads: int) -> Callable[[], bool]:
-    return lambda: reader.stats().reads >= num_reads and reader.table.words[HeadWord.WAKE] > 0
+    return lambda: reader.stats().reads >= num_reads and InTable.READY in reader.table.columns[Column.STATE]
 
 
 def test_extents_come_from_the_blocks_byte_for_byte(data: Path) -> None:

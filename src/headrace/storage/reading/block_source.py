@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .block_table import ASIDE, LEASES, BlockTable, Column, Futex, HeadWord, InTable, Row, State, path_key, row_at
+from .block_table import ASIDE, LEASES, BlockTable, Column, HeadWord, InTable, Row, State, path_key, row_at
 from .extents import Extent
 from .read_plan import GRANULE
 
@@ -19,6 +19,9 @@ _COPIED_BYTES = 32 << 10
 # a read that takes longer than this is not waited for: a worker's own may be quicker, and it is watched by the guard
 _PATIENCE_S = 10.0
 _MOST_LOOKS = 64  # each after a block has come or changed; more than a few mean that blocks go as soon as they come
+# From one look at a block in flight to the next: half as long as one has waited so far, so a wait becomes longer by no
+# more than half of itself. (A futex woke at once, and brought no more samples a second.)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 _LOOK_EVERY_S = 0.1  # whether the reader is still alive, while one waits for it
 
 
@@ -42,7 +45,6 @@ class BlockSource:
             np.frombuffer(table.columns[column], np.int64) for column in (Column.KEY_LOW, Column.START, Column.END)
         )
         self._generations, self._states = table.columns[Column.GENERATION], table.columns[Column.STATE]
-        self._wake = Futex(table.map, 8 * HeadWord.WAKE)
         self._lock = threading.RLock()  # of the words of this process's row
         self._pid, self._row = os.getpid(), table.take_row()
         self._at = row_at(self._row or 0)
@@ -95,24 +97,25 @@ class BlockSource:
             waited_since = waited_since or time.perf_counter()
             if not self._wait(block, generation, waited_since):
                 break
-        self._read_aside(key, offset, size)
+        self._read_aside(key, offset)
         return None
 
     def _wait(self, block: int, generation: int, since: float) -> bool:
         """Sleep until a block in flight has come or failed. False: do not wait for it any longer."""
-        words, wake = self._words, self._wake
-        while time.perf_counter() < since + _PATIENCE_S:
-            value = wake.value()
+        words, looked_at = self._words, since
+        while (now := time.perf_counter()) < since + _PATIENCE_S:
             if (
                 self._states[block] != InTable.IN_FLIGHT
                 or self._generations[block] != generation
                 or words[HeadWord.STATE] != State.ON
             ):
                 return True
-            wake.wait(value, _LOOK_EVERY_S)
-            if wake.value() == value and not self._table.is_reader_alive():
-                words[HeadWord.STATE] = State.GONE
-                return False
+            if now > looked_at + _LOOK_EVERY_S:
+                looked_at = now
+                if not self._table.is_reader_alive():
+                    words[HeadWord.STATE] = State.GONE
+                    return False
+            time.sleep(min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, (now - since) / 2)))
         return False
 
     def _take(self, found: _Found, offset: int, size: int) -> memoryview | None:
@@ -151,7 +154,7 @@ class BlockSource:
             self._leases.pop(slot, None)
             self._free.append(slot)
 
-    def _read_aside(self, key: tuple[int, int], offset: int, size: int) -> None:
+    def _read_aside(self, key: tuple[int, int], offset: int) -> None:
         """Tell the reader of an extent that this worker reads by itself."""
         words, row = self._words, self._at
         with self._lock:
@@ -159,4 +162,3 @@ class BlockSource:
             words[at], words[at + 1] = key[0], offset
             words[row + Row.NUM_ASIDE] += 1
             words[row + Row.SELF_READS] += 1
-            words[row + Row.SELF_BYTES] += size

@@ -12,14 +12,10 @@ more.
 """
 
 import contextlib
-import ctypes
 import fcntl
 import mmap
 import os
-import platform
 import struct
-import sys
-import time
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
@@ -40,18 +36,16 @@ class HeadWord(IntEnum):
     """Words at the start of the file."""
 
     STATE = 0
-    WAKE = 1  # changes with every block that is ready or has failed; workers sleep at it
-    PASSED = 2  # the last batch that is over, by the training process
-    ROWS = 3  # rows ever used
-    DEPTH = 4
-    BYTES_READ = 5
-    READS = 6
-    FAILED_READS = 7
-    VAIN_BYTES = 8
-    TOO_LARGE = 9
-    CLAIMED_BYTES = 10
-    FILES = 11
-    FILE_BYTES = 12
+    PASSED = 1  # the last batch that is over, by the training process
+    ROWS = 2  # rows ever used
+    DEPTH = 3
+    BYTES_READ = 4
+    READS = 5
+    FAILED_READS = 6
+    VAIN_BYTES = 7
+    CLAIMED_BYTES = 8
+    FILES = 9
+    FILE_BYTES = 10
     NUM = 64
 
 
@@ -93,8 +87,7 @@ class Row(IntEnum):
     WAITS = 2
     WAIT_NS = 3
     SELF_READS = 4
-    SELF_BYTES = 5
-    NUM_ASIDE = 6
+    NUM_ASIDE = 5
     ASIDE_AT = 8  # then (key, offset), the newest `ASIDE` of them
     LEASES_AT = 8 + 2 * ASIDE  # then numbers of blocks + 1
     NUM = LEASES_AT + LEASES
@@ -225,41 +218,3 @@ def _is_locked(fd: int, at: int) -> bool:
     asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
     kind: int = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))[0]
     return kind != fcntl.F_UNLCK
-
-
-# ------------------------------------------------------------------ sleeping until a word of it changes
-
-_FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), -1) if sys.byteorder == "little" else -1
-_WAIT, _WAKE = 0, 1
-_ALL = (1 << 31) - 1
-_POLL_S = 0.0005  # where this processor's number for the system call is not known
-
-
-class _Timespec(ctypes.Structure):
-    _fields_ = (("sec", ctypes.c_long), ("nsec", ctypes.c_long))
-
-
-class Futex:
-    """The low half of a 64-bit word in a shared mapping, as a place to sleep at."""
-
-    def __init__(self, memory: mmap.mmap, offset: int) -> None:
-        self._word = ctypes.c_int32.from_buffer(memory, offset)
-        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
-        self._at = ctypes.c_void_p(ctypes.addressof(self._word))
-
-    def value(self) -> int:
-        return self._word.value
-
-    def wait(self, value: int, timeout_s: float) -> None:
-        """Sleep while the word holds `value`, no longer than the timeout; may wake early."""
-        if _FUTEX_CALL < 0:
-            time.sleep(min(timeout_s, _POLL_S))
-            return
-        limit = _Timespec(int(timeout_s), int(timeout_s % 1 * 1e9))
-        self._syscall(_FUTEX_CALL, self._at, _WAIT, ctypes.c_int32(value), ctypes.byref(limit), None, 0)
-
-    def wake_all(self) -> None:
-        """Change the word, and wake all who sleep at it."""
-        self._word.value += 1
-        if _FUTEX_CALL >= 0:
-            self._syscall(_FUTEX_CALL, self._at, _WAKE, _ALL, None, None, 0)

@@ -134,7 +134,6 @@ class ReadPlan:
         self._reads: deque[Read] = deque()
         self.in_flight = 0
         self.claimed_bytes = 0  # of blocks in flight, or that wait for their use
-        self.num_too_large = 0
         self.vain_bytes = 0  # read, and never used
         self._passed = -1
 
@@ -221,8 +220,7 @@ class ReadPlan:
             if self._claim(wanted.path, wanted.offset, wanted.size, wanted.seq):
                 self._drop(ticket)
             elif page_up(wanted.offset + wanted.size) - page_down(wanted.offset) > self.capacity_bytes:
-                self._drop(ticket)
-                self.num_too_large += 1
+                self._drop(ticket)  # too large: a worker reads it by itself
             else:
                 return self._begin(*self._join(ticket, wanted)) or self._begin(
                     page_down(wanted.offset), page_up(wanted.offset + wanted.size), [ticket]

@@ -40,10 +40,10 @@ main()
 
 # Words whose names are those of figures in `ReaderStats`.
 _OF_THE_READER = (
-    *(HeadWord.BYTES_READ, HeadWord.READS, HeadWord.FAILED_READS, HeadWord.VAIN_BYTES, HeadWord.TOO_LARGE),
+    *(HeadWord.BYTES_READ, HeadWord.READS, HeadWord.FAILED_READS, HeadWord.VAIN_BYTES),
     *(HeadWord.FILES, HeadWord.FILE_BYTES),
 )
-_OF_WORKERS = (Row.HITS, Row.HIT_BYTES, Row.WAITS, Row.SELF_READS, Row.SELF_BYTES)
+_OF_WORKERS = (Row.HITS, Row.HIT_BYTES, Row.WAITS, Row.SELF_READS)
 
 _source_lock = threading.Lock()
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-from .block_table import ASIDE, BlockTable, Futex, HeadWord, Row, State, path_key, row_at
+from .block_table import ASIDE, BlockTable, HeadWord, Row, State, path_key, row_at
 from .extents import open_file
 from .read_plan import GRANULE, BlockState, FilePlan, Read, ReadDepth, ReadPlan
 
@@ -58,7 +58,6 @@ class Reader:
         self._jobs: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._threads = 0
-        self._wake = Futex(table.map, 8 * HeadWord.WAKE)
         self._open = lru_cache(_MOST_OPEN)(open_file)
         self._heard: dict[int, int] = {}  # row -> how many of its own reads we know of
         self._leaving: deque[tuple[float, int]] = deque()  # withdrawn blocks, and when
@@ -82,7 +81,6 @@ class Reader:
             self._turn()
             self._turn_s = time.monotonic() - started
         self._words[HeadWord.STATE] = State.GONE
-        self._wake.wake_all()
 
     def _sleep_s(self) -> float:
         """Workers do not ring when they have used a block: look often while room is what is missing."""
@@ -203,7 +201,6 @@ class Reader:
         if block is None:
             return
         self._table.settle(block.number, None if block.is_failed else block.valid_end)
-        self._wake.wake_all()
         if block.is_failed:
             words[HeadWord.FAILED_READS] += 1
         if block.state is BlockState.RETIRING:
@@ -211,7 +208,7 @@ class Reader:
 
     def _measure(self) -> None:
         words, plan = self._words, self._plan
-        words[HeadWord.DEPTH], words[HeadWord.TOO_LARGE] = plan.depth, plan.num_too_large
+        words[HeadWord.DEPTH] = plan.depth
         words[HeadWord.VAIN_BYTES], words[HeadWord.CLAIMED_BYTES] = plan.vain_bytes, plan.claimed_bytes
         now = time.monotonic()
         elapsed = now - self._period_at
