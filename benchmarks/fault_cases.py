@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.doctor.chaos.fault_plan import FaultKind
 from headrace.doctor.chaos.faulty_dataset import strike
 from headrace.doctor.chaos.subject import full_shm, get_small_shm
+from headrace.model import FaultKind
 
 NUM_SAMPLES, BATCH_SIZE, WORKERS, VICTIM = 400, 8, 4, 137
 SAMPLE_BYTES = 40_000

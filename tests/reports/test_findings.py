@@ -21,6 +21,7 @@ from headrace.model import (
     Findings,
     LoaderRole,
     LoaderRow,
+    PartKind,
     Severity,
     Text,
     TimeRow,
@@ -303,10 +304,9 @@ def test_what_ended_a_run_comes_before_what_cost_time(is_verbose: bool) -> None:
 
 
 def test_every_value_has_its_words() -> None:
-    assert set(contents.CAUSES) == set(Cause)
-    assert set(contents.VERDICTS) == set(Verdict)
-    assert set(contents.SEVERITIES) == set(Severity)
-    assert set(contents.CONFIDENCES) == set(Confidence)
+    for member in (*Cause, *Verdict, *Severity, *Confidence, *Activity, *PartKind, *LoaderRole):
+        assert member.label.en, member
+        assert member.label.zh, member
 
 
 def test_a_finding_needs_evidence_and_a_share() -> None:

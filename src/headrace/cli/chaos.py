@@ -10,7 +10,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
-from headrace.model import Count, Text
+from headrace.model import Count, FaultKind, Text
 
 from .arguments import Commands, add_command, add_language, add_target, seconds, whole
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, say, table_of
@@ -52,24 +52,6 @@ _MOST_ROUNDS = 10
 _MOST_OWN = 10
 _MOST_STACK_LINES = 60
 
-# by the names of `FaultKind` of chaos, written out so that --help does not load that room; a test compares them
-_KINDS = {
-    "kill": Text("worker killed (SIGKILL)", "worker 被杀（SIGKILL）"),
-    "segv": Text("crash in native code (SIGSEGV)", "原生代码崩溃（SIGSEGV）"),
-    "bus": Text("truncated mapped file (SIGBUS)", "内存映射文件被截断（SIGBUS）"),
-    "exit": Text("worker leaves (os._exit)", "worker 自行退出（os._exit）"),
-    "abort": Text("abort() in native code", "原生代码 abort()"),
-    "exception": Text("sample raises", "样本抛异常"),
-    "hang": Text("sample hangs", "样本卡死"),
-    "stop": Text("worker stopped (SIGSTOP)", "worker 被暂停（SIGSTOP）"),
-    "slow": Text("slow sample", "慢样本"),
-    "hog": Text("memory hog", "样本狂吃内存"),
-    "shm_full": Text("/dev/shm full", "/dev/shm 写满"),
-    "fd_limit": Text("file descriptors short", "文件描述符不足"),
-    "fork": Text("training process forks, batches held", "训练进程 fork，期间持有 batch"),
-    "interrupt": Text("exception out of next()", "next() 中途抛出异常"),
-}
-KINDS = tuple(_KINDS)
 
 _PROBLEMS = {
     "lost": Text("samples lost", "丢失的样本"),
@@ -101,7 +83,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_target(parser, nargs="?")
     which = "which kinds (default: all of those below)"
-    add("--faults", dest="kinds", type=_kinds, default=KINDS, metavar="KIND,…", help=which)
+    add("--faults", dest="kinds", type=_kinds, default=tuple(FaultKind), metavar="KIND,…", help=which)
     # by the names of `ChaosSettings`, which they become
     drawn = "samples that a round goes through, drawn anew each time (default: 1000)"
     for name, setting, lowest, highest, default, said in (
@@ -124,9 +106,9 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def _kinds(text: str) -> tuple[str, ...]:
     kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    unknown = ", ".join(kind for kind in kinds if kind not in KINDS)
+    unknown = ", ".join(kind for kind in kinds if kind not in list(FaultKind))
     if unknown or not kinds:
-        raise argparse.ArgumentTypeError(f"{unknown or 'nothing'} is no fault; choose from {', '.join(KINDS)}")
+        raise argparse.ArgumentTypeError(f"{unknown or 'nothing'} is no fault; choose from {', '.join(FaultKind)}")
     return kinds
 
 
@@ -166,13 +148,14 @@ def _head(report: ChaosReport) -> Iterator[Part]:
 def _rows(report: ChaosReport) -> Iterator[Sequence[Line | Text | str]]:
     for kind, one in report.kinds().items():
         survived = line(str(one.survived), "green" if one.survived == one.injected else "bold red")
-        yield _KINDS[kind], str(one.injected), survived, f"{one.worst_wait_s:.2f} s"
+        yield kind.label, str(one.injected), survived, f"{one.worst_wait_s:.2f} s"
 
 
 def _outcome(report: ChaosReport) -> Iterator[Part]:
     for kind, reason in report.subject.skipped.items():
-        en, zh = _KINDS[kind].en, _KINDS[kind].zh
-        yield Text(f"left out: {en}, for {reason}", f"未注入 {zh}：{reason}")
+        yield Text("left out: {kind}, for {reason}", "未注入 {kind}：{reason}").filled(
+            kind=FaultKind(kind).label, reason=reason
+        )
     if report.is_clean:
         clean = Text(
             "0 lost, 0 repeated, 0 damaged, 0 hangs, 0 leftovers: every sample came once, in the order of seed and "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import NotAQuarantine, UnusableInput
-from headrace.model import SampleFailure, Text, first_line, is_json_key, key_text
+from headrace.model import FailureKind, SampleFailure, Text, first_line, is_json_key, key_text
 
 from .arguments import Commands, add_command, add_language, whole
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, printable, say, table_of
@@ -40,11 +40,6 @@ _LONGEST_WHY = 160
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-_FAILED = {
-    "exception": Text("exception", "抛出异常"),
-    "worker_lost": Text("its worker died", "worker 进程死亡"),
-    "hang": Text("hang", "卡死"),
-}
 _GROUP_HEADS = {
     "exception": Text("samples,exception,one of them", "样本数,异常,其中之一"),
     "shard": Text("samples,shard,one of them", "样本数,分片,其中之一"),
@@ -280,9 +275,13 @@ def _row(one: QuarantinedSample) -> Sequence[str]:
 
 def _group_row(group: tuple[str | int | None, list[QuarantinedSample]]) -> Sequence[str]:
     name, samples = group
-    known = _FAILED.get(str(name), Text("not known", "未知") if name is None else str(name))
+    labels: dict[object, Text] = {None: Text("not known", "未知")} | {kind.value: kind.label for kind in FailureKind}
     failure = samples[-1].failure
-    return str(len(samples)), printable(say(known)), "  ".join((_key(failure), *_where_and_why(failure)))
+    return (
+        str(len(samples)),
+        printable(say(labels.get(name, str(name)))),
+        "  ".join((_key(failure), *_where_and_why(failure))),
+    )
 
 
 def _tracebacks(samples: Sequence[QuarantinedSample], limit: int) -> Iterator[Part]:
@@ -329,5 +328,5 @@ def _where_and_why(failure: SampleFailure) -> list[str]:
 def _why(failure: SampleFailure) -> str:
     name = failure.exception.rpartition(".")[2]
     if failure.kind != "exception" or not name:
-        name = say(_FAILED[failure.kind])
+        name = say(failure.kind.label)
     return printable(say(Text(": ", "：")).join(filter(None, (name, first_line(failure.message)))))

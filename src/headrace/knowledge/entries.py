@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from headrace.errors import InternalError
-from headrace.model import Text
+from headrace.model import Said, Text
 
 from .anchors import MIN_ANCHOR_BYTES
 
@@ -25,12 +25,14 @@ class MessageSeverity(StrEnum):
     HARMLESS = "harmless"  # noise or a hint: by itself it needs no action
 
 
-class Verification(StrEnum):
+class Verification(Said):
     """How the wording of a message and its causes were verified; the entry says in words by what."""
 
-    PRODUCED = "produced"  # the real package printed it, here, because the fault was provoked
-    SOURCE = "source"  # read in the source of the package that prints it
-    REPORTED = "reported"  # quoted in public threads only
+    # the real package printed it, here, because the fault was provoked
+    PRODUCED = "produced", Text("provoked with the real package", "用真实的软件包复现")
+    SOURCE = "source", Text("read in the source", "读过源代码")  # read in the source of the package that prints it
+    # quoted in public threads only
+    REPORTED = "reported", Text("reported in public threads, not reproduced", "仅见于公开讨论，未能复现")
 
 
 @dataclass(frozen=True, slots=True)

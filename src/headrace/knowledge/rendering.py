@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from headrace.model import Text
 
-from .entries import Verification, advice_for
+from .entries import advice_for
 from .story import MessageFound
 
 _UNKNOWN = Text(
@@ -27,11 +27,6 @@ _FIX = Text("do", "怎么做")
 _AVOID = Text("What does not help", "没有用的做法")
 _SOURCES = Text("Sources", "出处")
 _VERIFIED = Text("Verified", "核实情况")
-_HOW_VERIFIED = {
-    Verification.PRODUCED: Text("provoked with the real package", "用真实的软件包复现"),
-    Verification.SOURCE: Text("read in the source", "读过源代码"),
-    Verification.REPORTED: Text("reported in public threads, not reproduced", "仅见于公开讨论，未能复现"),
-}
 _COLON = Text(": ", "：")
 _STOP = Text(". ", "。")
 
@@ -127,7 +122,7 @@ def _render(found: MessageFound, language: str, marks: _Marks) -> str:
     if avoid := _avoid(found, language):
         lines += ["", marks.heading.format(_AVOID.of(language)), "", *(f"- {text}" for text in avoid)]
     stop = _STOP.of(language)
-    how = f"{_HOW_VERIFIED[entry.confidence].of(language)}{stop}{entry.verified.of(language)}"
+    how = f"{entry.confidence.label.of(language)}{stop}{entry.verified.of(language)}"
     sources = f"{_SOURCES.of(language)}{colon}{', '.join(entry.sources)}{stop}"
     lines += ["", f"{sources}{_VERIFIED.of(language)}{colon}{how}"]
     return "\n".join(lines)

@@ -35,7 +35,7 @@ from .environment import (
 from .error_policy import BadTally, ErrorPolicy, Replacement, backoff_s, is_transient
 from .error_text import ErrorText, describe_error, error_name, is_from_signal, shorten, traceback_of, write_step
 from .events import LAUNCH_NS, EventKind, FeedNote, FeedReason, LoaderSettings, copied_ns, copy_arg, is_copy_timed
-from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, SampleFailure, first_line, utc_now
+from .failures import RAISE, RETRY, SKIP, Decision, FailureKind, FaultKind, SampleFailure, first_line, utc_now
 from .findings import (
     Activity,
     Bottleneck,
@@ -72,6 +72,7 @@ from .stats import EpochAccount, LoaderStats, ReaderStats, SampleTimes, SlotStat
 from .words import (
     LANGUAGES,
     Count,
+    Said,
     Text,
     format_bytes,
     format_seconds,
@@ -103,6 +104,7 @@ __all__ = [
     "ErrorText",
     "EventKind",
     "FailureKind",
+    "FaultKind",
     "FeedNote",
     "FeedReason",
     "FeedRow",
@@ -118,6 +120,7 @@ __all__ = [
     "PartRow",
     "ReaderStats",
     "Replacement",
+    "Said",
     "SampleFailure",
     "SampleKeys",
     "SampleTimes",

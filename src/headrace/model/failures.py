@@ -3,19 +3,39 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from enum import Enum, StrEnum
+from enum import Enum
 from typing import Any, Final, Self
 
 from .error_text import ErrorText, describe_error
 from .samples import OpaqueKey, is_json_key, plain_key
+from .words import Said, Text
 
 
-class FailureKind(StrEnum):
+class FailureKind(Said):
     """How a sample failed."""
 
-    EXCEPTION = "exception"
-    WORKER_LOST = "worker_lost"
-    HANG = "hang"
+    EXCEPTION = "exception", Text("exception", "抛出异常")
+    WORKER_LOST = "worker_lost", Text("its worker died", "worker 进程死亡")
+    HANG = "hang", Text("hang", "卡死")
+
+
+class FaultKind(Said):
+    """What can go wrong on purpose."""
+
+    KILL = "kill", Text("worker killed (SIGKILL)", "worker 被杀（SIGKILL）")
+    SEGV = "segv", Text("crash in native code (SIGSEGV)", "原生代码崩溃（SIGSEGV）")
+    BUS = "bus", Text("truncated mapped file (SIGBUS)", "内存映射文件被截断（SIGBUS）")
+    EXIT = "exit", Text("worker leaves (os._exit)", "worker 自行退出（os._exit）")
+    ABORT = "abort", Text("abort() in native code", "原生代码 abort()")
+    EXCEPTION = "exception", Text("sample raises", "样本抛异常")
+    HANG = "hang", Text("sample hangs", "样本卡死")
+    STOP = "stop", Text("worker stopped (SIGSTOP)", "worker 被暂停（SIGSTOP）")
+    SLOW = "slow", Text("slow sample", "慢样本")
+    HOG = "hog", Text("memory hog", "样本狂吃内存")
+    SHM_FULL = "shm_full", Text("/dev/shm full", "/dev/shm 写满")
+    FD_LIMIT = "fd_limit", Text("file descriptors short", "文件描述符不足")
+    FORK = "fork", Text("training process forks, batches held", "训练进程 fork，期间持有 batch")
+    INTERRUPT = "interrupt", Text("exception out of next()", "next() 中途抛出异常")
 
 
 class Decision(Enum):

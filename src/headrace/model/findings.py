@@ -5,36 +5,36 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from .events import FeedReason
-from .words import Text
+from .words import Said, Text
 
 SCHEMA = "headrace/findings/1"
 
 
-class Cause(Enum):
+class Cause(Said):
     """What lost time is attributed to. A cause is never guessed: a finding carries its evidence."""
 
-    LOADER_THROUGHPUT = "loader_throughput"
-    BATCH_LOCKSTEP = "batch_lockstep"
-    STRAGGLER_SAMPLE = "straggler_sample"
-    SHARD_BOUNDARY = "shard_boundary"
-    EPOCH_START = "epoch_start"
-    WORKER_LOST = "worker_lost"
-    WORKER_HANG = "worker_hang"
-    CORRUPT_SAMPLE = "corrupt_sample"
-    CHECKPOINT = "checkpoint"
-    EVALUATION = "evaluation"
-    LOGGING = "logging"
-    SWAP = "swap"
-    MEMORY_PRESSURE = "memory_pressure"
-    SHM_FULL = "shm_full"
-    FD_LIMIT = "fd_limit"
-    GC = "gc"
-    H2D_COPY = "h2d_copy"
-    CPU_THROTTLED = "cpu_throttled"
-    HOST_BOUND = "host_bound"
-    CPU_CONTENDED = "cpu_contended"
-    COMPUTE = "compute"
-    UNKNOWN = "unknown"
+    LOADER_THROUGHPUT = "loader_throughput", Text("the loader is too slow", "加载器吞吐不足")
+    BATCH_LOCKSTEP = "batch_lockstep", Text("workers in lock-step", "worker 同步成批")
+    STRAGGLER_SAMPLE = "straggler_sample", Text("single late batches", "个别 batch 迟到")
+    SHARD_BOUNDARY = "shard_boundary", Text("starts of shards", "切换分片")
+    EPOCH_START = "epoch_start", Text("a slow start of each epoch", "epoch 开头慢")
+    WORKER_LOST = "worker_lost", Text("a worker was lost", "worker 丢失")
+    WORKER_HANG = "worker_hang", Text("a worker hangs", "worker 卡死")
+    CORRUPT_SAMPLE = "corrupt_sample", Text("a damaged sample", "样本损坏")
+    CHECKPOINT = "checkpoint", Text("saving checkpoints", "保存检查点")
+    EVALUATION = "evaluation", Text("evaluation", "评估")
+    LOGGING = "logging", Text("logging", "写日志")
+    SWAP = "swap", Text("swapping", "内存换页")
+    MEMORY_PRESSURE = "memory_pressure", Text("too little memory", "内存不足")
+    SHM_FULL = "shm_full", Text("shared memory is full", "共享内存已满")
+    FD_LIMIT = "fd_limit", Text("too few file descriptors", "文件描述符不足")
+    GC = "gc", Text("garbage collection", "垃圾回收")
+    H2D_COPY = "h2d_copy", Text("copies to the GPU", "拷贝到 GPU")
+    CPU_THROTTLED = "cpu_throttled", Text("the CPU is throttled", "CPU 被限流")
+    HOST_BOUND = "host_bound", Text("the GPU waits for the host", "主机端喂不满 GPU")
+    CPU_CONTENDED = "cpu_contended", Text("no free core", "没有空闲核心")
+    COMPUTE = "compute", Text("computing", "计算")
+    UNKNOWN = "unknown", Text("slow steps that the evidence does not explain", "原因不明的慢步")
 
     @property
     def page(self) -> str:
@@ -56,27 +56,51 @@ class Bottleneck(Enum):
     SERIAL = "serial"  # workers take turns: a lock, one connection, a server with one thread
 
 
-class Verdict(Enum):
+class Verdict(Said):
     """A whole run in one word."""
 
-    DATA_BOUND = "data_bound"  # the loop waits for data in its typical steps, or for most of its time
-    COMPUTE_BOUND = "compute_bound"  # the step itself is the limit: nothing to fix in the loader
-    HOST_BOUND = "host_bound"  # neither data nor the device is the limit: the host does not keep the device busy
-    BALANCED = "balanced"  # data arrives about as fast as it is used
-    STUTTERING = "stuttering"  # typical steps are fine, some take much longer
-    ELSEWHERE = (
-        "elsewhere"  # the largest finding, which is no waiting for data or single slow steps, says what takes the time
+    # the loop waits for data in its typical steps, or for most of its time
+    DATA_BOUND = "data_bound", Text("data-bound: the training waits for data", "数据受限：训练在等数据")
+    COMPUTE_BOUND = (
+        "compute_bound",
+        Text(
+            "compute-bound: the step itself is the limit, nothing to fix in the loader",
+            "计算受限：瓶颈在训练步本身，加载器没有可改的",
+        ),
     )
-    UNKNOWN = "unknown"
+    HOST_BOUND = (
+        "host_bound",
+        Text(
+            "host-bound: the GPU waits, but not for data: the host does not keep it busy",
+            "主机受限：GPU 在空等，等的不是数据，而是主机端",
+        ),
+    )
+    BALANCED = (
+        "balanced",
+        Text("balanced: data arrives about as fast as it is used", "基本平衡：数据到达的速度与消耗相当"),
+    )
+    STUTTERING = (
+        "stuttering",
+        Text("stuttering: typical steps are fine, some take much longer", "时快时慢：多数步正常，少数步明显更久"),
+    )
+    # the largest finding, which is no waiting for data or single slow steps, says what takes the time
+    ELSEWHERE = (
+        "elsewhere",
+        Text(
+            "the largest cost is no waiting for data: {what}, {share} of the time",
+            "最大的开销不是等数据：{what}，占时间的 {share}",
+        ),
+    )
+    UNKNOWN = "unknown", Text("undecided: this evidence does not tell", "无法判断：现有证据不足")
 
 
-class Severity(Enum):
+class Severity(Said):
     """How much a finding matters."""
 
-    FATAL = "fatal"  # the run ended because of it
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
+    FATAL = "fatal", Text("ended the run", "导致运行终止")
+    HIGH = "high", Text("high", "严重")
+    MEDIUM = "medium", Text("medium", "中等")
+    LOW = "low", Text("low", "轻微")
 
     @classmethod
     def of_share(cls, share: float) -> "Severity":
@@ -88,12 +112,12 @@ class Severity(Enum):
         return cls.HIGH if share >= 0.25 else cls.MEDIUM if share >= 0.1 else cls.LOW
 
 
-class Confidence(Enum):
+class Confidence(Said):
     """How firmly the evidence carries the cause."""
 
-    CERTAIN = "certain"  # the text or a measurement says so itself
-    LIKELY = "likely"  # the pattern has this cause and hardly another
-    POSSIBLE = "possible"  # the pattern has this cause among others, which are named
+    CERTAIN = "certain", Text("certain", "确定")  # the text or a measurement says so itself
+    LIKELY = "likely", Text("likely", "很可能")  # the pattern has this cause and hardly another
+    POSSIBLE = "possible", Text("possible", "有可能")  # the pattern has this cause among others, which are named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,28 +164,40 @@ class Finding:
         }
 
 
-class Activity(Enum):
+class Activity(Said):
     """What a training process was doing."""
 
-    STARTUP = "startup"  # before the first epoch: imports, building the model
-    EPOCH_START = "epoch_start"  # `iter(loader)` and the first batch of an epoch
-    WAIT = "wait"  # every other `next(loader)`
-    PIN = "pin"
-    H2D = "h2d"
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    OPTIMIZER = "optimizer"
-    BETWEEN_STEPS = "between_steps"  # without a loader: from there to the next forward, where nothing else is timed
-    SYNC = "sync"  # the host waits for the device, which computes
-    RANKS = "ranks"  # the host waits for other ranks
-    CHECKPOINT = "checkpoint"
-    EVALUATION = "evaluation"
-    LOGGING = "logging"
-    GC = "gc"
-    PHASE = "phase"  # the user's own mark
-    REPLAY = "replay"  # steps on cached batches, which measure the ceiling; copying them
-    ENDING = "ending"  # after the last thing that was timed: the script's end
-    OTHER = "other"  # the loop's own code, and what nobody timed
+    STARTUP = (
+        "startup",
+        Text("starting: imports, model, before the first epoch", "启动：导入、建模型，第一个 epoch 之前"),
+    )
+    # `iter(loader)` and the first batch of an epoch
+    EPOCH_START = "epoch_start", Text("start and end of epochs, first batch", "epoch 的开头（含第一个 batch）与结束")
+    WAIT = "wait", Text("waiting for data", "等数据")  # every other `next(loader)`
+    PIN = "pin", Text("pinning memory", "锁页拷贝")
+    H2D = "h2d", Text("copies to the device", "拷贝到设备")
+    FORWARD = "forward", Text("forward", "前向")
+    BACKWARD = "backward", Text("backward", "反向")
+    OPTIMIZER = "optimizer", Text("optimizer", "优化器")
+    # without a loader: from there to the next forward, where nothing else is timed
+    BETWEEN_STEPS = (
+        "between_steps",
+        Text(
+            "between steps: data made by the loop itself, or other Python",
+            "步与步之间：循环自己准备数据，或其他 Python 代码",
+        ),
+    )
+    SYNC = "sync", Text("waiting for the device, which computes", "等设备算完")
+    RANKS = "ranks", Text("waiting for other ranks (barriers)", "等其他 rank（barrier）")
+    CHECKPOINT = "checkpoint", Text("checkpoints", "检查点")
+    EVALUATION = "evaluation", Text("evaluation", "评估")
+    LOGGING = "logging", Text("logging", "写日志")
+    GC = "gc", Text("garbage collection", "垃圾回收")
+    PHASE = "phase", Text("phase: {name}", "阶段：{name}")  # the user's own mark
+    # steps on cached batches, which measure the ceiling; copying them
+    REPLAY = "replay", Text("replay: steps on cached batches, to measure", "回放：用缓存 batch 训练的步，用于测量")
+    ENDING = "ending", Text("ending: after the last event", "收尾：最后一个事件之后")
+    OTHER = "other", Text("other: the loop's own code, not timed", "其他：循环自身的代码，未计时")
 
 
 class TableRow:
@@ -189,15 +225,15 @@ class TimeRow(TableRow):
         return {key: value for key, value in row.items() if key != "parts" and value not in ("", {})}
 
 
-class PartKind(Enum):
+class PartKind(Said):
     """What a part of a worker's task is."""
 
-    READ = "read"
-    DECODE = "decode"
-    TRANSFORM = "transform"
-    STAGE = "stage"  # named in the data set: `with headrace.stage(...)`
-    OTHER = "other"  # of a sample: code that nobody timed
-    COLLATE = "collate"
+    READ = "read", Text("read: {name}", "读取：{name}")
+    DECODE = "decode", Text("decode: {name}", "解码：{name}")
+    TRANSFORM = "transform", Text("transform: {name}", "变换：{name}")
+    STAGE = "stage", Text("stage: {name}", "阶段：{name}")  # named in the data set: `with headrace.stage(...)`
+    OTHER = "other", Text("other: not timed", "其他：未计时")  # of a sample: code that nobody timed
+    COLLATE = "collate", Text("collating", "拼 batch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,12 +252,12 @@ class PartRow(TableRow):
     mb_per_s: float | None = None  # None: nobody said how many bytes came out
 
 
-class LoaderRole(Enum):
+class LoaderRole(Said):
     """What a loader's batches were for."""
 
-    TRAINING = "training"
-    EVALUATION = "evaluation"
-    OTHER = "other"  # no model was called in a pass over it, or none is trained
+    TRAINING = "training", Text("training", "训练")
+    EVALUATION = "evaluation", Text("evaluation", "评估")
+    OTHER = "other", Text("other", "其他")  # no model was called in a pass over it, or none is trained
 
 
 @dataclass(frozen=True, kw_only=True)

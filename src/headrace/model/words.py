@@ -3,6 +3,8 @@
 import math
 import re
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
 
 LANGUAGES = ("en", "zh")
 _FORMS = re.compile(r"\((?:(\w*)\|)?(\w*)\)")
@@ -46,6 +48,20 @@ class Text:
     def of(self, language: str) -> str:
         """Return it in one of `LANGUAGES`."""
         return self.zh if language == "zh" else self.en
+
+
+_NO_WORDS = Text("", "")
+
+
+class Said(StrEnum):
+    """What a report may say in a word: a value for documents, and what people read, side by side."""
+
+    label: Text
+
+    def __new__(cls, value: str, label: Text = _NO_WORDS) -> Self:  # a look-up by the value has none
+        member = str.__new__(cls, value)
+        member._value_, member.label = value, label
+        return member
 
 
 _UNITS = {"": 1, "b": 1}

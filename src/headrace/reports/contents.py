@@ -5,12 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from headrace.model import (
     Activity,
     Cause,
-    Confidence,
     Finding,
     Findings,
-    LoaderRole,
     LoaderRow,
-    PartKind,
     PartRow,
     Severity,
     Text,
@@ -22,26 +19,6 @@ from headrace.model import (
     three_digits,
 )
 
-VERDICTS = {
-    Verdict.DATA_BOUND: Text("data-bound: the training waits for data", "数据受限：训练在等数据"),
-    Verdict.COMPUTE_BOUND: Text(
-        "compute-bound: the step itself is the limit, nothing to fix in the loader",
-        "计算受限：瓶颈在训练步本身，加载器没有可改的",
-    ),
-    Verdict.HOST_BOUND: Text(
-        "host-bound: the GPU waits, but not for data: the host does not keep it busy",
-        "主机受限：GPU 在空等，等的不是数据，而是主机端",
-    ),
-    Verdict.BALANCED: Text("balanced: data arrives about as fast as it is used", "基本平衡：数据到达的速度与消耗相当"),
-    Verdict.STUTTERING: Text(
-        "stuttering: typical steps are fine, some take much longer", "时快时慢：多数步正常，少数步明显更久"
-    ),
-    Verdict.ELSEWHERE: Text(
-        "the largest cost is no waiting for data: {what}, {share} of the time",
-        "最大的开销不是等数据：{what}，占时间的 {share}",
-    ),
-    Verdict.UNKNOWN: Text("undecided: this evidence does not tell", "无法判断：现有证据不足"),
-}
 _RUN_ENDED = Text("the run was ended: {title}", "运行终止：{title}")
 _BEFORE_IT = Text("{ended}; before that {verdict}", "{ended}；此前{verdict}")
 _NOTHING_WRONG = Text("Nothing wrong was found.", "没有发现问题。")
@@ -49,13 +26,13 @@ _NOTHING_WRONG = Text("Nothing wrong was found.", "没有发现问题。")
 
 def headline_of(findings: Findings, language: str) -> str:
     """Return the verdict, or by what the run was ended, and the verdict behind it where there is one."""
-    first, verdict = findings.findings[0] if findings.findings else None, VERDICTS[findings.verdict]
+    first, verdict = findings.findings[0] if findings.findings else None, findings.verdict.label
     if (costly := next((one for one in findings.findings if one.severity is not Severity.FATAL), None)) is not None:
-        verdict = verdict.filled(what=costly.title or CAUSES[costly.cause], share=format_share(costly.share))
+        verdict = verdict.filled(what=costly.title or costly.cause.label, share=format_share(costly.share))
     verdict = findings.headline or verdict
     if first is None or first.severity is not Severity.FATAL:
         return verdict.of(language)
-    ended = _RUN_ENDED.filled(title=first.title or CAUSES[first.cause])
+    ended = _RUN_ENDED.filled(title=first.title or first.cause.label)
     known = findings.verdict is not Verdict.UNKNOWN
     return (_BEFORE_IT.filled(ended=ended, verdict=verdict) if known else ended).of(language)
 
@@ -68,41 +45,6 @@ def nothing_wrong(findings: Findings, language: str) -> list[str]:
 
 # ---------------------------------------------------------------------------------------------- a finding
 
-CAUSES = {
-    Cause.LOADER_THROUGHPUT: Text("the loader is too slow", "加载器吞吐不足"),
-    Cause.BATCH_LOCKSTEP: Text("workers in lock-step", "worker 同步成批"),
-    Cause.STRAGGLER_SAMPLE: Text("single late batches", "个别 batch 迟到"),
-    Cause.SHARD_BOUNDARY: Text("starts of shards", "切换分片"),
-    Cause.EPOCH_START: Text("a slow start of each epoch", "epoch 开头慢"),
-    Cause.WORKER_LOST: Text("a worker was lost", "worker 丢失"),
-    Cause.WORKER_HANG: Text("a worker hangs", "worker 卡死"),
-    Cause.CORRUPT_SAMPLE: Text("a damaged sample", "样本损坏"),
-    Cause.CHECKPOINT: Text("saving checkpoints", "保存检查点"),
-    Cause.EVALUATION: Text("evaluation", "评估"),
-    Cause.LOGGING: Text("logging", "写日志"),
-    Cause.SWAP: Text("swapping", "内存换页"),
-    Cause.MEMORY_PRESSURE: Text("too little memory", "内存不足"),
-    Cause.SHM_FULL: Text("shared memory is full", "共享内存已满"),
-    Cause.FD_LIMIT: Text("too few file descriptors", "文件描述符不足"),
-    Cause.GC: Text("garbage collection", "垃圾回收"),
-    Cause.H2D_COPY: Text("copies to the GPU", "拷贝到 GPU"),
-    Cause.CPU_THROTTLED: Text("the CPU is throttled", "CPU 被限流"),
-    Cause.HOST_BOUND: Text("the GPU waits for the host", "主机端喂不满 GPU"),
-    Cause.CPU_CONTENDED: Text("no free core", "没有空闲核心"),
-    Cause.COMPUTE: Text("computing", "计算"),
-    Cause.UNKNOWN: Text("slow steps that the evidence does not explain", "原因不明的慢步"),
-}
-SEVERITIES = {
-    Severity.FATAL: Text("ended the run", "导致运行终止"),
-    Severity.HIGH: Text("high", "严重"),
-    Severity.MEDIUM: Text("medium", "中等"),
-    Severity.LOW: Text("low", "轻微"),
-}
-CONFIDENCES = {
-    Confidence.CERTAIN: Text("certain", "确定"),
-    Confidence.LIKELY: Text("likely", "很可能"),
-    Confidence.POSSIBLE: Text("possible", "有可能"),
-}
 _SHARE = Text("{share} of the time", "占时间的 {share}")
 _WENT_ON = Text("the log goes on after it", "其后日志仍在继续")
 _GAIN = Text(
@@ -119,12 +61,12 @@ _MEASURE = Text("to measure next", "接下来测量")
 def title_of(finding: Finding, language: str) -> str:
     """Return a finding in one line: cause, or a message's own words, share, severity, confidence."""
     comma = "，" if language == "zh" else ", "
-    said = [SEVERITIES[finding.severity].of(language), CONFIDENCES[finding.confidence].of(language)]
+    said = [finding.severity.label.of(language), finding.confidence.label.of(language)]
     if finding.title and finding.severity is Severity.HIGH and not finding.share:
         said.insert(0, _WENT_ON.of(language))
     elif finding.severity is not Severity.FATAL and (finding.share or not finding.title):
         said.insert(0, _SHARE.filled(share=format_share(finding.share)).of(language))
-    what = (finding.title or CAUSES[finding.cause]).of(language)
+    what = (finding.title or finding.cause.label).of(language)
     is_said = what == finding.cause.value or (finding.title and finding.cause is Cause.UNKNOWN)
     return f"{'' if is_said else f'{finding.cause.value} · '}{what} · {comma.join(said)}"
 
@@ -243,9 +185,9 @@ def opening_of(findings: Findings, language: str) -> Iterator[str]:
 
 
 def _what_was_lost(first: Finding, findings: Findings, language: str) -> str:
-    sure = CONFIDENCES[first.confidence]
+    sure = first.confidence.label
     if first.severity is Severity.FATAL:
-        return _ENDED.filled(ended=_RUN_ENDED.filled(title=first.title or CAUSES[first.cause]), sure=sure).of(language)
+        return _ENDED.filled(ended=_RUN_ENDED.filled(title=first.title or first.cause.label), sure=sure).of(language)
     name = next((one for one in _WALLS if findings.figures.get(one)), None)
     if name is None or not first.share:
         return title_of(first, language)
@@ -256,7 +198,7 @@ def _what_was_lost(first: Finding, findings: Findings, language: str) -> str:
             lost=format_seconds(first.share * wall_s),
             wall=_WALLS[name].filled(wall=format_seconds(wall_s)),
             share=format_share(first.share),
-            what=first.title or CAUSES[first.cause],
+            what=first.title or first.cause.label,
             cause=first.cause.value,
             sure=sure,
         )
@@ -294,30 +236,6 @@ _TIMES = Text("where the time went", "时间花在哪里")
 _TIME_COLUMNS = Text("activity|time|share|times", "活动|时间|占比|次数")
 _TIMES_SUM = Text("wall clock", "总时间")
 _TIMES_REST = Text("{count:smaller one(s)}", "其余 {count} 项")
-_ACTIVITIES = {
-    Activity.STARTUP: Text("starting: imports, model, before the first epoch", "启动：导入、建模型，第一个 epoch 之前"),
-    Activity.EPOCH_START: Text("start and end of epochs, first batch", "epoch 的开头（含第一个 batch）与结束"),
-    Activity.WAIT: Text("waiting for data", "等数据"),
-    Activity.PIN: Text("pinning memory", "锁页拷贝"),
-    Activity.H2D: Text("copies to the device", "拷贝到设备"),
-    Activity.FORWARD: Text("forward", "前向"),
-    Activity.BACKWARD: Text("backward", "反向"),
-    Activity.OPTIMIZER: Text("optimizer", "优化器"),
-    Activity.BETWEEN_STEPS: Text(
-        "between steps: data made by the loop itself, or other Python",
-        "步与步之间：循环自己准备数据，或其他 Python 代码",
-    ),
-    Activity.SYNC: Text("waiting for the device, which computes", "等设备算完"),
-    Activity.RANKS: Text("waiting for other ranks (barriers)", "等其他 rank（barrier）"),
-    Activity.CHECKPOINT: Text("checkpoints", "检查点"),
-    Activity.EVALUATION: Text("evaluation", "评估"),
-    Activity.LOGGING: Text("logging", "写日志"),
-    Activity.GC: Text("garbage collection", "垃圾回收"),
-    Activity.PHASE: Text("phase: {name}", "阶段：{name}"),
-    Activity.REPLAY: Text("replay: steps on cached batches, to measure", "回放：用缓存 batch 训练的步，用于测量"),
-    Activity.ENDING: Text("ending: after the last event", "收尾：最后一个事件之后"),
-    Activity.OTHER: Text("other: the loop's own code, not timed", "其他：循环自身的代码，未计时"),
-}
 _WORKERS_MEANWHILE = Text("  the workers meanwhile: {parts}", "  其间 worker 在：{parts}")
 _WORKER_PARTS = {
     "samples": Text("fetching samples {share}", "取样本 {share}"),
@@ -329,23 +247,10 @@ _WORKER_PARTS = {
 
 _PARTS = Text("where the workers' time went", "worker 的时间花在哪里")
 _PART_COLUMNS = Text("part|times|total|median|p95|still|own share|MB/s", "部分|次数|总计|中位数|p95|停住|自身占比|MB/s")
-_PART_KINDS = {
-    PartKind.READ: Text("read: {name}", "读取：{name}"),
-    PartKind.DECODE: Text("decode: {name}", "解码：{name}"),
-    PartKind.TRANSFORM: Text("transform: {name}", "变换：{name}"),
-    PartKind.STAGE: Text("stage: {name}", "阶段：{name}"),
-    PartKind.OTHER: Text("other: not timed", "其他：未计时"),
-    PartKind.COLLATE: Text("collating", "拼 batch"),
-}
 _LOADERS = Text("loaders", "加载器")
 _LOADER_COLUMNS = Text(
     "loader|for|made|passes|batches|typical wait|waiting", "加载器|用途|新建次数|遍数|batch 数|通常等待|等待占比"
 )
-_ROLES = {
-    LoaderRole.TRAINING: Text("training", "训练"),
-    LoaderRole.EVALUATION: Text("evaluation", "评估"),
-    LoaderRole.OTHER: Text("other", "其他"),
-}
 _SHOWN_FROM = 0.0005  # of the wall clock, or of the workers' tasks
 _STILL_FROM = 0.005
 
@@ -373,7 +278,7 @@ def _time_cells(rows: Sequence[TimeRow], language: str, most: int) -> Iterator[t
     by_share = sorted((row for row in rows if row.share >= _SHOWN_FROM), key=lambda row: -row.share)
     shown, rest = by_share[:most], by_share[most:]
     for row in (row for row in rows if row in shown):
-        name = _ACTIVITIES[row.activity].filled(name=row.name).of(language)
+        name = row.activity.label.filled(name=row.name).of(language)
         yield name, format_seconds(row.seconds), format_share(row.share), str(row.count) if row.count else ""
         parts = [
             _WORKER_PARTS[part].filled(share=format_share(share)).of(language)
@@ -393,7 +298,7 @@ def _loader_cells(rows: Sequence[LoaderRow], language: str) -> Iterator[tuple[st
     for row in rows:
         counts = (str(count) for count in (row.num_made, row.passes, row.batches))
         times = format_seconds(row.wait_median_s), format_share(row.wait_share)
-        yield row.title, _ROLES[row.role].of(language), *counts, *times
+        yield row.title, row.role.label.of(language), *counts, *times
 
 
 def _part_cells(rows: Sequence[PartRow], language: str) -> Iterator[tuple[str, ...]]:
@@ -403,7 +308,7 @@ def _part_cells(rows: Sequence[PartRow], language: str) -> Iterator[tuple[str, .
             continue
         is_still = row.still_share is not None and row.still_share >= _STILL_FROM
         yield (
-            _PART_KINDS[row.kind].filled(name=row.name).of(language),
+            row.kind.label.filled(name=row.name).of(language),
             str(row.count),
             format_seconds(row.total_s),
             format_seconds(row.median_s),

@@ -2,7 +2,8 @@
 
 import random
 
-from headrace.doctor.chaos import ChaosSettings, FaultKind
+from headrace.doctor.chaos import ChaosSettings
+from headrace.model import FaultKind
 
 _TARGETS = ("slots", "tiny", "large", "lists", "drawing", "general", "kept", "whole", "changed", "changed_large")
 

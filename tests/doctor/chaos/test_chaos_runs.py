@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.doctor.chaos import ChaosReport, ChaosSettings, FaultKind, run_chaos
+from headrace.doctor.chaos import ChaosReport, ChaosSettings, run_chaos
+from headrace.model import FaultKind
 
 from .draws import draw_settings
 

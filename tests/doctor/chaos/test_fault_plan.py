@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.chaos import KINDS
-from headrace.doctor.chaos import ChaosSettings, FaultKind
+from headrace.doctor.chaos import ChaosSettings
 from headrace.doctor.chaos.fault_plan import Fault, Plan, Subject, expected_delivery, plan_round
 from headrace.doctor.chaos.report import LeftOutSample, RoundFacts, judge_round
+from headrace.model import FaultKind
 
 
 def plan_of(most_faults: int, number: int, *, num_samples: int, batch_size: int = 8, **settings: Any) -> Plan:

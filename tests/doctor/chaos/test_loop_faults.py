@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from headrace.doctor.chaos import ChaosSettings, FaultKind, run_chaos
+from headrace.doctor.chaos import ChaosSettings, run_chaos
 from headrace.doctor.chaos.subject import drop_in_child, take_interrupted
+from headrace.model import FaultKind
 
 from .test_chaos_runs import check
 

@@ -8,8 +8,8 @@
   tells what it did not give back.
 """
 
-from .fault_plan import PRACTICE, ChaosSettings, FaultKind
+from .fault_plan import PRACTICE, ChaosSettings
 from .referee import run_chaos
 from .report import ChaosReport, RoundVerdict
 
-__all__ = ["PRACTICE", "ChaosReport", "ChaosSettings", "FaultKind", "RoundVerdict", "run_chaos"]
+__all__ = ["PRACTICE", "ChaosReport", "ChaosSettings", "RoundVerdict", "run_chaos"]

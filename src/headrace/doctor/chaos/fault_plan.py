@@ -3,28 +3,9 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import cycle, islice
 
-
-class FaultKind(StrEnum):
-    """What can go wrong on purpose."""
-
-    KILL = "kill"
-    SEGV = "segv"
-    BUS = "bus"
-    EXIT = "exit"
-    ABORT = "abort"
-    EXCEPTION = "exception"
-    HANG = "hang"
-    STOP = "stop"
-    SLOW = "slow"
-    HOG = "hog"
-    SHM_FULL = "shm_full"
-    FD_LIMIT = "fd_limit"
-    FORK = "fork"
-    INTERRUPT = "interrupt"
-
+from headrace.model import FaultKind
 
 # a worker does not come back from these
 DEADLY = frozenset({FaultKind.KILL, FaultKind.SEGV, FaultKind.BUS, FaultKind.EXIT, FaultKind.ABORT})

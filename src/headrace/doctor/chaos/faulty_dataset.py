@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 from torch.utils.data import default_collate
 
+from headrace.model import FaultKind
+
 from ..contents import digest_of_all, digest_of_row
-from .fault_plan import Fault, FaultKind
+from .fault_plan import Fault
 
 # what a sample becomes: its index, the digest of its content, and itself
 Marked = tuple[int, int, Any]

@@ -10,9 +10,10 @@ from dataclasses import asdict
 from typing import Any
 
 from headrace.loader import TargetProcess
+from headrace.model import FaultKind
 from headrace.signals.system import read_stat
 
-from .fault_plan import FROM_OUTSIDE, ChaosSettings, Fault, FaultKind, Subject, plan_round
+from .fault_plan import FROM_OUTSIDE, ChaosSettings, Fault, Subject, plan_round
 from .report import ChaosReport, LeftOutSample, RoundFacts, judge_round, num_struck
 
 _Blows = list[tuple[float, Fault]]  # when a signal is due for some worker

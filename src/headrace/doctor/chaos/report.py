@@ -4,7 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .fault_plan import TAKES_A_TIMEOUT, ChaosSettings, Fault, FaultKind, Subject, expected_delivery
+from headrace.model import FaultKind
+
+from .fault_plan import TAKES_A_TIMEOUT, ChaosSettings, Fault, Subject, expected_delivery
 
 _AFTERMATH_S = 1.0
 

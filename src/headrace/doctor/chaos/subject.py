@@ -26,11 +26,11 @@ from torch.utils.data import default_collate
 
 from headrace.errors import CannotLoadTarget, HeadraceError, NotSupported
 from headrace.loader import DataLoader, Orders, load_target
-from headrace.model import describe_error
+from headrace.model import FaultKind, describe_error
 from headrace.signals.system import read_text, walk_tree
 
 from ..contents import digest_of_all
-from .fault_plan import OF_THE_MACHINE, ChaosSettings, Fault, FaultKind, Plan, Subject, plan_round
+from .fault_plan import OF_THE_MACHINE, ChaosSettings, Fault, Plan, Subject, plan_round
 from .faulty_dataset import FaultLog, FaultyDataset, FaultyListDataset, MarkedCollation, take_apart
 
 _log = logging.getLogger(__name__)

@@ -19,9 +19,8 @@ _COPIED_BYTES = 32 << 10
 # a read that takes longer than this is not waited for: a worker's own may be quicker, and it is watched by the guard
 _PATIENCE_S = 10.0
 _MOST_LOOKS = 64  # each after a block has come or changed; more than a few mean that blocks go as soon as they come
-# From one look at a block in flight to the next: half as long as one has waited so far, so a wait becomes longer by no
-# more than half of itself. (A futex woke at once, and brought no more samples a second.)
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
+# From one look at a block in flight to the next: an eighth of what one has waited so far.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 250e-6
 _LOOK_EVERY_S = 0.1  # whether the reader is still alive, while one waits for it
 
 
@@ -115,7 +114,7 @@ class BlockSource:
                 if not self._table.is_reader_alive():
                     words[HeadWord.STATE] = State.GONE
                     return False
-            time.sleep(min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, (now - since) / 2)))
+            time.sleep(min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, (now - since) / 8)))
         return False
 
     def _take(self, found: _Found, offset: int, size: int) -> memoryview | None:
