@@ -13,7 +13,7 @@
 from .arrays import npy, npz, points
 from .buffers import empty, release
 from .decoding import Decoder, decode, json, text
-from .nifti_volume import NiftiHeader, nifti, nifti_header
+from .nifti_volume import nifti
 from .pictures import jpeg, png
 from .source import BytesLike, Data
 from .volume_steps import volume
@@ -22,13 +22,11 @@ __all__ = [
     "BytesLike",
     "Data",
     "Decoder",
-    "NiftiHeader",
     "decode",
     "empty",
     "jpeg",
     "json",
     "nifti",
-    "nifti_header",
     "npy",
     "npz",
     "png",

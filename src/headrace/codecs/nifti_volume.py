@@ -29,14 +29,6 @@ class _Stored:
     offset: int
 
 
-@dataclass(frozen=True)
-class NiftiHeader(_Stored):
-    """What the header says. `slope` 1 and `intercept` 0 mean that stored values are the values."""
-
-    voxel_sizes: tuple[float, ...]
-    affine: npt.NDArray[np.float64]
-
-
 def nifti(
     data: Data,
     *,
@@ -49,8 +41,8 @@ def nifti(
     """Return the voxels of a `.nii` or `.nii.gz`, in the file's own (Fortran) order of memory.
 
     As in nibabel, a slope and intercept in the header give float64 values, and without them the stored ones are
-    returned; `scaled=False` returns the stored ones always, `dtype` asks for another type. Where the affine and voxel
-    sizes are wanted: `nifti_header`. For training, `volume` does the scaling, resizing and conversion in one pass.
+    returned; `scaled=False` returns the stored ones always, `dtype` asks for another type. For
+    training, `volume` does the scaling, resizing and conversion in one pass.
     """
     with Source(data, name) as source, stage("nifti decode") as timed:
         is_plain = dtype is None and out is None
@@ -71,19 +63,6 @@ def nifti(
             array = stored
         timed.nbytes, timed.note = array.nbytes, f"shape={array.shape}"
         return hand_out(source.name, array, out)
-
-
-def nifti_header(data: Data, *, name: str | None = None) -> NiftiHeader:
-    """Return what a NIfTI file's header says: shape, dtype, voxel sizes, affine, slope and intercept."""
-    with Source(data, name) as source:
-        header = _read_header(source)
-        stored = _stored(source, header)
-        try:
-            sizes = tuple(map(float, header.get_zooms()))
-            affine = np.asarray(header.get_best_affine(), np.float64)
-        except ValueError as error:  # a quaternion that is none
-            raise source.damaged(f"the NIfTI header's affine makes no sense: {error}") from None
-        return NiftiHeader(voxel_sizes=sizes, affine=affine, **vars(stored))
 
 
 def is_nifti(start: bytes) -> bool:

@@ -13,7 +13,7 @@ from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .media import Medium, ProbeResult, StorageKind, kind_of, probe
-    from .reading import Extent, read_ahead, read_extent
+    from .reading import Extent, read_extent
     from .shards import SamplePlace, Shards, ShardWriter
 
 __all__ = [
@@ -26,13 +26,12 @@ __all__ = [
     "StorageKind",
     "kind_of",
     "probe",
-    "read_ahead",
     "read_extent",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     media="Medium ProbeResult StorageKind kind_of probe",
-    reading="Extent read_ahead read_extent",
+    reading="Extent read_extent",
     shards="SamplePlace ShardWriter Shards",
 )

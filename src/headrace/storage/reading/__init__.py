@@ -8,7 +8,7 @@
 - `reader_process`: the reader itself: I/O threads, and the loop that tells them what to read.
 """
 
-from .extents import Extent, cached_share, close_files, has_source, read_ahead, read_extent, source_installed
+from .extents import Extent, cached_share, close_files, has_source, read_extent, source_installed
 from .reader import BlockAccess, BlockReader
 from .reader_process import ReaderSettings
 
@@ -20,7 +20,6 @@ __all__ = [
     "cached_share",
     "close_files",
     "has_source",
-    "read_ahead",
     "read_extent",
     "source_installed",
 ]

@@ -19,6 +19,8 @@ GRANULE = 512
 MAX_BLOCKS = 1024
 # the first block holds little more than the first sample, so that it is there soon; each further one twice as much
 _FIRST_JOIN_BYTES = 128 << 10
+# what is read along between two extents: at 100 MB/s it takes less time than the way to a new place
+_GAP_BYTES = 64 << 10
 # a rate must be this much higher: less is noise between two periods
 _BETTER = 1.05
 # workers that spend less of their time waiting for bytes would not be quicker with more
@@ -121,7 +123,7 @@ class _Wanted(NamedTuple):
 class ReadPlan:
     """What to read next, and which blocks may go."""
 
-    def __init__(self, *, depth: int, block_bytes: int, space_bytes: int, gap_bytes: int = 64 << 10) -> None:
+    def __init__(self, *, depth: int, block_bytes: int, space_bytes: int, gap_bytes: int = _GAP_BYTES) -> None:
         self.depth, self.block_bytes, self._gap_bytes = depth, block_bytes, gap_bytes
         self._space = Space(space_bytes)
         self._numbers = list(reversed(range(MAX_BLOCKS)))
