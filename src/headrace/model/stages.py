@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 from .environment import language, prints_timing
 from .error_text import error_name
-from .words import Text
+from .words import Text, format_seconds
 
 MAX_STAGES = 32
 _OTHERS = "(other stages)"
@@ -421,21 +421,9 @@ def stages_of(rows: Iterable[StageRow], *, worker_s: float) -> Stages:
 
 
 def _cells(row: StageStats) -> list[str]:
-    times = map(_time, (row.total_s, row.own_s, row.median_s, row.p95_s, row.worst_s))
+    times = map(format_seconds, (row.total_s, row.own_s, row.median_s, row.p95_s, row.worst_s))
     rate = "-" if row.mb_per_s is None else f"{row.mb_per_s:,.0f}"
     return [row.name, f"{row.count:,}", *times, f"{row.share:.1%}", rate]
-
-
-def _time(value_s: float) -> str:
-    """Three digits and a unit.
-
-    >>> _time(2.3456), _time(0.0123), _time(0.0000456)
-    ('2.35 s', '12.3 ms', '45.6 us')
-    """
-    factor, unit = (1, "s") if value_s >= 1 else (1e3, "ms") if value_s >= 1e-3 else (1e6, "us")
-    value = value_s * factor
-    digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:,.{digits}f} {unit}"
 
 
 def _width(text: str) -> int:
