@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.chaos import KINDS
 from headrace.doctor.chaos import ChaosSettings
 from headrace.doctor.chaos.fault_plan import Fault, Plan, Subject, expected_delivery, plan_round
 from headrace.doctor.chaos.report import LeftOutSample, RoundFacts, judge_round
@@ -126,7 +125,3 @@ def test_a_bad_sample_of_the_users_is_told_apart_from_a_fault() -> None:
     verdict = judge_round(replace(GOOD, quarantine=[*GOOD.quarantine, own], delivered=[5, 3, 4, 0, 5, 3]))
     assert verdict.is_clean
     assert verdict.own == (own,)
-
-
-def test_the_command_names_every_kind() -> None:
-    assert tuple(kind.value for kind in FaultKind) == KINDS
