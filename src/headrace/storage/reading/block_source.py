@@ -19,7 +19,8 @@ _COPIED_BYTES = 32 << 10
 # a read that takes longer than this is not waited for: a worker's own may be quicker, and it is watched by the guard
 _PATIENCE_S = 10.0
 _MOST_LOOKS = 64  # each after a block has come or changed; more than a few mean that blocks go as soon as they come
-# From one look at a block in flight to the next: an eighth of what one has waited so far.
+# From one look at a block in flight to the next: an eighth of what one has waited so far. (A futex that wakes at once
+# brought no more: 6,610 extents of 64 KiB a second against 6,530, 1,210 of 1 MiB against 1,290.)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 250e-6
 _LOOK_EVERY_S = 0.1  # whether the reader is still alive, while one waits for it
 
