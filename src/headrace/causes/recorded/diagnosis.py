@@ -40,15 +40,7 @@ from ..steps import SUPPLY_CAUSES, verdict_of
 from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text
 from .data_waits import DataVerdict, data_evidence, find_shard_starts, judge_data, undecided_turns
 from .ending import end_facts, find_ending
-from .estimates import (
-    Estimate,
-    Remedy,
-    WorkerForecast,
-    estimate_data,
-    estimate_figures,
-    estimate_text,
-    forecast_workers,
-)
+from .estimates import Estimate, WorkerForecast, estimate_data, forecast_workers
 from .feeding import feed_headline, feed_notes, feed_rows
 from .host import find_host_bound, read_host_time
 from .interruptions import interruption_findings, stall_notes
@@ -298,7 +290,7 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
     estimates = estimates if verdict.cause in SUPPLY_CAUSES else ()
     decodes = parts is not None and any(one.kind is PartKind.DECODE for one in parts.parts)
     cures = bottleneck_fix(bottleneck, has_ours=has_ours, decodes=decodes)
-    known = [*map(estimate_text, estimates), *(text.filled(threads=cores_each) for text in cures)]
+    known = [*(one.text for one in estimates), *(text.filled(threads=cores_each) for text in cures)]
     known += undecided_turns(verdict)
     is_decided = bool(known) and (verdict.is_taking or verdict.confidence is Confidence.CERTAIN)
     fix = [*known, *(text for text in advice.fix if not is_decided or text is not MORE_SUPPLY)]
@@ -312,8 +304,9 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
         "wait_worst_s": float(verdict.wait_s.max()),
         "slow_steps": float(verdict.is_slow.sum()),
         "num_workers": float(verdict.loader.num_workers),
-        **estimate_figures(estimates),
     }
+    for one in estimates:
+        figures |= one.figures
     if verdict.period is not None:
         figures["period_steps"] = float(verdict.period.steps)
     if verdict.pool is not None:
@@ -338,7 +331,7 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
         verdict.cause, share, data_evidence(verdict, share), figures=figures, confidence=verdict.confidence
     )
     gain = verdict.ceiling.gain if verdict.ceiling is not None else finding.gain  # measured, where it was
-    workers = [one.workers for one in estimates if one.remedy is Remedy.MORE_WORKERS]
+    workers = [one.workers for one in estimates if one.workers]
     return replace(
         finding,
         fix=tuple(fix),
@@ -348,7 +341,7 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
         measure=measure,
         title=_UNEVEN if verdict.is_uneven else _TITLES.get(bottleneck, _TAKING if verdict.is_taking else None),
         change=_CHANGE.filled(place=_place_of(verdict.loader), now=verdict.loader.num_workers, workers=workers[0])
-        if workers and fix[0] == estimate_text(estimates[0])
+        if workers and fix[0] == estimates[0].text
         else None,
     )
 

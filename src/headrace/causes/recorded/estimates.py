@@ -8,9 +8,7 @@ step, the pool's time for a batch and the remedy's own factor are drawn within t
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -45,31 +43,31 @@ _HIDDEN_ERROR = 0.1  # and how long that takes is not known here
 _FEWEST_SAMPLES = 12
 
 
-class Remedy(Enum):
-    MORE_WORKERS = "more_workers"
-    FASTER_DECODE = "faster_decode"
-    WARM_CACHE = "warm_cache"
-    ASYNC_CHECKPOINT = "async_checkpoint"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """So many times as fast the training would be, give or take."""
+    """So many times as fast the training would be, give or take, by a remedy."""
 
-    remedy: Remedy
+    name: str  # of the remedy, in figures
     gain: float
     error: float
-    workers: int = 0  # of MORE_WORKERS
-    is_short: bool = False  # of MORE_WORKERS: as many as would be needed do not fit the cores
-    is_first: bool = False  # of MORE_WORKERS: more may help, and are too far from what ran
-    share: float = 0.0  # of a task that goes away
-    part: Text | None = None  # of FASTER_DECODE: what takes that share, where it is known by its name
-    most: float = 0.0  # of FASTER_DECODE, of such a part: the gain if it cost nothing
+    text: Text
+    workers: int = 0  # that are advised
 
     @property
     def is_shown(self) -> bool:
         """Whether it is worth telling, and larger than its error."""
         return self.gain >= _WORTH and self.gain - 1 > self.error
+
+    @property
+    def figures(self) -> dict[str, float]:
+        workers = {self.name: float(self.workers)} if self.workers else {}
+        return {f"{self.name}_gain": self.gain, f"{self.name}_gain_error": self.error, **workers}
+
+
+def _told(name: str, said: Text, gain: float, error: float, *, workers: int = 0, **blanks: object) -> Estimate:
+    """Return the estimate that a sentence with `{gain}` tells."""
+    text = said.filled(gain=with_error(gain, error), workers=workers, **blanks)
+    return Estimate(name=name, gain=gain, error=error, text=text, workers=workers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,10 +159,10 @@ def estimate_data(
     # None fits beside the loop's own core: then on that core, too, while the loop waits.
     found = [more or _estimate_more_workers(verdict, supply, cores + ranks, around, ranks, is_full=True)]
     if verdict.bottleneck in {Bottleneck.CPU_DECODE, Bottleneck.GIL}:
-        whole = _estimate(Remedy.FASTER_DECODE, supply, 1 - resources.blocked, 1 - 1 / _FASTER)
-        found.append(_estimate_part(verdict, supply) or whole)
+        found.append(_estimate_part(verdict, supply) or _faster_decode(supply, 1 - resources.blocked, _FASTER_DECODE))
     elif verdict.bottleneck in {Bottleneck.IO_BANDWIDTH, Bottleneck.IO_LATENCY} and resources.bytes_per_s > 0:
-        found.append(_estimate(Remedy.WARM_CACHE, supply, resources.blocked, 1.0))
+        gain, error = supply.gain_with(supply.factor(resources.blocked))
+        found.append(_told("warm_cache", _WARM_CACHE, gain, error, share=format_share(resources.blocked)))
     return [one for one in found if one is not None and one.is_shown]
 
 
@@ -190,13 +188,9 @@ def _estimate_more_workers(
     if is_full and account is not None:  # all cores full: that is the most, and what it costs is not measured
         gain = min(gain, 1 + account.idle / max(account.trainer + account.workers + account.ranks, 1e-9))
         error = max(error, _CROWDED_ERROR * gain)
-    return Estimate(
-        remedy=Remedy.MORE_WORKERS,
-        gain=gain,
-        error=error,
-        workers=workers,
-        is_short=needed > most,
-        is_first=workers < helping,
+    more = _FURTHER if workers < helping else _SHORT if needed > most else Text("", "")
+    return _told(
+        "more_workers", Text(_MORE_WORKERS.en + more.en, _MORE_WORKERS.zh + more.zh), gain, error, workers=workers
     )
 
 
@@ -243,7 +237,6 @@ class WorkerForecast:
     needed: int  # workers that feed the loop
     most: int  # up to so many bring as much as one of those that are there; no more than those, where more do not help
     bottleneck: Bottleneck | None
-    is_iterable: bool
 
     @property
     def current(self) -> int:
@@ -288,7 +281,6 @@ def forecast_workers(
         needed=_needed_workers(supply, verdict.loader.num_workers),
         most=_most_that_help(verdict, supply, cores, around, ranks),
         bottleneck=verdict.bottleneck,
-        is_iterable=verdict.is_iterable,
     )
 
 
@@ -303,24 +295,24 @@ def most_workers(current: int, cpu_share: float, cores: float, idle_cores: float
     return most if idle_cores is None else min(most, current + math.floor((idle_cores + _SLICE) / on_core))
 
 
-def estimate_async_checkpoint(lost_s: float, train_s: float) -> Estimate | None:
-    """Estimate what saving beside the training would bring, where saves cost `lost_s`."""
+def estimate_async_checkpoint(lost_s: float, train_s: float) -> list[Estimate]:
+    """Estimate what saving beside the training would bring, where saves cost `lost_s`; nothing where that is little."""
     saved_s = _HIDDEN * lost_s
     if not 0 < saved_s < train_s:
-        return None
+        return []
     gain = train_s / (train_s - saved_s)
     error = train_s / max(train_s - saved_s - _HIDDEN_ERROR * lost_s, 0.01 * train_s) - gain
     error = max(error, _MODEL_ERROR * gain)
-    estimate = Estimate(remedy=Remedy.ASYNC_CHECKPOINT, gain=gain, error=error)
-    return estimate if estimate.is_shown else None
+    estimate = _told("async_checkpoint", _ASYNC_CHECKPOINT, gain, error)
+    return [estimate] if estimate.is_shown else []
 
 
-def _estimate(remedy: Remedy, supply: Supply, share: float, goes_away: float) -> Estimate | None:
-    """Estimate what it brings if a part of a share of every task goes away."""
+def _faster_decode(supply: Supply, share: float, said: Text, **blanks: object) -> Estimate | None:
+    """Estimate what it brings if a share of every task takes half as long."""
     if share <= 0:
         return None
-    gain, error = supply.gain_with(supply.factor(share * goes_away))
-    return Estimate(remedy=remedy, gain=gain, error=error, share=share)
+    gain, error = supply.gain_with(supply.factor(share * (1 - 1 / _FASTER)))
+    return _told("faster_decode", said, gain, error, share=format_share(share), **blanks)
 
 
 def _finite(error: float) -> float:
@@ -335,40 +327,27 @@ _SHORT = Text(
     "; more would be needed, but the cores are used up then: less to compute for a batch is the rest",
     "；要完全跟上还需更多，但那时核心已用尽，其余只能靠减少每个 batch 的计算",
 )
-_TEXTS = {
-    Remedy.MORE_WORKERS: Text(
-        "num_workers={workers}: about {gain} times as fast by estimate (demand × time of a batch in the pool = "
-        "workers needed)",
-        "num_workers={workers}：估计快到 {gain} 倍（需求 × 池子产出一个 batch 的时间 = 所需 worker 数）",
-    ),
-    Remedy.FASTER_DECODE: Text(
-        "a decoder or transform twice as fast: about {gain} times as fast by estimate (half of the {share} of a task "
-        "that is computing goes away)",
-        "解码或变换快一倍：估计快到 {gain} 倍（任务中占 {share} 的计算时间减半）",
-    ),
-    Remedy.WARM_CACHE: Text(
-        "data in memory or on a faster disk: up to {gain} times as fast by estimate (the {share} of a task that "
-        "waits for bytes goes away)",
-        "数据放进内存或更快的盘：估计最多快到 {gain} 倍（任务中占 {share} 的等读取时间全部省去）",
-    ),
-    Remedy.ASYNC_CHECKPOINT: Text(
-        "`torch.distributed.checkpoint.async_save`: about {gain} times as fast by estimate (a tenth of a save stays, "
-        "give or take as much: copying the state)",
-        "`torch.distributed.checkpoint.async_save` 异步保存：估计快到 {gain} 倍（每次保存约剩十分之一，误差也约十分之"
-        "一：复制状态的时间）",
-    ),
-}
-
-
-def estimate_text(estimate: Estimate) -> Text:
-    said = _TEXTS[estimate.remedy] if estimate.part is None else _OF_PART
-    more = _FURTHER if estimate.is_first else _SHORT if estimate.is_short else Text("", "")
-    said = Text(said.en + more.en, said.zh + more.zh)
-    gain, share = with_error(estimate.gain, estimate.error), format_share(estimate.share)
-    most = three_digits(estimate.most)
-    return said.filled(workers=estimate.workers, gain=gain, share=share, what=estimate.part or "", most=most)
-
-
+_MORE_WORKERS = Text(
+    "num_workers={workers}: about {gain} times as fast by estimate (demand × time of a batch in the pool = workers "
+    "needed)",
+    "num_workers={workers}：估计快到 {gain} 倍（需求 × 池子产出一个 batch 的时间 = 所需 worker 数）",
+)
+_FASTER_DECODE = Text(
+    "a decoder or transform twice as fast: about {gain} times as fast by estimate (half of the {share} of a task that "
+    "is computing goes away)",
+    "解码或变换快一倍：估计快到 {gain} 倍（任务中占 {share} 的计算时间减半）",
+)
+_WARM_CACHE = Text(
+    "data in memory or on a faster disk: up to {gain} times as fast by estimate (the {share} of a task that waits for "
+    "bytes goes away)",
+    "数据放进内存或更快的盘：估计最多快到 {gain} 倍（任务中占 {share} 的等读取时间全部省去）",
+)
+_ASYNC_CHECKPOINT = Text(
+    "`torch.distributed.checkpoint.async_save`: about {gain} times as fast by estimate (a tenth of a save stays, give "
+    "or take as much: copying the state)",
+    "`torch.distributed.checkpoint.async_save` 异步保存：估计快到 {gain} 倍（每次保存约剩十分之一，误差也约十分之一："
+    "复制状态的时间）",
+)
 _ADVICE = {
     "Pillow": Text(
         "`headrace.codecs.jpeg` or `headrace.codecs.png` instead of Pillow, decoding to the size that is needed",
@@ -427,17 +406,6 @@ def _estimate_part(verdict: DataVerdict, supply: Supply) -> Estimate | None:
         seen = [any(map(kind.search, (one.name for one in candidates))) for kind in (_CROPS, _RESIZES)]
         what = _CROP_FIRST if all(seen) else _CHEAPER_TRANSFORM
     share = part.worked_s / parts.total_s * parts.task_share
-    found = _estimate(Remedy.FASTER_DECODE, supply, share, 1 - 1 / _FASTER)
-    if found is None or not found.is_shown:
-        return None
-    return replace(found, part=what.filled(name=part.name), most=supply.gain_with(supply.factor(share))[0])
-
-
-def estimate_figures(estimates: Sequence[Estimate]) -> dict[str, float]:
-    figures: dict[str, float] = {}
-    for one in estimates:
-        name = one.remedy.value
-        figures |= {f"{name}_gain": one.gain, f"{name}_gain_error": one.error}
-        if one.remedy is Remedy.MORE_WORKERS:
-            figures[name] = float(one.workers)
-    return figures
+    most = three_digits(supply.gain_with(supply.factor(share))[0])
+    found = _faster_decode(supply, share, _OF_PART, what=what.filled(name=part.name), most=most)
+    return found if found is not None and found.is_shown else None

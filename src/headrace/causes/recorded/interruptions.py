@@ -24,7 +24,7 @@ from headrace.model import (
 
 from ..remedies import advice_on, make_finding
 from ..steps import SLOW_STEPS, SUPPLY_CAUSES, Cost, StepPeriod, cost_of, find_period, of_weight, report_from
-from .estimates import estimate_async_checkpoint, estimate_figures, estimate_text
+from .estimates import Estimate, estimate_async_checkpoint
 from .processes import Times, ends_of, starts_of
 from .trainer import CAUSE_OF, OWN_WORK, LoaderWaits, Trainer, coverage, outermost
 
@@ -96,23 +96,23 @@ def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterat
     cost = Cost(**cost_of(lengths) | {"lost_s": lost_s})
     evidence = [_said(trainer, cause, cost, _calls(trainer, activity))]
     figures = {"lost_s": lost_s, "count": float(cost.count), "typical_s": cost.typical_s, "worst_s": cost.worst_s}
-    estimate, untimed_s = None, 0.0
+    known, untimed_s = list[Estimate](), 0.0
     if cause is Cause.CHECKPOINT:
         untimed_s = min(lost_s, trainer.untimed_saves_s)
         evidence += _save_evidence(trainer, cost, untimed_s, figures)
-        estimate = estimate_async_checkpoint(lost_s, train_s)
+        known = estimate_async_checkpoint(lost_s, train_s)
     elif cause is Cause.H2D_COPY:
         evidence += _copy_evidence(trainer, figures)
     period = _period(trainer, starts[lengths > 1e-3])
     if period is not None:
         evidence.append(Text("they come every {period} steps", "每 {period} 步一次").filled(period=period.steps))
         figures["period_steps"] = float(period.steps)
-    known = [] if estimate is None else [estimate]
-    figures |= estimate_figures(known)
+    for one in known:
+        figures |= one.figures
     confidence = Confidence.LIKELY if untimed_s > _GUESSED_FROM * lost_s else Confidence.CERTAIN
     finding = make_finding(cause, lost_s / train_s, evidence, figures=figures, confidence=confidence)
     # of the estimate's remedy the general advice says nothing more
-    yield replace(finding, fix=(*map(estimate_text, known), *finding.fix[len(known) :]))
+    yield replace(finding, fix=(*(one.text for one in known), *finding.fix[len(known) :]))
 
 
 def _period(trainer: Trainer, starts_ns: Times) -> StepPeriod | None:
