@@ -25,8 +25,8 @@ from headrace.model import (
 from ..remedies import advice_on, make_finding
 from ..steps import SLOW_STEPS, SUPPLY_CAUSES, Cost, StepPeriod, cost_of, find_period, of_weight, report_from
 from .estimates import Estimate, estimate_async_checkpoint
-from .processes import Times, ends_of, starts_of
-from .trainer import CAUSE_OF, OWN_WORK, LoaderWaits, Trainer, coverage, outermost
+from .processes import Times, ends_of, seen, starts_of
+from .trainer import CAUSE_OF, OWN_WORK, LoaderWaits, Trainer, coverage
 
 _CALLED = (Activity.CHECKPOINT, Activity.EVALUATION, Activity.LOGGING)  # by calls that have names
 _UNKNOWN_FROM = 0.10  # of the time: what slow steps without a cause must cost to be told
@@ -78,9 +78,11 @@ def stall_notes(trainer: Trainer, found: Sequence[Finding]) -> Iterator[Text]:
 
 def _spans_of(trainer: Trainer, activity: Activity) -> tuple[Times, NDArray[np.float64]]:
     """Return when an activity began while training, and how long it took, without what shows through it."""
-    spans = outermost(activity, trainer.spans) if trainer.seconds(activity) > 0 else []
-    spans = [span for span in spans if span.start >= trainer.train_start_ns]
-    starts, ends = (np.array([getattr(span, end) for span in spans], np.int64) for end in ("start", "end"))
+    own = coverage([span for span in seen(trainer.spans) if span.label[0] is activity])  # nested ones are one
+    spans = (
+        [span for span in own.stretches if span[0] >= trainer.train_start_ns] if trainer.seconds(activity) > 0 else []
+    )
+    starts, ends = np.array(spans, np.int64).reshape(-1, 2).T
     others = coverage([span for span in trainer.spans if span.shows_through and span.label[0] is not activity])
     return starts, np.asarray((ends - starts - others.between(starts, ends)) / 1e9)
 

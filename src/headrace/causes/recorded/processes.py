@@ -1,6 +1,7 @@
 """The processes of a recording, each with its events in order, and the time that those take. Pure."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -126,6 +127,16 @@ class Span(Generic[_L]):
     label: _L
     is_opaque: bool = False
     shows_through: bool = False
+
+
+def seen(spans: Iterable[Span[_L]]) -> Iterator[Span[_L]]:
+    """Yield those spans, in their order, that no opaque one keeps."""
+    reach: float = -math.inf
+    for span in sorted(spans, key=lambda one: (one.start, -one.end)):
+        if span.start >= reach or span.shows_through:
+            yield span
+        if span.is_opaque:
+            reach = max(reach, span.end)
 
 
 def exclusive_times(spans: Sequence[Span[_L]], start: int, end: int, *, rest: _L) -> Mapping[_L, int]:

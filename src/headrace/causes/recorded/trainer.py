@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from headrace.model import Activity, Cause, EventKind, LoaderRole, LoaderRow, LoaderSettings, Text, TimeRow, copied_ns
 
-from .processes import Coverage, ProcessEvents, Span, Times, covering, ends_of, exclusive_times, starts_of
+from .processes import Coverage, ProcessEvents, Span, Times, covering, ends_of, exclusive_times, seen, starts_of
 
 Label = tuple[Activity, str]  # and the name of a phase
 # An event is the activity of its name, but for the start of an epoch.
@@ -312,14 +312,7 @@ def _between_steps(process: ProcessEvents, thread: int, evaluated: Coverage) -> 
 
 
 def _rows(totals: dict[Label, int], spans: Sequence[Span[Label]], wall_ns: int) -> tuple[TimeRow, ...]:
-    counts: Counter[Label] = Counter()
-    reach = -1
-    for span in sorted(spans, key=lambda one: (one.start, -one.end)):
-        if span.start >= reach or span.shows_through:  # what an opaque one keeps is not counted either
-            counts[span.label] += 1
-        if span.is_opaque:
-            reach = max(reach, span.end)
-    order = list(Activity)
+    counts, order = Counter(span.label for span in seen(spans)), list(Activity)
     return tuple(
         TimeRow(
             activity=activity,
@@ -398,20 +391,6 @@ def _loader_waits(
 def coverage(spans: Sequence[Span[Label]]) -> Coverage:
     starts, ends = ([getattr(span, edge) for span in spans] for edge in ("start", "end"))
     return Coverage(np.array(starts, np.int64), np.array(ends, np.int64))
-
-
-def outermost(activity: Activity, spans: Sequence[Span[Label]]) -> list[Span[Label]]:
-    """Return the spans of an activity that do not lie in another opaque one, unless they show through it."""
-    found: list[Span[Label]] = []
-    reach = own = -1
-    for span in sorted(spans, key=lambda one: (one.start, -one.end)):
-        if span.label[0] is activity and span.start >= (own if span.shows_through else reach):
-            found.append(span)
-        if span.label[0] is activity:
-            own = max(own, span.end)
-        if span.is_opaque or span.label[0] is activity:
-            reach = max(reach, span.end)
-    return found
 
 
 # ---------------------------------------------------------------------------------------- passes over loaders
