@@ -1,7 +1,6 @@
 """The live status: steps, waits and workers of the last seconds."""
 
 import numpy as np
-import pytest
 
 from headrace.launch import LiveTally
 from headrace.model import EventKind
@@ -16,15 +15,12 @@ def _records(*rows: tuple[EventKind, int, int]) -> np.ndarray:
 
 def test_waits_and_workers_of_the_last_seconds_count() -> None:
     tally = LiveTally()
-    assert tally.status(10.0) is None
+    assert tally.said(10.0).en == "no batch yet"
     tally.feed(1, _records((EventKind.WAIT, 100, 0), (EventKind.WAIT, 300, 1), (EventKind.WAIT, 50, -1)), 10.0)
     tally.feed(2, _records((EventKind.FETCH, 300, 0), (EventKind.IDLE, 100, 0)), 10.0)
-    status = tally.status(10.5)  # over a second: drains come twice in it
-    assert status is not None
-    assert (status.steps, status.steps_per_s, status.quiet_s) == (2, 2.0, 0.5)
-    assert status.wait_share == pytest.approx(0.45)
-    assert status.worst_wait_s == pytest.approx(0.3)
-    assert status.busy_share == pytest.approx(0.75)
-    later = tally.status(60.0)
-    assert later is not None
-    assert (later.steps, later.wait_share, later.busy_share, later.quiet_s) == (2, 0.0, None, 50.0)
+    said = tally.said(10.5)  # over a second: drains come twice in it
+    assert said.en == "2 steps, 2.00/s, waiting for data 45 %, worst wait 300 ms, workers busy 75 %"
+    assert said.zh == "2 步，2.00 步/秒，等数据 45 %，最长等待 300 ms，worker 忙碌 75 %"
+    assert tally.said(60.0).en == "2 steps, and nothing that is timed for 50.0 s"
+    tally.feed(2, _records((EventKind.IDLE, 100, 0)), 60.0)  # what is older no longer counts
+    assert tally.said(60.5).en == "2 steps, 0/s, waiting for data 0.0 %, worst wait 0 ms, workers busy 0.0 %"

@@ -308,6 +308,4 @@ def _figures(analysis: Analysis, streams: LogStreams) -> dict[str, float]:
     }
     if analysis.wait_share is not None:
         figures["wait_share"] = analysis.wait_share
-    if analysis.humps is not None:
-        figures |= {"low_hump_s": analysis.humps.low_s, "high_hump_s": analysis.humps.high_s}
     return figures

@@ -17,22 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UnusableInput
 from headrace.model import (
-    Count,
     EventKind,
     Text,
     feed_mode,
     feeds_random,
     format_seconds,
-    format_share,
     profile_name,
-    three_digits,
 )
 
 from .arguments import Commands, add_command, add_language, check_output, whole
 from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal
 
 if TYPE_CHECKING:
-    from headrace.launch import Ended, LiveStatus
+    from headrace.launch import Ended
     from headrace.model import Findings
     from headrace.signals.recording import Recording, RunFacts
 
@@ -55,7 +52,6 @@ The exit code is the script's own; of --report it is 0 without findings and 1 wi
 """
 _REPLAY_STEPS = 64  # some rounds over eight kept batches; a second or two of most trainings
 _LINE_EVERY_S = 5.0
-_QUIET_FROM_S = 3.0  # without an event: then that is what there is to say
 _SAVE, _RESTORE = "\x1b7", "\x1b8"  # where the cursor is
 _FEWEST_ROWS = 4
 
@@ -335,34 +331,13 @@ class Display:
         now = time.monotonic()
         if self._line is None and now < self._next_line_s:
             return
-        elapsed = format_seconds(now - self._started_s)
-        said = f"headrace: {_said(elapsed, self._tally.status(now)).of(self._language)}"
+        colon = "：" if self._language == "zh" else ": "
+        said = f"headrace: {format_seconds(now - self._started_s)}{colon}{self._tally.said(now).of(self._language)}"
         if self._line is not None:
             self._line.show(said)
         else:
             self._next_line_s = now + _LINE_EVERY_S
             print(said, file=sys.stderr, flush=True)
-
-
-def _said(elapsed: str, status: LiveStatus | None) -> Text:
-    if status is None:
-        return Text(f"{elapsed}: no batch yet", f"{elapsed}：还没有取到 batch")
-    steps = Count(status.steps)
-    if status.quiet_s >= _QUIET_FROM_S:
-        quiet = format_seconds(status.quiet_s)
-        return Text(
-            f"{elapsed}: {steps:step(s)}, and nothing that is timed for {quiet}",
-            f"{elapsed}：{steps} 步，已有 {quiet} 没有任何被计时的事发生",
-        )
-    rate, share = three_digits(status.steps_per_s), format_share(status.wait_share)
-    worst = format_seconds(status.worst_wait_s)
-    busy = format_share(status.busy_share or 0.0)
-    known = Text(f", workers busy {busy}", f"，worker 忙碌 {busy}")
-    workers = Text("", "") if status.busy_share is None else known
-    return Text(
-        f"{elapsed}: {steps:step(s)}, {rate}/s, waiting for data {share}, worst wait {worst}{workers.en}",
-        f"{elapsed}：{steps} 步，{rate} 步/秒，等数据 {share}，最长等待 {worst}{workers.zh}",
-    )
 
 
 class StatusLine:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .child import Ended, LiveStatus, LiveTally, command_of, new_run_directory, run_recorded
+    from .child import Ended, LiveTally, command_of, new_run_directory, run_recorded
     from .monitoring import monitor, phase
     from .tape import read_notes
 
 __all__ = [
     "Ended",
-    "LiveStatus",
     "LiveTally",
     "command_of",
     "monitor",
@@ -30,7 +29,7 @@ __all__ = [
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    child="Ended LiveStatus LiveTally command_of new_run_directory run_recorded",
+    child="Ended LiveTally command_of new_run_directory run_recorded",
     monitoring="monitor phase",
     tape="read_notes",
 )

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import UnusableInput
-from headrace.model import EventKind
+from headrace.model import EventKind, Text, format_seconds, format_share, three_digits
 from headrace.signals.system import read_text
 
 _SITE = str(Path(__file__).parent / "site")  # at the head of PYTHONPATH it reaches whatever Python is started
@@ -31,6 +31,7 @@ _PASSED_ON = frozenset(
 _UNCATCHABLE = frozenset({signal.SIGKILL, signal.SIGSTOP})
 _FROM_KERNEL = 0x80  # SI_KERNEL: a terminal's Ctrl-C, which the child gets as well
 _WINDOW_S = 10.0
+_QUIET_FROM_S = 3.0  # without an event: then that is what there is to say
 _COUNTED = (EventKind.WAIT, EventKind.FETCH, EventKind.IDLE)
 _SIGNALS_ALL = "slurmstepd"  # signals every process of a step, so the child gets it as well
 
@@ -187,18 +188,6 @@ def _is_for_us_alone(received: signal.struct_siginfo) -> bool:
 # ---------------------------------------------------------------------------------------- what it is doing now
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveStatus:
-    """The last seconds of a training, over all of its training processes."""
-
-    steps: int  # since the start
-    steps_per_s: float
-    wait_share: float
-    worst_wait_s: float
-    quiet_s: float  # since anything was timed
-    busy_share: float | None  # of the workers
-
-
 class LiveTally:
     """Sums of events over the last seconds."""
 
@@ -224,22 +213,32 @@ class LiveTally:
         if len(records):
             self._last_s = now_s
 
-    def status(self, now_s: float) -> LiveStatus | None:
-        """Return what is known; None before the first batch."""
+    def said(self, now_s: float) -> Text:
+        """Say what the last seconds were like, over all training processes."""
         if not self._trainers:
-            return None
+            return Text("no batch yet", "还没有取到 batch")
+        if (quiet_s := now_s - self._last_s) >= _QUIET_FROM_S:
+            return Text(
+                "{steps:step(s)}, and nothing that is timed for {quiet}",
+                "{steps} 步，已有 {quiet} 没有任何被计时的事发生",
+            ).filled(steps=self._steps, quiet=format_seconds(quiet_s))
         while self._recent and self._recent[0][0] < now_s - _WINDOW_S:
             self._recent.popleft()
         first_s = self._recent[0][0] if self._recent else now_s
         span_s = max(0.5, min(_WINDOW_S, now_s - first_s + 0.5))
         waits, fetched, idled = ([row[2:] for row in self._recent if row[1] is kind] for kind in _COUNTED)
-        fetched_s, idled_s = (sum(seconds for _, seconds, _ in rows) for rows in (fetched, idled))
-        worked_s = fetched_s + idled_s
-        return LiveStatus(
+        waited_s, fetched_s, idled_s = (sum(seconds for _, seconds, _ in rows) for rows in (waits, fetched, idled))
+        busy = Text("", "")
+        if self._has_workers and fetched_s + idled_s:
+            share = format_share(fetched_s / (fetched_s + idled_s))
+            busy = Text(f", workers busy {share}", f"，worker 忙碌 {share}")
+        return Text(
+            "{steps:step(s)}, {rate}/s, waiting for data {share}, worst wait {worst}{busy}",
+            "{steps} 步，{rate} 步/秒，等数据 {share}，最长等待 {worst}{busy}",
+        ).filled(
             steps=self._steps,
-            steps_per_s=sum(count for count, _, _ in waits) / span_s,
-            wait_share=min(1.0, sum(seconds for _, seconds, _ in waits) / (span_s * len(self._trainers))),
-            worst_wait_s=max((longest for _, _, longest in waits), default=0.0),
-            quiet_s=max(0.0, now_s - self._last_s),
-            busy_share=fetched_s / worked_s if self._has_workers and worked_s else None,
+            rate=three_digits(sum(count for count, _, _ in waits) / span_s),
+            share=format_share(min(1.0, waited_s / (span_s * len(self._trainers)))),
+            worst=format_seconds(max((longest for _, _, longest in waits), default=0.0)),
+            busy=busy,
         )

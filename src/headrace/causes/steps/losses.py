@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import Cause, Confidence, Finding, Text, Verdict, format_seconds, format_share
+from headrace.model import Cause, Confidence, Finding, Text, Verdict, format_seconds
 
 from ..logs import FEWEST, FILE_STRIDE, Doing, Marker, Series
 from .data_waits import SUPPLY_CAUSES, judge_waits, lockstep_rounds, supply_and_demand, waits_evidence
 from .periods import Judged, LostTime, by_segment, by_step, find_period, find_rhythm, judge_period
-from .stalls import Flags, Floats, Humps, Stalls, cost_of, find_drift, find_humps, find_stalls, of_weight
+from .stalls import Flags, Floats, Stalls, cost_of, find_drift, find_stalls, of_weight
 
 _CAUSE_OF = {Doing.CHECKPOINT: Cause.CHECKPOINT, Doing.EVALUATION: Cause.EVALUATION, Doing.LOGGING: Cause.LOGGING}
 # Below these shares of the wall time nothing is reported: every healthy training saves, evaluates and now and then
@@ -38,7 +38,6 @@ class Analysis:
 
     series: Series
     stalls: Stalls
-    humps: Humps | None
     wall_s: float  # that the records cover, without the start of the run and without holes
     num_steps: float
     losses: tuple[LostTime, ...]
@@ -117,7 +116,6 @@ def analyse(series: Series, markers: Sequence[Marker], settings: Mapping[str, in
     return Analysis(
         series=series,
         stalls=stalls,
-        humps=find_humps((series.wall_s / series.span)[counted & ~series.is_first]),
         wall_s=wall_s,
         num_steps=float(series.span[counted].sum()),
         start_s=float(series.wall_s[start].sum()),
@@ -338,15 +336,6 @@ def evidence_of(loss: LostTime, analysis: Analysis) -> Iterator[Text]:
         yield from _slow_steps(loss)
     if loss.supply is not None:
         yield supply_and_demand(*loss.supply)
-    if analysis.humps is not None and loss.cause in {Cause.BATCH_LOCKSTEP, Cause.STRAGGLER_SAMPLE, Cause.UNKNOWN}:
-        yield Text(
-            "two kinds of steps and little between: {low}, and {high} for {share} of them",
-            "步耗时分成两类，中间几乎没有：{low}，以及占 {share} 的 {high}",
-        ).filled(
-            low=format_seconds(analysis.humps.low_s),
-            high=format_seconds(analysis.humps.high_s),
-            share=format_share(analysis.humps.high_share),
-        )
 
 
 def _slow_steps(loss: LostTime) -> Iterator[Text]:

@@ -55,15 +55,6 @@ class Stalls:
     excess_s: Floats  # 0 for a record that is not slow
 
 
-@dataclass(frozen=True)
-class Humps:
-    """Two kinds of steps with hardly any between them."""
-
-    low_s: float
-    high_s: float
-    high_share: float
-
-
 def find_stalls(series: Series, *, changes_at: int | None = None) -> Stalls:
     """Return the slow records; the first of an epoch are among them, records behind a hole are not.
 
@@ -93,32 +84,6 @@ def _stalls_within(series: Series, part: slice) -> Stalls:
     # A slow step is at least twice as long as a typical one; within a record of many steps, one step's worth more.
     is_stall = (excess >= max(base_s, AT_LEAST_S)) & (per_step >= ratio * base_s) & ~is_hole
     return Stalls(base_s, spread, is_stall, np.where(is_stall, excess, 0.0))
-
-
-def find_humps(values: Floats) -> Humps | None:
-    """Return the two humps of a distribution, or None where it has one.
-
-    >>> humps = find_humps(np.array([0.16] * 31 + [20.0, 19.0, 25.0, 21.0]))
-    >>> humps.low_s, humps.high_s, round(humps.high_share, 2)
-    (0.16, 20.5, 0.11)
-    >>> find_humps(np.linspace(0.1, 0.3, 50)) is None
-    True
-    """
-    ordered = np.sort(values[values > 0])
-    if len(ordered) < 12:
-        return None
-    logs = np.log(ordered)
-    gaps = np.diff(logs)
-    fewest = max(2, len(ordered) // 200)
-    candidates = gaps[fewest - 1 : len(gaps) - fewest + 1]
-    if not len(candidates):
-        return None
-    cut = int(np.argmax(candidates)) + fewest
-    low, high = ordered[:cut], ordered[cut:]
-    low_s, high_s = float(np.median(low)), float(np.median(high))
-    if high_s < 2 * low_s or gaps[cut - 1] < np.log(1.4):
-        return None
-    return Humps(low_s, high_s, len(high) / len(ordered))
 
 
 def of_weight(lost_s: Floats) -> Flags:
