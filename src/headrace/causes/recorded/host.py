@@ -7,8 +7,8 @@ stretches are looked at in which the training went on at its usual pace: no warm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -31,26 +31,11 @@ _UNTIMED = {Activity.OTHER, Activity.BETWEEN_STEPS, Activity.STARTUP, Activity.E
 _ASLEEP = (Activity.BACKWARD, Activity.SYNC, Activity.RANKS, Activity.WAIT)  # where the thread sleeps without any lock
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostTime:
-    """Of the time in which a training went on at its usual pace: shares of it, and cores."""
+def read_host_time(trainer: Trainer, samples: Sequence[SystemSample]) -> dict[str, float] | None:
+    """Return where the time of the host went while the training went on at its usual pace: shares of that, and cores.
 
-    device: float  # had something to do
-    waits: float  # for data
-    syncs: float  # for the device
-    no_core: float  # the training thread was ready to go on, and had no core
-    locked: float | None  # it slept where nothing lets it sleep but a lock; None: not recorded
-    python: float  # of the loop, not timed
-    launches: float  # forward, backward and optimizer, on the host
-    idle_cores: float
-
-    @property
-    def lost(self) -> float:
-        return max(0.0, 1 - self.device - self.waits)
-
-
-def read_host_time(trainer: Trainer, samples: Sequence[SystemSample]) -> HostTime | None:
-    """Return where the time of the host went; None where nobody told of a device, or for too few looks at it."""
+    None where nobody told of a device, or for too few looks at it.
+    """
     if not len(trainer.process.of(EventKind.H2D, EventKind.SYNC)):
         return None  # it trains on the processor, whatever device there may be
     inside = [one for one in samples if trainer.train_start_ns <= one.at_ns <= trainer.train_end_ns]
@@ -79,17 +64,19 @@ def read_host_time(trainer: Trainer, samples: Sequence[SystemSample]) -> HostTim
     if trainer.thread != 0:  # what is counted is the main thread
         delay_s = cpu_s = 0
     timed = tuple(one for one in Activity if one not in _UNTIMED)
-    no_core, asleep = 1e9 * delay_s / total, share(*_ASLEEP)
-    return HostTime(
-        device=float(np.average([looks[one][2] for one in chosen], weights=length[is_usual])),
-        waits=share(Activity.WAIT),
-        syncs=share(Activity.SYNC),
-        no_core=no_core,
-        locked=max(0.0, 1 - 1e9 * cpu_s / total - no_core - asleep) if cpu_s > 0 and trainer.is_fed else None,
-        python=max(0.0, 1 - share(*timed)),
-        launches=share(Activity.FORWARD, Activity.BACKWARD, Activity.OPTIMIZER),
-        idle_cores=1e9 * idle_s / total,
-    )
+    no_core = 1e9 * delay_s / total  # the training thread was ready to go on
+    found = {
+        "gpu_busy_share": float(np.average([looks[one][2] for one in chosen], weights=length[is_usual])),  # had work
+        "wait_share": share(Activity.WAIT),
+        "device_wait_share": share(Activity.SYNC),
+        "no_core_share": no_core,
+        "python_share": max(0.0, 1 - share(*timed)),  # of the loop, not timed
+        "launch_share": share(Activity.FORWARD, Activity.BACKWARD, Activity.OPTIMIZER),
+        "idle_cores": 1e9 * idle_s / total,  # cores
+    }
+    if cpu_s > 0 and trainer.is_fed:  # it slept where nothing lets it sleep but a lock
+        found["locked_share"] = max(0.0, 1 - 1e9 * cpu_s / total - no_core - share(*_ASLEEP))
+    return found
 
 
 def _used(pid: int, first: SystemSample, last: SystemSample) -> tuple[float, float, float]:
@@ -104,58 +91,53 @@ def _used(pid: int, first: SystemSample, last: SystemSample) -> tuple[float, flo
 
 
 _NOT_KEPT_BUSY = Text(
-    "the GPU had something to do for {device} of the time (the driver's count), the loop waited for data for {waits} "
-    "and for the device for {syncs}: the host does not keep the GPU busy",
-    "GPU 只有 {device} 的时间有活干（驱动统计），训练循环等数据占 {waits}，等设备占 {syncs}：主机端喂不满 GPU",
+    "the GPU had something to do for {gpu_busy_share} of the time (the driver's count), the loop waited for data for "
+    "{wait_share} and for the device for {device_wait_share}: the host does not keep the GPU busy",
+    "GPU 只有 {gpu_busy_share} 的时间有活干（驱动统计），训练循环等数据占 {wait_share}，等设备占 {device_wait_share}："
+    "主机端喂不满 GPU",
 )
 _PYTHON_OR_LAUNCHES = Text(
-    "the loop's own Python takes {python} of the time, forward, backward and optimizer take {launches} on the host, "
-    "which mostly launches kernels there",
-    "循环自身的 Python 占 {python}；前向、反向和优化器在主机端占 {launches}，主要是在下发 kernel",
+    "the loop's own Python takes {python_share} of the time, forward, backward and optimizer take {launch_share} on "
+    "the host, which mostly launches kernels there",
+    "循环自身的 Python 占 {python_share}；前向、反向和优化器在主机端占 {launch_share}，主要是在下发 kernel",
 )
 _LOST_TO = {
     HostLoss.CORES: Text(
-        "hardly a core is idle ({idle} of them), and the training thread waits for one for {no_core} of the time: "
-        "{workers:worker(s)} and it share what there is",
-        "几乎没有空闲核心（{idle} 个），训练线程有 {no_core} 的时间在等核心：{workers} 个 worker 在与它争抢",
+        "hardly a core is idle ({idle_cores} of them), and the training thread waits for one for {no_core_share} of "
+        "the time: {workers:worker(s)} and it share what there is",
+        "几乎没有空闲核心（{idle_cores} 个），训练线程有 {no_core_share} 的时间在等核心：{workers} 个 worker 在与它争抢"
+        "",
     ),
     HostLoss.LOCK: Text(
-        "for {locked} of the time the training thread stands still outside of all waits that are timed: other "
+        "for {locked_share} of the time the training thread stands still outside of all waits that are timed: other "
         "threads of its process hold the interpreter's lock (the one that pins batches, a logger, a prefetcher)",
-        "训练线程有 {locked} 的时间停在各种已计时的等待之外：同进程的其他线程占着解释器锁（锁页线程、日志、预取等）",
+        "训练线程有 {locked_share} 的时间停在各种已计时的等待之外：同进程的其他线程占着解释器锁（锁页线程、日志、预取等"
+        "）",
     ),
     HostLoss.SYNC: Text(
-        "the loop stops for the device for {syncs} of the time, so it never runs ahead of it: `.item()`, printing "
-        "a loss, copies that block",
-        "训练循环有 {syncs} 的时间停下来等设备，始终无法提前下发：`.item()`、打印 loss、阻塞式拷贝",
+        "the loop stops for the device for {device_wait_share} of the time, so it never runs ahead of it: `.item()`, "
+        "printing a loss, copies that block",
+        "训练循环有 {device_wait_share} 的时间停下来等设备，始终无法提前下发：`.item()`、打印 loss、阻塞式拷贝",
     ),
     HostLoss.PYTHON: _PYTHON_OR_LAUNCHES,
     HostLoss.LAUNCHES: _PYTHON_OR_LAUNCHES,
 }
 
 
-def find_host_bound(host: HostTime, *, num_workers: int) -> Iterator[Finding]:
+def find_host_bound(host: Mapping[str, float], *, num_workers: int) -> Iterator[Finding]:
     """Yield that the device waits for the host, and for what there; nothing where it is busy, or waits for data."""
-    if host.lost < _LOST_FROM:
+    lost = 1 - host["gpu_busy_share"] - host["wait_share"]
+    if lost < _LOST_FROM:
         return
-    lost_to = {HostLoss.CORES: max(host.no_core, _REASON_FROM) if host.idle_cores < 1 else host.no_core}
-    lost_to |= {HostLoss.LOCK: host.locked or 0.0, HostLoss.SYNC: host.syncs}
+    lost_to = {HostLoss.CORES: max(host["no_core_share"], _REASON_FROM if host["idle_cores"] < 1 else 0.0)}
+    lost_to |= {HostLoss.LOCK: host.get("locked_share", 0.0), HostLoss.SYNC: host["device_wait_share"]}
     losses = sorted((one for one in lost_to if lost_to[one] >= _REASON_FROM), key=lambda one: -lost_to[one])
-    is_python = host.python >= host.launches / 2 and host.python >= _REASON_FROM
+    is_python = host["python_share"] >= max(host["launch_share"] / 2, _REASON_FROM)
     losses.append(HostLoss.PYTHON if is_python else HostLoss.LAUNCHES)
-    shares = {name: format_share(share or 0.0) for name, share in vars(host).items() if name != "idle_cores"}
-    blanks = {**shares, "idle": three_digits(host.idle_cores), "workers": num_workers}
+    shares = {name: format_share(share) for name, share in host.items()}
+    blanks = shares | {"idle_cores": three_digits(host["idle_cores"]), "workers": num_workers}
     evidence = [text.filled(**blanks) for text in (_NOT_KEPT_BUSY, *(_LOST_TO[one] for one in losses))]
-    figures = {
-        "gpu_busy_share": host.device,
-        "device_wait_share": host.syncs,
-        "no_core_share": host.no_core,
-        "python_share": host.python,
-        "launch_share": host.launches,
-        "idle_cores": host.idle_cores,
-    }
-    if host.locked is not None:
-        figures["locked_share"] = host.locked
-    finding = make_finding(Cause.HOST_BOUND, host.lost, evidence, figures=figures, confidence=Confidence.LIKELY)
+    figures = {name: value for name, value in host.items() if name != "wait_share"}
+    finding = make_finding(Cause.HOST_BOUND, lost, evidence, figures=figures, confidence=Confidence.LIKELY)
     fix = tuple(HOST_FIXES[one] for one in losses)
-    yield replace(finding, fix=fix, gain=1 / max(0.05, host.device + host.waits))
+    yield replace(finding, fix=fix, gain=1 / max(0.05, 1 - lost))
