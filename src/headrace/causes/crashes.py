@@ -60,6 +60,8 @@ _FAULTHANDLER = Text(
 )
 _IF = Text("if {why}: {fix}", "若是“{why}”：{fix}")
 _IN_TRUTH = Text("{title}: {truth}", "{title}：{truth}")
+_RUN = Text("run `{command}`; ", "运行 `{command}`；")
+_RUN_IN_SLURM = Text("in a Slurm job run `{command}`; ", "若是 Slurm 作业，运行 `{command}`；")
 _TO_DECIDE = Text("find out whether it is this: {why}: {run}{check}", "确认是否如此：{why}：{run}{check}")
 
 
@@ -241,8 +243,9 @@ def _why(cause: TrueCause) -> Text:
 
 
 def _check(cause: TrueCause) -> Text:
-    run = Text("run `{command}`; ", "运行 `{command}`；").filled(command=cause.command) if cause.command else ""
-    return _TO_DECIDE.filled(why=_why(cause), run=run, check=cause.check)
+    # nobody has that variable, or the command, outside of a Slurm job
+    said = _RUN_IN_SLURM if "$SLURM_" in cause.command else _RUN if cause.command else Text("", "")
+    return _TO_DECIDE.filled(why=_why(cause), run=said.filled(command=cause.command), check=cause.check)
 
 
 def _quoted(said: Text, line: int, text: str) -> Text:

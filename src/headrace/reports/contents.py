@@ -191,9 +191,10 @@ def _what_was_lost(first: Finding, findings: Findings, language: str) -> str:
     name = next((one for one in _WALLS if findings.figures.get(one)), None)
     if name is None or not first.share:
         return title_of(first, language)
-    wall_s = findings.figures[name]
+    wall_s, is_known = findings.figures[name], first.cause is not Cause.UNKNOWN
+    is_spent = first.cause is Cause.EVALUATION or (first.title is not None and not is_known)  # it may be meant to be
     return (
-        {Cause.EVALUATION: _SPENT, Cause.UNKNOWN: _UNEXPLAINED}.get(first.cause, _LOST)
+        (_SPENT if is_spent else _LOST if is_known else _UNEXPLAINED)
         .filled(
             lost=format_seconds(first.share * wall_s),
             wall=_WALLS[name].filled(wall=format_seconds(wall_s)),

@@ -13,6 +13,7 @@ from .shares import Share
 
 _FEW_SAMPLES = 30  # under two seconds of stacks: a step may be longer
 _MOST = 0.5  # of the time
+_PLENTY = 0.5  # of their time: workers that are busy for no more have as much again to give
 _LEAST_WAIT = 0.05  # from here on waiting for data is worth a finding, as in the reading of logs
 
 # What is neither waiting nor computing: its cause, and from which share on it is worth a finding (evaluation is meant
@@ -71,7 +72,9 @@ def judge(history: History) -> Findings:
     if trainer is None:
         return Findings(verdict=Verdict.UNKNOWN, findings=Findings.in_order(alarming))
     elsewhere = _elsewhere(trainer)
-    verdict = Verdict.UNKNOWN if elsewhere else _verdict(trainer)
+    crew = [one.busy for one in history.workers.values() if one.trainer_pid == trainer.pid and one.busy.num_samples]
+    has_plenty = bool(crew) and fmean(one.value for one in crew) <= _PLENTY
+    verdict = Verdict.UNKNOWN if elsewhere else _verdict(trainer, has_plenty=has_plenty)
     why = trainer.problem
     without_stacks = Text(
         f"without Python stacks ({why}) waits are known by the pipe of the workers alone, and phases not at all",
@@ -92,14 +95,14 @@ def judge(history: History) -> Findings:
     )
 
 
-def _verdict(trainer: TrainerLook) -> Verdict:
-    """A word for the whole: from the share of waiting, as far as its interval allows one."""
+def _verdict(trainer: TrainerLook, *, has_plenty: bool) -> Verdict:
+    """A word for the whole: from the share of waiting, as far as its interval allows one, and whether workers rest."""
     wait, unknown = trainer.wait, trainer.shares.get(TrainerActivity.UNKNOWN)
     if trainer.num_samples < _FEW_SAMPLES or (unknown is not None and unknown.value > 0.5):
         return Verdict.UNKNOWN
     if wait.value >= 0.25 and wait.low >= 0.1:
         return Verdict.DATA_BOUND
-    if wait.value < 0.05 and wait.high < 0.2:
+    if wait.value < (0.1 if has_plenty else 0.05) and wait.high < 0.2:
         return Verdict.COMPUTE_BOUND
     return Verdict.BALANCED if wait.value < 0.25 else Verdict.UNKNOWN
 

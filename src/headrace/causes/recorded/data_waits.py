@@ -323,8 +323,8 @@ def data_evidence(verdict: DataVerdict, share: float) -> Iterator[Text]:
         yield from lockstep_rounds(verdict.period, verdict.late, num_workers)
     elif cause is Cause.STRAGGLER_SAMPLE:
         yield Text(
-            "{count} of {all:batch(es)} came late and held {held} of all waiting: {typical} each ({worst} at worst)",
-            "{all} 个 batch 中有 {count} 个迟到，占全部等待的 {held}：每次约 {typical}（最长 {worst}）",
+            "{count} of {all:batch(es)} came late and held {held} of all waiting: {each}",
+            "{all} 个 batch 中有 {count} 个迟到，占全部等待的 {held}：{each}",
         ).filled(
             all=len(verdict.wait_s),
             held=format_share(verdict.late.lost_s / float(verdict.wait_s.sum())),
@@ -461,10 +461,10 @@ def find_shard_starts(
     cost = Cost(**cost_of(wait_s[at_start]))
     evidence = [
         Text(
-            "{count} late batches came while tasks that opened a shard were under way: {lost} in all, typically "
-            "{typical} each ({worst} at worst), {share} of the waiting for late batches",
-            "有 {count} 个迟到的 batch，等待期间正有任务在打开新的分片（shard）：共等 {lost}，每次约 {typical}（最长 "
-            "{worst}），占迟到等待的 {share}",
+            "{count} late batches came while tasks that opened a shard were under way: {lost} in all, "
+            "{each}, {share} of the waiting for late batches",
+            "有 {count} 个迟到的 batch，等待期间正有任务在打开新的分片（shard）：共等 {lost}，{each}，占迟到等待的 "
+            "{share}",
         ).filled(share=format_share(of_late), **cost.blanks),
         Text(
             "a task that opens a shard takes {with_start} typically, one that does not {without}; "

@@ -36,14 +36,14 @@ from ..remedies import (
     kept_workers,
     make_finding,
 )
-from ..steps import SUPPLY_CAUSES, verdict_of
+from ..steps import PLENTY, SUPPLY_CAUSES, verdict_of
 from .ceiling import Ceiling, ceiling_facts, ceiling_limits, measure_ceiling, no_replay_text
 from .data_waits import DataVerdict, data_evidence, find_shard_starts, judge_data, undecided_turns
 from .ending import end_facts, find_ending
 from .estimates import Estimate, WorkerForecast, estimate_data, forecast_workers
 from .feeding import feed_headline, feed_notes, feed_rows
 from .host import find_host_bound, read_host_time
-from .interruptions import interruption_findings, stall_notes
+from .interruptions import between_steps_findings, interruption_findings, own_code_notes, stall_notes
 from .parts import part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
 from .surroundings import Surroundings, find_shortages, read_surroundings
@@ -169,7 +169,8 @@ def explain_processes(
     if ended:  # of a run that was cut short, a moment is no rule
         moment, possible = _MOMENT_S / max(trainer.train_s, 1e-9), Confidence.POSSIBLE
         found = [replace(one, confidence=possible) if one.share < moment else one for one in found]
-    findings = Findings.in_order([*ended, *found])
+    is_explained = any(one.cause is Cause.HOST_BOUND for one in found)
+    findings = Findings.in_order([*ended, *found, *(() if is_explained else between_steps_findings(trainer))])
     parts = data.pool.during_waits if data is not None and data.pool is not None else None  # of the waits
     if not trainer.is_fed:
         limits = (_FED_BY_ANOTHER if has_loader(trainer.process) and not trainer.loader_rows else _NO_LOADER, *limits)
@@ -184,14 +185,16 @@ def explain_processes(
     is_busy = not trainer.is_fed and trainer.share(*_UNTIMED) < _SOME
     wait_share = trainer.share(Activity.WAIT) if data is not None or is_busy else None
     num_steps = trainer.num_batches if data is None else len(data.wait_s)
+    has_plenty = data is not None and data.pool is not None and data.pool.batch_s <= PLENTY * data.step_s
     feeds = feed_rows(trainer.process)
     fed = [*feed_notes(feeds)]
     return Findings(
-        verdict=verdict_of(found, wait_share, num_steps=num_steps),
+        verdict=verdict_of(found, wait_share, num_steps=num_steps, has_plenty=has_plenty),
         findings=findings,
         notes=(
             *fed[:_MOST_FED],
             *(ceiling_facts(ceiling) if ceiling is not None else ()),
+            *own_code_notes(trainer),
             *stall_notes(trainer, found),
         ),
         facts=(

@@ -22,10 +22,10 @@ from headrace.model import (
     is_copy_timed,
 )
 
-from ..remedies import advice_on, make_finding
+from ..remedies import LOOP_MAKES_DATA, CauseAdvice, advice_on, make_finding
 from ..steps import SLOW_STEPS, SUPPLY_CAUSES, Cost, StepPeriod, cost_of, find_period, of_weight, report_from
 from .estimates import Estimate, estimate_async_checkpoint
-from .processes import Times, ends_of, seen, starts_of
+from .processes import Times, covering, ends_of, seen, starts_of
 from .trainer import CAUSE_OF, OWN_WORK, LoaderWaits, Trainer, coverage
 
 _CALLED = (Activity.CHECKPOINT, Activity.EVALUATION, Activity.LOGGING)  # by calls that have names
@@ -35,6 +35,7 @@ _SOME = 0.1  # of the time: less than that does not change what is said
 _WARM_UP = 3  # steps: compilation, autotuning, caches
 _LEAST_S = 0.05
 _GUESSED_FROM = 0.5  # of a loss: what is known by its place only, from here on
+OWN_CODE_FROM = 0.3  # of the time: code of the loop that is not timed and may be anything, worth a word from here on
 _STALL = 10  # times as long: from here on a step is felt, whatever its share
 
 
@@ -74,6 +75,57 @@ def stall_notes(trainer: Trainer, found: Sequence[Finding]) -> Iterator[Text]:
             usual=format_seconds(usual_s),
             share=format_share(trainer.share(activity)),
         )
+
+
+def own_code_notes(trainer: Trainer) -> Iterator[Text]:
+    """Yield what the loop's own code takes between a batch and the forward pass, where the rest of a step is timed."""
+    # By its share alone it cannot be told from the work itself, so it is no finding.
+    asked, called, *worked = (
+        trainer.process.of(kind, thread=trainer.thread)
+        for kind in (EventKind.WAIT, EventKind.FORWARD, EventKind.BACKWARD, EventKind.OPTIMIZER)
+    )
+    if not trainer.is_fed or not len(called) or not all(map(len, worked)):
+        return
+    came, next_ns = ends_of(asked), np.append(starts_of(asked)[1:], trainer.train_end_ns)
+    forward_ns = np.append(starts_of(called), np.iinfo(np.int64).max)[np.searchsorted(starts_of(called), came)]
+    came, forward_ns = came[forward_ns < next_ns], forward_ns[forward_ns < next_ns]
+    own_s = (forward_ns - came - coverage(trainer.spans).between(came, forward_ns)) / 1e9
+    if len(own_s) and own_s.sum() >= OWN_CODE_FROM * trainer.train_s:
+        yield Text(
+            "between a batch and the forward pass the loop's own code takes {share} of the time, typically {typical} a "
+            'step, and nothing of it is timed: `with headrace.phase("name"):` around its parts says which',
+            "从拿到 batch 到前向之间，循环自己的代码占时间的 {share}，每步通常 {typical}，都没有计时：用 `with "
+            'headrace.phase("名称"):` 包住各段即可看出是哪一段',
+        ).filled(share=format_share(own_s.sum() / trainer.train_s), typical=format_seconds(float(np.median(own_s))))
+
+
+def between_steps_findings(trainer: Trainer) -> Iterator[Finding]:
+    """Yield the time between the steps of a loop that no loader feeds, where it is much; only its place is known."""
+    share = trainer.share(Activity.BETWEEN_STEPS)
+    if trainer.is_fed or share < OWN_CODE_FROM:
+        return
+    steps = len(trainer.process.of(EventKind.OPTIMIZER, thread=trainer.thread))
+    evidence = [
+        Text(
+            "{between} lie between {steps:optimizer step(s)} and the next forward, where nothing else is timed",
+            "{steps} 次优化器更新与其后的前向之间共有 {between}，其间没有其他计时",
+        ).filled(between=format_seconds(trainer.seconds(Activity.BETWEEN_STEPS)), steps=steps)
+    ]
+    asked = trainer.process.of(EventKind.WAIT)
+    if len(asked := asked[asked["thread"] != trainer.thread]):  # it prefetches for this one
+        gaps = np.array(trainer.covered_by(Activity.BETWEEN_STEPS).stretches, np.int64).reshape(-1, 2).T
+        asking = float(covering(asked).between(*gaps).sum()) / float((gaps[1] - gaps[0]).sum())
+        evidence.append(
+            Text(
+                "for {asking} of that time the thread that prefetches waited for the loader itself",
+                "其中 {asking} 的时间，预取线程自己也在等加载器",
+            ).filled(asking=format_share(asking))
+        )
+    title = Text("code between steps, or a wait for what makes their data", "步与步之间的代码，或等待产生数据的一方")
+    advice = CauseAdvice(fix=(), measure=(LOOP_MAKES_DATA,))
+    possible, figures = Confidence.POSSIBLE, {"count": float(steps)}
+    finding = make_finding(Cause.UNKNOWN, share, evidence, figures=figures, confidence=possible, advice=advice)
+    yield replace(finding, title=title)
 
 
 def _spans_of(trainer: Trainer, activity: Activity) -> tuple[Times, NDArray[np.float64]]:
@@ -142,14 +194,14 @@ def _calls(trainer: Trainer, activity: Activity) -> tuple[str, ...]:
 
 
 _BETWEEN = Text(
-    "own code between passes over loaders: {count} times, {lost} in all, {typical} each ({worst} at worst), nothing of "
+    "own code between passes over loaders: {count} times, {lost} in all, {each}, nothing of "
     'it timed; `with headrace.phase("name"):` around its parts says which',
-    "两次遍历加载器之间的自有代码：{count} 次，共 {lost}，每次约 {typical}（最长 {worst}），都没有计时；用 `with "
+    "两次遍历加载器之间的自有代码：{count} 次，共 {lost}，{each}，都没有计时；用 `with "
     'headrace.phase("名称"):` 包住各段即可看出是哪一段',
 )
 _TOOK = Text(
-    "{what} took {lost} in all, {typical} each ({worst} at worst){meaning}",
-    "{what}共用 {lost}，每次约 {typical}（最长 {worst}）{meaning}",
+    "{what} took {lost} in all, {each}{meaning}",
+    "{what}共用 {lost}，{each}{meaning}",
 )
 _STOOD_STILL, _NOTHING = Text(", and the loop stood still for them", "，期间训练停住"), Text("", "")
 _WHAT = {  # and what that means for the loop
@@ -241,10 +293,10 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
         return
     evidence = [
         Text(
-            "the starts of {count:epoch(s)} cost {lost}, {typical} each ({worst} at worst), of which {iter} in "
+            "the starts of {count:epoch(s)} cost {lost} in all, {each}, of which {iter} in "
             "stopping and starting workers (`iter(loader)`), the rest in waiting for the first batch; the first "
             "epoch's start, {first}, is not among them",
-            "{count} 个 epoch 的开头共损失 {lost}，每次约 {typical}（最长 {worst}），其中 {iter} 用于停止和启动 "
+            "{count} 个 epoch 的开头共损失 {lost}，{each}，其中 {iter} 用于停止和启动 "
             "worker（`iter(loader)`），其余在等第一个 batch；第一个 epoch 的开头（{first}）不计在内",
         ).filled(iter=format_seconds(float(iter_s.sum())), first=format_seconds(first_s), **cost.blanks)
     ]

@@ -16,13 +16,14 @@ from .data_waits import (
     supply_and_demand,
     waits_evidence,
 )
-from .losses import SLOW_STEPS, Analysis, analyse, evidence_of, report_from, verdict_of
+from .losses import PLENTY, SLOW_STEPS, Analysis, analyse, evidence_of, report_from, verdict_of
 from .periods import LostTime, StepPeriod, find_period, find_rhythm
 from .stalls import Cost, cost_of, of_weight
 
 __all__ = [
     "BOUND_FROM",
     "LOCKSTEP_LIMIT",
+    "PLENTY",
     "SLOW_STEPS",
     "SUPPLY_CAUSES",
     "WAITS_FROM",

@@ -120,9 +120,8 @@ def lockstep_rounds(period: StepPeriod | None, cost: Cost, workers: int | None) 
     if period is None:
         return []
     rounds = Text(
-        "a long wait every {period} steps, {fast:fast step(s)} between: {count} of them, {typical} each ({worst} at "
-        "worst)",
-        "每 {period} 步出现一次长等待，中间 {fast} 步很快：共 {count} 次，每次约 {typical}（最长 {worst}）",
+        "a long wait every {period} steps, {fast:fast step(s)} between: {count} of them, {each}",
+        "每 {period} 步出现一次长等待，中间 {fast} 步很快：共 {count} 次，{each}",
     )
     if workers == period.steps:
         meaning = Text(

@@ -22,13 +22,14 @@ _REPORT_FROM = {Cause.EVALUATION: 0.10, Cause.EPOCH_START: 0.10}
 _REPORT_FROM_ELSE = 0.05
 _REPORT_ONCE_FROM = 0.10  # what happened once is no pattern
 _VERDICT_FROM = 0.10  # of the time: a few percent are not what a training is like
+PLENTY = 0.5  # of a loader's time: one that needs no more for what the loop takes has as much again to give
 _BEHIND_WAITS = {Cause.MEMORY_PRESSURE, Cause.CPU_CONTENDED}  # reads that were not needed, cores that others had
 _BOUND_BY = dict.fromkeys((*SUPPLY_CAUSES, *_BEHIND_WAITS), _VERDICT_FROM) | {Cause.STRAGGLER_SAMPLE: 0.5}
 # A cost that was chosen, or one that every step has, makes no training stutter.
 _NO_STUTTER = {*_BEHIND_WAITS, Cause.EVALUATION, Cause.H2D_COPY, Cause.CPU_THROTTLED, Cause.SWAP}
 SLOW_STEPS = Text(
-    "slow steps: {count} ({where}), {lost} in all, {typical} each ({worst} at worst)",
-    "{count} 个慢步（{where}）共损失 {lost}，每次约 {typical}（最长 {worst}）",
+    "slow steps: {count} ({where}), {lost} in all, {each}",
+    "{count} 个慢步（{where}）共损失 {lost}，{each}",
 )
 
 
@@ -136,8 +137,13 @@ def report_from(cause: Cause, count: int) -> float:
     return max(share, _REPORT_ONCE_FROM) if count == 1 else share
 
 
-def verdict_of(found: Sequence[Finding], wait_share: float | None, *, num_steps: float = math.inf) -> Verdict:
-    """Return a run in one word, by what cost its time: data, the host, or whatever else is the largest."""
+def verdict_of(
+    found: Sequence[Finding], wait_share: float | None, *, num_steps: float = math.inf, has_plenty: bool = False
+) -> Verdict:
+    """Return a run in one word, by what cost its time: data, the host, or whatever else is the largest.
+
+    `has_plenty`: the loader could give far more than the loop takes, so what little it waits is no lack of data.
+    """
     largest = max(found, key=lambda one: one.share, default=None)
     for one in found if largest is None or largest.cause is not Cause.EVALUATION else ():
         waited = min(one.share, wait_share or 0.0) if one.cause in _BEHIND_WAITS else one.share
@@ -151,7 +157,7 @@ def verdict_of(found: Sequence[Finding], wait_share: float | None, *, num_steps:
         return Verdict.ELSEWHERE if is_usual or largest.cause in _NO_STUTTER else Verdict.STUTTERING
     if wait_share is None:
         return Verdict.UNKNOWN
-    return Verdict.COMPUTE_BOUND if wait_share < 0.05 else Verdict.BALANCED
+    return Verdict.COMPUTE_BOUND if wait_share < (_VERDICT_FROM if has_plenty else 0.05) else Verdict.BALANCED
 
 
 def _believable(series: Series, stalls: Stalls, slow: Flags, doing: dict[int, Doing]) -> dict[int, Doing]:
@@ -341,8 +347,8 @@ def evidence_of(loss: LostTime, analysis: Analysis) -> Iterator[Text]:
 def _slow_steps(loss: LostTime) -> Iterator[Text]:
     if loss.because == "bars":
         yield Text(
-            "{count:evaluation(s)} between the training bars took {lost} in all, {typical} each, by their own bars",
-            "训练进度条之间有 {count} 次评估，按其自身的进度条共用 {lost}，每次约 {typical}",
+            "{count:evaluation(s)} between the training bars took {lost} in all, {each}, by their own bars",
+            "训练进度条之间有 {count} 次评估，按其自身的进度条共用 {lost}，{each}",
         ).filled(**loss.blanks)
         return
     where = ", ".join(str(step) for step in loss.steps[:5]) + (" …" if loss.count > 5 else "")

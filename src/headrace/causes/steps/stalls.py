@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.model import format_seconds
+from headrace.model import Text, format_seconds
 
 from ..logs import Series
 
@@ -30,9 +30,10 @@ class Cost:
 
     @property
     def blanks(self) -> dict[str, object]:
-        """Return it for a sentence with `{count}`, `{lost}`, `{typical}` and `{worst}`."""
+        """Return it for a sentence with `{count}`, `{lost}` and `{each}`; a median times the count is not the sum."""
         lost, typical, worst = map(format_seconds, (self.lost_s, self.typical_s, self.worst_s))
-        return {"count": self.count, "lost": lost, "typical": typical, "worst": worst}
+        each = Text("typically {typical} each ({worst} at worst)", "每次通常 {typical}（最长 {worst}）")
+        return {"count": self.count, "lost": lost, "each": each.filled(typical=typical, worst=worst)}
 
 
 def cost_of(seconds: Floats) -> dict[str, Any]:
