@@ -119,6 +119,12 @@ def test_a_healthy_run_has_no_findings() -> None:
     assert findings.verdict is Verdict.COMPUTE_BOUND
 
 
+@pytest.mark.parametrize(("busy", "verdict"), [(0.16, Verdict.COMPUTE_BOUND), (0.7, Verdict.BALANCED)])
+def test_workers_that_rest_make_no_balance(busy: float, verdict: Verdict) -> None:
+    activities = {TrainerActivity.DATA_WAIT: 28, TrainerActivity.COMPUTE: 372}
+    assert judge(seen(activities, busy=[busy, busy])).verdict is verdict
+
+
 def test_a_loop_without_a_loader_is_told_how_to_see_its_data() -> None:
     (said,) = judge(seen({TrainerActivity.COMPUTE: 100})).limits
     assert 'headrace.phase("data")' in said.en

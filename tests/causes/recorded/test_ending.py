@@ -139,8 +139,19 @@ def test_a_signal_or_an_exit_code_is_what_ended_the_run(
 BAD_CRC = "zipfile.BadZipFile: Bad CRC-32 for file 'volume.npy'"
 
 
+# as `launch/hooks/tracebacks` writes it down, for one that came out of `next`
+OF_A_DECODER = """  File "/home/me/train.py", line 11, in __getitem__
+    return zlib.decompress(self.packed[index])
+zlib.error: Error -3 while decompressing data: incorrect data check"""
+
+
+@pytest.mark.parametrize(
+    ("text", "in_next", "cause"), [(BAD_CRC, 0, Cause.CORRUPT_SAMPLE), (OF_A_DECODER, 1, Cause.UNKNOWN)]
+)
 @pytest.mark.parametrize("worker_number", [0, 1])
-def test_a_damaged_sample_is_named_by_the_batch_that_raised(worker_number: int) -> None:
+def test_a_damaged_sample_is_named_by_the_batch_that_raised(
+    worker_number: int, text: str, in_next: int, cause: Cause
+) -> None:
     def events(pid: int, *rows: tuple[int, int, EventKind, int, int]) -> np.ndarray:  # type: ignore[type-arg]
         made = np.zeros(len(rows), EVENTS)
         for number, (start, length, kind, arg, value) in enumerate(rows):
@@ -157,9 +168,9 @@ def test_a_damaged_sample_is_named_by_the_batch_that_raised(worker_number: int) 
             (9, 0, EventKind.LOADER, 4, 2),
             (10, 5, EventKind.WAIT, 2, bad - 2),
             (100, 50, EventKind.WAIT, 2, bad),
-            (151, 0, EventKind.EXCEPTION, 3, 0),
+            (151, 0, EventKind.EXCEPTION, 3, in_next),
         ),
-        {2: "Samples#1", 3: BAD_CRC, 4: LoaderSettings(by="torch", num_workers=2).as_text()},
+        {2: "Samples#1", 3: text, 4: LoaderSettings(by="torch", num_workers=2).as_text()},
     )
     workers = [
         ProcessEvents(
@@ -178,9 +189,16 @@ def test_a_damaged_sample_is_named_by_the_batch_that_raised(worker_number: int) 
         for number in range(2)
     ]
     (finding,) = find_ending([trainer, *workers], 0, 1)
-    assert finding.cause is Cause.CORRUPT_SAMPLE
+    assert finding.cause is cause
     assert finding.figures["sample_index"] == 40 + worker_number
     assert f"sample {40 + worker_number} " in finding.evidence[0].en
+
+
+def test_what_asks_slurm_is_for_its_jobs_alone() -> None:
+    (finding,) = find_ending([], 0, 143, 8.0)
+    asking = [text for text in finding.measure if "sacct" in text.en]
+    assert asking
+    assert all("in a Slurm job run `sacct" in text.en and "若是 Slurm 作业，运行 `sacct" in text.zh for text in asking)
 
 
 def test_without_a_task_to_look_at_no_sample_is_named() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from headrace.model import Activity, EventKind, Findings, LoaderRole, LoaderRow, LoaderSettings, Verdict
+from headrace.model import Activity, Confidence, EventKind, Findings, LoaderRole, LoaderRow, LoaderSettings, Verdict
+from headrace.reports import contents
 
 from .test_recorded import IN_PROCESS, Tape, causes, explain
 
@@ -304,6 +305,57 @@ def test_a_thread_that_asks_for_batches_leaves_the_wait_between_steps() -> None:
     assert seconds(found, Activity.BETWEEN_STEPS) == pytest.approx(39 * 0.04)
     assert "another thread" in found.limits[0].en
     assert found.loaders == ()
+
+
+@pytest.mark.parametrize("asking", [0.0, 0.9])
+def test_the_time_between_steps_is_told_first_with_what_a_prefetching_thread_did(asking: float) -> None:
+    script = loop_without_a_loader(data_s=0.12)
+    process = script.tape.process()
+    if asking:
+        asked = process.of(EventKind.FORWARD).copy()
+        asked["kind"], asked["thread"], asked["arg"] = int(EventKind.WAIT), 1, _TRAIN
+        asked["value"], asked["duration_ns"] = np.arange(len(asked)), round(asking * 0.12e9)
+        asked["start_ns"] -= round(0.12e9)
+        events = np.sort(np.concatenate([process.events, asked]), order="start_ns")
+        process = type(process)(process.pid, process.parent_pid, process.role, events, process.names)
+    found = explain([process], script.now)
+    assert found.verdict is Verdict.UNKNOWN
+    (finding,) = found.findings
+    assert finding.confidence is Confidence.POSSIBLE
+    assert finding.share == pytest.approx(0.12 / 0.181, rel=0.05)
+    assert 'headrace.phase("data")' in finding.measure[0].en
+    said = " ".join(text.en for text in finding.evidence)
+    assert ("for 90 % of that time the thread that prefetches waited for the loader itself" in said) == bool(asking)
+    first = next(iter(contents.opening_of(found, "en")))
+    assert "(66 %) went into code between steps" in first
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(0.12, 0.0), (0.0, 0.12), (0.01, 0.0)])
+def test_own_code_between_a_batch_and_the_forward_pass_is_noted_where_it_is_much(
+    before_s: float, after_s: float
+) -> None:
+    script = Script()
+    for _ in script.over(_TRAIN, 40, wait_s=0.0001):
+        script.now += before_s
+        script.step()
+        script.now += after_s  # metrics, say: whose they are, nobody asks
+    found = script.explain()
+    assert (found.verdict, found.findings) == (Verdict.COMPUTE_BOUND, ())
+    noted = [text.en for text in found.notes if "headrace.phase" in text.en]
+    assert len(noted) == (before_s == 0.12)
+    assert all("own code takes 75 % of the time, typically 120 ms a step" in text for text in noted)
+
+
+def test_own_code_that_the_script_names_or_whose_steps_are_not_seen_is_not_noted() -> None:
+    named, blind = Script(), Script()
+    named.tape.names[9] = "mixing"
+    for _ in named.over(_TRAIN, 40, wait_s=0.0001):
+        named.do(EventKind.PHASE, 0.12, 0, 9)
+        named.step()
+    for _ in blind.over(_TRAIN, 40, wait_s=0.0001):
+        blind.now += 0.12
+        blind.call()
+    assert not any("headrace.phase" in text.en for one in (named, blind) for text in one.explain().notes)
 
 
 def test_every_role_has_a_row() -> None:

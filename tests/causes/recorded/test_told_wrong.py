@@ -9,7 +9,7 @@ import pytest
 
 from headrace.causes.recorded import explain_processes
 from headrace.causes.recorded.workers import SampleEnds
-from headrace.model import Bottleneck, Cause, Confidence, EventKind, Finding, Findings, LoaderSettings
+from headrace.model import Bottleneck, Cause, Confidence, EventKind, Finding, Findings, LoaderSettings, Verdict
 from headrace.signals.system import SystemSample
 
 from .test_cores import system
@@ -193,3 +193,21 @@ def test_a_program_that_a_worker_waits_for_is_computing_and_no_storage() -> None
     assert finding.bottleneck is Bottleneck.CPU_DECODE
     assert "a program that it starts computes (80 % of a core)" in evidence(finding)
     assert "warm_cache_gain" not in finding.figures
+
+
+@pytest.mark.parametrize(("busy", "verdict"), [(0.2, Verdict.COMPUTE_BOUND), (0.9, Verdict.BALANCED)])
+def test_a_loader_that_rests_is_not_balanced(busy: float, verdict: Verdict) -> None:
+    """The loop waits for 7 % of its time in either case; what decides is what the workers could give."""
+    processes, end_s = simulate(workers=2, task_s=[busy * 2 * 0.1] * 80, step_s=0.1, taking_s=0.0075)
+    found = explain(processes, end_s)
+    assert 0.05 < found.figures["wait_share"] < 0.1
+    assert (found.verdict, found.findings) == (verdict, ())
+
+
+def test_what_each_cost_is_told_as_what_it_is_typically() -> None:
+    """A median times the count is not the sum."""
+    interruptions = {10: (EventKind.CHECKPOINT, 0.2), 20: (EventKind.CHECKPOINT, 0.2), 30: (EventKind.CHECKPOINT, 2.0)}
+    processes, end_s = simulate(workers=2, task_s=[0.01] * 40, step_s=0.1, interruptions=interruptions)
+    (finding,) = explain(processes, end_s).findings
+    assert "took 2.40 s in all, typically 200 ms each (2.00 s at worst)" in finding.evidence[0].en
+    assert "共用 2.40 s，每次通常 200 ms（最长 2.00 s）" in finding.evidence[0].zh
