@@ -43,7 +43,7 @@ _DEEPER_FUTILE = Text(
     "加大 `prefetch_factor`：迟到的那个 worker 没有余力提前干活",
 )
 _OTHER_NUMBER = Text(
-    "`num_workers={workers}`, or another number that does not fit the distance of the heavy batches: they go round "
+    "`num_workers={workers}`, or another that does not fit the distance of heavy batches: they go round "
     "among the workers then; if one worker is slow itself, that changes little",
     "`num_workers={workers}`，或其他与重 batch 的间隔不合拍的数：重 batch 会轮流落到各个 worker；若是某个 worker 本身"
     "慢，则变化不大",
@@ -63,14 +63,14 @@ _SAME_CORES_FUTILE = Text(
     "more workers or prefetch: they would share the same cores", "增加 worker 或预取：用的还是同样的核心"
 )
 _HEADRACE = Text(
-    "`headrace run --feed`, without a change, or `from headrace import DataLoader` in the script: it gives out "
-    "samples instead of batches, so one slow sample holds up nobody; what a sample costs stays the same",
+    "`headrace run --feed`, or `from headrace import DataLoader` in the script: it gives out samples instead of "
+    "batches, so one slow sample holds up nobody; what a sample costs stays the same",
     "`headrace run --feed`（不改代码），或在脚本里用 `from headrace import DataLoader`：它按样本而不是按 batch 分派，"
     "单个慢样本不再拖住全队；样本本身的开销不变",
 )
 LOOP_MAKES_DATA = Text(
-    'its data: `headrace.monitor(iterable)` or `headrace.phase("data")`, for what a loop makes itself (a memory map, '
-    "a generator, a thread) is not told from its other Python",
+    'its data: `headrace.monitor(iterable)` or `headrace.phase("data")`: what a loop makes itself (a memory map, a '
+    "generator, a thread) is not told from its other Python",
     '它的数据：用 `headrace.monitor(iterable)` 或 `headrace.phase("data")`；循环自己准备的数据（内存映射、生成器、线程'
     "）与其他 Python 代码分不开",
 )
@@ -85,12 +85,12 @@ _SPLIT = Text(
     "样本的时间花在哪里：在单进程里取一百个样本，分别计时读取、解码和变换",
 )
 MORE_SUPPLY = Text(
-    "raise what the workers deliver: more of them while cores are free, cheaper decoding, faster storage",
-    "提高 worker 的产出：有空闲核心就加 worker，否则降低解码开销，或用更快的存储",
+    "more workers while cores are free, cheaper decoding, or faster storage",
+    "有空闲核心就加 worker，否则降低解码开销，或用更快的存储",
 )
 LESS_A_SAMPLE = Text(
-    'less to do for each sample: cheaper decoding, data on faster storage; how many workers, `tune="online"` finds out',
-    '减少每个样本的开销：降低解码开销，或把数据放到更快的存储上；worker 数由 `tune="online"` 自己找',
+    "cheaper decoding, or data on faster storage; the number of workers adjusts itself already",
+    "降低解码开销，或把数据放到更快的存储上；worker 数已在自动调整",
 )
 FREE_CORES = Text(
     "free the cores that processes outside this training take (`top` names them): a job or cores of its own keep them "
@@ -149,7 +149,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
         fix=_texts(
             "save while training goes on (`torch.distributed.checkpoint.async_save`)",
             "边训练边保存（`torch.distributed.checkpoint.async_save`）",
-            "save to a local disk first, or less often, as far as you can afford to lose work",
+            "save to a local disk first, or less often: as far as you can afford to lose work",
             "先写本地盘再复制，或降低保存频率，以能承受的重算量为限",
         ),
         futile=(
@@ -162,8 +162,8 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.EVALUATION: CauseAdvice(
         fix=_texts(
-            "evaluate less often, or on a fixed part of the validation set while training and on all of it at the end",
-            "降低评估频率，或训练期间只评估验证集的固定一部分，最后再评估全部",
+            "evaluate less often, or on a fixed part of the validation set (on all of it at the end)",
+            "降低评估频率，或训练期间只评估验证集的固定一部分（最后再评估全部）",
             "if its start is what takes long: validation workers of its own that stay (`persistent_workers=True`)",
             "若耗时主要在启动，给验证加载器单独配置常驻 worker（`persistent_workers=True`）",
         ),
@@ -191,8 +191,8 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     Cause.H2D_COPY: CauseAdvice(
         fix=_texts(
             "`pin_memory=True` in the loader and `tensor.to(device, non_blocking=True)`: both then go on at once",
-            "加载器设 `pin_memory=True`，拷贝用 `tensor.to(device, non_blocking=True)`：拷贝就能与计算并行",
-            "copy less: bytes as they are decoded, and the conversion to float on the device",
+            "设 `pin_memory=True`，并用 `tensor.to(device, non_blocking=True)`：拷贝就能与计算并行",
+            "copy fewer bytes: as they are decoded, with the conversion to float on the device",
             "少拷一些：直接拷贝解码后的字节，到设备上再转成浮点",
         ),
         futile=_texts(
@@ -212,7 +212,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
         fix=(),
         futile=_texts("more workers or prefetch: the batches are there", "增加 worker 或预取：batch 早已就绪"),
         measure=_texts(
-            "the ceiling: `headrace run --replay train.py`, which trains for some steps on batches that are there",
+            "the ceiling: `headrace run --replay train.py`: it trains for some steps on batches that are there",
             "上限是多少：`headrace run --replay train.py` 会用现成的 batch 训练若干步",
         ),
     ),
@@ -254,13 +254,13 @@ _ADVICE: dict[Cause, CauseAdvice] = {
     ),
     Cause.SHARD_BOUNDARY: CauseAdvice(
         fix=_texts(
-            "open the next shard before the current one ends, in a thread of the worker; or `headrace.Shards` with "
+            "open the next shard before this one ends, in a thread of the worker; or `headrace.Shards` with "
             "`headrace.DataLoader`, which reads ahead across shards",
             "在当前分片读完之前，用 worker 里的一个线程打开下一个；或用 `headrace.Shards` 配合 `headrace.DataLoader`，"
             "它跨分片预读",
             "less to do at the start: stream the archive (`mode='r|'`) or keep an index, no `.gz`, a local disk",
             "减少分片开头的工作：流式读取（`mode='r|'`）或保存索引；不要套 `.gz`；放到本地盘",
-            "fewer starts: larger shards, of different sizes, so that the workers do not reach their ends together",
+            "larger shards of different sizes: fewer starts, and the workers do not reach their ends together",
             "减少切换次数：用更大的分片，且大小错开，避免各 worker 同时读到末尾",
         ),
         futile=_texts(
@@ -276,8 +276,9 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             "(`multiprocessing_context='spawn'`, `cv2.setNumThreads(0)`)",
             "网络读取和锁设置超时；不要在 fork 之前启动带线程的库（`multiprocessing_context='spawn'`、"
             "`cv2.setNumThreads(0)`）",
-            "`headrace.DataLoader(…, timeout=60, on_error='quarantine')` replaces it, and leaves out such a sample",
-            "`headrace.DataLoader(…, timeout=60, on_error='quarantine')` 会替换它，并剔除这样的样本",
+            "`headrace.DataLoader(…, timeout=60, on_error='quarantine')`: it replaces the worker, and leaves out the "
+            "sample",
+            "`headrace.DataLoader(…, timeout=60, on_error='quarantine')`：替换该 worker，并剔除这样的样本",
         ),
         futile=_texts("waiting: torch's `timeout=0` means for ever", "干等：torch 的 `timeout=0` 表示永远等下去"),
     ),
@@ -286,7 +287,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
         measure=_texts(
             "log how long each step waits for its batch; `headrace.DataLoader` keeps it in `loader.stats().waits`",
             "记录每一步等待 batch 的时间；`headrace.DataLoader` 会记在 `loader.stats().waits` 里",
-            "write a line with the time when a checkpoint, an evaluation or an upload begins and ends",
+            "log when a checkpoint, an evaluation or an upload begins and when it ends",
             "在保存检查点、评估、上传开始和结束时各写一行带时间的日志",
             "look at the process in such a moment: `py-spy dump --pid PID` shows what it is doing",
             "在变慢的那一刻查看进程：`py-spy dump --pid PID` 能显示它正在做什么",

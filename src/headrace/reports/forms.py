@@ -30,10 +30,8 @@ from .contents import (
 
 _MOST_TIMES = 5  # rows of the table of times in the first lines
 _MOST_LINES = 22  # `headrace run` adds three of its own: a screenful
-# Where a sentence may stop; code and places in a script are not cut into.
-_STOPS = re.compile(
-    r"`[^`]*`|, line \d+(?:, in \S+)?|(?P<stop>\s?[(（](?:`[^`]*`|[^()（）`])*[)）]|[;:,] | and | or |[；：，、])"
-)
+# Where a sentence may stop and be whole; code is not cut into.
+_STOPS = re.compile(r"`[^`]*`|(?P<stop>\s?[(（](?:`[^`]*`|[^()（）`])*[)）]|[;:] |[；：])")
 _STYLES = {Severity.FATAL: "bold red", Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold"}
 
 
@@ -61,7 +59,7 @@ def findings_text(
 
 
 class _OneLine(NamedTuple):
-    """A sentence on one line: of a long one the clauses that fit with its first code, for `-v` tells it whole."""
+    """A sentence on one line: of a long one what stands before its reasons, with its first code; `-v` tells those."""
 
     said: str
 
@@ -69,7 +67,7 @@ class _OneLine(NamedTuple):
         said, width = self.said, options.max_width
         if cell_len(said) > width:
             least = max(width // 6, cell_len(said[: said.find("`", said.find("`") + 1) + 1]))
-            heads = (f"{said[: stop.start()]} …" for stop in _STOPS.finditer(said) if stop["stop"])
+            heads = (said[: stop.start()] for stop in _STOPS.finditer(said) if stop["stop"])
             said = max((one for one in heads if least <= cell_len(one) <= width), key=len, default=said)
         return [Line(said)]
 

@@ -350,12 +350,12 @@ _ASYNC_CHECKPOINT = Text(
 )
 _ADVICE = {
     "Pillow": Text(
-        "`headrace.codecs.jpeg` or `headrace.codecs.png` instead of Pillow, decoding to the size that is needed",
+        "`headrace.codecs.jpeg` or `.png` instead of Pillow, at the size that is needed",
         "用 `headrace.codecs.jpeg`、`headrace.codecs.png` 代替 Pillow，并直接解码到所需尺寸",
     ),
     "nibabel": Text("`headrace.codecs.nifti` instead of nibabel", "用 `headrace.codecs.nifti` 代替 nibabel"),
     "numpy.load": Text(
-        "`headrace.codecs.npz` instead of `numpy.load`, or arrays saved without compression",
+        "`headrace.codecs.npz` instead of `numpy.load`, or uncompressed arrays",
         "用 `headrace.codecs.npz` 代替 `numpy.load`，或保存为不压缩的数组",
     ),
     "torch.load": Text(
@@ -363,7 +363,7 @@ _ADVICE = {
         "用 NPZ 或 safetensors 保存数组，代替需要反序列化的 `torch.load`",
     ),
     "cv2": Text(
-        "`headrace.codecs.jpeg`, decoding to the size that is needed, or smaller pictures on disk",
+        "`headrace.codecs.jpeg` at the size that is needed, or smaller pictures on disk",
         "用 `headrace.codecs.jpeg` 直接解码到所需尺寸，或在磁盘上存更小的图",
     ),
 }
