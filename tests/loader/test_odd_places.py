@@ -62,6 +62,39 @@ def test_limits_on_addresses_and_files_are_kept_and_told(limit: str, size: int) 
     assert ("leaves no more room" in done.stderr) == (size < 1 << 40)
 
 
+CROWDED = """
+import gc, mmap, sys
+from headrace import DataLoader
+
+class Held:
+    def __init__(self, size):
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # no pages, and none promised
+        self.map, self.me = mmap.mmap(-1, size, flags=flags, prot=mmap.PROT_READ), self
+
+gc.disable()
+held = []
+for size in (1 << 40, 1 << 34):
+    try:
+        while True:
+            held.append(Held(size))
+    except OSError:
+        pass
+if sys.argv[1] == "garbage":
+    held.clear()
+else:
+    held.pop(0).map.close()
+print(sum(int(batch.sum()) for batch in DataLoader(list(range(100)), 10, num_workers=2, memory="1GiB")))
+"""
+
+
+@pytest.mark.parametrize("left", ["room for one", "garbage"])
+def test_a_process_that_is_full_of_mappings_still_feeds(left: str) -> None:
+    """As one is whose loops ended with errors: until garbage is collected, a traceback may hold each loop's loader."""
+    command = [sys.executable, "-c", CROWDED, left]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env={**os.environ})
+    assert done.stdout.split() == ["4950"], done.stderr
+
+
 @pytest.mark.parametrize("size", [8, 12, 16])
 def test_too_few_descriptors_for_workers_are_told_with_what_helps(size: int) -> None:
     command = [sys.executable, "-c", LIMITED, "RLIMIT_NOFILE", str(size)]

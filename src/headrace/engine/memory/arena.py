@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import mmap
 import os
 from dataclasses import dataclass
@@ -49,7 +50,13 @@ class Arena:
             )
         fd = Fd(anonymous_file("headrace", "/dev/shm"))  # which closes it, whatever comes in between
         os.ftruncate(fd.fd, size)
-        return cls(fd, size)
+        try:
+            return cls(fd, size)
+        except (
+            OSError
+        ):  # a loop that ended with an error may leave its loader's addresses to the next garbage collection
+            gc.collect()
+            return cls(fd, size)
 
     def _map(self) -> None:
         self.map = mmap.mmap(self.fd.fileno(), self.size, flags=mmap.MAP_SHARED)
@@ -63,9 +70,13 @@ class Arena:
             self.map.madvise(mmap.MADV_DONTDUMP)
 
     def attach(self) -> None:
-        """Map the file anew in a child: memory that CUDA registered in the parent may not come along a fork."""
+        """Map the file anew in a child: memory that CUDA registered in the parent may not come along a fork.
+
+        Where there are too few addresses for another mapping, the one that did come along has to do.
+        """
         if self._mapped_by != os.getpid():
-            self._map()
+            with contextlib.suppress(OSError):
+                self._map()
 
     def view(self, offset: int, size: int) -> memoryview:
         return self.bytes[offset : offset + size]
