@@ -2,7 +2,7 @@
 
 Configurations are drawn: samples of 0.1 to 40 MB, 1 to 6 workers, batches of 1 to 16, prefetch 1 to 4 (for ours also
 none), decode peaks above the sample's own size, data sets whose Python objects every worker copies by counting
-references, a `collate_fn` of the user's own for some of them. `measure_target` measures the data set as `headrace
+references, a `collate_fn` of the user's own for some of them. `ProbeHost.measure` measures the data set as `headrace
 plan` does, `peak_memory` predicts, then a loop takes batches from torch's loader or ours and stands still each time
 until nothing grows any more: everything ahead is full, as in a training that is slower than its loader. Peak memory is
 that of the process tree, shared memory that nobody maps included, looked at from outside without a pause.
@@ -34,7 +34,7 @@ import numpy as np
 
 from headrace.model import format_bytes
 from headrace.signals.system import read_tree_memory, walk_tree
-from headrace.tuning import Configuration, LoaderName, SampleCost, measure_target, peak_memory
+from headrace.tuning import Configuration, ProbeHost, SampleCost, peak_memory
 from probes import machine_facts
 
 _MB, _GIB = 1_000_000, 1 << 30
@@ -135,7 +135,8 @@ def watch(case: dict[str, Any], *, num_steps: int, is_hungry: bool) -> dict[str,
 def check(case: dict[str, Any], *, num_steps: int, is_hungry: bool) -> dict[str, Any]:
     """Measure the data set, predict, run."""
     os.environ[_SPEC] = json.dumps(case)
-    measured = measure_target(f"{__file__}:drawn", num_samples=4, memory_bytes=4 * _GIB)
+    with ProbeHost(f"{__file__}:drawn", memory_bytes=4 * _GIB) as host:
+        measured = host.measure(num_samples=4)
     told = watch(case, num_steps=num_steps, is_hungry=is_hungry)
     return predict({**case, **told, "cost": asdict(measured.cost)})
 
@@ -145,7 +146,7 @@ def predict(result: dict[str, Any]) -> dict[str, Any]:
     beside = {name: result[name] for name in ("worst_sample_s", "uses_rows") if name in result}  # in older results
     cost = SampleCost(**{"worst_sample_s": 0.01, **beside, **result["cost"]})
     asked = {name: result[name] for name in ("batch_size", "num_workers", "prefetch_factor")}
-    plan = peak_memory(cost, Configuration(**asked), LoaderName(result["loader"]))
+    plan = peak_memory(cost, Configuration(**asked), result["loader"])
     return {
         **result,
         "predicted_bytes": plan.total_bytes,

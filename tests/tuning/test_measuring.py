@@ -1,11 +1,12 @@
 """What a sample and a worker cost is measured in a process of its own, and nothing of it stays."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.errors import CannotLoadTarget
-from headrace.tuning import measure_target
+from headrace.tuning import Measured, ProbeHost
 from headrace.tuning.measuring import sizes_of_references
 
 _MIB = 1 << 20
@@ -40,6 +41,11 @@ class Empty(Failing):
 """
 
 
+def measure_target(target: str, *, memory_bytes: int = 4 << 30, **bounds: Any) -> Measured:
+    with ProbeHost(target, memory_bytes=memory_bytes) as host:
+        return host.measure(**bounds)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "measured_things.py").write_text(CODE)
@@ -48,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_loader_is_measured(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    measured = measure_target("measured_things.py:loader", num_samples=3, memory_bytes=4 << 30)
+    measured = measure_target("measured_things.py:loader", num_samples=3)
     cost = measured.cost
     assert measured.num_fetched == 4
     assert cost.sample_bytes == 4 * _MIB
@@ -63,7 +69,7 @@ def test_a_loader_is_measured(folder: Path, capfd: pytest.CaptureFixture[str]) -
 
 
 def test_a_stream_of_several_sizes_is_measured(folder: Path) -> None:
-    measured = measure_target("measured_things:Ragged", num_samples=3, memory_bytes=4 << 30)
+    measured = measure_target("measured_things:Ragged", num_samples=3)
     assert (measured.least_bytes, measured.greatest_bytes) == (8000, 32000)
     assert not measured.cost.uses_rows
 
@@ -79,13 +85,13 @@ def test_a_stream_of_several_sizes_is_measured(folder: Path) -> None:
 )
 def test_what_cannot_be_measured_says_why(folder: Path, name: str, said: str) -> None:
     with pytest.raises(CannotLoadTarget) as caught:
-        measure_target(f"measured_things:{name}", memory_bytes=4 << 30)
+        measure_target(f"measured_things:{name}")
     assert said in str(caught.value)
 
 
 def test_time_and_memory_are_bounded(folder: Path) -> None:
     with pytest.raises(CannotLoadTarget, match="it took more than 6"):
-        measure_target("measured_things:Slow", seconds=6.0, memory_bytes=4 << 30)
+        measure_target("measured_things:Slow", seconds=6.0)
     with pytest.raises(CannotLoadTarget, match="and 600 MiB are free for it"):
         measure_target("measured_things:Greedy", memory_bytes=600 * _MIB)
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.tuning.model import Candidate, Limit, Service, ThroughputModel, candidates, worker_counts
+from headrace.tuning.model import Candidate, Limit, Service, candidates, worker_counts
 
 WAITING = Service(sample_s=0.03, cpu_s=0.0003, lock_share=0.01)
 COMPUTING = Service(sample_s=0.02, cpu_s=0.02, lock_share=0.5)
 
 
-def model(service: Service, cores: float = 4) -> ThroughputModel:
-    return ThroughputModel(service=service, cores=cores)
+def model(service: Service, cores: float = 4) -> Service:
+    return replace(service, cores=cores)
 
 
 def test_who_waits_gains_with_each_worker() -> None:
@@ -53,17 +53,6 @@ def test_storage_serves_so_many_reads_at_a_time() -> None:
     disk = replace(WAITING, storage_depth=2)
     assert model(disk).per_s(Candidate(num_workers=16)) == pytest.approx(67, rel=0.02)
     assert model(disk).limit(Candidate(num_workers=16))[0] is Limit.STORAGE
-
-
-def test_workers_that_take_turns_are_seen_by_what_more_of_them_did_not_bring() -> None:
-    assert model(WAITING).take_turns({Candidate(num_workers=4): 95.0, Candidate(num_workers=16): 98.0})
-    assert not model(WAITING).take_turns({Candidate(num_workers=4): 95.0})
-
-
-@given(st.floats(0.3, 3.0))
-def test_samples_that_are_slower_in_workers_do_not_take_turns(factor: float) -> None:
-    tried = (Candidate(num_workers=2), Candidate(num_workers=16))
-    assert not model(WAITING).take_turns({one: factor * model(WAITING).per_s(one) for one in tried})
 
 
 @given(st.floats(1e-6, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(1, 64))

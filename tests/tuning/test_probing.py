@@ -179,7 +179,6 @@ def test_a_whole_search_beats_one_worker(place: Path) -> None:
     assert arguments(report)["headrace.DataLoader"].startswith(ours)
     assert "prefetch_factor=" in arguments(report)["torch.utils.data.DataLoader"]
     said = [text.en for text in reasons(report)]
-    assert report.problem.nodes > 1 or "one NUMA node: nothing to place (`cpus=`)" in said
     assert "times what is there now" in said[0]
     assert all(text.zh for text in reasons(report))
 

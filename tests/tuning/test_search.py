@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.tuning.model import Candidate, Service, ThroughputModel, candidates, worker_counts
+from headrace.tuning.model import Candidate, Service, candidates, worker_counts
 from headrace.tuning.search import Failure, Probe, ProbeOutcome, Problem, TuneAnswer, answer_of, next_step
 
 SPACE = tuple(candidates(worker_counts(16), batch_sizes=(8,)))
@@ -46,10 +46,12 @@ class Simulated:
     def problem(self, *, seconds: float = 60.0, **more: object) -> Problem:
         sample_s = self.sample_s * self.bias
         service = Service(
-            sample_s=sample_s, cpu_s=self.cpu_share * sample_s, lock_share=self.lock_share * self.cpu_share
+            sample_s=sample_s,
+            cpu_s=self.cpu_share * sample_s,
+            cores=self.cores,
+            lock_share=self.lock_share * self.cpu_share,
         )
-        model = ThroughputModel(service=service, cores=self.cores)
-        return Problem(space=SPACE, model=model, seconds=seconds, **more)  # type: ignore[arg-type]  # as they are named
+        return Problem(space=SPACE, service=service, seconds=seconds, **more)  # type: ignore[arg-type]  # as they are named
 
     def search(self, problem: Problem, seed: int = 0) -> tuple[TuneAnswer, list[ProbeOutcome]]:
         """Do what the search says until it has an answer."""
@@ -201,7 +203,7 @@ def test_what_was_measured_of_a_candidate_counts_however_like_another_it_is() ->
 
 
 def test_torchs_loader_is_seen_beside_ours() -> None:
-    answer, results = Simulated().search(Simulated().problem(beside=True))
+    answer, results = Simulated().search(Simulated().problem())
     assert results[-1].candidate == Candidate(loader="torch", num_workers=16, batch_size=8)
     assert answer.candidate is not None
     assert answer.candidate.loader == "headrace"
@@ -209,7 +211,7 @@ def test_torchs_loader_is_seen_beside_ours() -> None:
 
 def test_what_may_help_for_nothing_is_tried_in_turn_where_it_could_matter() -> None:
     simulated = Simulated(faults_per_s=1e6, threads=9, keeps_gain=1.3)
-    answer, results = simulated.search(simulated.problem(beside=True, nodes=2))
+    answer, results = simulated.search(simulated.problem(nodes=2))
     torchs = Candidate(loader="torch", num_workers=16, batch_size=8)
     kept, bound = replace(torchs, keeps_heap=True), replace(torchs, threads=1)
     placed = Candidate(num_workers=16, batch_size=8, cpus="numa")

@@ -112,7 +112,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    from headrace.tuning import Configuration, LoaderName, Machine, ProbeHost, peak_memory, tier_rows
+    from headrace.tuning import Configuration, Machine, ProbeHost, peak_memory, tier_rows
 
     if (args.target is None) == (args.sample_bytes is None):
         next_step = "headrace plan train.py:train_set, or headrace plan --sample-bytes 25MB"
@@ -141,7 +141,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     )
     rows = tier_rows(cost, machine, base)
     asked = base if base.num_workers >= 0 else replace(base, num_workers=rows[1].torch.configuration.num_workers)
-    plans = [peak_memory(cost, asked, loader) for loader in LoaderName]
+    plans = [peak_memory(cost, asked, loader) for loader in ("torch", "headrace")]
     if args.json:
         terminal.json(_document(measured, machine, plans, rows))
         return EXIT_OK if machine.fits(plans[0]) else EXIT_FINDINGS

@@ -182,7 +182,7 @@ def _rows(report: TuneReport) -> Iterator[Sequence[Line | str]]:
         good = [each for each in report.results if each.candidate == one and each.failure is None]
         yield (
             _name(one, several=several),
-            three_digits(report.problem.model.per_s(one)),
+            three_digits(report.problem.service.per_s(one)),
             with_error(*rates[one]),
             _marked(rates[one][0] / most, is_best=one == best, is_now=one == now),
             format_seconds(good[-1].first_batch_s),
@@ -214,7 +214,7 @@ def _document(report: TuneReport, why: list[Text], code: dict[str, str]) -> dict
         "headrace": __version__,
         "settings": asdict(report.settings),
         "subject": asdict(report.subject),
-        "service": asdict(report.problem.model.service),
+        "service": asdict(report.problem.service),
         "answer": answer | {"candidate": candidate and asdict(candidate), "is_better": report.answer.is_better},
         "arguments": code,
         "why": [say(each) for each in why],

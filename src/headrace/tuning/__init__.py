@@ -16,16 +16,15 @@ from headrace.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .measuring import Measured
-    from .memory import Configuration, LoaderName, Machine, MemoryPlan, SampleCost, TierRow, peak_memory, tier_rows
+    from .memory import Configuration, Machine, MemoryPlan, SampleCost, TierRow, peak_memory, tier_rows
     from .model import Candidate, worker_counts
-    from .probing import ProbeHost, TargetFacts, measure_target
+    from .probing import ProbeHost, TargetFacts
     from .search import ProbeOutcome
     from .tuner import TuneReport, TuneSettings, arguments, profile_settings, reasons, tune
 
 __all__ = [
     "Candidate",
     "Configuration",
-    "LoaderName",
     "Machine",
     "Measured",
     "MemoryPlan",
@@ -37,7 +36,6 @@ __all__ = [
     "TuneReport",
     "TuneSettings",
     "arguments",
-    "measure_target",
     "peak_memory",
     "profile_settings",
     "reasons",
@@ -49,9 +47,9 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     measuring="Measured",
-    memory="Configuration LoaderName Machine MemoryPlan SampleCost TierRow peak_memory tier_rows",
+    memory="Configuration Machine MemoryPlan SampleCost TierRow peak_memory tier_rows",
     model="Candidate worker_counts",
-    probing="ProbeHost TargetFacts measure_target",
+    probing="ProbeHost TargetFacts",
     search="ProbeOutcome",
     tuner="TuneReport TuneSettings arguments profile_settings reasons tune",
 )

@@ -18,7 +18,7 @@ data comes close to it with the first filling. What the terms rest on:
 import math
 import os
 from dataclasses import dataclass, replace
-from enum import Enum, StrEnum
+from enum import Enum
 from typing import Self
 
 from headrace.loader import DEFAULT_SHARE, expected_ahead, free_memory, usable_processors
@@ -37,13 +37,6 @@ _TIERS = {
     Text("aggressive", "激进"): (0.7, 0.75, 3),
     Text("limit", "极限"): (0.9, 1.0, 4),
 }
-
-
-class LoaderName(StrEnum):
-    """Whose loader."""
-
-    TORCH = "torch"
-    HEADRACE = "headrace"
 
 
 class TermKind(Enum):
@@ -98,9 +91,9 @@ class Configuration:
     val_workers: int = 0  # of a validation loader that lives beside this one
     ranks: int = 1
 
-    def ahead(self, loader: LoaderName, cost: SampleCost) -> int:
+    def ahead(self, loader: str, cost: SampleCost) -> int:
         """Batches ahead of the loop."""
-        if loader is LoaderName.TORCH or self.prefetch_factor is not None or not self.num_workers:
+        if loader == "torch" or self.prefetch_factor is not None or not self.num_workers:
             return (self.prefetch_factor or 2) * self.num_workers
         return expected_ahead(
             batch_size=self.batch_size,
@@ -124,7 +117,7 @@ class Term:
 class MemoryPlan:
     """The terms of one rank, and what all ranks of the node take together."""
 
-    loader: LoaderName
+    loader: str
     configuration: Configuration
     terms: tuple[Term, ...]
 
@@ -139,18 +132,18 @@ class MemoryPlan:
     @property
     def shm_bytes(self) -> int:
         """What lies in /dev/shm, of all ranks: torch's batches; ours lie in a file of no mount."""
-        if self.loader is LoaderName.HEADRACE or not self.configuration.num_workers:
+        if self.loader == "headrace" or not self.configuration.num_workers:
             return 0
         in_shm = (TermKind.QUEUE, TermKind.LOOP, TermKind.VALIDATION)
         return self.configuration.ranks * sum(term.bytes for term in self.terms if term.kind in in_shm)
 
 
-def peak_memory(cost: SampleCost, configuration: Configuration, loader: LoaderName) -> MemoryPlan:
+def peak_memory(cost: SampleCost, configuration: Configuration, loader: str) -> MemoryPlan:
     """Return what a loader takes at its peak, term by term.
 
     >>> names = ("sample_bytes", "batch_sample_bytes", "worker_bytes", "collected_bytes", "dataset_bytes")
     >>> cost = SampleCost(**dict.fromkeys(names, 5 << 20), fetch_peak_bytes=10 << 20, training_bytes=200 << 20)
-    >>> plan = peak_memory(cost, Configuration(batch_size=8, num_workers=4), LoaderName.TORCH)
+    >>> plan = peak_memory(cost, Configuration(batch_size=8, num_workers=4), "torch")
     >>> [(term.kind.name, term.formula) for term in plan.terms][:3]
     [('QUEUE', '4 x 2 x 8 x 5.00 MiB'), ('LOOP', '8 x 5.00 MiB'), ('IN_HAND', '4 x (7 x 5.00 MiB + 10.0 MiB)')]
     """
@@ -163,10 +156,10 @@ def peak_memory(cost: SampleCost, configuration: Configuration, loader: LoaderNa
     return MemoryPlan(loader, configuration, tuple(term for term in terms if term.bytes))
 
 
-def _batches(cost: SampleCost, configuration: Configuration, loader: LoaderName) -> list[Term]:
+def _batches(cost: SampleCost, configuration: Configuration, loader: str) -> list[Term]:
     """What is ahead of the loop, and in its hands."""
     rows, workers, ahead = configuration.batch_size, configuration.num_workers, configuration.ahead(loader, cost)
-    is_ours, budget = loader is LoaderName.HEADRACE and workers > 0, configuration.budget_bytes
+    is_ours, budget = loader == "headrace" and workers > 0, configuration.budget_bytes
     batch_bytes = rows * cost.batch_sample_bytes
     batch = f"{rows} x {format_bytes(cost.batch_sample_bytes)}"
     if is_ours and budget is not None:
@@ -187,14 +180,14 @@ def _batches(cost: SampleCost, configuration: Configuration, loader: LoaderName)
     return terms
 
 
-def _workers(cost: SampleCost, configuration: Configuration, loader: LoaderName) -> list[Term]:
+def _workers(cost: SampleCost, configuration: Configuration, loader: str) -> list[Term]:
     """What workers have for themselves; without any, what the training process has in hand."""
     rows, workers, sample = configuration.batch_size, configuration.num_workers, cost.sample_bytes
     peak = max(cost.fetch_peak_bytes, sample)
     whole_batch, formula = (rows - 1) * sample + peak, f"{rows - 1} x {format_bytes(sample)} + {format_bytes(peak)}"
     if not workers:
         return [Term(TermKind.IN_HAND, whole_batch, formula)]
-    if loader is LoaderName.TORCH:
+    if loader == "torch":
         own, once = cost.worker_bytes + cost.collected_bytes, 0
         terms = [Term(TermKind.IN_HAND, workers * whole_batch, f"{workers} x ({formula})")]
     else:
@@ -263,9 +256,9 @@ def tier_rows(cost: SampleCost, machine: Machine, base: Configuration) -> tuple[
         tried = [(workers, factor) for workers in range(most, 0, -1) for factor in range(prefetch, 0, -1)]
         for workers, factor in tried:
             chosen = replace(base, num_workers=workers, prefetch_factor=factor, ranks=machine.ranks)
-            plan = peak_memory(cost, chosen, LoaderName.TORCH)
+            plan = peak_memory(cost, chosen, "torch")
             if fits := machine.fits(plan, share=share):
                 break
-        own = peak_memory(cost, replace(chosen, prefetch_factor=None), LoaderName.HEADRACE)
+        own = peak_memory(cost, replace(chosen, prefetch_factor=None), "headrace")
         rows.append(TierRow(tier, plan, own, fits))
     return tuple(rows)

@@ -2,28 +2,30 @@
 
 So many workers make so many times as many samples as one does, until something is used up: processors, the
 interpreter's lock (threads share it), the reads that storage serves at a time. That they take turns at something else
-does not show in a single sample, but where more workers were tried and brought no more.
+does not show in a single sample, but in what workers bring.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from headrace.model import Text
 
 _LADDER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-_SHARPNESS = 16  # of the corner between two limits: where both are equal, 4 % below them
-_SHORTFALL = 0.8  # of what more workers should bring: below, they take turns at something
 _TORCH_SHARE = 0.8  # of ours, before it is measured: fresh memory for each batch (docs/decisions)
 
 
 class Limit(Enum):
     """What a candidate is limited by, as a sentence."""
 
+    ALONE = Text(
+        "in the training process itself: handing samples over costs more than making them",
+        "直接在训练进程里取样：样本太便宜，传递的开销比取样本身还大",
+    )
     WORKERS = Text(
         "each worker adds about {each} samples a second, up to the most that were allowed",
         "每增加一个 worker 约多 {each} 个样本/秒，直到允许的上限",
@@ -86,6 +88,7 @@ class Service:
 
     sample_s: float
     cpu_s: float  # of processors, by all threads
+    cores: float = 1.0  # that may be used
     no_core_s: float = 0.0  # ready to compute, and no processor free: others have them
     lock_share: float = 0.0  # of the time of a sample in which the interpreter's lock is held
     storage_depth: int = 0  # reads at a time that the storage is worth; 0: samples came from memory
@@ -96,49 +99,33 @@ class Service:
         return max(0.0, self.sample_s - self.cpu_s - self.no_core_s)
 
     @property
-    def core_share(self) -> float:
-        """Return the part of a processor that one gets who could use a whole one."""
-        return self.cpu_s / (self.cpu_s + self.no_core_s) if self.cpu_s > 0 else 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThroughputModel:
-    """What a sample costs, on so many processors."""
-
-    service: Service
-    cores: float
+    def own_cores(self) -> float:
+        """Return how many processors those get who could use all: others may be on them."""
+        return self.cores * self.cpu_s / (self.cpu_s + self.no_core_s) if self.cpu_s > 0 else self.cores
 
     def limits(self, candidate: Candidate) -> dict[Limit, float]:
         """Return samples a second that each limit allows, if all others were away."""
-        service, workers = self.service, candidate.num_workers
+        workers = candidate.num_workers
         if not workers:
-            return {Limit.WORKERS: 1 / service.sample_s}
+            return {Limit.ALONE: 1 / self.sample_s}
         share = _TORCH_SHARE if candidate.loader == "torch" else 1.0
         # A worker computes with one thread: what took several in-process takes one of them as long as all.
         limits = {
-            Limit.WORKERS: share * workers / max(service.sample_s, service.cpu_s),
-            Limit.PROCESSORS: share * self.cores * service.core_share / max(service.cpu_s, 1e-9),
+            Limit.WORKERS: share * workers / max(self.sample_s, self.cpu_s),
+            Limit.PROCESSORS: share * self.own_cores / max(self.cpu_s, 1e-9),
         }
         if candidate.backend == "thread":
-            limits[Limit.LOCK] = 1 / max(service.lock_share * service.sample_s, 1e-9)
-        if service.storage_depth and service.blocked_s > 0:
-            limits[Limit.STORAGE] = max(service.storage_depth, candidate.io_depth or 0) / service.blocked_s
+            limits[Limit.LOCK] = 1 / max(self.lock_share * self.sample_s, 1e-9)
+        if self.storage_depth and self.blocked_s > 0:
+            limits[Limit.STORAGE] = max(self.storage_depth, candidate.io_depth or 0) / self.blocked_s
         return limits
-
-    def per_s(self, candidate: Candidate) -> float:
-        """Return samples a second: the least limit, less near a corner where two meet."""
-        limits = self.limits(candidate).values()
-        least = min(limits)
-        return float(least * sum((least / one) ** _SHARPNESS for one in limits) ** (-1 / _SHARPNESS))
 
     def limit(self, candidate: Candidate) -> tuple[Limit, float]:
         """Return what limits a candidate first, and the samples a second that it allows."""
         return min(self.limits(candidate).items(), key=lambda item: item[1])
 
-    def take_turns(self, measured: Mapping[Candidate, float]) -> bool:
-        """Whether more workers brought less than in proportion to what is said of them: they share something else."""
-        pairs = itertools.combinations(sorted((self.per_s(one), per_s) for one, per_s in measured.items()), 2)
-        return any(more < _SHORTFALL * less * said_more / said_less for (said_less, less), (said_more, more) in pairs)
+    def per_s(self, candidate: Candidate) -> float:
+        return self.limit(candidate)[1]
 
 
 def worker_counts(most: int) -> tuple[int, ...]:

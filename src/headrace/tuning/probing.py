@@ -48,7 +48,6 @@ class TargetFacts:
     batch_size: int | None  # of the loader; None where there is none, or it makes no batches
     reads_ahead: bool  # it says where its samples lie
     pin_memory: bool
-    cores: int  # that may be used
     baseline: Candidate | None
 
 
@@ -134,12 +133,6 @@ class ProbeHost(TargetProcess):
         return False
 
 
-def measure_target(target: str | None, *, num_samples: int = 6, seconds: float = 60.0, memory_bytes: int) -> Measured:
-    """Measure a target, or with None an interpreter that has imported torch and nothing else."""
-    with ProbeHost(target, memory_bytes=memory_bytes) as host:
-        return host.measure(num_samples=num_samples, seconds=seconds)
-
-
 def _ending(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
@@ -184,8 +177,6 @@ def main() -> int:
 
 
 def _subject_of(target: Any) -> TargetFacts:
-    from headrace.loader import usable_processors
-
     given, baseline = target.loader, None
     if given is not None:
         workers, factor = given.num_workers, given.prefetch_factor
@@ -203,7 +194,6 @@ def _subject_of(target: Any) -> TargetFacts:
         batch_size=getattr(given, "batch_size", None),
         reads_ahead=hasattr(target.dataset, "extents"),
         pin_memory=bool(getattr(given, "pin_memory", False)),
-        cores=usable_processors(),
         baseline=baseline,
     )
 
@@ -364,6 +354,7 @@ class _SampleWatch:
 
     def service(self, per_s: float, cores: float, num_rows: float) -> dict[str, Any]:
         """Return what was seen, as the fields of a `Service`."""
+        from headrace.loader import usable_processors
         from headrace.storage.media import Medium, kind_of
 
         self._is_over = True
@@ -379,6 +370,7 @@ class _SampleWatch:
         return {
             "sample_s": 1 / per_s,
             "cpu_s": cores / per_s,
+            "cores": usable_processors(),
             # not beyond the time of a sample: what came behind the last one is in it, too
             "no_core_s": max(0.0, min((_no_core_s() - self._no_core_s) / num_rows, (1 - cores) / per_s)),
             "lock_share": self._late / self._looks if self._looks else 1.0,

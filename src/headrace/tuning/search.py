@@ -17,7 +17,7 @@ from functools import partial
 
 from headrace.model import Text
 
-from .model import Candidate, ThroughputModel
+from .model import Candidate, Service
 
 _WORTH_A_PROBE = 0.003  # of the rate: to hope for less from another one is not worth trying it
 _MOST_PROBES = 6  # of one candidate: the mean of as many is what it is
@@ -27,11 +27,13 @@ _OF_FAMILY, _OF_AHEAD, _OF_BATCH = 0.3, 0.95, 0.9  # how much of it others share
 _LEAST_NOISE, _MOST_NOISE = 0.02, 0.05  # of a probe, before any was repeated:
 _NOISE_WEIGHT = 1  # for how many repetitions that counts
 _PER_DOUBLING = 0.005  # of the rate: what twice as many workers must bring to be worth their memory
+_MOST_TIED = 0.025  # of the rate: what is nearer to the best than its error, but no more than this, is as good
 _DEEPER_FROM = 0.02  # and a deeper queue, which takes more of it
 _THREADS_FROM = 0.005  # and threads, which a crash ends together and which share random generators
 _SHORT_OF_DEMAND, _DEAR = 20.0, 10.0  # times as much weigh what is missing to a demand, and what it costs to meet it
 HEADROOM = 1.05  # as much as is needed on average is late half of the time
 _GRAINS, _SHORTEST_S, _LONGEST_S = 12, 0.8, 5.0
+_PROBES_LEFT = 3  # that the time which is left is enough for: one alone says nothing of what else there is
 _ROUNDS_BESIDE, _ROUNDS_SWEPT = 2, 3
 _DEEPER, _DEEPER_A_WORKER = 2, 4  # times the batches ahead that the loader chose; at least so many for each worker
 # of a worker, a second: at a microsecond each they are 2 % of its time, part of it that malloc could save
@@ -73,12 +75,11 @@ class Problem:
     """What is searched for."""
 
     space: tuple[Candidate, ...]  # within the memory that may be used
-    model: ThroughputModel
+    service: Service
     seconds: float
     baseline: Candidate | None = None  # what is there already
     demand_per_s: float | None = None  # samples a second that the training takes
     is_sweep: bool = False  # each of the space in turn, and nothing else
-    beside: bool = False  # whether torch's loader, and what may help for nothing, is measured at the end
     nodes: int = 1  # of memory, that workers could be placed on
 
 
@@ -112,9 +113,9 @@ class TuneAnswer:
 def next_step(problem: Problem, results: Sequence[ProbeOutcome]) -> Probe | TuneAnswer:
     """Return what to try next, or the answer where nothing more is worth trying or there is no time."""
     rates = _rates(problem, results)
-    wanted = _next_of_sweep(problem, results) if problem.is_sweep else _next_of(problem, rates)
+    wanted = _next_of(problem, rates)
     answer = replace(answer_of(problem, results), is_settled=wanted is None)
-    if wanted is None and problem.beside and answer.candidate is not None and answer.candidate.num_workers:
+    if wanted is None and not problem.is_sweep and answer.candidate is not None and answer.candidate.num_workers:
         wanted = _next_beside(problem, answer.candidate, results)
     if wanted is None:
         return answer
@@ -123,24 +124,28 @@ def next_step(problem: Problem, results: Sequence[ProbeOutcome]) -> Probe | Tune
     start_s = max((one.took_s - one.measured_s for one in results if one.failure is None), default=1.0)
     # What is under way at either end of a stretch, a batch or a sample in each worker, is its error.
     grain = max(wanted.batch_size or 1, wanted.num_workers)
-    per_s = math.exp(rates[wanted].mean) if wanted in rates else problem.model.per_s(wanted)
-    stretch_s = min(_LONGEST_S, max(_SHORTEST_S, _GRAINS * grain / per_s))
-    is_first = all(one.candidate != wanted for one in results)
+    per_s = math.exp(rates[wanted].mean) if wanted in rates else problem.service.per_s(wanted)
+    stretch_s = max(_SHORTEST_S, min(_LONGEST_S, _GRAINS * grain / per_s, left_s / _PROBES_LEFT - start_s))
     if problem.is_sweep:
-        num_left = _ROUNDS_SWEPT * len(problem.space) - len(results)
-        stretch_s = max(_SHORTEST_S, left_s / max(1, num_left) - start_s)
-    must_try = answer.candidate is None or (problem.is_sweep and is_first)
+        num_left = sum(_ROUNDS_SWEPT - rate.count for rate in rates.values())
+        stretch_s = max(_SHORTEST_S, left_s / num_left - start_s)
+    must_try = answer.candidate is None or (problem.is_sweep and not rates[wanted].count)
     return Probe(wanted, stretch_s) if must_try or start_s + stretch_s <= left_s else answer
 
 
 def answer_of(problem: Problem, results: Sequence[ProbeOutcome]) -> TuneAnswer:
-    """Return the best so far."""
+    """Return the best so far: of those that are as good as it, the cheapest, for which one comes first is luck."""
     tried = {one: rate for one, rate in _rates(problem, results).items() if rate.count}
     if not tried:
         return TuneAnswer(candidate=None)
-    noise = _noise(results)
-    rates = {one: _mean_and_error(logs, noise) for one, logs in _logs(results).items()}
+    rates = {}
+    for one, logs in _logs(results).items():
+        per_s = math.exp(statistics.fmean(logs))
+        rates[one] = per_s, 1.96 * per_s * _noise(results) / math.sqrt(len(logs))
     best, now, demand = _leader(problem, tried), problem.baseline, problem.demand_per_s
+    if demand is None:
+        enough = _worth(problem, best, tried[best].mean - min(_MOST_TIED, tried[best].error))
+        best = min((one for one in tried if _worth(problem, one, tried[one].mean) >= enough), key=lambda one: one.cost)
     gain, gain_error = times(rates[best], rates[now]) if now is not None and now in tried else (None, 0.0)
     return TuneAnswer(
         candidate=best,
@@ -153,47 +158,29 @@ def answer_of(problem: Problem, results: Sequence[ProbeOutcome]) -> TuneAnswer:
     )
 
 
-def _mean_and_error(logs: Sequence[float], noise: float) -> tuple[float, float]:
-    """Return what logarithms of rates stand for, and half of its 95 % interval."""
-    mean = math.exp(statistics.fmean(logs))
-    return mean, 1.96 * mean * noise / math.sqrt(len(logs))
-
-
 def times(rate: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
     """Return how many times another rate one is, and the error of that."""
     gain = rate[0] / other[0]
     return gain, gain * math.hypot(rate[1] / rate[0], other[1] / other[0])
 
 
-def _next_of_sweep(problem: Problem, results: Sequence[ProbeOutcome]) -> Candidate | None:
-    counts = {one: sum(each.candidate == one for each in results) for one in problem.space}
-    failed = {one.candidate for one in results if one.failure is not None}
-    left = [one for one in problem.space if counts[one] < _ROUNDS_SWEPT and one not in failed]
-    return min(left, key=lambda one: counts[one], default=None)
-
-
 def _next_beside(problem: Problem, best: Candidate, results: Sequence[ProbeOutcome]) -> Candidate | None:
-    """Return what to try beside the answer: torch's loader with as many workers, then each with what may help it."""
+    """Return what to try beside the answer: torch's loader with as many workers, then each with what may help it.
+
+    That is what `headrace run` can set for an unchanged script, where it could matter, and our workers' places.
+    """
     plain = replace(best, loader="torch", backend="process", batches_ahead=None, io_depth=None, memory_bytes=None)
-    tried = [one.candidate for one in results]
+    tried, variants = [one.candidate for one in results], []
     if plain not in tried:
         return plain
-    variants = free_gains(problem, plain, results)
-    if problem.nodes > 1 and best.loader != "torch":
-        variants.append(replace(best, cpus="numa"))
+    for one in results:
+        if one.candidate == plain and one.failure is None:
+            variants += [replace(plain, keeps_heap=True)] * (one.faults_per_s > _MANY_FAULTS * plain.num_workers)
+            is_crowded = one.threads > _OWN_THREADS and one.threads * plain.num_workers > problem.service.cores
+            variants += [replace(plain, threads=1)] * is_crowded
+    variants += [replace(best, cpus="numa")] * (problem.nodes > 1 and best.loader != "torch")
     group = [one for one in (plain, *variants) if variants and tried.count(one) < _ROUNDS_BESIDE]
     return min(group, key=tried.count, default=None)
-
-
-def free_gains(problem: Problem, plain: Candidate, results: Sequence[ProbeOutcome]) -> list[Candidate]:
-    """Return torch's loader with what `headrace run` can set for an unchanged script, where that could matter."""
-    seen = [one for one in results if one.candidate == plain and one.failure is None]
-    found = []
-    if any(one.faults_per_s > _MANY_FAULTS * plain.num_workers for one in seen):
-        found.append(replace(plain, keeps_heap=True))
-    if any(one.threads > _OWN_THREADS and one.threads * plain.num_workers > problem.model.cores for one in seen):
-        found.append(replace(plain, threads=1))
-    return found
 
 
 # ------------------------------------------------------------------------------------------------ what is known
@@ -210,7 +197,7 @@ class _Belief:
 
 def _rates(problem: Problem, results: Sequence[ProbeOutcome]) -> dict[Candidate, _Belief]:
     """Return what is known of every candidate that has not failed."""
-    said = {one: math.log(problem.model.per_s(one)) for one in _space(problem, results)}
+    said = {one: math.log(problem.service.per_s(one)) for one in _space(problem, results)}
     seen = {one: logs for one, logs in _logs(results).items() if one in said}  # what is beside them is not chosen
     missed = {one: statistics.fmean(logs) - said[one] for one, logs in seen.items()}
     squares = sum(miss**2 for miss in missed.values())
@@ -243,8 +230,9 @@ def _leader(problem: Problem, rates: Mapping[Candidate, _Belief]) -> Candidate:
 
 def _next_of(problem: Problem, rates: Mapping[Candidate, _Belief]) -> Candidate | None:
     """Return what to try; None where nobody may be better than the leader."""
-    if not rates:
-        return None
+    if problem.is_sweep or not rates:
+        left = [one for one in rates if rates[one].count < _ROUNDS_SWEPT]
+        return min(left, key=lambda one: rates[one].count, default=None)
     leader, now = _leader(problem, rates), problem.baseline
     num_tried = sum(rate.count > 0 for rate in rates.values())
     if now is not None and now in rates and not rates[now].count and num_tried > 1:
@@ -271,11 +259,13 @@ def _space(problem: Problem, results: Sequence[ProbeOutcome]) -> tuple[Candidate
     costs depends on how sample times, processors and others on the machine happen to fall together: it is tried.
     """
     space = dict.fromkeys(problem.space)
+    if problem.is_sweep:
+        return problem.space
     if problem.baseline is not None:
         space[problem.baseline] = None
     good = [one for one in results if one.failure is None]
     own_choice = [one for one in good if one.candidate in problem.space and one.candidate.num_workers]
-    if own_choice and not problem.is_sweep:
+    if own_choice:
         best = max(own_choice, key=lambda one: one.samples_per_s)
         deeper = max(_DEEPER * best.batches_ahead, _DEEPER_A_WORKER * best.candidate.num_workers)
         space[replace(best.candidate, batches_ahead=deeper)] = None
@@ -311,8 +301,6 @@ def _noise(results: Sequence[ProbeOutcome]) -> float:
 
 def _has_failed(one: Candidate, results: Sequence[ProbeOutcome]) -> bool:
     """Whether it is out: it failed; or where memory was the reason, one with fewer workers did."""
-    failed = [each for each in results if each.failure is not None]
-    short = [each.candidate for each in failed if each.failure is Failure.MEMORY]
-    return any(each.candidate == one for each in failed) or any(
-        one.family == each.family and one.cost >= each.cost for each in short
-    )
+    failed = {each.candidate: each.failure for each in results if each.failure is not None}
+    short = [each for each, why in failed.items() if why is Failure.MEMORY and each.family == one.family]
+    return one in failed or any(one.cost >= each.cost for each in short)

@@ -11,8 +11,8 @@ from headrace.errors import UnusableInput
 from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits, with_error
 from headrace.signals.system import read_numa_nodes
 
-from .memory import Configuration, LoaderName, SampleCost, TermKind, peak_memory
-from .model import Candidate, Limit, ThroughputModel, candidates, worker_counts
+from .memory import Configuration, SampleCost, TermKind, peak_memory
+from .model import Candidate, Limit, candidates, worker_counts
 from .probing import ProbeHost, TargetFacts
 from .search import HEADROOM, Probe, ProbeOutcome, Problem, TuneAnswer, answer_of, next_step, times
 
@@ -20,6 +20,7 @@ _OWN_BATCH = 8  # of a data set without a loader
 _SERVICE_S = 0.8
 _CROWDED_FROM = 0.1  # of a sample's time
 _FEWEST_AHEAD = 2  # batches: one that is filled beside one that is full
+_SHORTFALL = 0.8  # of what is said of one: below, workers take turns at something that no single sample shows
 _MOST_WORKERS = 16  # unless told, or twice the processors if that is more
 
 
@@ -108,7 +109,7 @@ def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutc
     results.append(found)
     assert host.service is not None  # which comes with a probe without workers
     service, depths = host.service, (1, 2, 4) if subject.reads_ahead and host.service.storage_depth else ()
-    counts = {*worker_counts(settings.most_workers or max(_MOST_WORKERS, 2 * subject.cores))}
+    counts = {*worker_counts(settings.most_workers or max(_MOST_WORKERS, 2 * int(service.cores)))}
     demand = (batches[0] or 1) / settings.step_s if settings.step_s else None
     if demand is not None:
         counts.add(min(max(counts), math.ceil(HEADROOM * demand * service.sample_s)))  # as many as the model says
@@ -132,23 +133,22 @@ def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutc
     own = os.sched_getaffinity(0)
     return Problem(
         space=space,
-        model=ThroughputModel(service=service, cores=subject.cores),
+        service=service,
         seconds=settings.seconds,
         baseline=subject.baseline,
         demand_per_s=demand,
         is_sweep=bool(settings.sweep),
-        beside=not settings.sweep,
         nodes=sum(bool(cpus & own) for cpus in read_numa_nodes().values()),
     )
 
 
 def _within(limit_bytes: int, cost: SampleCost, one: Candidate) -> Candidate | None:
     """Return a candidate as it fits a limit: its queued batches get what is left. None where that is too little."""
-    workers, loader, size = one.num_workers, LoaderName(one.loader), one.batch_size or 1
+    workers, size = one.num_workers, one.batch_size or 1
     if one.backend == "thread" and workers:  # one process for all of them
         cost = replace(cost, worker_bytes=cost.worker_bytes // workers, dataset_bytes=cost.dataset_bytes // workers)
-    plan = peak_memory(cost, Configuration(batch_size=size, num_workers=workers), loader)
-    if loader is LoaderName.TORCH or not workers:
+    plan = peak_memory(cost, Configuration(batch_size=size, num_workers=workers), one.loader)
+    if one.loader == "torch" or not workers:
         return one if plan.rank_bytes <= limit_bytes else None
     queued = sum(term.bytes for term in plan.terms if term.kind in (TermKind.QUEUE, TermKind.COLLATION))
     left = limit_bytes - (plan.rank_bytes - queued)
@@ -168,10 +168,6 @@ _CROWDED = Text(
     "，{share} 在等被别人占用的处理器：换到空闲的机器上，答案可能不同",
 )
 _STORED = Text("; files on {storage}", "；文件位于 {storage}")
-_INSIDE = Text(
-    "in the training process itself: handing samples over costs more than making them",
-    "直接在训练进程里取样：样本太便宜，传递的开销比取样本身还大",
-)
 _MEETS = Text(
     "the cheapest that gives the {demand} samples a second which the training takes, with 5 % to spare",
     "满足训练所需的每秒 {demand} 个样本（留 5 % 余量）且最省的配置",
@@ -199,28 +195,27 @@ _THREADS = Text(
     "are shared",
     "线程共用一个进程：数据集必须能被多个线程同时调用，全局随机数发生器也是共用的",
 )
-_HEAP_KEPT = Text(
-    "for torch's loader, `headrace run --malloc keep`: {times} times as fast (its workers take {faults} pages a second "
-    "from the kernel)",
-    "torch 的加载器加 `headrace run --malloc keep`：{times} 倍（它的 worker 每秒向内核要 {faults} 个内存页）",
-)
-_THREADS_BOUND = Text(
-    "for torch's loader, `headrace run --worker-threads 1`: {times} times as fast (a worker has {threads} threads)",
-    "torch 的加载器加 `headrace run --worker-threads 1`：{times} 倍（每个 worker 有 {threads} 个线程）",
-)
-_PLACED = Text('cpus="numa": {times} times as fast', 'cpus="numa"：{times} 倍')
-_ONE_NODE = Text("one NUMA node: nothing to place (`cpus=`)", "只有一个 NUMA 节点：`cpus=` 没有可放置的")
+_BESIDE = {
+    "keeps_heap": Text(
+        "torch's loader under `headrace run --malloc keep`: {times} times as fast",
+        "torch 的加载器加 `headrace run --malloc keep`：{times} 倍",
+    ),
+    "threads": Text(
+        "torch's loader under `headrace run --worker-threads 1`: {times} times as fast",
+        "torch 的加载器加 `headrace run --worker-threads 1`：{times} 倍",
+    ),
+    "cpus": Text('cpus="numa": {times} times as fast', 'cpus="numa"：{times} 倍'),
+}
 
 
 def reasons(report: TuneReport) -> Iterator[Text]:
     """Yield why the answer is what it is, the most important first."""
-    answer, service, chosen = report.answer, report.problem.model.service, report.answer.candidate
+    answer, service, chosen = report.answer, report.problem.service, report.answer.candidate
     if chosen is None:
         return
-    model, demand = report.problem.model, report.problem.demand_per_s
     if answer.gain is not None:
         yield (_KEEP if report.is_kept else _BETTER).filled(gain=with_error(answer.gain, answer.gain_error))
-    if demand is not None:
+    if (demand := report.problem.demand_per_s) is not None:
         short = format_share(max(0.0, 1 - answer.samples_per_s / demand))
         yield (_MEETS if answer.meets_demand else _FALLS_SHORT).filled(demand=three_digits(demand), share=short)
     nothing, no_core = Text("", ""), service.no_core_s / service.sample_s
@@ -231,16 +226,14 @@ def reasons(report: TuneReport) -> Iterator[Text]:
         lock=format_share(service.lock_share),
         stored=_STORED.filled(storage=service.storage) if service.storage else nothing,
     )
-    if not chosen.num_workers and answer.is_settled:
-        yield _INSIDE
-    elif chosen.num_workers and not answer.meets_demand:
-        like = {one: rate for one, (rate, _) in answer.rates.items() if one.family == chosen.family}
-        limit, per_s = model.limit(max(like, key=lambda one: one.num_workers))  # what is in the way of more
-        if answer.samples_per_s < per_s and model.take_turns(like):
+    if not answer.meets_demand:
+        like = (one for one in answer.rates if one.family == chosen.family)
+        limit, per_s = service.limit(max(like, key=lambda one: one.num_workers))  # what is in the way of more
+        if answer.samples_per_s < _SHORTFALL * per_s:
             limit, per_s = Limit.TURNS, answer.samples_per_s
         yield limit.value.filled(
-            each=three_digits(answer.samples_per_s / chosen.num_workers),
-            cores=three_digits(model.cores * service.core_share),
+            each=three_digits(answer.samples_per_s / max(1, chosen.num_workers)),
+            cores=three_digits(service.own_cores),
             cpu_s=format_seconds(service.cpu_s),
             most=three_digits(per_s),
             depth=service.storage_depth,
@@ -251,22 +244,11 @@ def reasons(report: TuneReport) -> Iterator[Text]:
         yield _EACH_ITS_PART
     if not answer.is_settled and not report.settings.sweep:
         yield _UNSETTLED
-    yield from _effects(report)
-
-
-def _effects(report: TuneReport) -> Iterator[Text]:
-    """Yield what each thing that costs nothing was measured to bring, with its noise."""
-    for one in report.answer.rates:
+    for one, rate in answer.rates.items():
         plain = replace(one, keeps_heap=False, threads=0, cpus=None)
-        if one == plain or plain not in report.answer.rates:
-            continue
-        seen = next(each for each in report.results if each.candidate == plain)
-        said = _HEAP_KEPT if one.keeps_heap else _THREADS_BOUND if one.threads else _PLACED
-        brought = with_error(*times(report.answer.rates[one], report.answer.rates[plain]))
-        yield said.filled(times=brought, faults=three_digits(seen.faults_per_s), threads=seen.threads)
-    chosen = report.answer.candidate
-    if report.problem.beside and report.problem.nodes < 2 and chosen is not None and chosen.num_workers:
-        yield _ONE_NODE
+        if one != plain and plain in answer.rates:
+            (said,) = (text for name, text in _BESIDE.items() if getattr(one, name))
+            yield said.filled(times=with_error(*times(rate, answer.rates[plain])))
 
 
 def arguments(report: TuneReport) -> dict[str, str]:
