@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         check_output(args.write)
     if os.path.isfile(os.path.join(args.target, RUN_FILE)):
         return _from_recording(args, terminal)
-    from headrace.tuning import TuneSettings, arguments, profile_settings, reasons, tune
+    from headrace.tuning import TuneSettings, profile_settings, tune
 
     settings = TuneSettings(
         target=args.target,
@@ -114,15 +114,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     with terminal.progress(_PROGRESS.filled(target=args.target, seconds=format_seconds(args.seconds))):
         report = tune(settings, tell)
-    why, code = list(reasons(report)), arguments(report)
     if args.json:
-        terminal.json(_document(report, why, code))
+        terminal.json(_document(report))
     else:
-        terminal.parts(_head(report))
-        if code:
-            terminal.parts([table_of(_HEADS, _rows(report), left=(0, 3)), *_failures(report), ""])
-            terminal.parts(_close(why, [f"{name.rpartition('.')[0]}.{call}" for name, call in code.items()]))
-    if code:
+        terminal.parts(_parts(report))
+    if report.chosen is not None:
         _save(args, terminal, profile_settings(report), f"{three_digits(report.answer.samples_per_s)} samples/s")
     return EXIT_INTERRUPTED if report.is_interrupted else EXIT_OK
 
@@ -138,35 +134,34 @@ def _save(args: argparse.Namespace, terminal: Terminal, settings: dict[str, obje
 def _name(one: Candidate, *, several: bool = False) -> str:
     """Return a configuration in a few words: its batch size where there are several."""
     kind = "threads" if one.backend == "thread" else "workers"
-    rest: dict[str, Any] = {
-        "batch": one.batch_size if several else None,
-        "ahead": one.batches_ahead,
-        "depth": one.io_depth,
-    }
+    rest = {"batch": one.batch_size if several else None, "ahead": one.batches_ahead, "depth": one.io_depth}
     rest |= {"malloc": "keep" if one.keeps_heap else None, "threads": one.threads, "cpus": one.cpus}
     said = [f"{one.loader} {one.num_workers} {kind}" if one.num_workers else f"{one.loader} in-process"]
     return ", ".join([*said, *(f"{name} {value}" for name, value in rest.items() if value)])
 
 
-def _head(report: TuneReport) -> Iterator[Part]:
-    batch = (report.answer.candidate or report.results[0].candidate).batch_size or "?"
-    title = _TITLE.filled(target=report.settings.target, dataset=report.subject.dataset, batch=batch)
-    took = say(_TOOK, count=len(report.results), seconds=format_seconds(report.elapsed_s))
-    yield from (line(title, "bold"), f"  {took}\n")
+def _parts(report: TuneReport) -> Iterator[Part]:
+    from headrace.tuning import arguments, reasons
+
+    best = report.answer.candidate
+    batch = (best or report.results[0].candidate).batch_size or "?"
+    yield line(_TITLE.filled(target=report.settings.target, dataset=report.subject.dataset, batch=batch), "bold")
+    yield f"  {say(_TOOK, count=len(report.results), seconds=format_seconds(report.elapsed_s))}\n"
     if report.is_interrupted:
         yield line(_STOPPED, "yellow")
-    if report.answer.candidate is None:
+    if best is None:
         yield line(_NOTHING, "bold")
-
-
-def _failures(report: TuneReport) -> Iterator[Part]:
+        return
+    yield table_of(_HEADS, _rows(report), left=(0, 3))
     for one in report.results:
         if one.failure is not None:
             said = (one.said.strip().splitlines() or [""])[0]
             yield line(f"{_name(one.candidate)}: {say(one.failure.value)}. {said}".strip(), "yellow")
+    code = (f"{name.rpartition('.')[0]}.{call}" for name, call in arguments(report).items())
+    yield from ("", *_close(reasons(report), code))
 
 
-def _close(why: Sequence[Text], code: Sequence[str]) -> Iterator[Part]:
+def _close(why: Iterable[Text], code: Iterable[str]) -> Iterator[Part]:
     """Give why, and what to write."""
     yield line(_WHY, "bold")
     yield from (f"  - {say(each)}" for each in why)
@@ -191,33 +186,27 @@ def _rows(report: TuneReport) -> Iterator[Sequence[Line | str]]:
         )
 
 
-def _bar(share: float) -> str:
-    """Return a bar that fills a share of its cells.
-
-    >>> _bar(0.5), _bar(0.03)
-    ('████████', '▌')
-    """
-    cells = round(8 * _BAR_CELLS * share)
-    return "█" * (cells // 8) + " ▏▎▍▌▋▊▉"[cells % 8].strip()
-
-
 def _marked(share: float, *, is_best: bool, is_now: bool) -> Line:
-    marks = [_BEST] * is_best + [_NOW] * is_now
-    return line(" ".join([_bar(share), *map(say, marks)]), "green" if is_best else "cyan")
+    """Return a bar that fills a share of its cells, and what is to be said of it."""
+    cells = round(8 * _BAR_CELLS * share)
+    bar = "█" * (cells // 8) + " ▏▎▍▌▋▊▉"[cells % 8].strip()
+    return line(" ".join([bar, *map(say, [_BEST] * is_best + [_NOW] * is_now)]), "green" if is_best else "cyan")
 
 
-def _document(report: TuneReport, why: list[Text], code: dict[str, str]) -> dict[str, Any]:
-    answer = {field.name: getattr(report.answer, field.name) for field in fields(report.answer)}
-    rates, candidate = answer.pop("rates"), answer["candidate"]
+def _document(report: TuneReport) -> dict[str, Any]:
+    from headrace.tuning import arguments, reasons
+
+    rates, answer = report.answer.rates, asdict(replace(report.answer, rates={}))
+    del answer["rates"]  # which are below, one after the other
     return {
         "schema": "headrace/tune/1",
         "headrace": __version__,
         "settings": asdict(report.settings),
         "subject": asdict(report.subject),
         "service": asdict(report.problem.service),
-        "answer": answer | {"candidate": candidate and asdict(candidate), "is_better": report.answer.is_better},
-        "arguments": code,
-        "why": [say(each) for each in why],
+        "answer": answer | {"is_better": report.answer.is_better},
+        "arguments": arguments(report),
+        "why": [say(each) for each in reasons(report)],
         "rates": [{**asdict(one), "samples_per_s": rate, "error": error} for one, (rate, error) in rates.items()],
         "probes": [asdict(one) | {"failure": one.failure and one.failure.name.lower()} for one in report.results],
         "elapsed_s": report.elapsed_s,
@@ -231,10 +220,9 @@ _ESTIMATE = Text(
     "{target}: an estimate from what was recorded; nothing was run", "{target}：根据录制结果的估计；没有实际运行"
 )
 _LOADER = Text(
-    "the loader over {loader} ({place}), batches of {batch}: a step takes {step} without its wait, and "
-    "{workers:worker(s) (makes|make)} a batch in {pool}",
-    "{loader} 的加载器（{place}），batch 大小 {batch}：不算等待一步 {step}，{workers} 个 worker 每 {pool} 产出一个 "
-    "batch",
+    "the loader over {loader}: a step takes {step} without its wait, and {workers:worker(s) (makes|make)} a batch in "
+    "{pool}",
+    "{loader} 的加载器：不算等待一步 {step}，{workers} 个 worker 每 {pool} 产出一个 batch",
 )
 _FORECAST_HEADS = Text("workers,steps/s,,waits", "worker,步/秒,,等待占比")
 _FEEDS = Text(
@@ -290,24 +278,13 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
         }
         terminal.json(document)
         return EXIT_OK
-    rows = [
-        (
-            str(count),
-            with_error(rate.value, rate.error),
-            _marked(rate.value * step_s, is_best=count == best, is_now=count == now),
-            format_share(max(0.0, 1 - rate.value * step_s)),
-        )
-        for count, rate in rates.items()
-    ]
-    facts = say(
-        _LOADER,
-        loader=forecast.loader,
-        place=settings.place or "?",
-        batch=settings.batch_size or "?",
-        step=format_seconds(step_s),
-        workers=max(1, now),
-        pool=format_seconds(forecast.supply.batch.value * forecast.supply.tasks),
-    )
+    pool, rows = forecast.supply.batch.value * forecast.supply.tasks, []
+    for count, rate in rates.items():
+        busy = rate.value * step_s
+        bar = _marked(busy, is_best=count == best, is_now=count == now)
+        rows.append((str(count), with_error(rate.value, rate.error), bar, format_share(max(0.0, 1 - busy))))
+    times = {"step": format_seconds(step_s), "pool": format_seconds(pool)}
+    facts = say(_LOADER, loader=forecast.loader, workers=max(1, now), **times)
     title = line(_ESTIMATE.filled(target=args.target), "bold")
     table = table_of(_FORECAST_HEADS, rows, left=(2,))
     terminal.parts([title, f"  {facts}\n", table, "", *_close([why], [call]), "", _MEASURE_IT])

@@ -112,6 +112,12 @@ class Term:
     bytes: int
     formula: str
 
+    @classmethod
+    def product(cls, kind: TermKind, size: int, *counts: int, plus: int = 0) -> Self:
+        """Return a size so many times, and perhaps another one once."""
+        formula = " x ".join((*map(str, counts), format_bytes(size))) + (f" + {format_bytes(plus)}" if plus else "")
+        return cls(kind, math.prod(counts) * size + plus, formula)
+
 
 @dataclass(frozen=True)
 class MemoryPlan:
@@ -147,59 +153,48 @@ def peak_memory(cost: SampleCost, configuration: Configuration, loader: str) -> 
     >>> [(term.kind.name, term.formula) for term in plan.terms][:3]
     [('QUEUE', '4 x 2 x 8 x 5.00 MiB'), ('LOOP', '8 x 5.00 MiB'), ('IN_HAND', '4 x (7 x 5.00 MiB + 10.0 MiB)')]
     """
-    terms = [*_batches(cost, configuration, loader), *_workers(cost, configuration, loader)]
+    terms = _terms(cost, configuration, loader)
     if configuration.val_workers:
         beside = replace(configuration, num_workers=configuration.val_workers, val_workers=0)
-        inner = sum(term.bytes for term in (*_batches(cost, beside, loader), *_workers(cost, beside, loader)))
+        inner = sum(term.bytes for term in _terms(cost, beside, loader))
         terms.append(Term(TermKind.VALIDATION, inner, f"{configuration.val_workers} workers, as above"))
-    terms.append(Term(TermKind.TRAINING, cost.training_bytes, format_bytes(cost.training_bytes)))
+    terms.append(Term.product(TermKind.TRAINING, cost.training_bytes))
     return MemoryPlan(loader, configuration, tuple(term for term in terms if term.bytes))
 
 
-def _batches(cost: SampleCost, configuration: Configuration, loader: str) -> list[Term]:
-    """What is ahead of the loop, and in its hands."""
-    rows, workers, ahead = configuration.batch_size, configuration.num_workers, configuration.ahead(loader, cost)
+def _terms(cost: SampleCost, configuration: Configuration, loader: str) -> list[Term]:
+    """What is ahead of the loop and in its hands, and what workers have for themselves."""
+    rows, workers, sample = configuration.batch_size, configuration.num_workers, cost.sample_bytes
     is_ours, budget = loader == "headrace" and workers > 0, configuration.budget_bytes
-    batch_bytes = rows * cost.batch_sample_bytes
-    batch = f"{rows} x {format_bytes(cost.batch_sample_bytes)}"
+    own_part, batch_bytes = cost.batch_sample_bytes, rows * cost.batch_sample_bytes
+    ahead = configuration.ahead(loader, cost)
     if is_ours and budget is not None:
         ahead = max(1, min(ahead, budget // max(1, cost.times_queued * batch_bytes) - 1))
-    factors = f"{workers} x {ahead // workers}" if workers and ahead % workers == 0 else str(ahead)
-    terms = [Term(TermKind.QUEUE, ahead * batch_bytes, f"{factors} x {batch}")]
-    terms.append(Term(TermKind.LOOP, batch_bytes, batch))
+    queued = (workers, ahead // workers) if workers and ahead % workers == 0 else (ahead,)
+    terms = [Term.product(TermKind.QUEUE, own_part, *queued, rows), Term.product(TermKind.LOOP, own_part, rows)]
     if workers and not cost.uses_rows:
         # ours: its samples as blocks, and blocks that workers keep for the next ones; torch's workers each
         # collate into memory of their own before that is copied into shared memory
         copies = (cost.times_queued - 1) * (ahead + 1) if is_ours else workers
-        terms.append(Term(TermKind.COLLATION, copies * batch_bytes, f"{copies} x {batch}"))
+        terms.append(Term.product(TermKind.COLLATION, own_part, copies, rows))
     if configuration.pin_memory and not is_ours:
         pinned = 1 << max(0, math.ceil(math.log2(max(1, batch_bytes))))
         extra = (ahead + 1) * (pinned - batch_bytes) + batch_bytes  # and one that is being copied lies in both
         formula = f"{ahead + 1} x ({format_bytes(pinned)} - {format_bytes(batch_bytes)}) + {format_bytes(batch_bytes)}"
         terms.append(Term(TermKind.PINNED, extra, formula))
-    return terms
-
-
-def _workers(cost: SampleCost, configuration: Configuration, loader: str) -> list[Term]:
-    """What workers have for themselves; without any, what the training process has in hand."""
-    rows, workers, sample = configuration.batch_size, configuration.num_workers, cost.sample_bytes
     peak = max(cost.fetch_peak_bytes, sample)
-    whole_batch, formula = (rows - 1) * sample + peak, f"{rows - 1} x {format_bytes(sample)} + {format_bytes(peak)}"
+    whole = Term.product(TermKind.IN_HAND, sample, rows - 1, plus=peak)
     if not workers:
-        return [Term(TermKind.IN_HAND, whole_batch, formula)]
-    if loader == "torch":
-        own, once = cost.worker_bytes + cost.collected_bytes, 0
-        terms = [Term(TermKind.IN_HAND, workers * whole_batch, f"{workers} x ({formula})")]
-    else:
+        return [*terms, whole]
+    if is_ours:
         own, once = cost.worker_bytes + _OWN_CODE_BYTES, cost.collected_bytes
-        terms = [Term(TermKind.IN_HAND, workers * peak, f"{workers} x {format_bytes(peak)}")]
-        most = cost.read_ahead_bytes
-        terms.append(Term(TermKind.READ_AHEAD, most, f"<= {format_bytes(most)}"))
-    formula = f"{workers} x {format_bytes(own)}" + (f" + {format_bytes(once)}" if once else "")
-    terms.append(Term(TermKind.INTERPRETER, workers * own + once, formula))
-    copied = cost.dataset_bytes
-    terms.append(Term(TermKind.DATASET, workers * copied, f"{workers} x {format_bytes(copied)}"))
-    return terms
+        terms.append(Term.product(TermKind.IN_HAND, peak, workers))
+        terms.append(Term(TermKind.READ_AHEAD, cost.read_ahead_bytes, f"<= {format_bytes(cost.read_ahead_bytes)}"))
+    else:
+        own, once = cost.worker_bytes + cost.collected_bytes, 0
+        terms.append(Term(TermKind.IN_HAND, workers * whole.bytes, f"{workers} x ({whole.formula})"))
+    terms.append(Term.product(TermKind.INTERPRETER, own, workers, plus=once))
+    return [*terms, Term.product(TermKind.DATASET, cost.dataset_bytes, workers)]
 
 
 # ------------------------------------------------------------------------------------------------ what fits a machine
