@@ -73,7 +73,6 @@ class Simulated:
                     samples_per_s=0.0
                     if is_too_large
                     else self.per_s(step.candidate) * math.exp(draw.gauss(0, self.noise)),
-                    error=2 * self.noise,
                     first_batch_s=0.3,
                     batches_ahead=4,
                     faults_per_s=self.faults_per_s,

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 # a window is as long as it takes to see so many samples, times the root of the workers: who ends just before its end,
 # and who just behind it, is then a few percent of it
 _LEAST_S, _MOST_S, _SAMPLES = 0.5, 4.0, 10
-_START_FOR_S, _START_PART = 0.05, 5
+_START_PART = 5  # times as long as starting one took, until the next one
 _MOST_LOOKED_AT = 16  # workers whose time on cores is read: 10 us each
 _MOST_WORKERS, _WORKERS_A_CORE = 64, 8
 # a step as long as so many usual ones is none, and neither are these windows: a checkpoint, an evaluation
@@ -69,7 +69,7 @@ class OnlineTuner:
         if self._waits.count == self._first_count:
             return
         if self._target:
-            self._start_some()
+            self._start_one()
             return
         if not self._began_at:
             self._begin(now)
@@ -96,8 +96,7 @@ class OnlineTuner:
         done, busy_s, seen = 0.0, 0.0, [0.0, 0.0, 0.0]
         for worker, now in self._work().items():
             before = self._work_before.get(worker, (0, 0))
-            is_new = now[0] < before[0]  # another one has its number
-            grown = [max(0, a - b) for a, b in zip(now, (0, 0) if is_new else before, strict=False)]
+            grown = [max(0, a - b) for a, b in zip(now, before, strict=False)]  # less: another one has its number
             done, busy_s = done + grown[0], busy_s + grown[1]
             if len(grown) == 4:
                 seen = [a + b for a, b in zip(seen, grown[1:], strict=True)]
@@ -167,17 +166,14 @@ class OnlineTuner:
             self._pool.shrink(-change)
             self._pool.pipes.flush()
 
-    def _start_some(self) -> None:
-        """Start workers for a moment: a fork of a large process takes a while, and the loop's batch may be ready."""
+    def _start_one(self) -> None:
+        """Start one, and soon another: a fork of a large process takes a while, and the loop's batch may be ready."""
         pool, began = self._pool, time.perf_counter()
-        while pool.num_workers < self._target and time.perf_counter() < began + _START_FOR_S:
-            # threads share one process
-            count = self._target - pool.num_workers if pool.plan.in_threads else 1
-            if not pool.grow(count, is_spare=True):
-                self._target = self._most_workers = pool.num_workers  # there may be no more processes
+        count = self._target - pool.num_workers if pool.plan.in_threads else 1  # threads share one process
+        if not pool.grow(count, is_spare=True):
+            self._target = self._most_workers = pool.num_workers  # there may be no more processes
         if pool.num_workers >= self._target or self._guard.pressure.level is not Level.NONE:
-            self._target, self._began_at = 0, 0.0
-            self.has_moved = True
+            self._target, self._began_at, self.has_moved = 0, 0.0, True
         else:
             self.due_at_s = began + _START_PART * (time.perf_counter() - began)
 

@@ -23,7 +23,7 @@ from typing import Any
 from headrace.errors import CannotLoadTarget, HeadraceError, InternalError, UnusableInput
 from headrace.loader import Orders, TargetProcess, end_with_parent
 from headrace.model import Count, describe_error, format_bytes, format_seconds
-from headrace.signals.system import read_schedule, read_text, read_tree_memory, set_worker_gains, walk_tree
+from headrace.signals.system import find_number, read_schedule, read_text, read_tree_memory, set_worker_gains, walk_tree
 
 from .measuring import Measured, measure
 from .memory import SampleCost
@@ -264,10 +264,6 @@ def _short_batch(dataset: Any, batch_size: int) -> int:
 
 def _stretch(loader: Any, candidate: Candidate, seconds: float) -> dict[str, Any]:
     """Take batches as fast as they come for a stretch, and return the figures."""
-    import numpy as np
-
-    from headrace.causes.recorded import mean_of
-
     # A round of torch's loader is one batch of each worker: they end together.
     workers = candidate.num_workers
     round_length = workers if workers and candidate.loader == "torch" else 1
@@ -287,10 +283,8 @@ def _stretch(loader: Any, candidate: Candidate, seconds: float) -> dict[str, Any
             break
     used_cpu_s, used_faults, threads = _used()
     cores, per_s = (used_cpu_s - cpu_s) / elapsed_s, sum(rows for _, rows in taken) / elapsed_s
-    mean = mean_of(np.array([interval_s / rows for interval_s, rows in taken]), round_length=round_length)
     figures = {
         "samples_per_s": per_s,
-        "error": min(1.0, mean.error / mean.value),
         "measured_s": elapsed_s,
         "first_batch_s": first_s,
         "cores": cores,
@@ -333,7 +327,7 @@ class _SampleWatch:
     def __init__(self, dataset: Any) -> None:
         self._dataset, self._looks, self._late, self._is_over = dataset, 0, 0, False
         self._opened: Counter[str] = Counter()
-        self._read_bytes, self._no_core_s = _read_bytes(), _no_core_s()
+        self._disk_bytes, self._no_core_s = _disk_bytes(), _no_core_s()
         sys.addaudithook(self._hear)  # for good: this process ends with its probe
         threading.Thread(target=self._watch_lock, daemon=True, name="headrace-lock").start()
 
@@ -365,7 +359,7 @@ class _SampleWatch:
         if count >= _OFTEN * num_rows:
             kind = kind_of(place or ".")
             storage = str(kind)
-            has_read = _read_bytes() > self._read_bytes
+            has_read = _disk_bytes() > self._disk_bytes
             depth = kind.starting_depth if kind.medium is not Medium.MEMORY and has_read else 0
         return {
             "sample_s": 1 / per_s,
@@ -385,10 +379,9 @@ def _no_core_s() -> float:
     return schedule[1] if schedule is not None else 0.0
 
 
-def _read_bytes() -> int:
+def _disk_bytes() -> int:
     """Return what this process has read from storage so far; 0 where the kernel does not tell."""
-    lines = dict(line.split(": ") for line in read_text("/proc/self/io").splitlines() if ": " in line)
-    return int(lines.get("read_bytes", 0))
+    return find_number(read_text("/proc/self/io"), "read_bytes:") or 0
 
 
 if __name__ == "__main__":

@@ -20,16 +20,13 @@ from headrace.model import Text
 from .model import Candidate, Service
 
 _WORTH_A_PROBE = 0.003  # of the rate: to hope for less from another one is not worth trying it
-_MOST_PROBES = 6  # of one candidate: the mean of as many is what it is
 _MODEL_ERROR, _MODEL_WEIGHT = 0.2, 2  # of the model's rate, before anything was tried; for how many probes that counts
-_REACH = 2.0  # doublings of the number of workers over which that error is much the same
-_OF_FAMILY, _OF_AHEAD, _OF_BATCH = 0.3, 0.95, 0.9  # how much of it others share: a backend, a deeper queue, a batch
-_LEAST_NOISE, _MOST_NOISE = 0.02, 0.05  # of a probe, before any was repeated:
-_NOISE_WEIGHT = 1  # for how many repetitions that counts
+_REACH = 2.0  # doublings of the number of workers over which that error is much the same;
+_OF_FAMILY, _OF_AHEAD, _OF_BATCH = 2.4, 0.1, 0.2  # as many are another backend, a deeper queue, another batch size
+_NOISE, _NOISE_WEIGHT = 0.03, 1  # of a probe, before any was repeated; for how many repetitions that counts
 _PER_DOUBLING = 0.005  # of the rate: what twice as many workers must bring to be worth their memory
 _MOST_TIED = 0.025  # of the rate: what is nearer to the best than its error, but no more than this, is as good
 _DEEPER_FROM = 0.02  # and a deeper queue, which takes more of it
-_THREADS_FROM = 0.005  # and threads, which a crash ends together and which share random generators
 _SHORT_OF_DEMAND, _DEAR = 20.0, 10.0  # times as much weigh what is missing to a demand, and what it costs to meet it
 HEADROOM = 1.05  # as much as is needed on average is late half of the time
 _GRAINS, _SHORTEST_S, _LONGEST_S = 12, 0.8, 5.0
@@ -59,7 +56,6 @@ class ProbeOutcome:
     took_s: float  # with starting and stopping
     measured_s: float = 0.0  # of it
     samples_per_s: float = 0.0
-    error: float = 0.0  # of the rate, as a share: half of its 95 % interval, from the batches of this stretch alone
     first_batch_s: float = 0.0
     cores: float = 0.0  # that were in use
     faults_per_s: float = 0.0  # of workers: pages that the kernel handed out anew
@@ -218,7 +214,6 @@ def _rates(problem: Problem, results: Sequence[ProbeOutcome]) -> dict[Candidate,
 def _worth(problem: Problem, one: Candidate, log_per_s: float) -> float:
     """Return what a rate is worth, less what a candidate costs; with a demand, what is beyond it counts nothing."""
     dear = _PER_DOUBLING * math.log2(1 + one.num_workers) + _DEEPER_FROM * (one.batches_ahead is not None)
-    dear += _THREADS_FROM * (one.backend == "thread")
     if problem.demand_per_s is None:
         return log_per_s - dear
     return min(0.0, log_per_s - math.log(HEADROOM * problem.demand_per_s)) * _SHORT_OF_DEMAND - _DEAR * dear
@@ -239,11 +234,7 @@ def _next_of(problem: Problem, rates: Mapping[Candidate, _Belief]) -> Candidate 
         return now  # what is to be beaten, once
     if not rates[leader].count:
         return leader
-    hopes = {
-        one: _worth(problem, one, rate.mean + rate.error)
-        for one, rate in rates.items()
-        if one != leader and rate.count < _MOST_PROBES
-    }
+    hopes = {one: _worth(problem, one, rate.mean + rate.error) for one, rate in rates.items() if one != leader}
     rival = max(hopes, key=hopes.__getitem__, default=leader)
     if hopes.get(rival, -math.inf) < _worth(problem, leader, rates[leader].mean) + _WORTH_A_PROBE:
         deeper = (one for one, rate in rates.items() if one.batches_ahead and not rate.count)
@@ -276,10 +267,9 @@ def _space(problem: Problem, results: Sequence[ProbeOutcome]) -> tuple[Candidate
 def _likeness(one: Candidate, other: Candidate) -> float:
     """Return how much of the model's error two candidates share."""
     sizes = (1 + one.num_workers, 1 + other.num_workers), (1 + (one.io_depth or 8), 1 + (other.io_depth or 8))
-    like = math.exp(-sum(abs(math.log2(a / b)) for a, b in sizes) / _REACH)
-    like *= 1.0 if one.family == other.family else _OF_FAMILY
-    like *= 1.0 if (one.batches_ahead is None) == (other.batches_ahead is None) else _OF_AHEAD
-    return like * (1.0 if one.batch_size == other.batch_size else _OF_BATCH)
+    apart = sum(abs(math.log2(a / b)) for a, b in sizes) + _OF_FAMILY * (one.family != other.family)
+    apart += _OF_AHEAD * (one.batches_ahead != other.batches_ahead) + _OF_BATCH * (one.batch_size != other.batch_size)
+    return math.exp(-apart / _REACH)
 
 
 def _logs(results: Sequence[ProbeOutcome]) -> dict[Candidate, list[float]]:
@@ -292,11 +282,10 @@ def _logs(results: Sequence[ProbeOutcome]) -> dict[Candidate, list[float]]:
 
 
 def _noise(results: Sequence[ProbeOutcome]) -> float:
-    """Return the spread of probes of one candidate: at first from their own errors, then from those repeated."""
-    seen, errors = _logs(results), [one.error for one in results if one.failure is None]
-    own = min(_MOST_NOISE, max(_LEAST_NOISE, statistics.median(errors or [0.0]) / 1.96))
-    squares = sum((log - statistics.fmean(logs)) ** 2 for logs in seen.values() for log in logs)
-    return math.sqrt((_NOISE_WEIGHT * own**2 + squares) / (_NOISE_WEIGHT + len(errors) - len(seen)))
+    """Return the spread of probes of one candidate, from those that were repeated."""
+    seen = _logs(results).values()
+    squares = sum((log - statistics.fmean(logs)) ** 2 for logs in seen for log in logs)
+    return math.sqrt((_NOISE_WEIGHT * _NOISE**2 + squares) / (_NOISE_WEIGHT + sum(len(logs) - 1 for logs in seen)))
 
 
 def _has_failed(one: Candidate, results: Sequence[ProbeOutcome]) -> bool:

@@ -14,9 +14,8 @@
 - `diagnosis`: from a recording to findings and facts: its steps, its ranks, the table of times.
 """
 
-from .ceiling import mean_of
 from .diagnosis import explain_processes, explain_recording, forecast_recording
 from .estimates import WorkerForecast
 from .processes import ProcessEvents
 
-__all__ = ["ProcessEvents", "WorkerForecast", "explain_processes", "explain_recording", "forecast_recording", "mean_of"]
+__all__ = ["ProcessEvents", "WorkerForecast", "explain_processes", "explain_recording", "forecast_recording"]

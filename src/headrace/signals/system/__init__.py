@@ -22,7 +22,7 @@ from .cgroups import (
     sample_groups,
 )
 from .heap import keep_heap_pages, minor_faults, name_thread, set_worker_gains, trim_heap
-from .kernel_files import LOCK_IS_HELD, Fd, anonymous_file, lock_file, read_text, why_unwritable
+from .kernel_files import LOCK_IS_HELD, Fd, anonymous_file, find_number, lock_file, read_text, why_unwritable
 from .machine import (
     GpuReader,
     find_disks,
@@ -90,6 +90,7 @@ __all__ = [
     "count_tasks",
     "cpu_groups",
     "find_disks",
+    "find_number",
     "keep_heap_pages",
     "lock_file",
     "memory_groups",
