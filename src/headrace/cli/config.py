@@ -15,17 +15,9 @@ Show what a headrace.DataLoader gets here that is given nothing but a data set: 
 comes from. The order is: argument of the loader, environment (HEADRACE_…), profile of headrace.toml or a built-in one
 (debug, conservative, balanced, aggressive, computed for this machine), default.
 """
-_ORIGINS = {  # by the values of Origin
-    "argument": Text("argument", "参数"),
-    "environment": Text("environment: {place}", "环境变量：{place}"),
-    "file": Text("profile {profile} of {place}", "配置 {profile}，来自 {place}"),
-    "built in": Text("profile {profile}, for {place}", "内置配置 {profile}，按 {place} 计算"),
-    "default": Text("default", "默认值"),
-}
 _HEAD = Text("setting,value,origin", "设置,取值,来源")
-_TITLE = Text("Settings of a loader, {profile}", "加载器的设置，{profile}")
-_NO_PROFILE = Text("without a profile", "未使用配置")
-_WITH = Text("profile {name}", "配置 {name}")
+_TITLE = Text("Settings of a loader", "加载器的设置")
+_WITH = Text("Settings of a loader, profile {name}", "加载器的设置，配置 {name}")
 _FILE = Text("file: {path}, profiles: {names}", "文件：{path}，其中的配置：{names}")
 _NO_FILE = Text("no headrace.toml in this folder or above it", "当前目录及上级目录都没有 headrace.toml")
 _BUILT_IN = Text("built in: {names}", "内置配置：{names}")
@@ -41,7 +33,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    from headrace.loader import BUILT_IN, find_file, read_profiles, resolve_settings
+    from headrace.loader import BUILT_IN, Origin, Setting, find_file, read_profiles, resolve_settings
 
     profile, path = args.profile or profile_name(), find_file()
     settings, known = resolve_settings(profile), read_profiles(path) if path is not None else {}
@@ -52,27 +44,26 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         "XDG_CACHE_HOME": str(cache_folder()),
     }
     if args.json:
-        found = {name: vars(one) for name, one in settings.items()}
+        found = {name: {**vars(one), "origin": str(one.origin)} for name, one in settings.items()}
         document = {"schema": "headrace/config/1", "profile": profile, "file": path and str(path), "profiles": known}
         terminal.json(document | {"settings": found, "others": others})
         return EXIT_OK
 
-    rows = [(name, one.value, str(one.origin), one.place) for name, one in settings.items()]
     for name, value in others.items():
-        rows.append((name, value, *(("environment", name) if os.environ.get(name) else ("default", ""))))
-    table = []
-    for name, value, origin, place in rows:  # the file's path is below
-        told = _ORIGINS[origin].filled(place=os.path.basename(place), profile=profile)
-        table.append((name, "-" if value is None else str(value), line(told, "" if place else "dim")))
+        is_given = bool(os.environ.get(name))
+        settings[name] = Setting(value, Origin.ENVIRONMENT, name) if is_given else Setting(value, Origin.DEFAULT)
+    rows = []
+    for name, one in settings.items():  # the file's path is below
+        told = one.origin.value.filled(place=os.path.basename(one.place), profile=profile)
+        rows.append((name, "-" if one.value is None else str(one.value), line(told, "" if one.place else "dim")))
     terminal.parts(
         [
-            line(_TITLE.filled(profile=_NO_PROFILE if profile is None else _WITH.filled(name=profile)), "bold"),
-            table_of(_HEAD, table, left=(0, 1, 2)),
+            line(_TITLE if profile is None else _WITH.filled(name=profile), "bold"),
+            table_of(_HEAD, rows, left=(0, 1, 2)),
             "",
             _NO_FILE if path is None else _FILE.filled(path=path, names=", ".join(known) or "-"),
             _BUILT_IN.filled(names=", ".join(BUILT_IN)),
+            *(["", _NEXT.filled(name=next(iter(known), "balanced"))] if profile is None else []),
         ]
     )
-    if profile is None:
-        terminal.parts(["", _NEXT.filled(name=next(iter(known), "balanced"))])
     return EXIT_OK

@@ -18,13 +18,14 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 from typing import Any, ParamSpec
 
 from headrace.engine import DEFAULT_SHARE, check_cpus, free_memory, usable_processors
 from headrace.errors import UnusableInput
 from headrace.model import (
+    Text,
     config_path,
     format_bytes,
     num_local_ranks,
@@ -57,14 +58,17 @@ _LOWEST = {"num_workers": 0, "prefetch_factor": 1, "io_depth": 0}
 _BACKENDS = ("auto", "process", "thread")
 
 
-class Origin(StrEnum):
-    """Where a value comes from; the first of these that has one."""
+class Origin(Enum):
+    """Where a value comes from, in words; the first of these that has one."""
 
-    ARGUMENT = "argument"
-    ENVIRONMENT = "environment"
-    FILE = "file"
-    BUILT_IN = "built in"
-    DEFAULT = "default"
+    ARGUMENT = Text("argument", "参数")
+    ENVIRONMENT = Text("environment: {place}", "环境变量：{place}")
+    FILE = Text("profile {profile} of {place}", "配置 {profile}，来自 {place}")
+    BUILT_IN = Text("profile {profile}, for {place}", "内置配置 {profile}，按 {place} 计算")
+    DEFAULT = Text("default", "默认值")
+
+    def __str__(self) -> str:
+        return self.name.lower().replace("_", " ")
 
 
 @dataclass(frozen=True)

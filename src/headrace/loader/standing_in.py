@@ -57,8 +57,7 @@ class _Indices:
         self._sampler, self._ahead = sampler, ahead
         self._source: Iterator[Any] = iter(())
         self._asked, self._given = deque[Any](), deque[Any]()
-        self._num_asked = self._num_delivered = 0
-        self.goes_on = False
+        self._is_over = self.goes_on = False
         self.raised: Exception | None = None  # by the sampler
 
     def __len__(self) -> int:
@@ -71,10 +70,9 @@ class _Indices:
 
     def begin(self) -> None:
         """Begin a pass."""
-        self._source = iter(self._sampler)
+        self._source, self._is_over = iter(self._sampler), False
         self._asked.clear()
         self._given.clear()
-        self._num_asked = self._num_delivered = 0
 
     def __next__(self) -> Any:
         if self.goes_on:  # whoever asks now begins with what nobody has delivered
@@ -96,23 +94,19 @@ class _Indices:
         """A batch has left, or its error."""
         if self._given:
             self._given.popleft()
-        self._num_delivered += 1
         self._ask_as_torch()
 
     def _ask_as_torch(self) -> None:
-        try:
-            while self._num_asked < self._ahead + self._num_delivered:
+        with contextlib.suppress(StopIteration):
+            while not self._is_over and len(self._asked) + len(self._given) < self._ahead:
                 self._ask()
-        except StopIteration:
-            self._num_asked = 1 << 62
 
     def _ask(self) -> None:
         try:
             self._asked.append(next(self._source))
         except Exception as error:
-            self.raised = error
+            self._is_over, self.raised = isinstance(error, StopIteration), error
             raise
-        self._num_asked += 1
 
 
 @dataclass
