@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CannotLoadTarget, UnusableInput
-from headrace.tuning import Candidate, ProbeHost, TuneSettings, arguments, profile_settings, reasons, tune
+from headrace.tuning import Candidate, ProbeHost, TuneSettings, tune
 from headrace.tuning.search import Failure
 
 DATA_SETS = """
@@ -176,11 +176,11 @@ def test_a_whole_search_beats_one_worker(place: Path) -> None:
     assert report.answer.is_better
     assert report.subject.baseline == Candidate(loader="torch", num_workers=1, batch_size=4)
     ours = f"DataLoader(dataset, batch_size=4, num_workers={chosen.num_workers}"
-    assert arguments(report)["headrace.DataLoader"].startswith(ours)
-    assert "prefetch_factor=" in arguments(report)["torch.utils.data.DataLoader"]
-    said = [text.en for text in reasons(report)]
+    assert report.arguments()["headrace.DataLoader"].startswith(ours)
+    assert "prefetch_factor=" in report.arguments()["torch.utils.data.DataLoader"]
+    said = [text.en for text in report.reasons()]
     assert "times what is there now" in said[0]
-    assert all(text.zh for text in reasons(report))
+    assert all(text.zh for text in report.reasons())
 
 
 def test_what_does_not_fit_is_not_tried_and_the_rest_is_bounded(place: Path) -> None:
@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_not_tried_and_the_rest_is_bounded(place: Path) -> 
     assert max(one.peak_bytes for one in report.results) < 400 << 20
     if chosen.num_workers:
         assert chosen.memory_bytes is not None
-        assert profile_settings(report)["memory"] == f"{chosen.memory_bytes >> 20}MiB"
+        assert report.profile_settings()["memory"] == f"{chosen.memory_bytes >> 20}MiB"
     with pytest.raises(UnusableInput, match="more memory than allowed"):
         tune(replace(settings, memory_bytes=20 << 20))
 
@@ -201,7 +201,7 @@ def test_an_iterable_is_warned_of(place: Path) -> None:
     report = tune(TuneSettings(target=f"{place}:Stream", seconds=5, most_workers=2, step_s=0.006))
     assert report.answer.meets_demand is not None
     if report.answer.candidate is not None and report.answer.candidate.num_workers > 1:
-        assert any("get_worker_info" in text.en for text in reasons(report))
+        assert any("get_worker_info" in text.en for text in report.reasons())
 
 
 def test_a_sweep_measures_just_what_was_asked_for(place: Path) -> None:

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         check_output(args.write)
     if os.path.isfile(os.path.join(args.target, RUN_FILE)):
         return _from_recording(args, terminal)
-    from headrace.tuning import TuneSettings, profile_settings, tune
+    from headrace.tuning import TuneSettings, tune
 
     settings = TuneSettings(
         target=args.target,
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     else:
         terminal.parts(_parts(report))
     if report.chosen is not None:
-        _save(args, terminal, profile_settings(report), f"{three_digits(report.answer.samples_per_s)} samples/s")
+        _save(args, terminal, report.profile_settings(), f"{three_digits(report.answer.samples_per_s)} samples/s")
     return EXIT_INTERRUPTED if report.is_interrupted else EXIT_OK
 
 
@@ -141,8 +141,6 @@ def _name(one: Candidate, *, several: bool = False) -> str:
 
 
 def _parts(report: TuneReport) -> Iterator[Part]:
-    from headrace.tuning import arguments, reasons
-
     best = report.answer.candidate
     batch = (best or report.results[0].candidate).batch_size or "?"
     yield line(_TITLE.filled(target=report.settings.target, dataset=report.subject.dataset, batch=batch), "bold")
@@ -157,8 +155,8 @@ def _parts(report: TuneReport) -> Iterator[Part]:
         if one.failure is not None:
             said = (one.said.strip().splitlines() or [""])[0]
             yield line(f"{_name(one.candidate)}: {say(one.failure.value)}. {said}".strip(), "yellow")
-    code = (f"{name.rpartition('.')[0]}.{call}" for name, call in arguments(report).items())
-    yield from ("", *_close(reasons(report), code))
+    code = (f"{name.rpartition('.')[0]}.{call}" for name, call in report.arguments().items())
+    yield from ("", *_close(report.reasons(), code))
 
 
 def _close(why: Iterable[Text], code: Iterable[str]) -> Iterator[Part]:
@@ -194,8 +192,6 @@ def _marked(share: float, *, is_best: bool, is_now: bool) -> Line:
 
 
 def _document(report: TuneReport) -> dict[str, Any]:
-    from headrace.tuning import arguments, reasons
-
     rates, answer = report.answer.rates, asdict(replace(report.answer, rates={}))
     del answer["rates"]  # which are below, one after the other
     return {
@@ -205,8 +201,8 @@ def _document(report: TuneReport) -> dict[str, Any]:
         "subject": asdict(report.subject),
         "service": asdict(report.problem.service),
         "answer": answer | {"is_better": report.answer.is_better},
-        "arguments": arguments(report),
-        "why": [say(each) for each in reasons(report)],
+        "arguments": report.arguments(),
+        "why": [say(each) for each in report.reasons()],
         "rates": [{**asdict(one), "samples_per_s": rate, "error": error} for one, (rate, error) in rates.items()],
         "probes": [asdict(one) | {"failure": one.failure and one.failure.name.lower()} for one in report.results],
         "elapsed_s": report.elapsed_s,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .model import Candidate, worker_counts
     from .probing import ProbeHost, TargetFacts
     from .search import ProbeOutcome
-    from .tuner import TuneReport, TuneSettings, arguments, profile_settings, reasons, tune
+    from .tuner import TuneReport, TuneSettings, tune
 
 __all__ = [
     "Candidate",
@@ -35,10 +35,7 @@ __all__ = [
     "TierRow",
     "TuneReport",
     "TuneSettings",
-    "arguments",
     "peak_memory",
-    "profile_settings",
-    "reasons",
     "tier_rows",
     "tune",
     "worker_counts",
@@ -51,5 +48,5 @@ __getattr__, __dir__ = lazy_names(
     model="Candidate worker_counts",
     probing="ProbeHost TargetFacts",
     search="ProbeOutcome",
-    tuner="TuneReport TuneSettings arguments profile_settings reasons tune",
+    tuner="TuneReport TuneSettings tune",
 )

@@ -16,7 +16,6 @@ from enum import Enum
 from headrace.model import Text
 
 _LADDER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-_TORCH_SHARE = 0.8  # of ours, before it is measured: fresh memory for each batch (docs/decisions)
 
 
 class Limit(Enum):
@@ -108,11 +107,10 @@ class Service:
         workers = candidate.num_workers
         if not workers:
             return {Limit.ALONE: 1 / self.sample_s}
-        share = _TORCH_SHARE if candidate.loader == "torch" else 1.0
         # A worker computes with one thread: what took several in-process takes one of them as long as all.
         limits = {
-            Limit.WORKERS: share * workers / max(self.sample_s, self.cpu_s),
-            Limit.PROCESSORS: share * self.own_cores / max(self.cpu_s, 1e-9),
+            Limit.WORKERS: workers / max(self.sample_s, self.cpu_s),
+            Limit.PROCESSORS: self.own_cores / max(self.cpu_s, 1e-9),
         }
         if candidate.backend == "thread":
             limits[Limit.LOCK] = 1 / max(self.lock_share * self.sample_s, 1e-9)

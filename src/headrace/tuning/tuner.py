@@ -62,6 +62,73 @@ class TuneReport:
         stays = self.is_kept and self.answer.meets_demand is None and self.answer.gain is not None
         return self.subject.baseline if stays else self.answer.candidate
 
+    def reasons(self) -> Iterator[Text]:
+        """Yield why the answer is what it is, the most important first."""
+        answer, service, chosen = self.answer, self.problem.service, self.answer.candidate
+        if chosen is None:
+            return
+        if answer.gain is not None:
+            yield (_KEEP if self.is_kept else _BETTER).filled(gain=with_error(answer.gain, answer.gain_error))
+        if (demand := self.problem.demand_per_s) is not None:
+            short = format_share(max(0.0, 1 - answer.samples_per_s / demand))
+            yield (_MEETS if answer.meets_demand else _FALLS_SHORT).filled(demand=three_digits(demand), share=short)
+        nothing, no_core = Text("", ""), service.no_core_s / service.sample_s
+        yield _SAMPLE.filled(
+            sample=format_seconds(service.sample_s),
+            cpu=format_share(min(1.0, service.cpu_s / service.sample_s)),
+            crowded=_CROWDED.filled(share=format_share(no_core)) if no_core > _CROWDED_FROM else nothing,
+            lock=format_share(service.lock_share),
+            stored=_STORED.filled(storage=service.storage) if service.storage else nothing,
+        )
+        if not answer.meets_demand:
+            like = (one for one in answer.rates if one.family == chosen.family)
+            limit, per_s = service.limit(max(like, key=lambda one: one.num_workers))  # what is in the way of more
+            if answer.samples_per_s < _SHORTFALL * per_s:
+                limit, per_s = Limit.TURNS, answer.samples_per_s
+            yield limit.value.filled(
+                each=three_digits(answer.samples_per_s / max(1, chosen.num_workers)),
+                cores=three_digits(service.own_cores),
+                cpu_s=format_seconds(service.cpu_s),
+                most=three_digits(per_s),
+                depth=service.storage_depth,
+            )
+        if chosen.num_workers and chosen.backend == "thread":
+            yield _THREADS
+        if chosen.num_workers > 1 and not self.subject.is_indexed:
+            yield _EACH_ITS_PART
+        if not answer.is_settled and not self.settings.sweep:
+            yield _UNSETTLED
+        for one, rate in answer.rates.items():
+            plain = replace(one, keeps_heap=False, threads=0, cpus=None)
+            if one != plain and plain in answer.rates:
+                (said,) = (text for name, text in _BESIDE.items() if getattr(one, name))
+                yield said.filled(times=with_error(*times(rate, answer.rates[plain])))
+
+    def arguments(self) -> dict[str, str]:
+        """Return the answer as code, for our loader and for torch's."""
+        chosen, ours = self.chosen, self.profile_settings()
+        if chosen is None:
+            return {}
+        factor = (chosen.prefetch_factor or 2) if chosen.num_workers else None
+        theirs = {"num_workers": chosen.num_workers, "prefetch_factor": factor}
+        return {
+            "headrace.DataLoader": _call({"batch_size": chosen.batch_size} | ours),
+            "torch.utils.data.DataLoader": _call({"batch_size": chosen.batch_size} | theirs),
+        }
+
+    def profile_settings(self) -> dict[str, object]:
+        """Return the answer as settings of our loader, as a profile holds them; what is None it chooses by itself."""
+        chosen = self.chosen
+        if chosen is None:
+            return {}
+        return {
+            "num_workers": chosen.num_workers,
+            "backend": "thread" if chosen.backend == "thread" and chosen.num_workers else None,
+            "prefetch_factor": chosen.prefetch_factor,
+            "io_depth": chosen.io_depth,
+            "memory": f"{chosen.memory_bytes >> 20}MiB" if chosen.memory_bytes is not None else None,
+        }
+
 
 def tune(settings: TuneSettings, tell: Callable[[ProbeOutcome], None] = lambda _: None) -> TuneReport:
     """Search for the best candidate within the time; `tell` is called with each result as it comes.
@@ -206,76 +273,6 @@ _BESIDE = {
     ),
     "cpus": Text('cpus="numa": {times} times as fast', 'cpus="numa"：{times} 倍'),
 }
-
-
-def reasons(report: TuneReport) -> Iterator[Text]:
-    """Yield why the answer is what it is, the most important first."""
-    answer, service, chosen = report.answer, report.problem.service, report.answer.candidate
-    if chosen is None:
-        return
-    if answer.gain is not None:
-        yield (_KEEP if report.is_kept else _BETTER).filled(gain=with_error(answer.gain, answer.gain_error))
-    if (demand := report.problem.demand_per_s) is not None:
-        short = format_share(max(0.0, 1 - answer.samples_per_s / demand))
-        yield (_MEETS if answer.meets_demand else _FALLS_SHORT).filled(demand=three_digits(demand), share=short)
-    nothing, no_core = Text("", ""), service.no_core_s / service.sample_s
-    yield _SAMPLE.filled(
-        sample=format_seconds(service.sample_s),
-        cpu=format_share(min(1.0, service.cpu_s / service.sample_s)),
-        crowded=_CROWDED.filled(share=format_share(no_core)) if no_core > _CROWDED_FROM else nothing,
-        lock=format_share(service.lock_share),
-        stored=_STORED.filled(storage=service.storage) if service.storage else nothing,
-    )
-    if not answer.meets_demand:
-        like = (one for one in answer.rates if one.family == chosen.family)
-        limit, per_s = service.limit(max(like, key=lambda one: one.num_workers))  # what is in the way of more
-        if answer.samples_per_s < _SHORTFALL * per_s:
-            limit, per_s = Limit.TURNS, answer.samples_per_s
-        yield limit.value.filled(
-            each=three_digits(answer.samples_per_s / max(1, chosen.num_workers)),
-            cores=three_digits(service.own_cores),
-            cpu_s=format_seconds(service.cpu_s),
-            most=three_digits(per_s),
-            depth=service.storage_depth,
-        )
-    if chosen.num_workers and chosen.backend == "thread":
-        yield _THREADS
-    if chosen.num_workers > 1 and not report.subject.is_indexed:
-        yield _EACH_ITS_PART
-    if not answer.is_settled and not report.settings.sweep:
-        yield _UNSETTLED
-    for one, rate in answer.rates.items():
-        plain = replace(one, keeps_heap=False, threads=0, cpus=None)
-        if one != plain and plain in answer.rates:
-            (said,) = (text for name, text in _BESIDE.items() if getattr(one, name))
-            yield said.filled(times=with_error(*times(rate, answer.rates[plain])))
-
-
-def arguments(report: TuneReport) -> dict[str, str]:
-    """Return the answer as code, for our loader and for torch's."""
-    chosen, ours = report.chosen, profile_settings(report)
-    if chosen is None:
-        return {}
-    factor = (chosen.prefetch_factor or 2) if chosen.num_workers else None
-    theirs = {"num_workers": chosen.num_workers, "prefetch_factor": factor}
-    return {
-        "headrace.DataLoader": _call({"batch_size": chosen.batch_size} | ours),
-        "torch.utils.data.DataLoader": _call({"batch_size": chosen.batch_size} | theirs),
-    }
-
-
-def profile_settings(report: TuneReport) -> dict[str, object]:
-    """Return the answer as settings of our loader that a profile holds; those that are None it chooses by itself."""
-    chosen = report.chosen
-    if chosen is None:
-        return {}
-    return {
-        "num_workers": chosen.num_workers,
-        "backend": "thread" if chosen.backend == "thread" and chosen.num_workers else None,
-        "prefetch_factor": chosen.prefetch_factor,
-        "io_depth": chosen.io_depth,
-        "memory": f"{chosen.memory_bytes >> 20}MiB" if chosen.memory_bytes is not None else None,
-    }
 
 
 def _call(values: Mapping[str, object]) -> str:
