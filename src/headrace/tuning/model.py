@@ -26,8 +26,8 @@ class Limit(Enum):
         "直接在训练进程里取样：样本太便宜，传递的开销比取样本身还大",
     )
     WORKERS = Text(
-        "each worker adds about {each} samples a second, up to the most that were allowed",
-        "每增加一个 worker 约多 {each} 个样本/秒，直到允许的上限",
+        "each worker adds about {each} samples a second, up to the most allowed",
+        "每个 worker 约多 {each} 个样本/秒，直到上限",
     )
     PROCESSORS = Text(
         "processors are the limit: {cores} of them, {cpu_s} of their time a sample, so at most about {most} samples a "

@@ -230,10 +230,7 @@ _SAMPLE = Text(
     "{stored}",
     "单个样本在进程内耗时 {sample}，其中 {cpu} 在处理器上{crowded}；解释器锁（GIL）占用 {lock}{stored}",
 )
-_CROWDED = Text(
-    ", {share} waiting for one that others use: on an idle machine the answer may be another",
-    "，{share} 在等被别人占用的处理器：换到空闲的机器上，答案可能不同",
-)
+_CROWDED = Text(", {share} waiting for one that others use", "，{share} 在等被别人占用的处理器")
 _STORED = Text("; files on {storage}", "；文件位于 {storage}")
 _MEETS = Text(
     "the cheapest that gives the {demand} samples a second which the training takes, with 5 % to spare",
@@ -246,12 +243,11 @@ _FALLS_SHORT = Text(
 )
 _BETTER = Text("{gain} times what is there now", "是现有配置的 {gain} 倍")
 _KEEP = Text(
-    "nothing that was tried beats what is there by more than the noise ({gain} times as fast): keep it",
-    "试过的配置都没有超出误差地胜过现有配置（{gain} 倍）：保持不变即可",
+    "keep what is there: nothing beats it beyond the noise ({gain} times as fast)",
+    "保持不变：没有超出误差的提升（{gain} 倍）",
 )
 _UNSETTLED = Text(
-    "the time was up before all that may be better was tried: more --seconds may find more",
-    "时间用完，还有可能更好的配置没有试过：增大 --seconds 或许能找到更好的",
+    "not all that may be better was tried: more --seconds may find more", "还有可能更好的没有试过：可增大 --seconds"
 )
 _EACH_ITS_PART = Text(
     "an IterableDataset comes whole from every worker unless its __iter__ splits by get_worker_info(): check that",
