@@ -142,6 +142,29 @@ def test_it_keeps_within_its_time(seconds: float, seed: int) -> None:
     assert answer.candidate is not None
 
 
+def test_what_took_all_of_the_time_to_import_is_still_tried_with_workers_once() -> None:
+    simulated, alone = Simulated(), Candidate(num_workers=0, batch_size=8)
+    problem = simulated.problem(seconds=10)
+    first = ProbeOutcome(candidate=alone, at_s=12.0, took_s=2.0, measured_s=1.0, samples_per_s=simulated.per_s(alone))
+    step = next_step(problem, [first])
+    assert isinstance(step, Probe)
+    assert step.candidate.num_workers > 1
+    second = replace(first, candidate=step.candidate, at_s=14.0, samples_per_s=simulated.per_s(step.candidate))
+    assert next_step(problem, [first, second]) == replace(answer_of(problem, [first, second]), is_settled=False)
+
+
+def test_of_those_that_noise_cannot_tell_apart_the_cheapest_is_told() -> None:
+    problem = replace(Simulated().problem(), space=tuple(Candidate(num_workers=count) for count in (2, 3, 4)))
+    rates = {2: 98.0, 3: 100.0, 4: 99.0}
+    results = [
+        ProbeOutcome(candidate=one, at_s=9.0, took_s=2.0, measured_s=1.0, samples_per_s=rates[one.num_workers])
+        for one in problem.space
+    ]
+    assert answer_of(problem, results).candidate == Candidate(num_workers=2)
+    results[0] = replace(results[0], samples_per_s=95.0)  # further off than 2.5 %, whatever the noise
+    assert answer_of(problem, results).candidate == Candidate(num_workers=3)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.floats(20, 700), st.integers(0, 100))
 def test_with_a_demand_it_wants_the_cheapest_that_meets_it(demand: float, seed: int) -> None:

@@ -19,6 +19,7 @@ from headrace.model import Adjustment, AdjustmentReason, Lever
 # shares of the loop's time. Below 3 % there is no more to gain than what noise hides; between both it is left alone
 _WAITS_FROM, _QUIET_UP_TO = 0.03, 0.01
 _BETTER, _AS_GOOD, _MUCH_WORSE = 1.03, 0.98, 0.7
+_IN_PROPORTION = 0.95  # of what as many times the workers would give at best
 _ERRORS = 2.5  # times the error of a difference, to believe in it
 _LEAST_NOISE, _NOISE_PART = 0.01, 0.1
 _CHANGED, _CHANGED_ERRORS = 0.1, 4.0
@@ -158,6 +159,9 @@ class Controller:
         if not is_bad and not is_last and abs(gain - wanted) < _ERRORS * error:
             return None
         if trial.lever is Lever.WORKERS:
+            if is_grown and gain >= _IN_PROPORTION * trial.after / trial.before:
+                # no limit is near: what more workers gave less with is of another time
+                self._known = {n: known for n, known in self._known.items() if n < trial.after}
             self._known[trial.after] = rate
         is_kept = gain >= wanted and (not is_grown or gain - 1 >= _ERRORS * error)
         if not is_kept:

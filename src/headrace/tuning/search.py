@@ -125,7 +125,9 @@ def next_step(problem: Problem, results: Sequence[ProbeOutcome]) -> Probe | Tune
     if problem.is_sweep:
         num_left = sum(_ROUNDS_SWEPT - rate.count for rate in rates.values())
         stretch_s = max(_SHORTEST_S, left_s / num_left - start_s)
-    must_try = answer.candidate is None or (problem.is_sweep and not rates[wanted].count)
+    # what takes long to import leaves no time, and to make samples in-process is no answer to how many workers
+    is_alone = not any(one.candidate.num_workers for one in results)
+    must_try = is_alone or (problem.is_sweep and not rates[wanted].count)
     return Probe(wanted, stretch_s) if must_try or start_s + stretch_s <= left_s else answer
 
 
