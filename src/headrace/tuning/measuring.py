@@ -40,61 +40,41 @@ class Measured:
 def measure(target: Any, num_samples: int) -> Measured:
     """Measure a target of `load_target`, in a process that has done nothing else; raises `CannotLoadTarget`."""
     import torch.multiprocessing
-    from torch.utils.data import default_collate
-
-    from headrace.loader import most_read_ahead
-    from headrace.storage import Shards
 
     gc.collect()
-    training, dataset = read_rollup(os.getpid()), target.dataset
+    training = read_rollup(os.getpid())
     context = getattr(target.loader, "multiprocessing_context", None) or torch.multiprocessing.get_context()
     ours, theirs = context.Pipe(duplex=False)
-    worker = context.Process(target=_fetch_some, args=(replace(target, loader=None), num_samples, os.getpid(), theirs))
+    facts = {"training_bytes": training.pss_bytes if training is not None else 0, "parent": os.getpid()}
+    facts["is_forked"] = context.get_start_method() == "fork"
+    worker = context.Process(target=_tell, args=(theirs, replace(target, loader=None), num_samples), kwargs=facts)
     worker.start()
     theirs.close()
     try:
-        told = ours.recv()
+        found = ours.recv()
     except EOFError:
         worker.join()
         raise CannotLoadTarget(f"a worker ended with {worker.exitcode} while it fetched a sample") from None
     worker.join()
-    if "failed" in told:
-        raise CannotLoadTarget(f"a sample failed: {told['failed']}")
-    sizes, is_forked = told.pop("sizes"), context.get_start_method() == "fork"
-    copied, tracked = sizes_of_references(dataset) if is_forked else (0, 0)
-    copied_already = min(copied, max(0, told.pop("copied_bytes")))
-    cost = SampleCost(
-        sample_bytes=sum(sizes) // len(sizes),
-        batch_sample_bytes=told.pop("batch_sample_bytes"),
-        fetch_peak_bytes=told.pop("peak_bytes"),
-        worker_bytes=told.pop("own_bytes") - copied_already,
-        collected_bytes=max(0, told.pop("collected_bytes") - tracked),
-        dataset_bytes=copied,
-        training_bytes=training.pss_bytes if training is not None else 0,
-        read_ahead_bytes=most_read_ahead(None) if hasattr(dataset, "extents") else 0,
-        uses_rows=told.pop("is_even") and target.collate_fn is default_collate,
-        worst_sample_s=told.pop("worst_sample_s"),
-    )
-    return Measured(
-        cost=cost,
-        num_fetched=len(sizes),
-        least_bytes=min(sizes),
-        greatest_bytes=max(sizes),
-        file_bytes=sum(map(os.path.getsize, dataset.paths)) if isinstance(dataset, Shards) else None,
-        **told,
-    )
+    if not isinstance(found, Measured):
+        raise CannotLoadTarget(f"a sample failed: {found}")
+    return found
 
 
-def _fetch_some(target: Any, num_samples: int, parent: int, connection: Any) -> None:
-    """Do what a worker does, and tell what it has of its own meanwhile."""
+def _tell(connection: Any, target: Any, num_samples: int, **facts: Any) -> None:
     try:
-        connection.send(_fetched(target, num_samples, parent))
+        connection.send(_measured(target, num_samples, **facts))
     except Exception as error:
-        connection.send({"failed": str(describe_error(error))})
+        connection.send(str(describe_error(error)))
 
 
-def _fetched(target: Any, num_samples: int, parent: int) -> dict[str, Any]:
+def _measured(target: Any, num_samples: int, *, parent: int, training_bytes: int, is_forked: bool) -> Measured:
+    """Do what a worker does, and look at what it has of its own meanwhile."""
     import torch
+    from torch.utils.data import default_collate
+
+    from headrace.loader import most_read_ahead
+    from headrace.storage import Shards
 
     torch.set_num_threads(1)
     gc.freeze()  # as our workers do: what a collection over everything copies is counted apart
@@ -131,18 +111,29 @@ def _fetched(target: Any, num_samples: int, parent: int) -> dict[str, Any]:
     gc.unfreeze()
     gc.collect()
     trim_heap()
-    return {
-        "sizes": sizes,
-        "peak_bytes": max(peaks, default=max(sizes)),
-        "batch_sample_bytes": batch_sample_bytes,
-        "own_bytes": own,
-        "copied_bytes": copied,
-        "collected_bytes": _own_bytes(os.getpid()) - own,
-        "is_even": len(layouts) == 1,
-        "is_peak_measured": can_reset and bool(peaks),
-        "sample_s": sorted(times)[len(times) // 2] if times else 0.0,
-        "worst_sample_s": max(times, default=0.0),
-    }
+    collected = _own_bytes(os.getpid()) - own
+    all_copied, tracked = sizes_of_references(target.dataset) if is_forked else (0, 0)
+    cost = SampleCost(
+        sample_bytes=sum(sizes) // len(sizes),
+        batch_sample_bytes=batch_sample_bytes,
+        fetch_peak_bytes=max(peaks, default=max(sizes)),
+        worker_bytes=own - min(all_copied, max(0, copied)),
+        collected_bytes=max(0, collected - tracked),
+        dataset_bytes=all_copied,
+        training_bytes=training_bytes,
+        read_ahead_bytes=most_read_ahead(None) if hasattr(target.dataset, "extents") else 0,
+        uses_rows=len(layouts) == 1 and target.collate_fn is default_collate,
+        worst_sample_s=max(times, default=0.0),
+    )
+    return Measured(
+        cost=cost,
+        num_fetched=len(sizes),
+        least_bytes=min(sizes),
+        greatest_bytes=max(sizes),
+        sample_s=sorted(times)[len(times) // 2] if times else 0.0,
+        is_peak_measured=can_reset and bool(peaks),
+        file_bytes=sum(map(os.path.getsize, target.dataset.paths)) if isinstance(target.dataset, Shards) else None,
+    )
 
 
 def _samples(target: Any, count: int) -> Iterator[Any]:
