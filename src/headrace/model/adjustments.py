@@ -17,40 +17,24 @@ class Lever(Enum):
 class AdjustmentReason(Enum):
     """Why. The names are in recordings: they never change their meaning."""
 
-    WAITS = Text(
-        "the loop waits {wait} of its time, and the machine has room", "训练循环有 {wait} 的时间在等数据，机器还有余量"
-    )
-    STARVED = Text(
-        "the loop waits {wait} of its time while workers have nothing to do",
-        "训练循环有 {wait} 的时间在等数据，worker 却没有活干",
-    )
+    WAITS = Text("the loop waits {wait} of its time, and the machine has room", "等数据占 {wait}，机器还有余量")
+    STARVED = Text("the loop waits {wait} of its time while workers are idle", "等数据占 {wait}，worker 却没有活干")
     CONTENDED = Text("workers wait for a core: fewer may do as much", "worker 在等 CPU 核心：更少的也许一样快")
     PAST_KNEE = Text("more bring nothing: fewer may do as much", "再多也没有用：更少的也许一样快")
     SPARE = Text("nothing waits, and fewer suffice", "没有等待，更少的就够")
     ENOUGH = Text("nothing waits with so many", "这么多就没有等待")
     HELPED = Text("that gives {gain} times the samples a second", "每秒样本数是之前的 {gain} 倍")
-    AS_GOOD = Text(
-        "fewer give as much: {gain} times the samples a second", "更少的一样快：每秒样本数是之前的 {gain} 倍"
-    )
-    NO_GAIN = Text(
-        "back, for that gave {gain} times the samples a second", "改回去：那样每秒样本数只是之前的 {gain} 倍"
-    )
-    MISSED = Text(
-        "back, for with fewer the loop waits {wait} of its time", "改回去：更少时训练循环有 {wait} 的时间在等"
-    )
+    AS_GOOD = Text("fewer give as much: {gain} times the samples a second", "更少的一样快：每秒样本数 {gain} 倍")
+    NO_GAIN = Text("back, for that gave {gain} times the samples a second", "改回去：那样每秒样本数只有 {gain} 倍")
+    MISSED = Text("back, for with fewer the loop waits {wait} of its time", "改回去：更少时等数据占 {wait}")
     MEMORY = Text("memory gets short", "内存开始紧张")
     SETTLED = Text(
-        "nothing tried gives more, though the loop waits {wait} of its time",
-        "试过的都不会更快，尽管训练循环有 {wait} 的时间在等数据",
+        "nothing tried gives more, though the loop waits {wait} of its time", "试过的都不会更快，尽管等数据占 {wait}"
     )
     CHANGED = Text(
-        "samples a second are {gain} times what they were: what was tried before is tried anew",
-        "每秒样本数变为之前的 {gain} 倍：重新尝试",
+        "samples a second are {gain} times what they were: all is tried anew", "每秒样本数变为 {gain} 倍：重新尝试"
     )
-    BYTES = Text(
-        "the reader follows how long workers wait for bytes, and what more reads bring",
-        "读取进程按 worker 等待读取的时间和增加读取的效果来调整",
-    )
+    BYTES = Text("what workers wait for bytes, and what more reads bring", "按等待读取的时间和增加读取的效果")
 
 
 _MOVED = Text("{lever} {before} → {after}: {why}", "{lever} {before} → {after}：{why}")
