@@ -41,7 +41,7 @@ exit codes: 0 it fits, 1 it does not, 2 could not run (usage or input), 130 inte
 
 _ESTIMATED = ("DATASET", "PINNED", "READ_AHEAD", "VALIDATION", "COLLATION")  # whatever is measured
 _TITLE = Text(
-    "batch {batch}, {workers:worker(s)}, prefetch {prefetch}", "batch {batch}，{workers} 个 worker，prefetch {prefetch}"
+    "batch {batch}, {workers:worker(s)}, prefetch {prefetch}", "batch {batch}，worker {workers}，prefetch {prefetch}"
 )
 _HEAD = Text(",torch,headrace,basis,how", ",torch,headrace,依据,算法")
 _BASIS = {True: Text("estimate", "估算"), False: Text("measured", "实测")}
@@ -72,8 +72,8 @@ _FORMULAS = Text(
     "headrace 的 worker 另有 5 MiB 引擎页面；不知道解码过程的样本按两倍大小计",
 )
 _PEAK = Text(
-    "The peak of a training slower than its loader; one that waits for data comes close. No speed follows from it.",
-    "这是训练慢于加载时的峰值；在等数据的训练也会接近它。表中数字不代表速度。",
+    "The peak of a training slower than its loader, or nearly so. No speed follows.",
+    "训练慢于加载时的峰值。表中数字不代表速度。",
 )
 _FITS = Text("It fits: {bytes} of {free}.", "放得下：{bytes} / {free}。")
 _NOT = Text(
@@ -81,8 +81,7 @@ _NOT = Text(
     "用 torch 的加载器放不下：{bytes} / 可用 {free}，/dev/shm 需要 {shm}。",
 )
 _NEXT_OWN = Text(
-    "Next: headrace.DataLoader with the same workers takes {bytes}; or the row that fits, above.",
-    "下一步：换成 headrace.DataLoader，同样的 worker 数只占 {bytes}；或者用上表中放得下的一行。",
+    "Next: headrace.DataLoader takes {bytes}; or a row that fits.", "下一步：headrace.DataLoader 只占 {bytes}。"
 )
 _NEXT = Text("Next: `headrace tune` measures what it brings.", "下一步：用 `headrace tune` 实测它能带来什么。")
 _MEASURING = Text("measuring {target}", "正在测量 {target}")

@@ -19,34 +19,14 @@ _LADDER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
 class Limit(Enum):
-    """What a candidate is limited by, as a sentence."""
+    """What a candidate is limited by."""
 
-    ALONE = Text(
-        "in the training process itself: handing samples over costs more than making them",
-        "直接在训练进程里取样：样本太便宜，传递的开销比取样本身还大",
-    )
-    WORKERS = Text(
-        "each worker adds about {each} samples a second, up to the most allowed",
-        "每个 worker 约多 {each} 个样本/秒，直到上限",
-    )
-    PROCESSORS = Text(
-        "processors are the limit: {cores} of them, {cpu_s} of their time a sample, so at most about {most} samples a "
-        "second; more workers only share them",
-        "瓶颈是处理器：共 {cores} 个，每个样本占用 {cpu_s}，因此每秒至多约 {most} 个样本；再加 worker 只是分摊",
-    )
-    LOCK = Text(
-        "the interpreter's lock is the limit of threads: at most about {most} samples a second",
-        "线程的瓶颈是解释器锁（GIL）：每秒至多约 {most} 个样本",
-    )
-    STORAGE = Text(
-        "storage is the limit: it is worth about {depth} reads at a time, so at most about {most} samples a second",
-        "瓶颈是存储：大约只值 {depth} 路并发读取，因此每秒至多约 {most} 个样本",
-    )
-    TURNS = Text(
-        "more workers bring no more than about {most} samples a second: they take turns at something that they share "
-        "(a lock, a connection, a disk, processors that others use)",
-        "再加 worker 也不超过约每秒 {most} 个样本：它们在轮流使用同一个东西（锁、连接、磁盘，或被别人占用的处理器）",
-    )
+    ALONE = Text("one process makes them; handing them over costs more", "单进程取样；传递的开销更大")
+    WORKERS = Text("each worker adds about {each}, as far as allowed", "每个 worker 约多 {each}，直到允许的上限")
+    PROCESSORS = Text("{cores} processors, {cpu_s} of one a sample", "{cores} 个处理器，每个样本占用 {cpu_s}")
+    LOCK = Text("threads take turns at the interpreter's lock", "线程轮流使用解释器锁（GIL）")
+    STORAGE = Text("storage is worth about {depth} reads at a time", "存储大约只值 {depth} 路并发读取")
+    TURNS = Text("workers take turns at something (a lock, a disk)", "worker 在轮流使用某样东西（锁、磁盘）")
 
 
 @dataclass(frozen=True, kw_only=True)

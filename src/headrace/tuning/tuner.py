@@ -85,13 +85,13 @@ class TuneReport:
             limit, per_s = service.limit(max(like, key=lambda one: one.num_workers))  # what is in the way of more
             if answer.samples_per_s < _SHORTFALL * per_s:
                 limit, per_s = Limit.TURNS, answer.samples_per_s
-            yield limit.value.filled(
+            why = limit.value.filled(
                 each=three_digits(answer.samples_per_s / max(1, chosen.num_workers)),
                 cores=three_digits(service.own_cores),
                 cpu_s=format_seconds(service.cpu_s),
-                most=three_digits(per_s),
                 depth=service.storage_depth,
             )
+            yield _LIMIT.filled(most=three_digits(per_s), limit=why)
         if chosen.num_workers and chosen.backend == "thread":
             yield _THREADS
         if chosen.num_workers > 1 and not self.subject.is_indexed:
@@ -233,8 +233,7 @@ _SAMPLE = Text(
 _CROWDED = Text(", {share} waiting for one that others use", "，{share} 在等被别人占用的处理器")
 _STORED = Text("; files on {storage}", "；文件位于 {storage}")
 _MEETS = Text(
-    "the cheapest that gives the {demand} samples a second which the training takes, with 5 % to spare",
-    "满足训练所需的每秒 {demand} 个样本（留 5 % 余量）且最省的配置",
+    "the cheapest for {demand} samples a second, and 5 % to spare", "满足每秒 {demand} 个样本（留 5 %）且最省"
 )
 _FALLS_SHORT = Text(
     "nothing that was tried gives the {demand} samples a second which the training takes: this comes nearest, and the "
@@ -242,22 +241,16 @@ _FALLS_SHORT = Text(
     "试过的配置都达不到训练所需的每秒 {demand} 个样本：这是最接近的，训练仍有 {share} 的时间在等待",
 )
 _BETTER = Text("{gain} times what is there now", "是现有配置的 {gain} 倍")
+_LIMIT = Text("the limit, about {most} samples a second: {limit}", "上限约每秒 {most} 个样本：{limit}")
 _KEEP = Text(
-    "keep what is there: nothing beats it beyond the noise ({gain} times as fast)",
-    "保持不变：没有超出误差的提升（{gain} 倍）",
+    "nothing beats what is there beyond the noise ({gain} times): keep it", "没有超出误差的提升（{gain} 倍）：不变"
 )
-_UNSETTLED = Text(
-    "not all that may be better was tried: more --seconds may find more", "还有可能更好的没有试过：可增大 --seconds"
-)
+_UNSETTLED = Text("not all was tried that may be better: more --seconds", "还有可能更好的没有试过：可增大 --seconds")
 _EACH_ITS_PART = Text(
     "an IterableDataset comes whole from every worker unless its __iter__ splits by get_worker_info(): check that",
     "IterableDataset 若不在 __iter__ 里按 get_worker_info() 切分，每个 worker 都会给出全部数据：请确认",
 )
-_THREADS = Text(
-    "threads share one process: the data set must bear being called by several at once, and global random generators "
-    "are shared",
-    "线程共用一个进程：数据集必须能被多个线程同时调用，全局随机数发生器也是共用的",
-)
+_THREADS = Text("threads share the data set, and global random generators", "线程共用数据集和全局随机数发生器")
 _BESIDE = {
     "keeps_heap": Text(
         "torch's loader under `headrace run --malloc keep`: {times} times as fast",

@@ -17,8 +17,7 @@ from .processes import ProcessEvents, ends_of, starts_of
 _STAYS = {
     FeedReason.PIPE: Text("data pipes run in torch's loader", "data pipe 由 torch 的加载器运行"),
     FeedReason.IN_PROCESS: Text(
-        "num_workers=0: samples are made in the training process, as the script has it",
-        "num_workers=0：样本在训练进程内生成，这是脚本的选择",
+        "num_workers=0: the training process makes its samples", "num_workers=0：样本在训练进程内生成"
     ),
     FeedReason.OWN_ITERATOR: Text("{detail} makes its iterators itself", "{detail} 自己创建迭代器"),
     FeedReason.DRAWS: Text(
@@ -28,10 +27,7 @@ _STAYS = {
     ),
     FeedReason.ASKS_WORKER: Text("its samples ask which worker they are made in", "样本会查询自己在哪个 worker 里"),
     FeedReason.PROBE_FAILED: Text("its first samples failed when they were tried", "试取最初的样本时出错"),
-    FeedReason.PROBE_LATE: Text(
-        "its first two samples took too long to tell whether they draw random numbers",
-        "最初两个样本太慢，无法判断是否抽取随机数",
-    ),
+    FeedReason.PROBE_LATE: Text("its first two samples took too long to be tried", "最初两个样本太慢，没有试完"),
     FeedReason.FAILED: Text("feeding it failed: {detail}", "喂数据失败：{detail}"),
     FeedReason.MEASURED: Text("torch's stretch was not over when the run was", "运行结束时，torch 的测量段还没有结束"),
 }
@@ -43,8 +39,7 @@ _TUNED = {
     None: Text("", ""),
     True: Text(", tuned while it ran", "，运行中自动调优"),
     False: Text(
-        ", not tuned (what its workers or its sampler give depends on their number)",
-        "，没有自动调优（它的 worker 或 sampler 给出什么，取决于 worker 数）",
+        ", not tuned (its batches depend on the number of workers)", "，没有自动调优（batch 取决于 worker 数）"
     ),
 }
 _WAITS = Text(
@@ -53,8 +48,7 @@ _WAITS = Text(
 )
 _NO_WAITS = Text("too few batches to tell of waits", "batch 太少，说不出等待")
 _DREW = Text(
-    "{loader} drew random numbers after all: its batches may be others than with torch's workers",
-    "{loader} 后来还是抽取了随机数：它的 batch 可能与 torch 的不同",
+    "{loader} drew random numbers after all: its batches may be others", "{loader} 还是抽取了随机数：batch 可能不同"
 )
 _HEADLINE = Text(
     "with torch's loader the training waited for data for {torchs} of its time, with ours for {ours} ({loader})",
