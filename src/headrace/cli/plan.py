@@ -72,8 +72,8 @@ _FORMULAS = Text(
     "headrace 的 worker 另有 5 MiB 引擎页面；不知道解码过程的样本按两倍大小计",
 )
 _PEAK = Text(
-    "The peak of a training slower than its loader, or nearly so. No speed follows.",
-    "训练慢于加载时的峰值。表中数字不代表速度。",
+    "The peak of a training slower than its loader; one that waits for data comes close. No speed follows from it.",
+    "这是训练慢于加载时的峰值；在等数据的训练也会接近它。表中数字不代表速度。",
 )
 _FITS = Text("It fits: {bytes} of {free}.", "放得下：{bytes} / {free}。")
 _NOT = Text(
