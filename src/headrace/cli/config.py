@@ -63,7 +63,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             "",
             _NO_FILE if path is None else _FILE.filled(path=path, names=", ".join(known) or "-"),
             _BUILT_IN.filled(names=", ".join(BUILT_IN)),
-            *(["", _NEXT.filled(name=next(iter(known), "balanced"))] if profile is None else []),
         ]
     )
+    if profile is None:
+        terminal.parts(["", _NEXT.filled(name=next(iter(known), "balanced"))])
     return EXIT_OK

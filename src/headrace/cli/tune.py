@@ -130,8 +130,8 @@ def _save(args: argparse.Namespace, terminal: Terminal, settings: dict[str, obje
 
 def _name(one: Candidate, *, several: bool = False) -> str:
     """Return a configuration in a few words: its batch size where there are several."""
-    kind = "threads" if one.backend == "thread" else "workers"
-    rest = {"batch": one.batch_size if several else None, "ahead": one.batches_ahead, "depth": one.io_depth}
+    kind, size = "threads" if one.backend == "thread" else "workers", one.batch_size if several else None
+    rest: dict[str, object] = {"batch": size, "ahead": one.batches_ahead, "depth": one.io_depth}
     rest |= {"malloc": "keep" if one.keeps_heap else None, "threads": one.threads, "cpus": one.cpus}
     said = [f"{one.loader} {one.num_workers} {kind}" if one.num_workers else f"{one.loader} in-process"]
     return ", ".join([*said, *(f"{name} {value}" for name, value in rest.items() if value)])
