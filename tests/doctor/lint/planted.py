@@ -56,13 +56,11 @@ PLANTED = {
         """,
     "prefetch_with_a_default_of_no_workers": """
         import argparse
-        from functools import partial
         from torch.utils.data import DataLoader
         parser = argparse.ArgumentParser()
         parser.add_argument("--workers", default=0, type=int)
         args = parser.parse_args()
-        make = partial(DataLoader, num_workers=args.workers)
-        loader = make(data, prefetch_factor=4)  #! workers-needed
+        loader = DataLoader(data, num_workers=args.workers, prefetch_factor=4)  #! workers-needed
         """,
     "data_class": """
         from dataclasses import dataclass

@@ -19,6 +19,7 @@ _THREADED = {
 }
 _BY_WORKER = re.compile(r"worker|split_by|shard\(|num_shards|islice|distribut", re.IGNORECASE)
 _BY_RANK = re.compile(r"rank|world_size|split_by_node|split_dataset_by_node|num_replicas|dist\.", re.IGNORECASE)
+_SEVERAL_RANKS = re.compile(rb"DistributedDataParallel|init_process_group|FullyShardedDataParallel|fully_shard")
 _REPORTS = re.compile(r"log|warn|print|write|append|add|raise|record|count|fail|bad|skip", re.IGNORECASE)
 # Another data set, which has its share already.
 _WRAPS = re.compile(r"dataset|loader|reader|source|stream|pipe|sampler|iter|generator|queue", re.IGNORECASE)
@@ -84,7 +85,7 @@ def _shares(script: Script, home: ast.ClassDef, methods: dict[str, Function]) ->
         return
     if not _BY_WORKER.search(ast.unparse(home)) and "worker_init_fn" not in script.text:
         yield script.found("no-worker-split", stream, name=home.name)
-    elif script.project.is_distributed and not _BY_RANK.search(ast.unparse(home)):
+    elif _SEVERAL_RANKS.search(script.project) and not _BY_RANK.search(ast.unparse(home)):
         yield script.found("no-rank-split", stream, name=home.name)
 
 
@@ -97,7 +98,7 @@ def _threads(script: Script, methods: dict[str, Function]) -> Iterator[Spot]:
         inside += nodes
         named = {getattr(node, "attr", "") for node in nodes} & methods.keys()
     calls = [one for one in inside if isinstance(one, ast.Call) and script.dotted(one.func) in _THREADED]
-    if calls and not script.project.sets_cv2_threads:
+    if calls and b"setNumThreads" not in script.project:
         yield script.found("cv2-threads", calls[0], code=script.dotted(calls[0].func))
 
 

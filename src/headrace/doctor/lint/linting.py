@@ -16,14 +16,13 @@ from headrace.model import Severity, Text
 
 from . import datasets, loaders, settings
 from .loader_calls import LoaderCalls
-from .script import Project, Script, Spot
+from .script import Script, Spot
 
 SCHEMA = "headrace/lint/1"
 _PYTHON, _YAML = (".py", ".pyw"), (".yaml", ".yml")
 # folders that others wrote, as those that start with a dot
 _PASSED_BY = {"venv", "env", "node_modules", "__pycache__", "site-packages", "build", "dist"}
 _IGNORED = re.compile(r"#\s*headrace:\s*ignore(?:\[([\w\s,-]*)\])?", re.IGNORECASE)
-_SEVERAL_RANKS = re.compile(rb"DistributedDataParallel|init_process_group|FullyShardedDataParallel|fully_shard")
 
 
 @dataclass(frozen=True)
@@ -47,12 +46,6 @@ class LintFinding:
     column: int
     title: Text
     fix: Text
-
-    @classmethod
-    def of(cls, path: str, spot: Spot) -> "LintFinding":
-        """Return what is said of a place, the sentences of its rule filled in."""
-        rule = RULES[spot.rule]
-        return cls(rule, path, spot.line, spot.column, *(text.filled(**spot.values) for text in (rule.title, rule.fix)))
 
     def as_json(self, language: str = "en") -> dict[str, object]:
         """Return it as it stands in a document of schema `headrace/lint/1`."""
@@ -111,24 +104,24 @@ def lint(paths: Sequence[str | os.PathLike[str]], *, rules: Collection[str] = tu
             texts[path] = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         except OSError as error:
             unread[path] = error.strerror or str(error)
-    project = Project(
-        is_distributed=any(_SEVERAL_RANKS.search(text) for text in texts.values()),
-        sets_cv2_threads=any(b"setNumThreads" in text for text in texts.values()),
-    )
+    project = b"\n".join(texts.values())
     findings: list[LintFinding] = []
     num_ignored = 0
     for path, text in texts.items():
         try:
-            found = [LintFinding.of(path, one) for one in _look(path, text, project) if one.rule in rules]
+            spots = [(RULES[one.rule], one) for one in _look(path, text, project) if one.rule in rules]
         except UnusableInput as error:
             unread[path] = error.what + (f"; {error.next_step}" if error.next_step else "")
             continue
         except RecursionError:
             unread[path] = "nested too deeply"
             continue
-        kept = [one for one in found if not _is_silenced(one, text.splitlines())]
-        num_ignored += len(found) - len(kept)
-        findings += sorted(kept, key=lambda one: (one.line, one.column, one.rule.name))
+        for rule, spot in sorted(spots, key=lambda one: (one[1].line, one[1].column, one[0].name)):
+            if _is_silenced(spot, text.splitlines()):
+                num_ignored += 1
+            else:
+                said = (words.filled(**spot.values) for words in (rule.title, rule.fix))
+                findings.append(LintFinding(rule, path, spot.line, spot.column, *said))
     return LintResult(tuple(findings), unread, len(found_paths), num_ignored)
 
 
@@ -141,7 +134,7 @@ def _files(path: str) -> Iterator[str]:
         yield from (os.path.join(folder, one) for one in sorted(names) if one.endswith(_PYTHON + _YAML))
 
 
-def _look(path: str, text: bytes, project: Project) -> Iterator[Spot]:
+def _look(path: str, text: bytes, project: bytes) -> Iterator[Spot]:
     if path.endswith(_YAML):
         yield from settings.check_yaml(text.decode(errors="replace"))
         return
@@ -157,9 +150,9 @@ def _look(path: str, text: bytes, project: Project) -> Iterator[Spot]:
         yield from family.check(script, calls)
 
 
-def _is_silenced(finding: LintFinding, lines: list[bytes]) -> bool:
+def _is_silenced(spot: Spot, lines: list[bytes]) -> bool:
     """Whether its line, or a comment alone on the line before, says `# headrace: ignore` or `ignore[rule, rule]`."""
-    before = lines[finding.line - 2] if finding.line > 1 else b""
-    said = [lines[finding.line - 1], before if before.lstrip().startswith(b"#") else b""] if lines else []
+    before = lines[spot.line - 2] if spot.line > 1 else b""
+    said = [lines[spot.line - 1], before if before.lstrip().startswith(b"#") else b""] if lines else []
     marks = [mark for one in said if (mark := _IGNORED.search(one.decode(errors="replace")))]
-    return any(mark[1] is None or finding.rule.name in re.split(r"[\s,]+", mark[1]) for mark in marks)
+    return any(mark[1] is None or spot.rule in re.split(r"[\s,]+", mark[1]) for mark in marks)

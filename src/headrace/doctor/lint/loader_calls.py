@@ -4,11 +4,13 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from .script import Loop, Script
 
 _TORCH = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory")
+
+Pairs: TypeAlias = list[tuple[ast.expr | None, ast.expr]]
 
 # The classes that are torch's loader, or pass what they are given on to it, and their positional arguments.
 _LOADERS = {
@@ -50,6 +52,10 @@ class LoaderCalls:
         each = [self._script.constants(one) for one in call.given.get(name, ())]
         return [value for values in each for value in values] if all(each) else []
 
+    def settings(self, call: LoaderCall, name: str) -> set[str]:
+        """Return the settings that an argument is made of, by the names that they are read by."""
+        return {one for node in call.given.get(name, ()) for one in self._script.settings_in(node)}
+
     def is_off(self, call: LoaderCall, name: str) -> bool:
         """Whether an argument whose default is off is surely left out, false or 0."""
         values = self.values(call, name)
@@ -78,35 +84,25 @@ class LoaderCalls:
 
     def _arguments_of(self, node: ast.Call) -> tuple[str, ...] | None:
         """Return the names of a call's positional arguments if it makes a loader."""
-        halves = self._halves(node)
-        return _LOADERS.get(self._script.dotted(halves[0].args[0] if halves else node.func))
-
-    def _halves(self, node: ast.Call) -> list[ast.Call]:
-        """Return the `functools.partial(DataLoader, ...)` that is called."""
-        origins = self._script.origins(node.func) if isinstance(node.func, ast.Name) else []
-        calls = [one for one in origins if isinstance(one, ast.Call) and one.args]
-        return [one for one in calls if self._script.dotted(one.func) in ("functools.partial", "partial")]
+        return _LOADERS.get(self._script.dotted(node.func))
 
     def _read(self, call: LoaderCall) -> None:
         for name, value in zip(self._arguments_of(call.node) or (), call.node.args, strict=False):
             call.is_whole = call.is_whole and not isinstance(value, ast.Starred)
             call.given[name].append(value)
-        for half in (*self._halves(call.node), call.node):
-            for keyword in half.keywords:
-                key = ast.Constant(keyword.arg) if keyword.arg else None
-                self._put(call, key, keyword.value, is_sure=True)
+        self._put(call, _pairs(call.node)[len(call.node.args) :], is_sure=True)
 
-    def _put(self, call: LoaderCall, key: ast.expr | None, value: ast.expr, *, is_sure: bool) -> None:
-        """Enter `key: value`, or `**value`."""
-        if key is None:
-            self._unpack(call, value, is_sure=is_sure)
-        elif isinstance(key, ast.Constant):
-            name = str(key.value)
-            if not is_sure:
-                call.unsure.add(name)
-            call.given[name] = [value] if is_sure else [*call.given[name], value]
-        else:
-            call.is_whole = False
+    def _put(self, call: LoaderCall, pairs: Pairs, *, is_sure: bool) -> None:
+        for key, value in pairs:
+            if key is None:
+                self._unpack(call, value, is_sure=is_sure)
+            elif isinstance(key, ast.Constant):
+                name = str(key.value)
+                if not is_sure:
+                    call.unsure.add(name)
+                call.given[name] = [value] if is_sure else [*call.given[name], value]
+            else:
+                call.is_whole = False
 
     def _unpack(self, call: LoaderCall, node: ast.expr, *, is_sure: bool) -> None:
         """Read `**node`: a dictionary of this file with all that is stored into it."""
@@ -114,13 +110,9 @@ class LoaderCalls:
         call.unpacked.add(node)  # one that is made of itself is not known
         call.is_whole = call.is_whole and bool(origins)
         for origin in origins:
-            if isinstance(origin, ast.Dict):
-                for key, value in zip(origin.keys, origin.values, strict=True):
-                    self._put(call, key, value, is_sure=is_sure)
-            elif isinstance(origin, ast.Call) and self._script.dotted(origin.func) == "dict":
-                self._update(call, origin, is_sure=is_sure)
-            else:
-                call.is_whole = False
+            is_call = isinstance(origin, ast.Call) and self._script.dotted(origin.func) == "dict"
+            call.is_whole = call.is_whole and (is_call or isinstance(origin, ast.Dict))
+            self._put(call, _pairs(origin) if is_call or isinstance(origin, ast.Dict) else [], is_sure=is_sure)
         home = self._script.function_of(node) or self._script.tree
         if not isinstance(node, ast.Name):
             return
@@ -129,12 +121,15 @@ class LoaderCalls:
                 sure = is_sure and not self._script.is_conditional(one, home)
                 match one:
                     case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=node.id), slice=key)]):
-                        self._put(call, key, one.value, is_sure=sure)
+                        self._put(call, [(key, one.value)], is_sure=sure)
                     case ast.Call(func=ast.Attribute(value=ast.Name(id=node.id), attr="update")):
-                        self._update(call, one, is_sure=sure)
+                        self._put(call, _pairs(one), is_sure=sure)
 
-    def _update(self, call: LoaderCall, node: ast.Call, *, is_sure: bool) -> None:
-        for one in node.args:
-            self._unpack(call, one, is_sure=is_sure)
-        for keyword in node.keywords:
-            self._put(call, ast.Constant(keyword.arg) if keyword.arg else None, keyword.value, is_sure=is_sure)
+
+def _pairs(node: ast.AST) -> Pairs:
+    """Return what a dictionary, or a call that fills one, holds; without a key: `**more`."""
+    if isinstance(node, ast.Dict):
+        return list(zip(node.keys, node.values, strict=True))
+    assert isinstance(node, ast.Call)
+    named = [(ast.Constant(one.arg) if one.arg else None, one.value) for one in node.keywords]
+    return [*((None, one) for one in node.args), *named]

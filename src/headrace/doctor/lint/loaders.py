@@ -40,15 +40,14 @@ def check(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
 def _needs_workers(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
     """Only what is sure: 0 workers, as they are written or as the only default, and no condition about it."""
     for call in loaders.calls:
-        workers = [value for node in call.given.get("num_workers", ()) for value in script.values(node)]
         if call.unsure or not loaders.is_off(call, "num_workers"):
             continue
-        flag = workers[0].flag if workers else None
+        flags = [script.flags[name].shown for name in loaders.settings(call, "num_workers") & script.flags.keys()]
         for name in ("prefetch_factor", "persistent_workers"):
-            values = [value for node in call.given.get(name, ()) for value in script.values(node)]
-            if values and all(value.constant and not value.flag for value in values):
-                shown = f"0 ({flag.shown})" if flag else "0"
-                yield script.found("workers-needed", call.node, code=f"{name}={values[0].constant}", workers=shown)
+            values = loaders.values(call, name)
+            if values and all(values) and not loaders.settings(call, name):
+                shown = f"0 ({flags[0]})" if flags else "0"
+                yield script.found("workers-needed", call.node, code=f"{name}={values[0]}", workers=shown)
 
 
 def _copies(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:

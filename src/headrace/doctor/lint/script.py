@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Loop: TypeAlias = ast.For | ast.While
@@ -19,22 +19,13 @@ Sources: TypeAlias = list[ast.AST | None]
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module, *_COMPREHENSIONS)
-# What gives the items of its first argument.
-_PASS_ON = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "itertools.islice"}
+# What gives its first argument, or its items.
+_PASS_ON = {"int", "bool", "enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "itertools.islice"}
 # What people call the namespace that a parser of the command line, or a configuration, gives them.
 _NAMESPACES = {"args", "arg", "opt", "opts", "options", "cfg", "config", "conf", "hparams", "hp", "params", "FLAGS"}
 
 
-@dataclass(frozen=True)
-class Project:
-    """What is true of all files that are looked at together."""
-
-    is_distributed: bool = False  # one of them trains on several ranks
-    sets_cv2_threads: bool = False
-
-
-@dataclass(frozen=True)
-class Spot:
+class Spot(NamedTuple):
     """A place that breaks a rule, and what fills the blanks of the rule's sentences."""
 
     rule: str
@@ -54,18 +45,10 @@ class Flag:
     is_option: bool  # and no field
 
 
-@dataclass(frozen=True)
-class Value:
-    """A value that an expression may have, and the flag whose default it is."""
-
-    constant: Any
-    flag: Flag | None = None
-
-
 class Script:
-    """One file, parsed; made once and asked by all rules."""
+    """One file, parsed; made once and asked by all rules. `project`: the bytes of all that are looked at together."""
 
-    def __init__(self, text: str, project: Project) -> None:
+    def __init__(self, text: str, project: bytes) -> None:
         self.text, self.project = text, project
         with warnings.catch_warnings(action="ignore"):  # of the file: "invalid escape sequence"
             self.tree = ast.parse(text)
@@ -75,7 +58,7 @@ class Script:
         # By scope, or class, and name: what it is set to; `None` is something that cannot be followed.
         self._bound: dict[tuple[ast.AST, str], Sources] = defaultdict(list)
         self._on_self: dict[tuple[ast.AST | None, str], Sources] = defaultdict(list)
-        self._known: dict[ast.AST, list[Value]] = {}
+        self._known: dict[ast.AST, list[Any]] = {}
         for node in ast.walk(self.tree):
             self._nodes[type(node)].append(node)
             self.parents.update((child, node) for child in ast.iter_child_nodes(node))
@@ -163,17 +146,14 @@ class Script:
             waiting += known
         return found
 
-    def values(self, node: ast.AST) -> list[Value]:
+    def constants(self, node: ast.AST) -> list[Any]:
         """Return all values that an expression may have; an empty list where that cannot be known."""
         if node not in self._known:
             self._known[node] = []  # what is computed from itself is not known
-            each = [self._value(origin) for origin in self.origins(node)]
+            each = [self._constants_of(origin) for origin in self.origins(node)]
             if all(each):
                 self._known[node] = [value for values in each for value in values]
         return self._known[node]
-
-    def constants(self, node: ast.AST) -> list[Any]:
-        return [value.constant for value in self.values(node)]
 
     def call_sites(self, function: Function | None) -> list[ast.Call]:
         """Return the calls of a function of this file; an empty list where others may call it as well."""
@@ -237,28 +217,25 @@ class Script:
         returns = [one for one in ast.walk(function) if isinstance(one, ast.Return)]
         return [one.value for one in returns if self.function_of(one) is function]
 
-    def _value(self, node: ast.AST) -> list[Value]:
-        if (flag := self.flag_of(node)) is not None:
-            default = self.values(flag.default) if flag.default and not self._is_changed(flag) else []
-            return [Value(one.constant, flag) for one in default]
+    def _constants_of(self, node: ast.AST) -> list[Any]:
         match node:
+            case _ if (flag := self.flag_of(node)) is not None:
+                return self.constants(flag.default) if flag.default and not self._is_changed(flag) else []
             case ast.Constant():
-                return [Value(node.value)]
+                return [node.value]
             case ast.UnaryOp(op=ast.Not()):
-                return [Value(not one.constant, one.flag) for one in self.values(node.operand)]
+                return [not one for one in self.constants(node.operand)]
             case ast.BoolOp(op=ast.And()):
                 parts = [self.constants(one) for one in node.values]
-                return [Value(all(all(part) for part in parts))] if all(parts) else []
-            case ast.BinOp(op=ast.Mult() | ast.Pow()):
+                return [all(all(part) for part in parts)] if all(parts) else []
+            case ast.BinOp(op=ast.Mult() | ast.Pow()):  # as lengths are written: 5 * 10**6
                 left, right = self.constants(node.left), self.constants(node.right)
-                if len(left) == len(right) == 1 and isinstance(left[0], int) and isinstance(right[0], int):
-                    if isinstance(node.op, ast.Mult):
-                        return [Value(left[0] * right[0])]
-                    return [Value(left[0] ** right[0])] if 0 <= right[0] < 64 else []
+                if len(left) == len(right) == 1 and all(
+                    isinstance(one, int) and 0 <= one < 1 << 40 for one in left + right
+                ):
+                    return [left[0] * right[0] if isinstance(node.op, ast.Mult) else left[0] ** min(right[0], 64)]
             case ast.Call() if self.dotted(node.func) == "torch.cuda.is_available":
-                return [Value(True)]  # it is, where a training matters
-            case ast.Call(args=[only]) if self.dotted(node.func) in ("int", "bool"):
-                return self.values(only)
+                return [True]  # it is, where a training matters
         return []
 
     # ---------------------------------------------------------------------------------- flags
